@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine: make build, make test.
+PRESET ?= release
+JOBS ?= $(shell nproc)
+
+.PHONY: build test test-asan test-tsan format setup clean help
+
+help:
+	@echo "make build        install what is missing, build build/release/lockstep"
+	@echo "make test         build, then run the tests (labels fast and style)"
+	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
+	@echo "make test-tsan    the tests under the thread sanitizer"
+	@echo "make bench        kernel rates against this machine's own ceilings"
+	@echo "make fuzz         a minute of fuzzing of what parses files (needs clang)"
+	@echo "make format       lay out the sources with clang-format"
+
+setup:
+	@tools/setup
+
+build: setup
+	@cmake --preset $(PRESET) >build/cmake-$(PRESET).log 2>&1 || { cat build/cmake-$(PRESET).log; exit 1; }
+	@cmake --build --preset $(PRESET) -j $(JOBS)
+
+test: build
+	@ctest --test-dir build/$(PRESET) -L 'fast|style' --output-on-failure -j $(JOBS)
+
+test-asan:
+	@$(MAKE) test PRESET=asan
+
+test-tsan:
+	@$(MAKE) test PRESET=tsan
+
+bench: build
+	@build/$(PRESET)/bench_kernels
+
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:
+	@rm -rf build

@@ -1,0 +1,33 @@
+# One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
+function(lockstep_rooms)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/LAYERS)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS lines REGEX "^[a-z]+:")
+  foreach(line ${lines})
+    string(REGEX MATCH "^([a-z]+):(.*)$" _ "${line}")
+    set(room ${CMAKE_MATCH_1})
+    separate_arguments(below UNIX_COMMAND "${CMAKE_MATCH_2}")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cpp)
+    list(FILTER sources EXCLUDE REGEX "/cli/main\\.cpp$")
+    if(sources)
+      add_library(lockstep_${room} STATIC ${sources})
+      target_link_libraries(lockstep_${room} PUBLIC lockstep_flags fmt::fmt Threads::Threads)
+      foreach(other ${below})
+        if(TARGET lockstep_${other})
+          target_link_libraries(lockstep_${room} PUBLIC lockstep_${other})
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+
+  # Third-party code reaches only the rooms that speak to it.
+  target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json)
+  target_link_libraries(lockstep_spec PRIVATE lockstep_toml)
+  target_link_libraries(lockstep_kernels PRIVATE lockstep_blas)
+  target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
+  target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+
+  # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
+  # uninitialised values inside its own AVX-512 intrinsics.)
+  file(GLOB kernels ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
+  set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS "-march=${LOCKSTEP_CPU};-Wno-maybe-uninitialized")
+endfunction()

@@ -1,0 +1,36 @@
+// Writes tensors as one safetensors file, whole or not at all.
+//
+// The bytes go to `path` + ".partial", which is synced to the disk and then renamed to `path`; the folder is synced
+// last. A reader of `path` sees the old file or the new one, never half of one, even across a power cut.
+//
+// Tensors are stored widest element first, then by name, and the header is padded with blanks so that the data begins
+// at a multiple of 64: every tensor is then aligned for its element type, and the bytes of a file depend on its content
+// alone, not on the order of `tensors`.
+//
+// Nothing is owned: the tensors' elements must stay unchanged during the call. Two threads may write at once, but not
+// to one path.
+//
+// Failure: EnvironmentError with the call that failed and what the system said (a full disk, a missing folder, no
+// permission); the partial file is removed and a file already at `path` is as it was. Only when the last step fails,
+// the folder's sync, is the new file in place, though perhaps not yet durable. ProgramError for what a caller should
+// never ask: a tensor that is absent, not on the CPU or not contiguous, a name that is "__metadata__", comes twice or
+// is not UTF-8.
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "checkpoint/safetensors_index.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct NamedTensor {
+  std::string name;
+  ConstTensor tensor;
+};
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace lockstep

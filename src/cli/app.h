@@ -1,0 +1,9 @@
+// The command line: one file a command, this is where they meet.
+#pragma once
+
+namespace lockstep {
+
+// Runs the command `argv` names and returns the process's exit code. Every failure is one line on standard error.
+int run_app(int argc, char** argv);
+
+}  // namespace lockstep

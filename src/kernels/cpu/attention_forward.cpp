@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/types.h"
+
+namespace lockstep::cpu {
+
+namespace {
+
+template <class S>
+void forward(const AttentionForwardArgs& a, Stream& stream) {
+  using T = Compute<S>;
+  using Tile = AttentionTile<T>;
+  using V = Vec<T>;
+  constexpr int W = kLanes<T>;
+  constexpr std::int64_t BQ = Tile::kQueries, BK = Tile::kKeys;
+  const std::int64_t T_ = a.q.dim(1), H = a.q.dim(2), D = a.q.dim(3), keys_all = a.k.dim(1), group = H / a.k.dim(2);
+  const Tile tile{D, round_up(D, W), a.scale, a.causal, keys_all - T_, a.dropout};
+  const std::int64_t tiles = ceil_div(T_, BQ), P = tile.padded;
+  T* lse = a.lse.data<T>();
+
+  stream.workers().each(a.q.dim(0) * H * tiles, [&](std::int64_t item, int worker) {
+    // The last tile first: under the causal mask it has most to do.
+    const std::int64_t b = item / (H * tiles), h = item / tiles % H, q0 = (tiles - 1 - item % tiles) * BQ;
+    const std::int64_t queries = std::min(BQ, T_ - q0);
+    typename Tile::Scratch scratch{static_cast<T*>(stream.scratch(worker))};
+    T* rows = scratch.take(BQ * P);
+    T* q_t = scratch.take(P * BQ);
+    T* o_t = scratch.take(P * BQ);
+    T* k = scratch.take(BK * P);
+    T* v = scratch.take(BK * P);
+    T* p_t = scratch.take(BK * BQ);
+    T* factor = scratch.take(BK * BQ);
+
+    pack(rows, P, head_base<S>(a.q, b, h) + q0 * a.q.stride(1), a.q.stride(1), queries, BQ, D);
+    transpose(q_t, BQ, rows, P, BQ, P);
+    std::fill_n(o_t, P * BQ, T(0));
+    V top[4], total[4];
+    for (int i = 0; i < 4; ++i) {
+      top[i] = broadcast(-std::numeric_limits<T>::infinity());
+      total[i] = V{};
+    }
+    const std::int64_t seen = tile.keys_seen(q0 + queries - 1, keys_all);
+    for (std::int64_t k0 = 0; k0 < seen; k0 += BK) {
+      const std::int64_t keys = std::min(BK, seen - k0);
+      pack(k, P, head_base<S>(a.k, b, h / group) + k0 * a.k.stride(1), a.k.stride(1), keys, keys, D);
+      pack(v, P, head_base<S>(a.v, b, h / group) + k0 * a.v.stride(1), a.v.stride(1), keys, keys, D);
+      tile.scores(p_t, q_t, k, q0, k0, keys);
+      for (int i = 0; i < 4; ++i) {
+        V high = top[i];
+        for (std::int64_t j = 0; j < keys; ++j) high = max_of<T>(load(p_t + j * BQ + i * W), high);
+        const V shrink = exp(top[i] - high);
+        V sums = total[i] * shrink;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          const V p = exp(load(p_t + j * BQ + i * W) - high);
+          sums += p;
+          store(p_t + j * BQ + i * W, p);
+        }
+        for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) * shrink);
+        top[i] = high;
+        total[i] = sums;
+      }
+      if (a.dropout.probability > 0) {
+        tile.keep_factors(factor, b, h, q0, queries, k0, keys);
+        for (std::int64_t i = 0; i < keys * BQ; i += W) store(p_t + i, load(p_t + i) * load(factor + i));
+      }
+      TileProduct<T>{o_t, BQ, v, 1, P, p_t, BQ, D, keys, true}.run(4);
+    }
+    for (int i = 0; i < 4; ++i) {
+      for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) / total[i]);
+      for (int lane = 0; lane < W && i * W + lane < queries; ++lane)
+        lse[(b * H + h) * T_ + q0 + i * W + lane] = top[i][lane] + std::log(total[i][lane]);
+    }
+    transpose(rows, P, o_t, BQ, P, BQ);
+    S* out = head_base<S>(a.o, b, h) + q0 * a.o.stride(1);
+    for (std::int64_t i = 0; i < queries; ++i)
+      for_vectors<T>(D, [&](std::int64_t d, auto load, auto store) {
+        store(out + i * a.o.stride(1) + d, load(rows + i * P + d));
+      });
+  });
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForwardArgs& a, lockstep::Stream& stream) {
+  with_float(a.q.dtype(), [&](auto s) { forward<typename decltype(s)::Type>(a, Stream::of(stream)); });
+}
+
+}  // namespace lockstep::cpu

@@ -1,0 +1,136 @@
+#include "kernels/optimizers.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/types.h"
+#include "kernels/step_control.h"
+
+namespace lockstep::cpu {
+
+namespace {
+
+// Calls body(begin, end, decay) for the pieces of [0, n) on either side of the decay boundary, cut into ranges for the
+// workers.
+template <class Body>
+void each_decay_range(Stream& stream, std::int64_t n, std::int64_t decayed, double decay, Body&& body) {
+  each_range(stream, n, [&](std::int64_t begin, std::int64_t count) {
+    const std::int64_t end = begin + count, cut = std::clamp(decayed, begin, end);
+    if (cut > begin) body(begin, cut, decay);
+    if (end > cut) body(cut, end, 0.0);
+  });
+}
+
+// Loads a vector of gradients of type G as T; one of the two is the other's accumulator type.
+template <class T, class G, class Load>
+[[gnu::always_inline]] inline Vec<T> gradient_at(const G* p, std::int64_t count, Load&& load_as) {
+  if constexpr (std::is_same_v<T, Compute<G>>) {
+    return load_as(p);
+  } else {
+    Vec<T> v{};
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(count, kLanes<T>); ++i)
+      v[i] = static_cast<T>(static_cast<Compute<G>>(p[i]));
+    return v;
+  }
+}
+
+// Writes the new master into the copy that computes.
+template <class T, class W>
+[[gnu::always_inline]] inline void publish(W* weight, Vec<T> value, std::int64_t count) {
+  if (!weight) return;
+  const std::int64_t some = std::min<std::int64_t>(count, kLanes<T>);
+  if constexpr (std::is_same_v<T, Compute<W>>) {
+    some == kLanes<T> ? store(weight, value) : store_some(weight, value, some);
+  } else {
+    for (std::int64_t i = 0; i < some; ++i) weight[i] = static_cast<W>(static_cast<Compute<W>>(value[i]));
+  }
+}
+
+template <class T, class G, class W>
+void run_adamw(const AdamWArgs& a, Stream& stream) {
+  const double* control = a.control.data<double>();
+  const double rate = control[kLearningRate];
+  const T step_size = static_cast<T>(rate / (1 - std::pow(a.beta1, control[kStep])));
+  const T root_correction = static_cast<T>(std::sqrt(1 - std::pow(a.beta2, control[kStep])));
+  const T scale = static_cast<T>(control[kGradientScale]), eps = static_cast<T>(a.eps);
+  const T b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
+  const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);
+  T *master = a.master.data<T>(), *m = a.m.data<T>(), *v = a.v.data<T>();
+  const G* gradient = a.gradient.data<G>();
+  W* weight = a.weight ? a.weight.data<W>() : nullptr;
+  each_decay_range(
+      stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
+        const T keep = static_cast<T>(1 - rate * decay);
+        for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
+          const std::int64_t i = begin + offset;
+          const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
+          const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
+          const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
+          const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
+          store(m + i, first);
+          store(v + i, second);
+          store(master + i, p);
+          publish<T>(weight ? weight + i : nullptr, p, end - i);
+        });
+      });
+}
+
+template <class T, class G, class W>
+void run_sgd(const SgdArgs& a, Stream& stream) {
+  const double* control = a.control.data<double>();
+  const T rate = static_cast<T>(control[kLearningRate]), scale = static_cast<T>(control[kGradientScale]);
+  const T beta = static_cast<T>(a.beta);
+  T* master = a.master.data<T>();
+  T* momentum = a.momentum ? a.momentum.data<T>() : nullptr;
+  const G* gradient = a.gradient.data<G>();
+  W* weight = a.weight ? a.weight.data<W>() : nullptr;
+  each_decay_range(stream, a.master.elements(), a.decayed, a.decay,
+                   [&](std::int64_t begin, std::int64_t end, double decay) {
+                     const T pull = static_cast<T>(decay);
+                     for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
+                       const std::int64_t i = begin + offset;
+                       const Vec<T> old = load(master + i);
+                       Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
+                       if (momentum) {
+                         g = load(momentum + i) * beta + g;
+                         store(momentum + i, g);
+                       }
+                       const Vec<T> p = old - g * rate;
+                       store(master + i, p);
+                       publish<T>(weight ? weight + i : nullptr, p, end - i);
+                     });
+                   });
+}
+
+// The three types of an update: master (fp64 or fp32), gradient, and the copy that computes.
+template <class Args, class Body>
+void with_types(const Args& a, Body&& body) {
+  const DType weight = a.weight ? a.weight.dtype() : a.master.dtype();
+  with_float(a.gradient.dtype(), [&](auto g) {
+    with_float(weight, [&](auto w) {
+      if (a.master.dtype() == DType::f64) return body(TypeTag<double>{}, g, w);
+      body(TypeTag<float>{}, g, w);
+    });
+  });
+}
+
+}  // namespace
+
+void adamw(const AdamWArgs& a, lockstep::Stream& stream) {
+  if (a.control.data<double>()[kFinite] == 0) return;
+  with_types(a, [&](auto t, auto g, auto w) {
+    run_adamw<typename decltype(t)::Type, typename decltype(g)::Type, typename decltype(w)::Type>(a,
+                                                                                                  Stream::of(stream));
+  });
+}
+
+void sgd(const SgdArgs& a, lockstep::Stream& stream) {
+  if (a.control.data<double>()[kFinite] == 0) return;
+  with_types(a, [&](auto t, auto g, auto w) {
+    run_sgd<typename decltype(t)::Type, typename decltype(g)::Type, typename decltype(w)::Type>(a, Stream::of(stream));
+  });
+}
+
+}  // namespace lockstep::cpu

@@ -1,0 +1,17 @@
+#include "kernels/step_control.h"
+
+#include <cmath>
+
+#include "kernels/norm_sum.h"
+
+namespace lockstep::cpu {
+
+void step_control(const StepControlArgs& a, lockstep::Stream&) {
+  double* control = a.control.data<double>();
+  const double norm = std::sqrt(norm_total({a.bins.data<std::int64_t>(), kNormBins}));
+  control[kNorm] = norm;
+  control[kFinite] = std::isfinite(norm) ? 1 : 0;
+  control[kGradientScale] = a.clip > 0 ? std::min(1.0, a.clip / (norm + 1e-6)) : 1.0;
+}
+
+}  // namespace lockstep::cpu

@@ -1,0 +1,21 @@
+#include "kernels/cross_entropy.h"
+
+#include "kernels/operands.h"
+
+namespace lockstep {
+
+void cross_entropy(const CrossEntropyArgs& a, Stream& stream) {
+  LOCKSTEP_CHECK(a.logits.dims() == 2, "cross_entropy: logits are {}", a.logits.shape());
+  const DType type = a.logits.dtype();
+  const std::int64_t n = a.logits.dim(0);
+  Operands("cross_entropy", stream)
+      .floats("logits", a.logits)
+      .have("logits", a.logits, a.logits.shape(), type)
+      .have_flat("targets", a.targets, {n}, DType::i32)
+      .have_flat("losses", a.losses, {n}, accumulator_of(type))
+      .have_flat("scale", a.scale, {1}, accumulator_of(type))
+      .may_have("dlogits", a.dlogits, a.logits.shape(), a.dlogits.dtype());
+  dispatch(cpu::cross_entropy, meta::cross_entropy, a, stream);
+}
+
+}  // namespace lockstep

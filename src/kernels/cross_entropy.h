@@ -1,0 +1,35 @@
+// Softmax cross-entropy of some rows of logits, with its gradient.
+//
+// loss[n] = log(sum exp(logits[n])) - logits[n, target[n]]; dlogits = (softmax - onehot) · scale.
+// Shapes: logits (N, V) of a float type; targets (N) int32; losses (N) in the accumulator type; scale (1), in the
+// accumulator type, is the loss's weight for each token (one over the valid tokens of the global batch, times any loss
+// scale), read on the device. dlogits (N, V) may be none (evaluation), may be the same tensor as logits, and may be of
+// a narrower type than logits. A row whose target is kIgnoredTarget has loss 0 and gradient 0.
+#pragma once
+#include <cstdint>
+
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+inline constexpr std::int32_t kIgnoredTarget = -1;
+
+struct CrossEntropyArgs {
+  Tensor losses;
+  Tensor dlogits;
+  ConstTensor logits;
+  ConstTensor targets;
+  ConstTensor scale;
+};
+
+using CrossEntropy = void(const CrossEntropyArgs&, Stream&);
+CrossEntropy cross_entropy;
+namespace cpu {
+CrossEntropy cross_entropy;
+}
+namespace meta {
+CrossEntropy cross_entropy;
+}
+
+}  // namespace lockstep

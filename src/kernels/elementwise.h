@@ -1,0 +1,44 @@
+// The plain elementwise ops: y = a + b (a residual joins), y = x in another type, y = a constant.
+//
+// All operands contiguous and of one shape. add: one float type for all three, y may be a or b. cast: any two float
+// types, rounding to nearest even. fill: any float type.
+#pragma once
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct AddArgs {
+  Tensor y;
+  ConstTensor a;
+  ConstTensor b;
+};
+
+struct CastArgs {
+  Tensor y;
+  ConstTensor x;
+};
+
+struct FillArgs {
+  Tensor y;
+  double value;
+};
+
+using Add = void(const AddArgs&, Stream&);
+using Cast = void(const CastArgs&, Stream&);
+using Fill = void(const FillArgs&, Stream&);
+Add add;
+Cast cast;
+Fill fill;
+namespace cpu {
+Add add;
+Cast cast;
+Fill fill;
+}  // namespace cpu
+namespace meta {
+Add add;
+Cast cast;
+Fill fill;
+}  // namespace meta
+
+}  // namespace lockstep

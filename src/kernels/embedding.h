@@ -1,0 +1,42 @@
+// Embedding: y[b, t] = table[tokens[b, t]] (+ positions_table[positions[t]]), and the gradient of a table.
+//
+// Shapes: tokens (B, T) int32; y, dy (B, T, C); table (V, C); positions (T) int32 and its table (P, C) come together or
+// not at all. Backward: dtable[indices] += dy, with indices (B, T), or (T) when every batch entry has the same (the
+// positions). Contributions are added in the order of (b, t); without `accumulate` the table's gradient is cleared
+// first. dtable is of dy's type or its accumulator type. An index outside its table throws ProgramError on the cpu:
+// whoever reads data checks it before.
+#pragma once
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct EmbeddingForwardArgs {
+  Tensor y;
+  ConstTensor table;
+  ConstTensor tokens;
+  ConstTensor position_table = {};
+  ConstTensor positions = {};
+};
+
+struct EmbeddingBackwardArgs {
+  Tensor dtable;
+  ConstTensor dy;
+  ConstTensor indices;
+  bool accumulate = false;
+};
+
+using EmbeddingForward = void(const EmbeddingForwardArgs&, Stream&);
+using EmbeddingBackward = void(const EmbeddingBackwardArgs&, Stream&);
+EmbeddingForward embedding_forward;
+EmbeddingBackward embedding_backward;
+namespace cpu {
+EmbeddingForward embedding_forward;
+EmbeddingBackward embedding_backward;
+}  // namespace cpu
+namespace meta {
+EmbeddingForward embedding_forward;
+EmbeddingBackward embedding_backward;
+}  // namespace meta
+
+}  // namespace lockstep

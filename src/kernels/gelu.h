@@ -1,0 +1,34 @@
+// GELU in its tanh form: y = x/2 · (1 + tanh(sqrt(2/π) (x + 0.044715 x³))).
+//
+// Shapes: all (N, F). dx may be the same tensor as x or dy.
+#pragma once
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct GeluForwardArgs {
+  Tensor y;
+  ConstTensor x;
+};
+
+struct GeluBackwardArgs {
+  Tensor dx;
+  ConstTensor dy;
+  ConstTensor x;
+};
+
+using GeluForward = void(const GeluForwardArgs&, Stream&);
+using GeluBackward = void(const GeluBackwardArgs&, Stream&);
+GeluForward gelu_forward;
+GeluBackward gelu_backward;
+namespace cpu {
+GeluForward gelu_forward;
+GeluBackward gelu_backward;
+}  // namespace cpu
+namespace meta {
+GeluForward gelu_forward;
+GeluBackward gelu_backward;
+}  // namespace meta
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#include "kernels/gelu.h"
+#include "kernels/meta/count.h"
+#include "kernels/swiglu.h"
+
+// An exponential, a division and a tanh count as one operation each.
+namespace lockstep::meta {
+
+void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
+  count(stream, 5 * a.y.elements(), {a.gate_up}, {a.y});
+}
+
+void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
+  count(stream, 11 * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up});
+}
+
+void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
+  count(stream, 9 * a.x.elements(), {a.x}, {a.y});
+}
+
+void gelu_backward(const GeluBackwardArgs& a, lockstep::Stream& stream) {
+  count(stream, 18 * a.x.elements(), {a.dy, a.x}, {a.dx});
+}
+
+}  // namespace lockstep::meta

@@ -1,0 +1,26 @@
+// How meta twins count: operations given, bytes read off the operands.
+#pragma once
+#include <initializer_list>
+
+#include "tensor/meta/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep::meta {
+
+// Adds one kernel's work: each operand that is there is read, or written, once.
+inline Work& count(lockstep::Stream& stream, std::int64_t flops, std::initializer_list<ConstTensor> reads,
+                   std::initializer_list<ConstTensor> writes) {
+  Work& work = Stream::of(stream).work();
+  work.flops += flops;
+  for (const ConstTensor& t : reads)
+    if (t) work.bytes_read += t.bytes();
+  for (const ConstTensor& t : writes)
+    if (t) work.bytes_written += t.bytes();
+  ++work.calls;
+  return work;
+}
+
+// What an accumulating kernel reads of its result.
+inline ConstTensor if_accumulating(bool accumulate, const ConstTensor& t) { return accumulate ? t : ConstTensor{}; }
+
+}  // namespace lockstep::meta

@@ -1,0 +1,58 @@
+// RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight, row by row.
+//
+// Shapes: x, y, dy, dx (N, C), or (N, M, C) for N·M rows (the heads of a fused projection); weight (C); rstd the
+// leading dims of x, in the accumulator type. Forward with a `residual` of x's shape first forms sum = x + residual
+// (sum of x's type, must be given) and normalises that; backward then takes `sum` as its x. Backward-input adds
+// `dresidual` when it is given, so that a residual branch joins in the same pass; dx may be the same tensor as dy or
+// dresidual. Sums over a row are in the accumulator type.
+#pragma once
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct RmsNormForwardArgs {
+  Tensor y;
+  Tensor rstd;
+  ConstTensor x;
+  ConstTensor weight;
+  double eps;
+  ConstTensor residual = {};
+  Tensor sum = {};
+};
+
+struct RmsNormBackwardInputArgs {
+  Tensor dx;
+  ConstTensor dy;
+  ConstTensor x;
+  ConstTensor weight;
+  ConstTensor rstd;
+  ConstTensor dresidual = {};
+};
+
+struct RmsNormBackwardWeightArgs {
+  Tensor dweight;  // of x's type or its accumulator type
+  ConstTensor dy;
+  ConstTensor x;
+  ConstTensor rstd;
+  bool accumulate = false;  // add to dweight, or be its first writer
+};
+
+using RmsNormForward = void(const RmsNormForwardArgs&, Stream&);
+using RmsNormBackwardInput = void(const RmsNormBackwardInputArgs&, Stream&);
+using RmsNormBackwardWeight = void(const RmsNormBackwardWeightArgs&, Stream&);
+RmsNormForward rmsnorm_forward;
+RmsNormBackwardInput rmsnorm_backward_input;
+RmsNormBackwardWeight rmsnorm_backward_weight;
+namespace cpu {
+RmsNormForward rmsnorm_forward;
+RmsNormBackwardInput rmsnorm_backward_input;
+RmsNormBackwardWeight rmsnorm_backward_weight;
+}  // namespace cpu
+namespace meta {
+RmsNormForward rmsnorm_forward;
+RmsNormBackwardInput rmsnorm_backward_input;
+RmsNormBackwardWeight rmsnorm_backward_weight;
+}  // namespace meta
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Rotary position embedding: each head's halves (a, b) become (a cos - b sin, b cos + a sin).
+//
+// rope_table fills cos and sin (T, D/2), in the accumulator type, for any list of positions (T, int32), from the
+// frequencies theta^(-2i/D), slowed for long wavelengths as Llama 3 does when `scaling` is given. Angles are computed
+// in double on every device. rope turns x (B, T, H, D) in place by those tables; with `inverse` it turns back, which is
+// its backward.
+#pragma once
+#include <optional>
+
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// Llama 3's frequency scaling, in the terms of its config.json.
+struct RopeSlowing {
+  double factor;
+  double low_freq_factor;
+  double high_freq_factor;
+  double original_positions;
+};
+
+struct RopeTableArgs {
+  Tensor cos;
+  Tensor sin;
+  ConstTensor positions;
+  double theta;
+  std::optional<RopeSlowing> slowing = {};
+};
+
+struct RopeArgs {
+  Tensor x;
+  ConstTensor cos;
+  ConstTensor sin;
+  bool inverse = false;
+};
+
+using RopeTable = void(const RopeTableArgs&, Stream&);
+using Rope = void(const RopeArgs&, Stream&);
+RopeTable rope_table;
+Rope rope;
+namespace cpu {
+RopeTable rope_table;
+Rope rope;
+}  // namespace cpu
+namespace meta {
+RopeTable rope_table;
+Rope rope;
+}  // namespace meta
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#include "kernels/step_control.h"
+
+#include "kernels/norm_sum.h"
+#include "kernels/operands.h"
+
+namespace lockstep {
+
+void step_control(const StepControlArgs& a, Stream& stream) {
+  Operands("step_control", stream)
+      .have_flat("control", a.control, {kStepControls}, DType::f64)
+      .have_flat("bins", a.bins, {kNormBins}, DType::i64);
+  dispatch(cpu::step_control, meta::step_control, a, stream);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// SwiGLU: y = silu(gate) * up, where silu(g) = g / (1 + exp(-g)).
+//
+// Shapes: gate_up and its gradient (N, 2F), the gate in the first F columns; y, dy (N, F). d_gate_up may be gate_up
+// itself.
+#pragma once
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+struct SwigluForwardArgs {
+  Tensor y;
+  ConstTensor gate_up;
+};
+
+struct SwigluBackwardArgs {
+  Tensor d_gate_up;
+  ConstTensor dy;
+  ConstTensor gate_up;
+};
+
+using SwigluForward = void(const SwigluForwardArgs&, Stream&);
+using SwigluBackward = void(const SwigluBackwardArgs&, Stream&);
+SwigluForward swiglu_forward;
+SwigluBackward swiglu_backward;
+namespace cpu {
+SwigluForward swiglu_forward;
+SwigluBackward swiglu_backward;
+}  // namespace cpu
+namespace meta {
+SwigluForward swiglu_forward;
+SwigluBackward swiglu_backward;
+}  // namespace meta
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+#include "model/attention.h"
+
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+
+namespace lockstep {
+
+HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::string& name, std::int64_t heads)
+    : eps_(build.spec.norm_eps) {
+  const std::int64_t D = build.spec.head_width;
+  weight_ = layout.add({.shape = {D}, .pieces = {{name + ".weight", {D}}}, .init = Init::ones});
+  rstd_ = build.slots.add({name + ".rstd",
+                           accumulator_of(build.dtype),
+                           {build.tokens(), heads},
+                           {unit, Phase::forward},
+                           {unit, Phase::weight}});
+}
+
+void HeadNorm::forward(Tensor y, ConstTensor x, const Call& call) const {
+  rmsnorm_forward({.y = y, .rstd = call.at[rstd_], .x = x, .weight = call.weight(weight_), .eps = eps_}, call.stream);
+}
+
+void HeadNorm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+  rmsnorm_backward_input({.dx = dx, .dy = dy, .x = x, .weight = call.weight(weight_), .rstd = call.at[rstd_]},
+                         call.stream);
+}
+
+void HeadNorm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  rmsnorm_backward_weight(
+      {.dweight = call.gradient(weight_), .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = call.accumulate},
+      call.stream);
+}
+
+namespace {
+
+Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names) {
+  const std::int64_t q = s.heads * s.head_width, kv = s.kv_heads * s.head_width;
+  Linear::Options o{.in = s.width,
+                    .out = q + 2 * kv,
+                    .in_out = s.in_out_weights,
+                    .init_std = s.init_std,
+                    .pieces = {},
+                    .bias = s.qkv_bias};
+  if (names.qkv.empty())
+    o.pieces = {{names.query, q}, {names.key, kv}, {names.value, kv}};
+  else
+    o.pieces = {{names.qkv, q + 2 * kv}};
+  return o;
+}
+
+}  // namespace
+
+Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+    : B_(b.B),
+      T_(b.T),
+      H_(b.spec.heads),
+      K_(b.spec.kv_heads),
+      D_(b.spec.head_width),
+      rope_(b.spec.positions == PositionKind::rope),
+      qkv_(layout, qkv_options(b.spec, names)),
+      out_(layout, {.in = H_ * D_,
+                    .out = b.spec.width,
+                    .in_out = b.spec.in_out_weights,
+                    // Branches that join the residual start smaller in deeper models, as GPT-2's do.
+                    .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
+                    .pieces = {{names.out, b.spec.width}},
+                    .bias = b.spec.out_bias}),
+      dropout_(b.spec.attention_dropout, names.out + "/probabilities") {
+  const std::int64_t all = (H_ + 2 * K_) * D_;
+  fused_ = b.rows(unit, "qkv", all, Phase::forward, b.spec.qk_norm ? Phase::weight : Phase::input);
+  mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, Phase::weight);
+  lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, {unit, Phase::forward}, {unit, Phase::input}});
+  d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight);
+  d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input);
+  if (b.spec.qk_norm) {
+    turned_ = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, Phase::input);
+    d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight);
+    query_norm_.emplace(layout, b, unit, names.query_norm, H_);
+    key_norm_.emplace(layout, b, unit, names.key_norm, K_);
+  }
+}
+
+Tensor Attention::heads(const Tensor& fused, std::int64_t first, std::int64_t count) const {
+  return fused.split(1, fused.dim(1) / D_, D_).slice(1, first, count);
+}
+
+Tensor Attention::split(const Tensor& rows) const { return rows.split(0, B_, T_); }
+
+Attention::Heads Attention::inputs(const Call& call) const {
+  const Tensor& from = turned_ < 0 ? call.at[fused_] : call.at[turned_];
+  return {split(heads(from, 0, H_)), split(heads(from, H_, K_)), split(heads(call.at[fused_], H_ + K_, K_))};
+}
+
+void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const {
+  if (!rope_) return;
+  rope({.x = split(heads(queries_and_keys, 0, H_ + K_)),
+        .cos = call.batch.rope_cos,
+        .sin = call.batch.rope_sin,
+        .inverse = inverse},
+       call.stream);
+}
+
+void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
+  const Tensor& fused = call.at[fused_];
+  qkv_.forward(fused, x, call);
+  if (query_norm_) {
+    query_norm_->forward(heads(call.at[turned_], 0, H_), heads(fused, 0, H_), call);
+    key_norm_->forward(heads(call.at[turned_], H_, K_), heads(fused, H_, K_), call);
+  }
+  turn(turned_ < 0 ? fused : call.at[turned_], false, call);
+  const Heads in = inputs(call);
+  AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
+                            .lse = call.at[lse_],
+                            .q = in.q,
+                            .k = in.k,
+                            .v = in.v,
+                            .scale = 1 / std::sqrt(static_cast<double>(D_))};
+  if (dropout_.active(call))
+    args.dropout = {
+        .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
+  attention_forward(args, call.stream);
+  out_.forward(y, call.at[mixed_], call);
+}
+
+void Attention::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  const Tensor& d_fused = call.at[d_fused_];
+  out_.backward_input(call.at[d_mixed_], dy, call);
+  const Heads in = inputs(call);
+  // With norms in between, the gradients of queries and keys are those of the turned ones.
+  const Tensor& d_turned = turned_ < 0 ? d_fused : call.at[d_normed_];
+  AttentionBackwardArgs args{.dq = split(heads(d_turned, 0, H_)),
+                             .dk = split(heads(d_turned, H_, K_)),
+                             .dv = split(heads(d_fused, H_ + K_, K_)),
+                             .d_o = split(heads(call.at[d_mixed_], 0, H_)),
+                             .q = in.q,
+                             .k = in.k,
+                             .v = in.v,
+                             .o = split(heads(call.at[mixed_], 0, H_)),
+                             .lse = call.at[lse_],
+                             .scale = 1 / std::sqrt(static_cast<double>(D_))};
+  if (dropout_.active(call))
+    args.dropout = {
+        .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
+  attention_backward(args, call.stream);
+  turn(d_turned, true, call);
+  if (query_norm_) {
+    const Tensor &fused = call.at[fused_], &d_normed = call.at[d_normed_];
+    query_norm_->backward_input(heads(d_fused, 0, H_), heads(d_normed, 0, H_), heads(fused, 0, H_), call);
+    key_norm_->backward_input(heads(d_fused, H_, K_), heads(d_normed, H_, K_), heads(fused, H_, K_), call);
+  }
+  qkv_.backward_input(dx, d_fused, call);
+}
+
+void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  out_.backward_weight(dy, call.at[mixed_], call);
+  if (query_norm_) {
+    const Tensor &fused = call.at[fused_], &d_normed = call.at[d_normed_];
+    query_norm_->backward_weight(heads(d_normed, 0, H_), heads(fused, 0, H_), call);
+    key_norm_->backward_weight(heads(d_normed, H_, K_), heads(fused, H_, K_), call);
+  }
+  qkv_.backward_weight(call.at[d_fused_], x, call);
+}
+
+}  // namespace lockstep

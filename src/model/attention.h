@@ -1,0 +1,57 @@
+// Causal self-attention of a block: the fused query/key/value projection, the optional norms of queries and keys, RoPE,
+// attention, and the output projection.
+//
+// One activation holds queries, keys and values side by side, (B·T, (H + 2K)·D); attention reads them as views of it.
+// RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
+// second activation, since backward needs both.
+#pragma once
+#include <optional>
+
+#include "model/build.h"
+#include "model/dropout.h"
+#include "model/linear.h"
+#include "model/names.h"
+
+namespace lockstep {
+
+// RMSNorm of each head's queries or keys, over the head width.
+class HeadNorm {
+ public:
+  HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::string& name, std::int64_t heads);
+  void forward(Tensor y, ConstTensor x, const Call& call) const;                          // (B·T, heads, D)
+  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;  // dx may be dy
+  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+
+ private:
+  double eps_;
+  int weight_;
+  Slot rstd_;
+};
+
+class Attention {
+ public:
+  Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+
+  void forward(Tensor y, ConstTensor x, const Call& call) const;
+  void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+
+ private:
+  struct Heads {
+    Tensor q, k, v;  // (B, T, heads, D)
+  };
+  Tensor heads(const Tensor& fused, std::int64_t first, std::int64_t count) const;  // (B·T, count, D)
+  Tensor split(const Tensor& rows) const;  // (B·T, heads, D) -> (B, T, heads, D)
+  Heads inputs(const Call& call) const;    // what attention reads
+  void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
+
+  std::int64_t B_, T_, H_, K_, D_;
+  bool rope_;
+  Linear qkv_, out_;
+  std::optional<HeadNorm> query_norm_, key_norm_;
+  DropoutSite dropout_;
+  Slot fused_, mixed_, lse_, d_fused_, d_mixed_;
+  Slot turned_ = -1, d_normed_ = -1;  // only with query and key norms
+};
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "model/block.h"
+
+#include <fmt/format.h>
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+Block::Block(const Build& b, int unit, std::int64_t layer, const Between& between)
+    : Unit(fmt::format("block.{}", layer)),
+      names_(block_names(b.spec, layer)),
+      between_(between),
+      norm1_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm1, b.tokens()),
+      attention_(layout_, b, unit, names_),
+      norm2_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm2, b.tokens()),
+      mlp_(layout_, b, unit, names_),
+      attention_dropout_(b.spec.dropout, names_.out),
+      mlp_dropout_(b.spec.dropout, names_.down) {
+  const std::int64_t C = b.spec.width;
+  normed1_ = b.rows(unit, "normed1", C, Phase::forward, Phase::weight);
+  normed2_ = b.rows(unit, "normed2", C, Phase::forward, Phase::weight);
+  mid_ = b.rows(unit, "mid", C, Phase::forward, Phase::weight);
+  branch_ = b.rows(unit, "branch", C, Phase::forward, Phase::forward);
+  d_normed1_ = b.rows(unit, "d_normed1", C, Phase::input, Phase::weight);
+  d_normed2_ = b.rows(unit, "d_normed2", C, Phase::input, Phase::weight);
+  d_mid_ = b.rows(unit, "d_mid", C, Phase::input, Phase::weight);
+  if (b.spec.dropout > 0) {
+    d_dropped1_ = b.rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
+    d_dropped2_ = b.rows(unit, "d_dropped2", C, Phase::input, Phase::weight);
+  }
+}
+
+void Block::forward(const Call& call) const {
+  const Tensor &x = call.at[between_.x], &branch = call.at[branch_], &mid = call.at[mid_];
+  norm1_.forward(call.at[normed1_], x, call);
+  attention_.forward(branch, call.at[normed1_], call);
+  if (attention_dropout_.active(call)) attention_dropout_.apply(branch, branch, call);
+  norm2_.forward(call.at[normed2_], mid, branch, x, call);
+  mlp_.forward(branch, call.at[normed2_], call);
+  if (mlp_dropout_.active(call)) mlp_dropout_.apply(branch, branch, call);
+  add({.y = call.at[between_.y], .a = mid, .b = branch}, call.stream);
+}
+
+Tensor Block::branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) const {
+  return site.active(call) ? call.at[dropped] : gradient;
+}
+
+void Block::backward_input(const Call& call) const {
+  const Tensor &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
+  const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, dy, call);
+  if (mlp_dropout_.active(call)) mlp_dropout_.apply(d_mlp, dy, call);
+  mlp_.backward_input(call.at[d_normed2_], d_mlp, call);
+  norm2_.backward_input(d_mid, call.at[d_normed2_], call.at[mid_], dy, call);
+  const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, d_mid, call);
+  if (attention_dropout_.active(call)) attention_dropout_.apply(d_attention, d_mid, call);
+  attention_.backward_input(call.at[d_normed1_], d_attention, call);
+  norm1_.backward_input(call.at[between_.dx], call.at[d_normed1_], call.at[between_.x], d_mid, call);
+}
+
+void Block::backward_weight(const Call& call) const {
+  const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, call.at[between_.dy], call);
+  const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, call.at[d_mid_], call);
+  mlp_.backward_weight(d_mlp, call.at[normed2_], call);
+  norm2_.backward_weight(call.at[d_normed2_], call.at[mid_], call);
+  attention_.backward_weight(d_attention, call.at[normed1_], call);
+  norm1_.backward_weight(call.at[d_normed1_], call.at[between_.x], call);
+}
+
+}  // namespace lockstep

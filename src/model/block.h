@@ -1,0 +1,43 @@
+// One transformer block: mid = x + attention(norm1(x)); y = mid + mlp(norm2(mid)).
+//
+// x, y and their gradients are the slots between units; y and dx are this block's to write, x and dy its to read.
+#pragma once
+#include "model/attention.h"
+#include "model/build.h"
+#include "model/dropout.h"
+#include "model/mlp.h"
+#include "model/norm.h"
+
+namespace lockstep {
+
+// The slots a unit shares with its neighbours.
+struct Between {
+  Slot x = -1, dx = -1;  // from the unit before, and its gradient
+  Slot y = -1, dy = -1;  // to the unit after, and its gradient
+};
+
+class Block final : public Unit {
+ public:
+  Block(const Build& build, int unit, std::int64_t layer, const Between& between);
+
+  void forward(const Call& call) const override;
+  void backward_input(const Call& call) const override;
+  void backward_weight(const Call& call) const override;
+
+ private:
+  // The gradient of a branch: that of the residual it joined, through the branch's dropout.
+  Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) const;
+
+  BlockNames names_;
+  Between between_;
+  Norm norm1_;
+  Attention attention_;
+  Norm norm2_;
+  Mlp mlp_;
+  DropoutSite attention_dropout_, mlp_dropout_;
+  Slot normed1_, normed2_, mid_, branch_;
+  Slot d_normed1_, d_normed2_, d_mid_;
+  Slot d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
+};
+
+}  // namespace lockstep

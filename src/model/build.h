@@ -1,0 +1,25 @@
+// What every part of a model is built from: the spec, the sizes of a micro-batch, the type it computes in, and where to
+// declare slots.
+#pragma once
+#include "model/slots.h"
+#include "model/unit.h"
+#include "spec/model_spec.h"
+
+namespace lockstep {
+
+struct Build {
+  const ModelSpec& spec;
+  std::int64_t B;  // samples of a micro-batch
+  std::int64_t T;  // tokens of a sample
+  DType dtype;     // of activations and of the weights that compute
+  Slots& slots;
+
+  std::int64_t tokens() const { return B * T; }
+
+  // A slot of (tokens, columns) that lives within one unit.
+  Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last) const {
+    return slots.add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}});
+  }
+};
+
+}  // namespace lockstep

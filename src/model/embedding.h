@@ -1,0 +1,24 @@
+// The first unit: token (and learned position) embeddings. It has no input gradient.
+#pragma once
+#include "model/block.h"
+
+namespace lockstep {
+
+class Embedding final : public Unit {
+ public:
+  Embedding(const Build& build, int unit, const Between& between);
+
+  void forward(const Call& call) const override;
+  void backward_input(const Call& call) const override;
+  void backward_weight(const Call& call) const override;
+
+  int table() const { return table_; }  // the parameter a tied head reads
+
+ private:
+  Between between_;
+  DropoutSite dropout_;
+  int table_;
+  int positions_ = -1;
+};
+
+}  // namespace lockstep

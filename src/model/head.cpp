@@ -1,0 +1,79 @@
+#include "model/head.h"
+
+#include <algorithm>
+
+#include "base/integers.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/matmul.h"
+
+namespace lockstep {
+
+namespace {
+// Tokens of one chunk: about four million logits, but not so few tokens that the products become thin.
+std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
+  const std::int64_t wanted = std::max<std::int64_t>(128, round_up((std::int64_t{1} << 22) / vocabulary, 64));
+  return std::min(tokens, wanted);
+}
+}  // namespace
+
+Head::Head(const Build& b, int unit, const Between& between)
+    : Unit("head"),
+      between_(between),
+      norm_(layout_, b.slots, unit, b.spec, b.dtype, model_names(b.spec).final_norm, b.tokens()),
+      chunk_(chunk_tokens(b.tokens(), b.spec.vocabulary)) {
+  const std::int64_t V = b.spec.vocabulary, C = b.spec.width;
+  StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied};
+  if (!b.spec.tied) weight.pieces = {{model_names(b.spec).head + ".weight", {V, C}}};
+  weight_ = layout_.add(std::move(weight));
+
+  const DType sums = accumulator_of(b.dtype);
+  normed_ = b.rows(unit, "normed", C, Phase::forward, Phase::forward);
+  d_normed_ = b.rows(unit, "d_normed", C, Phase::forward, Phase::weight);
+  // Read by the host when the step is over, so they outlive every phase.
+  losses_ = b.slots.add({"losses", sums, {b.tokens()}, {unit, Phase::forward}, {0, Phase::weight}});
+  logits_ = b.slots.add({"logits", sums, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
+  d_logits_ = b.dtype == sums
+                  ? logits_
+                  : b.slots.add({"d_logits", b.dtype, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
+}
+
+void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
+  matmul({.c = out, .a = call.at[normed_].slice(0, first, out.dim(0)), .b = call.weight(weight_), .transpose_b = true},
+         call.stream);
+}
+
+void Head::forward(const Call& call) const {
+  const Tensor &normed = call.at[normed_], &losses = call.at[losses_];
+  norm_.forward(normed, call.at[between_.x], call);
+  const std::int64_t tokens = normed.dim(0);
+  for (std::int64_t first = 0; first < tokens; first += chunk_) {
+    const std::int64_t count = std::min(chunk_, tokens - first);
+    const Tensor scores = call.at[logits_].slice(0, 0, count);
+    const Tensor d_scores = call.batch.training ? call.at[d_logits_].slice(0, 0, count) : Tensor{};
+    logits(scores, first, call);
+    cross_entropy({.losses = losses.slice(0, first, count),
+                   .dlogits = d_scores,
+                   .logits = scores,
+                   .targets = call.batch.targets.slice(0, first, count),
+                   .scale = call.batch.loss_scale},
+                  call.stream);
+    if (!call.batch.training) continue;
+    matmul({.c = call.at[d_normed_].slice(0, first, count), .a = d_scores, .b = call.weight(weight_)}, call.stream);
+    matmul({.c = call.gradient(weight_),
+            .a = d_scores,
+            .b = normed.slice(0, first, count),
+            .transpose_a = true,
+            .accumulate = call.accumulate || first > 0},
+           call.stream);
+  }
+}
+
+void Head::backward_input(const Call& call) const {
+  norm_.backward_input(call.at[between_.dx], call.at[d_normed_], call.at[between_.x], {}, call);
+}
+
+void Head::backward_weight(const Call& call) const {
+  norm_.backward_weight(call.at[d_normed_], call.at[between_.x], call);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// The last unit: final norm, projection to the vocabulary, and the loss.
+//
+// Logits are made, turned into their own gradient and consumed chunk by chunk of tokens, so B·T·V never stands whole.
+// In training, forward therefore already computes the gradient of the normed activations, and adds the head weight's
+// gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
+// backward_input is the norm's alone.
+#pragma once
+#include "model/block.h"
+
+namespace lockstep {
+
+class Head final : public Unit {
+ public:
+  Head(const Build& build, int unit, const Between& between);
+
+  void forward(const Call& call) const override;
+  void backward_input(const Call& call) const override;
+  void backward_weight(const Call& call) const override;
+
+  // After forward: each token's loss (B·T), in the accumulator type.
+  const Tensor& losses(const Activations& at) const { return at[losses_]; }
+  // The logits of tokens [first, first + out.dim(0)), from the normed activations of the last forward. out: (n, V),
+  // accumulator type.
+  void logits(Tensor out, std::int64_t first, const Call& call) const;
+  int weight() const { return weight_; }
+
+ private:
+  Between between_;
+  Norm norm_;
+  int weight_;
+  std::int64_t chunk_;  // tokens
+  Slot normed_, d_normed_, losses_, logits_;
+  Slot d_logits_;  // the logits themselves where the types are the same
+};
+
+}  // namespace lockstep

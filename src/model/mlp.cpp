@@ -1,0 +1,65 @@
+#include "model/mlp.h"
+
+#include <cmath>
+
+#include "kernels/gelu.h"
+#include "kernels/swiglu.h"
+
+namespace lockstep {
+
+namespace {
+Linear::Options up_options(const ModelSpec& s, const BlockNames& names) {
+  const bool gated = s.mlp == MlpKind::swiglu;
+  Linear::Options o{.in = s.width,
+                    .out = (gated ? 2 : 1) * s.ffn_width,
+                    .in_out = s.in_out_weights,
+                    .init_std = s.init_std,
+                    .pieces = {},
+                    .bias = s.mlp_bias};
+  if (gated) o.pieces.push_back({names.gate, s.ffn_width});
+  o.pieces.push_back({names.up, s.ffn_width});
+  return o;
+}
+}  // namespace
+
+Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+    : kind_(b.spec.mlp),
+      up_(layout, up_options(b.spec, names)),
+      down_(layout, {.in = b.spec.ffn_width,
+                     .out = b.spec.width,
+                     .in_out = b.spec.in_out_weights,
+                     .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
+                     .pieces = {{names.down, b.spec.width}},
+                     .bias = b.spec.mlp_bias}) {
+  const std::int64_t F = b.spec.ffn_width;
+  inner_ = b.rows(unit, "inner", kind_ == MlpKind::swiglu ? 2 * F : F, Phase::forward, Phase::weight);
+  active_ = b.rows(unit, "active", F, Phase::forward, Phase::weight);
+  d_active_ = b.rows(unit, "d_active", F, Phase::input, Phase::input);
+}
+
+void Mlp::forward(Tensor y, ConstTensor x, const Call& call) const {
+  const Tensor &inner = call.at[inner_], &active = call.at[active_];
+  up_.forward(inner, x, call);
+  if (kind_ == MlpKind::swiglu)
+    swiglu_forward({.y = active, .gate_up = inner}, call.stream);
+  else
+    gelu_forward({.y = active, .x = inner}, call.stream);
+  down_.forward(y, active, call);
+}
+
+void Mlp::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  const Tensor &inner = call.at[inner_], &d_active = call.at[d_active_];
+  down_.backward_input(d_active, dy, call);
+  if (kind_ == MlpKind::swiglu)
+    swiglu_backward({.d_gate_up = inner, .dy = d_active, .gate_up = inner}, call.stream);
+  else
+    gelu_backward({.dx = inner, .dy = d_active, .x = inner}, call.stream);
+  up_.backward_input(dx, inner, call);
+}
+
+void Mlp::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  down_.backward_weight(dy, call.at[active_], call);
+  up_.backward_weight(call.at[inner_], x, call);
+}
+
+}  // namespace lockstep

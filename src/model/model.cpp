@@ -1,0 +1,61 @@
+#include "model/model.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype)
+    : spec_(spec), B_(B), T_(T), dtype_(dtype) {
+  LOCKSTEP_CHECK(T <= spec.max_positions, "{} tokens in a model of {} positions", T, spec.max_positions);
+  const Build build{spec_, B, T, dtype, slots_};
+  const int count = static_cast<int>(spec.layers) + 2;
+
+  // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
+  std::vector<Between> between(count);
+  for (int u = 0; u + 1 < count; ++u) {
+    const Shape shape{B * T, spec.width};
+    between[u].y = between[u + 1].x =
+        slots_.add({fmt::format("x.{}", u + 1), dtype, shape, {u, Phase::forward}, {u + 1, Phase::weight}});
+    between[u].dy = between[u + 1].dx =
+        slots_.add({fmt::format("dx.{}", u + 1), dtype, shape, {u + 1, Phase::input}, {u, Phase::weight}});
+  }
+
+  auto embedding = std::make_unique<Embedding>(build, 0, between[0]);
+  tie_.owner_unit = 0;
+  tie_.owner_parameter = embedding->table();
+  units_.push_back(std::move(embedding));
+  for (int u = 1; u + 1 < count; ++u) units_.push_back(std::make_unique<Block>(build, u, u - 1, between[u]));
+  auto head = std::make_unique<Head>(build, count - 1, between[count - 1]);
+  head_ = head.get();
+  tie_.borrower_unit = count - 1;
+  tie_.borrower_parameter = head->weight();
+  units_.push_back(std::move(head));
+}
+
+std::vector<Moment> Model::training_order() const {
+  std::vector<Moment> order = evaluation_order();
+  for (int u = units() - 1; u >= 0; --u) {
+    order.push_back({u, Phase::input});
+    order.push_back({u, Phase::weight});
+  }
+  return order;
+}
+
+std::vector<Moment> Model::evaluation_order() const {
+  std::vector<Moment> order;
+  for (int u = 0; u < units(); ++u) order.push_back({u, Phase::forward});
+  return order;
+}
+
+void run_phase(const Unit& unit, Phase phase, const Call& call) {
+  switch (phase) {
+    case Phase::forward:
+      return unit.forward(call);
+    case Phase::input:
+      return unit.backward_input(call);
+    case Phase::weight:
+      return unit.backward_weight(call);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// The model: its units in order, and the slots between and inside them, for micro-batches of one size.
+//
+// Built from a spec alone; it owns no weights and no activations, so a model of any size can be built, and on `meta`
+// run, anywhere.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model/embedding.h"
+#include "model/head.h"
+#include "model/unit.h"
+#include "spec/model_spec.h"
+
+namespace lockstep {
+
+class Model {
+ public:
+  Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype);
+
+  const ModelSpec& spec() const { return spec_; }
+  DType dtype() const { return dtype_; }
+  std::int64_t B() const { return B_; }
+  std::int64_t T() const { return T_; }
+  int units() const { return static_cast<int>(units_.size()); }
+  const Unit& unit(int index) const { return *units_[index]; }
+  const Head& head() const { return *head_; }
+  const Slots& slots() const { return slots_; }
+
+  // The order of one micro-batch's training on one rank: forwards, then each unit's two backwards, last unit first.
+  std::vector<Moment> training_order() const;
+  std::vector<Moment> evaluation_order() const;
+
+  // A tied head computes with the embedding's weight: (unit, parameter) of the owner and of the borrower.
+  struct Tie {
+    int owner_unit, owner_parameter, borrower_unit, borrower_parameter;
+  };
+  const Tie* tie() const { return spec_.tied ? &tie_ : nullptr; }
+
+ private:
+  ModelSpec spec_;
+  std::int64_t B_, T_;
+  DType dtype_;
+  Slots slots_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  const Head* head_ = nullptr;
+  Tie tie_{};
+};
+
+// Runs one phase of one unit.
+void run_phase(const Unit& unit, Phase phase, const Call& call);
+
+}  // namespace lockstep

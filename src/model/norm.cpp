@@ -1,0 +1,79 @@
+#include "model/norm.h"
+
+#include "kernels/layernorm.h"
+#include "kernels/rmsnorm.h"
+
+namespace lockstep {
+
+Norm::Norm(UnitLayout& layout, Slots& slots, int unit, const ModelSpec& spec, DType dtype, const std::string& name,
+           std::int64_t rows)
+    : kind_(spec.norm), eps_(spec.norm_eps) {
+  weight_ = layout.add({.shape = {spec.width}, .pieces = {{name + ".weight", {spec.width}}}, .init = Init::ones});
+  const auto statistic = [&](const char* what) {
+    return slots.add({name + what, accumulator_of(dtype), {rows}, {unit, Phase::forward}, {unit, Phase::weight}});
+  };
+  rstd_ = statistic(".rstd");
+  if (kind_ == NormKind::layer) {
+    bias_ = layout.add({.shape = {spec.width}, .pieces = {{name + ".bias", {spec.width}}}, .init = Init::zeros});
+    mean_ = statistic(".mean");
+  }
+}
+
+void Norm::forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, {}, x, {}, call); }
+
+void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call) const {
+  if (kind_ == NormKind::rms)
+    rmsnorm_forward({.y = y,
+                     .rstd = call.at[rstd_],
+                     .x = x,
+                     .weight = call.weight(weight_),
+                     .eps = eps_,
+                     .residual = residual,
+                     .sum = sum},
+                    call.stream);
+  else
+    layernorm_forward({.y = y,
+                       .mean = call.at[mean_],
+                       .rstd = call.at[rstd_],
+                       .x = x,
+                       .weight = call.weight(weight_),
+                       .bias = call.weight(bias_),
+                       .eps = eps_,
+                       .residual = residual,
+                       .sum = sum},
+                      call.stream);
+}
+
+void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call) const {
+  if (kind_ == NormKind::rms)
+    rmsnorm_backward_input(
+        {.dx = dx, .dy = dy, .x = x, .weight = call.weight(weight_), .rstd = call.at[rstd_], .dresidual = dresidual},
+        call.stream);
+  else
+    layernorm_backward_input({.dx = dx,
+                              .dy = dy,
+                              .x = x,
+                              .weight = call.weight(weight_),
+                              .mean = call.at[mean_],
+                              .rstd = call.at[rstd_],
+                              .dresidual = dresidual},
+                             call.stream);
+}
+
+void Norm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (kind_ == NormKind::rms)
+    rmsnorm_backward_weight(
+        {.dweight = call.gradient(weight_), .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = call.accumulate},
+        call.stream);
+  else
+    layernorm_backward_weight({.dweight = call.gradient(weight_),
+                               .dbias = call.gradient(bias_),
+                               .dy = dy,
+                               .x = x,
+                               .mean = call.at[mean_],
+                               .rstd = call.at[rstd_],
+                               .accumulate = call.accumulate},
+                              call.stream);
+}
+
+}  // namespace lockstep

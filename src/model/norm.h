@@ -1,0 +1,32 @@
+// The norm of a family, RMSNorm or LayerNorm, with its row statistics and the residual that joins in front of it.
+#pragma once
+#include <string>
+
+#include "model/unit.h"
+#include "spec/model_spec.h"
+
+namespace lockstep {
+
+class Norm {
+ public:
+  // `rows` rows of `width`; statistics live from the unit's forward to its weight phase.
+  Norm(UnitLayout& layout, Slots& slots, int unit, const ModelSpec& spec, DType dtype, const std::string& name,
+       std::int64_t rows);
+
+  void forward(Tensor y, ConstTensor x, const Call& call) const;
+  // sum = x + residual, y = norm(sum).
+  void forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call) const;
+  // dx = dresidual + the norm's gradient; x is what was normalised (the sum).
+  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call) const;
+  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+
+ private:
+  NormKind kind_;
+  double eps_;
+  int weight_;
+  int bias_ = -1;
+  Slot rstd_;
+  Slot mean_ = -1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// A unit: the piece of the model that is scheduled, gathered, reduced and counted as one (the embedding, a block, the
+// head).
+//
+// A unit has three phases, each a separate call: forward, backward-input (the gradient of what it was given) and
+// backward-weight (the gradients of its parameters, added to or started in their buffers). It declares its parameters
+// (UnitLayout) and its activations (Slots) when it is built and owns neither: a Call hands it the tensors of one
+// micro-batch. So the same unit runs on any device, with parameters that are there always or only while it runs, and
+// with any number of micro-batches in flight.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "model/slots.h"
+#include "spec/parameters.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// What a micro-batch brings with it: B samples of T tokens.
+struct Batch {
+  ConstTensor tokens;         // (B, T) int32
+  ConstTensor targets;        // (B·T) int32, kIgnoredTarget where no loss is taken
+  ConstTensor positions;      // (T) int32
+  ConstTensor rope_cos = {};  // (T, D/2) for those positions; none without RoPE
+  ConstTensor rope_sin = {};
+  ConstTensor loss_scale;          // (1) accumulator type: the weight of each target's loss in the gradient
+  std::int64_t first_sample = 0;   // the logical index of sample 0, for dropout
+  std::uint64_t dropout_seed = 0;  // of this step
+  bool training = true;            // false: no dropout, no gradients
+};
+
+// The tensors of a unit's parameters, by their index in its layout.
+struct UnitTensors {
+  std::vector<ConstTensor> weights;
+  std::vector<Tensor> gradients;
+};
+
+// Everything one call of a unit works with.
+struct Call {
+  const UnitTensors& unit;
+  const Activations& at;
+  const Batch& batch;
+  Stream& stream;
+  bool accumulate = false;  // add to the gradients; false: be their first writer in this step
+
+  ConstTensor weight(int parameter) const { return unit.weights[parameter]; }
+  Tensor gradient(int parameter) const { return unit.gradients[parameter]; }
+};
+
+class Unit {
+ public:
+  virtual ~Unit() = default;
+  const UnitLayout& layout() const { return layout_; }
+
+  virtual void forward(const Call& call) const = 0;
+  virtual void backward_input(const Call& call) const = 0;
+  virtual void backward_weight(const Call& call) const = 0;
+
+ protected:
+  explicit Unit(std::string name) : layout_(std::move(name)) {}
+  UnitLayout layout_;
+};
+
+}  // namespace lockstep

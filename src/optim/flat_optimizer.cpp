@@ -1,0 +1,50 @@
+#include "optim/flat_optimizer.h"
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit,
+                             Stream& stream)
+    : spec_(spec), range_(range) {
+  const std::int64_t bytes = range.elements * size_of(range.master);
+  if (spec.kind == OptimizerKind::adamw || spec.momentum > 0) first_ = memory.allocate(bytes, Tag::optimizer, unit);
+  if (spec.kind == OptimizerKind::adamw) second_ = memory.allocate(bytes, Tag::optimizer, unit);
+  for (const Tensor& t : state()) fill({.y = t, .value = 0}, stream);
+}
+
+std::vector<Tensor> FlatOptimizer::state() const {
+  std::vector<Tensor> tensors;
+  for (const Buffer* buffer : {&first_, &second_})
+    if (buffer->memory()) tensors.push_back(view(*buffer, range_.master, {range_.elements}));
+  return tensors;
+}
+
+void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, ConstTensor control, Stream& stream) {
+  const std::vector<Tensor> kept = state();
+  if (spec_.kind == OptimizerKind::adamw)
+    adamw({.master = master,
+           .weight = weight,
+           .m = kept[0],
+           .v = kept[1],
+           .gradient = gradient,
+           .control = control,
+           .beta1 = spec_.beta1,
+           .beta2 = spec_.beta2,
+           .eps = spec_.eps,
+           .decay = spec_.weight_decay,
+           .decayed = range_.decayed},
+          stream);
+  else
+    sgd({.master = master,
+         .weight = weight,
+         .momentum = kept.empty() ? Tensor{} : kept[0],
+         .gradient = gradient,
+         .control = control,
+         .beta = spec_.momentum,
+         .decay = spec_.weight_decay,
+         .decayed = range_.decayed},
+        stream);
+}
+
+}  // namespace lockstep

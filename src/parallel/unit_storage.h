@@ -1,0 +1,51 @@
+// Who holds a unit's parameters, gradients and optimizer state. Here: this rank, all of it.
+//
+// Flat buffers in the order of the unit's layout: the weights that compute, their gradients, and, where the weights are
+// 16-bit, an fp32 master beside them; the optimizer keeps its moments itself. Padding between parameters is zero and
+// stays zero.
+#pragma once
+#include <memory>
+
+#include "optim/flat_optimizer.h"
+#include "spec/optimizer_spec.h"
+#include "spec/parameters.h"
+#include "spec/precision.h"
+#include "tensor/memory.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// The element types of a run: what computes, what gradients are summed in, what the optimizer updates.
+struct StorageTypes {
+  DType compute, gradient, master;
+};
+StorageTypes storage_types(Precision precision);
+
+class UnitStorage {
+ public:
+  // The layout outlives the storage.
+  UnitStorage(const UnitLayout& layout, const StorageTypes& types, const OptimizerSpec& optimizer, Memory& memory,
+              Stream& stream);
+
+  // One stored parameter. A tied one has no weight and no master here.
+  Tensor weight(int parameter) const;
+  Tensor gradient(int parameter) const;
+  Tensor master(int parameter) const;  // the weight itself where no master is kept apart
+
+  Tensor flat_gradient() const;  // of everything that is owned here, the tied parameters' left out
+  // Makes the weights what the masters say.
+  void publish(Stream& stream);
+  void update(ConstTensor control, Stream& stream);
+
+ private:
+  Tensor part(const Buffer& buffer, DType dtype, int parameter) const;
+  Tensor flat(const Buffer& buffer, DType dtype) const { return view(buffer, dtype, {layout_.owned()}); }
+
+  const UnitLayout& layout_;
+  StorageTypes types_;
+  Buffer weights_, gradients_, masters_;
+  FlatOptimizer optimizer_;
+};
+
+}  // namespace lockstep

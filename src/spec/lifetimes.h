@@ -1,0 +1,28 @@
+// Places for things that live only part of the time: two may share bytes when they never live together.
+//
+// Each thing has a size and the first and last moment (inclusive) it must keep its bytes. plan() gives every one an
+// offset, the larger first, each at the lowest place free over its whole life, and returns the bytes needed in all.
+// Deterministic: the same list gives the same places.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+class Lifetimes {
+ public:
+  explicit Lifetimes(std::int64_t alignment) : alignment_(alignment) {}
+
+  int add(std::int64_t bytes, std::int64_t first, std::int64_t last);
+  std::int64_t plan();
+  std::int64_t offset(int id) const { return things_.at(id).offset; }
+
+ private:
+  struct Thing {
+    std::int64_t bytes, first, last, offset;
+  };
+  std::int64_t alignment_;
+  std::vector<Thing> things_;
+};
+
+}  // namespace lockstep

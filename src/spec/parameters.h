@@ -1,0 +1,61 @@
+// The parameters of one unit of the model (the embedding, a block, the head) and where they lie in its flat buffers.
+//
+// A stored parameter is what a kernel multiplies with; it is made of one or more logical tensors, the ones Hugging Face
+// names, each a contiguous range of it (a fused query/key/value matrix holds three). A unit keeps all its parameters in
+// one flat buffer: matrices first, then vectors, each starting at a multiple of 256 elements, so that any shard cut at
+// such a multiple holds whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+inline constexpr std::int64_t kParameterAlignment = 256;
+
+// A tensor by the name the world knows it by.
+struct LogicalTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t elements() const;
+};
+
+enum class Init { normal, zeros, ones };
+
+struct StoredParameter {
+  std::vector<std::int64_t> shape;
+  std::vector<LogicalTensor> pieces =
+      {};  // one behind the other; together as many elements as the shape. None: see `tied`.
+  Init init = Init::normal;
+  double init_std = 0;
+  bool tied =
+      false;  // only a gradient lives here: the weight is another unit's, and the gradient is added to that one's
+
+  std::int64_t elements() const;
+};
+
+class UnitLayout {
+ public:
+  explicit UnitLayout(std::string name) : name_(std::move(name)) {}
+
+  // Adds a parameter and returns its index. Places of those added before may move: ask for them when all are there.
+  int add(StoredParameter parameter);
+
+  const std::string& name() const { return name_; }
+  const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  std::int64_t offset(int index) const { return offsets_.at(index); }  // of a parameter in the flat buffer, in elements
+  std::int64_t elements() const { return elements_; }                  // of the flat buffer, padding included
+  std::int64_t decayed() const { return decayed_; }  // how many elements from the start on have weight decay
+  // The tied parameters come last of all and have no weight, so the buffers of weights and state end here.
+  std::int64_t owned() const { return owned_; }
+
+ private:
+  void place();
+
+  std::string name_;
+  std::vector<StoredParameter> parameters_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t elements_ = 0, decayed_ = 0, owned_ = 0;
+};
+
+}  // namespace lockstep

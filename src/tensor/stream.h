@@ -1,0 +1,42 @@
+// Streams and events: the order in which work happens.
+//
+// Work given to one stream happens in the order given. An Event marks a point in a stream; another stream, or the host,
+// can wait for it. On the cpu, compute runs inline, in the thread that asks (a cpu::Stream is always idle when a call
+// returns), while communication and I/O queue (cpu::Queue), and a thread that waits for queued work runs it. On meta
+// nothing runs and the stream counts. A stream belongs to one thread at a time; an Event may be waited for from any
+// thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "tensor/device.h"
+
+namespace lockstep {
+
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool done() = 0;  // true when never recorded
+  virtual void wait() = 0;  // the calling thread goes on when the point has been reached
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Device device() const { return device_; }
+  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual void record(Event& event) = 0;  // reached when all work given to this stream so far is done
+  virtual void wait(Event& event) = 0;    // work given from now on starts after the event
+  virtual void synchronize() = 0;         // returns when all work given so far is done
+
+ protected:
+  explicit Stream(Device device) : device_(device) {}
+
+ private:
+  Device device_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+std::string to_string(const Shape& shape) {
+  std::string text = "(";
+  for (int i = 0; i < shape.dims(); ++i) text += fmt::format("{}{}", i ? ", " : "", shape[i]);
+  return text + ")";
+}
+
+template <class Byte>
+BasicTensor<Byte>::BasicTensor(Byte* data, DType dtype, Device device, const Shape& shape)
+    : data_(data), shape_(shape), dtype_(dtype), device_(device), exists_(true) {
+  std::int64_t stride = 1;
+  for (int i = shape.dims() - 1; i >= 0; --i) {
+    strides_[i] = stride;
+    stride *= shape[i];
+  }
+}
+
+template <class Byte>
+bool BasicTensor<Byte>::contiguous() const {
+  std::int64_t stride = 1;
+  for (int i = dims() - 1; i >= 0; --i) {
+    if (shape_[i] != 1 && strides_[i] != stride) return false;
+    stride *= shape_[i];
+  }
+  return true;
+}
+
+template <class Byte>
+Byte* BasicTensor<Byte>::offset(std::int64_t elements) const {
+  using Char = std::conditional_t<std::is_const_v<Byte>, const char, char>;
+  return data_ ? static_cast<Char*>(data_) + elements * size_of(dtype_) : nullptr;
+}
+
+template <class Byte>
+BasicTensor<Byte> BasicTensor<Byte>::slice(int dim, std::int64_t begin, std::int64_t count) const {
+  if (dim < 0) dim += dims();
+  LOCKSTEP_CHECK(dim >= 0 && dim < dims() && begin >= 0 && count >= 0 && begin + count <= shape_[dim],
+                 "slice [{}, {}) of dim {} of {}", begin, begin + count, dim, shape_);
+  BasicTensor result = *this;
+  std::array<std::int64_t, Shape::kMaxDims> extents{};
+  for (int i = 0; i < dims(); ++i) extents[i] = i == dim ? count : shape_[i];
+  result.shape_ = Shape(std::span(extents.data(), dims()));
+  result.data_ = offset(begin * strides_[dim]);
+  return result;
+}
+
+template <class Byte>
+BasicTensor<Byte> BasicTensor<Byte>::reshape(const Shape& shape) const {
+  LOCKSTEP_CHECK(contiguous(), "reshape of a tensor {} that is not contiguous", shape_);
+  LOCKSTEP_CHECK(shape.elements() == elements(), "reshape of {} to {}", shape_, shape);
+  return BasicTensor(data_, dtype_, device_, shape);
+}
+
+template <class Byte>
+BasicTensor<Byte> BasicTensor<Byte>::split(int dim, std::int64_t outer, std::int64_t inner) const {
+  if (dim < 0) dim += dims();
+  LOCKSTEP_CHECK(dims() < Shape::kMaxDims && dim >= 0 && dim < dims() && shape_[dim] == outer * inner,
+                 "split of dim {} of {} into {} x {}", dim, shape_, outer, inner);
+  BasicTensor result = *this;
+  std::array<std::int64_t, Shape::kMaxDims> extents{};
+  for (int from = 0, to = 0; from < dims(); ++from, ++to) {
+    extents[to] = shape_[from];
+    result.strides_[to] = strides_[from];
+    if (from == dim) {
+      extents[to] = outer;
+      result.strides_[to] = strides_[from] * inner;
+      ++to;
+      extents[to] = inner;
+      result.strides_[to] = strides_[from];
+    }
+  }
+  result.shape_ = Shape(std::span(extents.data(), dims() + 1));
+  return result;
+}
+
+template class BasicTensor<void>;
+template class BasicTensor<const void>;
+
+Tensor view(const Buffer& buffer, DType dtype, const Shape& shape, std::int64_t offset) {
+  LOCKSTEP_CHECK(buffer.memory(), "a view of an empty buffer");
+  LOCKSTEP_CHECK((offset + shape.elements()) * size_of(dtype) <= buffer.bytes(),
+                 "a view of {} {} at element {} in {} bytes", shape, name_of(dtype), offset, buffer.bytes());
+  char* data = static_cast<char*>(buffer.data());
+  return Tensor(data ? data + offset * size_of(dtype) : nullptr, dtype, buffer.memory()->device(), shape);
+}
+
+}  // namespace lockstep

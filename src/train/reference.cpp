@@ -1,0 +1,161 @@
+#include "train/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "checkpoint/hf_tensors.h"
+#include "tensor/cpu/stream.h"
+#include "tensor/transfer.h"
+#include "train/reference_data.h"
+#include "train/replica.h"
+
+namespace lockstep {
+
+bool ReferenceReport::ok() const { return std::ranges::all_of(items, &ReferenceItem::ok); }
+
+namespace {
+
+// How close is close enough, by precision; docs/numerics.md derives them.
+struct Tolerances {
+  double logits, gradients, losses, norms, weights;
+  double key_bias_gradient, key_bias;  // absolute
+};
+
+Tolerances tolerances(Precision precision) {
+  switch (precision) {
+    case Precision::fp64:
+      return {5e-6, 5e-6, 5e-7, 1e-6, 2e-5, 1e-9, 5e-3};
+    case Precision::fp32:
+      return {2e-5, 1e-4, 1e-5, 1e-4, 1e-4, 1e-7, 5e-3};
+    default:
+      return {2e-2, 1e-3, 5e-3, 2e-2, 5e-2, 1e-3, 3e-2};
+  }
+}
+
+double norm(const std::vector<double>& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+// The largest of |a - b|; NaN if any is.
+double largest(const std::vector<double>& a, const std::vector<double>& b, bool relative) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double error = std::abs(a[i] - b[i]) / (relative ? std::abs(b[i]) : 1);
+    if (!(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+std::vector<double> read(const Tensor& t, Stream& stream) {
+  std::vector<double> result(t.elements());
+  if (t.dtype() == DType::f64) {
+    download(result.data(), t, stream);
+    return result;
+  }
+  LOCKSTEP_CHECK(t.dtype() == DType::f32, "a gradient or master of {}", name_of(t.dtype()));
+  std::vector<float> narrow(t.elements());
+  download(narrow.data(), t, stream);
+  std::ranges::copy(narrow, result.begin());
+  return result;
+}
+
+// One tensor under comparison. GPT-2's key bias moves no probability: its true gradient is zero, what is computed is
+// rounding noise, and Adam makes steps of it. That third is judged by itself, absolutely.
+struct Compared {
+  std::string name;
+  std::vector<double> mine, theirs;
+  bool absolute = false;
+};
+
+std::vector<Compared> split_key_bias(const ModelSpec& spec, Compared whole) {
+  if (spec.family != Family::gpt2 || !whole.name.ends_with("attn.c_attn.bias")) return {std::move(whole)};
+  const auto C = static_cast<std::ptrdiff_t>(spec.width);
+  Compared keys{whole.name + "[key]", {}, {}, true};
+  for (auto [from, to] : {std::pair{&whole.mine, &keys.mine}, std::pair{&whole.theirs, &keys.theirs}}) {
+    to->assign(from->begin() + C, from->begin() + 2 * C);
+    from->erase(from->begin() + C, from->begin() + 2 * C);
+  }
+  return {std::move(whole), std::move(keys)};
+}
+
+void compare(std::vector<ReferenceItem>& items, const std::vector<Compared>& all, double tolerance, double absolute,
+             bool by_cosine) {
+  double squares = 0;
+  for (const Compared& c : all) squares += norm(c.theirs) * norm(c.theirs);
+  const double floor = 1e-6 * std::sqrt(squares);
+  for (const Compared& c : all) {
+    if (c.absolute) {
+      items.push_back({c.name, largest(c.mine, c.theirs, false), absolute});
+    } else if (by_cosine && norm(c.theirs) > floor) {
+      const double product = std::inner_product(c.mine.begin(), c.mine.end(), c.theirs.begin(), 0.0);
+      items.push_back({c.name, 1 - product / (norm(c.mine) * norm(c.theirs)), tolerance});
+    } else {
+      items.push_back({c.name, distance(c.mine, c.theirs) / std::max(norm(c.theirs), floor), tolerance});
+    }
+  }
+}
+
+}  // namespace
+
+ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options) {
+  const ReferenceData data(folder);
+  const Tolerances limits = tolerances(options.precision);
+  const bool narrow = options.precision == Precision::bf16 || options.precision == Precision::fp16;
+
+  Ledger ledger;
+  const auto memory = make_memory(Device::cpu, ledger);
+  cpu::Stream stream(*memory, options.threads);
+  Replica replica({.spec = data.spec(),
+                   .B = data.B(),
+                   .T = data.T(),
+                   .precision = options.precision,
+                   .optimizer = data.optimizer()},
+                  *memory, stream);
+  const std::vector<Replica::Named> tensors = replica.tensors();
+  std::vector<LogicalTensor> names;
+  for (const auto& named : tensors) names.push_back(named.tensor);
+  replica.load(find_hf_tensors(data.weights(), names));
+
+  ReferenceReport report{options.precision, data.steps(), {}};
+  const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
+                               double absolute, bool by_cosine) {
+    std::vector<Compared> all;
+    for (const auto& named : tensors)
+      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, read(named.*which, stream),
+                                                      data.expected(prefix + named.tensor.name, named.tensor.shape)}))
+        all.push_back(std::move(c));
+    compare(report.items, all, tolerance, absolute, by_cosine);
+  };
+
+  // Step 0 in the open: logits and gradients; then all steps.
+  std::vector<double> losses, norms;
+  for (std::int64_t step = 0; step < data.steps(); ++step) {
+    const ReferenceData::StepTokens batch = data.tokens(step);
+    if (step == 0) {
+      std::vector<double> logits(data.B() * data.T() * data.spec().vocabulary);
+      replica.evaluate(batch.tokens, batch.targets, logits);
+      const std::vector<double> theirs = data.expected("logits", {data.B(), data.T(), data.spec().vocabulary});
+      report.items.push_back({"logits", distance(logits, theirs) / norm(theirs), limits.logits});
+    }
+    replica.compute_gradients(batch.tokens, batch.targets);
+    if (step == 0) compare_all("grad.", &Replica::Named::gradient, limits.gradients, limits.key_bias_gradient, narrow);
+    const Replica::Result result = replica.apply_gradients();
+    losses.push_back(result.loss);
+    norms.push_back(result.norm);
+  }
+  report.items.push_back({"losses", largest(losses, data.losses(), false), limits.losses});
+  report.items.push_back({"grad_norms", largest(norms, data.norms(), true), limits.norms});
+  compare_all("final.", &Replica::Named::master, limits.weights, limits.key_bias, false);
+  return report;
+}
+
+}  // namespace lockstep
