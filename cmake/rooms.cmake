@@ -22,7 +22,6 @@ function(lockstep_rooms)
   # Third-party code reaches only the rooms that speak to it.
   target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json)
   target_link_libraries(lockstep_spec PRIVATE lockstep_toml)
-  target_link_libraries(lockstep_kernels PRIVATE lockstep_blas)
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/verify.h"
+#include "spec/text_input.h"
 
 namespace lockstep {
 
@@ -25,18 +26,32 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// A word that is neither command nor option: the nearest command is probably what was meant.
+std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::ExtrasError& error) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  if (argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-')
+    return fmt::format("unknown command {}; did you mean '{}'? lockstep --help lists all", quote_text(argv[1]),
+                       nearest_word(argv[1], known));
+  return one_line(error.what()) + "; try lockstep --help";
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
   CLI::App app("Lockstep trains language models across many processors, in any parallel layout, with the same result.",
                "lockstep");
   app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_verify(app, chosen);
   try {
     app.parse(argc, argv);
+    if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
     return chosen();
+  } catch (const CLI::ExtrasError& error) {
+    return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");

@@ -1,15 +1,17 @@
-// Matrix products by the serial BLAS under our own threads.
+// Matrix products, blocked for the caches, over the packed slivers of gemm.h.
 //
-// c is cut into tiles by shape alone; each tile is one serial GEMM over the whole of K, so the bits do not depend on
-// how many threads share the tiles. 16-bit operands are converted, block of K by block of K, into the worker's scratch
-// and summed in float.
+// Why not a BLAS: the serial OpenBLAS that Debian ships gives wrong results when two threads call it at once, and the
+// threaded builds bring locks, threads and tens of megabytes that are neither counted nor ours to schedule
+// (bench/results/2026-11-15-gemm-libraries.md). This one takes its room from the stream's scratch, converts 16-bit
+// operands while it packs them, and gives each element the same bits whatever the tiles and threads are.
+//
+// For each block of C and of K: the workers pack both operands into shared slivers, then multiply tiles of slivers.
 #include "kernels/matmul.h"
 
-#include <cblas.h>
 #include <algorithm>
 
 #include "base/integers.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/types.h"
 #include "tensor/cpu/stream.h"
 
@@ -17,141 +19,159 @@ namespace lockstep::cpu {
 
 namespace {
 
-struct Tile {
-  std::int64_t row, rows, column, columns;
+// How much of C is worked on at a time. The packed operands, and the sums where C cannot hold them, share one scratch
+// of a worker.
+template <class T, class R>
+struct Block {
+  static constexpr bool kSumsApart = !std::is_same_v<T, R>;
+  static constexpr std::int64_t kRows = kSumsApart ? 504 : sizeof(T) == 4 ? 2058 : 980;
+  static constexpr std::int64_t kColumns = kSumsApart ? 512 : sizeof(T) == 4 ? 1536 : 960;
+  static constexpr std::int64_t kA = kRows / Gemm<T>::kRows * Gemm<T>::kSliverA;
+  static constexpr std::int64_t kB = kColumns / Gemm<T>::kColumns * Gemm<T>::kSliverB;
+  static constexpr std::int64_t kSums = kSumsApart ? kRows * kColumns : 0;
+  static_assert(kRows % Gemm<T>::kRows == 0 && kColumns % Gemm<T>::kColumns == 0);
+  static_assert((kA + kB + kSums) * static_cast<std::int64_t>(sizeof(T)) <= kScratchBytes);
 };
 
-// The grid c is cut into.
-class Grid {
+// Near-equal blocks of at most `largest`, each a multiple of `unit` but the last.
+std::int64_t block_size(std::int64_t extent, std::int64_t largest, std::int64_t unit) {
+  return extent == 0 ? unit : round_up(ceil_div(extent, ceil_div(extent, largest)), unit);
+}
+
+template <class S, class R>
+class Product {
+  using T = Compute<S>;
+  using G = Gemm<T>;
+  using B = Block<T, R>;
+
  public:
-  Grid(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t largest) : m_(m), n_(n) {
-    // Few large tiles: packing costs a pass over both operands for each. Enough of them that several threads find work.
-    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    const std::int64_t wanted = flops < 4e6 ? 1 : flops < 64e6 ? 2 : 4;
-    while (down_ * across_ < wanted && (tile_rows() > 64 || tile_columns() > 64))
-      (tile_rows() >= tile_columns() ? down_ : across_) *= 2;
-    while (tile_rows() > largest) ++down_;
-    while (tile_columns() > largest) ++across_;
-  }
-  std::int64_t tiles() const {
-    return m_ == 0 || n_ == 0 ? 0 : ceil_div(m_, tile_rows()) * ceil_div(n_, tile_columns());
-  }
-  Tile operator[](std::int64_t item) const {
-    const std::int64_t across = ceil_div(n_, tile_columns());
-    const std::int64_t row = item / across * tile_rows(), column = item % across * tile_columns();
-    return {row, std::min(tile_rows(), m_ - row), column, std::min(tile_columns(), n_ - column)};
+  Product(const MatmulArgs& a, Stream& stream)
+      : a_(a),
+        workers_(stream.workers()),
+        pa_(a.a.data<S>()),
+        pb_(a.b.data<S>()),
+        pc_(a.c.data<R>()),
+        M_(a.c.dim(0)),
+        N_(a.c.dim(1)),
+        K_(a.a.dim(a.transpose_a ? 0 : 1)),
+        packed_a_(static_cast<T*>(stream.scratch(0))),
+        packed_b_(packed_a_ + B::kA),
+        sums_(packed_b_ + B::kB) {}
+
+  void run() {
+    const std::int64_t rows = block_size(M_, B::kRows, G::kRows), columns = block_size(N_, B::kColumns, G::kColumns);
+    for (j0_ = 0; j0_ < N_; j0_ += columns)
+      for (i0_ = 0; i0_ < M_; i0_ += rows) {
+        m_ = std::min(rows, M_ - i0_);
+        n_ = std::min(columns, N_ - j0_);
+        k0_ = 0;
+        do {  // once even for K = 0, whose product is zero
+          depth_ = std::min(G::kDepth, K_ - k0_);
+          pack();
+          multiply();
+          k0_ += G::kDepth;
+        } while (k0_ < K_);
+      }
   }
 
  private:
-  std::int64_t tile_rows() const { return round_up(ceil_div(m_, down_), 16); }
-  std::int64_t tile_columns() const { return round_up(ceil_div(n_, across_), 16); }
-  std::int64_t m_, n_, down_ = 1, across_ = 1;
-};
-
-void gemm(const float* a, int lda, bool ta, const float* b, int ldb, bool tb, float* c, int ldc, int m, int n, int k,
-          bool add) {
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, lda, b,
-              ldb, add ? 1.0f : 0.0f, c, ldc);
-}
-void gemm(const double* a, int lda, bool ta, const double* b, int ldb, bool tb, double* c, int ldc, int m, int n, int k,
-          bool add) {
-  cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1.0, a, lda, b,
-              ldb, add ? 1.0 : 0.0, c, ldc);
-}
-
-// BLAS takes leading dimensions of at least the row length, also where there is only one row.
-int leading(const ConstTensor& t) { return static_cast<int>(std::max<std::int64_t>({t.stride(0), t.dim(1), 1})); }
-
-template <class S, class T>
-void add_bias(const S* bias, T* c, std::int64_t ldc, const Tile& tile) {
-  for (std::int64_t row = 0; row < tile.rows; ++row)
-    for_vectors<T>(tile.columns, [&](std::int64_t i, auto load, auto store) {
-      T* out = c + row * ldc + i;
-      store(out, load(out) + load(bias + tile.column + i));
+  void pack() {
+    constexpr std::int64_t kGroupA = 8, kGroupB = 4;  // slivers of one piece of work
+    const std::int64_t groups_a = ceil_div(m_, kGroupA * G::kRows), groups_b = ceil_div(n_, kGroupB * G::kColumns);
+    workers_.each(groups_a + groups_b, [&](std::int64_t item, int) {
+      if (item < groups_a) {
+        const std::int64_t row = item * kGroupA * G::kRows, i = i0_ + row, stride = a_.a.stride(0);
+        G::pack_a(packed_a_ + item * kGroupA * G::kSliverA,
+                  pa_ + (a_.transpose_a ? k0_ * stride + i : i * stride + k0_), stride, a_.transpose_a,
+                  std::min(kGroupA * G::kRows, m_ - row), depth_);
+      } else {
+        item -= groups_a;
+        const std::int64_t column = item * kGroupB * G::kColumns, j = j0_ + column, stride = a_.b.stride(0);
+        G::pack_b(packed_b_ + item * kGroupB * G::kSliverB,
+                  pb_ + (a_.transpose_b ? j * stride + k0_ : k0_ * stride + j), stride, a_.transpose_b,
+                  std::min(kGroupB * G::kColumns, n_ - column), depth_);
+      }
     });
-}
+  }
 
-// fp32 and fp64: BLAS reads and writes the operands where they are.
-template <class T>
-void direct(const MatmulArgs& a, Stream& stream, std::int64_t m, std::int64_t n, std::int64_t k) {
-  const T *pa = a.a.data<T>(), *pb = a.b.data<T>();
-  T* pc = a.c.data<T>();
-  const std::int64_t lda = leading(a.a), ldb = leading(a.b), ldc = leading(a.c);
-  const Grid grid(m, n, k, std::int64_t{1} << 20);
-  stream.workers().each(grid.tiles(), [&](std::int64_t item, int) {
-    const Tile t = grid[item];
-    T* c = pc + t.row * ldc + t.column;
-    gemm(pa + (a.transpose_a ? t.row : t.row * lda), static_cast<int>(lda), a.transpose_a,
-         pb + (a.transpose_b ? t.column * ldb : t.column), static_cast<int>(ldb), a.transpose_b, c,
-         static_cast<int>(ldc), static_cast<int>(t.rows), static_cast<int>(t.columns), static_cast<int>(k),
-         a.accumulate);
-    if (a.bias) add_bias(a.bias.data<T>(), c, ldc, t);
-  });
-}
-
-// Copies rows x columns elements into float, rows packed one behind the other.
-template <class S>
-void widen(float* to, const S* from, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t row = 0; row < rows; ++row)
-    for_vectors<float>(columns, [&](std::int64_t i, auto load, auto store) {
-      store(to + row * columns + i, load(from + row * stride + i));
+  void multiply() {
+    // A piece of work: up to 12 x 8 slivers, so that A's sliver stays in L1 and B's eight in L2; fewer rows where that
+    // would leave workers without any. The cut may follow the number of threads, since no sum depends on it.
+    constexpr std::int64_t kDown = 12, kAcross = 8;
+    const std::int64_t across = ceil_div(n_, kAcross * G::kColumns);
+    const std::int64_t fair = ceil_div(ceil_div(m_, G::kRows) * across, 4 * workers_.threads());
+    const std::int64_t height = std::clamp<std::int64_t>(fair, 1, kDown) * G::kRows;
+    workers_.each(ceil_div(m_, height) * across, [&](std::int64_t item, int) {
+      const std::int64_t i_begin = item / across * height, j_begin = item % across * kAcross * G::kColumns;
+      const std::int64_t i_end = std::min(m_, i_begin + height), j_end = std::min(n_, j_begin + kAcross * G::kColumns);
+      if (B::kSumsApart && k0_ == 0) start_sums(i_begin, i_end, j_begin, j_end);
+      for (std::int64_t i = i_begin; i < i_end; i += G::kRows)
+        for (std::int64_t j = j_begin; j < j_end; j += G::kColumns) sliver_product(i, j);
+      if (k0_ + depth_ >= K_) finish(i_begin, i_end, j_begin, j_end);
     });
-}
+  }
 
-// bf16 and fp16 operands; c of the same type, or float.
-template <class S, class R>
-void widened(const MatmulArgs& a, Stream& stream, std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kTile = 512, kDepth = 512;
-  static_assert(3 * kTile * kDepth * sizeof(float) <= kScratchBytes);
-  const S *pa = a.a.data<S>(), *pb = a.b.data<S>();
-  R* pc = a.c.data<R>();
-  const std::int64_t lda = leading(a.a), ldb = leading(a.b), ldc = leading(a.c);
-  const Grid grid(m, n, k, kTile);
-  stream.workers().each(grid.tiles(), [&](std::int64_t item, int worker) {
-    const Tile t = grid[item];
-    float* block_a = static_cast<float*>(stream.scratch(worker));
-    float* block_b = block_a + kTile * kDepth;
-    float* sums = block_b + kTile * kDepth;
-    const int columns = static_cast<int>(t.columns);
-    R* c = pc + t.row * ldc + t.column;
-    if (a.accumulate)
-      for (std::int64_t row = 0; row < t.rows; ++row) widen(sums + row * columns, c + row * ldc, 0, 1, columns);
+  // Where the sums of (i, j) of this block are kept, and how far the next row is.
+  T* sums_at(std::int64_t i, std::int64_t j) const {
+    if constexpr (B::kSumsApart)
+      return sums_ + i * B::kColumns + j;
     else
-      std::fill_n(sums, t.rows * columns, 0.0f);
-    for (std::int64_t from = 0; from < k; from += kDepth) {
-      const std::int64_t depth = std::min(kDepth, k - from);
-      if (a.transpose_a)
-        widen(block_a, pa + from * lda + t.row, lda, depth, t.rows);
-      else
-        widen(block_a, pa + t.row * lda + from, lda, t.rows, depth);
-      if (a.transpose_b)
-        widen(block_b, pb + t.column * ldb + from, ldb, t.columns, depth);
-      else
-        widen(block_b, pb + from * ldb + t.column, ldb, depth, t.columns);
-      gemm(block_a, static_cast<int>(a.transpose_a ? t.rows : depth), a.transpose_a, block_b,
-           a.transpose_b ? static_cast<int>(depth) : columns, a.transpose_b, sums, columns, static_cast<int>(t.rows),
-           columns, static_cast<int>(depth), true);
+      return pc_ + (i0_ + i) * a_.c.stride(0) + j0_ + j;
+  }
+  std::int64_t sums_stride() const { return B::kSumsApart ? B::kColumns : a_.c.stride(0); }
+
+  void sliver_product(std::int64_t i, std::int64_t j) {
+    const T* a = packed_a_ + i / G::kRows * G::kSliverA;
+    const T* b = packed_b_ + j / G::kColumns * G::kSliverB;
+    const bool add = B::kSumsApart || a_.accumulate || k0_ > 0;
+    const auto block = a_.transpose_a ? &G::template block<true> : &G::template block<false>;
+    const std::int64_t rows = std::min<std::int64_t>(G::kRows, m_ - i),
+                       columns = std::min<std::int64_t>(G::kColumns, n_ - j);
+    if (rows == G::kRows && columns == G::kColumns) return block(sums_at(i, j), sums_stride(), a, b, depth_, add);
+    alignas(64) T edge[G::kRows * G::kColumns];
+    block(edge, G::kColumns, a, b, depth_, false);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      T* out = sums_at(i + r, j);
+      for (std::int64_t c = 0; c < columns; ++c)
+        out[c] = add ? out[c] + edge[r * G::kColumns + c] : edge[r * G::kColumns + c];
     }
-    if (a.bias) add_bias(a.bias.data<S>(), sums, columns, t);
-    for (std::int64_t row = 0; row < t.rows; ++row)
-      for_vectors<float>(columns, [&](std::int64_t i, auto load, auto store) {
-        store(c + row * ldc + i, load(sums + row * columns + i));
+  }
+
+  void start_sums(std::int64_t i_begin, std::int64_t i_end, std::int64_t j_begin, std::int64_t j_end) {
+    for (std::int64_t i = i_begin; i < i_end; ++i) {
+      const R* c = pc_ + (i0_ + i) * a_.c.stride(0) + j0_ + j_begin;
+      for (std::int64_t j = 0; j < j_end - j_begin; ++j)
+        sums_at(i, j_begin)[j] = a_.accumulate ? static_cast<T>(c[j]) : T(0);
+    }
+  }
+
+  // After the last of K: the bias joins, and sums kept apart are rounded into C.
+  void finish(std::int64_t i_begin, std::int64_t i_end, std::int64_t j_begin, std::int64_t j_end) {
+    if (!a_.bias && !B::kSumsApart) return;
+    const S* bias = a_.bias ? a_.bias.template data<S>() + j0_ + j_begin : nullptr;
+    for (std::int64_t i = i_begin; i < i_end; ++i) {
+      const T* from = sums_at(i, j_begin);
+      R* to = pc_ + (i0_ + i) * a_.c.stride(0) + j0_ + j_begin;
+      for_vectors<T>(j_end - j_begin, [&](std::int64_t j, auto load, auto store) {
+        store(to + j, bias ? load(from + j) + load(bias + j) : load(from + j));
       });
-  });
-}
+    }
+  }
+
+  const MatmulArgs& a_;
+  Workers& workers_;
+  const S *pa_, *pb_;
+  R* pc_;
+  std::int64_t M_, N_, K_;
+  T *packed_a_, *packed_b_, *sums_;
+  std::int64_t i0_ = 0, j0_ = 0, k0_ = 0, m_ = 0, n_ = 0, depth_ = 0;  // the block at hand
+};
 
 }  // namespace
 
 void matmul(const MatmulArgs& a, lockstep::Stream& stream) {
-  Stream& on = Stream::of(stream);
-  const std::int64_t m = a.c.dim(0), n = a.c.dim(1), k = a.a.dim(a.transpose_a ? 0 : 1);
   with_float_and_result(a.a.dtype(), a.c.dtype(), [&](auto s, auto r) {
-    using S = typename decltype(s)::Type;
-    using R = typename decltype(r)::Type;
-    if constexpr (std::is_same_v<S, Compute<S>>)
-      direct<S>(a, on, m, n, k);
-    else
-      widened<S, R>(a, on, m, n, k);
+    Product<typename decltype(s)::Type, typename decltype(r)::Type>(a, Stream::of(stream)).run();
   });
 }
 

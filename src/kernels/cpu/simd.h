@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tensor/dtype.h"
 
@@ -46,7 +47,16 @@ inline constexpr int kLanes = 64 / sizeof(T);
 
 template <class T>
 [[gnu::always_inline]] inline Vec<T> broadcast(T value) {
-  return Vec<T>{} + value;  // -0.0 becomes 0.0; no kernel here tells them apart
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float>)
+    return (Vec<T>)_mm512_set1_ps(value);
+  else
+    return (Vec<T>)_mm512_set1_pd(value);
+#else
+  Vec<T> v;
+  for (int i = 0; i < kLanes<T>; ++i) v[i] = value;
+  return v;
+#endif
 }
 
 [[gnu::always_inline]] inline Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
@@ -116,14 +126,29 @@ template <class S>
 
 template <class S>
 [[gnu::always_inline]] inline Vec<Compute<S>> load_some(const S* p, std::int64_t count) {
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+  const unsigned mask = (1u << count) - 1;
+  if constexpr (std::is_same_v<S, float>) return (Vec<float>)_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+  if constexpr (std::is_same_v<S, double>) return (Vec<double>)_mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
+  if constexpr (sizeof(S) == 2) {
+    S padded[16];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(padded), _mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask), p));
+    return load(padded);
+  }
+#endif
   S padded[kLanes<Compute<S>>];
-  std::memset(padded, 0, sizeof padded);
+  std::memset(static_cast<void*>(padded), 0, sizeof padded);
   std::memcpy(padded, p, count * sizeof(S));
   return load(padded);
 }
 
 template <class S>
 [[gnu::always_inline]] inline void store_some(S* p, Vec<Compute<S>> v, std::int64_t count) {
+#if defined(__AVX512F__)
+  const unsigned mask = (1u << count) - 1;
+  if constexpr (std::is_same_v<S, float>) return _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), (__m512)v);
+  if constexpr (std::is_same_v<S, double>) return _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), (__m512d)v);
+#endif
   S padded[kLanes<Compute<S>>];
   store(padded, v);
   std::memcpy(p, padded, count * sizeof(S));

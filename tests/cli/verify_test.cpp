@@ -1,0 +1,107 @@
+// The command as a user meets it: its output, its exit codes, and one clear line for every mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out;  // standard output and standard error together
+};
+
+Outcome run(const std::string& arguments) {
+  const std::string command = std::string(LOCKSTEP_BINARY) + " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{0, {}};
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
+
+TEST(VerifyCommand, SaysYesWithExitCodeZero) {
+  const Outcome o = run("verify --reference " + kGolden + "llama-tiny");
+  EXPECT_EQ(o.code, 0);
+  for (const char* item :
+       {"logits", "grad.lm_head.weight", "losses", "grad_norms", "final.lm_head.weight", "within tolerance"})
+    EXPECT_THAT(o.out, ::testing::HasSubstr(item));
+}
+
+TEST(VerifyCommand, GivesJsonOfTheDocumentedForm) {
+  const Outcome o = run("verify --reference " + kGolden + "gpt2-tiny --precision fp32 --threads 2 --json");
+  EXPECT_EQ(o.code, 0);
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["precision"], "fp32");
+  ASSERT_GT(json["items"].size(), 50u);
+  for (const auto& item : json["items"]) {
+    EXPECT_TRUE(item["name"].is_string());
+    EXPECT_TRUE(item["error"].is_number());
+    EXPECT_TRUE(item["tolerance"].is_number());
+    EXPECT_EQ(item["ok"], true);
+  }
+}
+
+TEST(VerifyCommand, SaysNoWithExitCodeOne) {
+  const std::string folder = ::testing::TempDir() + "lockstep-verify-no";
+  const std::string copy = "rm -rf " + folder + " && cp -r " + kGolden + "llama-tiny " + folder + " && chmod -R u+w " +
+                           folder + " && sed -i 's/\"lr\": 0.001/\"lr\": 0.002/' " + folder + "/run.json";
+  ASSERT_EQ(std::system(copy.c_str()), 0);
+  const Outcome o = run("verify --reference " + folder);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, ::testing::HasSubstr("outside"));
+  const auto json = nlohmann::json::parse(run("verify --json --reference " + folder).out);
+  EXPECT_EQ(json["ok"], false);
+}
+
+struct Mistake {
+  const char* arguments;
+  int code;
+  const char* says;
+};
+
+class VerifyMistake : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(VerifyMistake, GetsOneLineAndItsExitCode) {
+  const Outcome o = run(std::string(GetParam().arguments));
+  EXPECT_EQ(o.code, GetParam().code) << o.out;
+  EXPECT_THAT(o.out, ::testing::HasSubstr(GetParam().says));
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 1) << o.out;
+  EXPECT_THAT(o.out, ::testing::StartsWith("lockstep: "));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VerifyMistake,
+                         ::testing::Values(Mistake{"", 2, "no command"}, Mistake{"verfy", 2, "did you mean 'verify'"},
+                                           Mistake{"--bogus", 2, "--bogus"}, Mistake{"verify", 2, "--reference"},
+                                           Mistake{"verify --reference /nowhere/at/all", 4, "/nowhere/at/all"},
+                                           Mistake{"verify --reference . --precision fp13", 2, "fp13"},
+                                           Mistake{"verify --reference . --threads 0", 2, "--threads"},
+                                           Mistake{"verify --reference . --threads many", 2, "--threads"},
+                                           Mistake{"verify --reference . --nonsense", 2, "--nonsense"},
+                                           Mistake{"verify --reference /dev/null", 4, "/dev/null"}));
+
+TEST(Lockstep, HelpStartsInAnInstant) {
+  double best = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome o = run("--help");
+    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    EXPECT_EQ(o.code, 0);
+    EXPECT_THAT(o.out, ::testing::HasSubstr("verify"));
+  }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(best, 50);
+#endif
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+// A whole model of every family: what it computes, and that its gradients are the derivatives of its loss.
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "support/host_run.h"
+#include "support/naive_model.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep::tests {
+namespace {
+
+class EveryFamily : public ::testing::TestWithParam<NamedSpec> {
+ protected:
+  Replica::Options options() const {
+    return {.spec = GetParam().spec, .B = 3, .T = 11, .precision = Precision::fp64, .optimizer = {}, .seed = 5};
+  }
+};
+
+TEST_P(EveryFamily, ComputesTheLogitsOfThePlainLoops) {
+  const Replica::Options o = options();
+  HostRun run(o);
+  run.replica->init_weights();
+  std::map<std::string, Values> values;
+  for (const auto& named : run.replica->tensors()) {
+    double* p = named.master.data<double>();
+    // Biases and norm weights start at 0 and 1, where a mistake could hide: move them.
+    if (named.tensor.shape.size() == 1)
+      for (std::int64_t i = 0; i < named.tensor.elements(); ++i)
+        p[i] += 0.3 * std::sin(static_cast<double>(7 * i + named.tensor.name.size()));
+    values[named.tensor.name] = Values(p, p + named.tensor.elements());
+  }
+  const TokenBatch batch = random_batch(o, 1);
+  std::vector<double> logits(o.B * o.T * o.spec.vocabulary);
+  run.replica->evaluate(batch.tokens, batch.targets, logits);
+  for (std::int64_t b = 0; b < o.B; ++b) {
+    const std::vector<int> tokens(batch.tokens.begin() + b * o.T, batch.tokens.begin() + (b + 1) * o.T);
+    const Values expected = naive_logits(
+        o.spec, [&](const std::string& name) -> const Values& { return values.at(name); }, tokens);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(logits[b * o.T * o.spec.vocabulary + i], expected[i], 1e-11) << "sample " << b << " place " << i;
+  }
+}
+
+TEST_P(EveryFamily, GradientsAreTheDerivativesOfTheLoss) {
+  const Replica::Options o = options();
+  HostRun run(o);
+  run.replica->init_weights();
+  const TokenBatch batch = random_batch(o, 2);
+  run.replica->compute_gradients(batch.tokens, batch.targets);
+  const auto tensors = run.replica->tensors();
+  double all = 0;
+  std::vector<std::vector<double>> gradients;
+  for (const auto& named : tensors) {
+    const double* g = named.gradient.data<double>();
+    gradients.emplace_back(g, g + named.tensor.elements());
+    for (const double v : gradients.back()) all += v * v;
+  }
+  std::mt19937 random(3);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    double* p = tensors[t].master.data<double>();
+    for (int trial = 0; trial < 6; ++trial) {
+      const std::int64_t i = static_cast<std::int64_t>(random() % tensors[t].tensor.elements());
+      const double kept = p[i], h = 1e-5;
+      p[i] = kept + h;
+      const double above = run.replica->compute_gradients(batch.tokens, batch.targets);
+      p[i] = kept - h;
+      const double below = run.replica->compute_gradients(batch.tokens, batch.targets);
+      p[i] = kept;
+      EXPECT_NEAR(gradients[t][i], (above - below) / (2 * h), 1e-8 * std::sqrt(all))
+          << tensors[t].tensor.name << " element " << i;
+    }
+  }
+}
+
+TEST_P(EveryFamily, HoldsAsManyElementsAsItsSpecSays) {
+  HostRun run(options());
+  std::int64_t elements = 0;
+  for (const auto& named : run.replica->tensors()) elements += named.tensor.elements();
+  EXPECT_EQ(elements, parameter_count(GetParam().spec));
+}
+
+TEST_P(EveryFamily, GivesEqualBitsOnAnyNumberOfThreads) {
+  for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
+    Replica::Options o = options();
+    o.precision = precision;
+    std::vector<std::vector<char>> results;
+    for (const int threads : {1, 2, 3}) {
+      HostRun run(o, threads);
+      run.replica->init_weights();
+      for (unsigned step = 0; step < 3; ++step) {
+        const TokenBatch batch = random_batch(o, step);
+        run.replica->step(batch.tokens, batch.targets);
+      }
+      std::vector<char> bytes;
+      for (const auto& named : run.replica->tensors()) {
+        const char* p = static_cast<const char*>(named.master.raw());
+        bytes.insert(bytes.end(), p, p + named.master.bytes());
+      }
+      results.push_back(std::move(bytes));
+    }
+    EXPECT_EQ(results[1], results[0]) << name_of(precision);
+    EXPECT_EQ(results[2], results[0]) << name_of(precision);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryFamily, ::testing::ValuesIn(tiny_specs()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Model, RefusesMoreTokensThanItHasPositions) {
+  EXPECT_THROW(Model(tiny_specs()[0].spec, 1, 65, DType::f32), ProgramError);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
