@@ -2,11 +2,11 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: build test test-asan test-tsan format setup clean help
+.PHONY: build test test-asan test-tsan bench fuzz format setup clean help
 
 help:
 	@echo "make build        install what is missing, build build/release/lockstep"
-	@echo "make test         build, then run the tests (labels fast and style)"
+	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
 	@echo "make bench        kernel rates against this machine's own ceilings"
@@ -21,7 +21,7 @@ build: setup
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: build
-	@ctest --test-dir build/$(PRESET) -L 'fast|style' --output-on-failure -j $(JOBS)
+	@ctest --test-dir build/$(PRESET) -L 'fast|style|gpu' --output-on-failure -j $(JOBS)
 
 test-asan:
 	@$(MAKE) test PRESET=asan
@@ -32,8 +32,11 @@ test-tsan:
 bench: build
 	@build/$(PRESET)/bench_kernels
 
+fuzz:
+	@tools/fuzz
+
 format:
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	@find src tests bench \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 clang-format -i
 
 clean:
 	@rm -rf build

@@ -8,6 +8,12 @@ function(lockstep_rooms)
     separate_arguments(below UNIX_COMMAND "${CMAKE_MATCH_2}")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cpp)
     list(FILTER sources EXCLUDE REGEX "/cli/main\\.cpp$")
+    # Each device's folder has a stand-in for builds without that device.
+    if(CUDAToolkit_FOUND)
+      list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "/cuda/[^/]*device\\.cpp$")
+    endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
       target_link_libraries(lockstep_${room} PUBLIC lockstep_flags fmt::fmt Threads::Threads)
@@ -18,6 +24,10 @@ function(lockstep_rooms)
       endforeach()
     endif()
   endforeach()
+
+  if(CUDAToolkit_FOUND)
+    target_link_libraries(lockstep_tensor PRIVATE CUDA::cudart_static)
+  endif()
 
   # Third-party code reaches only the rooms that speak to it.
   target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json)

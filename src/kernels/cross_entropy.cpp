@@ -15,6 +15,9 @@ void cross_entropy(const CrossEntropyArgs& a, Stream& stream) {
       .have_flat("losses", a.losses, {n}, accumulator_of(type))
       .have_flat("scale", a.scale, {1}, accumulator_of(type))
       .may_have("dlogits", a.dlogits, a.logits.shape(), a.dlogits.dtype());
+  const DType d = a.dlogits.dtype();
+  LOCKSTEP_CHECK(a.dlogits.none() || d == type || (type == DType::f32 && size_of(d) == 2),
+                 "cross_entropy: dlogits is {} beside logits of {}", name_of(d), name_of(type));
   dispatch(cpu::cross_entropy, meta::cross_entropy, a, stream);
 }
 

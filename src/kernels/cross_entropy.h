@@ -3,8 +3,9 @@
 // loss[n] = log(sum exp(logits[n])) - logits[n, target[n]]; dlogits = (softmax - onehot) · scale.
 // Shapes: logits (N, V) of a float type; targets (N) int32; losses (N) in the accumulator type; scale (1), in the
 // accumulator type, is the loss's weight for each token (one over the valid tokens of the global batch, times any loss
-// scale), read on the device. dlogits (N, V) may be none (evaluation), may be the same tensor as logits, and may be of
-// a narrower type than logits. A row whose target is kIgnoredTarget has loss 0 and gradient 0.
+// scale), read on the device. dlogits (N, V) may be none (evaluation), may be the same tensor as logits, and may be
+// 16-bit beside fp32 logits. A target outside the vocabulary throws ProgramError on the cpu. A row whose target is
+// kIgnoredTarget has loss 0 and gradient 0.
 #pragma once
 #include <cstdint>
 

@@ -3,8 +3,8 @@
 // Shapes: tokens (B, T) int32; y, dy (B, T, C); table (V, C); positions (T) int32 and its table (P, C) come together or
 // not at all. Backward: dtable[indices] += dy, with indices (B, T), or (T) when every batch entry has the same (the
 // positions). Contributions are added in the order of (b, t); without `accumulate` the table's gradient is cleared
-// first. dtable is of dy's type or its accumulator type. An index outside its table throws ProgramError on the cpu:
-// whoever reads data checks it before.
+// first. dtable is of dy's accumulator type: many tokens may share a row. An index outside its table throws
+// ProgramError on the cpu: whoever reads data checks it before.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

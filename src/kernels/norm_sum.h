@@ -37,6 +37,9 @@ namespace meta {
 NormSum norm_sum;
 }
 
+// Makes every digit but the last less than 2^32, the value unchanged. Bins have room for 2^31 blocks (2^39 elements):
+// what adds up more than that carries in between.
+void norm_carry(std::span<std::int64_t> bins);
 // Adds one non-negative double to the bins, exactly.
 void norm_add(std::span<std::int64_t> bins, double value);
 // The sum the bins stand for; NaN when anything added was not finite.

@@ -38,7 +38,10 @@ void dispatch(void (*on_cpu)(const Args&, Stream&), void (*on_meta)(const Args&,
       return on_cpu(args, stream);
     case Device::meta:
       return on_meta(args, stream);
+    case Device::cuda:
+      break;
   }
+  LOCKSTEP_CHECK(false, "no kernel of {} yet", name_of(stream.device()));
 }
 
 }  // namespace lockstep

@@ -8,22 +8,22 @@ namespace lockstep {
 namespace {
 // What both optimizers share: the master decides length and type.
 template <class Args>
-void check_update(Operands operands, const Args& a) {
+void check_update(const char* op, Operands operands, const Args& a) {
   const std::int64_t n = a.master.elements();
-  LOCKSTEP_CHECK(a.master.dtype() == DType::f64 || a.master.dtype() == DType::f32, "a master of {}",
+  LOCKSTEP_CHECK(a.master.dtype() == DType::f64 || a.master.dtype() == DType::f32, "{}: master is {}", op,
                  name_of(a.master.dtype()));
   operands.have_flat("master", a.master, {n}, a.master.dtype())
       .floats("gradient", a.gradient)
       .have_flat("gradient", a.gradient, {n}, a.gradient.dtype())
       .have_flat("control", a.control, {kStepControls}, DType::f64);
   if (a.weight) operands.floats("weight", a.weight).have_flat("weight", a.weight, {n}, a.weight.dtype());
-  LOCKSTEP_CHECK(a.decayed >= 0 && a.decayed <= n, "{} decayed elements of {}", a.decayed, n);
+  LOCKSTEP_CHECK(a.decayed >= 0 && a.decayed <= n, "{}: {} decayed elements of {}", op, a.decayed, n);
 }
 }  // namespace
 
 void adamw(const AdamWArgs& a, Stream& stream) {
   Operands operands("adamw", stream);
-  check_update(operands, a);
+  check_update("adamw", operands, a);
   operands.have_flat("m", a.m, a.master.shape(), a.master.dtype())
       .have_flat("v", a.v, a.master.shape(), a.master.dtype());
   dispatch(cpu::adamw, meta::adamw, a, stream);
@@ -31,7 +31,7 @@ void adamw(const AdamWArgs& a, Stream& stream) {
 
 void sgd(const SgdArgs& a, Stream& stream) {
   Operands operands("sgd", stream);
-  check_update(operands, a);
+  check_update("sgd", operands, a);
   if (a.momentum) operands.have_flat("momentum", a.momentum, a.master.shape(), a.master.dtype());
   dispatch(cpu::sgd, meta::sgd, a, stream);
 }

@@ -1,10 +1,10 @@
 // The optimizers' updates of a flat range of parameters: AdamW (decoupled decay) and SGD with momentum.
 //
 // master, gradient and state are flat, of one length n. master and the moments are fp64 or fp32 (all alike); the
-// gradient may be narrower. `weight`, when given, is the copy that computes (any float type): it receives the new
-// master, rounded, in the same pass. The first `decayed` elements have weight decay (a unit keeps its matrices before
-// its vectors, so one boundary is enough). Learning rate, step, gradient scale and the go-ahead come from `control`
-// (step_control.h).
+// gradient may be of any float type. `weight`, when given, is the copy that computes (any float type): it receives the
+// new master, rounded, in the same pass. The first `decayed` elements have weight decay (a unit keeps its matrices
+// before its vectors, so one boundary is enough). Learning rate, step, gradient scale and the go-ahead come from
+// `control` (step_control.h).
 //
 // AdamW, as PyTorch's: p -= lr·decay·p; m = β1 m + (1-β1) g; v = β2 v + (1-β2) g²; p -= lr/(1-β1^t) · m /
 // (sqrt(v)/sqrt(1-β2^t) + eps). SGD, as PyTorch's: g += decay·p; m = momentum·m + g; p -= lr·m (momentum none: p -=

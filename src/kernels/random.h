@@ -1,9 +1,9 @@
 // Random numbers in tensors, each a pure function of a key and a logical index (base/philox.h).
 //
 // init_normal: element i of x (flat, any float type) is the (first + i)-th normal number of the key's sequence, times
-// std; a shard of a parameter passes where it begins. dropout: y = x · mask / (1 - p) for x, y (B, T, C), the mask of
-// element (b, t, c) keyed on sample first_sample + b, positions[t] (int32) and c, so that any slice of batch or
-// sequence sees what the whole would see. y may be x. Its backward is the same op on the gradient.
+// std; a shard of a parameter passes where it begins. dropout: y = x / (1 - p) where kept, 0 where dropped, for x, y
+// (B, T, C), the mask of element (b, t, c) keyed on sample first_sample + b, positions[t] (int32) and c, so that any
+// slice of batch or sequence sees what the whole would see. y may be x. Its backward is the same op on the gradient.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // Rotary position embedding: each head's halves (a, b) become (a cos - b sin, b cos + a sin).
 //
 // rope_table fills cos and sin (T, D/2), in the accumulator type, for any list of positions (T, int32), from the
-// frequencies theta^(-2i/D), slowed for long wavelengths as Llama 3 does when `scaling` is given. Angles are computed
+// frequencies theta^(-2i/D), slowed for long wavelengths as Llama 3 does when `slowing` is given. Angles are computed
 // in double on every device. rope turns x (B, T, H, D) in place by those tables; with `inverse` it turns back, which is
 // its backward.
 #pragma once

@@ -59,14 +59,14 @@ class Checker {
   Checker(const ModelSpec& spec, const std::string& where, ExitCode code) : spec_(spec), where_(where), code_(code) {}
 
   void sizes() const {
-    size("vocabulary", spec_.vocabulary, kMaxSize);
+    size("vocabulary", spec_.vocabulary, kMaxIndex);
     size("layers", spec_.layers, kMaxLayers);
     size("width", spec_.width, kMaxSize);
     size("heads", spec_.heads, kMaxSize);
     size("kv_heads", spec_.kv_heads, kMaxSize);
-    size("head_width", spec_.head_width, kMaxSize);
+    size("head_width", spec_.head_width, kMaxHeadSize);
     size("ffn_width", spec_.ffn_width, kMaxSize);
-    size("max_positions", spec_.max_positions, kMaxSize);
+    size("max_positions", spec_.max_positions, kMaxIndex);
     if (spec_.heads % spec_.kv_heads != 0) {
       fail(fmt::format("heads ({}) is not a multiple of kv_heads ({})", spec_.heads, spec_.kv_heads),
            "each key/value head serves the same number of heads, so change one of the two");

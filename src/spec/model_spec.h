@@ -26,6 +26,8 @@ inline constexpr std::array kFamilies{Family::llama, Family::mistral, Family::qw
 // The largest value any one size may have, the most layers, and the most elements of a whole model. Far above any
 // model that exists, and low enough that bytes and FLOPs of a checked spec stay within 63 bits.
 inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
+inline constexpr std::int64_t kMaxIndex = 0x7fffffff;  // tokens and positions are int32
+inline constexpr std::int64_t kMaxHeadSize = 256;      // what attention's tiles hold
 inline constexpr std::int64_t kMaxLayers = std::int64_t{1} << 16;
 inline constexpr std::int64_t kMaxParameters = std::int64_t{1} << 50;
 

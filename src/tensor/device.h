@@ -5,8 +5,18 @@
 
 namespace lockstep {
 
-enum class Device : std::uint8_t { cpu, meta };
+enum class Device : std::uint8_t { cpu, meta, cuda };
 
-constexpr std::string_view name_of(Device d) { return d == Device::cpu ? "cpu" : "meta"; }
+constexpr std::string_view name_of(Device d) {
+  switch (d) {
+    case Device::cpu:
+      return "cpu";
+    case Device::meta:
+      return "meta";
+    case Device::cuda:
+      return "cuda";
+  }
+  return "?";
+}
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "tensor/cpu/heap.h"
+#include "tensor/cuda/device.h"
 #include "tensor/meta/nothing.h"
 
 namespace lockstep {
@@ -49,8 +50,15 @@ Buffer Memory::allocate(std::int64_t bytes, Tag tag, const std::string& unit) {
 }
 
 std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger) {
-  if (device == Device::meta) return std::make_unique<meta::Nothing>(ledger);
-  return std::make_unique<cpu::Heap>(ledger);
+  switch (device) {
+    case Device::cpu:
+      return std::make_unique<cpu::Heap>(ledger);
+    case Device::meta:
+      return std::make_unique<meta::Nothing>(ledger);
+    case Device::cuda:
+      return std::make_unique<cuda::DeviceMemory>(ledger);
+  }
+  LOCKSTEP_CHECK(false, "device {}", static_cast<int>(device));
 }
 
 }  // namespace lockstep

@@ -62,7 +62,7 @@ class Memory {
   Ledger& ledger_;
 };
 
-// The memory of a device: the host's heap for cpu, nothing at all for meta. The ledger outlives it.
+// The memory of a device: the host's heap for cpu, the GPU's for cuda, nothing at all for meta. The ledger outlives it.
 std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger);
 
 }  // namespace lockstep

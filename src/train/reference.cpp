@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -50,7 +49,8 @@ double largest(const std::vector<double>& a, const std::vector<double>& b, bool 
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double error = std::abs(a[i] - b[i]) / (relative ? std::abs(b[i]) : 1);
-    if (!(error <= worst)) worst = error;
+    if (std::isnan(error)) return error;
+    worst = std::max(worst, error);
   }
   return worst;
 }

@@ -4,7 +4,8 @@
 // gradient norm of each step) and `expected.safetensors` (`tokens` [steps, B, T+1]; of step 0: `logits` and
 // `grad.<name>`; `final.<name>` after the last step). The model is trained on those tokens and compared with all of it.
 // Errors of tensors are relative to the reference's norm, which has a floor of 1e-6 of the norm of all of them
-// together, since some true gradients are zero; in bf16 a gradient's error is one minus its cosine with the reference.
+// together, since some true gradients are zero; under 16-bit precisions a gradient's error is one minus its cosine with
+// the reference.
 #pragma once
 #include <filesystem>
 #include <string>

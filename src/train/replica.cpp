@@ -150,7 +150,7 @@ Batch Replica::set_batch(std::span<const std::int32_t> tokens, std::span<const s
               .targets = view(targets_, DType::i32, {B * T}),
               .positions = view(positions_, DType::i32, {T}),
               .loss_scale = view(loss_scale_, sums, {1}),
-              .dropout_seed = random_key(options_.seed, "dropout") + static_cast<std::uint64_t>(steps_done_),
+              .dropout_seed = random_key(options_.seed, "dropout") + static_cast<std::uint64_t>(batches_done_),
               .training = training};
   if (cos_.memory()) {
     const Shape shape{T, options_.spec.head_width / 2};
@@ -196,6 +196,7 @@ Replica::Result Replica::apply_gradients() {
   download(host, control, stream_);
   const bool updated = host[kFinite] != 0;
   if (updated) ++steps_done_;
+  ++batches_done_;
   return {last_loss_, host[kNorm], updated};
 }
 

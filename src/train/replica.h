@@ -74,7 +74,8 @@ class Replica {
   Activations activations_;
   Buffer tokens_, targets_, positions_, cos_, sin_, loss_scale_, bins_, control_;
   std::int64_t valid_targets_ = 0;
-  std::int64_t steps_done_ = 0;
+  std::int64_t steps_done_ = 0;    // updates: what the optimizer's bias correction counts
+  std::int64_t batches_done_ = 0;  // batches, updated or not: what dropout's masks count
   double last_loss_ = 0;
 };
 

@@ -100,6 +100,15 @@ TEST_F(Spoiled, AChangedWeightIsNoticed) {
   EXPECT_FALSE(verify_reference(folder_, {.precision = Precision::fp32}).ok());
 }
 
+TEST_F(Spoiled, NumbersThatAreNotFiniteAreNeverEqual) {
+  replace("run.json", "\"lr\": 0.001", "\"lr\": 1e30");
+  const ReferenceReport report = verify_reference(folder_, {.precision = Precision::fp32});
+  for (const ReferenceItem& item : report.items)
+    if (item.name == "losses" || item.name == "grad_norms") {
+      EXPECT_FALSE(item.ok()) << item.name;
+    }
+}
+
 TEST_F(Spoiled, AMissingFileIsNamed) {
   fs::remove(folder_ / "run.json");
   expect_refused("run.json");

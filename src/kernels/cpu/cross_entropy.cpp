@@ -48,7 +48,7 @@ void run(const CrossEntropyArgs& a, Stream& stream) {
       sums += exp(last);
     }
     const T total = sum<T>(sums), hit = static_cast<T>(in[target]);
-    losses[row] = std::log(total) + top - hit;
+    losses[row] = std::log(total) + (top - hit);
     if (!dlogits) return;
     D* out = dlogits[row];
     const T factor = scale / total;

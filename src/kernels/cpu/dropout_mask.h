@@ -33,7 +33,7 @@ class DropoutMask {
     Philox4 words_{};
   };
 
-  // The row of a sample (64 bits; attention adds the head in the upper half) and a position.
+  // The row of a sample (below 2^40; attention adds the head above that) and a position.
   Row row(std::int64_t sample, std::int64_t position) const {
     return Row(key_, threshold_, static_cast<std::uint64_t>(sample), static_cast<std::uint32_t>(position));
   }

@@ -21,29 +21,6 @@ void add(const AddArgs& args, lockstep::Stream& stream) {
   });
 }
 
-namespace {
-
-// A double as the float that rounds on to a 16-bit type as the double itself would: rounded to odd, so that the second
-// rounding sees that something was lost by the first.
-float round_to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) return nearest;
-  const bool away = std::abs(static_cast<double>(nearest)) > std::abs(value);
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - (away ? 1u : 0u)) | 1u);
-}
-
-template <class From, class To>
-To convert(From value) {
-  if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>)
-    return static_cast<To>(value);
-  else if constexpr (std::is_same_v<From, double>)
-    return static_cast<To>(round_to_odd(value));
-  else
-    return static_cast<To>(static_cast<float>(value));
-}
-
-}  // namespace
-
 void cast(const CastArgs& args, lockstep::Stream& stream) {
   with_float(args.x.dtype(), [&](auto from) {
     with_float(args.y.dtype(), [&](auto to) {
@@ -67,7 +44,7 @@ void fill(const FillArgs& args, lockstep::Stream& stream) {
   with_float(args.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     S* y = args.y.data<S>();
-    const S value = static_cast<S>(static_cast<Compute<S>>(args.value));
+    const S value = convert<double, S>(args.value);
     each_range(Stream::of(stream), args.y.elements(),
                [&](std::int64_t begin, std::int64_t count) { std::fill_n(y + begin, count, value); });
   });

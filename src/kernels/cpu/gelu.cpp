@@ -9,6 +9,13 @@ namespace lockstep::cpu {
 namespace {
 constexpr double kRoot = 0.79788456080286535588;  // sqrt(2/π)
 constexpr double kCube = 0.044715;
+
+// Beyond 30 the function is x or 0 to the last bit and its slope 1 or 0, but powers of x overflow. A NaN passes.
+template <class T>
+[[gnu::always_inline]] inline Vec<T> bounded(Vec<T> v) {
+  v = v > broadcast(T(30)) ? broadcast(T(30)) : v;
+  return v < broadcast(T(-30)) ? broadcast(T(-30)) : v;
+}
 }  // namespace
 
 void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
@@ -22,7 +29,7 @@ void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
       S* out = y[row];
       for_vectors<T>(a.x.dim(1), [&](std::int64_t i, auto load, auto store) {
         const Vec<T> v = load(in + i);
-        const Vec<T> t = tanh((v + v * v * v * T(kCube)) * T(kRoot));
+        const Vec<T> u = bounded<T>(v), t = tanh((u + u * u * u * T(kCube)) * T(kRoot));
         store(out + i, v * T(0.5) * (t + T(1)));
       });
     });
@@ -39,7 +46,7 @@ void gelu_backward(const GeluBackwardArgs& a, lockstep::Stream& stream) {
       const S *in = x[row], *grad = dy[row];
       S* out = dx[row];
       for_vectors<T>(a.x.dim(1), [&](std::int64_t i, auto load, auto store) {
-        const Vec<T> v = load(in + i);
+        const Vec<T> v = bounded<T>(load(in + i));
         const Vec<T> t = tanh((v + v * v * v * T(kCube)) * T(kRoot));
         const Vec<T> inner = (v * v * T(3 * kCube) + T(1)) * T(kRoot);
         const Vec<T> slope = (t + T(1)) * T(0.5) + v * T(0.5) * (broadcast(T(1)) - t * t) * inner;

@@ -23,7 +23,7 @@ void each_decay_range(Stream& stream, std::int64_t n, std::int64_t decayed, doub
   });
 }
 
-// Loads a vector of gradients of type G as T; one of the two is the other's accumulator type.
+// Loads a vector of gradients of type G as T.
 template <class T, class G, class Load>
 [[gnu::always_inline]] inline Vec<T> gradient_at(const G* p, std::int64_t count, Load&& load_as) {
   if constexpr (std::is_same_v<T, Compute<G>>) {
@@ -44,7 +44,7 @@ template <class T, class W>
   if constexpr (std::is_same_v<T, Compute<W>>) {
     some == kLanes<T> ? store(weight, value) : store_some(weight, value, some);
   } else {
-    for (std::int64_t i = 0; i < some; ++i) weight[i] = static_cast<W>(static_cast<Compute<W>>(value[i]));
+    for (std::int64_t i = 0; i < some; ++i) weight[i] = convert<T, W>(value[i]);
   }
 }
 

@@ -36,7 +36,7 @@ void init_normal(const InitNormalArgs& a, lockstep::Stream& stream) {
       for (std::int64_t i = begin; i < begin + count; ++i) {
         const std::uint64_t index = static_cast<std::uint64_t>(a.first + i);
         if (index >> 1 != have) two_normals(a.key, have = index >> 1, pair[0], pair[1]);
-        x[i] = static_cast<S>(static_cast<Compute<S>>(pair[index & 1] * a.std));
+        x[i] = convert<double, S>(pair[index & 1] * a.std);
       }
     });
   });

@@ -227,7 +227,7 @@ template <class T>
   const Vec<float> magnitude = x < 0 ? -x : x;
   const Vec<float> e = exp(magnitude * broadcast(-2.0f));
   const Vec<float> big = (broadcast(1.0f) - e) / (broadcast(1.0f) + e);
-  // Near zero 1 - e loses bits: the odd series to x^7 is exact there.
+  // Near zero 1 - e loses bits: there the odd series to x^7 is closer.
   const Vec<float> s = x * x;
   Vec<float> series = fma(s, broadcast(-0.05396825397f), broadcast(0.13333333333f));
   series = fma(s, series, broadcast(-0.33333333333f));

@@ -1,5 +1,10 @@
 // From a tensor's run-time element type to the C++ type a kernel is instantiated with.
 #pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
 #include "base/error.h"
 #include "tensor/dtype.h"
 
@@ -39,6 +44,26 @@ void with_float_and_result(DType dtype, DType result, Body&& body) {
     }
     LOCKSTEP_CHECK(false, "a kernel of {} cannot give {}", name_of(dtype), name_of(result));
   });
+}
+
+// A double as the float that rounds on to a 16-bit type as the double itself would: rounded to odd, so that the second
+// rounding sees that something was lost by the first.
+inline float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) return nearest;
+  const bool away = std::abs(static_cast<double>(nearest)) > std::abs(value);
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(nearest) - (away ? 1u : 0u)) | 1u);
+}
+
+// One rounding from any float type to any other.
+template <class From, class To>
+[[gnu::always_inline]] inline To convert(From value) {
+  if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>)
+    return static_cast<To>(value);
+  else if constexpr (std::is_same_v<From, double>)
+    return static_cast<To>(round_to_odd(value));
+  else
+    return static_cast<To>(static_cast<float>(value));
 }
 
 }  // namespace lockstep::cpu

@@ -1,0 +1,69 @@
+#include "ceilings.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/simd.h"
+#include "tensor/cpu/workers.h"
+
+namespace lockstep {
+
+namespace {
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// 20 independent chains hide the latency of two FMA units. Sums of floats may not be reordered, so nothing is optimised
+// away.
+template <class T>
+[[gnu::noinline]] T chains(std::int64_t rounds) {
+  using namespace cpu;
+  constexpr int kChains = 20;
+  Vec<T> sums[kChains];
+#pragma GCC unroll 20
+  for (int i = 0; i < kChains; ++i) sums[i] = broadcast(T(i));
+  const Vec<T> a = broadcast(T(0.999)), b = broadcast(T(1e-3));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 20
+    for (int i = 0; i < kChains; ++i) sums[i] = fma(sums[i], a, b);
+  }
+  Vec<T> total{};
+#pragma GCC unroll 20
+  for (int i = 0; i < kChains; ++i) total += sums[i];
+  return sum<T>(total);
+}
+
+}  // namespace
+
+double fma_peak(DType dtype, int threads) {
+  constexpr std::int64_t kRounds = 2'000'000;
+  cpu::Workers workers(threads);
+  double best = 0;
+  for (int trial = 0; trial < 5; ++trial) {
+    const double start = seconds();
+    workers.each(threads, [&](std::int64_t, int) {
+      volatile double sink = dtype == DType::f64 ? chains<double>(kRounds) : chains<float>(kRounds);
+      (void)sink;
+    });
+    const double lanes = dtype == DType::f64 ? 8 : 16;
+    best = std::max(best, threads * kRounds * 20.0 * 2 * lanes / (seconds() - start));
+  }
+  return best;
+}
+
+double copy_bandwidth(int threads) {
+  constexpr std::size_t kBytes = std::size_t{256} << 20, kPiece = std::size_t{1} << 20;
+  std::vector<char> from(kBytes, 1), to(kBytes, 2);
+  cpu::Workers workers(threads);
+  double best = 0;
+  for (int trial = 0; trial < 5; ++trial) {
+    const double start = seconds();
+    workers.each(kBytes / kPiece,
+                 [&](std::int64_t i, int) { std::memcpy(to.data() + i * kPiece, from.data() + i * kPiece, kPiece); });
+    best = std::max(best, 2.0 * kBytes / (seconds() - start));
+  }
+  return best;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,222 @@
+// The optimizers over many steps follow PyTorch's formulas, keep their weight copies exact, and stop at what is not
+// finite.
+#include "kernels/optimizers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/norm_sum.h"
+#include "kernels/step_control.h"
+#include "support/kernel_cases.h"
+#include "support/reference_ops.h"
+#include "support/tensor_box.h"
+
+namespace lockstep::tests {
+namespace {
+
+struct Types {
+  DType master, weight, gradient;
+};
+
+class Optimizers : public ::testing::TestWithParam<Types> {
+ protected:
+  static constexpr std::int64_t n = 301, decayed = 150;
+  static constexpr int kSteps = 60;
+
+  HostTensor host(const Tensor& t) {
+    HostTensor h("", {t.elements()}, t.dtype());
+    h.value = box_.read(t);
+    return h;
+  }
+
+  // One step's scalars: the learning rate falls, the gradient scale wanders.
+  Tensor control(int step) {
+    return box_.make(DType::f64, {kStepControls}, {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1});
+  }
+  Tensor gradient(int step) {
+    return box_.make(GetParam().gradient, {n}, magnitudes(-12, 2), static_cast<std::uint64_t>(step));
+  }
+
+  void expect_close(const Tensor& got, const HostTensor& want, const char* what) {
+    // Sixty steps of a few roundings each, at the size of what is updated.
+    const double tolerance = 10 * kSteps * unit_roundoff(GetParam().master);
+    for (std::int64_t i = 0; i < n; ++i)
+      EXPECT_NEAR(box_.read(got, i), want[i], tolerance * std::max(1.0, std::abs(want[i]))) << what << " " << i;
+  }
+  void expect_copied(const Tensor& weight, const Tensor& master) {
+    for (std::int64_t i = 0; i < n; ++i)
+      EXPECT_EQ(box_.read(weight, i), round_to(weight.dtype(), box_.read(master, i))) << i;
+  }
+
+  TensorBox box_;
+};
+
+TEST_P(Optimizers, AdamWFollowsItsFormulasForManySteps) {
+  const auto [type, copy, _] = GetParam();
+  const Tensor master = box_.make(type, {n}, normal()), weight = box_.make(copy, {n});
+  const Tensor m = box_.make(type, {n}, constant(0)), v = box_.make(type, {n}, constant(0));
+  HostTensor p = host(master), first = host(m), second = host(v);
+  const reference::OptimizerOptions options{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decay = 0.1, .decayed = decayed};
+  for (int step = 1; step <= kSteps; ++step) {
+    const Tensor g = gradient(step), c = control(step);
+    adamw({.master = master,
+           .weight = weight,
+           .m = m,
+           .v = v,
+           .gradient = g,
+           .control = c,
+           .beta1 = options.beta1,
+           .beta2 = options.beta2,
+           .eps = options.eps,
+           .decay = options.decay,
+           .decayed = decayed},
+          box_.stream());
+    reference::adamw(p, nullptr, first, second, host(g), host(c), options);
+    expect_copied(weight, master);
+  }
+  expect_close(master, p, "master");
+  expect_close(m, first, "m");
+  expect_close(v, second, "v");
+}
+
+TEST_P(Optimizers, SgdFollowsItsFormulasForManySteps) {
+  const auto [type, copy, _] = GetParam();
+  for (const bool with_momentum : {false, true}) {
+    const Tensor master = box_.make(type, {n}, normal()), weight = box_.make(copy, {n});
+    const Tensor momentum = box_.make(type, {n}, constant(0));
+    HostTensor p = host(master), rolling = host(momentum);
+    const reference::OptimizerOptions options{.beta1 = 0.9, .decay = 0.1, .decayed = decayed};
+    for (int step = 1; step <= kSteps; ++step) {
+      const Tensor g = gradient(step), c = control(step);
+      sgd({.master = master,
+           .weight = weight,
+           .momentum = with_momentum ? momentum : Tensor(),
+           .gradient = g,
+           .control = c,
+           .beta = options.beta1,
+           .decay = options.decay,
+           .decayed = decayed},
+          box_.stream());
+      reference::sgd(p, nullptr, with_momentum ? &rolling : nullptr, host(g), host(c), options);
+      expect_copied(weight, master);
+    }
+    expect_close(master, p, with_momentum ? "master with momentum" : "master");
+    if (with_momentum) expect_close(momentum, rolling, "momentum");
+  }
+}
+
+// The norm of a bad gradient says so, and then nothing moves: not a bit of master, state or weights.
+TEST_P(Optimizers, LeaveEveryBitWhenTheNormIsNotFinite) {
+  const auto [type, copy, gradients] = GetParam();
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const Tensor master = box_.make(type, {n}, normal()), weight = box_.make(copy, {n}, normal());
+    const Tensor m = box_.make(type, {n}, normal()), v = box_.make(type, {n}, constant(0.5)), g = gradient(1),
+                 c = control(1);
+    box_.write(g, 200, bad);
+    const Tensor bins = box_.make(DType::i64, {kNormBins});
+    norm_sum({.bins = bins, .x = g}, box_.stream());
+    step_control({.control = c, .bins = bins, .clip = 1}, box_.stream());
+    EXPECT_EQ(box_.read(c, kFinite), 0);
+    EXPECT_FALSE(std::isfinite(box_.read(c, kNorm)));
+    EXPECT_EQ(box_.read(c, kLearningRate), 0.02);
+    EXPECT_EQ(box_.read(c, kStep), 1);
+    std::vector<std::vector<std::byte>> before;
+    for (const Tensor& t : {master, weight, m, v}) before.push_back(box_.bytes(t));
+    adamw({.master = master,
+           .weight = weight,
+           .m = m,
+           .v = v,
+           .gradient = g,
+           .control = c,
+           .beta1 = 0.9,
+           .beta2 = 0.99,
+           .eps = 1e-8,
+           .decay = 0.1,
+           .decayed = decayed},
+          box_.stream());
+    sgd({.master = master,
+         .weight = weight,
+         .momentum = m,
+         .gradient = g,
+         .control = c,
+         .beta = 0.9,
+         .decay = 0.1,
+         .decayed = decayed},
+        box_.stream());
+    std::size_t at = 0;
+    for (const Tensor& t : {master, weight, m, v}) EXPECT_TRUE(box_.bytes(t) == before[at++]) << "operand " << at;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    In, Optimizers,
+    ::testing::Values(Types{DType::f64, DType::f64, DType::f64}, Types{DType::f64, DType::bf16, DType::f32},
+                      Types{DType::f32, DType::f32, DType::f32}, Types{DType::f32, DType::bf16, DType::f32},
+                      Types{DType::f32, DType::bf16, DType::bf16}, Types{DType::f32, DType::f16, DType::f16},
+                      Types{DType::f32, DType::f16, DType::bf16}),
+    [](const auto& info) {
+      return fmt::format("{}_copied_to_{}_by_{}", name_of(info.param.master), name_of(info.param.weight),
+                         name_of(info.param.gradient));
+    });
+
+// Shards are cut anywhere a unit's shards are: a slice updates as the whole does.
+TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
+  TensorBox box;
+  constexpr std::int64_t n = 1000;
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1});
+  const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
+  const auto update = [&](std::initializer_list<std::int64_t> cuts) {
+    const Tensor master = box.make(DType::f32, {n}, normal()), m = box.make(DType::f32, {n}, normal(), 2);
+    const Tensor v = box.make(DType::f32, {n}, constant(0.3)), weight = box.make(DType::bf16, {n});
+    std::int64_t begin = 0;
+    for (const std::int64_t end : cuts) {
+      const auto part = [&](const Tensor& t) { return t.slice(0, begin, end - begin); };
+      adamw({.master = part(master),
+             .weight = part(weight),
+             .m = part(m),
+             .v = part(v),
+             .gradient = part(g),
+             .control = c,
+             .beta1 = 0.9,
+             .beta2 = 0.95,
+             .eps = 1e-8,
+             .decay = 0.1,
+             .decayed = std::clamp<std::int64_t>(600 - begin, 0, end - begin)},
+            box.stream());
+      begin = end;
+    }
+    std::vector<std::byte> all;
+    for (const Tensor& t : {master, m, v, weight}) {
+      const std::vector<std::byte> bytes = box.bytes(t);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  };
+  const std::vector<std::byte> whole = update({n});
+  EXPECT_TRUE(update({256, n}) == whole);
+  EXPECT_TRUE(update({1, 8, 13, 300, 601, 999, n}) == whole);
+}
+
+TEST(StepControl, ClipsTheNormAndLeavesSmallerOnesAlone) {
+  TensorBox box;
+  const auto scale = [&](double square, double clip) {
+    std::vector<std::int64_t> bins(kNormBins);
+    norm_add(bins, square);
+    const Tensor b = box.make(DType::i64, {kNormBins}), c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0});
+    std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
+    step_control({.control = c, .bins = b, .clip = clip}, box.stream());
+    EXPECT_EQ(box.read(c, kNorm), std::sqrt(square));
+    EXPECT_EQ(box.read(c, kFinite), 1);
+    return box.read(c, kGradientScale);
+  };
+  EXPECT_EQ(scale(25, 0), 1);  // no clipping
+  EXPECT_DOUBLE_EQ(scale(25, 1), 1 / (5 + 1e-6));
+  EXPECT_EQ(scale(25, 10), 1);
+  EXPECT_EQ(scale(0, 1), 1);
+  EXPECT_DOUBLE_EQ(scale(1e200, 1), 1 / (1e100 + 1e-6));
+}
+
+}  // namespace
+}  // namespace lockstep::tests

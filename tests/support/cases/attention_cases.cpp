@@ -1,0 +1,178 @@
+#include "support/cases/attention_cases.h"
+
+#include "support/reference_ops.h"
+
+namespace lockstep::tests {
+
+namespace {
+using Tensors = std::span<const Tensor>;
+
+// q, k and v, or their gradients: three operands from index `at` on, or three slices of one.
+struct Three {
+  Tensor q, k, v;
+  Three(Tensors t, int at, const AttentionCase& spec) {
+    if (spec.layout != Layout::fused) {
+      q = t[at], k = t[at + 1], v = t[at + 2];
+      return;
+    }
+    q = t[at].slice(2, 0, spec.heads);
+    k = t[at].slice(2, spec.heads, spec.key_heads);
+    v = t[at].slice(2, spec.heads + spec.key_heads, spec.key_heads);
+  }
+};
+
+struct HostThree {
+  HostTensor q, k, v;
+  HostThree(std::span<HostTensor> t, int at, const AttentionCase& spec) {
+    if (spec.layout != Layout::fused) {
+      q = t[at], k = t[at + 1], v = t[at + 2];
+      return;
+    }
+    q = t[at].slice(2, 0, spec.heads);
+    k = t[at].slice(2, spec.heads, spec.key_heads);
+    v = t[at].slice(2, spec.heads + spec.key_heads, spec.key_heads);
+  }
+  void put_back(std::span<HostTensor> t, int at, const AttentionCase& spec) const {
+    if (spec.layout != Layout::fused) {
+      t[at] = q, t[at + 1] = k, t[at + 2] = v;
+      return;
+    }
+    t[at].paste(2, 0, q);
+    t[at].paste(2, spec.heads, k);
+    t[at].paste(2, spec.heads + spec.key_heads, v);
+  }
+};
+
+std::array<std::int64_t, Shape::kMaxDims> gaps_of(const AttentionCase& spec) {
+  if (spec.layout != Layout::strided) return {};
+  return {0, 1, 1, 5};
+}
+
+void add_three(std::vector<Operand>& operands, DType dtype, const AttentionCase& spec, Role role,
+               const std::string& prefix) {
+  const auto gaps = gaps_of(spec);
+  if (spec.layout == Layout::fused) {
+    const Shape shape{spec.batch, spec.queries, spec.heads + 2 * spec.key_heads, spec.width};
+    operands.push_back({prefix + "qkv", shape, dtype, role, normal(spec.spread)});
+    return;
+  }
+  const Shape keys{spec.batch, spec.keys, spec.key_heads, spec.width};
+  operands.push_back(
+      {prefix + "q", {spec.batch, spec.queries, spec.heads, spec.width}, dtype, role, normal(spec.spread), gaps});
+  operands.push_back({prefix + "k", keys, dtype, role, normal(), gaps});
+  operands.push_back({prefix + "v", keys, dtype, role, normal(), gaps});
+}
+
+reference::AttentionOptions options_of(const AttentionCase& spec) {
+  return {.scale = spec.score_scale(), .causal = spec.causal};
+}
+}  // namespace
+
+double AttentionCase::score_scale() const { return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(width)); }
+
+std::string AttentionCase::label() const {
+  static constexpr const char* kLayouts[] = {"", "_strided", "_fused"};
+  return fmt::format("b{}_t{}_s{}_h{}_k{}_d{}_{}{}{}{}", batch, queries, keys, heads, key_heads, width,
+                     causal ? "causal" : "full", kLayouts[static_cast<int>(layout)],
+                     dropout.probability > 0 ? "_dropout" : "", spread != 1 ? "_wide" : "");
+}
+
+KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
+  KernelCase made{.op = "attention_forward", .shape = spec.label(), .dtype = dtype};
+  const Shape out{spec.batch, spec.queries, spec.heads, spec.width};
+  made.operands = {{"o", out, dtype, Role::out, normal(), gaps_of(spec)},
+                   {"lse", {spec.batch, spec.heads, spec.queries}, accumulator_of(dtype), Role::out}};
+  add_three(made.operands, dtype, spec, Role::in, "");
+  made.plain = spec.layout != Layout::fused;
+  made.run = [spec](Tensors t, Stream& stream) {
+    const Three in(t, 2, spec);
+    attention_forward({.o = t[0],
+                       .lse = t[1],
+                       .q = in.q,
+                       .k = in.k,
+                       .v = in.v,
+                       .scale = spec.score_scale(),
+                       .causal = spec.causal,
+                       .dropout = spec.dropout},
+                      stream);
+  };
+  if (spec.dropout.probability == 0)
+    made.reference = [spec](std::span<HostTensor> t) {
+      const HostThree in(t, 2, spec);
+      reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(spec));
+    };
+  return made;
+}
+
+// Operands: d_o, o, lse, then q, k, v, then dq, dk, dv.
+KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
+  KernelCase made{.op = "attention_backward", .shape = spec.label(), .dtype = dtype};
+  const Shape out{spec.batch, spec.queries, spec.heads, spec.width};
+  made.operands = {{"d_o", out, dtype, Role::in, normal(), gaps_of(spec)},
+                   {"o", out, dtype, Role::in, normal(), gaps_of(spec)},
+                   {"lse", {spec.batch, spec.heads, spec.queries}, accumulator_of(dtype), Role::in}};
+  add_three(made.operands, dtype, spec, Role::in, "");
+  const int gradients = static_cast<int>(made.operands.size());
+  add_three(made.operands, dtype, spec, Role::out, "d");
+  made.plain = spec.layout != Layout::fused;
+  made.run = [spec, gradients](Tensors t, Stream& stream) {
+    const Three in(t, 3, spec), d(t, gradients, spec);
+    attention_backward({.dq = d.q,
+                        .dk = d.k,
+                        .dv = d.v,
+                        .d_o = t[0],
+                        .q = in.q,
+                        .k = in.k,
+                        .v = in.v,
+                        .o = t[1],
+                        .lse = t[2],
+                        .scale = spec.score_scale(),
+                        .causal = spec.causal,
+                        .dropout = spec.dropout},
+                       stream);
+  };
+  made.prepare = [spec](std::span<HostTensor> t) {
+    const HostThree in(t, 3, spec);
+    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(spec));
+  };
+  if (spec.dropout.probability == 0)
+    made.reference = [spec, gradients](std::span<HostTensor> t) {
+      const HostThree in(t, 3, spec);
+      HostThree d(t, gradients, spec);
+      reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(spec));
+      d.put_back(t, gradients, spec);
+    };
+  return made;
+}
+
+Cases attention_cases(DType dtype) {
+  const AttentionDropout dropout{.probability = 0.3, .key = 77, .first_sample = 2, .first_head = 1};
+  const std::vector<AttentionCase> specs = {
+      {1, 1, 1, 1, 1, 4},
+      {2, 7, 7, 1, 1, 8},
+      {2, 5, 9, 2, 1, 1},
+      {1, 17, 17, 3, 3, 31, true, Layout::strided},
+      {1, 63, 63, 6, 3, 16, true, Layout::fused},
+      {2, 64, 64, 2, 2, 64},
+      {1, 65, 65, 8, 1, 16, true, Layout::strided},
+      {1, 200, 200, 2, 1, 80},
+      {1, 33, 33, 2, 2, 128, true, Layout::fused},
+      {1, 65, 65, 2, 2, 256, false},
+      {2, 13, 31, 4, 2, 16, true, Layout::strided},  // S > T: the queries are the last ones
+      {1, 1, 200, 4, 4, 64},                         // one new token before a long past
+      {1, 130, 257, 2, 1, 16},
+      {2, 31, 70, 3, 1, 8, false},
+      {1, 70, 31, 2, 2, 16, false, Layout::strided},  // fewer keys than queries: only without the mask
+      {1, 40, 40, 2, 2, 32, true, Layout::fused, 0.07},
+      {1, 67, 67, 2, 1, 16, true, Layout::dense, 0, 1, dropout},
+      {1, 20, 45, 2, 2, 24, false, Layout::dense, 0, 1, dropout},
+  };
+  Cases cases;
+  for (const AttentionCase& spec : specs) {
+    cases.push_back(make_attention_forward(dtype, spec));
+    cases.push_back(make_attention_backward(dtype, spec));
+  }
+  return cases;
+}
+
+}  // namespace lockstep::tests

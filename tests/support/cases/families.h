@@ -1,0 +1,38 @@
+// The families of kernel cases; kernel_cases.h is their union.
+//
+// Sizes are chosen to be awkward: 1, primes, one beside each power of two that a tile might have, rows far longer than
+// a tile.
+#pragma once
+#include <initializer_list>
+
+#include "support/kernel_cases.h"
+
+namespace lockstep::tests {
+
+using Cases = std::vector<KernelCase>;
+
+Cases matmul_cases(DType dtype);
+Cases attention_cases(DType dtype);
+Cases rmsnorm_cases(DType dtype);
+Cases layernorm_cases(DType dtype);
+Cases activation_cases(DType dtype);   // swiglu, gelu
+Cases elementwise_cases(DType dtype);  // add, cast, fill, bias_backward
+Cases token_cases(DType dtype);        // embedding, rope
+Cases cross_entropy_cases(DType dtype);
+Cases random_cases(DType dtype);     // init_normal, dropout
+Cases optimizer_cases(DType dtype);  // norm_sum, step_control, adamw, sgd
+
+// "7x13" for a name.
+std::string label(std::initializer_list<std::int64_t> extents);
+
+// The types a weight's gradient may have beside activations of this type, each once.
+std::vector<DType> gradient_types(DType activations);
+
+// A gap for the last dim, odd so that rows start anywhere, or none.
+inline std::array<std::int64_t, Shape::kMaxDims> row_gap(int dims, bool strided) {
+  std::array<std::int64_t, Shape::kMaxDims> gaps{};
+  if (strided) gaps[dims - 1] = 3;
+  return gaps;
+}
+
+}  // namespace lockstep::tests

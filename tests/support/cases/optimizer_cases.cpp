@@ -1,0 +1,152 @@
+// The optimizers, and the norm and step control before them. `dtype` is the gradient's type.
+#include "kernels/optimizers.h"
+
+#include "kernels/norm_sum.h"
+#include "kernels/step_control.h"
+#include "support/cases/families.h"
+#include "support/reference_ops.h"
+
+namespace lockstep::tests {
+
+namespace {
+using Tensors = std::span<const Tensor>;
+using Hosts = std::span<HostTensor>;
+constexpr reference::OptimizerOptions kOptions{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decayed = 0};
+
+KernelCase norm(DType dtype, std::int64_t n, bool accumulate) {
+  KernelCase made{.op = "norm_sum", .shape = label({n}) + (accumulate ? "_accumulate" : ""), .dtype = dtype};
+  const bool narrow = dtype == DType::f16;
+  made.operands = {{"bins", {kNormBins}, DType::i64, accumulate ? Role::inout : Role::out, constant(5)},
+                   {"x", {n}, dtype, Role::in, narrow ? magnitudes(-20, 10) : magnitudes(-60, 60)}};
+  if (accumulate) made.operands[0].fill = [](std::uint64_t, std::int64_t i) { return i == kNormDigits ? 0.0 : 5.0; };
+  made.run = [accumulate](Tensors t, Stream& stream) {
+    norm_sum({.bins = t[0], .x = t[1], .accumulate = accumulate}, stream);
+  };
+  return made;
+}
+
+KernelCase control(double clip, double square) {
+  KernelCase made{.op = "step_control", .shape = "", .dtype = DType::f64};
+  made.shape =
+      "clip" + std::to_string(static_cast<int>(clip * 100)) + "_square" + std::to_string(static_cast<int>(square));
+  // All but learning rate and step is for the kernel to write.
+  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN})},
+                   {"bins", {kNormBins}, DType::i64, Role::in, constant(0)}};
+  made.prepare = [square](Hosts t) {
+    std::vector<std::int64_t> bins(kNormBins);
+    norm_add(bins, square);
+    norm_add(bins, square);
+    for (int i = 0; i < kNormBins; ++i) t[1].value[i] = static_cast<double>(bins[i]);
+  };
+  made.run = [clip](Tensors t, Stream& stream) { step_control({.control = t[0], .bins = t[1], .clip = clip}, stream); };
+  made.reference = [=](Hosts t) {
+    const double size = std::sqrt(2 * square);
+    t[0].value[kNorm] = size;
+    t[0].value[kGradientScale] = clip == 0 ? 1 : std::min(1.0, clip / (size + 1e-6));
+    t[0].value[kFinite] = 1;
+  };
+  return made;
+}
+
+struct Update {
+  std::int64_t n;
+  DType master;
+  std::optional<DType> weight;
+  double finite = 1;
+};
+
+std::vector<Operand> update_operands(DType gradient, const Update& u) {
+  return {{"master", {u.n}, u.master, Role::inout},
+          {"gradient", {u.n}, gradient, Role::in, normal(0.1)},
+          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite})}};
+}
+
+std::string update_label(DType gradient, const Update& u) {
+  std::string text = label({u.n}) + "_master_" + std::string(name_of(u.master));
+  if (u.weight) text += "_weight_" + std::string(name_of(*u.weight));
+  if (u.finite == 0) text += "_not_finite";
+  return text + "_gradient_" + std::string(name_of(gradient));
+}
+
+KernelCase adam(DType gradient, const Update& u) {
+  KernelCase made{
+      .op = "adamw", .shape = update_label(gradient, u), .dtype = gradient, .operands = update_operands(gradient, u)};
+  made.operands.push_back({"m", {u.n}, u.master, Role::inout, normal(0.1)});
+  made.operands.push_back({"v", {u.n}, u.master, Role::inout, [](std::uint64_t seed, std::int64_t i) {
+                             return 0.01 * uniform_number(seed, i);
+                           }});
+  const bool copied = u.weight.has_value();
+  if (copied) made.operands.push_back({"weight", {u.n}, *u.weight, Role::out});
+  auto options = kOptions;
+  options.decayed = u.n / 2 + 1;
+  if (options.decayed > u.n) options.decayed = u.n;
+  made.run = [=](Tensors t, Stream& stream) {
+    adamw({.master = t[0],
+           .weight = copied ? t[5] : Tensor(),
+           .m = t[3],
+           .v = t[4],
+           .gradient = t[1],
+           .control = t[2],
+           .beta1 = options.beta1,
+           .beta2 = options.beta2,
+           .eps = options.eps,
+           .decay = options.decay,
+           .decayed = options.decayed},
+          stream);
+  };
+  made.reference = [=](Hosts t) { reference::adamw(t[0], copied ? &t[5] : nullptr, t[3], t[4], t[1], t[2], options); };
+  return made;
+}
+
+KernelCase descent(DType gradient, const Update& u, bool with_momentum) {
+  KernelCase made{
+      .op = "sgd", .shape = update_label(gradient, u), .dtype = gradient, .operands = update_operands(gradient, u)};
+  const bool copied = u.weight.has_value();
+  if (with_momentum) made.operands.push_back({"momentum", {u.n}, u.master, Role::inout});
+  if (copied) made.operands.push_back({"weight", {u.n}, *u.weight, Role::out});
+  const int weight = with_momentum ? 4 : 3;
+  made.shape += with_momentum ? "_momentum" : "";
+  auto options = kOptions;
+  options.decayed = u.n / 3;
+  made.run = [=](Tensors t, Stream& stream) {
+    sgd({.master = t[0],
+         .weight = copied ? t[weight] : Tensor(),
+         .momentum = with_momentum ? t[3] : Tensor(),
+         .gradient = t[1],
+         .control = t[2],
+         .beta = options.beta1,
+         .decay = options.decay,
+         .decayed = options.decayed},
+        stream);
+  };
+  made.reference = [=](Hosts t) {
+    reference::sgd(t[0], copied ? &t[weight] : nullptr, with_momentum ? &t[3] : nullptr, t[1], t[2], options);
+  };
+  return made;
+}
+}  // namespace
+
+Cases optimizer_cases(DType dtype) {
+  Cases cases;
+  for (const std::int64_t n : {1, 255, 256, 257, 5000, 70001})
+    for (const bool accumulate : {false, true}) cases.push_back(norm(dtype, n, accumulate));
+  if (dtype == DType::f64)
+    for (const double clip : {0.0, 1.0, 100.0})
+      for (const double square : {0.0, 2.0, 5000.0}) cases.push_back(control(clip, square));
+  std::vector<Update> updates;
+  for (const std::int64_t n : {1, 13, 257, 20011}) {
+    updates.push_back({n, accumulator_of(dtype), {}});
+    updates.push_back({n, accumulator_of(dtype), dtype});
+    updates.push_back({n, accumulator_of(dtype), DType::bf16, 0});
+  }
+  if (dtype == DType::f32) updates.push_back({300, DType::f32, DType::f16});
+  if (dtype == DType::f32) updates.push_back({300, DType::f64, DType::f32});
+  for (const Update& u : updates) {
+    cases.push_back(adam(dtype, u));
+    cases.push_back(descent(dtype, u, true));
+    cases.push_back(descent(dtype, u, false));
+  }
+  return cases;
+}
+
+}  // namespace lockstep::tests

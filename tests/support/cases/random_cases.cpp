@@ -1,0 +1,51 @@
+#include "kernels/random.h"
+
+#include "support/cases/families.h"
+
+namespace lockstep::tests {
+
+namespace {
+using Tensors = std::span<const Tensor>;
+
+KernelCase init(DType dtype, std::int64_t n, std::int64_t first) {
+  KernelCase made{.op = "init_normal", .shape = label({n}) + "_from" + std::to_string(first), .dtype = dtype};
+  made.operands = {{"x", {n}, dtype, Role::out}};
+  made.run = [first](Tensors t, Stream& stream) {
+    init_normal({.x = t[0], .key = 99, .first = first, .std = 0.02}, stream);
+  };
+  return made;
+}
+
+KernelCase drop(DType dtype, const Shape& x, double probability, bool in_place) {
+  KernelCase made{.op = "dropout", .shape = label({x[0], x[1], x[2]}), .dtype = dtype};
+  made.shape += std::string(probability == 0 ? "_none" : "") + (in_place ? "_in_place" : "");
+  made.operands = {{"x", x, dtype, in_place ? Role::inout : Role::in},
+                   {"positions", {x[1]}, DType::i32, Role::in, positions(5, 3)}};
+  if (!in_place) made.operands.push_back({"y", x, dtype, Role::out});
+  made.plain = !in_place;
+  made.run = [=](Tensors t, Stream& stream) {
+    dropout({.y = t[in_place ? 0 : 2],
+             .x = t[0],
+             .positions = t[1],
+             .probability = probability,
+             .key = 5,
+             .first_sample = 3},
+            stream);
+  };
+  if (probability == 0) made.reference = [=](std::span<HostTensor> t) { t[in_place ? 0 : 2].value = t[0].value; };
+  return made;
+}
+}  // namespace
+
+Cases random_cases(DType dtype) {
+  Cases cases;
+  for (const std::int64_t n : {1, 7, 257, 5001})
+    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 40) + 1})
+      cases.push_back(init(dtype, n, first));
+  for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{3, 31, 257}, Shape{1, 65, 64}})
+    for (const double probability : {0.0, 0.25})
+      for (const bool in_place : {false, true}) cases.push_back(drop(dtype, x, probability, in_place));
+  return cases;
+}
+
+}  // namespace lockstep::tests

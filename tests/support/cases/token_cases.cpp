@@ -1,0 +1,115 @@
+#include "kernels/embedding.h"
+#include "kernels/rope.h"
+#include "support/cases/families.h"
+#include "support/reference_ops.h"
+
+namespace lockstep::tests {
+
+namespace {
+using Tensors = std::span<const Tensor>;
+using Hosts = std::span<HostTensor>;
+
+struct EmbeddingSize {
+  std::int64_t batch, length, width, vocabulary;
+};
+
+KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool strided) {
+  KernelCase made{.op = "embedding_forward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
+  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (strided ? "_strided" : "");
+  const auto gaps = row_gap(2, strided);
+  made.operands = {{"y", {s.batch, s.length, s.width}, dtype, Role::out},
+                   {"table", {s.vocabulary, s.width}, dtype, Role::in, normal(), gaps},
+                   {"tokens", {s.batch, s.length}, DType::i32, Role::in, indices(s.vocabulary)}};
+  if (positioned) {
+    made.operands.push_back({"position_table", {2 * s.length + 7, s.width}, dtype, Role::in, normal(), gaps});
+    made.operands.push_back({"positions", {s.length}, DType::i32, Role::in, positions(6, 2)});
+  }
+  made.run = [positioned](Tensors t, Stream& stream) {
+    embedding_forward({.y = t[0],
+                       .table = t[1],
+                       .tokens = t[2],
+                       .position_table = positioned ? t[3] : Tensor(),
+                       .positions = positioned ? t[4] : Tensor()},
+                      stream);
+  };
+  made.reference = [positioned](Hosts t) {
+    reference::embedding_forward(t[0], t[1], t[2], positioned ? &t[3] : nullptr, positioned ? &t[4] : nullptr);
+  };
+  return made;
+}
+
+KernelCase embedding_gradient(DType dtype, const EmbeddingSize& s, DType gradient, bool shared, bool accumulate) {
+  KernelCase made{.op = "embedding_backward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
+  made.shape += "_v" + std::to_string(s.vocabulary) + (shared ? "_shared" : "") + (accumulate ? "_accumulate" : "") +
+                (gradient == dtype ? "" : "_to_" + std::string(name_of(gradient)));
+  made.operands = {
+      {"dtable", {s.vocabulary, s.width}, gradient, accumulate ? Role::inout : Role::out},
+      {"dy", {s.batch, s.length, s.width}, dtype},
+      {"indices", shared ? Shape{s.length} : Shape{s.batch, s.length}, DType::i32, Role::in, indices(s.vocabulary)}};
+  made.run = [accumulate](Tensors t, Stream& stream) {
+    embedding_backward({.dtable = t[0], .dy = t[1], .indices = t[2], .accumulate = accumulate}, stream);
+  };
+  made.reference = [accumulate](Hosts t) { reference::embedding_backward(t[0], t[1], t[2], accumulate); };
+  return made;
+}
+
+KernelCase table(DType dtype, std::int64_t length, std::int64_t width, std::int64_t step,
+                 std::optional<RopeSlowing> slowing) {
+  KernelCase made{.op = "rope_table", .shape = label({length, width}), .dtype = dtype};
+  made.shape += "_by" + std::to_string(step) + (slowing ? "_slowed" : "");
+  made.operands = {{"cos", {length, width / 2}, accumulator_of(dtype), Role::out},
+                   {"sin", {length, width / 2}, accumulator_of(dtype), Role::out},
+                   {"positions", {length}, DType::i32, Role::in, positions(3, step)}};
+  const double theta = slowing ? 500000 : 10000;
+  made.run = [=](Tensors t, Stream& stream) {
+    rope_table({.cos = t[0], .sin = t[1], .positions = t[2], .theta = theta, .slowing = slowing}, stream);
+  };
+  made.reference = [=](Hosts t) { reference::rope_table(t[0], t[1], t[2], theta, slowing); };
+  return made;
+}
+
+KernelCase turn(DType dtype, const Shape& x, bool inverse, bool strided) {
+  KernelCase made{.op = "rope", .shape = label({x[0], x[1], x[2], x[3]}), .dtype = dtype};
+  made.shape += std::string(inverse ? "_inverse" : "") + (strided ? "_strided" : "");
+  const Shape tables{x[1], x[3] / 2};
+  made.operands = {
+      {"x", x, dtype, Role::inout}, {"cos", tables, accumulator_of(dtype)}, {"sin", tables, accumulator_of(dtype)}};
+  if (strided) made.operands[0].gaps = {0, 1, 2, 5};
+  made.prepare = [](Hosts t) {
+    HostTensor at("positions", {t[1].dim(0)}, DType::i32);
+    for (std::int64_t i = 0; i < at.elements(); ++i) at.value[i] = static_cast<double>(i);
+    reference::rope_table(t[1], t[2], at, 10000, {});
+  };
+  made.run = [inverse](Tensors t, Stream& stream) {
+    rope({.x = t[0], .cos = t[1], .sin = t[2], .inverse = inverse}, stream);
+  };
+  made.reference = [inverse](Hosts t) { reference::rope(t[0], t[1], t[2], inverse); };
+  return made;
+}
+}  // namespace
+
+Cases token_cases(DType dtype) {
+  Cases cases;
+  for (const EmbeddingSize& size :
+       {EmbeddingSize{1, 1, 1, 3}, {2, 7, 13, 31}, {3, 65, 64, 50}, {2, 5, 257, 1000}, {1, 200, 5, 7}}) {
+    for (const bool positioned : {false, true})
+      for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided));
+    const DType gradient = accumulator_of(dtype);
+    for (const bool shared : {false, true})
+      for (const bool accumulate : {false, true})
+        cases.push_back(embedding_gradient(dtype, size, gradient, shared, accumulate));
+  }
+  const RopeSlowing slowing{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_positions = 8192};
+  for (const std::int64_t width : {2, 6, 64, 128, 256})
+    for (const std::int64_t step : {1, 1009}) {
+      cases.push_back(table(dtype, 13, width, step, {}));
+      cases.push_back(table(dtype, 65, width, step, slowing));
+    }
+  for (const Shape& x :
+       {Shape{1, 1, 1, 2}, Shape{2, 7, 3, 6}, Shape{1, 65, 2, 64}, Shape{3, 13, 5, 80}, Shape{1, 3, 1, 256}})
+    for (const bool inverse : {false, true})
+      for (const bool strided : {false, true}) cases.push_back(turn(dtype, x, inverse, strided));
+  return cases;
+}
+
+}  // namespace lockstep::tests

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "support/reference_ops.h"
+
+namespace lockstep::tests::reference {
+
+namespace {
+struct Dims {
+  std::int64_t batch, queries, keys, heads, key_heads, width;
+  Dims(const HostTensor& q, const HostTensor& k)
+      : batch(q.dim(0)), queries(q.dim(1)), keys(k.dim(1)), heads(q.dim(2)), key_heads(k.dim(2)), width(q.dim(3)) {}
+
+  std::int64_t q(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return ((b * queries + t) * heads + h) * width;
+  }
+  std::int64_t k(std::int64_t b, std::int64_t s, std::int64_t h) const {
+    return ((b * keys + s) * key_heads + h / (heads / key_heads)) * width;
+  }
+  std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t t) const { return (b * heads + h) * queries + t; }
+  std::int64_t visible(std::int64_t t, bool causal) const { return causal ? t + keys - queries + 1 : keys; }
+
+  template <class Body>
+  void each_row(Body&& body) const {
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t t = 0; t < queries; ++t) body(b, h, t);
+  }
+};
+
+Sum dot(const HostTensor& x, std::int64_t at_x, const HostTensor& y, std::int64_t at_y, std::int64_t width) {
+  Sum sum;
+  for (std::int64_t d = 0; d < width; ++d) sum.add(x[at_x + d] * y[at_y + d]);
+  return sum;
+}
+
+double masked(const AttentionOptions& options, std::int64_t row, std::int64_t keys, std::int64_t s) {
+  return options.mask ? (*options.mask)[row * keys + s] : 1.0;
+}
+}  // namespace
+
+void attention_forward(HostTensor& o, HostTensor& lse, const HostTensor& q, const HostTensor& k, const HostTensor& v,
+                       const AttentionOptions& options) {
+  const Dims dims(q, k);
+  o.terms = lse.terms = static_cast<double>(dims.keys + dims.width);
+  dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
+    const std::int64_t seen = dims.visible(t, options.causal), row = dims.row(b, h, t);
+    std::vector<Sum> scores(seen);
+    double top = -INFINITY, size = 0;
+    for (std::int64_t s = 0; s < seen; ++s) {
+      scores[s] = dot(q, dims.q(b, t, h), k, dims.k(b, s, h), dims.width);
+      scores[s].value *= options.scale;
+      scores[s].size *= std::abs(options.scale);
+      top = std::max(top, scores[s].value);
+      size = std::max(size, scores[s].size);
+    }
+    double total = 0;
+    std::vector<double> p(seen);
+    for (std::int64_t s = 0; s < seen; ++s) total += p[s] = std::exp(scores[s].value - top);
+    lse.set(row, top + std::log(total), 1 + size + std::log(static_cast<double>(seen)));
+    for (std::int64_t d = 0; d < dims.width; ++d) {
+      Sum sum;
+      for (std::int64_t s = 0; s < seen; ++s) {
+        const double term = p[s] / total * masked(options, row, dims.keys, s) * v[dims.k(b, s, h) + d];
+        sum.add(term, std::abs(term) * (1 + size));  // a probability is as good as its score
+      }
+      o.set(dims.q(b, t, h) + d, sum.value, sum.size);
+    }
+  });
+}
+
+void attention_backward(AttentionGradients gradients, const HostTensor& d_o, const AttentionSaved& saved,
+                        const AttentionOptions& options) {
+  const auto& [q, k, v, o, lse] = saved;
+  const Dims dims(q, k);
+  std::vector<Sum> dq(q.value.size()), dk(k.value.size()), dv(v.value.size());
+  dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
+    const std::int64_t row = dims.row(b, h, t), at_q = dims.q(b, t, h);
+    const Sum delta = dot(d_o, at_q, o, at_q, dims.width);
+    for (std::int64_t s = 0; s < dims.visible(t, options.causal); ++s) {
+      const std::int64_t at_k = dims.k(b, s, h);
+      const Sum score = dot(q, at_q, k, at_k, dims.width), dp = dot(d_o, at_q, v, at_k, dims.width);
+      const double keep = masked(options, row, dims.keys, s);
+      const double p = std::exp(options.scale * score.value - lse[row]);
+      const double p_size = p * (1 + std::abs(options.scale) * score.size + std::abs(lse[row]));
+      const double ds = options.scale * p * (keep * dp.value - delta.value);
+      const double ds_size = std::abs(options.scale) * p_size * (keep * dp.size + delta.size);
+      for (std::int64_t d = 0; d < dims.width; ++d) {
+        dq[at_q + d].add(ds * k[at_k + d], ds_size * std::abs(k[at_k + d]));
+        dk[at_k + d].add(ds * q[at_q + d], ds_size * std::abs(q[at_q + d]));
+        dv[at_k + d].add(p * keep * d_o[at_q + d], p_size * keep * std::abs(d_o[at_q + d]));
+      }
+    }
+  });
+  const auto put = [&](HostTensor& t, const std::vector<Sum>& sums) {
+    t.terms = static_cast<double>(std::max(dims.keys, dims.queries * dims.heads / dims.key_heads) + dims.width);
+    for (std::int64_t i = 0; i < t.elements(); ++i) t.set(i, sums[i].value, sums[i].size);
+  };
+  put(gradients.dq, dq);
+  put(gradients.dk, dk);
+  put(gradients.dv, dv);
+}
+
+}  // namespace lockstep::tests::reference
