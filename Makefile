@@ -2,13 +2,14 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: build test test-asan test-tsan bench fuzz format setup clean help
+.PHONY: build test test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make build        install what is missing, build build/release/lockstep"
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
+	@echo "make test-avx2    the tests in a build without AVX-512, and its numbers equal to the release build's"
 	@echo "make bench        kernel rates against this machine's own ceilings"
 	@echo "make fuzz         a minute of fuzzing of what parses files (needs clang)"
 	@echo "make format       lay out the sources with clang-format"
@@ -25,6 +26,11 @@ test: build
 
 test-asan:
 	@$(MAKE) test PRESET=asan
+
+test-avx2:
+	@$(MAKE) build
+	@$(MAKE) test PRESET=avx2
+	@tools/same_bits build/release/lockstep build/avx2/lockstep
 
 test-tsan:
 	@$(MAKE) test PRESET=tsan
