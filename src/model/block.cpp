@@ -6,6 +6,13 @@
 
 namespace lockstep {
 
+namespace {
+// The gradient of a branch: that of the residual it joined, or what the branch's dropout left of it.
+Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) {
+  return site.active(call) ? call.at[dropped] : gradient;
+}
+}  // namespace
+
 Block::Block(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}", layer)),
       names_(block_names(b.spec, layer)),
@@ -39,10 +46,6 @@ void Block::forward(const Call& call) const {
   mlp_.forward(branch, call.at[normed2_], call);
   if (mlp_dropout_.active(call)) mlp_dropout_.apply(branch, branch, call);
   add({.y = call.at[between_.y], .a = mid, .b = branch}, call.stream);
-}
-
-Tensor Block::branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) const {
-  return site.active(call) ? call.at[dropped] : gradient;
 }
 
 void Block::backward_input(const Call& call) const {

@@ -10,12 +10,6 @@
 
 namespace lockstep {
 
-// The slots a unit shares with its neighbours.
-struct Between {
-  Slot x = -1, dx = -1;  // from the unit before, and its gradient
-  Slot y = -1, dy = -1;  // to the unit after, and its gradient
-};
-
 class Block final : public Unit {
  public:
   Block(const Build& build, int unit, std::int64_t layer, const Between& between);
@@ -25,9 +19,6 @@ class Block final : public Unit {
   void backward_weight(const Call& call) const override;
 
  private:
-  // The gradient of a branch: that of the residual it joined, through the branch's dropout.
-  Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) const;
-
   BlockNames names_;
   Between between_;
   Norm norm1_;

@@ -7,6 +7,12 @@
 
 namespace lockstep {
 
+// The slots a unit shares with its neighbours.
+struct Between {
+  Slot x = -1, dx = -1;  // from the unit before, and its gradient
+  Slot y = -1, dy = -1;  // to the unit after, and its gradient
+};
+
 struct Build {
   const ModelSpec& spec;
   std::int64_t B;  // samples of a micro-batch

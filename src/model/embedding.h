@@ -1,6 +1,8 @@
 // The first unit: token (and learned position) embeddings. It has no input gradient.
 #pragma once
-#include "model/block.h"
+#include "model/build.h"
+#include "model/dropout.h"
+#include "model/names.h"
 
 namespace lockstep {
 

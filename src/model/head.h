@@ -5,7 +5,9 @@
 // gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
 // backward_input is the norm's alone.
 #pragma once
-#include "model/block.h"
+#include "model/build.h"
+#include "model/names.h"
+#include "model/norm.h"
 
 namespace lockstep {
 

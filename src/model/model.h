@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
 #include "model/unit.h"

@@ -6,6 +6,7 @@
 // (UnitLayout) and its activations (Slots) when it is built and owns neither: a Call hands it the tensors of one
 // micro-batch. So the same unit runs on any device, with parameters that are there always or only while it runs, and
 // with any number of micro-batches in flight.
+// The one exception is the head, whose forward already adds its weight's gradient (head.h says why).
 #pragma once
 #include <cstdint>
 #include <vector>

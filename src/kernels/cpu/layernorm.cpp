@@ -1,6 +1,7 @@
 #include "kernels/layernorm.h"
 
 #include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/residual.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
@@ -19,13 +20,7 @@ void forward(const LayerNormForwardArgs& a, Stream& stream) {
   T *mean = a.mean.data<T>(), *rstd = a.rstd.data<T>();
   each_row(stream, count, columns, [&](std::int64_t row, int) {
     const S* in = x[row];
-    if (residual) {  // statistics are of what is stored, since that is what backward will read
-      S* out = sums[row];
-      const S* other = residual[row];
-      for_vectors<T>(columns,
-                     [&](std::int64_t i, auto load, auto store) { store(out + i, load(in + i) + load(other + i)); });
-      in = out;
-    }
+    if (residual) in = join_residual(sums[row], in, residual[row], columns);
     Vec<T> total{};
     for_vectors<T>(columns, [&](std::int64_t i, auto load, auto) { total += load(in + i); });
     const T m = sum<T>(total) / static_cast<T>(columns);
