@@ -39,7 +39,7 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream)
       memory_(memory),
       stream_(stream),
       model_(options.spec, options.B, options.T, storage_types(options.precision).compute),
-      order_(model_.training_order()) {
+      order_(options.order.empty() ? model_.training_order() : options.order) {
   const StorageTypes types = storage_types(options.precision);
   for (int u = 0; u < model_.units(); ++u)
     storage_.emplace_back(model_.unit(u).layout(), types, options.optimizer, memory, stream);

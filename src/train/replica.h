@@ -25,6 +25,8 @@ class Replica {
     Precision precision = Precision::fp32;
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
+    // The phases in another order, each once, dependencies kept (weight phases may come late); empty: the model's own.
+    std::vector<Moment> order = {};
   };
 
   Replica(const Options& options, Memory& memory, Stream& stream);
