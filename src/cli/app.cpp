@@ -49,7 +49,11 @@ int run_app(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
-    return chosen();
+    const int code = chosen();
+    // An answer that did not reach its reader is no answer: a full disk must not look like success.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return fail(ExitCode::environment, "standard output could not be written; is the disk full?");
+    return code;
   } catch (const CLI::ExtrasError& error) {
     return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {

@@ -63,6 +63,12 @@ TEST(VerifyCommand, SaysNoWithExitCodeOne) {
   EXPECT_EQ(json["ok"], false);
 }
 
+TEST(VerifyCommand, SaysWhenItsAnswerCouldNotBeWritten) {
+  const Outcome o = run("verify --reference " + kGolden + "llama-tiny 3>&1 >/dev/full 2>&3 3>&- #");
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.out, ::testing::HasSubstr("standard output"));
+}
+
 struct Mistake {
   const char* arguments;
   int code;
