@@ -29,8 +29,6 @@ Head::Head(const Build& b, int unit, const Between& between)
   const DType sums = accumulator_of(b.dtype);
   normed_ = b.rows(unit, "normed", C, Phase::forward, Phase::forward);
   d_normed_ = b.rows(unit, "d_normed", C, Phase::forward, Phase::weight);
-  // Read by the host when the step is over, so they outlive every phase.
-  losses_ = b.slots.add({"losses", sums, {b.tokens()}, {unit, Phase::forward}, {0, Phase::weight}});
   logits_ = b.slots.add({"logits", sums, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
   d_logits_ = b.dtype == sums
                   ? logits_
@@ -43,7 +41,7 @@ void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
 }
 
 void Head::forward(const Call& call) const {
-  const Tensor &normed = call.at[normed_], &losses = call.at[losses_];
+  const Tensor& normed = call.at[normed_];
   norm_.forward(normed, call.at[between_.x], call);
   const std::int64_t tokens = normed.dim(0);
   for (std::int64_t first = 0; first < tokens; first += chunk_) {
@@ -51,7 +49,7 @@ void Head::forward(const Call& call) const {
     const Tensor scores = call.at[logits_].slice(0, 0, count);
     const Tensor d_scores = call.batch.training ? call.at[d_logits_].slice(0, 0, count) : Tensor{};
     logits(scores, first, call);
-    cross_entropy({.losses = losses.slice(0, first, count),
+    cross_entropy({.losses = call.batch.losses.slice(0, first, count),
                    .dlogits = d_scores,
                    .logits = scores,
                    .targets = call.batch.targets.slice(0, first, count),

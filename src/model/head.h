@@ -19,8 +19,6 @@ class Head final : public Unit {
   void backward_input(const Call& call) const override;
   void backward_weight(const Call& call) const override;
 
-  // After forward: each token's loss (B·T), in the accumulator type.
-  const Tensor& losses(const Activations& at) const { return at[losses_]; }
   // The logits of tokens [first, first + out.dim(0)), from the normed activations of the last forward. out: (n, V),
   // accumulator type.
   void logits(Tensor out, std::int64_t first, const Call& call) const;
@@ -31,7 +29,7 @@ class Head final : public Unit {
   Norm norm_;
   int weight_;
   std::int64_t chunk_;  // tokens
-  Slot normed_, d_normed_, losses_, logits_;
+  Slot normed_, d_normed_, logits_;
   Slot d_logits_;  // the logits themselves where the types are the same
 };
 

@@ -32,29 +32,23 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype)
   units_.push_back(std::move(head));
 }
 
-std::vector<Moment> Model::training_order() const {
-  std::vector<Moment> order = evaluation_order();
-  for (int u = units() - 1; u >= 0; --u) {
-    order.push_back({u, Phase::input});
-    order.push_back({u, Phase::weight});
-  }
-  return order;
+StepShape Model::step_shape(int micro) const {
+  return {.units = units(),
+          .micro = micro,
+          .tie_owner = tie() ? tie_.owner_unit : -1,
+          .tie_borrower = tie() ? tie_.borrower_unit : -1};
 }
 
-std::vector<Moment> Model::evaluation_order() const {
-  std::vector<Moment> order;
-  for (int u = 0; u < units(); ++u) order.push_back({u, Phase::forward});
-  return order;
-}
-
-void run_phase(const Unit& unit, Phase phase, const Call& call) {
+void run_phase(const Unit& unit, ActionKind phase, const Call& call) {
   switch (phase) {
-    case Phase::forward:
+    case ActionKind::forward:
       return unit.forward(call);
-    case Phase::input:
+    case ActionKind::backward_input:
       return unit.backward_input(call);
-    case Phase::weight:
+    case ActionKind::backward_weight:
       return unit.backward_weight(call);
+    default:
+      LOCKSTEP_CHECK(false, "{} is no phase of a unit", static_cast<int>(phase));
   }
 }
 

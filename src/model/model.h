@@ -27,9 +27,8 @@ class Model {
   const Head& head() const { return *head_; }
   const Slots& slots() const { return slots_; }
 
-  // The order of one micro-batch's training on one rank: forwards, then each unit's two backwards, last unit first.
-  std::vector<Moment> training_order() const;
-  std::vector<Moment> evaluation_order() const;
+  // What a step over this model must do, in so many micro-batches.
+  StepShape step_shape(int micro) const;
 
   // A tied head computes with the embedding's weight: (unit, parameter) of the owner and of the borrower.
   struct Tie {
@@ -48,6 +47,6 @@ class Model {
 };
 
 // Runs one phase of one unit.
-void run_phase(const Unit& unit, Phase phase, const Call& call);
+void run_phase(const Unit& unit, ActionKind phase, const Call& call);
 
 }  // namespace lockstep

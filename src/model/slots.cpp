@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "spec/lifetimes.h"
@@ -13,29 +14,101 @@ Slot Slots::add(SlotSpec spec) {
   return static_cast<Slot>(slots_.size()) - 1;
 }
 
-Activations::Activations(const Slots& slots, const std::vector<Moment>& order, Memory& memory) {
-  std::map<std::pair<int, Phase>, std::int64_t> when;
-  for (std::size_t i = 0; i < order.size(); ++i) when[{order[i].unit, order[i].phase}] = static_cast<std::int64_t>(i);
+namespace {
 
+// One call of a unit within a run of micro-batches, counted from the run's first.
+using PhaseCall = std::tuple<int, int, Phase>;  // micro-batch, unit, phase
+
+// Micro-batches [first, first + count) that are in flight together, and their calls in order.
+struct Flight {
+  int first = 0, count = 0;
+  std::vector<PhaseCall> calls;
+};
+
+// Cuts the list wherever nothing is in flight: what is before such a place and what is after it may share all bytes.
+std::vector<Flight> flights(const std::vector<Action>& actions, int micro) {
+  std::vector<int> left(micro, 0);  // calls still to come, of each micro-batch
+  for (const Action& a : actions)
+    if (a.micro >= 0) ++left[a.micro];
+  std::vector<Flight> all(1);
+  std::vector<bool> begun(micro, false);
+  int in_flight = 0;
+  for (const Action& a : actions) {
+    if (a.micro < 0) continue;
+    if (in_flight == 0 && !all.back().calls.empty()) all.push_back({all.back().first + all.back().count, 0, {}});
+    if (!begun[a.micro]) {
+      LOCKSTEP_CHECK(a.micro == all.back().first + all.back().count, "micro-batch {} begins out of order", a.micro);
+      begun[a.micro] = true;
+      ++all.back().count;
+      ++in_flight;
+    }
+    all.back().calls.emplace_back(a.micro - all.back().first, a.unit, static_cast<Phase>(a.kind));
+    if (--left[a.micro] == 0) --in_flight;
+  }
+  return all;
+}
+
+// Where every slot of every micro-batch of a flight lies; -1 where it is never written.
+struct Places {
+  std::vector<std::vector<std::int64_t>> offsets;
+  std::int64_t bytes = 0;
+};
+
+Places place(const Slots& slots, const Flight& flight) {
+  std::map<PhaseCall, std::int64_t> when;
+  for (std::size_t i = 0; i < flight.calls.size(); ++i) when[flight.calls[i]] = static_cast<std::int64_t>(i);
   Lifetimes lives(kAlignment);
-  std::vector<int> ids(slots.all().size(), -1);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const SlotSpec& s = slots.all()[i];
-    const auto born = when.find({s.born.unit, s.born.phase}), last = when.find({s.last.unit, s.last.phase});
-    if (born == when.end()) continue;  // evaluation has no backward: the slot is never written
-    const std::int64_t end = last == when.end() ? born->second : last->second;
-    // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never comes.
-    const auto read = when.find({s.last.unit, Phase::forward});
-    const std::int64_t handed = s.born.phase == Phase::forward && read != when.end() ? read->second : end;
-    ids[i] = lives.add(s.shape.elements() * size_of(s.dtype), born->second, std::max(end, handed));
+  std::vector<std::vector<int>> ids(flight.count, std::vector<int>(slots.all().size(), -1));
+  for (int m = 0; m < flight.count; ++m)
+    for (std::size_t i = 0; i < ids[m].size(); ++i) {
+      const SlotSpec& s = slots.all()[i];
+      const auto born = when.find({m, s.born.unit, s.born.phase}), last = when.find({m, s.last.unit, s.last.phase});
+      if (born == when.end()) continue;  // evaluation has no backward: the slot is never written
+      const std::int64_t end = last == when.end() ? born->second : last->second;
+      // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never
+      // comes.
+      const auto read = when.find({m, s.last.unit, Phase::forward});
+      const std::int64_t handed = s.born.phase == Phase::forward && read != when.end() ? read->second : end;
+      ids[m][i] = lives.add(s.shape.elements() * size_of(s.dtype), born->second, std::max(end, handed));
+    }
+  Places places;
+  places.bytes = lives.plan();
+  for (const std::vector<int>& of_micro : ids) {
+    auto& offsets = places.offsets.emplace_back();
+    for (const int id : of_micro) offsets.push_back(id < 0 ? -1 : lives.offset(id));
   }
-  buffer_ = memory.allocate(lives.plan(), Tag::activation);
-  tensors_.resize(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0) continue;
-    const SlotSpec& s = slots.all()[i];
-    tensors_[i] = view(buffer_, s.dtype, s.shape, lives.offset(ids[i]) / size_of(s.dtype));
+  return places;
+}
+
+}  // namespace
+
+StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& actions, int micro, Memory& memory) {
+  static_assert(static_cast<int>(Phase::forward) == static_cast<int>(ActionKind::forward) &&
+                static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
+                static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
+  // Flights that run alike are placed once.
+  std::map<std::vector<PhaseCall>, int> first_place;
+  std::vector<Places> kinds;
+  for (const Flight& flight : flights(actions, micro)) {
+    const auto [known, is_new] = first_place.try_emplace(flight.calls, static_cast<int>(first_place.size()));
+    if (is_new) kinds.push_back(place(slots, flight));
+    int before = 0;  // places of the kinds before this one
+    for (int k = 0; k < known->second; ++k) before += static_cast<int>(kinds[k].offsets.size());
+    for (int m = 0; m < flight.count; ++m) place_of_.push_back(before + m);
   }
+  std::int64_t bytes = 0;
+  for (const Places& kind : kinds) bytes = std::max(bytes, kind.bytes);
+  buffer_ = memory.allocate(bytes, Tag::activation);
+  for (const Places& kind : kinds)
+    for (const std::vector<std::int64_t>& offsets : kind.offsets) {
+      std::vector<Tensor> tensors(offsets.size());
+      for (std::size_t i = 0; i < offsets.size(); ++i)
+        if (offsets[i] >= 0) {
+          const SlotSpec& s = slots.all()[i];
+          tensors[i] = view(buffer_, s.dtype, s.shape, offsets[i] / size_of(s.dtype));
+        }
+      places_.emplace_back(std::move(tensors));
+    }
 }
 
 }  // namespace lockstep

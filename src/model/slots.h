@@ -1,13 +1,14 @@
 // Activations by slot: units declare what they keep and for how long; offsets are found once, at set-up.
 //
-// A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase). Given the order in
-// which the phases run, two slots that never live together share bytes, and nothing is allocated while training. What a
-// weight phase needs stays after the input phase has freed the rest, wherever the schedule puts it.
+// A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch.
+// Given the list of actions, two slots that never live together share bytes, and nothing is allocated while training.
+// What a weight phase needs stays after the input phase has freed the rest, wherever the list puts it.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "spec/actions.h"
 #include "tensor/memory.h"
 #include "tensor/tensor.h"
 
@@ -15,7 +16,7 @@ namespace lockstep {
 
 enum class Phase : std::uint8_t { forward, input, weight };  // forward, backward-input, backward-weight
 
-// One call in the order of a step: a phase of a unit.
+// A phase of a unit.
 struct Moment {
   int unit;
   Phase phase;
@@ -45,15 +46,27 @@ class Slots {
 class Activations {
  public:
   Activations() = default;
-  // Takes the bytes that this order of phases needs. A phase that is not in the order never runs: slots live only as
-  // long as they are used.
-  Activations(const Slots& slots, const std::vector<Moment>& order, Memory& memory);
-
+  explicit Activations(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {}
   const Tensor& operator[](Slot slot) const { return tensors_[slot]; }
 
  private:
-  Buffer buffer_;
   std::vector<Tensor> tensors_;
+};
+
+// The activations of every micro-batch of a step, in one buffer.
+class StepActivations {
+ public:
+  StepActivations() = default;
+  // Takes the bytes that this list of actions needs. A phase that is not in the list never runs: slots live only as
+  // long as they are used. Micro-batches that are never in flight together lie in the same places.
+  StepActivations(const Slots& slots, const std::vector<Action>& actions, int micro, Memory& memory);
+
+  const Activations& of(int micro) const { return places_[place_of_[micro]]; }
+
+ private:
+  Buffer buffer_;
+  std::vector<Activations> places_;
+  std::vector<int> place_of_;  // for each micro-batch, its index in places_
 };
 
 }  // namespace lockstep

@@ -20,6 +20,14 @@ std::vector<Tensor> FlatOptimizer::state() const {
   return tensors;
 }
 
+std::vector<std::pair<std::string_view, Tensor>> FlatOptimizer::named_state() const {
+  static constexpr std::string_view kAdamw[] = {"m", "v"}, kSgd[] = {"momentum"};
+  std::vector<std::pair<std::string_view, Tensor>> named;
+  for (const Tensor& t : state())
+    named.emplace_back(spec_.kind == OptimizerKind::adamw ? kAdamw[named.size()] : kSgd[named.size()], t);
+  return named;
+}
+
 void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, ConstTensor control, Stream& stream) {
   const std::vector<Tensor> kept = state();
   if (spec_.kind == OptimizerKind::adamw)

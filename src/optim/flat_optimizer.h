@@ -5,6 +5,8 @@
 // go-ahead are read from the control tensor on the device (kernels/step_control.h).
 #pragma once
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/optimizers.h"
@@ -28,10 +30,12 @@ class FlatOptimizer {
   // master -= what the optimizer makes of the gradient; `weight`, if any, becomes its rounded copy.
   void update(Tensor master, Tensor weight, ConstTensor gradient, ConstTensor control, Stream& stream);
 
-  // The state in the order the optimizer defines (AdamW: m, v; SGD: momentum): what a checkpoint keeps.
-  std::vector<Tensor> state() const;
+  // The state by name (AdamW: m, v; SGD: momentum, if any): what a checkpoint keeps.
+  std::vector<std::pair<std::string_view, Tensor>> named_state() const;
 
  private:
+  std::vector<Tensor> state() const;
+
   OptimizerSpec spec_;
   Range range_;
   Buffer first_, second_;

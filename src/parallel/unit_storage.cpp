@@ -44,6 +44,9 @@ Tensor UnitStorage::master(int parameter) const {
 }
 
 Tensor UnitStorage::flat_gradient() const { return flat(gradients_, types_.gradient); }
+Tensor UnitStorage::flat_master() const {
+  return masters_.memory() ? flat(masters_, types_.master) : flat(weights_, types_.compute);
+}
 
 void UnitStorage::publish(Stream& stream) {
   if (masters_.memory()) cast({.y = flat(weights_, types_.compute), .x = flat(masters_, types_.master)}, stream);

@@ -33,7 +33,30 @@ class UnitStorage {
   Tensor gradient(int parameter) const;
   Tensor master(int parameter) const;  // the weight itself where no master is kept apart
 
-  Tensor flat_gradient() const;  // of everything that is owned here, the tied parameters' left out
+  // Flat buffers of everything that is owned here, the tied parameters' left out.
+  Tensor flat_gradient() const;
+  Tensor flat_master() const;
+  // What the optimizer keeps, by the names a checkpoint gives it.
+  std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_.named_state(); }
+
+  // A logical tensor as a range of any of the flat buffers.
+  struct Piece {
+    const LogicalTensor& tensor;
+    const StoredParameter& parameter;  // that it is part of
+    std::int64_t offset;
+    Tensor of(const Tensor& flat) const { return flat.slice(0, offset, tensor.elements()); }
+  };
+  template <class Visit>
+  void each_piece(Visit&& visit) const {
+    for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
+      std::int64_t offset = layout_.offset(static_cast<int>(p));
+      for (const LogicalTensor& tensor : layout_.parameters()[p].pieces) {
+        visit(Piece{tensor, layout_.parameters()[p], offset});
+        offset += tensor.elements();
+      }
+    }
+  }
+
   // Makes the weights what the masters say.
   void publish(Stream& stream);
   void update(ConstTensor control, Stream& stream);

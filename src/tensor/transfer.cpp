@@ -44,4 +44,35 @@ void download(void* to, ConstTensor from, Stream& stream) {
   }
 }
 
+namespace {
+template <class T>
+std::vector<double> widened(const ConstTensor& from, Stream& stream) {
+  std::vector<T> values(from.elements());
+  download(values.data(), from, stream);
+  std::vector<double> wide(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if constexpr (sizeof(T) == 2)
+      wide[i] = static_cast<float>(values[i]);
+    else
+      wide[i] = values[i];
+  }
+  return wide;
+}
+}  // namespace
+
+std::vector<double> to_doubles(ConstTensor from, Stream& stream) {
+  switch (from.dtype()) {
+    case DType::f64:
+      return widened<double>(from, stream);
+    case DType::f32:
+      return widened<float>(from, stream);
+    case DType::bf16:
+      return widened<bf16>(from, stream);
+    case DType::f16:
+      return widened<f16>(from, stream);
+    default:
+      LOCKSTEP_CHECK(false, "a tensor of {} as doubles", name_of(from.dtype()));
+  }
+}
+
 }  // namespace lockstep

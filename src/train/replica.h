@@ -1,18 +1,21 @@
-// One rank's copy of a model being trained: parameters, gradients, optimizer state, activations, and the step over
-// them.
+// One rank's copy of a model being trained: parameters, gradients, optimizer state, activations, and the executor of
+// the step's actions over them.
 //
 // Runs on any device; on meta it allocates and computes nothing, and its memory's ledger and its stream's counts are
 // what a real one would have. Memory and stream outlive it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/state.h"
 #include "model/model.h"
 #include "parallel/unit_storage.h"
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
+#include "train/batch_buffers.h"
 
 namespace lockstep {
 
@@ -20,13 +23,14 @@ class Replica {
  public:
   struct Options {
     ModelSpec spec;
-    std::int64_t B;  // samples of a batch
+    std::int64_t B;  // samples of a step's batch
     std::int64_t T;  // tokens of a sample
+    int micro = 1;   // micro-batches that the batch is cut into; divides B
     Precision precision = Precision::fp32;
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
-    // The phases in another order, each once, dependencies kept (weight phases may come late); empty: the model's own.
-    std::vector<Moment> order = {};
+    // The step in another order (spec/actions.h says which are allowed); empty: one micro-batch after the other.
+    std::vector<Action> actions = {};
   };
 
   Replica(const Options& options, Memory& memory, Stream& stream);
@@ -38,9 +42,13 @@ class Replica {
     Tensor gradient;
   };
   std::vector<Named> tensors() const;
+  // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece.
+  std::vector<StateTensor> state() const;
 
   void init_weights();                             // from the seed and the tensors' names
   void load(std::span<const ConstTensor> values);  // in the order of tensors(), host tensors of any float type
+  // After the tensors of state() were filled from a checkpoint: goes on as the replica that was saved.
+  void resume(std::int64_t batches, std::int64_t updates);
 
   struct Result {
     double loss;   // mean over the targets that count
@@ -52,30 +60,39 @@ class Replica {
   // The two halves of it: forward and backward, then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result apply_gradients();
+  void set_learning_rate(double rate) { options_.optimizer.learning_rate = rate; }  // of the steps to come
   // Forward alone: the loss, and the logits (B·T, V) when a host buffer for them is given, in the accumulator type's
   // values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
+  // After a step that did not update: computes its gradients again and says which tensor was the first to hold a value
+  // that is not finite, in the order of the actions; nothing when all are finite.
+  std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens,
+                                            std::span<const std::int32_t> targets);
 
   const Model& model() const { return model_; }
+  const std::vector<UnitTensors>& unit_tensors() const { return tensors_of_; }
+  const std::vector<Action>& actions() const { return actions_; }
   std::int64_t steps_done() const { return steps_done_; }
 
  private:
-  Batch set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, bool training);
-  double run(const std::vector<Moment>& order, const Batch& batch);
-  double mean_loss() const;
-  Call call(int unit, const Batch& batch) const { return {tensors_of_[unit], activations_, batch, stream_}; }
+  void run(const Action& action, bool training, std::int64_t batch_number);
+  void reduce(int unit);
+  void take_norm();
+  Call call(const Action& action, const Batch& batch) const;
+  std::optional<std::string> bad_value_after(const Action& action) const;
 
   Options options_;
   Memory& memory_;
   Stream& stream_;
   Model model_;
-  std::vector<Moment> order_;
+  std::vector<Action> actions_;
+  std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
   std::vector<UnitStorage> storage_;
   std::vector<UnitTensors> tensors_of_;
-  Activations activations_;
-  Buffer tokens_, targets_, positions_, cos_, sin_, loss_scale_, bins_, control_;
-  std::int64_t valid_targets_ = 0;
+  StepActivations activations_;
+  BatchBuffers batch_;
+  Buffer bins_, control_;
   std::int64_t steps_done_ = 0;    // updates: what the optimizer's bias correction counts
   std::int64_t batches_done_ = 0;  // batches, updated or not: what dropout's masks count
   double last_loss_ = 0;

@@ -114,9 +114,12 @@ TEST_P(EveryFamily, LearnsTheSameWhenWeightPhasesComeLate) {
   const Replica::Options o = options();
   Replica::Options late = o;
   const Model model(o.spec, o.B, o.T, DType::f64);
-  late.order = model.evaluation_order();
-  for (int u = model.units() - 1; u >= 0; --u) late.order.push_back({u, Phase::input});
-  for (int u = 0; u < model.units(); ++u) late.order.push_back({u, Phase::weight});
+  late.actions = forward_pass(model.step_shape(1));
+  for (int u = model.units() - 1; u >= 0; --u) late.actions.push_back({ActionKind::backward_input, u, 0});
+  for (int u = 0; u < model.units(); ++u) late.actions.push_back({ActionKind::backward_weight, u, 0});
+  for (int u = 0; u < model.units(); ++u) late.actions.push_back({ActionKind::reduce, u});
+  late.actions.push_back({ActionKind::norm});
+  for (int u = 0; u < model.units(); ++u) late.actions.push_back({ActionKind::update, u});
   HostRun plain(o), delayed(late);
   for (HostRun* run : {&plain, &delayed}) {
     run->replica->init_weights();

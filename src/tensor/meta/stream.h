@@ -1,6 +1,7 @@
 // The stream of `meta`: it does nothing and counts what would have been done.
 #pragma once
 #include "base/error.h"
+#include "tensor/memory.h"
 #include "tensor/stream.h"
 
 namespace lockstep::meta {
@@ -18,6 +19,9 @@ struct Work {
 class Stream final : public lockstep::Stream {
  public:
   Stream() : lockstep::Stream(Device::meta) {}
+  // One that holds the reserve that the device it stands for would take for its stream's scratch.
+  Stream(Memory& memory, std::int64_t scratch_bytes)
+      : lockstep::Stream(Device::meta), scratch_(memory.allocate(scratch_bytes, Tag::workspace)) {}
 
   Work& work() { return work_; }
 
@@ -38,6 +42,7 @@ class Stream final : public lockstep::Stream {
     void wait() override {}
   };
   Work work_;
+  Buffer scratch_;
 };
 
 }  // namespace lockstep::meta

@@ -1,0 +1,55 @@
+// A step as data: the list of actions one rank runs, its generators, and the check that it is a step.
+//
+// An action is a phase of one unit of the model for one micro-batch (forward, backward-input, backward-weight), or
+// something that happens once a step: a unit's gradient becomes that of the whole batch (reduce), the gradient's norm
+// is taken over all units (norm), a unit's parameters move (update). Units are the finest pieces that anything is
+// decided about; a stage of a pipeline is a run of them, written out unit by unit, so that what concerns one unit alone
+// can stand between two of them.
+//
+// The order of the list is the order of execution. Which orders are steps is what find_fault says: it proves a list
+// complete, free of reads before writes, and of one order of sums, before anything runs. Activations get their places
+// by lifetime over the same list, so any list that passes can be run as it stands.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class ActionKind : std::uint8_t { forward, backward_input, backward_weight, reduce, norm, update };
+
+struct Action {
+  ActionKind kind;
+  int unit = -1;   // none for norm
+  int micro = -1;  // of the three phases only
+  bool operator==(const Action&) const = default;
+};
+
+std::string to_string(const Action& action);  // "forward(3, 0)", "reduce(3)", "norm"
+
+// What a step must do, whatever its order.
+struct StepShape {
+  int units = 1;  // in the order of the forward pass; the last one's forward already adds weight gradients
+  int micro = 1;  // micro-batches
+  // A tied parameter: the borrower's gradient joins the owner's in reduce(owner). -1: nothing is tied.
+  int tie_owner = -1, tie_borrower = -1;
+};
+
+// One rank, one micro-batch after the other: forwards, then both backwards of each unit, the last unit first. A unit is
+// reduced as soon as its gradient is whole.
+std::vector<Action> serial_step(const StepShape& shape);
+// The forwards alone, for evaluation.
+std::vector<Action> forward_pass(const StepShape& shape);
+
+// The first reason why the list is not a step of this shape, or nothing. A step runs every phase of every unit and
+// micro-batch once, reduces and updates every unit once and takes one norm, such that
+//   forward(u, m)          comes after forward(u-1, m); of the last unit, after forward(u, m-1) too
+//   backward_input(u, m)   after forward(u, m) and backward_input(u+1, m)
+//   backward_weight(u, m)  after backward_input(u, m) and backward_weight(u, m-1): sums over micro-batches ascend
+//   reduce(u)              after every backward_weight(u, m), and of a tie's owner, every one of the borrower
+//   norm                   after every reduce
+//   update(u)              after norm
+std::optional<std::string> find_fault(const std::vector<Action>& actions, const StepShape& shape);
+
+}  // namespace lockstep
