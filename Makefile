@@ -1,12 +1,14 @@
-# Two commands do everything on a fresh Debian or Ubuntu machine: make build, make test.
+# Two commands do everything on a fresh Debian or Ubuntu machine: make demo, make test.
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: build test test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: build demo test test-slow test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
+	@echo "make demo         install what is missing, build, train the built-in example, show what it learned"
 	@echo "make build        install what is missing, build build/release/lockstep"
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
+	@echo "make test-slow    the tests that train until a loss is reached: a quarter of an hour"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
 	@echo "make test-avx2    the tests in a build without AVX-512, and its numbers equal to the release build's"
@@ -21,8 +23,14 @@ build: setup
 	@cmake --preset $(PRESET) >build/cmake-$(PRESET).log 2>&1 || { cat build/cmake-$(PRESET).log; exit 1; }
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
+demo: build
+	@tools/demo build/$(PRESET)/lockstep
+
 test: build
 	@ctest --test-dir build/$(PRESET) -L 'fast|style|gpu' --output-on-failure -j $(JOBS)
+
+test-slow: build
+	@ctest --test-dir build/$(PRESET) -L slow --output-on-failure
 
 test-asan:
 	@$(MAKE) test PRESET=asan

@@ -1,3 +1,6 @@
+include(embed)
+include(example_text)
+
 # One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
 function(lockstep_rooms)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/LAYERS)
@@ -30,10 +33,13 @@ function(lockstep_rooms)
   endif()
 
   # Third-party code reaches only the rooms that speak to it.
-  target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json)
+  target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json PRIVATE lockstep_xxhash)
   target_link_libraries(lockstep_spec PRIVATE lockstep_toml)
+  target_sources(lockstep_spec PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp) # cmake/embed.cmake
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+
+  lockstep_example_text()
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)

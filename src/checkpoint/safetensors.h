@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/mapped_file.h"
+#include "base/mapped_file.h"
 #include "checkpoint/safetensors_index.h"
 #include "tensor/tensor.h"
 

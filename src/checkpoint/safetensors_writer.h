@@ -7,6 +7,8 @@
 // at a multiple of 64: every tensor is then aligned for its element type, and the bytes of a file depend on its content
 // alone, not on the order of `tensors`.
 //
+// A tensor may be stored in another float type than it has: it is converted on the way (convert.h), a chunk at a time.
+//
 // Nothing is owned: the tensors' elements must stay unchanged during the call. Two threads may write at once, but not
 // to one path.
 //
@@ -17,9 +19,11 @@
 // is not UTF-8.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "checkpoint/disk.h"
 #include "checkpoint/safetensors_index.h"
 #include "tensor/tensor.h"
 
@@ -28,9 +32,13 @@ namespace lockstep {
 struct NamedTensor {
   std::string name;
   ConstTensor tensor;
+  std::optional<DType> stored = std::nullopt;  // the element type in the file; none: the tensor's own
 };
 
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const SafetensorsMetadata& metadata = {});
+WrittenFile write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                              const SafetensorsMetadata& metadata = {}, const Disk& disk = Disk());
+
+// The same bytes into a file that somebody else creates, syncs and puts in place: a folder that becomes visible whole.
+void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata = {});
 
 }  // namespace lockstep

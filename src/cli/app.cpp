@@ -7,6 +7,12 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/export.h"
+#include "cli/generate.h"
+#include "cli/inspect.h"
+#include "cli/plan.h"
+#include "cli/tokenize.h"
+#include "cli/train.h"
 #include "cli/verify.h"
 #include "spec/text_input.h"
 
@@ -45,6 +51,12 @@ int run_app(int argc, char** argv) {
   app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
+  add_train(app, chosen);
+  add_plan(app, chosen);
+  add_generate(app, chosen);
+  add_export(app, chosen);
+  add_tokenize(app, chosen);
+  add_inspect(app, chosen);
   add_verify(app, chosen);
   try {
     app.parse(argc, argv);

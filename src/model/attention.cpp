@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "kernels/elementwise.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 
@@ -103,6 +104,20 @@ void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& c
        call.stream);
 }
 
+Attention::Heads Attention::append(const Heads& in, const Call& call) const {
+  const KeyValueCache& cache = *call.cache;
+  LOCKSTEP_CHECK(!call.batch.training && cache.length + T_ <= cache.k.dim(1), "{} tokens behind {} in a cache of {}",
+                 T_, cache.length, cache.k.dim(1));
+  // A token's heads lie together, in the fused projection as in the cache; the tokens do not.
+  for (std::int64_t b = 0; b < B_; ++b)
+    for (std::int64_t t = 0; t < T_; ++t) {
+      const auto row = [&](const Tensor& of, std::int64_t at) { return of.slice(0, b, 1).slice(1, at, 1); };
+      cast({.y = row(cache.k, cache.length + t), .x = row(in.k, t)}, call.stream);
+      cast({.y = row(cache.v, cache.length + t), .x = row(in.v, t)}, call.stream);
+    }
+  return {in.q, cache.k.slice(1, 0, cache.length + T_), cache.v.slice(1, 0, cache.length + T_)};
+}
+
 void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
   const Tensor& fused = call.at[fused_];
   qkv_.forward(fused, x, call);
@@ -111,7 +126,7 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
     key_norm_->forward(heads(call.at[turned_], H_, K_), heads(fused, H_, K_), call);
   }
   turn(turned_ < 0 ? fused : call.at[turned_], false, call);
-  const Heads in = inputs(call);
+  const Heads in = call.cache ? append(inputs(call), call) : inputs(call);
   AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
                             .lse = call.at[lse_],
                             .q = in.q,

@@ -3,7 +3,8 @@
 //
 // One activation holds queries, keys and values side by side, (B·T, (H + 2K)·D); attention reads them as views of it.
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
-// second activation, since backward needs both.
+// second activation, since backward needs both. With a cache, the T new keys and values go behind those it holds, and
+// the T queries see all of them.
 #pragma once
 #include <optional>
 
@@ -41,8 +42,9 @@ class Attention {
     Tensor q, k, v;  // (B, T, heads, D)
   };
   Tensor heads(const Tensor& fused, std::int64_t first, std::int64_t count) const;  // (B·T, count, D)
-  Tensor split(const Tensor& rows) const;  // (B·T, heads, D) -> (B, T, heads, D)
-  Heads inputs(const Call& call) const;    // what attention reads
+  Tensor split(const Tensor& rows) const;                 // (B·T, heads, D) -> (B, T, heads, D)
+  Heads inputs(const Call& call) const;                   // what attention reads
+  Heads append(const Heads& in, const Call& call) const;  // the same behind the cache's: k, v (B, length + T, K, D)
   void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
 
   std::int64_t B_, T_, H_, K_, D_;

@@ -18,19 +18,19 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       names_(block_names(b.spec, layer)),
       between_(between),
       norm1_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm1, b.tokens()),
+      d_normed1_(b.rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight)),
+      normed1_(b.rows(unit, "normed1", b.spec.width, Phase::forward, Phase::weight)),
       attention_(layout_, b, unit, names_),
+      d_mid_(b.rows(unit, "d_mid", b.spec.width, Phase::input, Phase::weight)),
+      mid_(b.rows(unit, "mid", b.spec.width, Phase::forward, Phase::weight)),
       norm2_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm2, b.tokens()),
+      d_normed2_(b.rows(unit, "d_normed2", b.spec.width, Phase::input, Phase::weight)),
+      normed2_(b.rows(unit, "normed2", b.spec.width, Phase::forward, Phase::weight)),
       mlp_(layout_, b, unit, names_),
+      branch_(b.rows(unit, "branch", b.spec.width, Phase::forward, Phase::forward)),
       attention_dropout_(b.spec.dropout, names_.out),
       mlp_dropout_(b.spec.dropout, names_.down) {
   const std::int64_t C = b.spec.width;
-  normed1_ = b.rows(unit, "normed1", C, Phase::forward, Phase::weight);
-  normed2_ = b.rows(unit, "normed2", C, Phase::forward, Phase::weight);
-  mid_ = b.rows(unit, "mid", C, Phase::forward, Phase::weight);
-  branch_ = b.rows(unit, "branch", C, Phase::forward, Phase::forward);
-  d_normed1_ = b.rows(unit, "d_normed1", C, Phase::input, Phase::weight);
-  d_normed2_ = b.rows(unit, "d_normed2", C, Phase::input, Phase::weight);
-  d_mid_ = b.rows(unit, "d_mid", C, Phase::input, Phase::weight);
   if (b.spec.dropout > 0) {
     d_dropped1_ = b.rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
     d_dropped2_ = b.rows(unit, "d_dropped2", C, Phase::input, Phase::weight);

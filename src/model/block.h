@@ -21,13 +21,16 @@ class Block final : public Unit {
  private:
   BlockNames names_;
   Between between_;
+  // In the order of the forward, which is the order in which slots are declared.
   Norm norm1_;
+  Slot d_normed1_, normed1_;
   Attention attention_;
+  Slot d_mid_, mid_;
   Norm norm2_;
+  Slot d_normed2_, normed2_;
   Mlp mlp_;
+  Slot branch_;
   DropoutSite attention_dropout_, mlp_dropout_;
-  Slot normed1_, normed2_, mid_, branch_;
-  Slot d_normed1_, d_normed2_, d_mid_;
   Slot d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
 };
 

@@ -40,6 +40,11 @@ void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
          call.stream);
 }
 
+void Head::last_logits(Tensor out, const Call& call) const {
+  norm_.forward(call.at[normed_], call.at[between_.x], call);
+  logits(out, call.at[normed_].dim(0) - out.dim(0), call);
+}
+
 void Head::forward(const Call& call) const {
   const Tensor& normed = call.at[normed_];
   norm_.forward(normed, call.at[between_.x], call);

@@ -22,6 +22,8 @@ class Head final : public Unit {
   // The logits of tokens [first, first + out.dim(0)), from the normed activations of the last forward. out: (n, V),
   // accumulator type.
   void logits(Tensor out, std::int64_t first, const Call& call) const;
+  // In the place of forward where no loss is wanted: the norm, and the logits of the last out.dim(0) tokens.
+  void last_logits(Tensor out, const Call& call) const;
   int weight() const { return weight_; }
 
  private:

@@ -38,6 +38,13 @@ struct UnitTensors {
   std::vector<Tensor> gradients;
 };
 
+// The keys and values of the tokens that came before those of a call, in one block: with them a forward costs its own
+// tokens, not the whole sequence again.
+struct KeyValueCache {
+  Tensor k, v;              // (B, S, K, D) in the compute type; attention fills rows [length, length + T)
+  std::int64_t length = 0;  // rows filled by the calls before
+};
+
 // Everything one call of a unit works with.
 struct Call {
   const UnitTensors& unit;
@@ -45,6 +52,8 @@ struct Call {
   const Batch& batch;
   Stream& stream;
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
+  // Of a block, for generating: forward alone, the batch's positions being those from the cache's length on.
+  const KeyValueCache* cache = nullptr;
 
   ConstTensor weight(int parameter) const { return unit.weights[parameter]; }
   Tensor gradient(int parameter) const { return unit.gradients[parameter]; }

@@ -26,15 +26,26 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "spec/model_spec.h"
 
 namespace lockstep {
+
+class TomlTable;
+class TomlWriter;
 
 ModelSpec read_model_toml(const std::filesystem::path& file);
 ModelSpec parse_model_toml(std::string_view text, const std::string& where);
 
 // Every field written out. parse_model_toml of it gives the same spec to the last bit.
 std::string to_toml(const ModelSpec& spec);
+
+// The same for a table [model] of a larger document (run_toml.h), whose other keys are the caller's to know.
+std::vector<std::string_view> model_keys();
+ModelSpec read_model_fields(const TomlTable& model);
+// The stated keys over a whole spec. What followed from width and heads there (head_width, kv_heads) still does.
+ModelSpec read_model_fields(const TomlTable& model, const ModelSpec& over);
+void write_model_fields(const ModelSpec& spec, TomlWriter& writer);
 
 }  // namespace lockstep

@@ -19,13 +19,26 @@ std::optional<std::string> first_bad_element(ConstTensor t, Stream& stream) {
 
 }  // namespace
 
+// The slots that a phase of a unit writes, about in the order it writes them: a unit declares its slots in the order of
+// its forward, and what it hands on comes last.
+std::vector<Slot> Replica::written_by(const Action& action) const {
+  const auto& slots = model_.slots().all();
+  std::vector<Slot> inside, handed_on;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].born != Moment{action.unit, static_cast<Phase>(action.kind)}) continue;
+    (slots[i].last.unit == action.unit ? inside : handed_on).push_back(static_cast<Slot>(i));
+  }
+  if (action.kind != ActionKind::forward) std::ranges::reverse(inside);
+  inside.insert(inside.end(), handed_on.begin(), handed_on.end());
+  return inside;
+}
+
 std::optional<std::string> Replica::bad_value_after(const Action& action) const {
   const std::string unit = model_.unit(action.unit).layout().name();
   const auto& slots = model_.slots().all();
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].born != Moment{action.unit, static_cast<Phase>(action.kind)}) continue;
-    if (const auto bad = first_bad_element(activations_.of(action.micro)[static_cast<Slot>(i)], stream_))
-      return fmt::format("activation '{}' of {} after {} ({})", slots[i].name, unit, to_string(action), *bad);
+  for (const Slot slot : written_by(action)) {
+    if (const auto bad = first_bad_element(activations_.of(action.micro)[slot], stream_))
+      return fmt::format("activation '{}' of {} after {} ({})", slots[slot].name, unit, to_string(action), *bad);
   }
   if (action.kind != ActionKind::backward_weight) return std::nullopt;
   std::optional<std::string> found;

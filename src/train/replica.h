@@ -80,6 +80,7 @@ class Replica {
   void reduce(int unit);
   void take_norm();
   Call call(const Action& action, const Batch& batch) const;
+  std::vector<Slot> written_by(const Action& action) const;
   std::optional<std::string> bad_value_after(const Action& action) const;
 
   Options options_;

@@ -1,0 +1,167 @@
+#include "checkpoint/checkpoint_reader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/convert.h"
+#include "spec/text_input.h"
+#include "tensor/transfer.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kConvertedElements = 1 << 18;  // at a time
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
+  throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem),
+                  "the checkpoint is damaged: use another one");
+}
+
+// Readers of single files speak of bad input files; in here every such file is a checkpoint's.
+template <class Body>
+auto as_checkpoint(Body&& body) {
+  try {
+    return body();
+  } catch (const UserError& error) {
+    throw UserError(ExitCode::checkpoint, error.what(), "");
+  }
+}
+
+Manifest read_manifest(const fs::path& path) {
+  return as_checkpoint([&] {
+    const MappedFile file(path);  // parse_manifest looks at the size before anything else
+    return parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+  });
+}
+
+std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const ManifestFile& said) {
+  return as_checkpoint([&] {
+    const MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    if (std::ssize(bytes) != said.bytes)
+      refuse(path, fmt::format("has {} bytes, the manifest says {}", bytes.size(), said.bytes));
+    const std::uint64_t sum = checksum(bytes);
+    if (sum != said.checksum)
+      refuse(path, fmt::format("its checksum is {:016x}, the manifest says {:016x}", sum, said.checksum));
+    return std::make_unique<SafetensorsFile>(path);
+  });
+}
+
+void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, const ManifestSlice& slice) {
+  const SafetensorsEntry* entry = file.find(slice.entry);
+  if (!entry) refuse(file.path(), fmt::format("has no tensor {}, which the manifest names", quote_text(slice.entry)));
+  const std::int64_t bytes = (slice.end - slice.begin) * size_of(tensor.dtype);
+  if (entry->dtype != safetensors_name(tensor.dtype) || entry->end - entry->begin != bytes ||
+      entry->shape.size() > static_cast<std::size_t>(Shape::kMaxDims))
+    refuse(file.path(), fmt::format("byte {}: tensor {} is {} [{}], the manifest says {} of {} elements", entry->begin,
+                                    quote_text(slice.entry), entry->dtype, fmt::join(entry->shape, ", "),
+                                    safetensors_name(tensor.dtype), slice.end - slice.begin));
+}
+
+// Elements [begin, begin + to.elements()) of what a file's tensor holds.
+void fill(const Tensor& to, const ConstTensor& from, std::int64_t begin, Stream& stream) {
+  const auto* source = static_cast<const std::byte*>(from.raw()) + begin * size_of(from.dtype());
+  if (from.dtype() == to.dtype() || to.device() == Device::meta) return upload(to, source, stream);
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(
+      static_cast<std::size_t>(std::min(to.elements(), kConvertedElements) * size_of(to.dtype())));
+  for (std::int64_t at = 0; at < to.elements(); at += kConvertedElements) {
+    const std::int64_t now = std::min(kConvertedElements, to.elements() - at);
+    convert_floats(room.get(), to.dtype(), source + at * size_of(from.dtype()), from.dtype(), now);
+    upload(to.slice(0, at, now), room.get(), stream);
+  }
+}
+
+// The name `latest` holds, or nothing when there is no such file.
+std::optional<std::string> read_latest(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path file = folder / kLatestName;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  std::string text = read_text_file(file, 256, ExitCode::checkpoint);
+  if (text.ends_with('\n')) text.pop_back();
+  if (!step_of_folder_name(text)) refuse(file, fmt::format("says {}, not the name of a checkpoint", quote_text(text)));
+  return text;
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = path;
+  checkpoint.manifest_ = read_manifest(path / kManifestName);
+  for (const ManifestFile& file : checkpoint.manifest_.files)
+    checkpoint.files_.emplace(file.name, open_state_file(path / file.name, file));
+  for (const ManifestTensor& tensor : checkpoint.manifest_.tensors) {
+    checkpoint.tensors_.emplace(std::pair(std::string_view(tensor.part), std::string_view(tensor.name)), &tensor);
+    for (const ManifestSlice& slice : tensor.slices) check_slice(*checkpoint.files_.at(slice.file), tensor, slice);
+  }
+  return checkpoint;
+}
+
+void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) const {
+  const auto fail = [&](const StateTensor& want, const std::string& problem, const std::string& remedy) {
+    throw UserError(ExitCode::checkpoint,
+                    fmt::format("{}: {} of tensor '{}' {}", path_.string(), want.part, want.tensor.name, problem),
+                    remedy);
+  };
+  for (const StateTensor& want : tensors) {
+    const std::int64_t begin = want.begin, end = want.begin + want.live.elements();
+    LOCKSTEP_CHECK(want.live.dims() == 1 && want.live.contiguous() && is_float(want.live.dtype()) && begin >= 0 &&
+                       end <= want.tensor.elements(),
+                   "{} of '{}': elements {} to {} of {} into {}", want.part, want.tensor.name, begin, end,
+                   want.tensor.elements(), want.live.shape());
+    const auto found = tensors_.find({want.part, want.tensor.name});
+    if (found == tensors_.end()) fail(want, "is not in the checkpoint", "resume with the model and optimizer it is of");
+    const ManifestTensor& saved = *found->second;
+    if (saved.shape != want.tensor.shape)
+      fail(want,
+           fmt::format("is [{}], the run needs [{}]", fmt::join(saved.shape, ", "), fmt::join(want.tensor.shape, ", ")),
+           "resume with the model it is of");
+    if (saved.dtype != want.live.dtype() && want.part != kWeightPart)
+      fail(want, fmt::format("is {}, the run needs {}", name_of(saved.dtype), name_of(want.live.dtype())),
+           "resume with the precision it was saved with");
+    for (const ManifestSlice& slice : saved.slices) {
+      const std::int64_t from = std::max(begin, slice.begin), to = std::min(end, slice.end);
+      if (from >= to) continue;
+      fill(want.live.slice(0, from - begin, to - from), files_.find(slice.file)->second->tensor(slice.entry),
+           from - slice.begin, stream);
+    }
+  }
+}
+
+std::optional<Checkpoint> open_newest_whole(const fs::path& folder, const DamageReport& report) {
+  std::vector<std::string> names;
+  for (const std::int64_t step : steps_in(folder)) names.push_back(step_folder_name(step));
+  std::reverse(names.begin(), names.end());
+  try {
+    if (const auto latest = read_latest(folder)) {
+      std::erase(names, *latest);
+      names.insert(names.begin(), *latest);
+    }
+  } catch (const UserError& error) {
+    if (report) report(folder / kLatestName, error.what());
+  }
+  for (const std::string& name : names) {
+    try {
+      return open_checkpoint(folder / name);
+    } catch (const UserError& error) {
+      if (report) report(folder / name, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_newest_whole(const fs::path& folder, const DamageReport& report) {
+  const auto checkpoint = open_newest_whole(folder, report);
+  return checkpoint ? std::optional(checkpoint->path()) : std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// The checkpoint that a user means by a path: one checkpoint, the newest whole one of a run folder, or of a folder of
+// checkpoints.
+#pragma once
+#include <filesystem>
+
+#include "checkpoint/checkpoint_reader.h"
+
+namespace lockstep {
+
+// Nothing when there is none. `report` hears of damaged ones that were passed over; a checkpoint that is named itself
+// and damaged is a UserError (checkpoint).
+std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
+
+// The same, and a UserError (checkpoint) when there is none.
+Checkpoint require_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
+
+}  // namespace lockstep

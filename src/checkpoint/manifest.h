@@ -1,0 +1,66 @@
+// The manifest: what a checkpoint holds, which slices of which tensors in which file, and the sum of every file.
+//
+// A JSON object on one line (docs/formats.md, "Checkpoints"):
+//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1,
+//    "progress":{"step","updates","samples","seed","data_fingerprint","run_file"},
+//    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end"}]}],
+//    "files":[{"name","bytes","xxh3"}]}
+// The first field is the sum of every byte after it, so damage to the manifest is noticed as damage to a file is.
+//
+// parse_manifest is a pure function of the text. What it returns holds together: parts, names and files are known once,
+// shapes and counts fit 63 bits, the slices of each tensor are in order and cover it exactly, every slice is in a file
+// of the list, under an entry of its own, and every file name is plain (disk.h), so that none leads out of the folder.
+// Whether the files are there and say the same is the reader's to find out (checkpoint_reader.h).
+//
+// Failure: UserError (checkpoint), one line: `where`, the field, the reason, a remedy.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/state.h"
+
+namespace lockstep {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr int kManifestVersion = 1;
+inline constexpr std::size_t kMaxManifestBytes = 64 << 20;
+inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
+
+struct ManifestSlice {
+  std::string file, entry;
+  std::int64_t begin = 0, end = 0;  // flat elements of the tensor
+  bool operator==(const ManifestSlice&) const = default;
+};
+
+struct ManifestTensor {
+  std::string part, name;
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::f32;
+  std::vector<ManifestSlice> slices;  // in order
+  bool operator==(const ManifestTensor&) const = default;
+};
+
+struct ManifestFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::uint64_t checksum = 0;
+  bool operator==(const ManifestFile&) const = default;
+};
+
+struct Manifest {
+  Progress progress;
+  std::vector<ManifestTensor> tensors;
+  std::vector<ManifestFile> files;
+  const ManifestTensor* find(std::string_view part, std::string_view name) const;  // null when there is none
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string manifest_text(const Manifest& manifest);
+Manifest parse_manifest(std::string_view text, const std::string& where);
+
+// Puts the sum into a JSON object that lacks it; what manifest_text ends with. For tests that forge manifests.
+std::string seal_manifest(std::string_view object);
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#include "cli/export.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "checkpoint/find_checkpoint.h"
+#include "checkpoint/hf_folder.h"
+#include "spec/run_toml.h"
+#include "telemetry/number_text.h"
+#include "tensor/cpu/stream.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Settings {
+  std::string from, out;
+  std::optional<DType> dtype;
+  bool replace = false;
+};
+
+int run_export(const Settings& s) {
+  const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
+    fmt::print(stderr, "lockstep: passing over {}: {}\n", path.string(), reason);
+  });
+  const RunSpec run = parse_run_toml(checkpoint.progress().run_file, (checkpoint.path() / kManifestName).string(), ".");
+  Ledger ledger;
+  const auto memory = make_memory(Device::cpu, ledger);
+  cpu::Stream stream(*memory, 1);
+  std::vector<Buffer> buffers;
+  std::vector<StateTensor> wanted;
+  std::vector<HfTensor> tensors;
+  DType stored = DType::f32;
+  for (const ManifestTensor& t : checkpoint.manifest().tensors) {
+    if (t.part != kWeightPart) continue;
+    stored = t.dtype;
+    const LogicalTensor logical{t.name, t.shape};
+    buffers.push_back(memory->allocate(logical.elements() * size_of(t.dtype), Tag::workspace));
+    const Tensor values = view(buffers.back(), t.dtype, {logical.elements()});
+    wanted.push_back({.part = t.part, .tensor = logical, .live = values});
+    tensors.push_back({logical, values});
+  }
+  checkpoint.load(wanted, stream);
+  const DType dtype = s.dtype.value_or(stored);
+  export_hf({.folder = s.out, .spec = run.model, .dtype = dtype, .replace = s.replace}, tensors);
+  fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
+             grouped_digits(parameter_count(run.model)), name_of(dtype), checkpoint.progress().step, s.out);
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, std::function<int()>& chosen) {
+  auto s = std::make_shared<Settings>();
+  CLI::App* command = app.add_subcommand("export", "Write a checkpoint as a Hugging Face folder");
+  command->footer(
+      "The folder holds config.json and model.safetensors (shards with an index above 5 GB), as transformers loads "
+      "it.\n\nExample: lockstep export runs/demo --out my-model --dtype bf16");
+  command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--out", s->out, "Folder to write")->required()->type_name("DIR");
+  static const std::map<std::string, DType> kTypes{
+      {"fp64", DType::f64}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
+  auto chosen_type = std::make_shared<DType>(DType::f32);
+  CLI::Option* dtype =
+      command->add_option("--dtype", *chosen_type, "fp64, fp32, bf16 or fp16 [as the checkpoint has it]")
+          ->transform(CLI::Transformer(kTypes).description(""))
+          ->type_name("TYPE");
+  command->add_flag("--replace", s->replace, "Also replace a folder that is no earlier export");
+  command->callback([s, dtype, chosen_type, &chosen] {
+    if (dtype->count() > 0) s->dtype = *chosen_type;
+    chosen = [s] { return run_export(*s); };
+  });
+}
+
+}  // namespace lockstep

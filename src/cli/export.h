@@ -1,0 +1,10 @@
+// lockstep export: a checkpoint as a Hugging Face folder.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_export(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

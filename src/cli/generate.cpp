@@ -1,0 +1,242 @@
+#include "cli/generate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "checkpoint/manifest.h"
+#include "data/byte_tokenizer.h"
+#include "spec/run_toml.h"
+#include "spec/text_input.h"
+#include "tensor/cpu/stream.h"
+#include "train/generator.h"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Settings {
+  std::string folder, prompt, tokens;
+  bool has_tokens = false, json = false;
+  std::int64_t max_tokens = 200;
+  Sampling sampling;
+  int threads = 0;
+  Precision precision = Precision::fp32;
+};
+
+// Written by a signal handler, which can reach nothing but this.
+std::atomic<bool> stop_asked = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+// The first signal ends the text after the token at hand, the second at once.
+void on_signal(int) {
+  if (stop_asked.exchange(true)) _exit(static_cast<int>(ExitCode::interrupted));
+}
+
+void listen_for_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+void note(const std::string& line) { fmt::print(stderr, "lockstep: {}\n", line); }
+
+// What the folder holds: one of the two.
+struct Source {
+  std::optional<Checkpoint> checkpoint;
+  std::optional<HfFolder> hf;
+  ModelSpec spec;
+  bool bytes = false;  // its tokens are bytes of text
+};
+
+Source open_source(const std::string& folder) {
+  Source source;
+  const fs::path given = folder;
+  std::error_code ignored;
+  if (!fs::is_directory(given, ignored))
+    throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(folder)),
+                    "name a run folder, one checkpoint or a Hugging Face folder");
+  const auto report = [](const fs::path& path, const std::string& reason) {
+    note(fmt::format("passing over {}: {}", path.string(), reason));
+  };
+  if (fs::exists(given / kManifestName, ignored)) {
+    source.checkpoint = open_checkpoint(given);
+  } else if (fs::exists(given / "config.json", ignored)) {
+    source.hf.emplace(given);
+    source.spec = source.hf->spec();
+    return source;
+  } else {
+    for (const fs::path& place : {given / "checkpoints", given})
+      if (!source.checkpoint) source.checkpoint = open_newest_whole(place, report);
+  }
+  if (!source.checkpoint)
+    throw UserError(ExitCode::checkpoint, fmt::format("{} holds no whole checkpoint", quote_text(folder)),
+                    "name a run folder that has saved one, one checkpoint or a Hugging Face folder");
+  const RunSpec run =
+      parse_run_toml(source.checkpoint->progress().run_file, (source.checkpoint->path() / kManifestName).string(), ".");
+  source.spec = run.model;
+  source.bytes = run.data.example || !run.data.text.empty();
+  return source;
+}
+
+std::vector<std::int32_t> parse_ids(std::string_view text) {
+  constexpr std::string_view kBetween = " \t\n\r,";
+  std::vector<std::int32_t> ids;
+  for (std::size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const std::string_view word = text.substr(at, text.find_first_of(kBetween, at) - at);
+    std::int32_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size())
+      throw UserError(ExitCode::usage, fmt::format("--tokens: {} is not a token id", quote_text(word)),
+                      "give whole numbers, such as --tokens \"1 5 9\"");
+    ids.push_back(id);
+    at += word.size();
+  }
+  return ids;
+}
+
+std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
+  std::vector<std::int32_t> ids;
+  if (s.has_tokens)
+    ids = parse_ids(s.tokens);
+  else if (source.bytes)
+    ids = encode_bytes(s.prompt);
+  else
+    throw UserError(ExitCode::usage, fmt::format("the tokens of {} are not bytes of text", quote_text(s.folder)),
+                    "give the prompt as ids, such as --tokens \"1 5 9\"");
+  if (ids.empty()) {
+    if (!source.bytes)
+      throw UserError(ExitCode::usage, "--tokens holds no token id", "give at least one, such as --tokens \"1 5 9\"");
+    ids.push_back(kEndOfDocument);
+  }
+  require_in_vocabulary(ids, source.spec);
+  if (std::ssize(ids) > source.spec.max_positions)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("the prompt has {} tokens and the model {} positions", ids.size(), source.spec.max_positions),
+        "shorten the prompt");
+  return ids;
+}
+
+int run_generate(const Settings& s) {
+  validate(s.sampling);
+  Source source = open_source(s.folder);
+  const std::vector<std::int32_t> prompt = prompt_of(s, source);
+  const bool text = !s.has_tokens;
+
+  Ledger ledger;
+  const auto memory = make_memory(Device::cpu, ledger);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  cpu::Stream stream(*memory, s.threads > 0 ? s.threads : cores);
+  // The last token is given and not read.
+  const std::int64_t positions = std::min(source.spec.max_positions, std::ssize(prompt) + s.max_tokens - 1);
+  Generator generator({.spec = source.spec, .positions = positions, .precision = s.precision}, *memory, stream);
+  if (source.checkpoint)
+    generator.load(*source.checkpoint);
+  else
+    generator.load(*source.hf);
+  source.checkpoint.reset();  // files stay mapped no longer than needed
+  source.hf.reset();
+
+  listen_for_signals();
+  std::vector<std::int32_t> tokens;
+  std::string whole;
+  Utf8Stream decoder;
+  const auto print = [&](const std::string& piece) {
+    whole += piece;
+    if (s.json) return true;
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    return std::fflush(stdout) == 0;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const Finish finish = go_on(generator, prompt,
+                              {.max_tokens = s.max_tokens,
+                               .sampling = s.sampling,
+                               .end = source.bytes ? std::optional(kEndOfDocument) : std::nullopt},
+                              [&](std::int32_t token) {
+                                tokens.push_back(token);
+                                const std::string id = fmt::format("{}{}", tokens.size() > 1 ? " " : "", token);
+                                return print(text ? decoder.push(token) : id) && !stop_asked;
+                              });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (text) print(decoder.finish());
+  if (s.json) {
+    const nlohmann::ordered_json out{{"prompt_tokens", prompt},
+                                     {"tokens", tokens},
+                                     {"text", text ? nlohmann::ordered_json(whole) : nlohmann::ordered_json()},
+                                     {"tokens_per_s", static_cast<double>(tokens.size()) / seconds}};
+    fmt::print("{}\n", out.dump());
+  } else {
+    std::fputc('\n', stdout);
+  }
+  if (finish == Finish::no_positions)
+    note(fmt::format("the model's {} positions are used up after {} tokens", source.spec.max_positions, tokens.size()));
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, std::function<int()>& chosen) {
+  auto s = std::make_shared<Settings>();
+  CLI::App* command = app.add_subcommand("generate", "Let a trained model go on with a text");
+  command->footer(
+      "A model trained on text as bytes takes --prompt and gives text; an empty prompt begins a document. Any model "
+      "takes\n"
+      "--tokens and gives token ids. It ends at the end of a document, after --max-tokens, when the model's positions "
+      "are\n"
+      "used up, or with Ctrl-C. The same seed gives the same text.\n\n"
+      "Examples: lockstep generate runs/example --prompt \"Once upon\"\n"
+      "          lockstep generate runs/example/checkpoints/step-00000050 --temperature 0\n"
+      "          lockstep generate my-hf-folder --tokens \"1 5 9\" --top-p 0.9");
+  command
+      ->add_option("folder", s->folder, "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
+      ->required()
+      ->type_name("DIR");
+  CLI::Option* prompt = command->add_option("--prompt", s->prompt, "Text to go on with []")->type_name("TEXT");
+  CLI::Option* tokens =
+      command->add_option("--tokens", s->tokens, "Token ids to go on with, such as \"1 5 9\"")->type_name("IDS");
+  tokens->excludes(prompt);
+  command->add_option("--max-tokens", s->max_tokens, "Tokens to give at most [200]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""))
+      ->type_name("N");
+  command->add_option("--temperature", s->sampling.temperature, "How freely to choose; 0 = always the likeliest [0.8]")
+      ->type_name("T");
+  command->add_option("--top-k", s->sampling.top_k, "Choose among the K likeliest; 0 = among all [0]")->type_name("K");
+  command
+      ->add_option("--top-p", s->sampling.top_p, "Choose among the fewest that have this share of the probability [1]")
+      ->type_name("P");
+  command->add_option("--seed", s->sampling.seed, "Of the choices [0]")->type_name("S");
+  command
+      ->add_option("--threads", s->threads, "Threads of the kernels; the result is the same for any number [all cores]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+  static const std::map<std::string, Precision> kPrecisions{
+      {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
+  command->add_option("--precision", s->precision, "What to compute in: fp64, fp32 or bf16 [fp32]")
+      ->transform(CLI::Transformer(kPrecisions).description(""))
+      ->type_name("TYPE");
+  command->add_flag("--json", s->json,
+                    "Print {prompt_tokens: [ids], tokens: [ids], text (null with --tokens), tokens_per_s (the prompt's "
+                    "time included)} at the end");
+  command->callback([s, tokens, &chosen] {
+    s->has_tokens = tokens->count() > 0;
+    chosen = [s] { return run_generate(*s); };
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+#include "cli/inspect.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf_folder.h"
+#include "data/token_file.h"
+#include "data/token_file_header.h"
+#include "spec/run_toml.h"
+#include "spec/text_input.h"
+#include "telemetry/number_text.h"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void row(std::string_view name, const std::string& text) { fmt::print("{:<12} {}\n", name, text); }
+
+void show_model(const ModelSpec& m) {
+  row("model", fmt::format("{}, {} layers of {}, vocabulary {}: {} parameters", name_of(m.family), m.layers, m.width,
+                           grouped_digits(m.vocabulary), grouped_digits(parameter_count(m))));
+}
+
+void show_checkpoint(const Checkpoint& checkpoint) {
+  struct Part {
+    std::int64_t tensors = 0, elements = 0;
+    DType dtype = DType::f32;
+  };
+  std::map<std::string, Part> parts;
+  for (const ManifestTensor& t : checkpoint.manifest().tensors) {
+    Part& part = parts[t.part];
+    ++part.tensors;
+    part.elements += LogicalTensor{t.name, t.shape}.elements();
+    part.dtype = t.dtype;
+  }
+  std::int64_t bytes = 0;
+  for (const ManifestFile& file : checkpoint.manifest().files) bytes += file.bytes;
+  const Progress& p = checkpoint.progress();
+  row("checkpoint",
+      fmt::format("of step {}: {} updates, {} samples seen", p.step, p.updates, grouped_digits(p.samples)));
+  show_model(parse_run_toml(p.run_file, (checkpoint.path() / kManifestName).string(), ".").model);
+  for (const auto& [name, part] : parts)
+    row(name,
+        fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements), name_of(part.dtype)));
+  row("files", fmt::format("{}, {}", checkpoint.manifest().files.size(), byte_text(bytes)));
+  row("whole", "yes: every file has its size and checksum, every slice is where the manifest says");
+}
+
+// A run folder: each checkpoint is opened, which reads all of it. False when one is damaged.
+bool show_run(const fs::path& folder) {
+  const fs::path checkpoints = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
+  if (fs::exists(folder / "run.toml")) show_model(read_run_file(folder / "run.toml").model);
+  if (std::ifstream in(folder / "metrics.jsonl"); in) {
+    std::string line, last;
+    std::int64_t lines = 0;
+    while (std::getline(in, line)) ++lines, last = line;
+    row("metrics", fmt::format("{} lines; the last: {}", lines, last.substr(0, 100)));
+  }
+  bool whole = true;
+  for (const std::int64_t step : steps_in(checkpoints)) {
+    try {
+      const Checkpoint checkpoint = open_checkpoint(checkpoints / step_folder_name(step));
+      row(step_folder_name(step), "whole");
+    } catch (const UserError& error) {
+      whole = false;
+      row(step_folder_name(step), fmt::format("damaged: {}", error.what()));
+    }
+  }
+  row("whole", whole ? "yes" : "no: train --resume passes over what is damaged");
+  return whole;
+}
+
+void show_safetensors(const fs::path& path) {
+  const SafetensorsFile file(path);
+  std::int64_t bytes = 0;
+  for (const SafetensorsEntry& e : file.entries()) {
+    fmt::print("{:<6} {:<20} {}\n", e.dtype, fmt::format("[{}]", fmt::join(e.shape, ", ")), e.name);
+    bytes += e.end - e.begin;
+  }
+  for (const auto& [key, value] : file.metadata()) row("metadata", fmt::format("{} = {}", key, quote_text(value)));
+  row("whole", fmt::format("yes: {} tensors cover {} exactly (the format has no checksums)", file.entries().size(),
+                           byte_text(bytes)));
+}
+
+void show_tokens(const fs::path& path) {
+  const TokenFile file(path);
+  row("tokens", fmt::format("{}, vocabulary {}", grouped_digits(file.tokens()), grouped_digits(file.vocabulary())));
+  row("documents", grouped_digits(file.documents()));
+  file.verify();
+  row("whole", "yes: checksum, every id and the document index are right");
+}
+
+bool begins_with_token_magic(const fs::path& path) {
+  std::string start(kTokenFileMagic.size(), ' ');
+  std::ifstream in(path, std::ios::binary);
+  in.read(start.data(), std::ssize(start));
+  return in && start == kTokenFileMagic;
+}
+
+int run_inspect(const std::string& name) {
+  const fs::path path = name;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw UserError(ExitCode::bad_input_file, fmt::format("there is no {}", quote_text(name)), "check the path");
+  bool whole = true;
+  if (!fs::is_directory(path, ignored)) {
+    begins_with_token_magic(path) ? show_tokens(path) : show_safetensors(path);
+  } else if (fs::exists(path / kManifestName, ignored)) {
+    show_checkpoint(open_checkpoint(path));
+  } else if (fs::exists(path / "config.json", ignored)) {
+    const HfFolder folder(path);
+    show_model(folder.spec());
+    row("whole", "yes: config, files and index agree");
+  } else if (fs::exists(path / "run.toml", ignored) || !steps_in(path).empty() ||
+             !steps_in(path / "checkpoints").empty()) {
+    whole = show_run(path);
+  } else {
+    throw UserError(ExitCode::bad_input_file, fmt::format("{} is nothing that lockstep knows", quote_text(name)),
+                    "name a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file");
+  }
+  return static_cast<int>(whole ? ExitCode::done : ExitCode::checkpoint);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, std::function<int()>& chosen) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("inspect", "Show what is in a file or folder, and whether it is whole");
+  command->footer(
+      "Takes a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file. Exit code 0: "
+      "whole;\n4 or 6: damaged.\n\nExample: lockstep inspect runs/demo");
+  command->add_option("path", *path, "File or folder")->required()->type_name("PATH");
+  command->callback([path, &chosen] { chosen = [path] { return run_inspect(*path); }; });
+}
+
+}  // namespace lockstep

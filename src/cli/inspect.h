@@ -1,0 +1,10 @@
+// lockstep inspect: what is in a file or folder, and is it whole?
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_inspect(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

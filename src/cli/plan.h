@@ -1,0 +1,10 @@
+// lockstep plan: what a run will take, before it runs.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_plan(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include "cli/plan_view.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "telemetry/number_text.h"
+
+namespace lockstep {
+
+namespace {
+std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<12} {}\n", name, text); }
+}  // namespace
+
+std::string plan_table(const RunSpec& spec, const Plan& plan) {
+  const ModelSpec& m = spec.model;
+  std::string out = row("model", fmt::format("{}: {} layers of {}, {} heads ({} for keys and values) of {}, "
+                                             "feed-forward {}, vocabulary {}",
+                                             name_of(m.family), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
+                                             m.ffn_width, grouped_digits(m.vocabulary)));
+  out += row("parameters", fmt::format("{} ({}; {} stored)", grouped_digits(plan.parameters),
+                                       count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored)));
+  out += row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}",
+                                   spec.train.global_batch, spec.data.seq, grouped_digits(plan.tokens_a_step),
+                                   spec.layout.micro, spec.layout.micro == 1 ? "" : "es", name_of(spec.precision)));
+  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step", count_text(plan.model_flops),
+                                 count_text(static_cast<double>(plan.executed.flops))));
+  out += row("memory", fmt::format("{} = {} bytes at most", byte_text(plan.peak), grouped_digits(plan.peak)));
+  for (int t = 0; t < kTags; ++t)
+    if (plan.peaks[t] > 0)
+      out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
+                         grouped_digits(plan.peaks[t]));
+  out.pop_back();
+  return out;
+}
+
+std::string unit_table(const Plan& plan) {
+  std::vector<Tag> tags;
+  for (int t = 0; t < kTags; ++t)
+    if (plan.peaks[t] > 0) tags.push_back(static_cast<Tag>(t));
+  std::vector<std::string> units;
+  std::map<std::string, std::map<Tag, std::int64_t>> bytes;
+  for (const auto& [key, count] : plan.rows) {
+    if (!bytes.contains(key.second)) units.push_back(key.second);
+    bytes[key.second][key.first] += count.peak;
+  }
+  std::string out = fmt::format("{:<12}", "unit");
+  for (const Tag tag : tags) out += fmt::format(" {:>12}", name_of(tag));
+  out += "\n";
+  for (const std::string& unit : units) {
+    out += fmt::format("{:<12}", unit.empty() ? "(all)" : unit);
+    for (const Tag tag : tags) out += fmt::format(" {:>12}", bytes[unit][tag] ? byte_text(bytes[unit][tag]) : "");
+    out += "\n";
+  }
+  out.pop_back();
+  return out;
+}
+
+nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
+  using Json = nlohmann::ordered_json;
+  Json tags = Json::object(), rows = Json::array();
+  for (int t = 0; t < kTags; ++t) {
+    const Tag tag = static_cast<Tag>(t);
+    if (plan.peaks[t] > 0) tags[std::string(name_of(tag))] = {{"steady", plan.current(tag)}, {"peak", plan.peaks[t]}};
+  }
+  for (const auto& [key, count] : plan.rows)
+    rows.push_back(
+        {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
+  return {{"parameters", plan.parameters},
+          {"stored_parameters", plan.stored},
+          {"tokens_per_step", plan.tokens_a_step},
+          {"precision", name_of(spec.precision)},
+          {"micro", spec.layout.micro},
+          {"model_flops_per_step", plan.model_flops},
+          {"executed_flops_per_step", plan.executed.flops},
+          {"executed_matmul_flops_per_step", plan.executed.matmul_flops},
+          {"peak_bytes", plan.peak},
+          {"steady_bytes", plan.steady},
+          {"tags", tags},
+          {"units", rows}};
+}
+
+}  // namespace lockstep

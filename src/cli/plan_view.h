@@ -1,0 +1,17 @@
+// A plan as people and programs read it.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "plan/plan.h"
+#include "spec/run_spec.h"
+
+namespace lockstep {
+
+// The model, its work and its predicted memory by tag, line by line.
+std::string plan_table(const RunSpec& spec, const Plan& plan);
+// By tag and unit as well.
+std::string unit_table(const Plan& plan);
+nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan);
+
+}  // namespace lockstep

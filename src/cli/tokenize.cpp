@@ -1,0 +1,59 @@
+#include "cli/tokenize.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "data/byte_tokenizer.h"
+#include "data/text_source.h"
+#include "data/token_file_writer.h"
+#include "telemetry/number_text.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Settings {
+  std::vector<std::string> text;
+  std::string out;
+};
+
+int run_tokenize(const Settings& s) {
+  const TextSource source(s.text);
+  TokenFileWriter writer(s.out, source.vocabulary());
+  std::vector<std::int32_t> document;
+  constexpr std::int64_t kPiece = 1 << 20;
+  std::vector<std::int32_t> piece;
+  for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, source.tokens() - at)));
+    source.read(at, piece);
+    for (const std::int32_t token : piece) {
+      document.push_back(token);
+      if (token != kEndOfDocument) continue;
+      writer.add(document);
+      document.clear();
+    }
+  }
+  writer.finish();
+  fmt::print("{} tokens of {} documents, vocabulary {}: {}\n", grouped_digits(source.tokens()),
+             grouped_digits(source.documents()), source.vocabulary(), s.out);
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, std::function<int()>& chosen) {
+  auto s = std::make_shared<Settings>();
+  CLI::App* command = app.add_subcommand("tokenize", "Write text files and folders as one token file");
+  command->footer(
+      "Each byte is a token and each file a document that ends with token 256, so a model needs a vocabulary of 257.\n"
+      "A run file reads the result by data.tokens; it is mapped, so its size does not matter.\n\n"
+      "Example: lockstep tokenize docs README.md --out docs.tokens");
+  command->add_option("text", s->text, "Text files and folders")->required()->type_name("PATH");
+  command->add_option("--out", s->out, "Token file to write")->required()->type_name("FILE");
+  command->callback([s, &chosen] { chosen = [s] { return run_tokenize(*s); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+#include "cli/train.h"
+
+#include <fmt/format.h>
+#include <memory>
+
+#include "base/error.h"
+#include "checkpoint/find_checkpoint.h"
+#include "cli/run_arguments.h"
+#include "cli/signals.h"
+#include "cli/train_view.h"
+#include "plan/machine.h"
+#include "plan/plan.h"
+#include "spec/run_toml.h"
+#include "train/loop.h"
+#include "train/resume.h"
+#include "train/run_folder.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Settings {
+  RunArguments run;
+  std::string out, resume;
+  bool resumes = false, overwrite = false;
+};
+
+// What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
+std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& folder,
+                                        const std::function<void(const std::string&)>& note) {
+  if (!s.resumes) return std::nullopt;
+  const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
+    note(fmt::format("passing over {}: {}", path.string(), reason));
+  };
+  if (s.resume != "auto") return require_checkpoint(s.resume, report);
+  auto found = find_checkpoint(folder.checkpoints(), report);
+  if (!found) note("no whole checkpoint there yet: the run begins at step 0");
+  return found;
+}
+
+RunSpec spec_of(const Settings& s) {
+  RunArguments arguments = s.run;
+  // Going on in a folder needs no run file: the folder has its own.
+  if (arguments.file.empty() && s.resumes && s.resume != "auto" &&
+      std::filesystem::exists(std::filesystem::path(s.resume) / "run.toml"))
+    arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
+  RunSpec spec = arguments.read();
+  if (!s.out.empty()) spec.run.out = s.out;
+  return spec;
+}
+
+int run_training(const Settings& s) {
+  const RunSpec spec = spec_of(s);
+  const Plan plan = plan_run(spec);
+  require_fit(spec, plan, available_memory());
+  const RunFolder folder(spec.run.out, s.resumes     ? RunFolder::Existing::keep
+                                       : s.overwrite ? RunFolder::Existing::replace
+                                                     : RunFolder::Existing::refuse);
+  std::vector<std::string> notes;  // before there is a view
+  const auto note = [&](const std::string& line) { notes.push_back(line); };
+  std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
+
+  TrainingRun run(spec, Device::cpu, folder.checkpoints());
+  Progress progress = beginning(run);
+  if (checkpoint)
+    progress = resume(run, *checkpoint, note);
+  else
+    run.init_weights();
+  const std::string from = checkpoint ? checkpoint->path().string() : "";
+  checkpoint.reset();  // its files stay mapped no longer than needed
+  folder.write_run_file(progress.run_file);
+
+  TrainView view(spec, folder, progress.step, listen_for_signals());
+  const double peak = gemm_peak(spec.precision == Precision::fp64 ? DType::f64 : DType::f32, run.threads());
+  view.show_start(plan, run.data(), peak, run.threads());
+  if (!from.empty()) view.note("going on from " + from);
+  for (const std::string& line : notes) view.note(line);
+  const Ending ending = train(run, progress, view, {.peak_flops = peak});
+  view.show_end(ending, progress, plan, run.ledger());
+  return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, std::function<int()>& chosen) {
+  auto settings = std::make_shared<Settings>();
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  command->footer(
+      "Without a run file the built-in example is trained. Ctrl-C (or SIGTERM) finishes the step, saves and exits "
+      "with\n"
+      "0; a second one exits at once. The run folder holds run.toml, metrics.jsonl, log.txt and checkpoints.\n\n"
+      "Examples: lockstep train\n"
+      "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
+      "          lockstep train --resume runs/a --set train.steps=2000");
+  settings->run.add_to(*command);
+  command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
+  CLI::Option* resume = command
+                            ->add_option("--resume", settings->resume,
+                                         "Go on from the newest whole checkpoint of the run's own folder (auto), of "
+                                         "another run's, or from one checkpoint")
+                            ->expected(0, 1)
+                            ->default_str("auto")
+                            ->type_name("[auto|DIR]");
+  CLI::Option* overwrite =
+      command->add_flag("--overwrite", settings->overwrite, "Begin anew in a folder that holds a run");
+  overwrite->excludes(resume);
+  command->callback([settings, resume, &chosen] {
+    settings->resumes = resume->count() > 0;
+    if (settings->resumes && settings->resume.empty()) settings->resume = "auto";
+    chosen = [settings] { return run_training(*settings); };
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// What training sees: numbered samples of T tokens, each with the T tokens that come next as targets.
+//
+// targets[t] is the token after tokens[t]. A sample is a function of its index alone; in which order samples are used
+// is the sampler's business (sampler.h).
+//
+// Threads: every member may be called from any thread at once.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t samples() const = 0;
+  virtual std::int64_t sequence() const = 0;  // T
+  virtual std::int64_t vocabulary() const = 0;
+  // Made, not collected: so many samples that no run sees one twice, and nothing to gain by shuffling.
+  virtual bool endless() const = 0;
+
+  // Sample `index` in [0, samples()); both spans hold T. ProgramError otherwise; what the source throws when it is
+  // damaged (token_source.h).
+  virtual void sample(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const = 0;
+
+  // The identity of the samples: content, T and which of the source's samples these are.
+  virtual std::uint64_t fingerprint() const = 0;
+};
+
+}  // namespace lockstep

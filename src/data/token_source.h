@@ -1,0 +1,29 @@
+// A long row of tokens, wherever it is kept: in memory (text_source.h) or in a file (token_file.h).
+//
+// Threads: after construction every member may be called from any thread at once.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+class TokenSource {
+ public:
+  TokenSource() = default;
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+  virtual ~TokenSource() = default;
+
+  virtual std::int64_t tokens() const = 0;
+  virtual std::int64_t vocabulary() const = 0;  // every id read is in [0, vocabulary)
+
+  // Tokens first, first + 1, … into `to`. ProgramError when some of them are not in [0, tokens()); UserError
+  // (bad_input_file) when the source turns out to be damaged there.
+  virtual void read(std::int64_t first, std::span<std::int32_t> to) const = 0;
+
+  // The content's identity: a run that resumes compares it with what it started on. Two kinds of source may give the
+  // same tokens different fingerprints; one kind gives equal tokens equal ones, on every machine.
+  virtual std::uint64_t fingerprint() const = 0;
+};
+
+}  // namespace lockstep

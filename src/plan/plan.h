@@ -1,0 +1,37 @@
+// What a run will take, before it runs: the real set-up and one real step on `meta`.
+//
+// There is no arithmetic of layers here. The run's own objects are made on a device that holds and computes nothing,
+// and its ledger and counts are read, so a prediction cannot drift from the program.
+#pragma once
+#include <cstdint>
+
+#include "spec/run_spec.h"
+#include "tensor/ledger.h"
+#include "tensor/meta/stream.h"
+
+namespace lockstep {
+
+struct Plan {
+  std::int64_t parameters = 0;  // elements of the logical tensors
+  std::int64_t stored = 0;      // Ψ: elements as stored, padding included
+  std::int64_t tokens_a_step = 0;
+  double model_flops = 0;   // of a step, as the field counts them (spec/model_flops.h)
+  meta::Work executed;      // of a step, as the kernels count them
+  std::int64_t peak = 0;    // bytes, of the whole run
+  std::int64_t steady = 0;  // bytes held while training
+  Ledger::Rows rows;        // by tag and unit
+  std::int64_t current(Tag tag) const;
+  std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
+  std::array<std::int64_t, kTags> peaks{};
+};
+
+Plan plan_run(const RunSpec& spec);
+
+// UserError (does_not_fit) when the plan needs more than `available` bytes: by how much, by which tags, and the setting
+// that would fit, if one is found.
+void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
+
+// Bytes this process may still take: the least of what the machine has free and what its cgroups allow.
+std::int64_t available_memory();
+
+}  // namespace lockstep

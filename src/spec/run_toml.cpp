@@ -1,0 +1,383 @@
+// Over 300 lines: the lists of keys, and one reader a table beside them.
+#include "spec/run_toml.h"
+
+#include <algorithm>
+
+#include "spec/hf_config.h"
+#include "spec/model_toml.h"
+#include "spec/presets.h"
+#include "spec/text_input.h"
+#include "spec/toml_fields.h"
+
+namespace lockstep {
+
+// Found by their arguments, so not in the unnamed namespace.
+static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
+static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
+static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
+static constexpr std::array<Precision, 3> values_of(Precision) {
+  return {Precision::fp64, Precision::fp32, Precision::bf16};
+}
+
+namespace {
+
+using Keys = std::vector<std::string_view>;
+
+constexpr std::size_t kTextLimit = 64 << 10;
+constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+constexpr std::int64_t kMostThreads = 4096;
+
+// ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
+// it, so that a key which would do nothing is refused.
+
+template <class Spec, class Visitor>
+void visit_synthetic(Spec& synthetic, Visitor&& visit) {
+  visit("vocabulary", synthetic.vocabulary, Whole{2, kMaxSyntheticVocabulary});
+  visit("order", synthetic.order, Whole{1, 2});
+  visit("branching", synthetic.branching, Whole{1, kMaxSyntheticVocabulary});
+  visit("seed", synthetic.seed);
+}
+
+template <class Spec, class Visitor>
+void visit_samples(Spec& data, Visitor&& visit) {
+  visit("seq", data.seq, Whole{1, kMaxIndex});
+  visit("eval_share", data.eval_share, Real{.least = 0, .most = 1, .below_most = true});
+}
+
+template <class Spec, class Visitor>
+void visit_train(Spec& train, Visitor&& visit) {
+  visit("steps", train.steps, Whole{1, kMostSteps});
+  visit("global_batch", train.global_batch, Whole{1, kMaxIndex});
+  visit("eval_every", train.eval_every, Whole{0, kMostSteps});
+  visit("eval_batches", train.eval_batches, Whole{1, kMaxIndex});
+  visit("save_every", train.save_every, Whole{0, kMostSteps});
+  visit("keep", train.keep, Whole{1, kMaxIndex});
+  visit("seed", train.seed);
+  visit("deterministic", train.deterministic);
+  visit("bad_values", train.bad_values);
+  visit("async_save", train.async_save);
+}
+
+template <class Spec, class Visitor>
+void visit_optim(Spec& run, Visitor&& visit) {
+  auto& optimizer = run.optimizer;
+  auto& schedule = run.schedule;
+  visit("name", optimizer.kind);
+  visit("lr", optimizer.learning_rate, Real{.least = 0, .most = 1000, .above_least = true});
+  if (optimizer.kind == OptimizerKind::adamw) {
+    visit.pair("betas", optimizer.beta1, optimizer.beta2, Real{.least = 0, .most = 1, .below_most = true});
+    visit("eps", optimizer.eps, Real{.least = 0, .most = 1, .above_least = true});
+  } else {
+    visit("momentum", optimizer.momentum, Real{.least = 0, .most = 1, .below_most = true});
+  }
+  visit("weight_decay", optimizer.weight_decay, Real{.least = 0, .most = 100});
+  visit("clip", optimizer.clip, Real{.least = 0, .most = 1e30});
+  visit("schedule", schedule.kind);
+  visit("warmup", schedule.warmup, Whole{0, kMostSteps});
+  if (schedule.kind == ScheduleKind::wsd) visit("decay", schedule.decay, Whole{0, kMostSteps});
+  if (schedule.kind != ScheduleKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
+}
+
+template <class Spec, class Visitor>
+void visit_layout(Spec& layout, Visitor&& visit) {
+  visit("micro", layout.micro, Whole{1, kMaxIndex});
+}
+
+template <class Spec, class Visitor>
+void visit_run(Spec& run, Visitor&& visit) {
+  visit("out", run.out);
+  visit("threads", run.threads, Whole{0, kMostThreads});
+}
+
+// The keys that a list visits.
+struct Collect {
+  Keys keys;
+  void operator()(std::string_view key, const auto&...) { keys.push_back(key); }
+  void pair(std::string_view key, const auto&...) { keys.push_back(key); }
+};
+
+Keys operator+(Keys left, const Keys& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+// ---- Keys of the design (docs/design.md) that this version has one value for, or none.
+
+struct Later {
+  std::string_view key;
+  std::string_view only;  // the value that is taken, as a message shows it; empty: none is
+};
+
+constexpr Later kLayoutLater[] = {
+    {"dp", "1"},
+    {"pp", "1"},
+    {"cp", "1"},
+    {"tp", "1"},
+    {"zero", "0"},
+    {"shard", "1"},
+    {"chunks", "1"},
+    {"grad_sync", "'step'"},
+    {"schedule", "'1f1b'"},
+    {"sp", "'off'"},
+    {"cp_kind", "'ring'"},
+    {"cp_order", "'zigzag'"},
+    {"dp_kind", "'ddp'"},
+    {"overlap", "'on'"},
+    {"bucket", ""},
+    {"reshard", "'forward'"},
+    {"uneven", "'off'"},
+    {"reduce", "'canonical'"},
+};
+constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
+constexpr Later kPrecisionLater[] = {{"gradients", ""}, {"moments", ""}, {"loss_scale", ""}};
+constexpr Later kRunLater[] = {{"device", "'cpu'"}, {"ranks", "1"}};
+
+Keys keys_of(std::span<const Later> later) {
+  Keys keys;
+  for (const Later& one : later) keys.push_back(one.key);
+  return keys;
+}
+
+void refuse_later(const TomlTable& table, std::span<const Later> later) {
+  for (const Later& one : later) {
+    if (!table.has(one.key) || table.shown(one.key) == one.only) continue;
+    table.refuse(
+        one.key, fmt::format("{} = {} is not in this version", one.key, table.shown(one.key)),
+        one.only.empty() ? fmt::format("leave {} out", one.key) : fmt::format("leave it out or use {}", one.only));
+  }
+}
+
+// ---- Reading
+
+// A choice made on the command line unmakes the file's: what only makes sense under the other choice goes.
+void unmake_choices(TomlDocument& document) {
+  for (const std::string_view choice : {"preset", "hf"}) {
+    if (!document.set("model", choice)) continue;
+    for (const std::string_view key : model_keys() + Keys{"preset", "hf"}) document.drop("model", key);
+  }
+  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic"};
+  for (const std::string_view source : std::span(kSources).first(3)) {
+    if (!document.set("data", source)) continue;
+    if (source == "example" && document.top().table("data").shown("example") != "true") continue;
+    for (const std::string_view other : kSources) document.drop("data", other);
+  }
+  if (document.set("optim", "name")) {
+    for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
+  }
+  if (document.set("optim", "schedule")) {
+    for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
+  }
+}
+
+// From the run file's folder, or from where the program runs when it was typed there. Absolute, so that the resolved
+// run file means the same from its own folder.
+std::string resolve(const TomlTable& table, std::string_view key, const std::string& path,
+                    const std::filesystem::path& base_folder) {
+  std::error_code error;
+  const std::filesystem::path joined = table.by_set(key) ? std::filesystem::path(path) : base_folder / path;
+  const std::filesystem::path whole = std::filesystem::absolute(joined, error);
+  if (path.empty() || error) {
+    table.refuse(key, fmt::format("{} = {} is not a path", key, quote_text(path)), "name a file or a folder");
+  }
+  const std::string text = whole.lexically_normal().string();
+  if (!is_plain_text(text)) {
+    table.refuse(key, fmt::format("{} is {}, which is not UTF-8", key, quote_text(text)), "rename the folder");
+  }
+  return text;
+}
+
+ModelSpec read_preset(const TomlTable& model, const std::string& name) {
+  const auto spec = preset(name);
+  if (!spec) {
+    model.refuse("preset", fmt::format("there is no preset {}", quote_text(name)),
+                 fmt::format("the nearest is '{}'", nearest_word(name, preset_names())));
+  }
+  return read_model_fields(model, *spec);
+}
+
+// The weights come from there, so their shapes and arithmetic do too; a field may repeat what config.json says.
+ModelSpec read_hf(const TomlTable& model, const std::filesystem::path& folder) {
+  const std::filesystem::path config = folder / "config.json";
+  const Keys fields = model_keys();
+  const bool resolved = std::all_of(fields.begin(), fields.end(),
+                                    [&](std::string_view key) { return key == "rope_scaling" || model.has(key); });
+  std::error_code ignored;
+  // A resolved run file stands by itself: when training goes on from a checkpoint, the folder may be gone.
+  if (resolved && !std::filesystem::exists(config, ignored)) return read_model_fields(model);
+  const ModelSpec own = read_hf_config(config);
+  const ModelSpec spec = read_model_fields(model, own);
+  ModelSpec same = spec;
+  same.dropout = own.dropout;
+  same.attention_dropout = own.attention_dropout;
+  if (same == own) return spec;
+  for (const std::string_view key : fields) {
+    if (!model.has(key) || key == "dropout" || key == "attention_dropout") continue;
+    model.refuse(key, fmt::format("[model] has hf and also {}, which says otherwise than its config.json", key),
+                 fmt::format("remove {}; beside hf only dropout and attention_dropout may change", key));
+  }
+  return spec;
+}
+
+void read_model(const TomlTable& model, const std::filesystem::path& base_folder, RunSpec& spec) {
+  model.refuse_unknown(model_keys() + Keys{"preset", "hf"});
+  model("preset", spec.model_preset);
+  if (model.has("hf")) {
+    model("hf", spec.model_hf);
+    spec.model_hf = resolve(model, "hf", spec.model_hf, base_folder);
+  }
+  if (model.has("preset") && model.has("hf")) {
+    model.refuse("hf", "[model] has both preset and hf", "keep one of the two");
+  }
+  if (!model.has("preset") && !model.has("hf") && !model.has("family")) {
+    model.refuse("", "[model] has neither preset, hf nor family",
+                 "add preset = \"llama-5m\", hf = \"FOLDER\" or the fields of a model");
+  }
+  spec.model = model.has("preset") ? read_preset(model, spec.model_preset)
+               : model.has("hf")   ? read_hf(model, spec.model_hf)
+                                   : read_model_fields(model);
+}
+
+void read_data(const TomlTable& table, const std::filesystem::path& base_folder, DataSpec& data) {
+  Collect known;
+  visit_samples(data, known);
+  table.refuse_unknown(Keys{"text", "tokens", "synthetic", "example"} + known.keys + keys_of(kDataLater));
+  refuse_later(table, kDataLater);
+  table("text", data.text);
+  for (std::string& path : data.text) path = resolve(table, "text", path, base_folder);
+  if (table.has("text") && data.text.empty()) table.refuse("text", "text is empty", "name files or folders");
+  table("tokens", data.tokens);
+  if (table.has("tokens")) data.tokens = resolve(table, "tokens", data.tokens, base_folder);
+  table("example", data.example);
+  if (const TomlTable inner = table.table("synthetic"); inner.present()) {
+    data.synthetic.emplace();
+    Collect inside;
+    visit_synthetic(*data.synthetic, inside);
+    inner.refuse_unknown(inside.keys);
+    visit_synthetic(*data.synthetic, inner);
+  }
+  visit_samples(data, table);
+}
+
+void read_optim(const TomlTable& table, RunSpec& spec) {
+  Collect known;
+  for (const OptimizerKind kind : kOptimizerKinds) {
+    for (const ScheduleKind schedule : kScheduleKinds) {
+      RunSpec any;
+      any.optimizer.kind = kind;
+      any.schedule.kind = schedule;
+      visit_optim(any, known);
+    }
+  }
+  table.refuse_unknown(known.keys);
+  table("name", spec.optimizer.kind);  // before the list, which depends on both
+  table("schedule", spec.schedule.kind);
+  Collect used;
+  visit_optim(spec, used);
+  for (const std::string_view key : known.keys) {
+    if (!table.has(key) || std::find(used.keys.begin(), used.keys.end(), key) != used.keys.end()) continue;
+    table.refuse(key,
+                 fmt::format("'{}' does nothing with name = \"{}\" and schedule = \"{}\"", key,
+                             name_of(spec.optimizer.kind), name_of(spec.schedule.kind)),
+                 "remove it");
+  }
+  visit_optim(spec, table);
+}
+
+void read_precision(const TomlTable& table, Precision& precision) {
+  table.refuse_unknown(Keys{"compute"} + keys_of(kPrecisionLater));
+  refuse_later(table, kPrecisionLater);
+  if (table.has("compute") && table.shown("compute") == "'fp16'") {
+    table.refuse("compute", "compute = \"fp16\" needs loss scaling, which is not in this version", "use \"bf16\"");
+  }
+  table("compute", precision);
+}
+
+void read_run(const TomlTable& table, RunSettings& run) {
+  Collect known;
+  visit_run(run, known);
+  table.refuse_unknown(known.keys + keys_of(kRunLater));
+  refuse_later(table, kRunLater);
+  visit_run(run, table);
+  if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
+}
+
+std::string default_out(const std::string& where) {
+  const std::string stem = std::filesystem::path(where).stem().string();
+  const bool usable = is_plain_text(stem) && stem.find_first_not_of('.') != std::string::npos;
+  return "runs/" + (usable ? stem : "run");
+}
+
+// A table whose keys all act.
+template <class Spec, class Visit>
+void read_plain(const TomlTable& table, Spec& spec, Visit visit, const Keys& later = {}) {
+  Collect known;
+  visit(spec, known);
+  table.refuse_unknown(known.keys + later);
+  visit(spec, table);
+}
+
+}  // namespace
+
+RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                       std::span<const std::string> sets) {
+  TomlDocument document(text, where, kTextLimit, sets);
+  const TomlTable top = document.top();
+  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory"});
+  if (top.has("memory")) {
+    top.refuse("memory", "[memory] (recompute, offload) is not in this version", "remove the table");
+  }
+  unmake_choices(document);
+  RunSpec spec;
+  spec.run.out = default_out(where);
+  read_model(top.table("model"), base_folder, spec);
+  read_data(top.table("data"), base_folder, spec.data);
+  read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
+  read_optim(top.table("optim"), spec);
+  refuse_later(top.table("layout"), kLayoutLater);
+  read_plain(
+      top.table("layout"), spec.layout, [](auto& s, auto& visit) { visit_layout(s, visit); }, keys_of(kLayoutLater));
+  read_precision(top.table("precision"), spec.precision);
+  read_run(top.table("run"), spec.run);
+  validate(spec, [&](std::string_view section, std::string_view key) {
+    return section == "data.synthetic" ? top.table("data").table("synthetic").place(key)
+                                       : top.table(section).place(key);
+  });
+  return spec;
+}
+
+RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets) {
+  return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), sets);
+}
+
+std::string example_run_toml() { return std::string(embedded_example_run()); }
+
+std::string to_toml(const RunSpec& spec) {
+  TomlWriter writer;
+  writer.table("model");
+  if (!spec.model_preset.empty()) writer("preset", spec.model_preset);
+  if (!spec.model_hf.empty()) writer("hf", spec.model_hf);
+  write_model_fields(spec.model, writer);
+  writer.table("data");
+  if (!spec.data.text.empty()) writer("text", spec.data.text);
+  if (!spec.data.tokens.empty()) writer("tokens", spec.data.tokens);
+  if (spec.data.example) writer("example", true);
+  visit_samples(spec.data, writer);
+  if (spec.data.synthetic) {
+    writer.table("data.synthetic");
+    visit_synthetic(*spec.data.synthetic, writer);
+  }
+  writer.table("train");
+  visit_train(spec.train, writer);
+  writer.table("optim");
+  visit_optim(spec, writer);
+  writer.table("layout");
+  visit_layout(spec.layout, writer);
+  writer.table("precision");
+  writer("compute", spec.precision);
+  writer.table("run");
+  visit_run(spec.run, writer);
+  writer("device", spec.run.device);
+  return std::move(writer).text();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+// A model that goes on with a text: weights alone, and the keys and values of the tokens it has read.
+//
+// feed() reads tokens behind those already read and gives the logits of what comes next; a token costs one row of each
+// product and one row of attention. Long prompts are read `chunk` tokens at a time. Logits are those of a whole forward
+// over the same tokens, in whatever pieces they were fed, to rounding.
+//
+// Bytes: weights in the compute type (Tag::parameter, by unit), the cache of 2·L·positions·K·D elements
+// (Tag::activation, by unit) and the activations of one and of `chunk` tokens. All are taken at construction; nothing
+// is allocated by feed(). Memory and stream outlive it; it belongs to one thread at a time.
+//
+// Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/state.h"
+#include "model/model.h"
+#include "spec/precision.h"
+#include "tensor/memory.h"
+#include "train/sampling.h"
+
+namespace lockstep {
+
+class Generator {
+ public:
+  struct Options {
+    ModelSpec spec;
+    std::int64_t positions;   // tokens there is room for; at most the model's positions
+    std::int64_t chunk = 64;  // tokens of a prompt that are read at once
+    Precision precision = Precision::fp32;
+  };
+
+  Generator(const Options& options, Memory& memory, Stream& stream);
+
+  // The weights are undefined until one of these has been called, or the tensors of weights() have been filled.
+  void load(const Checkpoint& checkpoint);
+  void load(const HfFolder& folder);
+  std::vector<StateTensor> weights() const;
+
+  // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
+  // for length() + tokens.size() <= positions().
+  std::span<const double> feed(std::span<const std::int32_t> tokens);
+  void clear() { length_ = 0; }  // forgets what was read
+
+  std::int64_t length() const { return length_; }  // tokens read
+  std::int64_t positions() const { return options_.positions; }
+  const ModelSpec& spec() const { return options_.spec; }
+
+ private:
+  // The model for T tokens at a time.
+  struct Pass {
+    Pass(const ModelSpec& spec, std::int64_t T, DType dtype, bool with_head, Memory& memory);
+    Model model;
+    StepActivations activations;
+    Buffer tokens;
+  };
+
+  void take_weights();
+  void take_positions();
+  void run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits);
+
+  Options options_;
+  Memory& memory_;
+  Stream& stream_;
+  DType dtype_, sums_;
+  Pass one_;
+  std::optional<Pass> many_;        // without a head: the last token is always read by itself
+  std::vector<Buffer> weights_;     // of each unit
+  std::vector<UnitTensors> units_;  // views of them
+  std::vector<Buffer> cached_;      // of each block
+  std::vector<KeyValueCache> caches_;
+  Buffer positions_, cos_, sin_, scores_;
+  std::vector<double> logits_;
+  std::vector<float> narrow_logits_;  // where they land when they are fp32
+  std::int64_t length_ = 0;
+};
+
+// UserError (usage) naming the first id that the model does not have.
+void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec);
+
+struct Continuation {
+  std::int64_t max_tokens = 200;
+  Sampling sampling = {};
+  std::optional<std::int32_t> end = {};  // the token that ends a text; it is not given
+};
+
+enum class Finish { enough, end_of_text, no_positions, stopped };
+
+// Reads the prompt (at least one token) and gives the tokens that follow, one by one, until there are enough, the text
+// ends, the positions are used up, or `give` returns false. As many tokens as positions can be read, so one more than
+// those can be given.
+Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
+             const std::function<bool(std::int32_t)>& give);
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "train/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <sstream>
+
+#include "base/error.h"
+#include "spec/run_toml.h"
+#include "spec/text_input.h"
+
+namespace lockstep {
+
+namespace {
+
+// Settings that belong to the machine and the moment, not to what is learned. All others are what the run is.
+constexpr std::array<std::string_view, 20> kMayChange{
+    "train.steps", "train.global_batch", "train.eval_every", "train.eval_batches", "train.save_every",
+    "train.keep",  "train.bad_values",   "train.async_save", "optim.lr",           "optim.betas",
+    "optim.eps",   "optim.weight_decay", "optim.clip",       "optim.schedule",     "optim.warmup",
+    "optim.decay", "optim.final",        "layout.micro",     "run.threads",        "run.out"};
+// Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
+constexpr std::array<std::string_view, 5> kPlaces{"data.text", "data.tokens", "data.example", "model.hf",
+                                                  "model.preset"};
+
+// "section.key" -> value, as a resolved run file writes them: one key a line.
+std::map<std::string, std::string> settings(const std::string& toml) {
+  std::map<std::string, std::string> all;
+  std::istringstream lines(toml);
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("[") && line.ends_with("]")) section = line.substr(1, line.size() - 2);
+    const auto equals = line.find(" = ");
+    if (equals == std::string::npos || line.starts_with("#")) continue;
+    all[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return all;
+}
+
+bool contains(std::span<const std::string_view> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+void compare(const std::string& before, const std::string& now, const std::function<void(const std::string&)>& note) {
+  const auto old_settings = settings(before), new_settings = settings(now);
+  std::map<std::string, std::pair<std::string, std::string>> different;
+  for (const auto& [name, value] : old_settings) different[name].first = value;
+  for (const auto& [name, value] : new_settings) different[name].second = value;
+  for (const auto& [name, values] : different) {
+    const auto& [was, is] = values;
+    if (was == is || contains(kPlaces, name)) continue;
+    const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
+    if (!contains(kMayChange, name))
+      throw UserError(ExitCode::usage,
+                      fmt::format("{} was {} in the checkpoint's run and is {} now", name, shown(was), shown(is)),
+                      "put it back, or begin a new run with another --out");
+    note(fmt::format("{} changes from {} to {}", name, shown(was), shown(is)));
+  }
+}
+
+}  // namespace
+
+Progress beginning(const TrainingRun& run) {
+  return {.seed = run.spec().train.seed, .data_fingerprint = run.data().fingerprint(), .run_file = to_toml(run.spec())};
+}
+
+Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
+  Progress progress = beginning(run);
+  const Progress& saved = checkpoint.progress();
+  compare(saved.run_file, progress.run_file, note);
+  if (saved.data_fingerprint != progress.data_fingerprint)
+    throw UserError(ExitCode::usage,
+                    fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
+                    "put the same text or tokens back, or begin a new run with another --out");
+  checkpoint.load(run.replica().state(), run.stream());
+  run.replica().resume(saved.step, saved.updates);
+  progress.step = saved.step;
+  progress.updates = saved.updates;
+  progress.samples = saved.samples;
+  return progress;
+}
+
+}  // namespace lockstep

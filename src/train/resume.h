@@ -1,0 +1,25 @@
+// Going on from a checkpoint: what may differ from the run that saved it does, with a word; what may not is refused.
+//
+// May differ: everything that says how long, how fast and in which pieces (steps, batch, learning rate and its
+// schedule, decay, clipping, micro-batches, threads, evaluation, saving). May not: the model, the data and how it is
+// cut into samples, the seed, the kind of optimizer, the precision: with those changed it would be another run.
+//
+// Failure: UserError (usage) naming the first setting that may not differ; UserError (checkpoint) when the checkpoint
+// does not hold what the run needs.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "train/training_run.h"
+
+namespace lockstep {
+
+// Fills the run's tensors from the checkpoint and returns where it stands. `note` hears a line for each setting that
+// changed.
+Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note);
+
+// Where a run that begins now stands.
+Progress beginning(const TrainingRun& run);
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "train/run_data.h"
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "data/example_text.h"
+#include "data/synthetic_dataset.h"
+#include "data/text_source.h"
+#include "data/token_file.h"
+#include "data/windowed_dataset.h"
+
+namespace lockstep {
+
+RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
+  const DataSpec& d = spec.data;
+  if (d.synthetic) {
+    language_ = std::make_unique<SyntheticLanguage>(*d.synthetic);
+    floor_ = language_->floor(T_);
+    training_ = std::make_unique<SyntheticDataset>(*language_, T_, 0, SyntheticDataset::kTrainSamples);
+    if (d.eval_share > 0)
+      evaluation_ = std::make_unique<SyntheticDataset>(*language_, T_, SyntheticDataset::kEvalFirst,
+                                                       spec.train.eval_batches * spec.train.global_batch);
+  } else {
+    std::string name = d.tokens;
+    if (!d.tokens.empty()) {
+      source_ = std::make_unique<TokenFile>(d.tokens);
+    } else {
+      auto text = d.example ? std::make_unique<TextSource>(example_text()) : std::make_unique<TextSource>(d.text);
+      corpus_bytes_ = text->bytes();
+      source_ = std::move(text);
+      name = d.example ? "the built-in text" : d.text.size() == 1 ? d.text[0] : "the text";
+    }
+    const WindowSplit split = split_windows(name, source_->tokens(), T_, d.eval_share);
+    training_ = std::make_unique<WindowedDataset>(*source_, T_, 0, split.train);
+    if (split.eval > 0) evaluation_ = std::make_unique<WindowedDataset>(*source_, T_, split.train, split.eval);
+  }
+  sampler_.emplace(*training_, random_key(spec.train.seed, "data order"));
+  if (training_->vocabulary() > spec.model.vocabulary)
+    throw UserError(ExitCode::usage,
+                    fmt::format("the data has token ids up to {} and the model's vocabulary is {}",
+                                training_->vocabulary() - 1, spec.model.vocabulary),
+                    fmt::format("set model.vocabulary to at least {}", training_->vocabulary()));
+}
+
+void RunData::fill(const Dataset& set, std::int64_t row, std::int64_t index, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const {
+  const auto at = static_cast<std::size_t>(row * T_), count = static_cast<std::size_t>(T_);
+  set.sample(index, tokens.subspan(at, count), targets.subspan(at, count));
+}
+
+void RunData::training_batch(std::int64_t first, std::span<std::int32_t> tokens,
+                             std::span<std::int32_t> targets) const {
+  for (std::int64_t i = 0; i < std::ssize(tokens) / T_; ++i)
+    fill(*training_, i, sampler_->sample_of(first + i), tokens, targets);
+}
+
+void RunData::evaluation_batch(std::int64_t batch, std::span<std::int32_t> tokens,
+                               std::span<std::int32_t> targets) const {
+  const std::int64_t B = std::ssize(tokens) / T_;
+  for (std::int64_t i = 0; i < B; ++i) fill(*evaluation_, i, (batch * B + i) % evaluation_->samples(), tokens, targets);
+}
+
+}  // namespace lockstep

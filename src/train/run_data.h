@@ -1,0 +1,50 @@
+// A run's data: the batches of every step and of every evaluation, as functions of how many samples came before.
+//
+// The n-th sample ever consumed is a pure function of n, the seed and the data, so a run that goes on, in any layout or
+// batch size, sees what an unbroken one would. Evaluation samples are never trained on.
+//
+// Failure: UserError (bad_input_file) for data that cannot be read or is too small, (usage) when the model's vocabulary
+// is smaller than the data's.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "data/synthetic_language.h"
+#include "data/token_source.h"
+#include "spec/run_spec.h"
+
+namespace lockstep {
+
+class RunData {
+ public:
+  explicit RunData(const RunSpec& spec);
+
+  // Samples [first, first + B) of those ever consumed; tokens and targets have B·T elements.
+  void training_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  // Batch i of the evaluation, always the same; samples start over when there are fewer than asked for.
+  void evaluation_batch(std::int64_t i, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  bool has_evaluation() const { return evaluation_ != nullptr; }
+
+  std::uint64_t fingerprint() const { return training_->fingerprint(); }
+  std::int64_t corpus_bytes() const { return corpus_bytes_; }  // of text kept in memory
+  // The best loss any model can have, where it is known (synthetic data).
+  std::optional<double> floor() const { return floor_; }
+
+ private:
+  void fill(const Dataset& set, std::int64_t row, std::int64_t index, std::span<std::int32_t> tokens,
+            std::span<std::int32_t> targets) const;
+
+  std::int64_t T_;
+  std::int64_t corpus_bytes_ = 0;
+  std::optional<double> floor_;
+  std::unique_ptr<TokenSource> source_;
+  std::unique_ptr<SyntheticLanguage> language_;
+  std::unique_ptr<Dataset> training_, evaluation_;
+  std::optional<Sampler> sampler_;
+};
+
+}  // namespace lockstep

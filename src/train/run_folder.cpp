@@ -1,0 +1,58 @@
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+bool holds_a_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "run.toml", ignored) || !steps_in(folder / "checkpoints").empty();
+}
+
+RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
+  const Disk disk;
+  const char* remedy = "choose another --out, or make the folder writable";
+  try {
+    disk.make_folders(path_);
+  } catch (const EnvironmentError& error) {
+    throw UserError(ExitCode::environment, error.what(), remedy);
+  }
+  const fs::path lock = path_ / ".lock";
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0)
+    throw UserError(ExitCode::environment,
+                    fmt::format("{}: open failed: {}", lock.string(), std::generic_category().message(errno)), remedy);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock_);
+    throw UserError(ExitCode::usage, fmt::format("another process is training in {}", path_.string()),
+                    "wait for it, stop it, or choose another --out");
+  }
+  if (existing == Existing::refuse && holds_a_run(path_)) {
+    ::close(lock_);
+    throw UserError(ExitCode::usage, fmt::format("{} holds a run already", path_.string()),
+                    "--resume goes on with it, --overwrite begins it anew, --out DIR puts this one elsewhere");
+  }
+  if (existing == Existing::replace)
+    for (const fs::path& old : {run_file(), metrics(), log(), checkpoints()}) disk.remove_tree(old);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void RunFolder::write_run_file(const std::string& toml) const {
+  const Disk disk;
+  replace_file(disk, run_file(), [&](DiskFile& file) { file.write(toml.data(), std::ssize(toml)); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// A run folder: everything a run leaves behind, and who may write there.
+//
+//   run.toml         the resolved run file
+//   metrics.jsonl    a line a step (telemetry/step_record.h)
+//   log.txt          what a person was told
+//   checkpoints/     checkpoint/checkpoint_folder.h
+//   .lock            held while a process trains here
+//
+// Failure: UserError (usage) when another process trains there, or a run is there and was not asked to go on or be
+// replaced, (environment) when the folder cannot be made; EnvironmentError for the disk later on.
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+class RunFolder {
+ public:
+  enum class Existing { refuse, keep, replace };  // what to do about a run that is there
+
+  RunFolder(std::filesystem::path path, Existing existing);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path run_file() const { return path_ / "run.toml"; }
+  std::filesystem::path log() const { return path_ / "log.txt"; }
+
+  void write_run_file(const std::string& toml) const;  // beside, then renamed
+
+ private:
+  std::filesystem::path path_;
+  int lock_ = -1;
+};
+
+// Whether a run was begun there.
+bool holds_a_run(const std::filesystem::path& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Picking the next token from a model's logits.
+//
+// Pure functions: the same logits, settings and position give the same token, on any machine that computes doubles.
+// Probabilities are softmax(logits / temperature) in double. top_k keeps the k most likely tokens; top_p then keeps the
+// fewest of those, from the most likely on, that together have at least that share of what top_k left. Of equal logits
+// the lower id counts as the likelier. Temperature 0 keeps the most likely token alone.
+//
+// What is random is a function of (seed, position), never drawn from a sequence: a text that is continued later goes on
+// as it would have.
+//
+// Failure: UserError (check_failed) for a logit that is NaN or +infinity, or when all are -infinity; one of -infinity
+// is a token that never comes.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+struct Sampling {
+  double temperature = 0.8;  // 0 = greedy
+  std::int64_t top_k = 0;    // 0 = all
+  double top_p = 1;          // 1 = all
+  std::uint64_t seed = 0;
+};
+
+// UserError (usage) naming the setting that is out of its range.
+void validate(const Sampling& settings);
+
+struct Candidate {
+  std::int32_t id;
+  double probability;  // above 0; those of all candidates sum to 1
+};
+
+// The tokens that may be picked, by ascending id. They lie in `room`, which is used up to the vocabulary's size and,
+// once it is that large, not grown again.
+std::span<const Candidate> candidates(std::span<const double> logits, const Sampling& settings,
+                                      std::vector<Candidate>& room);
+
+// The token at this position of the text.
+std::int32_t pick(std::span<const double> logits, const Sampling& settings, std::int64_t position,
+                  std::vector<Candidate>& room);
+
+}  // namespace lockstep

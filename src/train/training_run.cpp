@@ -1,0 +1,75 @@
+#include "train/training_run.h"
+
+#include <thread>
+
+#include "checkpoint/hf_folder.h"
+#include "tensor/cpu/stream.h"
+#include "tensor/meta/stream.h"
+
+namespace lockstep {
+
+int threads_of(const RunSpec& spec) {
+  if (spec.run.threads > 0) return static_cast<int>(spec.run.threads);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+namespace {
+std::unique_ptr<Stream> make_stream(Device device, Memory& memory, int threads) {
+  if (device == Device::meta) return std::make_unique<meta::Stream>(memory, threads * cpu::kScratchBytes);
+  return std::make_unique<cpu::Stream>(memory, threads);
+}
+}  // namespace
+
+TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
+    : spec_(spec),
+      threads_(threads_of(spec)),
+      memory_(make_memory(device, ledger_)),
+      stream_(make_stream(device, *memory_, threads_)),
+      data_(spec),
+      folder_{.path = checkpoints, .keep = spec.train.keep} {
+  ledger_.add(Tag::data, "corpus", data_.corpus_bytes());
+  replica_ = std::make_unique<Replica>(Replica::Options{.spec = spec.model,
+                                                        .B = spec.train.global_batch,
+                                                        .T = spec.data.seq,
+                                                        .micro = static_cast<int>(spec.layout.micro),
+                                                        .precision = spec.precision,
+                                                        .optimizer = spec.optimizer,
+                                                        .seed = spec.train.seed},
+                                       *memory_, *stream_);
+  if (spec.train.async_save) writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), *memory_);
+  tokens_.resize(tokens_a_step());
+  targets_.resize(tokens_a_step());
+}
+
+void TrainingRun::init_weights() {
+  if (spec_.model_hf.empty()) return replica_->init_weights();
+  std::vector<LogicalTensor> names;
+  for (const Replica::Named& named : replica_->tensors()) names.push_back(named.tensor);
+  const HfFolder folder(spec_.model_hf);
+  replica_->load(folder.find(names));
+}
+
+Replica::Result TrainingRun::step(const Progress& progress) {
+  data_.training_batch(progress.samples, tokens_, targets_);
+  return replica_->step(tokens_, targets_);
+}
+
+double TrainingRun::evaluate() {
+  double total = 0;
+  for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
+    data_.evaluation_batch(i, tokens_, targets_);
+    total += replica_->evaluate(tokens_, targets_);
+  }
+  return total / static_cast<double>(spec_.train.eval_batches);
+}
+
+void TrainingRun::save(const Progress& progress) {
+  if (writer_) return writer_->save(progress, *stream_);
+  save_checkpoint(folder_, progress, replica_->state());
+}
+
+void TrainingRun::wait_for_save() {
+  if (writer_) writer_->wait();
+}
+
+}  // namespace lockstep

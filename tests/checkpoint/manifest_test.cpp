@@ -1,0 +1,177 @@
+// A manifest is read back as written; one that was forged or damaged is refused in one line that says where.
+#include "checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+Manifest example() {
+  return {.progress = {.step = 100,
+                       .updates = 99,
+                       .samples = 2400,
+                       .seed = ~std::uint64_t{0},
+                       .data_fingerprint = 0xfedcba9876543210ull,
+                       .run_file = "[run]\nout = \"é\"\n"},
+          .tensors = {{.part = "weight",
+                       .name = "a",
+                       .shape = {2, 3},
+                       .dtype = DType::f32,
+                       .slices = {{.file = "s0", .entry = "weight/a:0-4", .begin = 0, .end = 4},
+                                  {.file = "s1", .entry = "weight/a:4-6", .begin = 4, .end = 6}}},
+                      {.part = "m",
+                       .name = "a",
+                       .shape = {},
+                       .dtype = DType::bf16,
+                       .slices = {{.file = "s0", .entry = "m/a", .begin = 0, .end = 1}}}},
+          .files = {{.name = "s0", .bytes = 1000, .checksum = 7}, {.name = "s1", .bytes = 0, .checksum = 1ull << 63}}};
+}
+
+std::string refusal(std::string_view text) {
+  try {
+    parse_manifest(text, "manifest.json");
+    return "";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::checkpoint);
+    EXPECT_THAT(error.what(), AllOf(StartsWith("manifest.json: "), HasSubstr("; "), Not(HasSubstr("\n"))));
+    return error.what();
+  }
+}
+
+// The example after an edit, under a seal that holds.
+template <class Edit>
+std::string edited(Edit&& edit) {
+  json document = json::parse(manifest_text(example()));
+  document.erase("xxh3");
+  edit(document);
+  return seal_manifest(document.dump());
+}
+
+TEST(Manifest, IsReadBackAsWritten) {
+  EXPECT_EQ(parse_manifest(manifest_text(example()), "m"), example());
+  EXPECT_EQ(parse_manifest(edited([](json&) {}), "m"), example());
+  EXPECT_EQ(parse_manifest(manifest_text({}), "m"), Manifest{});
+}
+
+TEST(Manifest, AFlippedBitAnywhereIsNoticed) {
+  const std::string text = manifest_text(example());
+  for (std::size_t at = 0; at < text.size(); ++at)
+    for (const int bit : {0, 5, 7}) {
+      std::string bad = text;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
+      ASSERT_NE(refusal(bad), "") << "byte " << at;
+    }
+}
+
+TEST(Manifest, ATextCutShortIsNoticed) {
+  const std::string text = manifest_text(example());
+  for (std::size_t length = 0; length < text.size(); ++length) ASSERT_NE(refusal(text.substr(0, length)), "") << length;
+  EXPECT_NE(refusal(text + " "), "");
+}
+
+struct Forgery {
+  const char* name;
+  void (*edit)(json&);
+  const char* reason;
+};
+std::ostream& operator<<(std::ostream& out, const Forgery& forgery) { return out << forgery.name; }
+
+const Forgery kForgeries[] = {
+    {"OtherFormat", [](json& d) { d["format"] = "zip"; }, "field 'format' is not 'lockstep checkpoint'"},
+    {"NoFormat", [](json& d) { d.erase("format"); }, "field 'format' is missing"},
+    {"NewerVersion", [](json& d) { d["version"] = 2; }, "field 'version' is 2, this program reads version 1"},
+    {"VersionText", [](json& d) { d["version"] = "1"; }, "field 'version' is not a whole number"},
+    {"UnknownField", [](json& d) { d["extra"] = 1; }, "has 6 fields where 5 belong"},
+    {"UnknownFieldInProgress", [](json& d) { d["progress"]["epoch"] = 1; }, "'progress' has 7 fields where 6 belong"},
+    {"UnknownFieldInASlice", [](json& d) { d["tensors"][0]["slices"][0]["x"] = 1; },
+     "'tensors[0].slices[0]' has 5 fields where 4 belong"},
+    {"UnknownFieldInAFile", [](json& d) { d["files"][1]["x"] = 1; }, "'files[1]' has 4 fields"},
+    {"UnknownFieldForAKnownOne",
+     [](json& d) {
+       d["files"][1]["x"] = 1;
+       d["files"][1].erase("bytes");
+     },
+     "field 'files[1].bytes' is missing"},
+    {"NegativeStep", [](json& d) { d["progress"]["step"] = -1; }, "field 'progress.step' is not a whole number"},
+    {"HugeStep", [](json& d) { d["progress"]["step"] = ~std::uint64_t{0}; }, "field 'progress.step' is not a whole"},
+    {"FractionalStep", [](json& d) { d["progress"]["step"] = 1.5; }, "field 'progress.step' is not a whole number"},
+    {"ProgressList", [](json& d) { d["progress"] = json::array(); }, "field 'progress' is not an object"},
+    {"LongRunFile", [](json& d) { d["progress"]["run_file"] = std::string((1 << 20) + 1, 'x'); },
+     "field 'progress.run_file' has 1048577 bytes"},
+    {"ShortFingerprint", [](json& d) { d["progress"]["data_fingerprint"] = "1"; }, "is not 16 lower-case hex digits"},
+    {"UpperCaseSum", [](json& d) { d["files"][0]["xxh3"] = "ABCDEF0123456789"; }, "is not 16 lower-case hex digits"},
+    {"TraversalUp", [](json& d) { d["files"][0]["name"] = "../s0"; }, "'../s0', which is not the plain name"},
+    {"TraversalAbsolute", [](json& d) { d["files"][0]["name"] = "/etc/passwd"; }, "not the plain name of a file"},
+    {"TraversalInside", [](json& d) { d["files"][0]["name"] = "a/b"; }, "not the plain name of a file"},
+    {"HiddenFile", [](json& d) { d["files"][0]["name"] = ".s0"; }, "not the plain name of a file"},
+    {"DotDot", [](json& d) { d["files"][0]["name"] = ".."; }, "not the plain name of a file"},
+    {"NulInAName", [](json& d) { d["files"][0]["name"] = std::string("s0\0x", 4); }, "not the plain name of a file"},
+    {"EmptyName", [](json& d) { d["files"][0]["name"] = ""; }, "not the plain name of a file"},
+    {"TheManifestItself", [](json& d) { d["files"][0]["name"] = "manifest.json"; }, "not the plain name of a file"},
+    {"FileTwice", [](json& d) { d["files"][1]["name"] = "s0"; }, "field 'files[1].name' is 's0', which comes twice"},
+    {"NegativeBytes", [](json& d) { d["files"][0]["bytes"] = -1; }, "field 'files[0].bytes' is not a whole number"},
+    {"TensorTwice", [](json& d) { d["tensors"][1]["part"] = "weight"; }, "'a', which this part has already"},
+    {"NoPart", [](json& d) { d["tensors"][1]["part"] = ""; }, "field 'tensors[1].part' is ''"},
+    {"PartWithSlash", [](json& d) { d["tensors"][1]["part"] = "a/b"; }, "field 'tensors[1].part' is 'a/b'"},
+    {"NoName", [](json& d) { d["tensors"][1]["name"] = ""; }, "field 'tensors[1].name' is empty"},
+    {"LongName", [](json& d) { d["tensors"][1]["name"] = std::string(2000, 'x'); }, "has 2000 bytes, at most 1024"},
+    {"IntegerTensor", [](json& d) { d["tensors"][0]["dtype"] = "I32"; }, "is 'I32', which is no float type"},
+    {"FiveDims",
+     [](json& d) {
+       d["tensors"][0]["shape"] = {1, 1, 1, 2, 3};
+     },
+     "has 5 dims, at most 4"},
+    {"ZeroExtent",
+     [](json& d) {
+       d["tensors"][0]["shape"] = {0, 3};
+     },
+     "not a whole number of at least 1"},
+    {"HugeShape",
+     [](json& d) {
+       d["tensors"][0]["shape"] = {1ll << 40, 1ll << 40};
+     },
+     "more elements than fit"},
+    {"Overlap", [](json& d) { d["tensors"][0]["slices"][1]["begin"] = 3; }, "is 3, the slice before ends at 4"},
+    {"Hole", [](json& d) { d["tensors"][0]["slices"][1]["begin"] = 5; }, "is 5, the slice before ends at 4"},
+    {"NotFromTheStart", [](json& d) { d["tensors"][0]["slices"][0]["begin"] = 1; }, "is 1, the slice before ends at 0"},
+    {"NotToTheEnd", [](json& d) { d["tensors"][0]["slices"][1]["end"] = 5; }, "cover 5 of 6 elements"},
+    {"PastTheEnd", [](json& d) { d["tensors"][0]["slices"][1]["end"] = 7; }, "is 7, not above 4 and at most 6"},
+    {"EmptySlice", [](json& d) { d["tensors"][0]["slices"][0]["end"] = 0; }, "is 0, not above 0"},
+    {"NoSlices", [](json& d) { d["tensors"][0]["slices"] = json::array(); }, "cover 0 of 6 elements"},
+    {"SlicesObject", [](json& d) { d["tensors"][0]["slices"] = json::object(); }, "'tensors[0].slices' is not a list"},
+    {"UnlistedFile", [](json& d) { d["tensors"][0]["slices"][0]["file"] = "s9"; }, "'s9', which is not in the list"},
+    {"EntryTwice", [](json& d) { d["tensors"][1]["slices"][0]["entry"] = "weight/a:0-4"; },
+     "'weight/a:0-4', which another slice has already"},
+};
+
+class ManifestForged : public testing::TestWithParam<Forgery> {};
+TEST_P(ManifestForged, IsRefused) { EXPECT_THAT(refusal(edited(GetParam().edit)), HasSubstr(GetParam().reason)); }
+INSTANTIATE_TEST_SUITE_P(Edits, ManifestForged, testing::ValuesIn(kForgeries),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Manifest, KeysThatComeTwiceAndOtherTextsAreRefused) {
+  std::string text = manifest_text(example());
+  const std::string object = "{" + text.substr(text.find(',') + 1);
+  std::string twice = object;
+  twice.insert(twice.find("\"step\""), "\"step\":1,");
+  EXPECT_THAT(refusal(seal_manifest(twice)), HasSubstr("field 'step' appears twice"));
+  EXPECT_THAT(refusal(seal_manifest("{]")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal(seal_manifest("{\"a\":1}")), HasSubstr("field 'format' is missing"));
+  EXPECT_THAT(refusal(object), HasSubstr("does not begin with its checksum"));
+  EXPECT_THAT(refusal(""), HasSubstr("does not begin with its checksum"));
+  EXPECT_THAT(refusal(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("bytes long, at most"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+// lockstep generate as a user meets it: from a run folder, a checkpoint and a Hugging Face folder, and one clear line
+// for every mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string out;
+};
+
+// Standard output, and standard error with it unless `arguments` send it elsewhere.
+Outcome run(const std::string& arguments) {
+  const std::string command = "exec 2>&1; " + std::string(LOCKSTEP_BINARY) + " " + arguments;
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{0, {}};
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
+constexpr int kPositions = 48;
+
+// Two runs of a few steps: one on bytes of text, one on synthetic tokens.
+class GenerateCommand : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    std::string name = ::testing::TempDir() + "lockstep-generate-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    const std::string tiny =
+        " --set model.layers=2 --set model.width=32 --set model.heads=4 --set model.kv_heads=2 --set "
+        "model.head_width=8 "
+        "--set model.ffn_width=48 --set model.max_positions=48 --set data.seq=32 --set train.steps=3 --set "
+        "train.global_batch=2 --set train.eval_every=0 --set optim.warmup=0 --set run.threads=1";
+    const Outcome bytes = run("train" + tiny + " --out " + text_run());
+    ASSERT_EQ(bytes.code, 0) << bytes.out;
+    const Outcome ids = run("train " + std::string(LOCKSTEP_SOURCE_DIR) + "/configs/runs/synthetic.toml" + tiny +
+                            " --set optim.schedule=constant --out " + id_run());
+    ASSERT_EQ(ids.code, 0) << ids.out;
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+
+  static std::string text_run() { return folder_ + "/bytes"; }
+  static std::string id_run() { return folder_ + "/ids"; }
+  static nlohmann::json json_of(const std::string& arguments) {
+    const Outcome o = run("generate " + arguments + " --json");
+    EXPECT_EQ(o.code, 0) << o.out;
+    return nlohmann::json::parse(o.out);
+  }
+
+  static std::string folder_;
+};
+std::string GenerateCommand::folder_;
+
+TEST_F(GenerateCommand, GoesOnWithATextFromARunFolder) {
+  const Outcome o = run("generate " + text_run() + " --prompt 'Once' --max-tokens 20");
+  EXPECT_EQ(o.code, 0) << o.out;
+  EXPECT_THAT(o.out, ::testing::EndsWith("\n"));
+  const auto json = json_of(text_run() + " --prompt 'Once' --max-tokens 20");
+  EXPECT_EQ(json["text"].get<std::string>() + "\n", o.out);
+  EXPECT_EQ(json["prompt_tokens"], nlohmann::json({'O', 'n', 'c', 'e'}));
+  EXPECT_LE(json["tokens"].size(), 20u);
+  EXPECT_GT(json["tokens_per_s"].get<double>(), 0);
+}
+
+TEST_F(GenerateCommand, TakesTheSameFromTheRunItsCheckpointsAndTheCheckpointItself) {
+  const std::string rest = " --prompt abc --max-tokens 15 --seed 4";
+  const auto tokens = json_of(text_run() + rest)["tokens"];
+  EXPECT_EQ(json_of(text_run() + "/checkpoints" + rest)["tokens"], tokens);
+  EXPECT_EQ(json_of(text_run() + "/checkpoints/step-00000003" + rest)["tokens"], tokens);
+}
+
+TEST_F(GenerateCommand, GivesTheSameTextForTheSameSeedOnAnyNumberOfThreads) {
+  const std::string rest = text_run() + " --prompt abc --max-tokens 30 --temperature 1";
+  const auto tokens = json_of(rest + " --seed 4 --threads 1")["tokens"];
+  EXPECT_EQ(json_of(rest + " --seed 4 --threads 3")["tokens"], tokens);
+  EXPECT_NE(json_of(rest + " --seed 5")["tokens"], tokens);
+}
+
+TEST_F(GenerateCommand, EverySamplingOptionActs) {
+  const std::string rest = text_run() + " --prompt abc --max-tokens 30";
+  const auto greedy = json_of(rest + " --temperature 0")["tokens"];
+  EXPECT_EQ(json_of(rest + " --temperature 9 --top-k 1 --seed 8")["tokens"], greedy);
+  EXPECT_EQ(json_of(rest + " --temperature 9 --top-p 0.00001 --seed 8")["tokens"], greedy);
+  EXPECT_NE(json_of(rest + " --temperature 9 --seed 8")["tokens"], greedy);
+  EXPECT_EQ(json_of(rest + " --temperature 0 --precision fp64")["tokens"].size(), 30u);
+}
+
+TEST_F(GenerateCommand, AnEmptyPromptBeginsADocument) {
+  EXPECT_EQ(json_of(text_run() + " --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));
+  EXPECT_EQ(json_of(text_run() + " --prompt '' --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));
+}
+
+// The model is hardly trained, so among many texts some end early; the token that ends them is never given.
+TEST_F(GenerateCommand, StopsAtTheEndOfADocument) {
+  bool any = false;
+  for (int seed = 0; seed < 40 && !any; ++seed) {
+    const auto json = json_of(text_run() + " --temperature 1 --max-tokens 45 --seed " + std::to_string(seed));
+    for (const auto& id : json["tokens"]) EXPECT_LT(id.get<int>(), 256);
+    any = json["tokens"].size() < 45;
+  }
+  EXPECT_TRUE(any);
+}
+
+TEST_F(GenerateCommand, SaysWhenThePositionsAreUsedUp) {
+  const Outcome o = run("generate " + text_run() + " --tokens '1 2 3' --temperature 0 2>&1 >/dev/null");
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.out, "lockstep: the model's 48 positions are used up after 46 tokens\n");
+  EXPECT_EQ(json_of(text_run() + " --tokens '1 2 3' --temperature 0 2>/dev/null")["tokens"].size(), 46u);
+  const std::string full(kPositions, 'x');
+  EXPECT_EQ(json_of(text_run() + " --max-tokens 1 --prompt " + full)["tokens"].size(), 1u);
+}
+
+TEST_F(GenerateCommand, TakesAndGivesIdsWhereTokensAreNoBytes) {
+  for (const std::string& folder : {id_run(), kGolden + "llama-tiny"}) {
+    const Outcome o = run("generate " + folder + " --tokens '1, 5 9' --max-tokens 4");
+    EXPECT_EQ(o.code, 0) << o.out;
+    EXPECT_THAT(o.out, ::testing::MatchesRegex("[0-9]+ [0-9]+ [0-9]+ [0-9]+\n"));
+    const auto json = json_of(folder + " --tokens '1 5 9' --max-tokens 4");
+    EXPECT_EQ(json["prompt_tokens"], nlohmann::json({1, 5, 9}));
+    EXPECT_TRUE(json["text"].is_null());
+  }
+}
+
+TEST_F(GenerateCommand, EndsCleanlyWithCtrlC) {
+  // Many tokens of a model with many positions would take minutes; the signal comes when the first are there.
+  const std::string many = folder_ + "/many";
+  const Outcome trained =
+      run("train --set model.layers=2 --set model.width=64 --set model.max_positions=100000 --set data.seq=32 --set "
+          "train.steps=1 --set train.global_batch=1 --set train.eval_every=0 --set optim.warmup=0 --out " +
+          many);
+  ASSERT_EQ(trained.code, 0) << trained.out;
+  const std::string out = folder_ + "/out";
+  const Outcome o =
+      run("generate " + many + " --tokens 1 --max-tokens 99999 >" + out + " & for i in $(seq 600); do [ -s " + out +
+          " ] && break; sleep 0.05; done; kill -INT $!; " + "wait $!; echo $?; tail -c 1 " + out + " | od -An -c");
+  EXPECT_EQ(o.out, "0\n  \\n\n");  // the last line is whole
+  EXPECT_LT(std::filesystem::file_size(out), 300000u);
+}
+
+TEST_F(GenerateCommand, SaysWhenItsAnswerCouldNotBeWritten) {
+  const Outcome o = run("generate " + text_run() + " --prompt abc 3>&1 >/dev/full 2>&3 3>&-");
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.out, HasSubstr("standard output"));
+}
+
+TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
+  struct Mistake {
+    std::string arguments;
+    int code;
+    std::string says;
+  };
+  const std::string empty = folder_ + "/empty";
+  std::filesystem::create_directories(empty);
+  const std::string text = text_run(), ids = id_run();
+  for (const Mistake& m : std::vector<Mistake>{
+           {"", 2, "folder"},
+           {"/nowhere/at/all", 6, "there is no folder '/nowhere/at/all'; name a run folder"},
+           {empty, 6, "holds no whole checkpoint; name a run folder"},
+           {text + " --tokens '1 257'", 2, "no token id 257; the model's vocabulary has ids 0 to 256"},
+           {text + " --tokens '1 x'", 2, "'x' is not a token id"},
+           {text + " --tokens '1 99999999999'", 2, "'99999999999' is not a token id"},
+           {text + " --tokens 1 --prompt x", 2, "--prompt"},
+           {text + " --temperature -1", 2, "a temperature of -1; 0 is greedy"},
+           {text + " --top-p 0", 2, "a top-p of 0; it is above 0 and at most 1"},
+           {text + " --top-k -3", 2, "a top-k of -3"},
+           {text + " --max-tokens 0", 2, "--max-tokens"},
+           {text + " --threads 0", 2, "--threads"},
+           {text + " --precision fp13", 2, "fp13"},
+           {text + " --prompt " + std::string(kPositions + 1, 'x'), 2, "the prompt has 49 tokens and the model 48"},
+           {ids + " --prompt abc", 2, "are not bytes of text; give the prompt as ids, such as --tokens"},
+           {ids, 2, "are not bytes of text; give the prompt as ids"},
+           {ids + " --tokens ''", 2, "--tokens holds no token id"},
+           {kGolden + "llama-tiny --prompt abc", 2, "are not bytes of text"}}) {
+    const Outcome o = run("generate " + m.arguments);
+    EXPECT_EQ(o.code, m.code) << m.arguments << "\n" << o.out;
+    EXPECT_THAT(o.out, HasSubstr(m.says));
+    EXPECT_THAT(o.out, ::testing::StartsWith("lockstep: "));
+    EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 1) << o.out;
+  }
+}
+
+TEST_F(GenerateCommand, PassesOverADamagedCheckpointWithAWord) {
+  const std::string copy = folder_ + "/damaged";
+  std::filesystem::copy(text_run(), copy, std::filesystem::copy_options::recursive);
+  const std::string newer = copy + "/checkpoints/step-00000009";
+  std::filesystem::copy(copy + "/checkpoints/step-00000003", newer);
+  std::filesystem::resize_file(newer + "/manifest.json", 10);
+  std::filesystem::remove(copy + "/checkpoints/latest");
+  const Outcome o = run("generate " + copy + " --prompt abc --max-tokens 2");
+  EXPECT_EQ(o.code, 0) << o.out;
+  EXPECT_THAT(o.out, HasSubstr("passing over " + newer));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,300 @@
+// Training as a user meets it: a run folder, interruptions, kills, full disks, and one clear line for every mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "support/program.h"
+
+namespace lockstep::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+// A model of a few thousand parameters on synthetic data.
+const char* const kTiny = R"(
+[model]
+family = "llama"
+vocabulary = 16
+layers = 2
+width = 16
+heads = 2
+ffn_width = 24
+max_positions = 32
+dropout = 0.1
+[data]
+seq = 16
+[data.synthetic]
+vocabulary = 16
+order = 1
+[train]
+steps = 20
+global_batch = 4
+save_every = 1
+[layout]
+micro = 2
+[optim]
+warmup = 0
+[run]
+threads = 1
+)";
+
+class TrainCommand : public ::testing::Test {
+ protected:
+  TrainCommand() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  Arguments train(const Arguments& more = {}, const std::string& out = "run") const {
+    Arguments all{"train", folder_ / "tiny.toml", "--out", folder_ / out};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::vector<nlohmann::json> metrics(const std::string& out = "run") const {
+    std::ifstream in(folder_ / out + "/metrics.jsonl");
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  std::string state(const std::string& out, const std::string& step) const {
+    std::ostringstream text;
+    text << std::ifstream(folder_ / out + "/checkpoints/" + step + "/state-00000-of-00001.safetensors").rdbuf();
+    return text.str();
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainCommand, LeavesAWholeRunFolder) {
+  const Outcome o = run_program(train());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("equal to the byte"));
+  EXPECT_THAT(o.out, HasSubstr("step 20/20"));
+  const auto lines = metrics();
+  ASSERT_EQ(lines.size(), 20u);
+  for (const char* key : {"step", "loss", "loss_z", "grad_norm", "lr", "step_ms", "tokens_per_s", "model_flops_per_s",
+                          "mfu", "bytes", "peak_bytes", "time"})
+    EXPECT_TRUE(lines[15].contains(key)) << key;
+  EXPECT_GT(lines[15]["bytes"]["parameter"], 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/run.toml"));
+  EXPECT_EQ(open_newest_whole(folder_ / "run/checkpoints")->progress().step, 20);
+  // The resolved run file is a run file.
+  EXPECT_EQ(run_program({"plan", folder_ / "run/run.toml"}).code, 0);
+}
+
+TEST_F(TrainCommand, AFolderThatHoldsARunIsNotWrittenOver) {
+  ASSERT_EQ(run_program(train({"--set", "train.steps=2"})).code, 0);
+  const Outcome again = run_program(train());
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("holds a run already; --resume goes on with it, --overwrite begins it anew"));
+  EXPECT_EQ(metrics().size(), 2u);
+  EXPECT_EQ(run_program(train({"--overwrite", "--set", "train.steps=3"})).code, 0);
+  EXPECT_EQ(metrics().size(), 3u);
+  const Outcome more = run_program({"train", "--resume", folder_ / "run", "--set", "train.steps=5"});
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.out, HasSubstr("train.steps changes from 3 to 5"));
+  EXPECT_EQ(metrics().size(), 5u);
+}
+
+TEST_F(TrainCommand, OneProcessTrainsInAFolderAtATime) {
+  Program first(train({"--set", "train.steps=1000000"}));
+  first.wait_for_output("step       1/");
+  const Outcome second = run_program(train({"--resume"}));
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another process is training in"));
+}
+
+TEST_F(TrainCommand, ASignalFinishesTheStepSavesAndExitsWithZero) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = "run" + std::to_string(signal);
+    Program run(train({"--set", "train.steps=1000000", "--set", "train.save_every=0"}, out));
+    run.wait_for_output("step       3/");
+    run.signal(signal);
+    const Outcome o = run.wait();
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr("as asked; --resume goes on from there"));
+    const auto checkpoint = open_newest_whole(folder_ / out + "/checkpoints");
+    ASSERT_TRUE(checkpoint);
+    EXPECT_EQ(checkpoint->progress().step, std::ssize(metrics(out)));
+  }
+}
+
+// A hundred kills at random moments: the newest checkpoint or the one before is always there, whole.
+TEST_F(TrainCommand, KilledAtRandomMomentsItLosesNothing) {
+  const Arguments long_run{"--set", "train.steps=1000000000", "--resume"};
+  std::mt19937 random(11);
+  std::int64_t before = 0;
+  for (int i = 0; i < 100; ++i) {
+    Program run(train(long_run));
+    // Half of the kills fall into start-up, the others among steps and saves.
+    if (i % 2 == 1) run.wait_for_output("GFLOP/s  MFU");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 40000));
+    run.signal(SIGKILL);
+    const Outcome o = run.wait();
+    ASSERT_EQ(o.code, 128 + SIGKILL) << o.err;
+    // A step is announced as saved when its copy is taken, and then the one before is on the disk.
+    std::int64_t announced = 0;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("step ") && line.ends_with(": checkpoint")) announced = std::stoll(line.substr(5));
+    const auto newest = open_newest_whole(folder_ / "run/checkpoints",
+                                          [](const auto& path, const auto& why) { ADD_FAILURE() << path << why; });
+    const std::int64_t step = newest ? newest->progress().step : 0;
+    ASSERT_GE(step, std::max(before, announced - 1)) << "kill " << i;
+    before = step;
+  }
+  ASSERT_GT(before, 30);
+  std::set<std::int64_t> seen;
+  for (const auto& line : metrics()) EXPECT_TRUE(seen.insert(line["step"].get<std::int64_t>()).second) << line;
+}
+
+TEST_F(TrainCommand, KillsAndRestartsChangeNoBit) {
+  const Arguments steady{"--set", "optim.schedule=constant", "--set", "train.steps=60", "--set", "train.keep=100"};
+  ASSERT_EQ(run_program(train(steady, "unbroken")).code, 0);
+  std::mt19937 random(5);
+  for (int i = 0; i < 100; ++i) {
+    Arguments going_on = steady;
+    going_on.push_back("--resume");
+    Program run(train(going_on));
+    run.wait_for_output("GFLOP/s  MFU");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 8000));
+    run.signal(SIGKILL);
+    if (run.wait().code == 0) break;  // it was faster than the kill: the run is done
+  }
+  Arguments rest = steady;
+  rest.push_back("--resume");
+  ASSERT_EQ(run_program(train(rest)).code, 0);
+  EXPECT_EQ(state("run", "step-00000060"), state("unbroken", "step-00000060"));
+  const auto a = metrics("run"), b = metrics("unbroken");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i]["loss"], b[i]["loss"]) << i;
+}
+
+TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverLoudly) {
+  ASSERT_EQ(run_program(train({"--set", "train.steps=4"})).code, 0);
+  const std::string file = folder_ / "run/checkpoints/step-00000004/state-00000-of-00001.safetensors";
+  {
+    std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
+    damaged.seekp(5000);
+    damaged.put('!');
+  }
+  const Outcome o = run_program(train({"--resume", "--set", "train.steps=6"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("passing over"));
+  EXPECT_THAT(o.out, HasSubstr("step-00000004"));
+  EXPECT_THAT(o.out, HasSubstr("going on from " + (folder_ / "run/checkpoints/step-00000003")));
+}
+
+TEST_F(TrainCommand, AFullDiskStopsTheRunAndLosesNothing) {
+  const std::string disk = folder_ / "disk";
+  std::filesystem::create_directory(disk);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=400k") != 0) GTEST_SKIP() << "may not mount a small disk here";
+  const Outcome o = run_program(
+      {"train", folder_ / "tiny.toml", "--out", disk + "/run", "--set", "train.steps=500", "--set", "train.keep=1000"});
+  std::int64_t newest = 0;
+  std::string damage;
+  if (const auto c = open_newest_whole(disk + "/run/checkpoints",
+                                       [&](const auto& p, const auto& why) { damage += p.string() + why; }))
+    newest = c->progress().step;
+  std::string leftovers;
+  for (const auto& entry : std::filesystem::directory_iterator(disk + "/run/checkpoints"))
+    if (entry.path().filename().string().starts_with(".")) leftovers += entry.path().string();
+  umount(disk.c_str());
+  EXPECT_EQ(o.code, 5);
+  EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  EXPECT_GT(newest, 0);
+  EXPECT_EQ(damage, "");
+  EXPECT_EQ(leftovers, "");
+}
+
+TEST_F(TrainCommand, ResidentMemoryIsWhatTheLedgerSays) {
+  const Outcome o = run_program({"train", "--out", folder_ / "example", "--set", "train.steps=2", "--set",
+                                 "optim.warmup=1", "--set", "train.eval_every=1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::int64_t ledger = 0;
+  const auto lines = metrics("example");
+  for (const auto& [tag, bytes] : lines.at(0)["peak_bytes"].items()) ledger += bytes.get<std::int64_t>();
+  EXPECT_LE(o.resident_bytes, ledger * 11 / 10 + (64 << 20));
+  EXPECT_GE(o.resident_bytes, ledger / 2);  // and the ledger counts what is really there
+}
+
+TEST_F(TrainCommand, ValuesThatAreNotFiniteEndTheRunWithTheirName) {
+  const Outcome o = run_program(train({"--set", "optim.lr=1000", "--set", "optim.clip=0", "--set", "train.steps=200",
+                                       "--set", "optim.weight_decay=100"}));
+  EXPECT_EQ(o.code, 1) << o.out;
+  EXPECT_THAT(o.out, HasSubstr("a value is not finite, nothing was updated; the first was "));
+}
+
+TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
+  std::ofstream(folder_ / "empty.txt").close();
+  std::ofstream(folder_ / "short.txt") << "hello";
+  std::ofstream(folder_ / "bad.tok") << "these are no tokens, but it is a file";
+  std::filesystem::create_directory(folder_ / "nothing");
+  std::ofstream(folder_ / "file") << "x";
+  ASSERT_EQ(run_program(train({"--set", "train.steps=1"}, "done")).code, 0);
+  const std::string toml = folder_ / "tiny.toml", out = folder_ / "out";
+  struct Case {
+    Arguments arguments;
+    int code;
+    std::string says;
+  };
+  const auto with = [&](const Arguments& more) {
+    Arguments all{"train", toml, "--out", out};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::vector<Case> cases{
+      {{"train", folder_ / "absent.toml"}, 2, "cannot open"},
+      {{"train", folder_ / "nothing"}, 2, "is a folder"},
+      {{"train", toml, toml}, 2, "not expected"},
+      {{"trian"}, 2, "did you mean 'train'"},
+      {with({"--set", "train.stepz=3"}), 2, "'steps'"},
+      {with({"--set", "trian.steps=3"}), 2, "'train'"},
+      {with({"--set", "train.steps"}), 2, "--set train.steps"},
+      {with({"--set", "train.steps=many"}), 2, "whole number"},
+      {with({"--set", "train.steps=-1"}), 2, "train.steps"},
+      {with({"--set", "data.seq=33"}), 2, "max_positions"},
+      {with({"--set", "layout.micro=3"}), 2, "micro"},
+      {with({"--set", "layout.dp=2"}), 2, "not in this version"},
+      {with({"--set", "precision.compute=fp16"}), 2, "bf16"},
+      {with({"--set", "run.device=cuda"}), 2, "not in this version"},
+      {with({"--set", "data.text=" + (folder_ / "absent")}), 2, "vocabulary"},
+      {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "absent")}), 4, "absent"},
+      {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "empty.txt")}), 4, "empty"},
+      {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "nothing")}), 4, "no text"},
+      {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "short.txt")}), 4, "tokens"},
+      {with({"--set", "data.tokens=" + (folder_ / "bad.tok")}), 4, "bad.tok"},
+      {with({"--set", "data.tokens=" + (folder_ / "absent.tok")}), 4, "absent.tok"},
+      {with({"--set", "model.preset=llama-5n"}), 2, "llama-5m"},
+      {with({"--set", "model.hf=" + (folder_ / "nothing")}), 4, "config.json"},
+      {with({"--resume", folder_ / "nothing"}), 6, "holds no whole checkpoint"},
+      {with({"--resume", "--overwrite"}), 2, "--resume"},
+      {with({"--resume", folder_ / "done", "--set", "train.seed=5"}), 2, "train.seed was"},
+      {with({"--resume", folder_ / "done", "--set", "model.width=32"}), 2, "model."},
+      {{"train", toml, "--out", folder_ / "file"}, 5, "file"},
+      {{"train", toml, "--out", "/proc/run"}, 5, "/proc/run"},
+      {{"train", "--out", out, "--set", "model.preset=llama3.1-405b"}, 3, "the run needs"},
+      {{"train", "--out", out, "--set", "train.global_batch=65536"}, 3, "layout.micro = "},
+      {{"plan", folder_ / "absent.toml"}, 2, "cannot open"},
+      {{"plan", "--set", "model.preset=gpt3"}, 2, "preset"},
+  };
+  for (const Case& c : cases) {
+    const Outcome o = run_program(c.arguments);
+    std::string command;
+    for (const std::string& word : c.arguments) command += word + " ";
+    EXPECT_EQ(o.code, c.code) << command << "\n" << o.err;
+    EXPECT_THAT(o.err, HasSubstr(c.says)) << command;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << command << "\n" << o.err;
+    EXPECT_THAT(o.err, HasSubstr(";")) << command;  // a remedy
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests

@@ -1,0 +1,168 @@
+// What was predicted before the run is what the run takes, to the byte.
+#include "plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "kernels/gelu.h"
+#include "kernels/matmul.h"
+#include "model/slots.h"
+#include "model/unit.h"
+#include "parallel/unit_storage.h"
+#include "spec/presets.h"
+#include "support/devices.h"
+#include "support/program.h"
+#include "train/training_run.h"
+
+namespace lockstep::tests {
+namespace {
+
+struct Setting {
+  std::string preset;
+  std::int64_t T, B, micro;
+  Precision precision;
+};
+
+class Presets : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(Presets, TakeWhatWasPredicted) {
+  const Setting& s = GetParam();
+  RunSpec spec;
+  spec.model = *preset(s.preset);
+  ASSERT_LE(parameter_count(spec.model), 200'000'000);
+  spec.data.synthetic = SyntheticSpec{};
+  spec.data.seq = s.T;
+  spec.train.global_batch = s.B;
+  spec.train.eval_every = 1;
+  spec.train.eval_batches = 1;
+  spec.layout.micro = s.micro;
+  spec.precision = s.precision;
+  spec.run.threads = 2;
+  const Plan plan = plan_run(spec);
+
+  const TemporaryFolder folder;
+  TrainingRun run(spec, Device::cpu, folder.path());
+  run.init_weights();
+  run.step({});
+  const std::int64_t settled = run.ledger().allocations();
+  run.step({.samples = s.B});
+  EXPECT_EQ(run.ledger().allocations(), settled) << "a steady step takes a buffer";
+  run.evaluate();
+  EXPECT_EQ(run.ledger().rows(), plan.rows);
+  EXPECT_EQ(run.ledger().peak(), plan.peak);
+  EXPECT_EQ(run.ledger().current(), plan.steady);
+  for (int t = 0; t < kTags; ++t) EXPECT_EQ(run.ledger().peak(static_cast<Tag>(t)), plan.peaks[t]);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    UpTo200M, Presets,
+    ::testing::Values(Setting{"llama-1m", 64, 4, 1, Precision::fp64}, Setting{"llama-1m", 63, 6, 3, Precision::fp32},
+                      Setting{"llama-1m", 17, 6, 6, Precision::bf16}, Setting{"llama-5m", 128, 2, 1, Precision::fp32},
+                      Setting{"llama-5m", 33, 4, 2, Precision::bf16}, Setting{"bench-a", 64, 2, 2, Precision::fp32},
+                      Setting{"llama-15m", 32, 2, 1, Precision::fp32}, Setting{"llama-15m", 16, 4, 4, Precision::bf16},
+                      Setting{"bench-b", 16, 2, 1, Precision::bf16}, Setting{"llama-60m", 8, 2, 2, Precision::fp32},
+                      Setting{"llama-125m", 8, 1, 1, Precision::fp32}, Setting{"gpt2", 16, 2, 2, Precision::fp32}),
+    [](const auto& info) {
+      std::string name = info.param.preset + "_" + std::string(name_of(info.param.precision)) + "_" +
+                         std::to_string(info.param.micro) + "_" + std::to_string(info.param.T);
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
+
+// A layer nobody has told the planner about: y = gelu(x · w), with an activation of its own.
+class OnlyInThisTest final : public Unit {
+ public:
+  OnlyInThisTest(Slots& slots, std::int64_t rows, std::int64_t width) : Unit("only here") {
+    weight_ = layout_.add({.shape = {width, 3 * width}, .pieces = {{"only.here", {width, 3 * width}}}});
+    x_ = slots.add({"x", DType::f32, {rows, width}, {0, Phase::forward}, {0, Phase::weight}});
+    inner_ = slots.add({"inner", DType::f32, {rows, 3 * width}, {0, Phase::forward}, {0, Phase::input}});
+    y_ = slots.add({"y", DType::f32, {rows, 3 * width}, {0, Phase::forward}, {0, Phase::weight}});
+  }
+  void forward(const Call& call) const override {
+    matmul({.c = call.at[inner_], .a = call.at[x_], .b = call.weight(weight_)}, call.stream);
+    gelu_forward({.y = call.at[y_], .x = call.at[inner_]}, call.stream);
+  }
+  void backward_input(const Call& call) const override {
+    gelu_backward({.dx = call.at[y_], .dy = call.at[y_], .x = call.at[inner_]}, call.stream);
+  }
+  void backward_weight(const Call& call) const override {
+    matmul({.c = call.gradient(weight_), .a = call.at[x_], .b = call.at[y_], .transpose_a = true}, call.stream);
+  }
+
+ private:
+  int weight_;
+  Slot x_, inner_, y_;
+};
+
+TEST(Plan, ALayerAddedOnlyInATestIsCountedAsItIs) {
+  Slots slots;
+  const OnlyInThisTest layer(slots, 10, 40);
+  const auto run = [&](Memory& memory, Stream& stream) {
+    UnitStorage storage(layer.layout(), storage_types(Precision::fp32), {}, memory, stream);
+    const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), 1, memory);
+    const UnitTensors tensors{{storage.weight(0)}, {storage.gradient(0)}};
+    const Call call{tensors, activations.of(0), {}, stream};
+    layer.forward(call);
+    layer.backward_input(call);
+    layer.backward_weight(call);
+    return memory.ledger().rows();
+  };
+  CpuDevice cpu;
+  MetaDevice meta;
+  Stream& on_cpu = cpu.stream(1);
+  const Buffer scratch = meta.memory().allocate(cpu::kScratchBytes, Tag::workspace);
+  const auto real = run(cpu.memory(), on_cpu), counted = run(meta.memory(), meta.stream());
+  EXPECT_EQ(real, counted);
+  EXPECT_EQ(counted.at({Tag::parameter, "only here"}).peak, 4864 * 4);  // 40 x 120, padded to a multiple of 256
+  EXPECT_EQ(counted.at({Tag::activation, ""}).peak, (1792 + 4864 + 4864));
+  EXPECT_EQ(meta.work().matmul_flops, 2 * 2 * 10 * 40 * 120);
+}
+
+TEST(Plan, A405BModelTakesUnderTwoSecondsAndAGibibyte) {
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome o =
+      run_program({"plan", "--json", "--set", "model.preset=llama3.1-405b", "--set", "data.seq=8192", "--set",
+                   "train.global_batch=64", "--set", "layout.micro=32", "--set", "precision.compute=bf16"});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_LT(took.count(), 2);
+  EXPECT_LT(o.resident_bytes, std::int64_t{1} << 30);
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["parameters"], 405'853'388'800);
+  // fp32 master and two moments: 12 bytes a parameter, all of them multiples of 256 here.
+  EXPECT_EQ(json["tags"]["optimizer"]["peak"], 405'853'388'800 * 12);
+  EXPECT_EQ(json["tags"]["parameter"]["peak"], 405'853'388'800 * 2);
+}
+
+TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
+  RunSpec spec;
+  spec.model = *preset("llama-1m");
+  spec.data.synthetic = SyntheticSpec{};
+  spec.data.seq = 64;
+  spec.train.global_batch = 64;
+  spec.run.threads = 1;
+  const Plan plan = plan_run(spec);
+  EXPECT_NO_THROW(require_fit(spec, plan, plan.peak));
+  try {
+    require_fit(spec, plan, plan.peak * 2 / 3);
+    FAIL() << "it does not fit";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("layout.micro = "));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("activation"));
+  }
+  try {
+    require_fit(spec, plan, 1000);
+    FAIL() << "it does not fit";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("a smaller model"));
+  }
+  EXPECT_GT(available_memory(), 1 << 20);
+}
+
+}  // namespace
+}  // namespace lockstep::tests

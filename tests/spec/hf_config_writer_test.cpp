@@ -1,0 +1,67 @@
+// A written config.json gives the same spec back, and says to transformers what it has to.
+#include "spec/hf_config_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "spec/hf_config_cases.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+TEST(HfConfigWriter, EveryFamilyIsReadBackAsItWas) {
+  for (const tests::NamedSpec& named : tests::tiny_specs())
+    EXPECT_EQ(parse_hf_config(hf_config_text(named.spec, "float32"), "written"), named.spec) << named.name;
+}
+
+// Each value by itself, away from every default, so that none can be forgotten.
+TEST(HfConfigWriter, EveryValueIsReadBackAsItWas) {
+  for (const tests::NamedSpec& named : tests::tiny_specs()) {
+    ModelSpec spec = named.spec;
+    spec.vocabulary = 1013;
+    spec.layers = 5;
+    spec.ffn_width = 77;
+    spec.max_positions = 333;
+    spec.norm_eps = 1.25e-7;
+    spec.tied = !spec.tied;
+    spec.init_std = 0.0123;
+    spec.attention_dropout = 0.07;
+    if (spec.positions == PositionKind::rope) {
+      spec.heads = 12;
+      spec.kv_heads = 4;
+      spec.head_width = 14;
+      spec.rope_theta = 123456.75;
+      spec.rope_scaling =
+          RopeScaling{.factor = 3.5, .low_freq_factor = 1.5, .high_freq_factor = 7.25, .original_positions = 99};
+    } else {
+      spec.dropout = 0.31;
+    }
+    if (spec.family == Family::qwen3) spec.qkv_bias = spec.out_bias = true;
+    validate(spec, named.name);
+    EXPECT_EQ(parse_hf_config(hf_config_text(spec, "bfloat16"), "written"), spec) << named.name;
+  }
+}
+
+TEST(HfConfigWriter, TheGoldenConfigsSurvive) {
+  for (const char* name : {"gpt2-tiny", "llama-mha-8l", "llama-tied-scaled", "llama-tiny", "qwen2-tiny"}) {
+    const ModelSpec spec = read_hf_config(hf_cases::golden(name));
+    const json written = json::parse(hf_config_text(spec, "float32"));
+    EXPECT_EQ(hf_cases::parse(written), spec) << name;
+    EXPECT_EQ(written.at("architectures"), hf_cases::golden_json(name).at("architectures")) << name;
+  }
+}
+
+TEST(HfConfigWriter, SaysWhatTransformersNeedsToHear) {
+  ModelSpec spec = tests::tiny_specs().front().spec;
+  spec.family = Family::mistral;
+  const json written = json::parse(hf_config_text(spec, "float16"));
+  EXPECT_EQ(written.at("architectures"), json::array({"MistralForCausalLM"}));
+  EXPECT_EQ(written.at("model_type"), "mistral");
+  EXPECT_EQ(written.at("torch_dtype"), "float16");
+  EXPECT_TRUE(written.at("sliding_window").is_null());  // absent, it would mean 4096
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// The lockstep program as a user runs it: arguments in, exit code, output and resident memory out.
+#pragma once
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep::tests {
+
+struct Outcome {
+  int code = -1;         // exit code; 128 + signal when killed
+  std::string out, err;  // standard output and error
+  std::int64_t resident_bytes = 0;
+};
+
+// A process that is running; waited for when destroyed.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder = "/");
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void signal(int number);
+  void wait_for_output(const std::string& text);  // until standard output has it, or the process ends
+  Outcome wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t pid_ = -1;
+};
+
+Outcome run_program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder = "/");
+
+// A new empty folder of this test process, removed when destroyed.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep::tests
