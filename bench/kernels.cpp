@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ceilings.h"
+#include "kernels/cpu/ceilings.h"
 #include "support/case_run.h"
 #include "support/devices.h"
 
@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
 
-  const Ceilings ceilings{fma_peak(dtype, threads), copy_bandwidth(threads)};
+  const Ceilings ceilings{cpu::fma_peak(dtype, threads), cpu::copy_bandwidth(threads)};
   fmt::print("{} threads, {}: FMA peak {:.1f} GFLOP/s, copy {:.1f} GB/s\n", threads, name_of(dtype),
              ceilings.flops / 1e9, ceilings.bytes / 1e9);
   std::fflush(stdout);

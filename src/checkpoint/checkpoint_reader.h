@@ -18,6 +18,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "base/checksum.h"
 

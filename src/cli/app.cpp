@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/bench.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
@@ -57,6 +58,7 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_bench(app, chosen);
   add_verify(app, chosen);
   try {
     app.parse(argc, argv);

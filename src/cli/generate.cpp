@@ -1,13 +1,10 @@
 #include "cli/generate.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -16,7 +13,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "cli/signals.h"
 #include "data/byte_tokenizer.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
@@ -38,22 +37,6 @@ struct Settings {
   Precision precision = Precision::fp32;
 };
 
-// Written by a signal handler, which can reach nothing but this.
-std::atomic<bool> stop_asked = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// The first signal ends the text after the token at hand, the second at once.
-void on_signal(int) {
-  if (stop_asked.exchange(true)) _exit(static_cast<int>(ExitCode::interrupted));
-}
-
-void listen_for_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
-
 void note(const std::string& line) { fmt::print(stderr, "lockstep: {}\n", line); }
 
 // What the folder holds: one of the two.
@@ -74,16 +57,12 @@ Source open_source(const std::string& folder) {
   const auto report = [](const fs::path& path, const std::string& reason) {
     note(fmt::format("passing over {}: {}", path.string(), reason));
   };
-  if (fs::exists(given / kManifestName, ignored)) {
-    source.checkpoint = open_checkpoint(given);
-  } else if (fs::exists(given / "config.json", ignored)) {
+  if (fs::exists(given / "config.json", ignored) && !fs::exists(given / kManifestName, ignored)) {
     source.hf.emplace(given);
     source.spec = source.hf->spec();
     return source;
-  } else {
-    for (const fs::path& place : {given / "checkpoints", given})
-      if (!source.checkpoint) source.checkpoint = open_newest_whole(place, report);
   }
+  source.checkpoint = find_checkpoint(given, report);
   if (!source.checkpoint)
     throw UserError(ExitCode::checkpoint, fmt::format("{} holds no whole checkpoint", quote_text(folder)),
                     "name a run folder that has saved one, one checkpoint or a Hugging Face folder");
@@ -153,7 +132,7 @@ int run_generate(const Settings& s) {
   source.checkpoint.reset();  // files stay mapped no longer than needed
   source.hf.reset();
 
-  listen_for_signals();
+  const std::atomic<bool>& stop_asked = listen_for_signals();
   std::vector<std::int32_t> tokens;
   std::string whole;
   Utf8Stream decoder;

@@ -56,7 +56,6 @@ struct TrainSpec {
   std::int64_t save_every = 0;    // steps; 0 = only at the end
   std::int64_t keep = 2;          // checkpoints kept, the newest
   std::uint64_t seed = 0;         // below 2^63
-  bool deterministic = true;
   BadValues bad_values = BadValues::stop;
   bool async_save = true;  // write checkpoints beside the training
   bool operator==(const TrainSpec&) const = default;

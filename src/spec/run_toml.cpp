@@ -46,14 +46,13 @@ void visit_samples(Spec& data, Visitor&& visit) {
 
 template <class Spec, class Visitor>
 void visit_train(Spec& train, Visitor&& visit) {
-  visit("steps", train.steps, Whole{1, kMostSteps});
+  visit("steps", train.steps, Whole{0, kMostSteps});
   visit("global_batch", train.global_batch, Whole{1, kMaxIndex});
   visit("eval_every", train.eval_every, Whole{0, kMostSteps});
   visit("eval_batches", train.eval_batches, Whole{1, kMaxIndex});
   visit("save_every", train.save_every, Whole{0, kMostSteps});
   visit("keep", train.keep, Whole{1, kMaxIndex});
   visit("seed", train.seed);
-  visit("deterministic", train.deterministic);
   visit("bad_values", train.bad_values);
   visit("async_save", train.async_save);
 }
@@ -129,6 +128,7 @@ constexpr Later kLayoutLater[] = {
     {"reduce", "'canonical'"},
 };
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
+constexpr Later kTrainLater[] = {{"deterministic", "true"}};  // nothing here is anything else
 constexpr Later kPrecisionLater[] = {{"gradients", ""}, {"moments", ""}, {"loss_scale", ""}};
 constexpr Later kRunLater[] = {{"device", "'cpu'"}, {"ranks", "1"}};
 
@@ -331,7 +331,9 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
   spec.run.out = default_out(where);
   read_model(top.table("model"), base_folder, spec);
   read_data(top.table("data"), base_folder, spec.data);
-  read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
+  refuse_later(top.table("train"), kTrainLater);
+  read_plain(
+      top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); }, keys_of(kTrainLater));
   read_optim(top.table("optim"), spec);
   refuse_later(top.table("layout"), kLayoutLater);
   read_plain(

@@ -20,7 +20,8 @@ using BytesByTag = std::vector<std::pair<std::string, std::int64_t>>;
 struct StepRecord {
   std::int64_t step = 0;  // steps done, this one included
   double loss = 0;
-  std::optional<double> loss_z = {};  // standard deviations from the mean of the losses before; nothing while there are few
+  std::optional<double> loss_z =
+      {};  // standard deviations from the mean of the losses before; nothing while there are few
   double grad_norm = 0;
   double lr = 0;
   double seconds = 0;

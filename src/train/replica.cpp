@@ -97,7 +97,9 @@ void Replica::load(std::span<const ConstTensor> values) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
                    all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
-    cast({.y = all[i].master, .x = values[i].reshape({values[i].elements()})}, stream_);
+    ConstTensor from = values[i].reshape({values[i].elements()});
+    if (stream_.device() == Device::meta) from = ConstTensor(nullptr, from.dtype(), Device::meta, from.shape());
+    cast({.y = all[i].master, .x = from}, stream_);
   }
   for (UnitStorage& unit : storage_) unit.publish(stream_);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "data/token_file_writer.h"
 #include "support/program.h"
 
 namespace lockstep::tests {
@@ -67,6 +69,16 @@ class TrainCommand : public ::testing::Test {
     std::ostringstream text;
     text << std::ifstream(folder_ / out + "/checkpoints/" + step + "/state-00000-of-00001.safetensors").rdbuf();
     return text.str();
+  }
+  // A token file that any vocabulary holds.
+  std::string tokens() const {
+    const std::string file = folder_ / "small.tokens";
+    TokenFileWriter writer(file, 32);
+    std::vector<std::int32_t> ids(4000);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 31);
+    writer.add(ids);
+    writer.finish();
+    return file;
   }
   TemporaryFolder folder_;
 };
@@ -230,6 +242,38 @@ TEST_F(TrainCommand, ValuesThatAreNotFiniteEndTheRunWithTheirName) {
                                        "--set", "optim.weight_decay=100"}));
   EXPECT_EQ(o.code, 1) << o.out;
   EXPECT_THAT(o.out, HasSubstr("a value is not finite, nothing was updated; the first was "));
+}
+
+std::map<std::string, std::string> tensors_of(const std::string& file) {
+  const SafetensorsFile read(file);
+  std::map<std::string, std::string> bytes;
+  for (const SafetensorsEntry& e : read.entries()) {
+    const ConstTensor t = read.tensor(e.name);
+    bytes[e.name] = fmt::format("{} [{}] ", e.dtype, fmt::join(e.shape, ",")) +
+                    std::string(static_cast<const char*>(t.raw()), static_cast<std::size_t>(t.bytes()));
+  }
+  return bytes;
+}
+
+TEST_F(TrainCommand, AHuggingFaceFolderComesBackByteForByteAfterNoSteps) {
+  for (const std::string name : {"llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"}) {
+    const std::string golden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + name;
+    const Outcome trained = run_program({"train", "--out", folder_ / name, "--set", "model.hf=" + golden, "--set",
+                                         "data.seq=16", "--set", "train.steps=0", "--set", "data.tokens=" + tokens()});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Outcome exported = run_program({"export", folder_ / name, "--out", folder_ / name + "-hf"});
+    ASSERT_EQ(exported.code, 0) << exported.err;
+    const auto before = tensors_of(golden + "/model.safetensors"),
+               after = tensors_of(folder_ / name + "-hf/model.safetensors");
+    EXPECT_EQ(before.size(), after.size());
+    EXPECT_TRUE(before == after) << name;
+    // And it is a model again.
+    EXPECT_EQ(run_program({"inspect", folder_ / name + "-hf"}).code, 0);
+    const Outcome again = run_program({"train", "--out", folder_ / name + "-2", "--set",
+                                       "model.hf=" + (folder_ / name + "-hf"), "--set", "data.seq=16", "--set",
+                                       "train.steps=1", "--set", "optim.warmup=0", "--set", "data.tokens=" + tokens()});
+    EXPECT_EQ(again.code, 0) << again.err;
+  }
 }
 
 TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {

@@ -99,7 +99,6 @@ eval_batches = 3
 save_every = 4
 keep = 5
 seed = 9223372036854775807
-deterministic = false
 bad_values = "skip"
 async_save = false
 [optim]
@@ -132,7 +131,6 @@ threads = 2
                         .save_every = 4,
                         .keep = 5,
                         .seed = 9223372036854775807u,
-                        .deterministic = false,
                         .bad_values = BadValues::skip,
                         .async_save = false};
   EXPECT_EQ(run.train, train);
@@ -236,14 +234,14 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
       {"data", "synthetic.order = 3", {"'order' in [data.synthetic]", "from 1 to 2"}},
       {"data", "synthetic.vocabulary = 1", {"'vocabulary' in [data.synthetic]"}},
       {"data", "tokenizer = \"bpe\"", {"tokenizer = 'bpe' is not in this version", "'bytes'"}},
-      {"train", "steps = 0", {"run.toml:6: 'steps'", "from 1 to 1000000000000"}},
+      {"train", "steps = 1.5", {"run.toml:6: 'steps'", "from 0 to 1000000000000"}},
       {"train", "steps = -5", {"'steps'", "(-5)"}},
       {"train", "steps = 2024-01-01", {"'steps'", "a date"}},
       {"train", "global_batch = 0", {"'global_batch'"}},
       {"train", "eval_batches = 0", {"'eval_batches'"}},
       {"train", "keep = 0", {"'keep'"}},
       {"train", "seed = -1", {"'seed'", "from 0 to 2^63 - 1"}},
-      {"train", "deterministic = 1", {"'deterministic'", "true or false"}},
+      {"train", "deterministic = false", {"deterministic = false is not in this version", "use true"}},
       {"train", "bad_values = \"ignore\"", {"'bad_values'", "one of \"stop\", \"skip\""}},
       {"optim", "name = \"adam\"", {"'name'", "one of \"adamw\", \"sgd\""}},
       {"optim", "lr = 0", {"'lr'", "above 0"}},
@@ -354,12 +352,11 @@ TEST(RunToml, ContradictionsAreNamed) {
 TEST(RunToml, ASettingStandsOverTheFile) {
   const RunSpec run = parse(
       kBase, {"train.steps=5", "train.steps=7", "optim.betas=[0.5, 0.75]", "run.out=2024", "precision.compute=bf16",
-              "train.deterministic=false", "optim.lr=1e-2", "train.bad_values=\"skip\""});
+              "train.deterministic=true", "optim.lr=1e-2", "train.bad_values=\"skip\""});
   EXPECT_EQ(run.train.steps, 7) << "the last one counts";
   EXPECT_EQ(run.optimizer.beta2, 0.75);
   EXPECT_EQ(run.run.out, "2024") << "text needs no quotes";
   EXPECT_EQ(run.precision, Precision::bf16);
-  EXPECT_FALSE(run.train.deterministic);
   EXPECT_EQ(run.optimizer.learning_rate, 0.01);
   EXPECT_EQ(run.train.bad_values, BadValues::skip);
   EXPECT_EQ(parse(with("train", "steps = 3"), {"train.steps=5"}).train.steps, 5);
@@ -388,7 +385,7 @@ TEST(RunToml, AChoiceBySettingUnmakesTheFilesChoice) {
 
 TEST(RunToml, ABadSettingIsNamedItself) {
   const std::pair<const char*, const char*> cases[] = {
-      {"train.steps=0", "--set train.steps=0: 'steps' in [train]"},
+      {"train.steps=-1", "--set train.steps=-1: 'steps' in [train]"},
       {"train.steps=many", "--set train.steps=many: 'steps' in [train] has a value that is not allowed ('many')"},
       {"train.step=3", "--set train.step=3: unknown key 'step' in [train]; the nearest known one is 'steps'"},
       {"trian.steps=3", "--set trian.steps=3: unknown table 'trian' in [top level]; the nearest known one is 'train'"},

@@ -279,6 +279,21 @@ TEST(GoingOn, TheSameSeedGivesTheSameTextAndAnotherDoesNot) {
   EXPECT_NE(with(2), first);
 }
 
+TEST(GoingOn, TakesWhatIsPickedForTheTokensPlaceInTheText) {
+  Pair pair;
+  Generator& generator = *pair.host.generator;
+  const Continuation how{.max_tokens = 15, .sampling = {.temperature = 1.5, .top_k = 9, .seed = 6}};
+  const auto tokens = continued(generator, kPrompt, how);
+  generator.clear();
+  auto logits = generator.feed(kPrompt);
+  std::vector<Candidate> room;
+  std::int64_t place = std::ssize(kPrompt);
+  for (const std::int32_t token : tokens) {
+    EXPECT_EQ(token, pick(logits, how.sampling, place++, room));
+    logits = generator.feed({&token, 1});
+  }
+}
+
 TEST(GoingOn, LaterIsGoingOnAtOnce) {
   Pair pair;
   Generator& generator = *pair.host.generator;

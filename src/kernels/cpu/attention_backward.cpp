@@ -45,12 +45,12 @@ class Backward {
         for (std::int64_t q0 = first; q0 < T_; q0 += BQ) {
           load_queries(b, h, q0);
           probabilities(b, h, q0, k0, keys);
-          TileProduct<T>{dv_, P, p_t_, BQ, 1, do_, P, keys, BQ, true}.run(P / W);
-          TileProduct<T>{dk_, P, ds_t_, BQ, 1, q_, P, keys, BQ, true}.run(P / W);
+          add_key_gradient(dv_, p_t_, do_at_, q0, k0, keys);
+          add_key_gradient(dk_, ds_t_, q_at_, q0, k0, keys);
           if constexpr (kOnePass) {
             const bool started = k0 > 0;
             if (started) read_dq(b, h, q0);
-            TileProduct<T>{dq_, P, ds_t_, 1, BQ, k_, P, queries_, keys, started}.run(P / W);
+            add_query_gradient(q0, k0, keys, started);
             write(a_.dq, b, h, q0, queries_, dq_);
           }
         }
@@ -66,7 +66,7 @@ class Backward {
           for (std::int64_t k0 = 0; k0 < seen; k0 += BK) {
             const std::int64_t keys = load_keys(b, kv_head, k0, seen);
             probabilities(b, h, q0, k0, keys);
-            TileProduct<T>{dq_, P, ds_t_, 1, BQ, k_, P, queries_, keys, k0 > 0}.run(P / W);
+            add_query_gradient(q0, k0, keys, k0 > 0);
           }
           write(a_.dq, b, h, q0, queries_, dq_);
         }
@@ -76,26 +76,32 @@ class Backward {
  private:
   std::int64_t load_keys(std::int64_t b, std::int64_t kv_head, std::int64_t k0, std::int64_t end) {
     const std::int64_t keys = std::min(BK, end - k0);
-    pack(k_, tile_.padded, head_base<S>(a_.k, b, kv_head) + k0 * a_.k.stride(1), a_.k.stride(1), keys, keys, tile_.D);
-    pack(v_, tile_.padded, head_base<S>(a_.v, b, kv_head) + k0 * a_.v.stride(1), a_.v.stride(1), keys, keys, tile_.D);
+    k_at_ = tile_rows(k_, a_.k, b, kv_head, k0, keys, keys);
+    v_at_ = tile_rows(v_, a_.v, b, kv_head, k0, keys, keys);
     return keys;
+  }
+
+  TileRows<T> tile_rows(T* room, const ConstTensor& x, std::int64_t b, std::int64_t h, std::int64_t first,
+                        std::int64_t count, std::int64_t all) const {
+    return rows_in_place(room, tile_.padded, head_base<S>(x, b, h) + first * x.stride(1), x.stride(1), count, all,
+                         tile_.D);
   }
 
   // The tile's queries and output gradients both ways round, their log-sum-exp, and delta_i = Σ_d do_id · o_id.
   void load_queries(std::int64_t b, std::int64_t h, std::int64_t q0) {
     const std::int64_t P = tile_.padded, D = tile_.D;
     queries_ = std::min(BQ, T_ - q0);
-    pack(q_, P, head_base<S>(a_.q, b, h) + q0 * a_.q.stride(1), a_.q.stride(1), queries_, BQ, D);
-    pack(do_, P, head_base<S>(a_.d_o, b, h) + q0 * a_.d_o.stride(1), a_.d_o.stride(1), queries_, BQ, D);
-    transpose(q_t_, BQ, q_, P, BQ, P);
-    transpose(do_t_, BQ, do_, P, BQ, P);
+    q_at_ = tile_rows(q_, a_.q, b, h, q0, queries_, BQ);
+    do_at_ = tile_rows(do_, a_.d_o, b, h, q0, queries_, BQ);
+    transpose(q_t_, BQ, q_at_.data, q_at_.stride, BQ, P);
+    transpose(do_t_, BQ, do_at_.data, do_at_.stride, BQ, P);
     const S* o = head_base<S>(a_.o, b, h) + q0 * a_.o.stride(1);
     const T* lse = a_.lse.template data<T>() + (b * H_ + h) * T_ + q0;
     for (std::int64_t i = 0; i < BQ; ++i) {
       V dots{};
       if (i < queries_)
         for_vectors<T>(D, [&](std::int64_t d, auto load, auto) {
-          dots = fma(load(o + i * a_.o.stride(1) + d), load(do_ + i * P + d), dots);
+          dots = fma(load(o + i * a_.o.stride(1) + d), load(do_at_.data + i * do_at_.stride + d), dots);
         });
       delta_[i] = sum<T>(dots);
       lse_[i] = i < queries_ ? lse[i] : T(0);
@@ -105,18 +111,41 @@ class Backward {
   // p_t: what multiplies v (after dropout); ds_t: the gradient of the scores, times scale.
   void probabilities(std::int64_t b, std::int64_t h, std::int64_t q0, std::int64_t k0, std::int64_t keys) {
     const bool drops = a_.dropout.probability > 0;
-    tile_.scores(p_t_, q_t_, k_, q0, k0, keys);
-    TileProduct<T>{ds_t_, BQ, v_, tile_.padded, 1, do_t_, BQ, keys, tile_.D, false}.run(4);
+    tile_.products(p_t_, k_at_, q_t_, q0, k0, keys);
+    tile_.products(ds_t_, v_at_, do_t_, q0, k0, keys);
     if (drops) tile_.keep_factors(factor_, b, h, q0, queries_, k0, keys);
-    for (std::int64_t j = 0; j < keys; ++j)
-      for (std::int64_t i = 0; i < BQ; i += W) {
-        T *p = p_t_ + j * BQ + i, *ds = ds_t_ + j * BQ + i;
-        const V probability = exp(load(p) - load(lse_ + i));
-        const V keep = drops ? load(factor_ + j * BQ + i) : broadcast(T(1));
-        const V d = load(ds) * keep - load(delta_ + i);
-        store(ds, probability * d * static_cast<T>(tile_.scale));
-        store(p, probability * keep);
-      }
+    tile_.each_score(p_t_, q0, k0, keys, [&](std::int64_t j, int v, V score) {
+      const std::int64_t i = v * W;
+      T *p = p_t_ + j * BQ + i, *ds = ds_t_ + j * BQ + i;
+      const V probability = exp(score - load(lse_ + i));
+      const V keep = drops ? load(factor_ + j * BQ + i) : broadcast(T(1));
+      const V d = load(ds) * keep - load(delta_ + i);
+      store(ds, probability * d * static_cast<T>(tile_.scale));
+      store(p, probability * keep);
+    });
+  }
+
+  // to[j] += Σ_i weights[j][i] · x_i
+  void add_key_gradient(T* to, const T* weights, TileRows<T> x, std::int64_t q0, std::int64_t k0,
+                        std::int64_t keys) const {
+    const std::int64_t P = tile_.padded;
+    tile_.each_group(q0, k0, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+      TileProduct<T>{to + j * P, P,   weights + j * BQ + first, BQ, 1, x.data + first * x.stride, x.stride, count,
+                     BQ - first, true}
+          .run(P / W);
+    });
+  }
+
+  // dq[i] (+)= Σ_j ds_t[j][i] · k_j
+  void add_query_gradient(std::int64_t q0, std::int64_t k0, std::int64_t keys, bool started) const {
+    const std::int64_t P = tile_.padded, step = tile_.masked(q0, k0, keys) ? W : BQ;
+    for (std::int64_t i = 0; i < queries_; i += step) {
+      const std::int64_t count = std::min(step, queries_ - i), seen = tile_.keys_of(q0, i + step - W, k0, keys);
+      if (seen > 0)
+        TileProduct<T>{dq_ + i * P, P, ds_t_ + i, 1, BQ, k_at_.data, k_at_.stride, count, seen, started}.run(P / W);
+      else if (!started)
+        std::fill_n(dq_ + i * P, count * P, T(0));
+    }
   }
 
   void read_dq(std::int64_t b, std::int64_t h, std::int64_t q0) {
@@ -137,6 +166,7 @@ class Backward {
   std::int64_t T_, H_, S_, queries_ = 0;
   Tile tile_;
   T *q_, *do_, *q_t_, *do_t_, *k_, *v_, *dk_, *dv_, *p_t_, *ds_t_, *factor_, *dq_;
+  TileRows<T> q_at_, do_at_, k_at_, v_at_;  // the tiles at hand: in their tensors, or packed
   alignas(64) T lse_[BQ];
   alignas(64) T delta_[BQ];
 };

@@ -44,15 +44,22 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
     const std::int64_t seen = tile.keys_seen(q0 + queries - 1, keys_all);
     for (std::int64_t k0 = 0; k0 < seen; k0 += BK) {
       const std::int64_t keys = std::min(BK, seen - k0);
-      pack(k, P, head_base<S>(a.k, b, h / group) + k0 * a.k.stride(1), a.k.stride(1), keys, keys, D);
-      pack(v, P, head_base<S>(a.v, b, h / group) + k0 * a.v.stride(1), a.v.stride(1), keys, keys, D);
-      tile.scores(p_t, q_t, k, q0, k0, keys);
+      const auto at = [&](const ConstTensor& x, T* room) {
+        return rows_in_place(room, P, head_base<S>(x, b, h / group) + k0 * x.stride(1), x.stride(1), keys, keys, D);
+      };
+      const TileRows<T> keys_at = at(a.k, k), values_at = at(a.v, v);
+      tile.products(p_t, keys_at, q_t, q0, k0, keys);
+      V highs[4] = {top[0], top[1], top[2], top[3]};
+      tile.each_score(p_t, q0, k0, keys, [&](std::int64_t j, int i, V score) {
+        store(p_t + j * BQ + i * W, score);
+        highs[i] = max_of<T>(score, highs[i]);
+      });
       for (int i = 0; i < 4; ++i) {
-        V high = top[i];
-        for (std::int64_t j = 0; j < keys; ++j) high = max_of<T>(load(p_t + j * BQ + i * W), high);
+        const V high = highs[i];
         const V shrink = exp(top[i] - high);
         V sums = total[i] * shrink;
-        for (std::int64_t j = 0; j < keys; ++j) {
+        const std::int64_t some = tile.keys_of(q0, i * W, k0, keys);
+        for (std::int64_t j = 0; j < some; ++j) {
           const V p = exp(load(p_t + j * BQ + i * W) - high);
           sums += p;
           store(p_t + j * BQ + i * W, p);
@@ -65,7 +72,12 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
         tile.keep_factors(factor, b, h, q0, queries, k0, keys);
         for (std::int64_t i = 0; i < keys * BQ; i += W) store(p_t + i, load(p_t + i) * load(factor + i));
       }
-      TileProduct<T>{o_t, BQ, v, 1, P, p_t, BQ, D, keys, true}.run(4);
+      tile.each_group(q0, k0, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+        TileProduct<T>{
+            o_t + first, BQ,  values_at.data + j * values_at.stride, 1, values_at.stride, p_t + j * BQ + first, BQ, D,
+            count,       true}
+            .run((BQ - first) / W);
+      });
     }
     for (int i = 0; i < 4; ++i) {
       for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) / total[i]);

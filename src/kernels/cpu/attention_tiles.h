@@ -39,23 +39,70 @@ struct AttentionTile {
     return causal ? std::min(S, last_query + shift + 1) : S;
   }
 
-  // scores[j][i] = scale · q_i · k_j for one tile, hidden ones -inf. q_t is [D][query], k is [key][D].
-  void scores(T* out, const T* q_t, const T* k, std::int64_t q0, std::int64_t k0, std::int64_t keys) const {
-    TileProduct<T>{out, kQueries, k, padded, 1, q_t, kQueries, keys, D, false}.run(4);
-    const bool masked = causal && k0 + keys - 1 > q0 + shift;
+  // body(j, count, first) for groups of keys that share the first query which sees any of them, in whole vectors:
+  // what the mask hides beyond that is neither computed nor read. One group where the mask does not cut the tile.
+  template <class Body>
+  void each_group(std::int64_t q0, std::int64_t k0, std::int64_t keys, Body&& body) const {
+    constexpr std::int64_t W = kLanes<T>;
+    if (!masked(q0, k0, keys)) return body(std::int64_t{0}, keys, std::int64_t{0});
+    for (std::int64_t j = 0; j < keys; j += W) {
+      const std::int64_t first = std::max<std::int64_t>(0, k0 + j - shift - q0) / W * W;
+      if (first < kQueries) body(j, std::min(W, keys - j), first);
+    }
+  }
+
+  // How many of the keys the vector of queries from q0 + i on sees, in whole groups.
+  std::int64_t keys_of(std::int64_t q0, std::int64_t i, std::int64_t k0, std::int64_t keys) const {
+    const std::int64_t seen = q0 + i + kLanes<T> + shift - k0;
+    return causal ? std::clamp<std::int64_t>(round_up(seen, std::int64_t{kLanes<T>}), 0, keys) : keys;
+  }
+
+  // out[j][i] = x_j · y_i for one tile, but for hidden vectors. y_t is [D][query], x is [key][D].
+  void products(T* out, TileRows<T> x, const T* y_t, std::int64_t q0, std::int64_t k0, std::int64_t keys) const {
+    each_group(q0, k0, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+      TileProduct<T>{out + j * kQueries + first,
+                     kQueries,
+                     x.data + j * x.stride,
+                     x.stride,
+                     1,
+                     y_t + first,
+                     kQueries,
+                     count,
+                     D,
+                     false}
+          .run((kQueries - first) / kLanes<T>);
+    });
+  }
+
+  bool masked(std::int64_t q0, std::int64_t k0, std::int64_t keys) const {
+    return causal && k0 + keys - 1 > q0 + shift;
+  }
+
+  // visit(j, v, score) for every vector of a tile of products q · k that each_group covers: times scale, hidden ones
+  // -inf.
+  template <class Visit>
+  [[gnu::always_inline]] void each_score(const T* products, std::int64_t q0, std::int64_t k0, std::int64_t keys,
+                                         Visit&& visit) const {
+    constexpr int W = kLanes<T>;
+    const V factor = broadcast(static_cast<T>(scale));
+    if (!masked(q0, k0, keys)) {
+      for (std::int64_t j = 0; j < keys; ++j)
+        for (int v = 0; v < 4; ++v) visit(j, v, load(products + j * kQueries + v * W) * factor);
+      return;
+    }
     V lane;
-    for (int i = 0; i < kLanes<T>; ++i) lane[i] = static_cast<T>(i);
-    for (std::int64_t j = 0; j < keys; ++j)
-      for (int v = 0; v < 4; ++v) {
-        T* p = out + j * kQueries + v * kLanes<T>;
-        V s = load(p) * static_cast<T>(scale);
-        if (masked) {
-          const V query = lane + static_cast<T>(v * kLanes<T>);  // relative to q0
-          s = query >= broadcast(static_cast<T>(k0 + j - shift - q0)) ? s
-                                                                      : broadcast(-std::numeric_limits<T>::infinity());
+    for (int i = 0; i < W; ++i) lane[i] = static_cast<T>(i);
+    each_group(q0, k0, keys, [&](std::int64_t begin, std::int64_t count, std::int64_t first) {
+      for (std::int64_t j = begin; j < begin + count; ++j)
+        for (int v = static_cast<int>(first / W); v < 4; ++v) {
+          const V query = lane + static_cast<T>(v * W);  // relative to q0
+          const V s = load(products + j * kQueries + v * W) * factor;
+          visit(j, v,
+                query >= broadcast(static_cast<T>(k0 + j - shift - q0))
+                    ? s
+                    : broadcast(-std::numeric_limits<T>::infinity()));
         }
-        store(p, s);
-      }
+    });
   }
 
   // factor[j][i] = 0 where dropout drops (b, head, q0 + i, k0 + j), 1/(1-p) where it keeps.

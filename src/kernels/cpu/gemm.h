@@ -1,9 +1,10 @@
 // The inner product of matmul: packed slivers and the register block that multiplies them.
 //
-// A is packed in slivers of kRows rows, B in slivers of kColumns columns, both kDepth deep; a register block is one
-// sliver of each. Every element of C is summed over k ascending, in one chain of fmas within a depth block and one
-// addition for each block, wherever in the matrix it stands: the bits depend on K alone, not on tiles, threads or the
-// other extents.
+// A is taken in slivers of kRows rows, B in slivers of kColumns columns, both kDepth deep; a register block is one
+// sliver of each. B is always packed; A only where it must be converted or turned, or where rows are missing: a row is
+// read one element at a time, so it can be read where it lies. Every element of C is summed over k ascending, in one
+// chain of fmas within a depth block and one addition for each block, wherever in the matrix it stands: the bits depend
+// on K alone, not on tiles, threads or the other extents.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,35 +17,37 @@ namespace lockstep::cpu {
 template <class T>
 struct Gemm {
   static constexpr int kLane = kLanes<T>;
-  static constexpr int kRows = 14,
-                       kVectors = 2;  // 28 vectors of sums leave room for two of B and one of A in 32 registers
+  // 24 vectors of sums, four of B and one of A. Taller and narrower blocks fill more registers but load more elements
+  // of A for each fma: 14 x 2 reached 0.84 of the peak where 6 x 4 reaches 0.96.
+  static constexpr int kRows = 6, kVectors = 4;
   static constexpr int kColumns = kVectors * kLane;
-  static constexpr std::int64_t kDepth = 256;  // a sliver of B fills two thirds of a 48 KiB L1
-  // Rows of an A sliver lie this far apart when k runs along them; the 16 keep 14 rows from meeting in the same cache
-  // sets.
-  static constexpr std::int64_t kStride = kDepth + 16;
+  static constexpr std::int64_t kDepth = 256;           // a sliver of B streams from L2, one of A stays in L1
+  static constexpr std::int64_t kStride = kDepth + 16;  // of packed rows; the 16 keep them from sharing cache sets
   static constexpr std::int64_t kSliverA = kRows * kStride, kSliverB = kColumns * kDepth;
 
-  // Packs rows [0, rows) of op(A), depth deep, from `from`. k along the rows of memory: plain copies, [row][k].
+  // Packs rows [0, rows) of op(A), depth deep, from `from`: slivers of [row][k], or of [k][row] where A is transposed.
   template <class S>
   static void pack_a(T* to, const S* from, std::int64_t stride, bool transposed, std::int64_t rows,
                      std::int64_t depth) {
+    if (transposed) {
+      // Along the rows of memory, across all slivers at once: few pages, whole cache lines.
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const S* row = from + k * stride;
+        prefetch_row(row + kAhead * stride, rows);
+        T* out = to + k * kRows;
+        std::int64_t i = 0;
+        for (; i + kRows <= rows; i += kRows, out += kSliverA) store_some(out, load_some(row + i, kRows), kRows);
+        if (i < rows) store_some(out, load_some(row + i, rows - i), kRows);
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < rows; i += kRows, to += kSliverA) {
       const std::int64_t count = std::min<std::int64_t>(kRows, rows - i);
-      if (!transposed) {
-        for (std::int64_t r = 0; r < count; ++r)
-          for_vectors<T>(depth, [&](std::int64_t k, auto load, auto store) {
-            store(to + r * kStride + k, load(from + (i + r) * stride + k));
-          });
-        for (std::int64_t r = count; r < kRows; ++r) std::fill_n(to + r * kStride, depth, T(0));
-      } else {  // [k][row]
-        for (std::int64_t k = 0; k < depth; ++k)
-          for (std::int64_t r = 0; r < kRows; r += kLane) {
-            const std::int64_t some = std::min<std::int64_t>(kLane, kRows - r),
-                               there = std::clamp<std::int64_t>(count - r, 0, some);
-            store_some(to + k * kRows + r, load_some(from + k * stride + i + r, there), some);
-          }
-      }
+      for (std::int64_t r = 0; r < count; ++r)
+        for_vectors<T>(depth, [&](std::int64_t k, auto load, auto store) {
+          store(to + r * kStride + k, load(from + (i + r) * stride + k));
+        });
+      for (std::int64_t r = count; r < kRows; ++r) std::fill_n(to + r * kStride, depth, T(0));
     }
   }
 
@@ -57,6 +60,7 @@ struct Gemm {
       if (!transposed) {
         for (std::int64_t k = 0; k < depth; ++k) {
           const S* row = from + k * stride + j;
+          prefetch_row(row + kAhead * stride, count);
           if (count == kColumns)
             for (int v = 0; v < kVectors; ++v) store(to + k * kColumns + v * kLane, load(row + v * kLane));
           else
@@ -70,32 +74,40 @@ struct Gemm {
     }
   }
 
-  // c (+)= a sliver of A times a sliver of B; c has kRows rows of kColumns, `stride` apart.
-  template <bool kTransposedA>
-  [[gnu::noinline]] static void block(T* c, std::int64_t stride, const T* a, const T* b, std::int64_t depth, bool add) {
-    constexpr std::int64_t row_step = kTransposedA ? 1 : kStride, k_step = kTransposedA ? kRows : 1;
-    // C is far away and wanted only at the end: ask for it now.
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + r * stride + v * kLane, 1);
+  // c (+)= a sliver of A times a sliver of B; c has kRows rows of kColumns, `stride` apart. A's rows are `a_stride`
+  // apart, or it is [k][row].
+  template <bool kTurnedA>
+  [[gnu::noinline]] static void block(T* c, std::int64_t stride, const T* a, std::int64_t a_stride, const T* b,
+                                      std::int64_t depth, bool add) {
     Vec<T> sums[kRows][kVectors];
-#pragma GCC unroll 14
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Vec<T>{};
-    for (std::int64_t k = 0; k < depth; ++k, a += k_step, b += kColumns) {
-      Vec<T> right[kVectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) right[v] = load(b + v * kLane);
-#pragma GCC unroll 14
-      for (int r = 0; r < kRows; ++r) {
-        const Vec<T> left = broadcast(a[r * row_step]);
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(left, right[v], sums[r][v]);
+    // C is far away and wanted only at the end: it is asked for now, a row at a time, or it would stand in the way of
+    // B.
+    T* ahead = c;
+    for (std::int64_t k = 0; k < depth;) {
+      if (ahead) {
+        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + v * kLane, 1);
+        ahead = k < (kRows - 1) * 16 ? ahead + stride : nullptr;
+      }
+      const std::int64_t until = ahead ? std::min(depth, k + 16) : depth;
+      for (; k < until; ++k, a += kTurnedA ? kRows : 1, b += kColumns) {
+        Vec<T> right[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) right[v] = load(b + v * kLane);
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) {
+          const Vec<T> left = broadcast(a[kTurnedA ? r : r * a_stride]);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(left, right[v], sums[r][v]);
+        }
       }
     }
-#pragma GCC unroll 14
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         T* out = c + r * stride + v * kLane;
         store(out, add ? load(out) + sums[r][v] : sums[r][v]);
@@ -103,20 +115,32 @@ struct Gemm {
   }
 
  private:
+  // Short rows far apart are no pattern that the hardware would follow: they are asked for this many rows ahead.
+  static constexpr std::int64_t kAhead = 12;
+  template <class S>
+  static void prefetch_row(const S* row, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; i += 64 / static_cast<std::int64_t>(sizeof(S))) __builtin_prefetch(row + i);
+  }
+
   // One vector's worth of columns whose elements run along k in memory: squares of kLane x kLane are turned in
   // registers.
   template <class S>
   static void pack_turned(T* to, const S* from, std::int64_t stride, std::int64_t count, std::int64_t depth) {
-    count = std::clamp<std::int64_t>(count, 0, kLane);
-    for (std::int64_t k = 0; k < depth; k += kLane) {
-      const std::int64_t some = std::min<std::int64_t>(kLane, depth - k);
-      Vec<T> square[kLane];
-      for (int i = 0; i < kLane; ++i) {
-        if (i >= count)
-          square[i] = Vec<T>{};
-        else
-          square[i] = some == kLane ? load(from + i * stride + k) : load_some(from + i * stride + k, some);
+    std::int64_t k = 0;
+    if (count >= kLane)
+      for (; k + kLane <= depth; k += kLane) {
+        Vec<T> square[kLane];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLane; ++i) square[i] = load(from + i * stride + k);
+        detail::transpose_square<T>(square);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLane; ++i) store(to + (k + i) * kColumns, square[i]);
       }
+    for (; k < depth; k += kLane) {  // what does not fill a square
+      const std::int64_t some = std::min<std::int64_t>(kLane, depth - k);
+      Vec<T> square[kLane] = {};
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(kLane, count); ++i)
+        square[i] = load_some(from + i * stride + k, some);
       detail::transpose_square<T>(square);
       for (std::int64_t i = 0; i < some; ++i) store(to + (k + i) * kColumns, square[i]);
     }

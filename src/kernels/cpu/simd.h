@@ -194,9 +194,10 @@ template <class T>
 // exp, to about one unit in the last place for float (Cody-Waite reduction and a polynomial); the library's for double,
 // which proves numerics rather than being fast. exp(-inf) is 0, overflow is infinity, NaN stays NaN.
 [[gnu::always_inline]] inline Vec<float> exp(Vec<float> x) {
-  using Int = VecOf<float>::Int;
-  const Vec<float> low = broadcast(-104.0f), high = broadcast(89.0f);
-  Vec<float> y = x < low ? low : x;
+  // What rounds to zero is not computed: an underflow traps into microcode, and a mask of -inf would be full of them.
+  const auto zero = x < broadcast(-104.0f);
+  const Vec<float> high = broadcast(89.0f);
+  Vec<float> y = zero ? Vec<float>{} : x;
   y = y > high ? high : y;
   // n = round(y / ln 2), by adding and taking away 1.5·2^23.
   const Vec<float> magic = broadcast(12582912.0f);
@@ -210,11 +211,18 @@ template <class T>
   p = fma(p, r, broadcast(1.6666665459e-1f));
   p = fma(p, r, broadcast(5.0000001201e-1f));
   p = fma(p, r * r, r) + broadcast(1.0f);
-  // 2^n in two factors, so that results below the smallest normal number and up to the largest one come out right.
+#if defined(__AVX512F__)
+  Vec<float> result = (Vec<float>)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+  // 2^n in two factors, so that results below the smallest normal number and up to the largest one come out right: the
+  // first product is exact, the second rounds once, as the instruction does.
+  using Int = VecOf<float>::Int;
   const Int k = __builtin_convertvector(n, Int);
   const Int half = k >> 1;
   const Vec<float> a = (Vec<float>)((half + 127) << 23), b = (Vec<float>)((k - half + 127) << 23);
-  const Vec<float> result = p * a * b;
+  Vec<float> result = p * a * b;
+#endif
+  result = zero ? Vec<float>{} : result;
   return x == x ? result : x;
 }
 [[gnu::always_inline]] inline Vec<double> exp(Vec<double> x) {

@@ -11,7 +11,7 @@
 namespace lockstep::cpu {
 
 // c[i][j] (+)= Σ_k a[i·a_row + k·a_k] · b[k][j] for i < m and j < vectors·kLanes; rows of b and c are ldb and ldc
-// apart.
+// apart; k > 0.
 template <class T>
 struct TileProduct {
   T* c;
@@ -23,31 +23,48 @@ struct TileProduct {
   std::int64_t m, k;
   bool accumulate;
 
-  template <int kRows, int kVectors>
+  template <int kRows, int kVectors, bool kAdds>
   [[gnu::always_inline]] void block(std::int64_t i, std::int64_t j) const {
     constexpr int W = kLanes<T>;
     Vec<T> sums[kRows][kVectors];
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = accumulate ? load(c + (i + r) * ldc + j + v * W) : Vec<T>{};
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = kAdds ? load(c + (i + r) * ldc + j + v * W) : Vec<T>{};
     const T* from = a + i * a_row;
     const T* with = b + j;
-    for (std::int64_t step = 0; step < k; ++step, from += a_k, with += ldb) {
+    std::int64_t step = k;
+    do {
       Vec<T> right[kVectors];
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) right[v] = load(with + v * W);
+#pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const Vec<T> left = broadcast(from[r * a_row]);
+#pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) sums[r][v] = fma(left, right[v], sums[r][v]);
       }
-    }
+      from += a_k;
+      with += ldb;
+    } while (--step > 0);
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) store(c + (i + r) * ldc + j + v * W, sums[r][v]);
   }
 
+  // Blocks of 24 sums, or near: what 32 registers hold beside the operands, and enough to hide the latency of an fma.
+  template <int kVectors, bool kAdds>
+  [[gnu::noinline]] static void columns(const TileProduct p, std::int64_t j) {
+    constexpr int kTall = kVectors == 4 ? 6 : kVectors == 3 ? 8 : 12, kShort = kVectors == 4 ? 2 : 4;
+    std::int64_t i = 0;
+    for (; i + kTall <= p.m; i += kTall) p.template block<kTall, kVectors, kAdds>(i, j);
+    for (; i + kShort <= p.m; i += kShort) p.template block<kShort, kVectors, kAdds>(i, j);
+    for (; i < p.m; ++i) p.template block<1, kVectors, kAdds>(i, j);
+  }
   template <int kVectors>
   void columns(std::int64_t j) const {
-    std::int64_t i = 0;
-    for (; i + 4 <= m; i += 4) block<4, kVectors>(i, j);
-    for (; i < m; ++i) block<1, kVectors>(i, j);
+    accumulate ? columns<kVectors, true>(*this, j) : columns<kVectors, false>(*this, j);
   }
 
   void run(std::int64_t vectors) const {
@@ -58,6 +75,13 @@ struct TileProduct {
     if (vectors - v == 2) columns<2>(v * W);
     if (vectors - v == 1) columns<1>(v * W);
   }
+};
+
+// Rows of a tile in the compute type, `stride` apart.
+template <class T>
+struct TileRows {
+  const T* data;
+  std::int64_t stride;
 };
 
 // to[r][0 … padded) = from[r·stride …] with zeros behind the columns there are; rows beyond `rows` up to `all_rows` are
@@ -72,6 +96,16 @@ void pack(T* to, std::int64_t padded, const S* from, std::int64_t stride, std::i
     if (i < columns) store(to + r * padded + i, load_some(from + r * stride + i, columns - i));
   }
   std::fill(to + rows * padded, to + all_rows * padded, T(0));
+}
+
+// The same rows where they lie, if they can be read as they are: no padding wanted, nothing to convert. Else packed.
+template <class S, class T>
+TileRows<T> rows_in_place(T* room, std::int64_t padded, const S* from, std::int64_t stride, std::int64_t rows,
+                          std::int64_t all_rows, std::int64_t columns) {
+  if constexpr (std::is_same_v<S, T>)
+    if (rows == all_rows && columns == padded) return {from, stride};
+  pack(room, padded, from, stride, rows, all_rows, columns);
+  return {room, padded};
 }
 
 namespace detail {

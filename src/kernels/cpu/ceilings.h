@@ -2,7 +2,7 @@
 #pragma once
 #include "tensor/dtype.h"
 
-namespace lockstep {
+namespace lockstep::cpu {
 
 // Fused multiply-adds in registers alone, in FLOP/s, on this many threads (fp64: double; else float).
 double fma_peak(DType dtype, int threads);
@@ -10,4 +10,4 @@ double fma_peak(DType dtype, int threads);
 // Bytes read plus bytes written each second by a copy that is far larger than the caches, on this many threads.
 double copy_bandwidth(int threads);
 
-}  // namespace lockstep
+}  // namespace lockstep::cpu

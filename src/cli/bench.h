@@ -1,0 +1,10 @@
+// lockstep bench: how fast this machine runs a model, beside its own ceilings.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_bench(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep
