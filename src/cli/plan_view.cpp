@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -46,6 +47,11 @@ std::string unit_table(const Plan& plan) {
     if (!bytes.contains(key.second)) units.push_back(key.second);
     bytes[key.second][key.first] += count.peak;
   }
+  // "block.2" before "block.10".
+  std::ranges::sort(units, [](const std::string& a, const std::string& b) {
+    return std::pair(a.find('.') == std::string::npos ? 0 : a.size(), a) <
+           std::pair(b.find('.') == std::string::npos ? 0 : b.size(), b);
+  });
   std::string out = fmt::format("{:<12}", "unit");
   for (const Tag tag : tags) out += fmt::format(" {:>12}", name_of(tag));
   out += "\n";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
@@ -40,22 +41,32 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
 
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
-  // Going on in a folder needs no run file: the folder has its own.
-  if (arguments.file.empty() && s.resumes && s.resume != "auto" &&
-      std::filesystem::exists(std::filesystem::path(s.resume) / "run.toml"))
-    arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
+  // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
+  const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
+  if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
   RunSpec spec = arguments.read();
+  if (own_file) spec.run.out = s.resume;
   if (!s.out.empty()) spec.run.out = s.out;
   return spec;
+}
+
+// A run is gone on with in its own folder; what another folder holds is not mixed with it.
+RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
+  std::error_code ignored;
+  if (s.overwrite) return RunFolder::Existing::replace;
+  if (!s.resumes) return RunFolder::Existing::refuse;
+  const std::filesystem::path from = s.resume, out = spec.run.out;
+  const bool own = s.resume == "auto" || std::filesystem::equivalent(from, out, ignored) ||
+                   std::filesystem::equivalent(from, out / "checkpoints", ignored) ||
+                   std::filesystem::equivalent(from / "..", out / "checkpoints", ignored);
+  return own ? RunFolder::Existing::keep : RunFolder::Existing::refuse;
 }
 
 int run_training(const Settings& s) {
   const RunSpec spec = spec_of(s);
   const Plan plan = plan_run(spec);
   require_fit(spec, plan, available_memory());
-  const RunFolder folder(spec.run.out, s.resumes     ? RunFolder::Existing::keep
-                                       : s.overwrite ? RunFolder::Existing::replace
-                                                     : RunFolder::Existing::refuse);
+  const RunFolder folder(spec.run.out, existing_of(s, spec));
   std::vector<std::string> notes;  // before there is a view
   const auto note = [&](const std::string& line) { notes.push_back(line); };
   std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
@@ -106,6 +117,9 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   overwrite->excludes(resume);
   command->callback([settings, resume, &chosen] {
     settings->resumes = resume->count() > 0;
+    // "--resume run.toml": the run file is meant, and its own folder.
+    if (settings->run.file.empty() && std::filesystem::is_regular_file(settings->resume))
+      settings->run.file = std::exchange(settings->resume, "auto");
     if (settings->resumes && settings->resume.empty()) settings->resume = "auto";
     chosen = [settings] { return run_training(*settings); };
   });

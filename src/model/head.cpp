@@ -9,9 +9,9 @@
 namespace lockstep {
 
 namespace {
-// Tokens of one chunk: about four million logits, but not so few tokens that the products become thin.
+// Tokens of one chunk: about eight million logits, but not so few tokens that the products become thin.
 std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
-  const std::int64_t wanted = std::max<std::int64_t>(128, round_up((std::int64_t{1} << 22) / vocabulary, 64));
+  const std::int64_t wanted = std::max<std::int64_t>(128, round_up((std::int64_t{1} << 23) / vocabulary, 64));
   return std::min(tokens, wanted);
 }
 }  // namespace

@@ -16,12 +16,12 @@ Slot Slots::add(SlotSpec spec) {
 
 namespace {
 
-// One call of a unit within a run of micro-batches, counted from the run's first.
-using PhaseCall = std::tuple<int, int, Phase>;  // micro-batch, unit, phase
+// One call of a unit within a flight: the micro-batch as its place among those of the flight, the unit, the phase.
+using PhaseCall = std::tuple<int, int, Phase>;
 
-// Micro-batches [first, first + count) that are in flight together, and their calls in order.
+// Micro-batches that are in flight together, in the order they begin, and their calls in order.
 struct Flight {
-  int first = 0, count = 0;
+  std::vector<int> micros;
   std::vector<PhaseCall> calls;
 };
 
@@ -31,18 +31,17 @@ std::vector<Flight> flights(const std::vector<Action>& actions, int micro) {
   for (const Action& a : actions)
     if (a.micro >= 0) ++left[a.micro];
   std::vector<Flight> all(1);
-  std::vector<bool> begun(micro, false);
+  std::vector<int> place(micro, -1);  // within its flight
   int in_flight = 0;
   for (const Action& a : actions) {
     if (a.micro < 0) continue;
-    if (in_flight == 0 && !all.back().calls.empty()) all.push_back({all.back().first + all.back().count, 0, {}});
-    if (!begun[a.micro]) {
-      LOCKSTEP_CHECK(a.micro == all.back().first + all.back().count, "micro-batch {} begins out of order", a.micro);
-      begun[a.micro] = true;
-      ++all.back().count;
+    if (in_flight == 0 && !all.back().calls.empty()) all.emplace_back();
+    if (place[a.micro] < 0) {
+      place[a.micro] = static_cast<int>(all.back().micros.size());
+      all.back().micros.push_back(a.micro);
       ++in_flight;
     }
-    all.back().calls.emplace_back(a.micro - all.back().first, a.unit, static_cast<Phase>(a.kind));
+    all.back().calls.emplace_back(place[a.micro], a.unit, static_cast<Phase>(a.kind));
     if (--left[a.micro] == 0) --in_flight;
   }
   return all;
@@ -58,8 +57,9 @@ Places place(const Slots& slots, const Flight& flight) {
   std::map<PhaseCall, std::int64_t> when;
   for (std::size_t i = 0; i < flight.calls.size(); ++i) when[flight.calls[i]] = static_cast<std::int64_t>(i);
   Lifetimes lives(kAlignment);
-  std::vector<std::vector<int>> ids(flight.count, std::vector<int>(slots.all().size(), -1));
-  for (int m = 0; m < flight.count; ++m)
+  const int count = static_cast<int>(flight.micros.size());
+  std::vector<std::vector<int>> ids(count, std::vector<int>(slots.all().size(), -1));
+  for (int m = 0; m < count; ++m)
     for (std::size_t i = 0; i < ids[m].size(); ++i) {
       const SlotSpec& s = slots.all()[i];
       const auto born = when.find({m, s.born.unit, s.born.phase}), last = when.find({m, s.last.unit, s.last.phase});
@@ -89,12 +89,13 @@ StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& 
   // Flights that run alike are placed once.
   std::map<std::vector<PhaseCall>, int> first_place;
   std::vector<Places> kinds;
+  place_of_.resize(micro);
   for (const Flight& flight : flights(actions, micro)) {
     const auto [known, is_new] = first_place.try_emplace(flight.calls, static_cast<int>(first_place.size()));
     if (is_new) kinds.push_back(place(slots, flight));
     int before = 0;  // places of the kinds before this one
     for (int k = 0; k < known->second; ++k) before += static_cast<int>(kinds[k].offsets.size());
-    for (int m = 0; m < flight.count; ++m) place_of_.push_back(before + m);
+    for (const int m : flight.micros) place_of_[m] = before++;
   }
   std::int64_t bytes = 0;
   for (const Places& kind : kinds) bytes = std::max(bytes, kind.bytes);

@@ -31,7 +31,7 @@ Plan plan_run(const RunSpec& spec);
 // that would fit, if one is found.
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
 
-// Bytes this process may still take: the least of what the machine has free and what its cgroups allow.
+// Bytes this process may still take: the least of what the machine has free and what its cgroup leaves.
 std::int64_t available_memory();
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // What one training step did, and the line of metrics.jsonl that says so.
 //
-// A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu,
+// A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
 // bytes{tag}, peak_bytes{tag}, time; numbers at full precision, null where a number is not finite or not known. An
 // evaluation is a line {step, eval_loss, time}.
 #pragma once

@@ -43,7 +43,8 @@ bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % eve
 
 Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
-  std::int64_t saved = progress.step > 0 ? progress.step : -1;
+  // A run that goes on from its own folder has its first state there already; from another's, it has not.
+  std::int64_t saved = run.has_saved(progress.step) ? progress.step : -1;
   const auto save = [&] {
     if (saved == progress.step) return;
     run.save(progress);

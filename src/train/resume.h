@@ -2,7 +2,8 @@
 //
 // May differ: everything that says how long, how fast and in which pieces (steps, batch, learning rate and its
 // schedule, decay, clipping, micro-batches, threads, evaluation, saving). May not: the model, the data and how it is
-// cut into samples, the seed, the kind of optimizer, the precision: with those changed it would be another run.
+// cut into samples, the seed, the kind of optimizer and its momentum, the precision: with those changed it would be
+// another run.
 //
 // Failure: UserError (usage) naming the first setting that may not differ; UserError (checkpoint) when the checkpoint
 // does not hold what the run needs.

@@ -2,7 +2,7 @@
 //
 //   run.toml         the resolved run file
 //   metrics.jsonl    a line a step (telemetry/step_record.h)
-//   log.txt          what a person was told
+//   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
 //   .lock            held while a process trains here
 //

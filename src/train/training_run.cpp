@@ -27,7 +27,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       stream_(make_stream(device, *memory_, threads_)),
       data_(spec),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
-  ledger_.add(Tag::data, "corpus", data_.corpus_bytes());
+  if (data_.corpus_bytes() > 0) ledger_.add(Tag::data, "corpus", data_.corpus_bytes());
   replica_ = std::make_unique<Replica>(Replica::Options{.spec = spec.model,
                                                         .B = spec.train.global_batch,
                                                         .T = spec.data.seq,
@@ -65,7 +65,11 @@ double TrainingRun::evaluate() {
 
 void TrainingRun::save(const Progress& progress) {
   if (writer_) return writer_->save(progress, *stream_);
-  save_checkpoint(folder_, progress, replica_->state());
+  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, replica_->state());
+}
+
+bool TrainingRun::has_saved(std::int64_t step) const {
+  return std::filesystem::exists(folder_.path / step_folder_name(step));
 }
 
 void TrainingRun::wait_for_save() {

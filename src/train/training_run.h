@@ -45,6 +45,7 @@ class TrainingRun {
   // the disk, and throws what went wrong there.
   void save(const Progress& progress);
   void wait_for_save();
+  bool has_saved(std::int64_t step) const;  // this run's folder has that step
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }
 

@@ -6,6 +6,7 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/fake_state.h"
+#include "checkpoint/safetensors_writer.h"
 #include "tensor/meta/stream.h"
 
 namespace lockstep {
@@ -119,6 +120,27 @@ TEST(Checkpoint, WeightsMayChangeTheirTypeAndNothingElseMay) {
               HasSubstr("m of tensor 'w' is fp32, the run needs fp64"));
 }
 
+// Longer than what is converted at a time, in both directions.
+TEST(Checkpoint, ALongTensorIsConvertedToTheEnd) {
+  const TempFolder folder;
+  const std::int64_t n = 3 * (1 << 18) + 5;
+  std::vector<float> values(n);
+  for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 251) - 125.0f;
+  std::vector<double> loaded(n);
+  const LogicalTensor tensor{"w", {n}};
+  const StateTensor from[] = {{"weight", tensor, 0, Tensor(values.data(), DType::f32, Device::cpu, {n})}};
+  const StateTensor to[] = {{"weight", tensor, 0, Tensor(loaded.data(), DType::f64, Device::cpu, {n})}};
+  Host host;
+  open_checkpoint(save_checkpoint({.path = folder.path()}, {}, from)).load(to, host.stream);
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), loaded.begin()));
+  const NamedTensor narrow[] = {{"w", ConstTensor(values.data(), DType::f32, Device::cpu, {n}), DType::bf16}};
+  write_safetensors(folder.path() / "narrow.safetensors", narrow);
+  const SafetensorsFile file(folder.path() / "narrow.safetensors");
+  const bf16* stored = file.tensor("w").data<bf16>();
+  EXPECT_TRUE(
+      std::equal(values.begin(), values.end(), stored, [](float a, bf16 b) { return a == static_cast<float>(b); }));
+}
+
 TEST(Checkpoint, AMissingTensorAndAnotherShapeAreNamed) {
   const TempFolder folder;
   const Checkpoint checkpoint = open_checkpoint(save(folder.path(), 3));
@@ -141,6 +163,9 @@ TEST(Checkpoint, SlicesThatDoNotCoverATensorAreAMistakeOfTheCaller) {
   EXPECT_THROW(save_checkpoint({.path = folder.path()}, progress_at(1), tensors), ProgramError);
   tensors = state.tensors();
   tensors.push_back(tensors[1]);
+  EXPECT_THROW(save_checkpoint({.path = folder.path()}, progress_at(1), tensors), ProgramError);
+  tensors = state.tensors();
+  ++tensors[1].begin;  // as many elements as belong there, one of them twice and one not at all
   EXPECT_THROW(save_checkpoint({.path = folder.path()}, progress_at(1), tensors), ProgramError);
   EXPECT_TRUE(names_in(folder.path()).empty());
 }

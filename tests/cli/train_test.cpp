@@ -114,6 +114,33 @@ TEST_F(TrainCommand, AFolderThatHoldsARunIsNotWrittenOver) {
   EXPECT_EQ(metrics().size(), 5u);
 }
 
+TEST_F(TrainCommand, ARunGoesOnInTheFolderThatIsNamed) {
+  ASSERT_EQ(run_program(train({"--set", "train.steps=2"})).code, 0);
+  std::filesystem::rename(folder_ / "run", folder_ / "moved");
+  EXPECT_EQ(run_program({"train", "--resume", folder_ / "moved", "--set", "train.steps=4"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+  EXPECT_EQ(metrics("moved").size(), 4u);
+  // From another's checkpoint into a new folder: the state is saved there even when no step is left to do.
+  EXPECT_EQ(run_program({"train", "--resume", folder_ / "moved", "--out", folder_ / "new"}).code, 0);
+  EXPECT_EQ(open_newest_whole(folder_ / "new/checkpoints")->progress().step, 4);
+  // Into a folder that holds a third run: the two are not mixed.
+  ASSERT_EQ(run_program(train({"--set", "train.steps=1"}, "third")).code, 0);
+  const Outcome mixed = run_program({"train", "--resume", folder_ / "moved", "--out", folder_ / "third"});
+  EXPECT_EQ(mixed.code, 2);
+  EXPECT_THAT(mixed.err, HasSubstr("holds a run already"));
+  // A run file behind --resume is the run file.
+  const Outcome auto_resumed = run_program({"train", "--out", folder_ / "third", "--resume", folder_ / "tiny.toml"});
+  EXPECT_EQ(auto_resumed.code, 0) << auto_resumed.err;
+  EXPECT_EQ(metrics("third").size(), 20u);
+}
+
+TEST_F(TrainCommand, SavesWithoutASnapshotWhenAsked) {
+  const Outcome o = run_program(train({"--set", "train.async_save=false", "--set", "train.steps=3"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("equal to the byte"));
+  EXPECT_EQ(open_newest_whole(folder_ / "run/checkpoints")->progress().step, 3);
+}
+
 TEST_F(TrainCommand, OneProcessTrainsInAFolderAtATime) {
   Program first(train({"--set", "train.steps=1000000"}));
   first.wait_for_output("step       1/");
