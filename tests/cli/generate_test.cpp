@@ -10,27 +10,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+#include "support/program.h"
+
+namespace lockstep::tests {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string out;
-};
-
-// Standard output, and standard error with it unless `arguments` send it elsewhere.
-Outcome run(const std::string& arguments) {
-  const std::string command = "exec 2>&1; " + std::string(LOCKSTEP_BINARY) + " " + arguments;
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{0, {}};
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
 constexpr int kPositions = 48;
@@ -47,10 +32,10 @@ class GenerateCommand : public ::testing::Test {
         "model.head_width=8 "
         "--set model.ffn_width=48 --set model.max_positions=48 --set data.seq=32 --set train.steps=3 --set "
         "train.global_batch=2 --set train.eval_every=0 --set optim.warmup=0 --set run.threads=1";
-    const Outcome bytes = run("train" + tiny + " --out " + text_run());
+    const Outcome bytes = run_in_shell("train" + tiny + " --out " + text_run());
     ASSERT_EQ(bytes.code, 0) << bytes.out;
-    const Outcome ids = run("train " + std::string(LOCKSTEP_SOURCE_DIR) + "/configs/runs/synthetic.toml" + tiny +
-                            " --set optim.schedule=constant --out " + id_run());
+    const Outcome ids = run_in_shell("train " + std::string(LOCKSTEP_SOURCE_DIR) + "/configs/runs/synthetic.toml" +
+                                     tiny + " --set optim.schedule=constant --out " + id_run());
     ASSERT_EQ(ids.code, 0) << ids.out;
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
@@ -58,7 +43,7 @@ class GenerateCommand : public ::testing::Test {
   static std::string text_run() { return folder_ + "/bytes"; }
   static std::string id_run() { return folder_ + "/ids"; }
   static nlohmann::json json_of(const std::string& arguments) {
-    const Outcome o = run("generate " + arguments + " --json");
+    const Outcome o = run_in_shell("generate " + arguments + " --json");
     EXPECT_EQ(o.code, 0) << o.out;
     return nlohmann::json::parse(o.out);
   }
@@ -68,7 +53,7 @@ class GenerateCommand : public ::testing::Test {
 std::string GenerateCommand::folder_;
 
 TEST_F(GenerateCommand, GoesOnWithATextFromARunFolder) {
-  const Outcome o = run("generate " + text_run() + " --prompt 'Once' --max-tokens 20");
+  const Outcome o = run_in_shell("generate " + text_run() + " --prompt 'Once' --max-tokens 20");
   EXPECT_EQ(o.code, 0) << o.out;
   EXPECT_THAT(o.out, ::testing::EndsWith("\n"));
   const auto json = json_of(text_run() + " --prompt 'Once' --max-tokens 20");
@@ -118,7 +103,7 @@ TEST_F(GenerateCommand, StopsAtTheEndOfADocument) {
 }
 
 TEST_F(GenerateCommand, SaysWhenThePositionsAreUsedUp) {
-  const Outcome o = run("generate " + text_run() + " --tokens '1 2 3' --temperature 0 2>&1 >/dev/null");
+  const Outcome o = run_in_shell("generate " + text_run() + " --tokens '1 2 3' --temperature 0 2>&1 >/dev/null");
   EXPECT_EQ(o.code, 0);
   EXPECT_EQ(o.out, "lockstep: the model's 48 positions are used up after 46 tokens\n");
   EXPECT_EQ(json_of(text_run() + " --tokens '1 2 3' --temperature 0 2>/dev/null")["tokens"].size(), 46u);
@@ -128,7 +113,7 @@ TEST_F(GenerateCommand, SaysWhenThePositionsAreUsedUp) {
 
 TEST_F(GenerateCommand, TakesAndGivesIdsWhereTokensAreNoBytes) {
   for (const std::string& folder : {id_run(), kGolden + "llama-tiny"}) {
-    const Outcome o = run("generate " + folder + " --tokens '1, 5 9' --max-tokens 4");
+    const Outcome o = run_in_shell("generate " + folder + " --tokens '1, 5 9' --max-tokens 4");
     EXPECT_EQ(o.code, 0) << o.out;
     EXPECT_THAT(o.out, ::testing::MatchesRegex("[0-9]+ [0-9]+ [0-9]+ [0-9]+\n"));
     const auto json = json_of(folder + " --tokens '1 5 9' --max-tokens 4");
@@ -140,15 +125,16 @@ TEST_F(GenerateCommand, TakesAndGivesIdsWhereTokensAreNoBytes) {
 TEST_F(GenerateCommand, EndsCleanlyWithCtrlC) {
   // A model whose text has no end and many positions; the signal comes when the first tokens are there.
   const std::string many = folder_ + "/many", out = folder_ + "/out";
-  const Outcome trained = run("train " + std::string(LOCKSTEP_SOURCE_DIR) +
-                              "/configs/runs/synthetic.toml --set model.max_positions=40000 --set data.seq=32 --set "
-                              "train.steps=1 --set train.global_batch=2 --set train.eval_every=0 --set "
-                              "optim.schedule=constant --set optim.warmup=0 --out " +
-                              many);
+  const Outcome trained =
+      run_in_shell("train " + std::string(LOCKSTEP_SOURCE_DIR) +
+                   "/configs/runs/synthetic.toml --set model.max_positions=40000 --set data.seq=32 --set "
+                   "train.steps=1 --set train.global_batch=2 --set train.eval_every=0 --set "
+                   "optim.schedule=constant --set optim.warmup=0 --out " +
+                   many);
   ASSERT_EQ(trained.code, 0) << trained.out;
-  const Outcome o =
-      run("generate " + many + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
-          " ] && break; sleep 0.05; done; kill -INT $!; " + "wait $!; echo $?; tail -c 1 " + out + " | od -An -c");
+  const Outcome o = run_in_shell(
+      "generate " + many + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
+      " ] && break; sleep 0.05; done; kill -INT $!; " + "wait $!; echo $?; tail -c 1 " + out + " | od -An -c");
   EXPECT_EQ(o.out, "0\n  \\n\n");                       // the last line is whole
   EXPECT_LT(std::filesystem::file_size(out), 60'000u);  // and 40,000 tokens are at least 80,000 bytes
 }
@@ -168,7 +154,7 @@ TEST_F(GenerateCommand, ACharacterLeftUnfinishedAtTheEndIsShownAsSuch) {
 }
 
 TEST_F(GenerateCommand, SaysWhenItsAnswerCouldNotBeWritten) {
-  const Outcome o = run("generate " + text_run() + " --prompt abc 3>&1 >/dev/full 2>&3 3>&-");
+  const Outcome o = run_in_shell("generate " + text_run() + " --prompt abc 3>&1 >/dev/full 2>&3 3>&-");
   EXPECT_EQ(o.code, 5);
   EXPECT_THAT(o.out, HasSubstr("standard output"));
 }
@@ -201,7 +187,7 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
            {ids, 2, "are not bytes of text; give the prompt as ids"},
            {ids + " --tokens ''", 2, "--tokens holds no token id"},
            {kGolden + "llama-tiny --prompt abc", 2, "are not bytes of text"}}) {
-    const Outcome o = run("generate " + m.arguments);
+    const Outcome o = run_in_shell("generate " + m.arguments);
     EXPECT_EQ(o.code, m.code) << m.arguments << "\n" << o.out;
     EXPECT_THAT(o.out, HasSubstr(m.says));
     EXPECT_THAT(o.out, ::testing::StartsWith("lockstep: "));
@@ -216,10 +202,10 @@ TEST_F(GenerateCommand, PassesOverADamagedCheckpointWithAWord) {
   std::filesystem::copy(copy + "/checkpoints/step-00000003", newer);
   std::filesystem::resize_file(newer + "/manifest.json", 10);
   std::filesystem::remove(copy + "/checkpoints/latest");
-  const Outcome o = run("generate " + copy + " --prompt abc --max-tokens 2");
+  const Outcome o = run_in_shell("generate " + copy + " --prompt abc --max-tokens 2");
   EXPECT_EQ(o.code, 0) << o.out;
   EXPECT_THAT(o.out, HasSubstr("passing over " + newer));
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tests

@@ -7,29 +7,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+#include "support/program.h"
+
+namespace lockstep::tests {
 namespace {
-
-struct Outcome {
-  int code;
-  std::string out;  // standard output and standard error together
-};
-
-Outcome run(const std::string& arguments) {
-  const std::string command = std::string(LOCKSTEP_BINARY) + " " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{0, {}};
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
 
 TEST(VerifyCommand, SaysYesWithExitCodeZero) {
-  const Outcome o = run("verify --reference " + kGolden + "llama-tiny");
+  const Outcome o = run_in_shell("verify --reference " + kGolden + "llama-tiny");
   EXPECT_EQ(o.code, 0);
   for (const char* item :
        {"logits", "grad.lm_head.weight", "losses", "grad_norms", "final.lm_head.weight", "within tolerance"})
@@ -37,7 +23,7 @@ TEST(VerifyCommand, SaysYesWithExitCodeZero) {
 }
 
 TEST(VerifyCommand, GivesJsonOfTheDocumentedForm) {
-  const Outcome o = run("verify --reference " + kGolden + "gpt2-tiny --precision fp32 --threads 2 --json");
+  const Outcome o = run_in_shell("verify --reference " + kGolden + "gpt2-tiny --precision fp32 --threads 2 --json");
   EXPECT_EQ(o.code, 0);
   const auto json = nlohmann::json::parse(o.out);
   EXPECT_EQ(json["ok"], true);
@@ -56,15 +42,15 @@ TEST(VerifyCommand, SaysNoWithExitCodeOne) {
   const std::string copy = "rm -rf " + folder + " && cp -r " + kGolden + "llama-tiny " + folder + " && chmod -R u+w " +
                            folder + " && sed -i 's/\"lr\": 0.001/\"lr\": 0.002/' " + folder + "/run.json";
   ASSERT_EQ(std::system(copy.c_str()), 0);
-  const Outcome o = run("verify --reference " + folder);
+  const Outcome o = run_in_shell("verify --reference " + folder);
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.out, ::testing::HasSubstr("outside"));
-  const auto json = nlohmann::json::parse(run("verify --json --reference " + folder).out);
+  const auto json = nlohmann::json::parse(run_in_shell("verify --json --reference " + folder).out);
   EXPECT_EQ(json["ok"], false);
 }
 
 TEST(VerifyCommand, SaysWhenItsAnswerCouldNotBeWritten) {
-  const Outcome o = run("verify --reference " + kGolden + "llama-tiny 3>&1 >/dev/full 2>&3 3>&- #");
+  const Outcome o = run_in_shell("verify --reference " + kGolden + "llama-tiny 3>&1 >/dev/full 2>&3 3>&- #");
   EXPECT_EQ(o.code, 5);
   EXPECT_THAT(o.out, ::testing::HasSubstr("standard output"));
 }
@@ -78,7 +64,7 @@ struct Mistake {
 class VerifyMistake : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(VerifyMistake, GetsOneLineAndItsExitCode) {
-  const Outcome o = run(std::string(GetParam().arguments));
+  const Outcome o = run_in_shell(std::string(GetParam().arguments));
   EXPECT_EQ(o.code, GetParam().code) << o.out;
   EXPECT_THAT(o.out, ::testing::HasSubstr(GetParam().says));
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 1) << o.out;
@@ -99,7 +85,7 @@ TEST(Lockstep, HelpStartsInAnInstant) {
   double best = 1e9;
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    const Outcome o = run("--help");
+    const Outcome o = run_in_shell("--help");
     best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     EXPECT_EQ(o.code, 0);
     EXPECT_THAT(o.out, ::testing::HasSubstr("verify"));
@@ -110,4 +96,4 @@ TEST(Lockstep, HelpStartsInAnInstant) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tests

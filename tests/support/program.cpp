@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -84,6 +86,18 @@ Outcome Program::wait() {
 
 Outcome run_program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder) {
   return Program(arguments, working_folder).wait();
+}
+
+Outcome run_in_shell(const std::string& arguments) {
+  const std::string command = "exec 2>&1; " + std::string(LOCKSTEP_BINARY) + " " + arguments;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) throw std::runtime_error("popen failed");
+  Outcome outcome;
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
 }
 
 TemporaryFolder::TemporaryFolder() : path_(fresh_name("folder")) { std::filesystem::create_directories(path_); }

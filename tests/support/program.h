@@ -33,6 +33,9 @@ class Program {
 
 Outcome run_program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder = "/");
 
+// The same through a shell, which may redirect: `lockstep ARGUMENTS`, with standard error in `out` too.
+Outcome run_in_shell(const std::string& arguments);
+
 // A new empty folder of this test process, removed when destroyed.
 class TemporaryFolder {
  public:
