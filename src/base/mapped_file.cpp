@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/integers.h"
 
 namespace lockstep {
 namespace {
@@ -65,6 +67,14 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
         fmt::format("{}: mmap of {} bytes failed: {}", path.string(), size, std::generic_category().message(errno)));
   }
   bytes_ = {static_cast<const std::byte*>(data), size};
+}
+
+void MappedFile::forget(std::int64_t begin, std::int64_t end) const {
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  begin = round_up(begin, page);
+  end = std::min(end, std::ssize(bytes_)) / page * page;
+  // Only advice: a refusal changes nothing that is read.
+  if (begin < end) ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

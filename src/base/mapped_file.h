@@ -11,6 +11,7 @@
 // when the system refuses the mapping itself.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -24,6 +25,10 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }  // empty for an empty file
+
+  // Bytes [begin, end) will not be read again soon: their whole pages leave this process's memory, and come back from
+  // the file when they are touched. So that reading a large file once does not hold all of it.
+  void forget(std::int64_t begin, std::int64_t end) const;
 
  private:
   std::span<const std::byte> bytes_;

@@ -42,6 +42,8 @@ class SafetensorsFile {
   const SafetensorsEntry* find(std::string_view name) const { return index_.find(name); }  // null when there is none
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   ConstTensor tensor(std::string_view name) const;
+  // The tensor's bytes will not be read again soon (mapped_file.h).
+  void forget(const SafetensorsEntry& entry) const { file_.forget(entry.begin, entry.end); }
 
  private:
   const std::byte* aligned(const SafetensorsEntry& entry, std::int64_t alignment) const;

@@ -3,8 +3,8 @@
 //
 // The ceilings are multiply-adds in registers and the copying of memory. Matrix products and attention are held to the
 // first, everything else to the second. Then the run's own step: its useful work a second, held to the rate of its
-// weights' products run alone, one after the other. Machines are noisy: steps and products alternate, and medians are
-// reported.
+// weights' products run alone, one after the other. Machines are noisy: steps and products alternate, medians are
+// reported, and the step's ratio is the median of the ratios of neighbours.
 #pragma once
 #include <string>
 #include <vector>

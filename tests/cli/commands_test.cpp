@@ -99,7 +99,9 @@ TEST_F(Commands, BenchGivesItsItemsInTheDocumentedForm) {
   }
   for (const char* name : {"fma_peak", "copy_bandwidth", "attention_forward", "weight_products", "step", "step_tokens"})
     EXPECT_TRUE(by_name.contains(name)) << name;
-  EXPECT_EQ(by_name["step"]["ceiling"], by_name["weight_products"]["value"]);
+  const double alone = by_name["weight_products"]["value"], ceiling = by_name["step"]["ceiling"];
+  EXPECT_GT(ceiling, alone / 4);  // the same products, timed beside each step
+  EXPECT_LT(ceiling, alone * 4);
 }
 
 TEST_F(Commands, MistakesAreOneLineWithARemedy) {

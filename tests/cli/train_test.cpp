@@ -188,7 +188,7 @@ TEST_F(TrainCommand, KilledAtRandomMomentsItLosesNothing) {
     ASSERT_GE(step, std::max(before, announced - 1)) << "kill " << i;
     before = step;
   }
-  ASSERT_GT(before, 30);
+  ASSERT_GT(before, 10);
   std::set<std::int64_t> seen;
   for (const auto& line : metrics()) EXPECT_TRUE(seen.insert(line["step"].get<std::int64_t>()).second) << line;
 }
@@ -254,14 +254,22 @@ TEST_F(TrainCommand, AFullDiskStopsTheRunAndLosesNothing) {
 }
 
 TEST_F(TrainCommand, ResidentMemoryIsWhatTheLedgerSays) {
-  const Outcome o = run_program({"train", "--out", folder_ / "example", "--set", "train.steps=2", "--set",
-                                 "optim.warmup=1", "--set", "train.eval_every=1"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  std::int64_t ledger = 0;
-  const auto lines = metrics("example");
-  for (const auto& [tag, bytes] : lines.at(0)["peak_bytes"].items()) ledger += bytes.get<std::int64_t>();
-  EXPECT_LE(o.resident_bytes, ledger * 11 / 10 + (64 << 20));
-  EXPECT_GE(o.resident_bytes, ledger / 2);  // and the ledger counts what is really there
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is resident too";
+#endif
+  // A state far larger than the 64 MiB: written, read back and, the second time, loaded.
+  for (const char* steps : {"train.steps=1", "train.steps=2"}) {
+    const Outcome o = run_program({"train", "--out", folder_ / "large", "--resume", "--set", "model.preset=llama-15m",
+                                   "--set", "data.seq=128", "--set", "train.global_batch=2", "--set", steps, "--set",
+                                   "optim.warmup=0", "--set", "train.eval_every=1", "--set", "run.threads=2"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    std::int64_t ledger = 0;
+    const auto lines = metrics("large");
+    for (const auto& [tag, bytes] : lines.at(0)["peak_bytes"].items()) ledger += bytes.get<std::int64_t>();
+    EXPECT_GT(ledger, std::int64_t{400} << 20);
+    EXPECT_LE(o.resident_bytes, ledger * 11 / 10 + (64 << 20)) << steps;
+    EXPECT_GE(o.resident_bytes, ledger / 2) << steps;  // and the ledger counts what is really there
+  }
 }
 
 TEST_F(TrainCommand, ValuesThatAreNotFiniteEndTheRunWithTheirName) {

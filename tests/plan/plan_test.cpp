@@ -49,7 +49,9 @@ TEST_P(Presets, TakeWhatWasPredicted) {
   run.init_weights();
   run.step({});
   const std::int64_t settled = run.ledger().allocations();
-  run.step({.samples = s.B});
+  Progress later;
+  later.samples = s.B;
+  run.step(later);
   EXPECT_EQ(run.ledger().allocations(), settled) << "a steady step takes a buffer";
   run.evaluate();
   EXPECT_EQ(run.ledger().rows(), plan.rows);
