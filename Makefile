@@ -2,13 +2,14 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo test test-slow test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: build demo test test-slow test-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make demo         install what is missing, build, train the built-in example, show what it learned"
 	@echo "make build        install what is missing, build build/release/lockstep"
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    the tests that train until a loss is reached: a quarter of an hour"
+	@echo "make test-gpu     the tests that need a GPU"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
 	@echo "make test-avx2    the tests in a build without AVX-512, and its numbers equal to the release build's"
@@ -32,6 +33,9 @@ test: build
 test-slow: build
 	@ctest --test-dir build/$(PRESET) -L slow --output-on-failure
 
+test-gpu: build
+	@ctest --test-dir build/$(PRESET) -L gpu --output-on-failure
+
 test-asan:
 	@$(MAKE) test PRESET=asan
 
@@ -50,7 +54,7 @@ fuzz:
 	@tools/fuzz
 
 format:
-	@find src tests bench \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 clang-format -i
+	@find src tests bench \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 clang-format -i
 
 clean:
 	@rm -rf build

@@ -9,13 +9,13 @@ function(lockstep_rooms)
     string(REGEX MATCH "^([a-z]+):(.*)$" _ "${line}")
     set(room ${CMAKE_MATCH_1})
     separate_arguments(below UNIX_COMMAND "${CMAKE_MATCH_2}")
-    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cpp)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cpp ${CMAKE_SOURCE_DIR}/src/${room}/*.cu)
     list(FILTER sources EXCLUDE REGEX "/cli/main\\.cpp$")
     # Each device's folder has a stand-in for builds without that device.
     if(CUDAToolkit_FOUND)
       list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
     else()
-      list(FILTER sources EXCLUDE REGEX "/cuda/[^/]*device\\.cpp$")
+      list(FILTER sources EXCLUDE REGEX "/cuda/(device\\.cpp|[^/]*\\.cu)$")
     endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
@@ -30,6 +30,7 @@ function(lockstep_rooms)
 
   if(CUDAToolkit_FOUND)
     target_link_libraries(lockstep_tensor PRIVATE CUDA::cudart_static)
+    target_link_libraries(lockstep_kernels PRIVATE CUDA::cublasLt CUDA::cudart_static)
   endif()
 
   # Third-party code reaches only the rooms that speak to it.

@@ -9,6 +9,7 @@
 #include "cli/run_arguments.h"
 #include "plan/bench.h"
 #include "plan/plan.h"
+#include "train/training_run.h"
 
 namespace lockstep {
 
@@ -22,6 +23,8 @@ struct Settings {
 
 int run_bench_command(const Settings& s) {
   const RunSpec spec = s.run.read();
+  if (device_of(spec) != Device::cpu)
+    throw UserError(ExitCode::usage, "bench measures the cpu alone in this version", "use --set run.device=cpu");
   require_fit(spec, plan_run(spec), available_memory());
   const std::vector<BenchItem> items = run_bench(spec, s.rounds);
   if (s.json) {

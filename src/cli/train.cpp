@@ -65,13 +65,13 @@ RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
 int run_training(const Settings& s) {
   const RunSpec spec = spec_of(s);
   const Plan plan = plan_run(spec);
-  require_fit(spec, plan, available_memory());
+  require_fit(spec, plan, available_memory(device_of(spec)));
   const RunFolder folder(spec.run.out, existing_of(s, spec));
   std::vector<std::string> notes;  // before there is a view
   const auto note = [&](const std::string& line) { notes.push_back(line); };
   std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
 
-  TrainingRun run(spec, Device::cpu, folder.checkpoints());
+  TrainingRun run(spec, device_of(spec), folder.checkpoints());
   Progress progress = beginning(run);
   if (checkpoint)
     progress = resume(run, *checkpoint, note);
@@ -82,11 +82,11 @@ int run_training(const Settings& s) {
   folder.write_run_file(progress.run_file);
 
   TrainView view(spec, folder, progress.step, listen_for_signals());
-  const double peak = gemm_peak(spec.precision == Precision::fp64 ? DType::f64 : DType::f32, run.threads());
-  view.show_start(plan, run.data(), peak, run.threads());
+  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+  view.show_start(plan, run.data(), peak.source);
   if (!from.empty()) view.note("going on from " + from);
   for (const std::string& line : notes) view.note(line);
-  const Ending ending = train(run, progress, view, {.peak_flops = peak});
+  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops});
   view.show_end(ending, progress, plan, run.ledger());
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
 }

@@ -37,10 +37,8 @@ void TrainView::note(const std::string& line) {
   std::fflush(log_);
 }
 
-void TrainView::show_start(const Plan& plan, const RunData& data, double peak_flops, int threads) {
+void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
   print(plan_table(spec_, plan));
-  std::string machine = fmt::format("{} thread{}, matrix products reach {:.0f} GFLOP/s here", threads,
-                                    threads == 1 ? "" : "s", peak_flops / 1e9);
   print(fmt::format("{:<12} {}", "machine", machine));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),

@@ -18,6 +18,7 @@ struct Settings {
   std::string folder;
   Precision precision = Precision::fp64;
   int threads = 1;
+  Device device = Device::cpu;
   bool json = false;
 };
 
@@ -74,11 +75,16 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--threads", settings->threads, "Threads of the kernels; the result is the same for any number [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
+  static const std::map<std::string, Device> kDevices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
+  command->add_option("--device", settings->device, "What to compute on: cpu or cuda [cpu]")
+      ->transform(CLI::Transformer(kDevices).description(""))
+      ->type_name("DEVICE");
   command->add_flag("--json", settings->json, "Print {ok, precision, steps, items: [{name, error, tolerance, ok}]}");
   command->callback([settings, &chosen] {
     chosen = [settings] {
-      const ReferenceReport report =
-          verify_reference(settings->folder, {.precision = settings->precision, .threads = settings->threads});
+      const ReferenceReport report = verify_reference(
+          settings->folder,
+          {.precision = settings->precision, .threads = settings->threads, .device = settings->device});
       settings->json ? print_json(report) : print_table(report);
       return static_cast<int>(report.ok() ? ExitCode::done : ExitCode::check_failed);
     };

@@ -34,7 +34,7 @@ void attention_forward(const AttentionForwardArgs& a, Stream& stream) {
       .have("v", a.v, {s.B, s.S, s.K, s.D}, type)
       .have("o", a.o, {s.B, s.T, s.H, s.D}, type)
       .have_flat("lse", a.lse, {s.B, s.H, s.T}, accumulator_of(type));
-  dispatch(cpu::attention_forward, meta::attention_forward, a, stream);
+  dispatch(cpu::attention_forward, cuda::attention_forward, meta::attention_forward, a, stream);
 }
 
 void attention_backward(const AttentionBackwardArgs& a, Stream& stream) {
@@ -53,7 +53,7 @@ void attention_backward(const AttentionBackwardArgs& a, Stream& stream) {
       .have("dk", a.dk, keys, type)
       .have("dv", a.dv, keys, type)
       .have_flat("lse", a.lse, {s.B, s.H, s.T}, accumulator_of(type));
-  dispatch(cpu::attention_backward, meta::attention_backward, a, stream);
+  dispatch(cpu::attention_backward, cuda::attention_backward, meta::attention_backward, a, stream);
 }
 
 }  // namespace lockstep

@@ -63,6 +63,10 @@ namespace cpu {
 AttentionForward attention_forward;
 AttentionBackward attention_backward;
 }  // namespace cpu
+namespace cuda {
+AttentionForward attention_forward;
+AttentionBackward attention_backward;
+}  // namespace cuda
 namespace meta {
 AttentionForward attention_forward;
 AttentionBackward attention_backward;

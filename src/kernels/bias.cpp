@@ -10,7 +10,7 @@ void bias_backward(const BiasBackwardArgs& a, Stream& stream) {
       .floats("dy", a.dy)
       .have("dy", a.dy, a.dy.shape(), a.dy.dtype())
       .gradient("dbias", a.dbias, {a.dy.dim(1)}, a.dy.dtype());
-  dispatch(cpu::bias_backward, meta::bias_backward, a, stream);
+  dispatch(cpu::bias_backward, cuda::bias_backward, meta::bias_backward, a, stream);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,9 @@ BiasBackward bias_backward;
 namespace cpu {
 BiasBackward bias_backward;
 }
+namespace cuda {
+BiasBackward bias_backward;
+}
 namespace meta {
 BiasBackward bias_backward;
 }

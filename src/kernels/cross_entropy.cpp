@@ -18,7 +18,7 @@ void cross_entropy(const CrossEntropyArgs& a, Stream& stream) {
   const DType d = a.dlogits.dtype();
   LOCKSTEP_CHECK(a.dlogits.none() || d == type || (type == DType::f32 && size_of(d) == 2),
                  "cross_entropy: dlogits is {} beside logits of {}", name_of(d), name_of(type));
-  dispatch(cpu::cross_entropy, meta::cross_entropy, a, stream);
+  dispatch(cpu::cross_entropy, cuda::cross_entropy, meta::cross_entropy, a, stream);
 }
 
 }  // namespace lockstep

@@ -29,6 +29,9 @@ CrossEntropy cross_entropy;
 namespace cpu {
 CrossEntropy cross_entropy;
 }
+namespace cuda {
+CrossEntropy cross_entropy;
+}
 namespace meta {
 CrossEntropy cross_entropy;
 }

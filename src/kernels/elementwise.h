@@ -35,6 +35,11 @@ Add add;
 Cast cast;
 Fill fill;
 }  // namespace cpu
+namespace cuda {
+Add add;
+Cast cast;
+Fill fill;
+}  // namespace cuda
 namespace meta {
 Add add;
 Cast cast;

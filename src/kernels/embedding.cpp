@@ -18,7 +18,7 @@ void embedding_forward(const EmbeddingForwardArgs& a, Stream& stream) {
   if (a.positions)
     operands.have_flat("positions", a.positions, {a.y.dim(1)}, DType::i32)
         .have("position_table", a.position_table, {a.position_table.dim(0), c}, a.y.dtype());
-  dispatch(cpu::embedding_forward, meta::embedding_forward, a, stream);
+  dispatch(cpu::embedding_forward, cuda::embedding_forward, meta::embedding_forward, a, stream);
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& a, Stream& stream) {
@@ -30,7 +30,7 @@ void embedding_backward(const EmbeddingBackwardArgs& a, Stream& stream) {
       .have_flat("dy", a.dy, a.dy.shape(), a.dy.dtype())
       .have_flat("indices", a.indices, a.indices.dims() == 1 ? shared : each, DType::i32)
       .have("dtable", a.dtable, {a.dtable.dim(0), a.dy.dim(2)}, accumulator_of(a.dy.dtype()));
-  dispatch(cpu::embedding_backward, meta::embedding_backward, a, stream);
+  dispatch(cpu::embedding_backward, cuda::embedding_backward, meta::embedding_backward, a, stream);
 }
 
 }  // namespace lockstep

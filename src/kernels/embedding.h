@@ -34,6 +34,10 @@ namespace cpu {
 EmbeddingForward embedding_forward;
 EmbeddingBackward embedding_backward;
 }  // namespace cpu
+namespace cuda {
+EmbeddingForward embedding_forward;
+EmbeddingBackward embedding_backward;
+}  // namespace cuda
 namespace meta {
 EmbeddingForward embedding_forward;
 EmbeddingBackward embedding_backward;

@@ -10,7 +10,7 @@ void gelu_forward(const GeluForwardArgs& a, Stream& stream) {
       .floats("x", a.x)
       .have("x", a.x, a.x.shape(), a.x.dtype())
       .have("y", a.y, a.x.shape(), a.x.dtype());
-  dispatch(cpu::gelu_forward, meta::gelu_forward, a, stream);
+  dispatch(cpu::gelu_forward, cuda::gelu_forward, meta::gelu_forward, a, stream);
 }
 
 void gelu_backward(const GeluBackwardArgs& a, Stream& stream) {
@@ -20,7 +20,7 @@ void gelu_backward(const GeluBackwardArgs& a, Stream& stream) {
       .have("x", a.x, a.x.shape(), a.x.dtype())
       .have("dy", a.dy, a.x.shape(), a.x.dtype())
       .have("dx", a.dx, a.x.shape(), a.x.dtype());
-  dispatch(cpu::gelu_backward, meta::gelu_backward, a, stream);
+  dispatch(cpu::gelu_backward, cuda::gelu_backward, meta::gelu_backward, a, stream);
 }
 
 }  // namespace lockstep

@@ -26,6 +26,10 @@ namespace cpu {
 GeluForward gelu_forward;
 GeluBackward gelu_backward;
 }  // namespace cpu
+namespace cuda {
+GeluForward gelu_forward;
+GeluBackward gelu_backward;
+}  // namespace cuda
 namespace meta {
 GeluForward gelu_forward;
 GeluBackward gelu_backward;

@@ -19,7 +19,7 @@ void layernorm_forward(const LayerNormForwardArgs& a, Stream& stream) {
       .may_have("residual", a.residual, {n, c}, type)
       .may_have("sum", a.sum, {n, c}, type);
   LOCKSTEP_CHECK(a.residual.none() == a.sum.none(), "layernorm_forward: residual and sum come together");
-  dispatch(cpu::layernorm_forward, meta::layernorm_forward, a, stream);
+  dispatch(cpu::layernorm_forward, cuda::layernorm_forward, meta::layernorm_forward, a, stream);
 }
 
 void layernorm_backward_input(const LayerNormBackwardInputArgs& a, Stream& stream) {
@@ -35,7 +35,7 @@ void layernorm_backward_input(const LayerNormBackwardInputArgs& a, Stream& strea
       .have_flat("rstd", a.rstd, {n}, accumulator_of(type))
       .have("weight", a.weight, {c}, type)
       .may_have("dresidual", a.dresidual, {n, c}, type);
-  dispatch(cpu::layernorm_backward_input, meta::layernorm_backward_input, a, stream);
+  dispatch(cpu::layernorm_backward_input, cuda::layernorm_backward_input, meta::layernorm_backward_input, a, stream);
 }
 
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, Stream& stream) {
@@ -50,7 +50,7 @@ void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, Stream& str
       .have_flat("rstd", a.rstd, {n}, accumulator_of(type))
       .gradient("dweight", a.dweight, {c}, type)
       .have("dbias", a.dbias, {c}, a.dweight.dtype());
-  dispatch(cpu::layernorm_backward_weight, meta::layernorm_backward_weight, a, stream);
+  dispatch(cpu::layernorm_backward_weight, cuda::layernorm_backward_weight, meta::layernorm_backward_weight, a, stream);
 }
 
 }  // namespace lockstep

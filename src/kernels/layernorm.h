@@ -51,6 +51,11 @@ LayerNormForward layernorm_forward;
 LayerNormBackwardInput layernorm_backward_input;
 LayerNormBackwardWeight layernorm_backward_weight;
 }  // namespace cpu
+namespace cuda {
+LayerNormForward layernorm_forward;
+LayerNormBackwardInput layernorm_backward_input;
+LayerNormBackwardWeight layernorm_backward_weight;
+}  // namespace cuda
 namespace meta {
 LayerNormForward layernorm_forward;
 LayerNormBackwardInput layernorm_backward_input;

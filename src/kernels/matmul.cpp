@@ -15,7 +15,7 @@ void matmul(const MatmulArgs& a, Stream& stream) {
       .have("b", a.b, a.transpose_b ? Shape{n, k} : Shape{k, n}, type)
       .gradient("c", a.c, {m, n}, type)
       .may_have("bias", a.bias, {n}, type);
-  dispatch(cpu::matmul, meta::matmul, a, stream);
+  dispatch(cpu::matmul, cuda::matmul, meta::matmul, a, stream);
 }
 
 }  // namespace lockstep

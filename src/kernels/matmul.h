@@ -25,6 +25,9 @@ Matmul matmul;
 namespace cpu {
 Matmul matmul;
 }
+namespace cuda {
+Matmul matmul;
+}
 namespace meta {
 Matmul matmul;
 }

@@ -14,7 +14,7 @@ void norm_sum(const NormSumArgs& a, Stream& stream) {
       .floats("x", a.x)
       .have_flat("x", a.x, {a.x.elements()}, a.x.dtype());
   LOCKSTEP_CHECK(a.x.elements() <= std::int64_t{1} << 39, "norm_sum: {} elements at once", a.x.elements());
-  dispatch(cpu::norm_sum, meta::norm_sum, a, stream);
+  dispatch(cpu::norm_sum, cuda::norm_sum, meta::norm_sum, a, stream);
 }
 
 void norm_add(std::span<std::int64_t> bins, double value) {

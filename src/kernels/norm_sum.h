@@ -33,6 +33,9 @@ NormSum norm_sum;
 namespace cpu {
 NormSum norm_sum;
 }
+namespace cuda {
+NormSum norm_sum;
+}
 namespace meta {
 NormSum norm_sum;
 }

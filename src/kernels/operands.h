@@ -31,17 +31,17 @@ class Operands {
 
 // Runs the twin of the stream's device.
 template <class Args>
-void dispatch(void (*on_cpu)(const Args&, Stream&), void (*on_meta)(const Args&, Stream&), const Args& args,
-              Stream& stream) {
+void dispatch(void (*on_cpu)(const Args&, Stream&), void (*on_cuda)(const Args&, Stream&),
+              void (*on_meta)(const Args&, Stream&), const Args& args, Stream& stream) {
   switch (stream.device()) {
     case Device::cpu:
       return on_cpu(args, stream);
     case Device::meta:
       return on_meta(args, stream);
     case Device::cuda:
-      break;
+      return on_cuda(args, stream);
   }
-  LOCKSTEP_CHECK(false, "no kernel of {} yet", name_of(stream.device()));
+  LOCKSTEP_CHECK(false, "device {}", static_cast<int>(stream.device()));
 }
 
 }  // namespace lockstep

@@ -26,14 +26,14 @@ void adamw(const AdamWArgs& a, Stream& stream) {
   check_update("adamw", operands, a);
   operands.have_flat("m", a.m, a.master.shape(), a.master.dtype())
       .have_flat("v", a.v, a.master.shape(), a.master.dtype());
-  dispatch(cpu::adamw, meta::adamw, a, stream);
+  dispatch(cpu::adamw, cuda::adamw, meta::adamw, a, stream);
 }
 
 void sgd(const SgdArgs& a, Stream& stream) {
   Operands operands("sgd", stream);
   check_update("sgd", operands, a);
   if (a.momentum) operands.have_flat("momentum", a.momentum, a.master.shape(), a.master.dtype());
-  dispatch(cpu::sgd, meta::sgd, a, stream);
+  dispatch(cpu::sgd, cuda::sgd, meta::sgd, a, stream);
 }
 
 }  // namespace lockstep

@@ -50,6 +50,10 @@ namespace cpu {
 AdamW adamw;
 Sgd sgd;
 }  // namespace cpu
+namespace cuda {
+AdamW adamw;
+Sgd sgd;
+}  // namespace cuda
 namespace meta {
 AdamW adamw;
 Sgd sgd;

@@ -7,7 +7,7 @@ namespace lockstep {
 void init_normal(const InitNormalArgs& a, Stream& stream) {
   Operands("init_normal", stream).floats("x", a.x).have_flat("x", a.x, {a.x.elements()}, a.x.dtype());
   LOCKSTEP_CHECK(a.first >= 0, "init_normal: first element {}", a.first);
-  dispatch(cpu::init_normal, meta::init_normal, a, stream);
+  dispatch(cpu::init_normal, cuda::init_normal, meta::init_normal, a, stream);
 }
 
 void dropout(const DropoutArgs& a, Stream& stream) {
@@ -18,7 +18,7 @@ void dropout(const DropoutArgs& a, Stream& stream) {
       .have_flat("x", a.x, a.x.shape(), a.x.dtype())
       .have_flat("y", a.y, a.x.shape(), a.x.dtype())
       .have_flat("positions", a.positions, {a.x.dim(1)}, DType::i32);
-  dispatch(cpu::dropout, meta::dropout, a, stream);
+  dispatch(cpu::dropout, cuda::dropout, meta::dropout, a, stream);
 }
 
 }  // namespace lockstep

@@ -36,6 +36,10 @@ namespace cpu {
 InitNormal init_normal;
 Dropout dropout;
 }  // namespace cpu
+namespace cuda {
+InitNormal init_normal;
+Dropout dropout;
+}  // namespace cuda
 namespace meta {
 InitNormal init_normal;
 Dropout dropout;

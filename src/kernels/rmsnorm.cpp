@@ -24,7 +24,7 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, Stream& stream) {
       .may_have("residual", a.residual, a.x.shape(), type)
       .may_have("sum", a.sum, a.x.shape(), type);
   LOCKSTEP_CHECK(a.residual.none() == a.sum.none(), "{}: residual and sum come together", op);
-  dispatch(cpu::rmsnorm_forward, meta::rmsnorm_forward, a, stream);
+  dispatch(cpu::rmsnorm_forward, cuda::rmsnorm_forward, meta::rmsnorm_forward, a, stream);
 }
 
 void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
@@ -38,7 +38,7 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
       .have_flat("rstd", a.rstd, leading_dims(op, a.x), accumulator_of(type))
       .have("weight", a.weight, {a.x.dim(-1)}, type)
       .may_have("dresidual", a.dresidual, a.x.shape(), type);
-  dispatch(cpu::rmsnorm_backward_input, meta::rmsnorm_backward_input, a, stream);
+  dispatch(cpu::rmsnorm_backward_input, cuda::rmsnorm_backward_input, meta::rmsnorm_backward_input, a, stream);
 }
 
 void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs& a, Stream& stream) {
@@ -50,7 +50,7 @@ void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs& a, Stream& stream)
       .have("dy", a.dy, a.x.shape(), type)
       .have_flat("rstd", a.rstd, leading_dims(op, a.x), accumulator_of(type))
       .gradient("dweight", a.dweight, {a.x.dim(-1)}, type);
-  dispatch(cpu::rmsnorm_backward_weight, meta::rmsnorm_backward_weight, a, stream);
+  dispatch(cpu::rmsnorm_backward_weight, cuda::rmsnorm_backward_weight, meta::rmsnorm_backward_weight, a, stream);
 }
 
 }  // namespace lockstep

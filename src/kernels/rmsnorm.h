@@ -49,6 +49,11 @@ RmsNormForward rmsnorm_forward;
 RmsNormBackwardInput rmsnorm_backward_input;
 RmsNormBackwardWeight rmsnorm_backward_weight;
 }  // namespace cpu
+namespace cuda {
+RmsNormForward rmsnorm_forward;
+RmsNormBackwardInput rmsnorm_backward_input;
+RmsNormBackwardWeight rmsnorm_backward_weight;
+}  // namespace cuda
 namespace meta {
 RmsNormForward rmsnorm_forward;
 RmsNormBackwardInput rmsnorm_backward_input;

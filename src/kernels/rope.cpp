@@ -12,7 +12,7 @@ void rope_table(const RopeTableArgs& a, Stream& stream) {
       .have_flat("cos", a.cos, a.cos.shape(), a.cos.dtype())
       .have_flat("sin", a.sin, a.cos.shape(), a.cos.dtype())
       .have_flat("positions", a.positions, {a.cos.dim(0)}, DType::i32);
-  dispatch(cpu::rope_table, meta::rope_table, a, stream);
+  dispatch(cpu::rope_table, cuda::rope_table, meta::rope_table, a, stream);
 }
 
 void rope(const RopeArgs& a, Stream& stream) {
@@ -24,7 +24,7 @@ void rope(const RopeArgs& a, Stream& stream) {
       .have("x", a.x, a.x.shape(), a.x.dtype())
       .have_flat("cos", a.cos, table, accumulator_of(a.x.dtype()))
       .have_flat("sin", a.sin, table, accumulator_of(a.x.dtype()));
-  dispatch(cpu::rope, meta::rope, a, stream);
+  dispatch(cpu::rope, cuda::rope, meta::rope, a, stream);
 }
 
 }  // namespace lockstep

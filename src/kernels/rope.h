@@ -43,6 +43,10 @@ namespace cpu {
 RopeTable rope_table;
 Rope rope;
 }  // namespace cpu
+namespace cuda {
+RopeTable rope_table;
+Rope rope;
+}  // namespace cuda
 namespace meta {
 RopeTable rope_table;
 Rope rope;

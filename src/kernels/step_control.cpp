@@ -9,7 +9,7 @@ void step_control(const StepControlArgs& a, Stream& stream) {
   Operands("step_control", stream)
       .have_flat("control", a.control, {kStepControls}, DType::f64)
       .have_flat("bins", a.bins, {kNormBins}, DType::i64);
-  dispatch(cpu::step_control, meta::step_control, a, stream);
+  dispatch(cpu::step_control, cuda::step_control, meta::step_control, a, stream);
 }
 
 }  // namespace lockstep

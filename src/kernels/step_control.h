@@ -23,6 +23,9 @@ StepControl step_control;
 namespace cpu {
 StepControl step_control;
 }
+namespace cuda {
+StepControl step_control;
+}
 namespace meta {
 StepControl step_control;
 }

@@ -10,7 +10,7 @@ void swiglu_forward(const SwigluForwardArgs& a, Stream& stream) {
       .floats("y", a.y)
       .have("y", a.y, a.y.shape(), a.y.dtype())
       .have("gate_up", a.gate_up, {a.y.dim(0), 2 * a.y.dim(1)}, a.y.dtype());
-  dispatch(cpu::swiglu_forward, meta::swiglu_forward, a, stream);
+  dispatch(cpu::swiglu_forward, cuda::swiglu_forward, meta::swiglu_forward, a, stream);
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, Stream& stream) {
@@ -21,7 +21,7 @@ void swiglu_backward(const SwigluBackwardArgs& a, Stream& stream) {
       .have("dy", a.dy, a.dy.shape(), a.dy.dtype())
       .have("gate_up", a.gate_up, wide, a.dy.dtype())
       .have("d_gate_up", a.d_gate_up, wide, a.dy.dtype());
-  dispatch(cpu::swiglu_backward, meta::swiglu_backward, a, stream);
+  dispatch(cpu::swiglu_backward, cuda::swiglu_backward, meta::swiglu_backward, a, stream);
 }
 
 }  // namespace lockstep

@@ -27,6 +27,10 @@ namespace cpu {
 SwigluForward swiglu_forward;
 SwigluBackward swiglu_backward;
 }  // namespace cpu
+namespace cuda {
+SwigluForward swiglu_forward;
+SwigluBackward swiglu_backward;
+}  // namespace cuda
 namespace meta {
 SwigluForward swiglu_forward;
 SwigluBackward swiglu_backward;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plan/plan.h"
+#include "tensor/cuda/device.h"
 
 namespace lockstep {
 
@@ -42,7 +43,8 @@ std::int64_t free_in_group(const std::string& limit, const std::string& usage, c
 
 }  // namespace
 
-std::int64_t available_memory() {
+std::int64_t available_memory(Device device) {
+  if (device == Device::cuda) return cuda::gpu_count() > 0 ? cuda::free_bytes() : kUnlimited;  // absence is said later
   const std::string v1 = "/sys/fs/cgroup/memory/memory.", v2 = "/sys/fs/cgroup/memory.";
   return std::min({free_on_the_machine(),
                    free_in_group(v1 + "limit_in_bytes", v1 + "usage_in_bytes", v1 + "stat", "total_inactive_file"),

@@ -5,17 +5,18 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
-#include "tensor/cpu/stream.h"
+#include "tensor/cuda/device.h"
+#include "tensor/make_stream.h"
 
 namespace lockstep {
 
-double gemm_peak(DType dtype, int threads) {
-  constexpr std::int64_t kSize = 1024;
+double gemm_peak(Device device, DType dtype, int threads) {
+  const std::int64_t kSize = device == Device::cuda ? 4096 : 1024;
   constexpr double kBudget = 0.15;  // seconds
   Ledger ledger;
-  const auto memory = make_memory(Device::cpu, ledger);
-  cpu::Stream on_cpu(*memory, threads);
-  Stream& stream = on_cpu;
+  const auto memory = make_memory(device, ledger);
+  const auto owned = make_stream(*memory, threads);
+  Stream& stream = *owned;
   const auto square = [&](const Buffer& buffer) { return view(buffer, dtype, {kSize, kSize}); };
   const std::int64_t bytes = kSize * kSize * size_of(dtype);
   const Buffer a = memory->allocate(bytes, Tag::workspace), b = memory->allocate(bytes, Tag::workspace),
@@ -28,10 +29,44 @@ double gemm_peak(DType dtype, int threads) {
   while (std::chrono::duration<double>(Clock::now() - begin).count() < kBudget) {
     const auto start = Clock::now();
     matmul({.c = square(c), .a = square(a), .b = square(b), .transpose_b = true}, stream);
+    stream.synchronize();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+    best = std::max(best, 2.0 * static_cast<double>(kSize * kSize * kSize) / seconds);
   }
   return best;
+}
+
+namespace {
+
+// Dense peaks without sparsity, from the makers' data sheets.
+struct KnownGpu {
+  const char* name;  // part of what the driver calls it
+  double narrow, fp32, fp64;
+};
+constexpr KnownGpu kGpus[] = {
+    {"H200", 989.4e12, 66.9e12, 66.9e12},            // NVIDIA H200 SXM data sheet
+    {"H100 80GB HBM3", 989.4e12, 66.9e12, 66.9e12},  // NVIDIA H100 SXM data sheet
+    {"H100 PCIe", 756e12, 51e12, 51e12},             // NVIDIA H100 PCIe data sheet
+    {"A100", 312e12, 19.5e12, 19.5e12},              // NVIDIA A100 data sheet
+};
+
+}  // namespace
+
+Peak peak_of(Device device, DType compute, int threads) {
+  if (device == Device::cuda) {
+    const std::string name = cuda::gpu_name();
+    for (const KnownGpu& gpu : kGpus)
+      if (name.find(gpu.name) != std::string::npos) {
+        const double flops = compute == DType::f64 ? gpu.fp64 : compute == DType::f32 ? gpu.fp32 : gpu.narrow;
+        return {flops, fmt::format("{}: {:.0f} TFLOP/s in {} by its data sheet", name, flops / 1e12, name_of(compute))};
+      }
+    const double flops = gemm_peak(device, compute, threads);
+    return {flops, fmt::format("{}: matrix products reach {:.0f} TFLOP/s in {} here (no data sheet is known)", name,
+                               flops / 1e12, name_of(compute))};
+  }
+  const double flops = gemm_peak(device, accumulator_of(compute), threads);
+  return {flops, fmt::format("{} thread{}, matrix products reach {:.0f} GFLOP/s here", threads, threads == 1 ? "" : "s",
+                             flops / 1e9)};
 }
 
 }  // namespace lockstep

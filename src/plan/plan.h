@@ -31,7 +31,8 @@ Plan plan_run(const RunSpec& spec);
 // that would fit, if one is found.
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
 
-// Bytes this process may still take: the least of what the machine has free and what its cgroup leaves.
-std::int64_t available_memory();
+// Bytes that a run on this device may take. Of a GPU, what is free on it; on the cpu, what this process may still take:
+// the least of what the machine has free and what its cgroup leaves.
+std::int64_t available_memory(Device device = Device::cpu);
 
 }  // namespace lockstep

@@ -85,6 +85,7 @@ void visit_layout(Spec& layout, Visitor&& visit) {
 template <class Spec, class Visitor>
 void visit_run(Spec& run, Visitor&& visit) {
   visit("out", run.out);
+  visit("device", run.device);
   visit("threads", run.threads, Whole{0, kMostThreads});
 }
 
@@ -130,7 +131,7 @@ constexpr Later kLayoutLater[] = {
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
 constexpr Later kTrainLater[] = {{"deterministic", "true"}};  // nothing here is anything else
 constexpr Later kPrecisionLater[] = {{"gradients", ""}, {"moments", ""}, {"loss_scale", ""}};
-constexpr Later kRunLater[] = {{"device", "'cpu'"}, {"ranks", "1"}};
+constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 Keys keys_of(std::span<const Later> later) {
   Keys keys;
@@ -298,6 +299,8 @@ void read_run(const TomlTable& table, RunSettings& run) {
   table.refuse_unknown(known.keys + keys_of(kRunLater));
   refuse_later(table, kRunLater);
   visit_run(run, table);
+  if (run.device != "cpu" && run.device != "cuda")
+    table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 
@@ -378,7 +381,6 @@ std::string to_toml(const RunSpec& spec) {
   writer("compute", spec.precision);
   writer.table("run");
   visit_run(spec.run, writer);
-  writer("device", spec.run.device);
   return std::move(writer).text();
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/hf_tensors.h"
-#include "tensor/cpu/stream.h"
+#include "tensor/make_stream.h"
 #include "tensor/transfer.h"
 #include "train/reference_data.h"
 #include "train/replica.h"
@@ -55,19 +55,6 @@ double largest(const std::vector<double>& a, const std::vector<double>& b, bool 
   return worst;
 }
 
-std::vector<double> read(const Tensor& t, Stream& stream) {
-  std::vector<double> result(t.elements());
-  if (t.dtype() == DType::f64) {
-    download(result.data(), t, stream);
-    return result;
-  }
-  LOCKSTEP_CHECK(t.dtype() == DType::f32, "a gradient or master of {}", name_of(t.dtype()));
-  std::vector<float> narrow(t.elements());
-  download(narrow.data(), t, stream);
-  std::ranges::copy(narrow, result.begin());
-  return result;
-}
-
 // One tensor under comparison. GPT-2's key bias moves no probability: its true gradient is zero, what is computed is
 // rounding noise, and Adam makes steps of it. That third is judged by itself, absolutely.
 struct Compared {
@@ -112,8 +99,9 @@ ReferenceReport verify_reference(const std::filesystem::path& folder, const Refe
   const bool narrow = options.precision == Precision::bf16 || options.precision == Precision::fp16;
 
   Ledger ledger;
-  const auto memory = make_memory(Device::cpu, ledger);
-  cpu::Stream stream(*memory, options.threads);
+  const auto memory = make_memory(options.device, ledger);
+  const auto owned_stream = make_stream(*memory, options.threads);
+  Stream& stream = *owned_stream;
   Replica replica({.spec = data.spec(),
                    .B = data.B(),
                    .T = data.T(),
@@ -130,7 +118,7 @@ ReferenceReport verify_reference(const std::filesystem::path& folder, const Refe
                                double absolute, bool by_cosine) {
     std::vector<Compared> all;
     for (const auto& named : tensors)
-      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, read(named.*which, stream),
+      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, to_doubles(named.*which, stream),
                                                       data.expected(prefix + named.tensor.name, named.tensor.shape)}))
         all.push_back(std::move(c));
     compare(report.items, all, tolerance, absolute, by_cosine);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "spec/precision.h"
+#include "tensor/device.h"
 
 namespace lockstep {
 
@@ -31,7 +32,8 @@ struct ReferenceReport {
 
 struct ReferenceOptions {
   Precision precision = Precision::fp64;
-  int threads = 1;
+  int threads = 1;  // of the cpu
+  Device device = Device::cpu;
 };
 
 // UserError (bad_input_file) when the folder is not what is said above.

@@ -97,9 +97,19 @@ void Replica::load(std::span<const ConstTensor> values) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
                    all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
-    ConstTensor from = values[i].reshape({values[i].elements()});
-    if (stream_.device() == Device::meta) from = ConstTensor(nullptr, from.dtype(), Device::meta, from.shape());
-    cast({.y = all[i].master, .x = from}, stream_);
+    // On another device than the host's, a copy of the values is made there first.
+    const ConstTensor host = values[i].reshape({values[i].elements()});
+    Buffer copy;
+    if (stream_.device() == Device::cuda) {
+      copy = memory_.allocate(host.bytes(), Tag::workspace);
+      upload(view(copy, host.dtype(), host.shape()), host.raw(), stream_);
+    }
+    cast(
+        {.y = all[i].master,
+         .x = stream_.device() == Device::cpu ? host
+                                              : ConstTensor(copy.data(), host.dtype(), stream_.device(), host.shape())},
+        stream_);
+    stream_.synchronize();
   }
   for (UnitStorage& unit : storage_) unit.publish(stream_);
 }

@@ -3,8 +3,7 @@
 #include <thread>
 
 #include "checkpoint/hf_folder.h"
-#include "tensor/cpu/stream.h"
-#include "tensor/meta/stream.h"
+#include "tensor/make_stream.h"
 
 namespace lockstep {
 
@@ -13,18 +12,16 @@ int threads_of(const RunSpec& spec) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-namespace {
-std::unique_ptr<Stream> make_stream(Device device, Memory& memory, int threads) {
-  if (device == Device::meta) return std::make_unique<meta::Stream>(memory, threads * cpu::kScratchBytes);
-  return std::make_unique<cpu::Stream>(memory, threads);
-}
-}  // namespace
+Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
 
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
     : spec_(spec),
       threads_(threads_of(spec)),
       memory_(make_memory(device, ledger_)),
-      stream_(make_stream(device, *memory_, threads_)),
+      host_memory_(device_of(spec) == Device::cpu
+                       ? nullptr
+                       : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
+      stream_(make_stream(*memory_, threads_, device_of(spec))),
       data_(spec),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
   if (data_.corpus_bytes() > 0) ledger_.add(Tag::data, "corpus", data_.corpus_bytes());
@@ -36,7 +33,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                                                         .optimizer = spec.optimizer,
                                                         .seed = spec.train.seed},
                                        *memory_, *stream_);
-  if (spec.train.async_save) writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), *memory_);
+  // From a GPU everything that is saved goes through a copy on the host.
+  if (spec.train.async_save || host_memory_)
+    writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
   tokens_.resize(tokens_a_step());
   targets_.resize(tokens_a_step());
 }
@@ -64,7 +63,11 @@ double TrainingRun::evaluate() {
 }
 
 void TrainingRun::save(const Progress& progress) {
-  if (writer_) return writer_->save(progress, *stream_);
+  if (writer_) {
+    writer_->save(progress, *stream_);
+    if (!spec_.train.async_save) writer_->wait();
+    return;
+  }
   if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, replica_->state());
 }
 

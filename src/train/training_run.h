@@ -1,8 +1,8 @@
 // Set-up: everything a run works with, made from its spec.
 //
-// On the cpu it is the run; on meta the same objects hold nothing and compute nothing, and the ledger and the stream's
-// counts are those of the run: this is what `plan` asks. Weights are not set: init(), resume() of train/resume.h or a
-// Hugging Face folder does that.
+// On its own device it is the run; on meta the same objects hold nothing and compute nothing, and the ledger and the
+// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init(), resume() of
+// train/resume.h or a Hugging Face folder does that.
 //
 // Failure: UserError for data, folders and sizes; EnvironmentError when memory is not there.
 #pragma once
@@ -22,7 +22,7 @@ namespace lockstep {
 
 class TrainingRun {
  public:
-  // `checkpoints` is where they are saved.
+  // On the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where they are saved.
   TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints);
 
   const RunSpec& spec() const { return spec_; }
@@ -53,7 +53,9 @@ class TrainingRun {
   RunSpec spec_;
   int threads_;
   Ledger ledger_;
+  Ledger host_ledger_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
   RunData data_;
   std::unique_ptr<Replica> replica_;
@@ -62,6 +64,7 @@ class TrainingRun {
   std::vector<std::int32_t> tokens_, targets_;
 };
 
-int threads_of(const RunSpec& spec);  // as asked for, or the machine's cores
+int threads_of(const RunSpec& spec);    // as asked for, or the machine's cores
+Device device_of(const RunSpec& spec);  // that it computes on
 
 }  // namespace lockstep

@@ -343,7 +343,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
       {with({"--set", "layout.micro=3"}), 2, "micro"},
       {with({"--set", "layout.dp=2"}), 2, "not in this version"},
       {with({"--set", "precision.compute=fp16"}), 2, "bf16"},
-      {with({"--set", "run.device=cuda"}), 2, "not in this version"},
+      {with({"--set", "run.device=gpu"}), 2, "use \"cpu\" or \"cuda\""},
       {with({"--set", "data.text=" + (folder_ / "absent")}), 2, "vocabulary"},
       {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "absent")}), 4, "absent"},
       {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "empty.txt")}), 4, "empty"},

@@ -47,7 +47,7 @@ TEST_F(Gpu, MemoryIsCountedAndGivenBack) {
 TEST_F(Gpu, BytesComeBackAsTheyWent) {
   Ledger ledger;
   const auto memory = make_memory(Device::cuda, ledger);
-  cuda::Stream stream;
+  cuda::Stream stream(*memory);
   std::vector<float> there(12345), back(12345);
   std::iota(there.begin(), there.end(), 0.5f);
   const Buffer buffer = memory->allocate(12345 * 4, Tag::data);
@@ -61,7 +61,9 @@ TEST_F(Gpu, BytesComeBackAsTheyWent) {
 }
 
 TEST_F(Gpu, OneStreamWaitsForAnother) {
-  cuda::Stream first, second;
+  Ledger streams;
+  const auto memory = make_memory(Device::cuda, streams);
+  cuda::Stream first(*memory), second(*memory);
   const auto event = first.make_event();
   EXPECT_TRUE(event->done());
   first.record(*event);

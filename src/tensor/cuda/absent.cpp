@@ -11,12 +11,15 @@ namespace {
 }  // namespace
 
 int gpu_count() { return 0; }
+std::string gpu_name() { refuse(); }
+std::int64_t free_bytes() { refuse(); }
+void check_cuda(int, const char*) {}
 
 DeviceMemory::DeviceMemory(Ledger& ledger) : Memory(Device::cuda, ledger) { refuse(); }
 void* DeviceMemory::take(std::int64_t) { return nullptr; }
 void DeviceMemory::give_back(void*, std::int64_t) noexcept {}
 
-Stream::Stream() : lockstep::Stream(Device::cuda) { refuse(); }
+Stream::Stream(Memory&) : lockstep::Stream(Device::cuda) { refuse(); }
 Stream::~Stream() = default;
 std::unique_ptr<Event> Stream::make_event() { refuse(); }
 void Stream::record(Event&) { refuse(); }

@@ -32,6 +32,8 @@ class Point final : public Event {
 
 }  // namespace
 
+void check_cuda(int status, const char* call) { check(static_cast<cudaError_t>(status), call); }
+
 int gpu_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
@@ -39,6 +41,18 @@ int gpu_count() {
     return 0;
   }
   return count;
+}
+
+std::string gpu_name() {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+std::int64_t free_bytes() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free);
 }
 
 DeviceMemory::DeviceMemory(Ledger& ledger) : Memory(Device::cuda, ledger) {
@@ -59,13 +73,18 @@ void* DeviceMemory::take(std::int64_t bytes) {
 
 void DeviceMemory::give_back(void* data, std::int64_t) noexcept { cudaFree(data); }
 
-Stream::Stream() : lockstep::Stream(Device::cuda) {
+Stream::Stream(Memory& memory)
+    : lockstep::Stream(Device::cuda), scratch_(memory.allocate(kScratchBytes, Tag::workspace)) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   stream_ = stream;
 }
 
-Stream::~Stream() { cudaStreamDestroy(static_cast<cudaStream_t>(stream_)); }
+Stream::~Stream() {
+  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
+  library_.reset();
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
+}
 
 Stream& Stream::of(lockstep::Stream& stream) {
   LOCKSTEP_CHECK(stream.device() == Device::cuda, "a {} stream where a cuda stream is needed",

@@ -1,0 +1,55 @@
+// Where there is no CUDA toolkit: no cuda stream can be made, so none of these can be called.
+#include "kernels/attention.h"
+#include "kernels/bias.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gelu.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/norm_sum.h"
+#include "kernels/optimizers.h"
+#include "kernels/random.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/step_control.h"
+#include "kernels/swiglu.h"
+
+namespace lockstep::cuda {
+
+namespace {
+[[noreturn]] void absent() {
+  throw EnvironmentError("this program was built without CUDA; build it where the toolkit is");
+}
+}  // namespace
+
+void attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
+void attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
+void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }
+void cross_entropy(const CrossEntropyArgs&, lockstep::Stream&) { absent(); }
+void add(const AddArgs&, lockstep::Stream&) { absent(); }
+void cast(const CastArgs&, lockstep::Stream&) { absent(); }
+void fill(const FillArgs&, lockstep::Stream&) { absent(); }
+void embedding_forward(const EmbeddingForwardArgs&, lockstep::Stream&) { absent(); }
+void embedding_backward(const EmbeddingBackwardArgs&, lockstep::Stream&) { absent(); }
+void gelu_forward(const GeluForwardArgs&, lockstep::Stream&) { absent(); }
+void gelu_backward(const GeluBackwardArgs&, lockstep::Stream&) { absent(); }
+void layernorm_forward(const LayerNormForwardArgs&, lockstep::Stream&) { absent(); }
+void layernorm_backward_input(const LayerNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
+void layernorm_backward_weight(const LayerNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }
+void matmul(const MatmulArgs&, lockstep::Stream&) { absent(); }
+void norm_sum(const NormSumArgs&, lockstep::Stream&) { absent(); }
+void adamw(const AdamWArgs&, lockstep::Stream&) { absent(); }
+void sgd(const SgdArgs&, lockstep::Stream&) { absent(); }
+void init_normal(const InitNormalArgs&, lockstep::Stream&) { absent(); }
+void dropout(const DropoutArgs&, lockstep::Stream&) { absent(); }
+void rmsnorm_forward(const RmsNormForwardArgs&, lockstep::Stream&) { absent(); }
+void rmsnorm_backward_input(const RmsNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
+void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }
+void rope_table(const RopeTableArgs&, lockstep::Stream&) { absent(); }
+void rope(const RopeArgs&, lockstep::Stream&) { absent(); }
+void step_control(const StepControlArgs&, lockstep::Stream&) { absent(); }
+void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
+void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,112 @@
+#include "kernels/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace lockstep::cuda {
+
+namespace {
+
+double slowed(double frequency, const RopeSlowing& s) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength < s.original_positions / s.high_freq_factor) return frequency;
+  if (wavelength > s.original_positions / s.low_freq_factor) return frequency / s.factor;
+  const double blend =
+      (s.original_positions / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+  return (1 - blend) * frequency / s.factor + blend * frequency;
+}
+
+// Frequencies come from the host's pow, as an argument of the kernel: the angle of a large position multiplies their
+// last bit, and so it is the cpu's angle exactly. Only cos and sin are CUDA's (an ulp of double).
+constexpr int kFrequencies = 256;  // for one launch; more than any head has
+struct Frequencies {
+  double of[kFrequencies];
+};
+
+// Columns [first, first + count) of the tables.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    rope_table_kernel(T* cos_table, T* sin_table, const std::int32_t* positions, std::int64_t length, std::int64_t half,
+                      std::int64_t first, std::int64_t count, const __grid_constant__ Frequencies frequencies) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; item < length * count;
+       item += stride) {
+    const std::int64_t row = item / count, column = item % count;
+    const double angle = positions[row] * frequencies.of[column];
+    cos_table[row * half + first + column] = static_cast<T>(cos(angle));
+    sin_table[row * half + first + column] = static_cast<T>(sin(angle));
+  }
+}
+
+template <class T>
+void fill_tables(const RopeTableArgs& a, lockstep::Stream& stream) {
+  const std::int64_t length = a.cos.dim(0), half = a.cos.dim(1);
+  for (std::int64_t first = 0; first < half; first += kFrequencies) {
+    const std::int64_t count = std::min<std::int64_t>(kFrequencies, half - first);
+    Frequencies frequencies{};
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double frequency = std::pow(a.theta, -static_cast<double>(first + i) / static_cast<double>(half));
+      frequencies.of[i] = a.slowing ? slowed(frequency, *a.slowing) : frequency;
+    }
+    rope_table_kernel<T><<<blocks_for(length * count), kThreads, 0, native(stream)>>>(
+        a.cos.data<T>(), a.sin.data<T>(), a.positions.data<std::int32_t>(), length, half, first, count, frequencies);
+    check_launch("rope_table");
+  }
+}
+
+struct HeadsLayout {
+  std::int64_t batch, length, heads, half;
+  std::int64_t stride_b, stride_t, stride_h;
+};
+
+// One thread turns one pair.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    rope_kernel(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
+  using T = Compute<S>;
+  const std::int64_t pairs = l.batch * l.length * l.heads * l.half;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; item < pairs;
+       item += stride) {
+    const std::int64_t i = item % l.half, head = item / l.half;
+    const std::int64_t h = head % l.heads, row = head / l.heads;
+    const std::int64_t b = row / l.length, t = row % l.length;
+    S* low = x + b * l.stride_b + t * l.stride_t + h * l.stride_h + i;
+    S* high = low + l.half;
+    const T c = cos_table[t * l.half + i], d = sin_table[t * l.half + i] * direction;
+    const T u = widen(*low), v = widen(*high);
+    *low = narrow<S>(fma(u, c, -(v * d)));
+    *high = narrow<S>(fma(v, c, u * d));
+  }
+}
+
+}  // namespace
+
+void rope_table(const RopeTableArgs& a, lockstep::Stream& stream) {
+  if (a.cos.dtype() == DType::f64)
+    fill_tables<double>(a, stream);
+  else
+    fill_tables<float>(a, stream);
+}
+
+void rope(const RopeArgs& a, lockstep::Stream& stream) {
+  const HeadsLayout layout{.batch = a.x.dim(0),
+                           .length = a.x.dim(1),
+                           .heads = a.x.dim(2),
+                           .half = a.x.dim(3) / 2,
+                           .stride_b = a.x.stride(0),
+                           .stride_t = a.x.stride(1),
+                           .stride_h = a.x.stride(2)};
+  with_float(a.x.dtype(), [&](auto s) {
+    using S = typename decltype(s)::Type;
+    using T = Compute<S>;
+    rope_kernel<S><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(
+        a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), a.inverse ? T(-1) : T(1), layout);
+  });
+  check_launch("rope");
+}
+
+}  // namespace lockstep::cuda

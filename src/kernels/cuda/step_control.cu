@@ -1,0 +1,25 @@
+#include "kernels/step_control.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/norm_bins.cuh"
+
+namespace lockstep::cuda {
+
+namespace {
+
+__global__ void step_control_kernel(double* control, const std::int64_t* bins, double clip) {
+  const double norm = sqrt(total_of(bins));
+  control[kNorm] = norm;
+  control[kFinite] = isfinite(norm) ? 1 : 0;
+  const double factor = clip / (norm + 1e-6);
+  control[kGradientScale] = clip > 0 && factor < 1 ? factor : 1;  // a norm that is not a number scales by 1
+}
+
+}  // namespace
+
+void step_control(const StepControlArgs& a, lockstep::Stream& stream) {
+  step_control_kernel<<<1, 1, 0, native(stream)>>>(a.control.data<double>(), a.bins.data<std::int64_t>(), a.clip);
+  check_launch("step_control");
+}
+
+}  // namespace lockstep::cuda
