@@ -29,7 +29,7 @@
 //   compute = "fp32"          # fp64, fp32, bf16
 //   [run]
 //   out = "runs/NAME"         # NAME is the run file's name without .toml
-//   device = "cpu"
+//   device = "cpu"            # or "cuda"
 //   threads = 0
 //
 // Every key may be left out but a model and a source of data; the defaults are those of run_spec.h. A key that would do

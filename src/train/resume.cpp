@@ -14,11 +14,12 @@ namespace lockstep {
 namespace {
 
 // Settings that belong to the machine and the moment, not to what is learned. All others are what the run is.
-constexpr std::array<std::string_view, 20> kMayChange{
+constexpr std::array<std::string_view, 21> kMayChange{
     "train.steps", "train.global_batch", "train.eval_every", "train.eval_batches", "train.save_every",
     "train.keep",  "train.bad_values",   "train.async_save", "optim.lr",           "optim.betas",
     "optim.eps",   "optim.weight_decay", "optim.clip",       "optim.schedule",     "optim.warmup",
-    "optim.decay", "optim.final",        "layout.micro",     "run.threads",        "run.out"};
+    "optim.decay", "optim.final",        "layout.micro",     "run.threads",        "run.device",
+    "run.out"};
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
 constexpr std::array<std::string_view, 5> kPlaces{"data.text", "data.tokens", "data.example", "model.hf",
                                                   "model.preset"};
