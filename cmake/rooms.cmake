@@ -15,7 +15,7 @@ function(lockstep_rooms)
     if(CUDAToolkit_FOUND)
       list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
     else()
-      list(FILTER sources EXCLUDE REGEX "/cuda/(device\\.cpp|[^/]*\\.cu)$")
+      list(FILTER sources EXCLUDE REGEX "/cuda/([^/]*device\\.cpp|[^/]*\\.cu)$")
     endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
@@ -30,7 +30,9 @@ function(lockstep_rooms)
 
   if(CUDAToolkit_FOUND)
     target_link_libraries(lockstep_tensor PRIVATE CUDA::cudart_static)
-    target_link_libraries(lockstep_kernels PRIVATE CUDA::cublasLt CUDA::cudart_static)
+    target_link_libraries(lockstep_kernels PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/cublas_lt_device.cpp PROPERTIES
+      COMPILE_DEFINITIONS "LOCKSTEP_CUDA_LIBRARIES=\"${CUDAToolkit_LIBRARY_DIR}\"")
   endif()
 
   # Third-party code reaches only the rooms that speak to it.

@@ -4,12 +4,11 @@
 // the operands the other way round. fp32 is computed in fp32 (no TF32), 16-bit types in fp32. The algorithm is the
 // heuristic's first, found once for each form of a product and kept; split sums are only allowed through the workspace,
 // in a fixed order, so the same call gives the same bits.
-#include <cublasLt.h>
-
 #include <array>
 #include <map>
 #include <memory>
 
+#include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/matmul.h"
 
@@ -19,7 +18,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw EnvironmentError(fmt::format("{} failed: {}", call, cublasLtGetStatusString(status)));
+    throw EnvironmentError(fmt::format("{} failed: {}", call, cublas_lt().status_string(status)));
 }
 
 cudaDataType_t type_of(DType t) {
@@ -49,9 +48,9 @@ struct Plan {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   ~Plan() {
-    if (product) cublasLtMatmulDescDestroy(product);
+    if (product) cublas_lt().product_destroy(product);
     for (const cublasLtMatrixLayout_t layout : {a, b, c})
-      if (layout) cublasLtMatrixLayoutDestroy(layout);
+      if (layout) cublas_lt().layout_destroy(layout);
   }
 };
 
@@ -60,10 +59,10 @@ using Form = std::array<std::int64_t, 13>;
 // What a stream keeps of the library: its handle and the plans made so far.
 class Library {
  public:
-  Library() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+  Library() { check(cublas_lt().create(&handle_), "cublasLtCreate"); }
   ~Library() {
     plans_.clear();
-    cublasLtDestroy(handle_);
+    cublas_lt().destroy(handle_);
   }
   cublasLtHandle_t handle() const { return handle_; }
 
@@ -97,19 +96,18 @@ class Library {
                              std::int64_t workspace, const Form& form) {
     auto plan = std::make_unique<Plan>();
     const bool wide = m.a.dtype() == DType::f64;
-    check(cublasLtMatmulDescCreate(&plan->product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                   wide ? CUDA_R_64F : CUDA_R_32F),
+    check(cublas_lt().product_create(&plan->product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                     wide ? CUDA_R_64F : CUDA_R_32F),
           "cublasLtMatmulDescCreate");
     const auto turn = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
       const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-      check(cublasLtMatmulDescSetAttribute(plan->product, which, &value, sizeof value),
-            "cublasLtMatmulDescSetAttribute");
+      check(cublas_lt().product_set(plan->product, which, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
     };
     turn(CUBLASLT_MATMUL_DESC_TRANSA, m.transpose_b);
     turn(CUBLASLT_MATMUL_DESC_TRANSB, m.transpose_a);
     const auto layout = [](cublasLtMatrixLayout_t& made, const ConstTensor& t) {
-      check(cublasLtMatrixLayoutCreate(&made, type_of(t.dtype()), static_cast<std::uint64_t>(t.dim(1)),
-                                       static_cast<std::uint64_t>(t.dim(0)), std::max(t.stride(0), t.dim(1))),
+      check(cublas_lt().layout_create(&made, type_of(t.dtype()), static_cast<std::uint64_t>(t.dim(1)),
+                                      static_cast<std::uint64_t>(t.dim(0)), std::max(t.stride(0), t.dim(1))),
             "cublasLtMatrixLayoutCreate");
     };
     layout(plan->a, m.b);
@@ -117,12 +115,11 @@ class Library {
     layout(plan->c, m.c);
 
     cublasLtMatmulPreference_t wish = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate");
-    const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)>
-        freed(wish, &cublasLtMatmulPreferenceDestroy);
+    check(cublas_lt().preference_create(&wish), "cublasLtMatmulPreferenceCreate");
+    const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(CublasLt::preference_destroy)>
+        freed(wish, cublas_lt().preference_destroy);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
-      check(cublasLtMatmulPreferenceSetAttribute(wish, which, &value, sizeof value),
-            "cublasLtMatmulPreferenceSetAttribute");
+      check(cublas_lt().preference_set(wish, which, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -133,8 +130,7 @@ class Library {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(form[12]));
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_, plan->product, plan->a, plan->b, plan->c, plan->c, wish, 1, &result,
-                                         &found),
+    check(cublas_lt().heuristic(handle_, plan->product, plan->a, plan->b, plan->c, plan->c, wish, 1, &result, &found),
           "cublasLtMatmulAlgoGetHeuristic");
     if (found == 0)
       throw EnvironmentError(
@@ -168,11 +164,11 @@ void multiply(const MatmulArgs& m, std::int64_t K, void* workspace, std::int64_t
   const double wide_one = 1, wide_beta = m.accumulate ? 1 : 0;
   const float one = 1, beta = m.accumulate ? 1 : 0;
   const bool wide = m.a.dtype() == DType::f64;
-  check(
-      cublasLtMatmul(library.handle(), plan.product, wide ? static_cast<const void*>(&wide_one) : &one, m.b.raw(),
-                     plan.a, m.a.raw(), plan.b, wide ? static_cast<const void*>(&wide_beta) : &beta, m.c.raw(), plan.c,
-                     m.c.raw(), plan.c, &plan.algorithm, workspace, static_cast<std::size_t>(bytes), native(stream)),
-      "cublasLtMatmul");
+  check(cublas_lt().matmul(library.handle(), plan.product, wide ? static_cast<const void*>(&wide_one) : &one, m.b.raw(),
+                           plan.a, m.a.raw(), plan.b, wide ? static_cast<const void*>(&wide_beta) : &beta, m.c.raw(),
+                           plan.c, m.c.raw(), plan.c, &plan.algorithm, workspace, static_cast<std::size_t>(bytes),
+                           native(stream)),
+        "cublasLtMatmul");
 }
 
 // What is left to do when the sums of rows [first, first + rows) of c are known; none: they are zero.
