@@ -3,6 +3,9 @@ include(example_text)
 
 # One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
 function(lockstep_rooms)
+  if(CUDAToolkit_FOUND)
+    find_path(LOCKSTEP_CUDNN_HEADERS cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/LAYERS)
   file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS lines REGEX "^[a-z]+:")
   foreach(line ${lines})
@@ -14,6 +17,11 @@ function(lockstep_rooms)
     # Each device's folder has a stand-in for builds without that device.
     if(CUDAToolkit_FOUND)
       list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
+      if(LOCKSTEP_CUDNN_HEADERS)
+        list(FILTER sources EXCLUDE REGEX "/cuda/cudnn_attention_absent_device\\.cpp$")
+      else()
+        list(FILTER sources EXCLUDE REGEX "/cuda/cudnn_(attention_(nodes|graphs|plan)_|attention_)?device\\.cpp$")
+      endif()
     else()
       list(FILTER sources EXCLUDE REGEX "/cuda/([^/]*device\\.cpp|[^/]*\\.cu)$")
     endif()
@@ -30,9 +38,18 @@ function(lockstep_rooms)
 
   if(CUDAToolkit_FOUND)
     target_link_libraries(lockstep_tensor PRIVATE CUDA::cudart_static)
+    string(STRIP "${LOCKSTEP_GPU_CODE}" gpu_code)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tensor/cuda/device.cpp PROPERTIES
+      COMPILE_DEFINITIONS "LOCKSTEP_GPU_CODE=\"${gpu_code}\"")
     target_link_libraries(lockstep_kernels PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/cublas_lt_device.cpp PROPERTIES
       COMPILE_DEFINITIONS "LOCKSTEP_CUDA_LIBRARIES=\"${CUDAToolkit_LIBRARY_DIR}\"")
+    # cuDNN comes apart from the toolkit: its headers now, the library itself when a run needs it.
+    if(LOCKSTEP_CUDNN_HEADERS)
+      target_include_directories(lockstep_kernels SYSTEM PRIVATE ${LOCKSTEP_CUDNN_HEADERS})
+      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/cudnn_device.cpp PROPERTIES
+        COMPILE_DEFINITIONS "LOCKSTEP_CUDA_LIBRARIES=\"${CUDAToolkit_LIBRARY_DIR}\"")
+    endif()
   endif()
 
   # Third-party code reaches only the rooms that speak to it.

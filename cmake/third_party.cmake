@@ -39,6 +39,7 @@ if(CUDAToolkit_FOUND)
     list(GET parts 0 virtual)
     list(GET parts 1 real)
     string(APPEND CMAKE_CUDA_FLAGS " -gencode arch=${virtual},code=${real}")
+    string(APPEND LOCKSTEP_GPU_CODE " ${real}") # for the program to say what it has code for
   endforeach()
   string(APPEND CMAKE_CUDA_FLAGS " --expt-relaxed-constexpr --fmad=false -DFMT_USE_CONSTEXPR=1")
   # fmad: fma only where the source says so. fmt 9 turns its constexpr off under nvcc, which then cannot check formats.

@@ -19,8 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kConvertedElements = 1 << 18;  // at a time
-constexpr std::int64_t kVerifiedBytes = 8 << 20;      // at a time
+constexpr std::int64_t kVerifiedBytes = 8 << 20;  // at a time
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
   throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem),
@@ -76,14 +75,7 @@ void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, cons
 // Elements [begin, begin + to.elements()) of what a file's tensor holds.
 void fill(const Tensor& to, const ConstTensor& from, std::int64_t begin, Stream& stream) {
   const auto* source = static_cast<const std::byte*>(from.raw()) + begin * size_of(from.dtype());
-  if (from.dtype() == to.dtype() || to.device() == Device::meta) return upload(to, source, stream);
-  const auto room = std::make_unique_for_overwrite<std::byte[]>(
-      static_cast<std::size_t>(std::min(to.elements(), kConvertedElements) * size_of(to.dtype())));
-  for (std::int64_t at = 0; at < to.elements(); at += kConvertedElements) {
-    const std::int64_t now = std::min(kConvertedElements, to.elements() - at);
-    convert_floats(room.get(), to.dtype(), source + at * size_of(from.dtype()), from.dtype(), now);
-    upload(to.slice(0, at, now), room.get(), stream);
-  }
+  upload_floats(to, source, from.dtype(), stream);
 }
 
 // The name `latest` holds, or nothing when there is no such file.

@@ -1,11 +1,14 @@
 #include "checkpoint/convert.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 #include "base/error.h"
+#include "tensor/transfer.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +66,19 @@ void convert_floats(void* to, DType to_type, const void* from, DType from_type, 
       return convert_from<bf16>(to, to_type, from, count);
     default:
       return convert_from<f16>(to, to_type, from, count);
+  }
+}
+
+void upload_floats(Tensor to, const void* from, DType from_type, Stream& stream) {
+  constexpr std::int64_t kAtATime = 1 << 18;
+  if (from_type == to.dtype() || to.device() == Device::meta) return upload(to, from, stream);
+  const auto* source = static_cast<const std::byte*>(from);
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(
+      static_cast<std::size_t>(std::min(to.elements(), kAtATime) * size_of(to.dtype())));
+  for (std::int64_t at = 0; at < to.elements(); at += kAtATime) {
+    const std::int64_t now = std::min(kAtATime, to.elements() - at);
+    convert_floats(room.get(), to.dtype(), source + at * size_of(from_type), from_type, now);
+    upload(to.slice(0, at, now), room.get(), stream);
   }
 }
 

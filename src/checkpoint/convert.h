@@ -6,9 +6,14 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
 
 namespace lockstep {
 
 void convert_floats(void* to, DType to_type, const void* from, DType from_type, std::int64_t count);
+
+// `to` on its device, flat, receives as many elements from host memory, converted on the way, some at a time.
+void upload_floats(Tensor to, const void* from, DType from_type, Stream& stream);
 
 }  // namespace lockstep

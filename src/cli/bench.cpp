@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/disk.h"
 #include "cli/run_arguments.h"
 #include "plan/bench.h"
 #include "plan/plan.h"
+#include "spec/text_input.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -19,14 +21,29 @@ struct Settings {
   RunArguments run;
   int rounds = 8;
   bool json = false;
+  std::string tune;
 };
 
+// What the file holds for the same GPU and library stays, so that the forms of several models come together in it.
+void keep_tuning(const std::string& file, TuningSpec tuning) {
+  if (std::filesystem::exists(file)) {
+    const TuningSpec before = parse_tuning_toml(read_text_file(file, 1 << 20, ExitCode::usage), file);
+    if (before.gpu == tuning.gpu && before.library == tuning.library)
+      tuning.products.insert(before.products.begin(), before.products.end());
+  }
+  const std::string text = "# Algorithms of matrix products, timed by `lockstep bench --tune`.\n" + to_toml(tuning);
+  replace_file(Disk(), file, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
+}
+
 int run_bench_command(const Settings& s) {
-  const RunSpec spec = s.run.read();
-  if (device_of(spec) != Device::cpu)
-    throw UserError(ExitCode::usage, "bench measures the cpu alone in this version", "use --set run.device=cpu");
-  require_fit(spec, plan_run(spec), available_memory());
-  const std::vector<BenchItem> items = run_bench(spec, s.rounds);
+  RunSpec spec = s.run.read();
+  if (!s.tune.empty() && device_of(spec) != Device::cuda)
+    throw UserError(ExitCode::usage, "--tune times the products of a GPU", "use it with --set run.device=cuda");
+  if (!s.tune.empty()) spec.run.autotune = true;
+  require_fit(spec, plan_run(spec), available_memory(device_of(spec)));
+  const Bench bench = run_bench(spec, s.rounds);
+  const std::vector<BenchItem>& items = bench.items;
+  if (!s.tune.empty()) keep_tuning(s.tune, bench.tuning);
   if (s.json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
     for (const BenchItem& item : items) {
@@ -40,9 +57,9 @@ int run_bench_command(const Settings& s) {
     fmt::print("{}\n", out.dump(2));
     return static_cast<int>(ExitCode::done);
   }
-  fmt::print("{:<20} {:>12} {:<10} {:>12} {:>7}\n", "", "value", "", "ceiling", "ratio");
+  fmt::print("{:<24} {:>12} {:<10} {:>12} {:>7}\n", "", "value", "", "ceiling", "ratio");
   for (const BenchItem& item : items) {
-    fmt::print("{:<20} {:>12.1f} {:<10}", item.name, item.value, item.unit);
+    fmt::print("{:<24} {:>12.1f} {:<10}", item.name, item.value, item.unit);
     if (item.ceiling > 0) fmt::print(" {:>12.1f} {:>7.2f}", item.ceiling, item.ratio());
     fmt::print("\n");
   }
@@ -56,14 +73,19 @@ void add_bench(CLI::App& app, std::function<int()>& chosen) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure kernels and the step of a run beside the machine's ceilings");
   command->footer(
-      "Products and attention are held to multiply-adds in registers, the rest to copying memory, and the step's "
-      "useful\n"
-      "work to the rate of its weights' products run alone. Steps and products alternate; medians are printed.\n\n"
+      "Products and attention are held to multiply-adds in registers (on a GPU, to one large product), the rest to\n"
+      "copying memory, and the step's useful work to the rate of its weights' products run alone. Its time is held to\n"
+      "its floor: products and attention at their times alone, all other bytes at the speed of a copy. Steps and\n"
+      "products alternate; medians are printed.\n\n"
       "Example: lockstep bench --set model.preset=bench-a --set data.seq=256 --set train.global_batch=8");
   s->run.add_to(*command);
   command->add_option("--rounds", s->rounds, "Steps that are timed [8]")
       ->check(CLI::Range(1, 1000).description(""))
       ->type_name("N");
+  command
+      ->add_option("--tune", s->tune,
+                   "Time algorithms for the products of a GPU, and add the fastest to this file (as configs/tuning/)")
+      ->type_name("FILE");
   command->add_flag("--json", s->json, "Print [{name, value, unit, ceiling, ratio}]");
   command->callback([s, &chosen] { chosen = [s] { return run_bench_command(*s); }; });
 }

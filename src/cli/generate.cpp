@@ -15,11 +15,12 @@
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "cli/device_option.h"
 #include "cli/signals.h"
 #include "data/byte_tokenizer.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
-#include "tensor/cpu/stream.h"
+#include "tensor/make_stream.h"
 #include "train/generator.h"
 
 namespace lockstep {
@@ -34,6 +35,7 @@ struct Settings {
   std::int64_t max_tokens = 200;
   Sampling sampling;
   int threads = 0;
+  Device device = Device::cpu;
   Precision precision = Precision::fp32;
 };
 
@@ -119,12 +121,12 @@ int run_generate(const Settings& s) {
   const bool text = !s.has_tokens;
 
   Ledger ledger;
-  const auto memory = make_memory(Device::cpu, ledger);
+  const auto memory = make_memory(s.device, ledger);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  cpu::Stream stream(*memory, s.threads > 0 ? s.threads : cores);
+  const auto stream = make_stream(*memory, s.threads > 0 ? s.threads : cores);
   // The last token is given and not read.
   const std::int64_t positions = std::min(source.spec.max_positions, std::ssize(prompt) + s.max_tokens - 1);
-  Generator generator({.spec = source.spec, .positions = positions, .precision = s.precision}, *memory, stream);
+  Generator generator({.spec = source.spec, .positions = positions, .precision = s.precision}, *memory, *stream);
   if (source.checkpoint)
     generator.load(*source.checkpoint);
   else
@@ -204,6 +206,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--threads", s->threads, "Threads of the kernels; the result is the same for any number [all cores]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
+  add_device_option(*command, s->device);
   static const std::map<std::string, Precision> kPrecisions{
       {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
   command->add_option("--precision", s->precision, "What to compute in: fp64, fp32 or bf16 [fp32]")

@@ -23,9 +23,10 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                              m.ffn_width, grouped_digits(m.vocabulary)));
   out += row("parameters", fmt::format("{} ({}; {} stored)", grouped_digits(plan.parameters),
                                        count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored)));
-  out += row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}",
-                                   spec.train.global_batch, spec.data.seq, grouped_digits(plan.tokens_a_step),
-                                   spec.layout.micro, spec.layout.micro == 1 ? "" : "es", name_of(spec.precision)));
+  out +=
+      row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
+                                spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
+                                spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
   out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step", count_text(plan.model_flops),
                                  count_text(static_cast<double>(plan.executed.flops))));
   out += row("memory", fmt::format("{} = {} bytes at most", byte_text(plan.peak), grouped_digits(plan.peak)));
@@ -33,6 +34,8 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
                          grouped_digits(plan.peaks[t]));
+  if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
+  if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   out.pop_back();
   return out;
 }
@@ -77,13 +80,15 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
   return {{"parameters", plan.parameters},
           {"stored_parameters", plan.stored},
           {"tokens_per_step", plan.tokens_a_step},
-          {"precision", name_of(spec.precision)},
+          {"precision", name_of(spec.precision.compute)},
           {"micro", spec.layout.micro},
           {"model_flops_per_step", plan.model_flops},
           {"executed_flops_per_step", plan.executed.flops},
           {"executed_matmul_flops_per_step", plan.executed.matmul_flops},
           {"peak_bytes", plan.peak},
           {"steady_bytes", plan.steady},
+          {"outside_bytes", plan.outside},
+          {"host_bytes", plan.host},
           {"tags", tags},
           {"units", rows}};
 }

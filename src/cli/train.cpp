@@ -12,9 +12,11 @@
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "spec/run_toml.h"
+#include "tensor/cuda/device.h"
 #include "train/loop.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
+#include "train/tuning.h"
 
 namespace lockstep {
 
@@ -62,6 +64,12 @@ RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
   return own ? RunFolder::Existing::keep : RunFolder::Existing::refuse;
 }
 
+// What is in use on a GPU beside the run's own buffers: its driver's and libraries', and that of others, if any.
+std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
+  if (run.stream().device() != Device::cuda) return std::nullopt;
+  return cuda::used_bytes() - run.ledger().peak();
+}
+
 int run_training(const Settings& s) {
   const RunSpec spec = spec_of(s);
   const Plan plan = plan_run(spec);
@@ -71,13 +79,14 @@ int run_training(const Settings& s) {
   const auto note = [&](const std::string& line) { notes.push_back(line); };
   std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
 
-  TrainingRun run(spec, device_of(spec), folder.checkpoints());
+  TrainingRun run(spec, device_of(spec), folder.checkpoints(), plan.peak);
   Progress progress = beginning(run);
   if (checkpoint)
     progress = resume(run, *checkpoint, note);
   else
     run.init_weights();
   const std::string from = checkpoint ? checkpoint->path().string() : "";
+  if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) note(*ignored);
   checkpoint.reset();  // its files stay mapped no longer than needed
   folder.write_run_file(progress.run_file);
 
@@ -87,7 +96,7 @@ int run_training(const Settings& s) {
   if (!from.empty()) view.note("going on from " + from);
   for (const std::string& line : notes) view.note(line);
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops});
-  view.show_end(ending, progress, plan, run.ledger());
+  view.show_end(ending, progress, plan, run.ledger(), bytes_outside(run));
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
 }
 

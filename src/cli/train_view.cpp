@@ -85,13 +85,17 @@ void TrainView::evaluated(const EvalRecord& r) {
 
 void TrainView::saved(std::int64_t step) { note(fmt::format("step {}: checkpoint", step)); }
 
-void TrainView::show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger) {
+void TrainView::show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
+                         std::optional<std::int64_t> outside) {
   print("");
   if (any_step_)
     print(fmt::format("loss {:.4f} -> {:.4f} in steps {} to {}{}", first_loss_, last_loss_, first_step_ + 1,
                       progress.step, any_eval_ ? fmt::format("; evaluation {:.4f}", last_eval_) : ""));
   print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
                     plan.peak == ledger.peak() ? ", equal to the byte" : ""));
+  if (outside)
+    print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
+                      grouped_digits(*outside)));
   if (ending == Ending::stopped)
     note(fmt::format("stopped after step {} as asked; --resume goes on from there", progress.step));
   if (ending == Ending::bad_values)

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "plan/plan.h"
@@ -23,12 +24,14 @@ class TrainView final : public Watcher {
   ~TrainView() override;
 
   void show_start(const Plan& plan, const RunData& data, const std::string& machine);
-  void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger);
+  void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
+                std::optional<std::int64_t> outside);
 
   void stepped(const StepRecord& record) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
   void note(const std::string& line) override;
+  void resolved(const std::string& run_file) override { folder_.write_run_file(run_file); }
   bool wants_stop() override { return stop_; }
 
  private:

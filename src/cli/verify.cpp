@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/device_option.h"
 #include "train/reference.h"
 
 namespace lockstep {
@@ -75,10 +76,7 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--threads", settings->threads, "Threads of the kernels; the result is the same for any number [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
-  static const std::map<std::string, Device> kDevices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
-  command->add_option("--device", settings->device, "What to compute on: cpu or cuda [cpu]")
-      ->transform(CLI::Transformer(kDevices).description(""))
-      ->type_name("DEVICE");
+  add_device_option(*command, settings->device);
   command->add_flag("--json", settings->json, "Print {ok, precision, steps, items: [{name, error, tolerance, ok}]}");
   command->callback([settings, &chosen] {
     chosen = [settings] {

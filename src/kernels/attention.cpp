@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/cuda/cudnn_attention_parts.h"
 #include "kernels/operands.h"
 
 namespace lockstep {
@@ -22,6 +23,11 @@ Sizes check_sizes(const char* op, const ConstTensor& q, const ConstTensor& k, bo
 }
 
 }  // namespace
+
+std::int64_t attention_workspace(Device device, const AttentionSizes& sizes) {
+  if (device != Device::cuda || cuda::why_not_cudnn(sizes)) return 0;
+  return cuda::attention_reserve(sizes, cuda::attention_part(sizes)).total();
+}
 
 void attention_forward(const AttentionForwardArgs& a, Stream& stream) {
   const char* op = "attention_forward";
@@ -53,6 +59,10 @@ void attention_backward(const AttentionBackwardArgs& a, Stream& stream) {
       .have("dk", a.dk, keys, type)
       .have("dv", a.dv, keys, type)
       .have_flat("lse", a.lse, {s.B, s.H, s.T}, accumulator_of(type));
+  if (a.workspace) {
+    LOCKSTEP_CHECK(a.workspace.dims() == 1, "{}: workspace is {}, expected 1 dim", op, a.workspace.shape());
+    Operands(op, stream).have_flat("workspace", a.workspace, a.workspace.shape(), DType::f32);
+  }
   dispatch(cpu::attention_backward, cuda::attention_backward, meta::attention_backward, a, stream);
 }
 

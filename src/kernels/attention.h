@@ -1,4 +1,5 @@
-// Attention with grouped key/value heads, tiled with an online softmax: memory is O(T), never T².
+// Attention with grouped key/value heads, tiled with an online softmax: memory is O(T), never T², but for the workspace
+// of one backward on GPUs (attention_workspace, below).
 //
 // o = softmax(scale · q kᵀ) v, head by head; query head h reads key/value head h / (H/K).
 // Shapes: q, o (B, T, H, D); k, v (B, S, K, D); gradients as what they belong to; lse (B, H, T) contiguous, the natural
@@ -7,6 +8,10 @@
 // all; S >= T). D is at most 256. Sums are in the accumulator type; tiles that the mask hides are skipped. Order of
 // sums: keys ascending for o and dq; query heads of the group, then queries ascending, for dk and dv. The same bits for
 // any number of threads.
+//
+// On GPUs, causal attention in 16 bits with S = T is cuDNN's where its sizes allow (cuda/cudnn_attention.h says when):
+// several times as fast, its order of sums its own, fixed unless `deterministic` is false; probabilities and the
+// gradients of scores are rounded to the operands' type before they are multiplied.
 //
 // Dropout on the probabilities is keyed on logical indices (sample, head, query position, key position), so that any
 // slice of the batch, heads or sequence sees the mask the whole would see.
@@ -53,7 +58,27 @@ struct AttentionBackwardArgs {
   double scale;
   bool causal = true;
   AttentionDropout dropout = {};
+  bool deterministic = true;  // false: where that is faster, dq may differ in its last bits from run to run
+  Tensor workspace = {};      // fp32, flat; of attention_workspace() bytes or more; none where that is 0
 };
+
+// Bytes that attention_backward needs beside its operands on a device, known before anything runs, on any machine: 0 on
+// the cpu, and on cuda wherever the plain kernels do the work. What a smaller workspace (or none) cannot hold is done
+// by these too, more slowly.
+//
+// What is reserved for cuDNN: 4·B·H·T bytes of sums and, with grouped heads, 4·B·H·T·D for what each query head adds to
+// dk and dv. Not deterministic, 4·B·H·T·D more: dq in fp32. Deterministic, 2·B·H·T² more, since the library then keeps
+// the gradient of every score: quadratic in T. So the work is cut into parts, samples first and then key/value heads,
+// that need at most 1.125 GiB; but one key/value head with its H/K query heads is the smallest part, and where T is
+// long that takes more (8 GiB at T = 32768 and H/K = 4). `deterministic = false` is the way out.
+struct AttentionSizes {
+  std::int64_t B, T, S, H, K, D;
+  DType dtype;
+  bool causal = true;
+  bool dropout = false;
+  bool deterministic = true;
+};
+std::int64_t attention_workspace(Device device, const AttentionSizes& sizes);
 
 using AttentionForward = void(const AttentionForwardArgs&, Stream&);
 using AttentionBackward = void(const AttentionBackwardArgs&, Stream&);

@@ -29,7 +29,7 @@ void embedding_backward(const EmbeddingBackwardArgs& a, Stream& stream) {
       .floats("dy", a.dy)
       .have_flat("dy", a.dy, a.dy.shape(), a.dy.dtype())
       .have_flat("indices", a.indices, a.indices.dims() == 1 ? shared : each, DType::i32)
-      .have("dtable", a.dtable, {a.dtable.dim(0), a.dy.dim(2)}, accumulator_of(a.dy.dtype()));
+      .gradient("dtable", a.dtable, {a.dtable.dim(0), a.dy.dim(2)}, a.dy.dtype());
   dispatch(cpu::embedding_backward, cuda::embedding_backward, meta::embedding_backward, a, stream);
 }
 

@@ -2,9 +2,11 @@
 //
 // Shapes: tokens (B, T) int32; y, dy (B, T, C); table (V, C); positions (T) int32 and its table (P, C) come together or
 // not at all. Backward: dtable[indices] += dy, with indices (B, T), or (T) when every batch entry has the same (the
-// positions). Contributions are added in the order of (b, t); without `accumulate` the table's gradient is cleared
-// first. dtable is of dy's accumulator type: many tokens may share a row. An index outside its table throws
-// ProgramError on the cpu: whoever reads data checks it before.
+// positions). dtable is of dy's type or of its accumulator type, and many tokens may share a row: the contributions to
+// a row are added in the order of (b, t), in the accumulator type, to what the row holds (without `accumulate`: to
+// zero), and the sum is rounded once. On a GPU a row that more than 64 places share has them added in blocks of that
+// many, and the blocks' sums in a fixed tree, so that no row holds up all others (a space, in text of bytes). An index
+// outside its table throws ProgramError on the cpu: whoever reads data checks it before.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

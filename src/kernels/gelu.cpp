@@ -19,7 +19,8 @@ void gelu_backward(const GeluBackwardArgs& a, Stream& stream) {
       .floats("x", a.x)
       .have("x", a.x, a.x.shape(), a.x.dtype())
       .have("dy", a.dy, a.x.shape(), a.x.dtype())
-      .have("dx", a.dx, a.x.shape(), a.x.dtype());
+      .have("dx", a.dx, a.x.shape(), a.x.dtype())
+      .may_have("y", a.y, a.x.shape(), a.x.dtype());
   dispatch(cpu::gelu_backward, cuda::gelu_backward, meta::gelu_backward, a, stream);
 }
 

@@ -18,21 +18,29 @@ void check_update(const char* op, Operands operands, const Args& a) {
       .have_flat("control", a.control, {kStepControls}, DType::f64);
   if (a.weight) operands.floats("weight", a.weight).have_flat("weight", a.weight, {n}, a.weight.dtype());
   LOCKSTEP_CHECK(a.decayed >= 0 && a.decayed <= n, "{}: {} decayed elements of {}", op, a.decayed, n);
+  LOCKSTEP_CHECK(a.first >= 0 && a.first % 4 == 0, "{}: its first element is number {}", op, a.first);
+}
+
+// A moment: of the master's type, or bf16 beside fp32.
+void check_moment(Operands& operands, const char* name, const Tensor& moment, const Tensor& master) {
+  const bool narrow = moment.dtype() == DType::bf16 && master.dtype() == DType::f32;
+  operands.have_flat(name, moment, master.shape(), narrow ? DType::bf16 : master.dtype());
 }
 }  // namespace
 
 void adamw(const AdamWArgs& a, Stream& stream) {
   Operands operands("adamw", stream);
   check_update("adamw", operands, a);
-  operands.have_flat("m", a.m, a.master.shape(), a.master.dtype())
-      .have_flat("v", a.v, a.master.shape(), a.master.dtype());
+  check_moment(operands, "m", a.m, a.master);
+  check_moment(operands, "v", a.v, a.master);
+  LOCKSTEP_CHECK(a.m.dtype() == a.v.dtype(), "adamw: m is {}, v is {}", name_of(a.m.dtype()), name_of(a.v.dtype()));
   dispatch(cpu::adamw, cuda::adamw, meta::adamw, a, stream);
 }
 
 void sgd(const SgdArgs& a, Stream& stream) {
   Operands operands("sgd", stream);
   check_update("sgd", operands, a);
-  if (a.momentum) operands.have_flat("momentum", a.momentum, a.master.shape(), a.master.dtype());
+  if (a.momentum) check_moment(operands, "momentum", a.momentum, a.master);
   dispatch(cpu::sgd, cuda::sgd, meta::sgd, a, stream);
 }
 

@@ -1,10 +1,16 @@
 // The optimizers' updates of a flat range of parameters: AdamW (decoupled decay) and SGD with momentum.
 //
-// master, gradient and state are flat, of one length n. master and the moments are fp64 or fp32 (all alike); the
-// gradient may be of any float type. `weight`, when given, is the copy that computes (any float type): it receives the
-// new master, rounded, in the same pass. The first `decayed` elements have weight decay (a unit keeps its matrices
-// before its vectors, so one boundary is enough). Learning rate, step, gradient scale and the go-ahead come from
-// `control` (step_control.h).
+// master, gradient and state are flat, of one length n. master is fp64 or fp32; the gradient may be of any float type.
+// `weight`, when given, is the copy that computes (any float type): it receives the new master, rounded, in the same
+// pass. The first `decayed` elements have weight decay (a unit keeps its matrices before its vectors, so one boundary
+// is enough). Learning rate, step, gradient scale and the go-ahead come from `control` (step_control.h).
+//
+// The moments (m and v, or the momentum) are of the master's type, or bf16 beside an fp32 master. Arithmetic is in the
+// master's type and this update uses the moments unrounded; what is kept for the next is rounded by chance
+// (stochastic_rounding.h), keyed on `rounding_key`, the step and element `first` + i: a shard says where in its unit it
+// begins. What that costs: a kept moment is off by up to 2^-7 of itself, without bias. Rounding to nearest would cost
+// more: it loses what is below 2^-9 of a number, so with beta2 = 0.999 v could never fall (by 2^-10 of itself at most
+// in a step) and would rise only where g² is about three times as large.
 //
 // AdamW, as PyTorch's: p -= lr·decay·p; m = β1 m + (1-β1) g; v = β2 v + (1-β2) g²; p -= lr/(1-β1^t) · m /
 // (sqrt(v)/sqrt(1-β2^t) + eps). SGD, as PyTorch's: g += decay·p; m = momentum·m + g; p -= lr·m (momentum none: p -=
@@ -29,6 +35,8 @@ struct AdamWArgs {
   double eps;
   double decay;
   std::int64_t decayed;
+  std::uint64_t rounding_key = 0;  // both only of bf16 moments
+  std::int64_t first = 0;          // a multiple of 4
 };
 
 struct SgdArgs {
@@ -40,6 +48,8 @@ struct SgdArgs {
   double beta;  // of the momentum
   double decay;
   std::int64_t decayed;
+  std::uint64_t rounding_key = 0;  // both only of bf16 moments
+  std::int64_t first = 0;          // a multiple of 4
 };
 
 using AdamW = void(const AdamWArgs&, Stream&);

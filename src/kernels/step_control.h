@@ -1,21 +1,25 @@
 // The scalars of one optimizer step, kept on the device so that no step waits for the host.
 //
-// A tensor of kStepControls doubles. The host writes learning_rate and step (1 for the first update); step_control
-// turns the bins of norm_sum into the norm, the factor that clips it, and whether it was finite; the optimizers read
-// all of them and leave everything as it is when `finite` is 0: a bad value never updates. Clipping is min(1, clip /
-// (norm + 1e-6)); clip 0 means none.
+// A tensor of kStepControls doubles. The host writes the learning rate before a step, and how many updates there were
+// (step) and that nothing is halted before the first. step_control turns the bins of norm_sum into the norm, the factor
+// that clips it, and whether it was finite, and counts the update that is about to be made (step is then 1 for the
+// first). The optimizers read all of them and leave everything as it is when `finite` is 0: a bad value never updates.
+// With `halt`, the first bad value also keeps all later steps from updating, until the host sets halted to 0: a host
+// that learns of a step only after it has begun the next finds the weights as the bad step saw them. Clipping is
+// min(1, clip / (norm + 1e-6)); clip 0 means none.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {
 
-enum StepControlIndex : int { kLearningRate, kStep, kNorm, kGradientScale, kFinite, kStepControls };
+enum StepControlIndex : int { kLearningRate, kStep, kNorm, kGradientScale, kFinite, kHalted, kStepControls };
 
 struct StepControlArgs {
   Tensor control;  // (kStepControls) fp64
   ConstTensor bins;
   double clip = 0;
+  bool halt = false;
 };
 
 using StepControl = void(const StepControlArgs&, Stream&);

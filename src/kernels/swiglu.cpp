@@ -20,7 +20,8 @@ void swiglu_backward(const SwigluBackwardArgs& a, Stream& stream) {
       .floats("dy", a.dy)
       .have("dy", a.dy, a.dy.shape(), a.dy.dtype())
       .have("gate_up", a.gate_up, wide, a.dy.dtype())
-      .have("d_gate_up", a.d_gate_up, wide, a.dy.dtype());
+      .have("d_gate_up", a.d_gate_up, wide, a.dy.dtype())
+      .may_have("y", a.y, a.dy.shape(), a.dy.dtype());
   dispatch(cpu::swiglu_backward, cuda::swiglu_backward, meta::swiglu_backward, a, stream);
 }
 

@@ -1,7 +1,8 @@
 // SwiGLU: y = silu(gate) * up, where silu(g) = g / (1 + exp(-g)).
 //
 // Shapes: gate_up and its gradient (N, 2F), the gate in the first F columns; y, dy (N, F). d_gate_up may be gate_up
-// itself.
+// itself. Backward's y, when it is given, receives silu(gate) * up again, the very bits that forward gave, so that the
+// activation need not be kept from forward; it may be dy itself.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -17,6 +18,7 @@ struct SwigluBackwardArgs {
   Tensor d_gate_up;
   ConstTensor dy;
   ConstTensor gate_up;
+  Tensor y = {};
 };
 
 using SwigluForward = void(const SwigluForwardArgs&, Stream&);

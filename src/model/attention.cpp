@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/integers.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/rmsnorm.h"
@@ -69,15 +70,36 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
                     .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
                     .pieces = {{names.out, b.spec.width}},
                     .bias = b.spec.out_bias}),
-      dropout_(b.spec.attention_dropout, names.out + "/probabilities") {
+      dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
+      deterministic_(b.how.deterministic) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
-  fused_ = b.rows(unit, "qkv", all, Phase::forward, b.spec.qk_norm ? Phase::weight : Phase::input);
+  const bool keeps = b.how.memory.of_block(unit - 1) != Recompute::projections;
+  const Phase last = b.spec.qk_norm ? Phase::weight : Phase::input;
+  first_.fused = b.rows(unit, "qkv", all, Phase::forward, keeps ? last : Phase::forward);
+  if (b.spec.qk_norm)
+    first_.turned = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, keeps ? Phase::input : Phase::forward);
+  again_ = first_;
+  if (!keeps) {
+    again_.fused = b.rows(unit, "qkv again", all, Phase::input, last);
+    if (b.spec.qk_norm) again_.turned = b.rows(unit, "turned again", (H_ + K_) * D_, Phase::input, Phase::input);
+  }
   mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, Phase::weight);
   lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, {unit, Phase::forward}, {unit, Phase::input}});
   d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight);
   d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input);
+  const std::int64_t workspace = attention_workspace(b.how.runs_on, {.B = B_,
+                                                                     .T = T_,
+                                                                     .S = T_,
+                                                                     .H = H_,
+                                                                     .K = K_,
+                                                                     .D = D_,
+                                                                     .dtype = b.dtype,
+                                                                     .dropout = b.spec.attention_dropout > 0,
+                                                                     .deterministic = deterministic_});
+  if (workspace > 0)
+    workspace_ =
+        b.slots.add({"workspace", DType::f32, {ceil_div(workspace, 4)}, {unit, Phase::input}, {unit, Phase::input}});
   if (b.spec.qk_norm) {
-    turned_ = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, Phase::input);
     d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight);
     query_norm_.emplace(layout, b, unit, names.query_norm, H_);
     key_norm_.emplace(layout, b, unit, names.key_norm, K_);
@@ -90,9 +112,9 @@ Tensor Attention::heads(const Tensor& fused, std::int64_t first, std::int64_t co
 
 Tensor Attention::split(const Tensor& rows) const { return rows.split(0, B_, T_); }
 
-Attention::Heads Attention::inputs(const Call& call) const {
-  const Tensor& from = turned_ < 0 ? call.at[fused_] : call.at[turned_];
-  return {split(heads(from, 0, H_)), split(heads(from, H_, K_)), split(heads(call.at[fused_], H_ + K_, K_))};
+Attention::Heads Attention::inputs(const Projected& from, const Call& call) const {
+  const Tensor &fused = call.at[from.fused], &turned = from.turned < 0 ? fused : call.at[from.turned];
+  return {split(heads(turned, 0, H_)), split(heads(turned, H_, K_)), split(heads(fused, H_ + K_, K_))};
 }
 
 void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const {
@@ -118,15 +140,19 @@ Attention::Heads Attention::append(const Heads& in, const Call& call) const {
   return {in.q, cache.k.slice(1, 0, cache.length + T_), cache.v.slice(1, 0, cache.length + T_)};
 }
 
-void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
-  const Tensor& fused = call.at[fused_];
+void Attention::project(const Projected& to, ConstTensor x, const Call& call) const {
+  const Tensor &fused = call.at[to.fused], &turned = to.turned < 0 ? fused : call.at[to.turned];
   qkv_.forward(fused, x, call);
   if (query_norm_) {
-    query_norm_->forward(heads(call.at[turned_], 0, H_), heads(fused, 0, H_), call);
-    key_norm_->forward(heads(call.at[turned_], H_, K_), heads(fused, H_, K_), call);
+    query_norm_->forward(heads(turned, 0, H_), heads(fused, 0, H_), call);
+    key_norm_->forward(heads(turned, H_, K_), heads(fused, H_, K_), call);
   }
-  turn(turned_ < 0 ? fused : call.at[turned_], false, call);
-  const Heads in = call.cache ? append(inputs(call), call) : inputs(call);
+  turn(turned, false, call);
+}
+
+void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
+  project(first_, x, call);
+  const Heads in = call.cache ? append(inputs(first_, call), call) : inputs(first_, call);
   AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
                             .lse = call.at[lse_],
                             .q = in.q,
@@ -140,12 +166,13 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
   out_.forward(y, call.at[mixed_], call);
 }
 
-void Attention::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
   const Tensor& d_fused = call.at[d_fused_];
+  if (again_.fused != first_.fused) project(again_, x, call);
   out_.backward_input(call.at[d_mixed_], dy, call);
-  const Heads in = inputs(call);
+  const Heads in = inputs(again_, call);
   // With norms in between, the gradients of queries and keys are those of the turned ones.
-  const Tensor& d_turned = turned_ < 0 ? d_fused : call.at[d_normed_];
+  const Tensor& d_turned = again_.turned < 0 ? d_fused : call.at[d_normed_];
   AttentionBackwardArgs args{.dq = split(heads(d_turned, 0, H_)),
                              .dk = split(heads(d_turned, H_, K_)),
                              .dv = split(heads(d_fused, H_ + K_, K_)),
@@ -155,14 +182,16 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, const Call& call) cons
                              .v = in.v,
                              .o = split(heads(call.at[mixed_], 0, H_)),
                              .lse = call.at[lse_],
-                             .scale = 1 / std::sqrt(static_cast<double>(D_))};
+                             .scale = 1 / std::sqrt(static_cast<double>(D_)),
+                             .deterministic = deterministic_};
+  if (workspace_ >= 0) args.workspace = call.at[workspace_];
   if (dropout_.active(call))
     args.dropout = {
         .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
   attention_backward(args, call.stream);
   turn(d_turned, true, call);
   if (query_norm_) {
-    const Tensor &fused = call.at[fused_], &d_normed = call.at[d_normed_];
+    const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
     query_norm_->backward_input(heads(d_fused, 0, H_), heads(d_normed, 0, H_), heads(fused, 0, H_), call);
     key_norm_->backward_input(heads(d_fused, H_, K_), heads(d_normed, H_, K_), heads(fused, H_, K_), call);
   }
@@ -172,7 +201,7 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, const Call& call) cons
 void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
   out_.backward_weight(dy, call.at[mixed_], call);
   if (query_norm_) {
-    const Tensor &fused = call.at[fused_], &d_normed = call.at[d_normed_];
+    const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
     query_norm_->backward_weight(heads(d_normed, 0, H_), heads(fused, 0, H_), call);
     key_norm_->backward_weight(heads(d_normed, H_, K_), heads(fused, H_, K_), call);
   }

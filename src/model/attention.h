@@ -3,7 +3,8 @@
 //
 // One activation holds queries, keys and values side by side, (B·T, (H + 2K)·D); attention reads them as views of it.
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
-// second activation, since backward needs both. With a cache, the T new keys and values go behind those it holds, and
+// second activation, since backward needs both. Where projections are not kept (Recompute), backward-input makes them
+// again, in slots of its own. With a cache, the T new keys and values go behind those it holds, and
 // the T queries see all of them.
 #pragma once
 #include <optional>
@@ -34,16 +35,22 @@ class Attention {
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
   void forward(Tensor y, ConstTensor x, const Call& call) const;
-  void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // x is needed where the projection is computed again.
+  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
+  // Queries, keys and values; with norms of queries and keys, the turned ones apart.
+  struct Projected {
+    Slot fused, turned = -1;
+  };
   struct Heads {
     Tensor q, k, v;  // (B, T, heads, D)
   };
   Tensor heads(const Tensor& fused, std::int64_t first, std::int64_t count) const;  // (B·T, count, D)
-  Tensor split(const Tensor& rows) const;                 // (B·T, heads, D) -> (B, T, heads, D)
-  Heads inputs(const Call& call) const;                   // what attention reads
+  Tensor split(const Tensor& rows) const;  // (B·T, heads, D) -> (B, T, heads, D)
+  void project(const Projected& to, ConstTensor x, const Call& call) const;
+  Heads inputs(const Projected& from, const Call& call) const;  // what attention reads
   Heads append(const Heads& in, const Call& call) const;  // the same behind the cache's: k, v (B, length + T, K, D)
   void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
 
@@ -52,8 +59,11 @@ class Attention {
   Linear qkv_, out_;
   std::optional<HeadNorm> query_norm_, key_norm_;
   DropoutSite dropout_;
-  Slot fused_, mixed_, lse_, d_fused_, d_mixed_;
-  Slot turned_ = -1, d_normed_ = -1;  // only with query and key norms
+  bool deterministic_;
+  Projected first_, again_;  // in the forward and for the backward: the same where it is kept
+  Slot mixed_, lse_, d_fused_, d_mixed_;
+  Slot d_normed_ = -1;   // only with query and key norms
+  Slot workspace_ = -1;  // only where the kernels ask for one
 };
 
 }  // namespace lockstep

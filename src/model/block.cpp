@@ -11,6 +11,19 @@ namespace {
 Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, const Call& call) {
   return site.active(call) ? call.at[dropped] : gradient;
 }
+
+// What a norm gives is kept for the weight phase, or lives in the forward alone.
+Slot normed_slot(const Build& b, int unit, const char* name) {
+  const bool keeps = b.how.memory.of_block(unit - 1) == Recompute::none;
+  return b.rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
+}
+
+Slot again_slot(const Build& b, int unit, const char* name, Slot first) {
+  const Recompute recompute = b.how.memory.of_block(unit - 1);
+  if (recompute == Recompute::none) return first;
+  return b.rows(unit, name, b.spec.width, recompute == Recompute::projections ? Phase::input : Phase::weight,
+                Phase::weight);
+}
 }  // namespace
 
 Block::Block(const Build& b, int unit, std::int64_t layer, const Between& between)
@@ -19,17 +32,20 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       between_(between),
       norm1_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm1, b.tokens()),
       d_normed1_(b.rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight)),
-      normed1_(b.rows(unit, "normed1", b.spec.width, Phase::forward, Phase::weight)),
+      normed1_(normed_slot(b, unit, "normed1")),
+      normed1_again_(again_slot(b, unit, "normed1 again", normed1_)),
       attention_(layout_, b, unit, names_),
       d_mid_(b.rows(unit, "d_mid", b.spec.width, Phase::input, Phase::weight)),
       mid_(b.rows(unit, "mid", b.spec.width, Phase::forward, Phase::weight)),
       norm2_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm2, b.tokens()),
       d_normed2_(b.rows(unit, "d_normed2", b.spec.width, Phase::input, Phase::weight)),
-      normed2_(b.rows(unit, "normed2", b.spec.width, Phase::forward, Phase::weight)),
+      normed2_(normed_slot(b, unit, "normed2")),
+      normed2_again_(again_slot(b, unit, "normed2 again", normed2_)),
       mlp_(layout_, b, unit, names_),
       branch_(b.rows(unit, "branch", b.spec.width, Phase::forward, Phase::forward)),
       attention_dropout_(b.spec.dropout, names_.out),
-      mlp_dropout_(b.spec.dropout, names_.down) {
+      mlp_dropout_(b.spec.dropout, names_.down),
+      recompute_(b.how.memory.of_block(unit - 1)) {
   const std::int64_t C = b.spec.width;
   if (b.spec.dropout > 0) {
     d_dropped1_ = b.rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
@@ -48,24 +64,36 @@ void Block::forward(const Call& call) const {
   add({.y = call.at[between_.y], .a = mid, .b = branch}, call.stream);
 }
 
+Block::Normed Block::normed_again(Phase phase, const Call& call) const {
+  const Tensor &first = call.at[normed1_again_], &second = call.at[normed2_again_];
+  const Phase made_in = recompute_ == Recompute::projections ? Phase::input : Phase::weight;
+  if (recompute_ != Recompute::none && phase == made_in) {
+    norm1_.forward(first, call.at[between_.x], call);
+    norm2_.forward(second, call.at[mid_], call);
+  }
+  return {first, second};
+}
+
 void Block::backward_input(const Call& call) const {
+  const Normed normed = normed_again(Phase::input, call);
   const Tensor &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, dy, call);
   if (mlp_dropout_.active(call)) mlp_dropout_.apply(d_mlp, dy, call);
-  mlp_.backward_input(call.at[d_normed2_], d_mlp, call);
+  mlp_.backward_input(call.at[d_normed2_], d_mlp, normed.second, call);
   norm2_.backward_input(d_mid, call.at[d_normed2_], call.at[mid_], dy, call);
   const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, d_mid, call);
   if (attention_dropout_.active(call)) attention_dropout_.apply(d_attention, d_mid, call);
-  attention_.backward_input(call.at[d_normed1_], d_attention, call);
+  attention_.backward_input(call.at[d_normed1_], d_attention, normed.first, call);
   norm1_.backward_input(call.at[between_.dx], call.at[d_normed1_], call.at[between_.x], d_mid, call);
 }
 
 void Block::backward_weight(const Call& call) const {
+  const Normed normed = normed_again(Phase::weight, call);
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, call.at[between_.dy], call);
   const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, call.at[d_mid_], call);
-  mlp_.backward_weight(d_mlp, call.at[normed2_], call);
+  mlp_.backward_weight(d_mlp, normed.second, call);
   norm2_.backward_weight(call.at[d_normed2_], call.at[mid_], call);
-  attention_.backward_weight(d_attention, call.at[normed1_], call);
+  attention_.backward_weight(d_attention, normed.first, call);
   norm1_.backward_weight(call.at[d_normed1_], call.at[between_.x], call);
 }
 

@@ -1,8 +1,9 @@
-// What every part of a model is built from: the spec, the sizes of a micro-batch, the type it computes in, and where to
-// declare slots.
+// What every part of a model is built from: the spec, the sizes of a micro-batch, the type it computes in, how it is to
+// be run, and where to declare slots.
 #pragma once
 #include "model/slots.h"
 #include "model/unit.h"
+#include "spec/memory_spec.h"
 #include "spec/model_spec.h"
 
 namespace lockstep {
@@ -13,12 +14,20 @@ struct Between {
   Slot y = -1, dy = -1;  // to the unit after, and its gradient
 };
 
+// How a model is run, beside what it is.
+struct Execution {
+  Device runs_on = Device::cpu;  // or what `meta` stands for: kernels may ask for memory of their own there
+  bool deterministic = true;     // false: kernels may be chosen whose last bits differ from run to run
+  MemorySpec memory = {};
+};
+
 struct Build {
   const ModelSpec& spec;
   std::int64_t B;  // samples of a micro-batch
   std::int64_t T;  // tokens of a sample
   DType dtype;     // of activations and of the weights that compute
   Slots& slots;
+  Execution how = {};
 
   std::int64_t tokens() const { return B * T; }
 

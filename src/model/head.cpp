@@ -9,10 +9,13 @@
 namespace lockstep {
 
 namespace {
-// Tokens of one chunk: about eight million logits, but not so few tokens that the products become thin.
+// Tokens of one chunk. Every chunk passes over the weight and its gradient once more, so there are not more than eight
+// of them, except where that would be more than 2^28 logits; about eight million logits stand at once in any case, and
+// never so few tokens that the products become thin.
 std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
-  const std::int64_t wanted = std::max<std::int64_t>(128, round_up((std::int64_t{1} << 23) / vocabulary, 64));
-  return std::min(tokens, wanted);
+  const auto holding = [&](int log2) { return (std::int64_t{1} << log2) / vocabulary; };
+  const std::int64_t wanted = std::max({std::int64_t{128}, holding(23), std::min(ceil_div(tokens, 8), holding(28))});
+  return std::min(tokens, round_up(wanted, 64));
 }
 }  // namespace
 

@@ -31,14 +31,19 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
                      .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
                      .pieces = {{names.down, b.spec.width}},
                      .bias = b.spec.mlp_bias}) {
-  const std::int64_t F = b.spec.ffn_width;
-  inner_ = b.rows(unit, "inner", kind_ == MlpKind::swiglu ? 2 * F : F, Phase::forward, Phase::weight);
-  active_ = b.rows(unit, "active", F, Phase::forward, Phase::weight);
+  const std::int64_t F = b.spec.ffn_width, width = kind_ == MlpKind::swiglu ? 2 * F : F;
+  const Recompute recompute = b.how.memory.of_block(unit - 1);
+  const bool keeps_inner = recompute != Recompute::projections, keeps_active = recompute == Recompute::none;
+  first_.inner = b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward);
+  first_.active = b.rows(unit, "active", F, Phase::forward, keeps_active ? Phase::weight : Phase::forward);
+  again_ = first_;
+  if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
+  if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);
   d_active_ = b.rows(unit, "d_active", F, Phase::input, Phase::input);
 }
 
 void Mlp::forward(Tensor y, ConstTensor x, const Call& call) const {
-  const Tensor &inner = call.at[inner_], &active = call.at[active_];
+  const Tensor &inner = call.at[first_.inner], &active = call.at[first_.active];
   up_.forward(inner, x, call);
   if (kind_ == MlpKind::swiglu)
     swiglu_forward({.y = active, .gate_up = inner}, call.stream);
@@ -47,19 +52,21 @@ void Mlp::forward(Tensor y, ConstTensor x, const Call& call) const {
   down_.forward(y, active, call);
 }
 
-void Mlp::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
-  const Tensor &inner = call.at[inner_], &d_active = call.at[d_active_];
+void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+  const Tensor &inner = call.at[again_.inner], &d_active = call.at[d_active_];
+  const Tensor active = again_.active == first_.active ? Tensor{} : call.at[again_.active];
+  if (again_.inner != first_.inner) up_.forward(inner, x, call);
   down_.backward_input(d_active, dy, call);
   if (kind_ == MlpKind::swiglu)
-    swiglu_backward({.d_gate_up = inner, .dy = d_active, .gate_up = inner}, call.stream);
+    swiglu_backward({.d_gate_up = inner, .dy = d_active, .gate_up = inner, .y = active}, call.stream);
   else
-    gelu_backward({.dx = inner, .dy = d_active, .x = inner}, call.stream);
+    gelu_backward({.dx = inner, .dy = d_active, .x = inner, .y = active}, call.stream);
   up_.backward_input(dx, inner, call);
 }
 
 void Mlp::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
-  down_.backward_weight(dy, call.at[active_], call);
-  up_.backward_weight(call.at[inner_], x, call);
+  down_.backward_weight(dy, call.at[again_.active], call);
+  up_.backward_weight(call.at[again_.inner], x, call);
 }
 
 }  // namespace lockstep

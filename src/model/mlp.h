@@ -1,6 +1,7 @@
 // The feed-forward part of a block: down(silu(gate(x)) * up(x)), or down(gelu(up(x))).
 //
-// Gate and up are one projection, gate first. The gradient of their output overwrites the output itself.
+// Gate and up are one projection, gate first. The gradient of their output overwrites the output itself. What the
+// forward does not keep (Recompute) the backward-input makes again, in slots of its own.
 #pragma once
 #include "model/build.h"
 #include "model/linear.h"
@@ -13,14 +14,18 @@ class Mlp {
   Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
   void forward(Tensor y, ConstTensor x, const Call& call) const;
-  void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // x is needed where the projection is computed again.
+  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
   MlpKind kind_;
   Linear up_, down_;
-  Slot inner_;   // what the projection gives; after backward-input, its gradient
-  Slot active_;  // after the activation function
+  struct Made {
+    Slot inner;   // what the projection gives; after backward-input, its gradient
+    Slot active;  // after the activation function
+  };
+  Made first_, again_;  // in the forward and for the backward: the same where it is kept
   Slot d_active_;
 };
 

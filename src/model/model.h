@@ -16,7 +16,7 @@ namespace lockstep {
 
 class Model {
  public:
-  Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype);
+  Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how = {});
 
   const ModelSpec& spec() const { return spec_; }
   DType dtype() const { return dtype_; }

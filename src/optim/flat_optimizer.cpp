@@ -1,13 +1,14 @@
 #include "optim/flat_optimizer.h"
 
+#include "base/philox.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
 
 FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit,
                              Stream& stream)
-    : spec_(spec), range_(range) {
-  const std::int64_t bytes = range.elements * size_of(range.master);
+    : spec_(spec), range_(range), rounding_key_(random_key(0, "moments/" + unit)) {
+  const std::int64_t bytes = range.elements * size_of(range.moments);
   if (spec.kind == OptimizerKind::adamw || spec.momentum > 0) first_ = memory.allocate(bytes, Tag::optimizer, unit);
   if (spec.kind == OptimizerKind::adamw) second_ = memory.allocate(bytes, Tag::optimizer, unit);
   for (const Tensor& t : state()) fill({.y = t, .value = 0}, stream);
@@ -16,7 +17,7 @@ FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memo
 std::vector<Tensor> FlatOptimizer::state() const {
   std::vector<Tensor> tensors;
   for (const Buffer* buffer : {&first_, &second_})
-    if (buffer->memory()) tensors.push_back(view(*buffer, range_.master, {range_.elements}));
+    if (buffer->memory()) tensors.push_back(view(*buffer, range_.moments, {range_.elements}));
   return tensors;
 }
 
@@ -41,7 +42,9 @@ void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, C
            .beta2 = spec_.beta2,
            .eps = spec_.eps,
            .decay = spec_.weight_decay,
-           .decayed = range_.decayed},
+           .decayed = range_.decayed,
+           .rounding_key = rounding_key_,
+           .first = range_.first},
           stream);
   else
     sgd({.master = master,
@@ -51,7 +54,9 @@ void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, C
          .control = control,
          .beta = spec_.momentum,
          .decay = spec_.weight_decay,
-         .decayed = range_.decayed},
+         .decayed = range_.decayed,
+         .rounding_key = rounding_key_,
+         .first = range_.first},
         stream);
 }
 

@@ -1,8 +1,10 @@
 // An optimizer over one flat range of parameters: the moments it keeps and the update.
 //
 // It knows nothing of ranks, units or names: whoever holds a range (a whole unit, or a shard of one) gives it one of
-// these. Moments are of the master's type and start at zero. The learning rate, the step, the gradient's scale and the
-// go-ahead are read from the control tensor on the device (kernels/step_control.h).
+// these, and says where in its unit the range begins. Moments start at zero; bf16 ones are rounded by chance, keyed on
+// the unit's name, the element's place in the unit and the step (kernels/optimizers.h), so that they do not depend on
+// who holds what. The learning rate, the step, the gradient's scale and the go-ahead are read from the control tensor
+// on the device (kernels/step_control.h).
 #pragma once
 #include <string>
 #include <string_view>
@@ -21,8 +23,9 @@ class FlatOptimizer {
  public:
   struct Range {
     std::int64_t elements;
-    std::int64_t decayed;  // the first so many elements have weight decay
-    DType master;
+    std::int64_t decayed;    // the first so many elements have weight decay
+    DType moments;           // the master's type, or bf16 beside an fp32 master
+    std::int64_t first = 0;  // where in the unit the range begins: a multiple of 4
   };
 
   FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit, Stream& stream);
@@ -38,6 +41,7 @@ class FlatOptimizer {
 
   OptimizerSpec spec_;
   Range range_;
+  std::uint64_t rounding_key_;
   Buffer first_, second_;
 };
 

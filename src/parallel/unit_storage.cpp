@@ -4,25 +4,40 @@
 
 namespace lockstep {
 
-StorageTypes storage_types(Precision precision) {
+namespace {
+DType compute_type(Precision precision) {
   switch (precision) {
     case Precision::fp64:
-      return {DType::f64, DType::f64, DType::f64};
+      return DType::f64;
     case Precision::fp32:
-      return {DType::f32, DType::f32, DType::f32};
+      return DType::f32;
     case Precision::bf16:
-      return {DType::bf16, DType::f32, DType::f32};
+      return DType::bf16;
     case Precision::fp16:
-      return {DType::f16, DType::f32, DType::f32};
+      return DType::f16;
   }
   LOCKSTEP_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+}  // namespace
+
+StorageTypes storage_types(const PrecisionSpec& precision) {
+  const DType compute = compute_type(precision.compute), full = accumulator_of(compute);
+  LOCKSTEP_CHECK(precision.gradients == StateType::full || compute == DType::bf16, "bf16 gradients of {} weights",
+                 name_of(compute));
+  LOCKSTEP_CHECK(precision.moments == StateType::full || full == DType::f32, "bf16 moments of {} masters",
+                 name_of(full));
+  return {.compute = compute,
+          .gradient = precision.gradients == StateType::full ? full : DType::bf16,
+          .master = full,
+          .moments = precision.moments == StateType::full ? full : DType::bf16};
 }
 
 UnitStorage::UnitStorage(const UnitLayout& layout, const StorageTypes& types, const OptimizerSpec& optimizer,
                          Memory& memory, Stream& stream)
     : layout_(layout),
       types_(types),
-      optimizer_(optimizer, {layout.owned(), layout.decayed(), types.master}, memory, layout.name(), stream) {
+      optimizer_(optimizer, {.elements = layout.owned(), .decayed = layout.decayed(), .moments = types.moments}, memory,
+                 layout.name(), stream) {
   const std::string& unit = layout.name();
   weights_ = memory.allocate(layout.owned() * size_of(types.compute), Tag::parameter, unit);
   gradients_ = memory.allocate(layout.elements() * size_of(types.gradient), Tag::gradient, unit);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "spec/model_flops.h"
 #include "telemetry/number_text.h"
+#include "tensor/cuda/device.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ Plan plan_run(const RunSpec& spec) {
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());
   stream.work() = {};
-  run.step({});
+  run.step(0, spec.optimizer.learning_rate);
   const meta::Work executed = stream.work();
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
   run.save({});
@@ -32,6 +33,8 @@ Plan plan_run(const RunSpec& spec) {
             .executed = executed,
             .peak = run.ledger().peak(),
             .steady = run.ledger().current(),
+            .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
+            .host = run.host_ledger().peak(),
             .rows = run.ledger().rows()};
   const Model& model = run.replica().model();
   for (int u = 0; u < model.units(); ++u) plan.stored += model.unit(u).layout().owned();
@@ -41,14 +44,23 @@ Plan plan_run(const RunSpec& spec) {
 
 namespace {
 
-// A cut of the batch into more micro-batches that would fit, with its peak.
-std::optional<std::pair<std::int64_t, std::int64_t>> micro_that_fits(RunSpec spec, std::int64_t available) {
-  const std::int64_t before = spec.layout.micro;
-  for (std::int64_t micro = before + 1; micro <= spec.train.global_batch; ++micro) {
-    if (spec.train.global_batch % micro != 0) continue;
-    spec.layout.micro = micro;
-    const Plan plan = plan_run(spec);
-    if (plan.peak <= available) return std::pair{micro, plan.peak};
+// Settings that would fit and the bytes they need: first what costs only passes over memory, then more micro-batches,
+// then both, then projections computed again.
+std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
+  for (const Recompute recompute : {Recompute::none, Recompute::elementwise, Recompute::projections}) {
+    RunSpec spec = asked;
+    if (recompute < asked.memory.recompute) continue;
+    spec.memory = recompute == asked.memory.recompute ? asked.memory : MemorySpec{recompute};
+    for (std::int64_t micro = asked.layout.micro; micro <= spec.train.global_batch; ++micro) {
+      if (spec.train.global_batch % micro != 0) continue;
+      spec.layout.micro = micro;
+      const Plan plan = plan_run(spec);
+      if (plan.peak + plan.outside > available) continue;
+      std::string text;
+      if (spec.memory != asked.memory) text = fmt::format("memory.recompute = \"{}\"", name_of(recompute));
+      if (micro != asked.layout.micro) text += fmt::format("{}layout.micro = {}", text.empty() ? "" : " with ", micro);
+      return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
+    }
   }
   return std::nullopt;
 }
@@ -56,17 +68,17 @@ std::optional<std::pair<std::int64_t, std::int64_t>> micro_that_fits(RunSpec spe
 }  // namespace
 
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) {
-  if (plan.peak <= available) return;
+  if (plan.peak + plan.outside <= available) return;
   std::string tags;
   for (int t = 0; t < kTags; ++t)
     if (plan.peaks[t] > 0)
       tags += fmt::format("{}{} {}", tags.empty() ? "" : ", ", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]));
-  std::string remedy = "use a smaller model, a shorter data.seq, or a machine with more memory";
-  if (const auto fits = micro_that_fits(spec, available))
-    remedy = fmt::format("layout.micro = {} fits: {}", fits->first, byte_text(fits->second));
-  throw UserError(
-      ExitCode::does_not_fit,
-      fmt::format("the run needs {} and {} are free ({})", byte_text(plan.peak), byte_text(available), tags), remedy);
+  if (plan.outside > 0) tags += fmt::format(", driver and libraries {}", byte_text(plan.outside));
+  throw UserError(ExitCode::does_not_fit,
+                  fmt::format("the run needs {} and {} are free ({})", byte_text(plan.peak + plan.outside),
+                              byte_text(available), tags),
+                  settings_that_fit(spec, available)
+                      .value_or("use a smaller model, a shorter data.seq, or a machine with more memory"));
 }
 
 }  // namespace lockstep

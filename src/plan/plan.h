@@ -15,11 +15,13 @@ struct Plan {
   std::int64_t parameters = 0;  // elements of the logical tensors
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included
   std::int64_t tokens_a_step = 0;
-  double model_flops = 0;   // of a step, as the field counts them (spec/model_flops.h)
-  meta::Work executed;      // of a step, as the kernels count them
-  std::int64_t peak = 0;    // bytes, of the whole run
-  std::int64_t steady = 0;  // bytes held while training
-  Ledger::Rows rows;        // by tag and unit
+  double model_flops = 0;    // of a step, as the field counts them (spec/model_flops.h)
+  meta::Work executed;       // of a step, as the kernels count them
+  std::int64_t peak = 0;     // bytes, of the whole run
+  std::int64_t steady = 0;   // bytes held while training
+  std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
+  std::int64_t host = 0;     // bytes of a GPU's run on the host: what is saved, and text
+  Ledger::Rows rows;         // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};
@@ -27,8 +29,8 @@ struct Plan {
 
 Plan plan_run(const RunSpec& spec);
 
-// UserError (does_not_fit) when the plan needs more than `available` bytes: by how much, by which tags, and the setting
-// that would fit, if one is found.
+// UserError (does_not_fit) when the plan needs more than `available` bytes of its device: by how much, by which tags,
+// and settings that would fit, if some are found.
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
 
 // Bytes that a run on this device may take. Of a GPU, what is free on it; on the cpu, what this process may still take:

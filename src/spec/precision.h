@@ -1,11 +1,11 @@
-// The number formats a run computes in.
+// The number formats a run computes in and keeps its state in.
 #pragma once
+#include <array>
 #include <string_view>
 
 namespace lockstep {
 
-// What activations and the weights that compute are stored in. Master weights, moments and gradient sums are fp32, or
-// fp64 in fp64 runs.
+// What activations and the weights that compute are stored in.
 enum class Precision { fp64, fp32, bf16, fp16 };
 
 constexpr std::string_view name_of(Precision p) {
@@ -21,5 +21,29 @@ constexpr std::string_view name_of(Precision p) {
   }
   return "?";
 }
+
+// What gradients are summed in, and what the optimizer's moments are kept in.
+enum class StateType {
+  full,  // the type of the master weights: fp32, or fp64 in fp64 runs
+  bf16   // half the bytes
+};
+inline constexpr std::array kStateTypes{StateType::full, StateType::bf16};
+
+constexpr std::string_view name_of(StateType t) { return t == StateType::full ? "fp32" : "bf16"; }
+
+// All formats of a run. Master weights are fp32, or fp64 in fp64 runs. Gradients may be bf16 only beside weights that
+// are (the kernels give a weight's gradient in its own type or in full), moments only beside fp32 masters.
+struct PrecisionSpec {
+  Precision compute = Precision::fp32;
+  StateType gradients = StateType::full;
+  StateType moments = StateType::full;
+
+  constexpr PrecisionSpec() = default;
+  // What a run computes in, all else in full: meant to be used without a word.
+  constexpr PrecisionSpec(Precision computes, StateType gradient_sums = StateType::full,
+                          StateType kept_moments = StateType::full)
+      : compute(computes), gradients(gradient_sums), moments(kept_moments) {}
+  bool operator==(const PrecisionSpec&) const = default;
+};
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// The models of configs/models/, built into the program: no path is looked at when it runs.
+// The models of configs/models/, and what else of configs/ is built into the program: no path is looked at when it
+// runs.
 #pragma once
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@ struct EmbeddedText {
   std::string_view text;
 };
 std::span<const EmbeddedText> embedded_models();
+std::span<const EmbeddedText> embedded_tunings();  // configs/tuning/, read by tuning_spec.h
 std::string_view embedded_example_run();
 
 }  // namespace lockstep

@@ -101,6 +101,20 @@ class Checker {
     }
   }
 
+  void precision() const {
+    const PrecisionSpec& precision = spec_.precision;
+    if (precision.gradients != StateType::full && precision.compute != Precision::bf16) {
+      fail("precision", "gradients",
+           fmt::format("gradients = \"{}\" needs weights that compute in it, and compute is \"{}\"",
+                       name_of(precision.gradients), name_of(precision.compute)),
+           "set compute = \"bf16\", or leave gradients out");
+    }
+    if (precision.moments != StateType::full && spec_.optimizer.kind == OptimizerKind::sgd &&
+        spec_.optimizer.momentum == 0) {
+      fail("precision", "moments", "sgd with momentum = 0 keeps no moments", "leave moments out");
+    }
+  }
+
  private:
   [[noreturn]] void fail(std::string_view section, std::string_view key, const std::string& problem,
                          const std::string& remedy) const {
@@ -120,6 +134,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.batch();
   check.schedule();
   check.evaluation();
+  check.precision();
 }
 
 }  // namespace lockstep

@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "spec/memory_spec.h"
 #include "spec/model_spec.h"
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
 #include "spec/schedule_spec.h"
+#include "spec/tuning_spec.h"
 
 namespace lockstep {
 
@@ -57,7 +59,9 @@ struct TrainSpec {
   std::int64_t keep = 2;          // checkpoints kept, the newest
   std::uint64_t seed = 0;         // below 2^63
   BadValues bad_values = BadValues::stop;
-  bool async_save = true;  // write checkpoints beside the training
+  bool async_save = true;     // write checkpoints beside the training
+  bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
+  bool save_last = true;      // save where the run ends; false leaves that to save_every
   bool operator==(const TrainSpec&) const = default;
 };
 
@@ -70,6 +74,7 @@ struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
   std::string device = "cpu";
   std::int64_t threads = 0;  // 0 = all cores
+  bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
   bool operator==(const RunSettings&) const = default;
 };
 
@@ -81,9 +86,11 @@ struct RunSpec {
   TrainSpec train;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
-  Precision precision = Precision::fp32;
+  PrecisionSpec precision;
   LayoutSpec layout;
+  MemorySpec memory;
   RunSettings run;
+  TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or goes on with
   bool operator==(const RunSpec&) const = default;
 };
 

@@ -15,9 +15,13 @@ namespace lockstep {
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
+static constexpr std::array<Recompute, 3> values_of(Recompute) {
+  return {Recompute::none, Recompute::elementwise, Recompute::projections};
+}
 static constexpr std::array<Precision, 3> values_of(Precision) {
   return {Precision::fp64, Precision::fp32, Precision::bf16};
 }
+static constexpr auto values_of(StateType) { return kStateTypes; }
 
 namespace {
 
@@ -55,6 +59,8 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("seed", train.seed);
   visit("bad_values", train.bad_values);
   visit("async_save", train.async_save);
+  visit("deterministic", train.deterministic);
+  visit("save_last", train.save_last);
 }
 
 template <class Spec, class Visitor>
@@ -83,10 +89,27 @@ void visit_layout(Spec& layout, Visitor&& visit) {
 }
 
 template <class Spec, class Visitor>
+void visit_memory(Spec& memory, Visitor&& visit) {
+  visit("recompute", memory.recompute);
+  if (memory.recompute == Recompute::projections)
+    visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
+}
+
+// In fp64 runs all state is fp64, and there is nothing to choose.
+template <class Spec, class Visitor>
+void visit_precision(Spec& precision, Visitor&& visit) {
+  visit("compute", precision.compute);
+  if (precision.compute == Precision::fp64) return;
+  visit("gradients", precision.gradients);
+  visit("moments", precision.moments);
+}
+
+template <class Spec, class Visitor>
 void visit_run(Spec& run, Visitor&& visit) {
   visit("out", run.out);
   visit("device", run.device);
   visit("threads", run.threads, Whole{0, kMostThreads});
+  visit("autotune", run.autotune);
 }
 
 // The keys that a list visits.
@@ -129,8 +152,8 @@ constexpr Later kLayoutLater[] = {
     {"reduce", "'canonical'"},
 };
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
-constexpr Later kTrainLater[] = {{"deterministic", "true"}};  // nothing here is anything else
-constexpr Later kPrecisionLater[] = {{"gradients", ""}, {"moments", ""}, {"loss_scale", ""}};
+constexpr Later kPrecisionLater[] = {{"loss_scale", ""}};
+constexpr Later kMemoryLater[] = {{"offload", ""}};
 constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 Keys keys_of(std::span<const Later> later) {
@@ -167,6 +190,9 @@ void unmake_choices(TomlDocument& document) {
   }
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
+  }
+  if (document.set("precision", "compute") && document.top().table("precision").shown("compute") == "'fp64'") {
+    for (const std::string_view key : {"gradients", "moments"}) document.drop("precision", key);
   }
 }
 
@@ -284,13 +310,28 @@ void read_optim(const TomlTable& table, RunSpec& spec) {
   visit_optim(spec, table);
 }
 
-void read_precision(const TomlTable& table, Precision& precision) {
-  table.refuse_unknown(Keys{"compute"} + keys_of(kPrecisionLater));
+void read_precision(const TomlTable& table, PrecisionSpec& precision) {
+  table.refuse_unknown(Keys{"compute", "gradients", "moments"} + keys_of(kPrecisionLater));
   refuse_later(table, kPrecisionLater);
   if (table.has("compute") && table.shown("compute") == "'fp16'") {
     table.refuse("compute", "compute = \"fp16\" needs loss scaling, which is not in this version", "use \"bf16\"");
   }
-  table("compute", precision);
+  visit_precision(precision, table);
+  for (const std::string_view key : {"gradients", "moments"}) {
+    if (precision.compute != Precision::fp64 || !table.has(key)) continue;
+    table.refuse(key, fmt::format("'{}' does nothing with compute = \"fp64\", which keeps all state in fp64", key),
+                 "remove it, or compute in \"fp32\" or \"bf16\"");
+  }
+}
+
+void read_memory(const TomlTable& table, MemorySpec& memory) {
+  table.refuse_unknown(Keys{"recompute", "recompute_blocks"} + keys_of(kMemoryLater));
+  refuse_later(table, kMemoryLater);
+  table("recompute", memory.recompute);  // before the list, which depends on it
+  if (table.has("recompute_blocks") && memory.recompute != Recompute::projections)
+    table.refuse("recompute_blocks", "'recompute_blocks' does nothing without recompute = \"projections\"",
+                 "remove it");
+  visit_memory(memory, table);
 }
 
 void read_run(const TomlTable& table, RunSettings& run) {
@@ -301,6 +342,8 @@ void read_run(const TomlTable& table, RunSettings& run) {
   visit_run(run, table);
   if (run.device != "cpu" && run.device != "cuda")
     table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
+  if (run.autotune && run.device != "cuda")
+    table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", run.device), "remove it");
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 
@@ -325,24 +368,21 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
                        std::span<const std::string> sets) {
   TomlDocument document(text, where, kTextLimit, sets);
   const TomlTable top = document.top();
-  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory"});
-  if (top.has("memory")) {
-    top.refuse("memory", "[memory] (recompute, offload) is not in this version", "remove the table");
-  }
+  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
   read_model(top.table("model"), base_folder, spec);
   read_data(top.table("data"), base_folder, spec.data);
-  refuse_later(top.table("train"), kTrainLater);
-  read_plain(
-      top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); }, keys_of(kTrainLater));
+  read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
   read_optim(top.table("optim"), spec);
   refuse_later(top.table("layout"), kLayoutLater);
   read_plain(
       top.table("layout"), spec.layout, [](auto& s, auto& visit) { visit_layout(s, visit); }, keys_of(kLayoutLater));
   read_precision(top.table("precision"), spec.precision);
+  read_memory(top.table("memory"), spec.memory);
   read_run(top.table("run"), spec.run);
+  spec.tuning = read_tuning(top.table("tuning"));
   validate(spec, [&](std::string_view section, std::string_view key) {
     return section == "data.synthetic" ? top.table("data").table("synthetic").place(key)
                                        : top.table(section).place(key);
@@ -378,9 +418,12 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("layout");
   visit_layout(spec.layout, writer);
   writer.table("precision");
-  writer("compute", spec.precision);
+  visit_precision(spec.precision, writer);
+  writer.table("memory");
+  visit_memory(spec.memory, writer);
   writer.table("run");
   visit_run(spec.run, writer);
+  write_tuning(spec.tuning, writer);
   return std::move(writer).text();
 }
 

@@ -27,10 +27,16 @@
 //   micro = 1                 # docs/design.md's other keys are known, and refused unless they change nothing
 //   [precision]
 //   compute = "fp32"          # fp64, fp32, bf16
+//   gradients = "fp32"        # or bf16, beside compute = "bf16"
+//   moments = "fp32"          # or bf16; neither in fp64 runs
+//   [memory]
+//   recompute = "none"        # "elementwise", or "projections", which has recompute_blocks (spec/memory_spec.h)
 //   [run]
 //   out = "runs/NAME"         # NAME is the run file's name without .toml
 //   device = "cpu"            # or "cuda"
 //   threads = 0
+//   autotune = false          # of "cuda"
+//   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //
 // Every key may be left out but a model and a source of data; the defaults are those of run_spec.h. A key that would do
 // nothing (momentum under adamw, decay without wsd) is refused.

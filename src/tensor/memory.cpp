@@ -49,14 +49,14 @@ Buffer Memory::allocate(std::int64_t bytes, Tag tag, const std::string& unit) {
   return buffer;
 }
 
-std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger) {
+std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger, std::int64_t arena_bytes) {
   switch (device) {
     case Device::cpu:
       return std::make_unique<cpu::Heap>(ledger);
     case Device::meta:
       return std::make_unique<meta::Nothing>(ledger);
     case Device::cuda:
-      return std::make_unique<cuda::DeviceMemory>(ledger);
+      return std::make_unique<cuda::DeviceMemory>(ledger, arena_bytes);
   }
   LOCKSTEP_CHECK(false, "device {}", static_cast<int>(device));
 }

@@ -1,6 +1,8 @@
 #include "tensor/transfer.h"
 
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "tensor/cuda/device.h"
 
@@ -15,7 +17,7 @@ bool check_and_move(const ConstTensor& t, const Stream& stream) {
 }
 }  // namespace
 
-void upload(Tensor to, const void* from, Stream& stream) {
+void upload_later(Tensor to, const void* from, Stream& stream) {
   if (!check_and_move(to, stream)) return;
   switch (to.device()) {
     case Device::cpu:
@@ -24,12 +26,12 @@ void upload(Tensor to, const void* from, Stream& stream) {
     case Device::meta:
       break;
     case Device::cuda:
-      cuda::upload(to.raw(), from, to.bytes(), stream);
+      cuda::upload_later(to.raw(), from, to.bytes(), stream);
       break;
   }
 }
 
-void download(void* to, ConstTensor from, Stream& stream) {
+void download_later(void* to, ConstTensor from, Stream& stream) {
   if (!check_and_move(from, stream)) return;
   switch (from.device()) {
     case Device::cpu:
@@ -39,9 +41,43 @@ void download(void* to, ConstTensor from, Stream& stream) {
       std::memset(to, 0, from.bytes());
       break;
     case Device::cuda:
-      cuda::download(to, from.raw(), from.bytes(), stream);
+      cuda::download_later(to, from.raw(), from.bytes(), stream);
       break;
   }
+}
+
+void upload(Tensor to, const void* from, Stream& stream) {
+  upload_later(to, from, stream);
+  stream.synchronize();
+}
+
+void download(void* to, ConstTensor from, Stream& stream) {
+  download_later(to, from, stream);
+  stream.synchronize();
+}
+
+HostBuffer::HostBuffer(std::int64_t bytes, const Stream& stream) : bytes_(bytes) {
+  if (bytes == 0) return;
+  pinned_ = stream.device() == Device::cuda;
+  data_ = pinned_ ? cuda::take_pinned(bytes) : ::operator new(static_cast<std::size_t>(bytes));
+}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  if (this != &other) {
+    release();
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    pinned_ = other.pinned_;
+  }
+  return *this;
+}
+
+void HostBuffer::release() noexcept {
+  if (pinned_)
+    cuda::give_back_pinned(data_);
+  else
+    ::operator delete(data_);
+  data_ = nullptr;
 }
 
 namespace {

@@ -55,7 +55,7 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
   for (const Named& named : tensors())
     if (const auto bad = first_bad_element(named.master, stream_))
       return fmt::format("the weight {} ({})", named.tensor.name, *bad);
-  batch_.set(tokens, targets, stream_);
+  batch_.set(tokens, targets, 0, stream_);
   for (std::size_t i = 0; i < norm_at_; ++i) {
     run(actions_[i], true, std::max<std::int64_t>(0, batches_done_ - 1));
     if (actions_[i].micro < 0) continue;

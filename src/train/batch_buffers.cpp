@@ -17,10 +17,13 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Memory& me
   losses_ = memory.allocate(tokens * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
   loss_scale_ = memory.allocate(8, Tag::data);
-  if (memory.device() != Device::meta) {
-    host_losses_.resize(sizes.sums == DType::f64 ? tokens : 0);
-    narrow_losses_.resize(sizes.sums == DType::f64 ? 0 : tokens);
-  }
+  if (memory.device() != Device::meta)
+    for (Place& place : places_) {
+      place.tokens = HostBuffer(tokens * 4, stream);
+      place.targets = HostBuffer(tokens * 4, stream);
+      place.loss_scale = HostBuffer(8, stream);
+      place.losses = HostBuffer(tokens * size_of(sizes.sums), stream);
+    }
   std::vector<std::int32_t> positions(T);
   std::iota(positions.begin(), positions.end(), 0);
   upload(view(positions_, DType::i32, {T}), positions.data(), stream);
@@ -38,18 +41,25 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Memory& me
   rope_table(args, stream);
 }
 
-void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, Stream& stream) {
+void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
+                       Stream& stream) {
   const std::int64_t count = sizes_.B * sizes_.T;
   LOCKSTEP_CHECK(std::ssize(tokens) == count && std::ssize(targets) == count, "{} tokens and {} targets for {} x {}",
                  tokens.size(), targets.size(), sizes_.B, sizes_.T);
-  upload(view(tokens_, DType::i32, {count}), tokens.data(), stream);
-  upload(view(targets_, DType::i32, {count}), targets.data(), stream);
-  valid_targets_ = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
+  if (stream.device() == Device::meta) return;
+  Place& at = places_[place];
+  std::ranges::copy(tokens, at.tokens.as<std::int32_t>().begin());
+  std::ranges::copy(targets, at.targets.as<std::int32_t>().begin());
+  at.valid_targets = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
   // A batch without a target has loss and gradient zero.
-  const double scale = valid_targets_ > 0 ? 1.0 / static_cast<double>(valid_targets_) : 0.0;
-  const float narrow = static_cast<float>(scale);
-  upload(view(loss_scale_, sizes_.sums, {1}), sizes_.sums == DType::f64 ? static_cast<const void*>(&scale) : &narrow,
-         stream);
+  const double scale = at.valid_targets > 0 ? 1.0 / static_cast<double>(at.valid_targets) : 0.0;
+  if (sizes_.sums == DType::f64)
+    at.loss_scale.as<double>()[0] = scale;
+  else
+    at.loss_scale.as<float>()[0] = static_cast<float>(scale);
+  upload_later(view(tokens_, DType::i32, {count}), at.tokens.as<char>().data(), stream);
+  upload_later(view(targets_, DType::i32, {count}), at.targets.as<char>().data(), stream);
+  upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
 }
 
 Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training) const {
@@ -70,18 +80,17 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
   return batch;
 }
 
-double BatchBuffers::mean_loss(Stream& stream) {
-  const Tensor losses = view(losses_, sizes_.sums, {sizes_.B * sizes_.T});
-  if (losses.device() == Device::meta) return 0;
-  double total = 0;
-  if (sizes_.sums == DType::f64) {
-    download(host_losses_.data(), losses, stream);
-    total = std::accumulate(host_losses_.begin(), host_losses_.end(), 0.0);
-  } else {
-    download(narrow_losses_.data(), losses, stream);
-    total = std::accumulate(narrow_losses_.begin(), narrow_losses_.end(), 0.0);
-  }
-  return valid_targets_ > 0 ? total / static_cast<double>(valid_targets_) : 0;
+void BatchBuffers::fetch_losses(int place, Stream& stream) {
+  if (stream.device() == Device::meta) return;
+  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.B * sizes_.T}), stream);
+}
+
+double BatchBuffers::mean_loss(int place) const {
+  const Place& at = places_[place];
+  if (at.valid_targets == 0) return 0;
+  const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
+  const double total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
+  return total / static_cast<double>(at.valid_targets);
 }
 
 }  // namespace lockstep

@@ -4,14 +4,18 @@
 // The batch has B samples and is cut into `micro` micro-batches of B / micro samples. The loss's denominator is the
 // number of targets that count in the whole batch, known before the first forward, so that how the batch is cut changes
 // neither loss nor gradient. Everything is taken at construction; setting a batch allocates nothing.
+//
+// Batches come and losses go through host memory that the device's copies can use by themselves, in two places taken in
+// turn: while the device still works at one batch, the host can already set the next behind it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "model/unit.h"
 #include "spec/model_spec.h"
 #include "tensor/memory.h"
+#include "tensor/transfer.h"
 
 namespace lockstep {
 
@@ -25,21 +29,28 @@ class BatchBuffers {
   };
   BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Memory& memory, Stream& stream);
 
-  // (B, T) tokens and targets, kIgnoredTarget where no loss is taken.
-  void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, Stream& stream);
+  static constexpr int kPlaces = 2;
+
+  // (B, T) tokens and targets, kIgnoredTarget where no loss is taken; does not wait for the stream. The place's last
+  // batch must be done.
+  void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
-  // The mean over the targets that count, summed in the order of samples whatever the micro-batches were. Zero when no
-  // target counts.
-  double mean_loss(Stream& stream);
+  // Behind the batch's last forward: fetches its losses to the host, without waiting.
+  void fetch_losses(int place, Stream& stream);
+  // When they are there: the mean over the targets that count, summed in the order of samples whatever the
+  // micro-batches were. Zero when no target counts.
+  double mean_loss(int place) const;
 
  private:
   ModelSpec spec_;
   Sizes sizes_;
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
-  std::vector<double> host_losses_;  // where losses land when they are read
-  std::vector<float> narrow_losses_;
-  std::int64_t valid_targets_ = 0;
+  struct Place {
+    HostBuffer tokens, targets, loss_scale, losses;
+    std::int64_t valid_targets = 0;
+  };
+  std::array<Place, kPlaces> places_;
 };
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/elementwise.h"
+#include "checkpoint/convert.h"
 #include "kernels/rope.h"
 #include "parallel/unit_storage.h"
 #include "tensor/transfer.h"
@@ -21,7 +21,7 @@ std::vector<Action> forward_actions(const Model& model, bool with_head) {
 }  // namespace
 
 Generator::Pass::Pass(const ModelSpec& spec, std::int64_t T, DType dtype, bool with_head, Memory& memory)
-    : model(spec, 1, T, dtype),
+    : model(spec, 1, T, dtype, {.runs_on = memory.device()}),
       activations(model.slots(), forward_actions(model, with_head), 1, memory),
       tokens(memory.allocate(T * 4, Tag::data)) {}
 
@@ -113,8 +113,7 @@ void Generator::load(const HfFolder& folder) {
   std::vector<LogicalTensor> names;
   for (const StateTensor& one : all) names.push_back(one.tensor);
   const std::vector<ConstTensor> values = folder.find(names);
-  for (std::size_t i = 0; i < all.size(); ++i)
-    cast({.y = all[i].live, .x = values[i].reshape({values[i].elements()})}, stream_);
+  for (std::size_t i = 0; i < all.size(); ++i) upload_floats(all[i].live, values[i].raw(), values[i].dtype(), stream_);
 }
 
 void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits) {

@@ -1,10 +1,13 @@
 #include "train/loop.h"
 
 #include <chrono>
+#include <utility>
 
 #include "optim/learning_rate.h"
 #include "spec/model_flops.h"
+#include "spec/run_toml.h"
 #include "telemetry/z_score.h"
+#include "train/tuning.h"
 
 namespace lockstep {
 
@@ -37,6 +40,16 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
           .time = seconds_since_1970()};
 }
 
+// What a step chose by timing joins the resolved run file.
+void keep_tuning(TrainingRun& run, Progress& progress, Watcher& watcher) {
+  const std::optional<TuningSpec> tuning = new_tuning(run.stream());
+  if (!tuning) return;
+  RunSpec resolved = run.spec();
+  resolved.tuning = *tuning;
+  progress.run_file = to_toml(resolved);
+  watcher.resolved(progress.run_file);
+}
+
 bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
@@ -52,15 +65,35 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     watcher.saved(saved);
   };
 
+  const auto rate_of = [&](std::int64_t step) {
+    return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
+  };
+  const auto first_sample = [&, step = progress.step, samples = progress.samples](std::int64_t of) {
+    return samples + (of - step) * t.global_batch;
+  };
+  // After such a step the weights are looked at, so none may be begun before it is done with.
+  const auto looked_at = [&](std::int64_t step) {
+    return due(t.save_every, step) || (run.data().has_evaluation() && due(t.eval_every, step));
+  };
+
   ZScore usual;
   Ending ending = Ending::finished;
+  std::int64_t begun = progress.step;
+  auto before = Clock::now();  // when the device could begin with the step that is waited for
+  bool stopping = false;
   while (progress.step < t.steps) {
-    const auto start = Clock::now();
-    const double rate = learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, progress.step, t.steps);
-    run.replica().set_learning_rate(rate);
-    const Replica::Result result = run.step(progress);
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    while (begun < t.steps && begun - progress.step < run.steps_at_once() &&
+           (begun == progress.step || (!stopping && !looked_at(begun)))) {
+      if (begun == progress.step) before = Clock::now();
+      run.begin_step(first_sample(begun), rate_of(begun));
+      ++begun;
+    }
+    const Replica::Result result = run.finish_step();
+    const auto now = Clock::now();
+    const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
+    const double rate = rate_of(progress.step);
 
+    keep_tuning(run, progress, watcher);
     ++progress.step;
     progress.samples += t.global_batch;
     progress.updates = run.replica().steps_done();
@@ -70,9 +103,16 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     watcher.stepped(record);
 
     if (!result.updated) {
-      watcher.note(fmt::format("step {}: a value is not finite, nothing was updated; the first was {}", progress.step,
-                               run.find_bad_value().value_or("the norm itself: every gradient is finite")));
-      if (t.bad_values == BadValues::stop) {
+      // What was begun behind it did not update either when the run is to stop; it is waited for and forgotten.
+      const bool stop = t.bad_values == BadValues::stop;
+      for (; stop && begun > progress.step; --begun) run.finish_step();
+      if (begun == progress.step)
+        watcher.note(fmt::format(
+            "step {}: a value is not finite, nothing was updated; the first was {}", progress.step,
+            run.find_bad_value(first_sample(progress.step - 1)).value_or("the norm itself: every gradient is finite")));
+      else
+        watcher.note(fmt::format("step {}: a value is not finite, nothing was updated", progress.step));
+      if (stop) {
         ending = Ending::bad_values;
         break;
       }
@@ -81,12 +121,13 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps)))
       watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
     if (due(t.save_every, progress.step)) save();
-    if (progress.step < t.steps && watcher.wants_stop()) {
+    stopping = stopping || watcher.wants_stop();
+    if (progress.step < t.steps && stopping && begun == progress.step) {
       ending = Ending::stopped;
       break;
     }
   }
-  save();
+  if (t.save_last) save();
   run.wait_for_save();
   return ending;
 }

@@ -4,21 +4,28 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "checkpoint/convert.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm_sum.h"
 #include "kernels/random.h"
-#include "kernels/step_control.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
 
 namespace {
 
-DType sums_type(Precision precision) { return accumulator_of(storage_types(precision).compute); }
+DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_types(precision).compute); }
 
 std::int64_t micro_samples(const Replica::Options& o) {
   LOCKSTEP_CHECK(o.micro >= 1 && o.B % o.micro == 0, "{} samples in {} micro-batches", o.B, o.micro);
   return o.B / o.micro;
+}
+
+// A real stream knows what it runs on.
+Execution execution(const Replica::Options& options, const Stream& stream) {
+  Execution how = options.how;
+  if (stream.device() != Device::meta) how.runs_on = stream.device();
+  return how;
 }
 
 std::vector<Action> checked_actions(const Replica::Options& options, const Model& model) {
@@ -35,7 +42,8 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream)
     : options_(options),
       memory_(memory),
       stream_(stream),
-      model_(options.spec, micro_samples(options), options.T, storage_types(options.precision).compute),
+      model_(options.spec, micro_samples(options), options.T, storage_types(options.precision).compute,
+             execution(options, stream)),
       actions_(checked_actions(options, model_)),
       batch_(options.spec, {options.B, options.T, options.micro, sums_type(options.precision)}, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
@@ -55,6 +63,21 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream)
   activations_ = StepActivations(model_.slots(), actions_, options.micro, memory);
   bins_ = memory.allocate(kNormBins * 8, Tag::workspace);
   control_ = memory.allocate(kStepControls * 8, Tag::workspace);
+  for (InFlight& flight : flights_) {
+    flight.rate = HostBuffer(8, stream);
+    flight.controls = HostBuffer(kStepControls * 8, stream);
+    flight.done = stream.make_event();
+  }
+  // Masks of dropout are keyed on a number that the host gives out, another one for each step.
+  repeats_ = options.capture && options.spec.dropout == 0 && options.spec.attention_dropout == 0;
+  write_controls();
+}
+
+// Tells the device how many updates there were.
+void Replica::write_controls() {
+  double host[kStepControls] = {};
+  host[kStep] = static_cast<double>(steps_done_);
+  upload(control(), host, stream_);
 }
 
 std::vector<Replica::Named> Replica::tensors() const {
@@ -97,19 +120,8 @@ void Replica::load(std::span<const ConstTensor> values) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
                    all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
-    // On another device than the host's, a copy of the values is made there first.
-    const ConstTensor host = values[i].reshape({values[i].elements()});
-    Buffer copy;
-    if (stream_.device() == Device::cuda) {
-      copy = memory_.allocate(host.bytes(), Tag::workspace);
-      upload(view(copy, host.dtype(), host.shape()), host.raw(), stream_);
-    }
-    cast(
-        {.y = all[i].master,
-         .x = stream_.device() == Device::cpu ? host
-                                              : ConstTensor(copy.data(), host.dtype(), stream_.device(), host.shape())},
-        stream_);
-    stream_.synchronize();
+    LOCKSTEP_CHECK(values[i].contiguous(), "{}: its values have gaps", all[i].tensor.name);
+    upload_floats(all[i].master, values[i].raw(), values[i].dtype(), stream_);
   }
   for (UnitStorage& unit : storage_) unit.publish(stream_);
 }
@@ -118,6 +130,7 @@ void Replica::resume(std::int64_t batches, std::int64_t updates) {
   for (UnitStorage& unit : storage_) unit.publish(stream_);
   batches_done_ = batches;
   steps_done_ = updates;
+  write_controls();
 }
 
 Call Replica::call(const Action& action, const Batch& batch) const {
@@ -139,7 +152,7 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
     case ActionKind::norm:
       return take_norm();
     case ActionKind::update:
-      return storage_[action.unit].update(view(control_, DType::f64, {kStepControls}), stream_);
+      return storage_[action.unit].update(control(), stream_);
   }
 }
 
@@ -152,41 +165,88 @@ void Replica::reduce(int unit) {
 }
 
 void Replica::take_norm() {
-  const Tensor bins = view(bins_, DType::i64, {kNormBins}), control = view(control_, DType::f64, {kStepControls});
+  const Tensor bins = view(bins_, DType::i64, {kNormBins});
   for (std::size_t u = 0; u < storage_.size(); ++u)
     norm_sum({.bins = bins, .x = storage_[u].flat_gradient(), .accumulate = u > 0}, stream_);
-  double host[kStepControls] = {};
-  host[kLearningRate] = options_.optimizer.learning_rate;
-  host[kStep] = static_cast<double>(steps_done_ + 1);
-  upload(control, host, stream_);
-  step_control({.control = control, .bins = bins, .clip = options_.optimizer.clip}, stream_);
+  step_control(
+      {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
+      stream_);
 }
 
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-  batch_.set(tokens, targets, stream_);
+  LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
+  batch_.set(tokens, targets, 0, stream_);
   for (std::size_t i = 0; i < norm_at_; ++i) run(actions_[i], true, batches_done_);
-  last_loss_ = batch_.mean_loss(stream_);
+  batch_.fetch_losses(0, stream_);
+  stream_.synchronize();
+  last_loss_ = batch_.mean_loss(0);
   return last_loss_;
 }
 
 Replica::Result Replica::apply_gradients() {
+  upload(control().slice(0, kLearningRate, 1), &options_.optimizer.learning_rate, stream_);
   for (std::size_t i = norm_at_; i < actions_.size(); ++i) run(actions_[i], true, batches_done_);
   double host[kStepControls] = {};
-  download(host, view(control_, DType::f64, {kStepControls}), stream_);
+  download(host, control(), stream_);
   const bool updated = host[kFinite] != 0;
   if (updated) ++steps_done_;
   ++batches_done_;
   return {last_loss_, host[kNorm], updated};
 }
 
+// The first time action by action, as libraries and code are loaded then; the second time captured, where that is of
+// use; from then on as a whole.
+void Replica::run_step(std::int64_t batch_number) {
+  const auto all = [&] {
+    for (const Action& action : actions_) {
+      if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
+      run(action, true, batch_number);
+      if (stream_.runs_ahead()) stream_.end_range();
+    }
+  };
+  if (!replay_ && repeats_ && begun_ > 0) replay_ = stream_.capture(all);
+  if (replay_)
+    replay_->run();
+  else
+    all();
+}
+
+void Replica::begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  LOCKSTEP_CHECK(steps_in_flight() < kStepsInFlight, "{} steps are in flight", steps_in_flight());
+  const int place = static_cast<int>(begun_ % kStepsInFlight);
+  InFlight& flight = flights_[place];
+  batch_.set(tokens, targets, place, stream_);
+  flight.rate.as<double>()[0] = options_.optimizer.learning_rate;
+  upload_later(control().slice(0, kLearningRate, 1), flight.rate.as<char>().data(), stream_);
+  run_step(batches_done_ + steps_in_flight());
+  batch_.fetch_losses(place, stream_);
+  download_later(flight.controls.as<char>().data(), control(), stream_);
+  stream_.record(*flight.done);
+  ++begun_;
+}
+
+Replica::Result Replica::finish_step() {
+  LOCKSTEP_CHECK(steps_in_flight() > 0, "no step is in flight");
+  const int place = static_cast<int>(finished_ % kStepsInFlight);
+  InFlight& flight = flights_[place];
+  flight.done->wait();
+  ++finished_;
+  const std::span<double> controls = flight.controls.as<double>();
+  const bool updated = controls[kFinite] != 0;
+  if (updated) ++steps_done_;
+  ++batches_done_;
+  return {batch_.mean_loss(place), controls[kNorm], updated};
+}
+
 Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-  compute_gradients(tokens, targets);
-  return apply_gradients();
+  begin_step(tokens, targets);
+  return finish_step();
 }
 
 double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                          std::span<double> logits) {
-  batch_.set(tokens, targets, stream_);
+  LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
+  batch_.set(tokens, targets, 0, stream_);
   const std::int64_t V = options_.spec.vocabulary, rows = options_.B / options_.micro * options_.T;
   LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == options_.micro * rows * V, "room for {} logits of {}",
                  logits.size(), options_.micro * rows * V);
@@ -200,7 +260,9 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
     const std::vector<double> values = to_doubles(out, stream_);
     std::ranges::copy(values, logits.begin() + action.micro * rows * V);
   }
-  return batch_.mean_loss(stream_);
+  batch_.fetch_losses(0, stream_);
+  stream_.synchronize();
+  return batch_.mean_loss(0);
 }
 
 }  // namespace lockstep

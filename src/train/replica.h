@@ -3,14 +3,21 @@
 //
 // Runs on any device; on meta it allocates and computes nothing, and its memory's ledger and its stream's counts are
 // what a real one would have. Memory and stream outlive it.
+//
+// A step never makes the device wait for the host: the batch and the learning rate go to it, the losses and the norm
+// come from it, by copies in the stream's order; how many updates there were is counted on the device. Where the stream
+// runs ahead, the step's actions are captured when it is first repeated, and from then on given as a whole.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/state.h"
+#include "kernels/step_control.h"
 #include "model/model.h"
 #include "parallel/unit_storage.h"
 #include "spec/optimizer_spec.h"
@@ -26,11 +33,14 @@ class Replica {
     std::int64_t B;  // samples of a step's batch
     std::int64_t T;  // tokens of a sample
     int micro = 1;   // micro-batches that the batch is cut into; divides B
-    Precision precision = Precision::fp32;
+    PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
     // The step in another order (spec/actions.h says which are allowed); empty: one micro-batch after the other.
     std::vector<Action> actions = {};
+    Execution how = {};              // runs_on is the stream's own device, or what meta stands for
+    bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
+    bool capture = true;             // of steps that are repeated; false: action by action, every time
   };
 
   Replica(const Options& options, Memory& memory, Stream& stream);
@@ -57,7 +67,13 @@ class Replica {
   };
   // One training step on (B, T) tokens and their targets (kIgnoredTarget = no loss there).
   Result step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
-  // The two halves of it: forward and backward, then norm, clipping and update.
+  // The same in two calls: begin gives all its work to the stream; finish waits for the oldest step begun. Up to
+  // kStepsInFlight may be begun and not finished: the host then prepares a step while the device works at the last.
+  static constexpr int kStepsInFlight = BatchBuffers::kPlaces;
+  void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  Result finish_step();
+  int steps_in_flight() const { return static_cast<int>(begun_ - finished_); }
+  // Another cut of it: forward and backward, then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result apply_gradients();
   void set_learning_rate(double rate) { options_.optimizer.learning_rate = rate; }  // of the steps to come
@@ -79,6 +95,9 @@ class Replica {
   void run(const Action& action, bool training, std::int64_t batch_number);
   void reduce(int unit);
   void take_norm();
+  void write_controls();
+  void run_step(std::int64_t batch_number);
+  Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
   Call call(const Action& action, const Batch& batch) const;
   std::vector<Slot> written_by(const Action& action) const;
   std::optional<std::string> bad_value_after(const Action& action) const;
@@ -97,6 +116,16 @@ class Replica {
   std::int64_t steps_done_ = 0;    // updates: what the optimizer's bias correction counts
   std::int64_t batches_done_ = 0;  // batches, updated or not: what dropout's masks count
   double last_loss_ = 0;
+
+  // The scalars of a step on their way: the learning rate to the device, all of them back.
+  struct InFlight {
+    HostBuffer rate, controls;
+    std::unique_ptr<Event> done;
+  };
+  std::array<InFlight, kStepsInFlight> flights_;
+  std::int64_t begun_ = 0, finished_ = 0;  // steps, since this was made
+  bool repeats_ = false;                   // its steps are the same work each time
+  std::unique_ptr<Replay> replay_;
 };
 
 }  // namespace lockstep

@@ -14,15 +14,44 @@ namespace lockstep {
 namespace {
 
 // Settings that belong to the machine and the moment, not to what is learned. All others are what the run is.
-constexpr std::array<std::string_view, 21> kMayChange{
-    "train.steps", "train.global_batch", "train.eval_every", "train.eval_batches", "train.save_every",
-    "train.keep",  "train.bad_values",   "train.async_save", "optim.lr",           "optim.betas",
-    "optim.eps",   "optim.weight_decay", "optim.clip",       "optim.schedule",     "optim.warmup",
-    "optim.decay", "optim.final",        "layout.micro",     "run.threads",        "run.device",
-    "run.out"};
+constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
+                                                             "train.global_batch",
+                                                             "train.eval_every",
+                                                             "train.eval_batches",
+                                                             "train.save_every",
+                                                             "train.keep",
+                                                             "train.bad_values",
+                                                             "train.async_save",
+                                                             "optim.lr",
+                                                             "optim.betas",
+                                                             "optim.eps",
+                                                             "optim.weight_decay",
+                                                             "optim.clip",
+                                                             "optim.schedule",
+                                                             "optim.warmup",
+                                                             "optim.decay",
+                                                             "optim.final",
+                                                             "layout.micro",
+                                                             "run.threads",
+                                                             "run.device",
+                                                             "run.out",
+                                                             "run.autotune",
+                                                             "train.save_last",
+                                                             "tuning.gpu",
+                                                             "tuning.library",
+                                                             "precision.gradients",
+                                                             "train.deterministic",
+                                                             "memory.recompute",
+                                                             "memory.recompute_blocks"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
-constexpr std::array<std::string_view, 5> kPlaces{"data.text", "data.tokens", "data.example", "model.hf",
-                                                  "model.preset"};
+constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "data.example",
+                                                  "model.hf",  "model.preset", "tuning.products"};
+
+// Keys that run files of earlier versions lack, and what those runs did.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kBefore{{{"precision.gradients", "\"fp32\""},
+                                                                                {"precision.moments", "\"fp32\""},
+                                                                                {"train.deterministic", "true"},
+                                                                                {"memory.recompute", "\"none\""}}};
 
 // "section.key" -> value, as a resolved run file writes them: one key a line.
 std::map<std::string, std::string> settings(const std::string& toml) {
@@ -47,6 +76,9 @@ void compare(const std::string& before, const std::string& now, const std::funct
   std::map<std::string, std::pair<std::string, std::string>> different;
   for (const auto& [name, value] : old_settings) different[name].first = value;
   for (const auto& [name, value] : new_settings) different[name].second = value;
+  for (const auto& [name, value] : kBefore)
+    if (const auto at = different.find(std::string(name)); at != different.end() && at->second.first.empty())
+      at->second.first = value;
   for (const auto& [name, values] : different) {
     const auto& [was, is] = values;
     if (was == is || contains(kPlaces, name)) continue;
@@ -66,8 +98,9 @@ Progress beginning(const TrainingRun& run) {
 }
 
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
-  Progress progress = beginning(run);
   const Progress& saved = checkpoint.progress();
+  if (run.spec().tuning == TuningSpec{}) run.use_tuning(parse_tuning_toml(saved.run_file, checkpoint.path().string()));
+  Progress progress = beginning(run);
   compare(saved.run_file, progress.run_file, note);
   if (saved.data_fingerprint != progress.data_fingerprint)
     throw UserError(ExitCode::usage,

@@ -1,9 +1,10 @@
 // Going on from a checkpoint: what may differ from the run that saved it does, with a word; what may not is refused.
 //
 // May differ: everything that says how long, how fast and in which pieces (steps, batch, learning rate and its
-// schedule, decay, clipping, micro-batches, threads, evaluation, saving). May not: the model, the data and how it is
-// cut into samples, the seed, the kind of optimizer and its momentum, the precision: with those changed it would be
-// another run.
+// schedule, decay, clipping, micro-batches, threads, evaluation, saving), and what gradients are summed in. May not:
+// the model, the data and how it is cut into samples, the seed, the kind of optimizer and its momentum, the precision
+// of what computes and of the moments: with those changed it would be another run. What the saved run chose by timing
+// ([tuning] of its run file) is used on, unless the run brings its own.
 //
 // Failure: UserError (usage) naming the first setting that may not differ; UserError (checkpoint) when the checkpoint
 // does not hold what the run needs.

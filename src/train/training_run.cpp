@@ -4,6 +4,7 @@
 
 #include "checkpoint/hf_folder.h"
 #include "tensor/make_stream.h"
+#include "train/tuning.h"
 
 namespace lockstep {
 
@@ -14,30 +15,42 @@ int threads_of(const RunSpec& spec) {
 
 Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
 
-TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
+TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
+                         std::int64_t arena_bytes)
     : spec_(spec),
       threads_(threads_of(spec)),
-      memory_(make_memory(device, ledger_)),
+      memory_(make_memory(device, ledger_, arena_bytes)),
       host_memory_(device_of(spec) == Device::cpu
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       data_(spec),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
-  if (data_.corpus_bytes() > 0) ledger_.add(Tag::data, "corpus", data_.corpus_bytes());
-  replica_ = std::make_unique<Replica>(Replica::Options{.spec = spec.model,
-                                                        .B = spec.train.global_batch,
-                                                        .T = spec.data.seq,
-                                                        .micro = static_cast<int>(spec.layout.micro),
-                                                        .precision = spec.precision,
-                                                        .optimizer = spec.optimizer,
-                                                        .seed = spec.train.seed},
-                                       *memory_, *stream_);
+  tune_products(spec, *stream_);
+  if (data_.corpus_bytes() > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", data_.corpus_bytes());
+  replica_ = std::make_unique<Replica>(
+      Replica::Options{
+          .spec = spec.model,
+          .B = spec.train.global_batch,
+          .T = spec.data.seq,
+          .micro = static_cast<int>(spec.layout.micro),
+          .precision = spec.precision,
+          .optimizer = spec.optimizer,
+          .seed = spec.train.seed,
+          .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
+          .halt_on_bad_value = spec.train.bad_values == BadValues::stop},
+      *memory_, *stream_);
   // From a GPU everything that is saved goes through a copy on the host.
-  if (spec.train.async_save || host_memory_)
+  const bool saves = spec.train.save_last || spec.train.save_every > 0;
+  if (saves && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
   tokens_.resize(tokens_a_step());
   targets_.resize(tokens_a_step());
+}
+
+void TrainingRun::use_tuning(const TuningSpec& tuning) {
+  spec_.tuning = tuning;
+  tune_products(spec_, *stream_);
 }
 
 void TrainingRun::init_weights() {
@@ -48,9 +61,15 @@ void TrainingRun::init_weights() {
   replica_->load(folder.find(names));
 }
 
-Replica::Result TrainingRun::step(const Progress& progress) {
-  data_.training_batch(progress.samples, tokens_, targets_);
-  return replica_->step(tokens_, targets_);
+void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
+  data_.training_batch(first, tokens_, targets_);
+  replica_->set_learning_rate(learning_rate);
+  replica_->begin_step(tokens_, targets_);
+}
+
+std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
+  data_.training_batch(first, tokens_, targets_);
+  return replica_->find_bad_value(tokens_, targets_);
 }
 
 double TrainingRun::evaluate() {

@@ -22,24 +22,38 @@ namespace lockstep {
 
 class TrainingRun {
  public:
-  // On the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where they are saved.
-  TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints);
+  // On the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where they are saved. Of a
+  // GPU, `arena_bytes` (the plan's peak) are taken at once; 0: buffer by buffer.
+  TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
+              std::int64_t arena_bytes = 0);
 
   const RunSpec& spec() const { return spec_; }
   int threads() const { return threads_; }
   const Ledger& ledger() const { return ledger_; }
+  const Ledger& host_ledger() const { return host_ledger_; }  // of a GPU's run: what it holds on the host
   Stream& stream() { return *stream_; }
   Replica& replica() { return *replica_; }
   const RunData& data() const { return data_; }
 
+  // Goes on with what another run chose by timing (train/tuning.h). Before the first step.
+  void use_tuning(const TuningSpec& tuning);
+
   void init_weights();  // from the seed, or from the Hugging Face folder the spec names
 
-  // One step on the next global batch.
-  Replica::Result step(const Progress& progress);
+  // One step on the global batch that begins with sample `first`, in two calls (replica.h): begun with this learning
+  // rate, then waited for, the oldest first.
+  void begin_step(std::int64_t first, double learning_rate);
+  Replica::Result finish_step() { return replica_->finish_step(); }
+  Replica::Result step(std::int64_t first, double learning_rate) {
+    begin_step(first, learning_rate);
+    return finish_step();
+  }
+  // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead.
+  int steps_at_once() const { return stream_->runs_ahead() ? Replica::kStepsInFlight : 1; }
   // The mean loss over the evaluation batches.
   double evaluate();
-  // Names the first bad value of the step that was run last.
-  std::optional<std::string> find_bad_value() { return replica_->find_bad_value(tokens_, targets_); }
+  // Names the first bad value of a step that did not update, while no step is in flight.
+  std::optional<std::string> find_bad_value(std::int64_t first);
 
   // Saves where the run stands; returns when the live tensors may change again. wait_for_save() returns when it is on
   // the disk, and throws what went wrong there.

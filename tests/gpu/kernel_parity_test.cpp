@@ -37,7 +37,7 @@ TEST_P(EveryKernelOnTheGpu, ComputesWhatItsContractSaysAndWritesNothingElse) {
     if (kernel().operands[n].role == Role::in) continue;
     const HostTensor got = run.read(n);
     if (kernel().reference) {
-      EXPECT_EQ(difference(got, want[n], accumulator_of(kernel().dtype)), "");
+      EXPECT_EQ(difference(got, want[n], accumulator_of(kernel().dtype), true), "");
     } else {
       for (const double v : got.value) ASSERT_FALSE(std::isnan(v)) << got.name << " has elements that were not written";
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/philox.h"
 #include "kernels/norm_sum.h"
 #include "kernels/step_control.h"
 #include "support/kernel_cases.h"
@@ -33,7 +34,8 @@ class Optimizers : public ::testing::TestWithParam<Types> {
 
   // One step's scalars: the learning rate falls, the gradient scale wanders.
   Tensor control(int step) {
-    return box_.make(DType::f64, {kStepControls}, {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1});
+    return box_.make(DType::f64, {kStepControls},
+                     {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1, 0});
   }
   Tensor gradient(int step) {
     return box_.make(GetParam().gradient, {n}, magnitudes(-12, 2), static_cast<std::uint64_t>(step));
@@ -165,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
   TensorBox box;
   constexpr std::int64_t n = 1000;
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1});
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0});
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   const auto update = [&](std::initializer_list<std::int64_t> cuts) {
     const Tensor master = box.make(DType::f32, {n}, normal()), m = box.make(DType::f32, {n}, normal(), 2);
@@ -199,12 +201,121 @@ TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
   EXPECT_TRUE(update({1, 8, 13, 300, 601, 999, n}) == whole);
 }
 
+// What bf16 moments must be, from the definition: the fp32 moment cut to one of its neighbours by sixteen random bits.
+TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
+  TensorBox box;
+  constexpr std::int64_t n = 1003, first = 2048;
+  constexpr std::uint64_t key = 0x123456789abcdef;
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0});
+  const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
+  struct State {
+    Tensor master, m, v;
+  };
+  const auto update = [&](DType moments, std::initializer_list<std::int64_t> cuts) {
+    const State s{box.make(DType::f32, {n}, normal()), box.make(moments, {n}, normal(), 2),
+                  box.make(moments, {n}, constant(0.3))};
+    // Both kinds begin with the same numbers.
+    for (const Tensor& t : {s.m, s.v})
+      for (std::int64_t i = 0; i < n; ++i) box.write(t, i, round_to(DType::bf16, box.read(t, i)));
+    std::int64_t begin = 0;
+    for (const std::int64_t end : cuts) {
+      const auto part = [&](const Tensor& t) { return t.slice(0, begin, end - begin); };
+      adamw({.master = part(s.master),
+             .weight = {},
+             .m = part(s.m),
+             .v = part(s.v),
+             .gradient = part(g),
+             .control = c,
+             .beta1 = 0.9,
+             .beta2 = 0.999,
+             .eps = 1e-8,
+             .decay = 0.1,
+             .decayed = std::clamp<std::int64_t>(600 - begin, 0, end - begin),
+             .rounding_key = key,
+             .first = first + begin},
+            box.stream());
+      begin = end;
+    }
+    return s;
+  };
+  const State full = update(DType::f32, {n}), narrow = update(DType::bf16, {n}),
+              cut = update(DType::bf16, {4, 260, 516, n});
+  EXPECT_TRUE(box.bytes(narrow.master) == box.bytes(full.master)) << "the update uses unrounded moments";
+  int up = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto index = static_cast<std::uint64_t>(first + i);
+    const std::uint32_t word = philox(key, index / 4, 5)[index % 4];
+    for (const bool second : {false, true}) {
+      const float exact = (second ? full.v : full.m).data<float>()[i];
+      const float got = static_cast<float>((second ? narrow.v : narrow.m).data<bf16>()[i]);
+      // The neighbours and the place between them, in double.
+      const double step = std::exp2(std::max(std::ilogb(exact) - 7, -133));
+      const double below = std::trunc(exact / step) * step, share = std::abs(exact - below) / step;
+      const double chance = static_cast<double>(second ? word >> 16 : word & 0xffff) / 65536;
+      const bool away = exact != 0 && share + chance >= 1;
+      EXPECT_EQ(got, below + (away ? std::copysign(step, exact) : 0)) << i;
+      up += away && !second;  // the dropped bits of v are not spread evenly here
+    }
+  }
+  EXPECT_NEAR(up / static_cast<double>(n), 0.5, 0.06);
+  for (const auto& [one, other] : {std::pair{cut.m, narrow.m}, {cut.v, narrow.v}, {cut.master, narrow.master}})
+    EXPECT_TRUE(box.bytes(one) == box.bytes(other)) << "a shard rounds as the whole";
+}
+
+// Where every step of v is too small for bf16: rounded to nearest it would stand still.
+TEST(AdamW, MomentsOf16BitsMoveByStepsTooSmallForThem) {
+  TensorBox box;
+  constexpr std::int64_t n = 4096;
+  constexpr double beta2 = 0.999;
+  const Tensor master = box.make(DType::f32, {n}, constant(0)), m = box.make(DType::bf16, {n}, constant(0));
+  const Tensor v = box.make(DType::bf16, {n}, constant(1)), g = box.make(DType::f32, {n}, constant(std::sqrt(0.5)));
+  const int steps = 700;
+  for (int step = 1; step <= steps; ++step) {
+    const Tensor c = box.make(DType::f64, {kStepControls}, {1e-3, static_cast<double>(step), 0, 1, 1, 0});
+    adamw({.master = master,
+           .weight = {},
+           .m = m,
+           .v = v,
+           .gradient = g,
+           .control = c,
+           .beta1 = 0.9,
+           .beta2 = beta2,
+           .eps = 1e-8,
+           .decay = 0,
+           .decayed = 0,
+           .rounding_key = 3},
+          box.stream());
+  }
+  double mean = 0;
+  for (const double value : box.read(v)) mean += value / n;
+  EXPECT_NEAR(mean, 0.5 + 0.5 * std::pow(beta2, steps), 0.002);
+}
+
+TEST(StepControl, CountsUpdatesAndCanHaltAfterABadValue) {
+  TensorBox box;
+  std::vector<std::int64_t> good(kNormBins), bad(kNormBins);
+  norm_add(good, 4.0);
+  bad[kNormDigits] = 1;
+  const Tensor b = box.make(DType::i64, {kNormBins});
+  for (const bool halt : {false, true}) {
+    const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0});
+    std::vector<std::pair<double, double>> seen;  // finite, step
+    for (const auto* bins : {&good, &bad, &good}) {
+      std::copy(bins->begin(), bins->end(), b.data<std::int64_t>());
+      step_control({.control = c, .bins = b, .halt = halt}, box.stream());
+      seen.emplace_back(box.read(c, kFinite), box.read(c, kStep));
+    }
+    const double last = halt ? 0 : 1;
+    EXPECT_EQ(seen, (std::vector<std::pair<double, double>>{{1, 1}, {0, 1}, {last, 1 + last}})) << halt;
+  }
+}
+
 TEST(StepControl, ClipsTheNormAndLeavesSmallerOnesAlone) {
   TensorBox box;
   const auto scale = [&](double square, double clip) {
     std::vector<std::int64_t> bins(kNormBins);
     norm_add(bins, square);
-    const Tensor b = box.make(DType::i64, {kNormBins}), c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0});
+    const Tensor b = box.make(DType::i64, {kNormBins}), c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0, 0});
     std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
     step_control({.control = c, .bins = b, .clip = clip}, box.stream());
     EXPECT_EQ(box.read(c, kNorm), std::sqrt(square));

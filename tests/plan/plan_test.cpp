@@ -47,11 +47,9 @@ TEST_P(Presets, TakeWhatWasPredicted) {
   const TemporaryFolder folder;
   TrainingRun run(spec, Device::cpu, folder.path());
   run.init_weights();
-  run.step({});
+  run.step(0, 1e-3);
   const std::int64_t settled = run.ledger().allocations();
-  Progress later;
-  later.samples = s.B;
-  run.step(later);
+  run.step(s.B, 1e-3);
   EXPECT_EQ(run.ledger().allocations(), settled) << "a steady step takes a buffer";
   run.evaluate();
   EXPECT_EQ(run.ledger().rows(), plan.rows);

@@ -116,6 +116,8 @@ final = 0.5
 micro = 3
 [precision]
 compute = "bf16"
+gradients = "bf16"
+moments = "bf16"
 [run]
 out = "somewhere"
 device = "cpu"
@@ -145,7 +147,7 @@ threads = 2
   const ScheduleSpec schedule{.kind = ScheduleKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
-  EXPECT_EQ(run.precision, Precision::bf16);
+  EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
   const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2};
   EXPECT_EQ(run.run, settings);
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
@@ -196,7 +198,9 @@ TEST(RunToml, AHuggingFaceFolderGivesTheModel) {
 TEST(RunToml, AMisspeltNameComesWithTheNearest) {
   const Bad cases[] = {
       {"trian", "steps = 3", {"run.toml:5: unknown table 'trian'", "'train'"}},
-      {"memory", "recompute = \"full\"", {"run.toml:5: [memory]", "not in this version"}},
+      {"memory", "recompute = \"full\"", {"'recompute'", "one of \"none\", \"elementwise\", \"projections\""}},
+      {"memory", "offload = true", {"offload = true is not in this version", "leave offload out"}},
+      {"memory", "recompute_blocks = 2", {"'recompute_blocks' does nothing without recompute"}},
       {"model", "layer = 3", {"run.toml:2: unknown key 'layer' in [model]", "'layers'"}},
       {"data", "sequence = 3", {"run.toml:4: unknown key 'sequence' in [data]", "'seq'"}},
       {"data", "synthetic.sed = 3", {"unknown key 'sed' in [data.synthetic]", "'seed'"}},
@@ -241,7 +245,6 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
       {"train", "eval_batches = 0", {"'eval_batches'"}},
       {"train", "keep = 0", {"'keep'"}},
       {"train", "seed = -1", {"'seed'", "from 0 to 2^63 - 1"}},
-      {"train", "deterministic = false", {"deterministic = false is not in this version", "use true"}},
       {"train", "bad_values = \"ignore\"", {"'bad_values'", "one of \"stop\", \"skip\""}},
       {"optim", "name = \"adam\"", {"'name'", "one of \"adamw\", \"sgd\""}},
       {"optim", "lr = 0", {"'lr'", "above 0"}},
@@ -264,7 +267,9 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
       {"layout", "micro = 0", {"'micro'"}},
       {"precision", "compute = \"fp16\"", {"loss scaling", "use \"bf16\""}},
       {"precision", "compute = \"fp8\"", {"'compute'", "one of \"fp64\", \"fp32\", \"bf16\""}},
-      {"precision", "moments = \"bf16\"", {"moments = 'bf16' is not in this version"}},
+      {"precision", "gradients = \"fp16\"", {"'gradients'", "one of \"fp32\", \"bf16\""}},
+      {"precision", "moments = 16", {"'moments'", "one of \"fp32\", \"bf16\""}},
+      {"precision", "loss_scale = 2", {"loss_scale = 2 is not in this version"}},
       {"run", "out = \"\"", {"out is empty"}},
       {"run", "out = 3", {"'out'", "a string"}},
       {"run", "device = \"tpu\"", {"device is 'tpu'", "use \"cpu\" or \"cuda\""}},
@@ -327,6 +332,16 @@ TEST(RunToml, ContradictionsAreNamed) {
        "vocabulary = 256",
        {"run.toml:2: the model's vocabulary (256) is smaller than the data's (257", "set vocabulary = 257"}},
       {"model", "hf = \"x\"", {"has both preset and hf"}},
+      {"precision",
+       "gradients = \"bf16\"",
+       {"run.toml:6: gradients = \"bf16\" needs", "compute is \"fp32\"; set compute = \"bf16\""}},
+      {"precision",
+       "compute = \"fp64\"\nmoments = \"bf16\"",
+       {"run.toml:7: 'moments' does nothing with compute = \"fp64\"", "remove it"}},
+      {"precision", "compute = \"fp64\"\ngradients = \"fp32\"", {"run.toml:7: 'gradients' does nothing"}},
+      {"precision",
+       "moments = \"bf16\"\n[optim]\nname = \"sgd\"\nmomentum = 0",
+       {"run.toml:6: sgd with momentum = 0 keeps no moments; leave moments out"}},
   };
   expect_refused(cases);
   EXPECT_NE(
@@ -359,6 +374,17 @@ TEST(RunToml, ASettingStandsOverTheFile) {
   EXPECT_EQ(run.optimizer.learning_rate, 0.01);
   EXPECT_EQ(run.train.bad_values, BadValues::skip);
   EXPECT_EQ(parse(with("train", "steps = 3"), {"train.steps=5"}).train.steps, 5);
+}
+
+TEST(RunToml, GradientsAndMomentsAreFp32UnlessTheRunSaysOtherwise) {
+  EXPECT_EQ(parse(with("precision", "compute = \"bf16\"")).precision, PrecisionSpec(Precision::bf16));
+  EXPECT_EQ(parse(with("precision", "gradients = \"fp32\"\nmoments = \"bf16\"")).precision,
+            PrecisionSpec(Precision::fp32, StateType::full, StateType::bf16));
+  const std::string text = to_toml(parse(with("precision", "compute = \"bf16\"\nmoments = \"bf16\"")));
+  EXPECT_NE(text.find("[precision]\ncompute = \"bf16\"\ngradients = \"fp32\"\nmoments = \"bf16\"\n"),
+            std::string::npos);
+  EXPECT_EQ(parse(text, {"precision.compute=fp64"}).precision, Precision::fp64) << "which has no choice of state";
+  EXPECT_EQ(to_toml(parse(kBase, {"precision.compute=fp64"})).find("moments"), std::string::npos);
 }
 
 TEST(RunToml, AChoiceBySettingUnmakesTheFilesChoice) {
@@ -442,6 +468,8 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   odd.schedule = {.kind = ScheduleKind::wsd, .warmup = 3, .decay = 97, .final = std::nextafter(1.0, 0)};
   odd.precision = Precision::fp64;
   odd.run = {.out = "o'\"\\", .device = "cpu", .threads = 4096};
+  expect_inverse(odd);
+  odd.precision = {Precision::bf16, StateType::bf16, StateType::bf16};
   expect_inverse(odd);
 }
 

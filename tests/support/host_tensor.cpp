@@ -53,6 +53,7 @@ void HostTensor::paste(int dim, std::int64_t begin, const HostTensor& part) {
       const std::int64_t from = o * count * cut.inner + i, to = (o * shape[dim] + begin) * cut.inner + i;
       value[to] = part.value[from];
       magnitude[to] = part.magnitude.empty() ? std::abs(part.value[from]) : part.magnitude[from];
+      if (!part.narrowed.empty()) set_narrowed(to, part.narrowed[from]);
     }
   terms = std::max(terms, part.terms);
 }
@@ -144,20 +145,22 @@ double unit_roundoff(DType dtype) {
   }
 }
 
-double allowed_error(const HostTensor& want, std::int64_t i, DType accumulator) {
+double allowed_error(const HostTensor& want, std::int64_t i, DType accumulator, bool narrow_terms) {
   if (!is_float(want.dtype)) return 0;
   const double size = std::max(std::abs(want.value[i]), want.magnitude.empty() ? 0.0 : want.magnitude[i]);
   const double sum = unit_roundoff(accumulator) * (32 + 4 * std::sqrt(want.terms)) * size;
-  return unit_roundoff(want.dtype) * (std::abs(want.value[i]) + sum) + sum + least_step(want.dtype);
+  const double narrowed = narrow_terms && !want.narrowed.empty() ? unit_roundoff(want.dtype) * want.narrowed[i] : 0;
+  return unit_roundoff(want.dtype) * (std::abs(want.value[i]) + sum + narrowed) + sum + narrowed +
+         least_step(want.dtype);
 }
 
-std::string difference(const HostTensor& got, const HostTensor& want, DType accumulator) {
+std::string difference(const HostTensor& got, const HostTensor& want, DType accumulator, bool narrow_terms) {
   double worst = 0;
   std::int64_t at = -1;
   for (std::int64_t i = 0; i < want.elements(); ++i) {
     if (std::isnan(got[i]) && std::isnan(want[i])) continue;
     if (std::isinf(want[i]) && got[i] == want[i]) continue;
-    const double error = std::abs(got[i] - want[i]) / allowed_error(want, i, accumulator);
+    const double error = std::abs(got[i] - want[i]) / allowed_error(want, i, accumulator, narrow_terms);
     if (!(error <= std::max(worst, 1.0))) {
       worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
       at = i;
@@ -168,7 +171,7 @@ std::string difference(const HostTensor& got, const HostTensor& want, DType accu
   return fmt::format(
       "{} {} {}: element {} is {:.17g}, the reference says {:.17g}, off by {:.3g} where {:.3g} is allowed",
       name_of(want.dtype), want.name, want.shape, at, got[at], want[at], got[at] - want[at],
-      allowed_error(want, at, accumulator));
+      allowed_error(want, at, accumulator, narrow_terms));
 }
 
 }  // namespace lockstep::tests

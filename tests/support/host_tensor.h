@@ -23,6 +23,9 @@ struct HostTensor {
   std::vector<double> value;
   std::vector<double> magnitude;  // outputs only; empty stands for |value|
   double terms = 1;
+  // Outputs only: the size of the terms that a kernel may round to this tensor's type before it adds them up, counted
+  // once for each such rounding. Empty: none may.
+  std::vector<double> narrowed;
 
   HostTensor() = default;
   HostTensor(std::string name, const Shape& shape, DType dtype)
@@ -38,9 +41,13 @@ struct HostTensor {
     value[i] = v;
     magnitude[i] = size;
   }
+  void set_narrowed(std::int64_t i, double size) {
+    if (narrowed.empty()) narrowed.assign(value.size(), 0.0);
+    narrowed[i] = size;
+  }
 
   HostTensor slice(int dim, std::int64_t begin, std::int64_t count) const;
-  void paste(int dim, std::int64_t begin, const HostTensor& part);  // value and magnitude
+  void paste(int dim, std::int64_t begin, const HostTensor& part);  // values and sizes
 };
 
 // A sum with the size of its terms.
@@ -66,10 +73,11 @@ double unit_roundoff(DType dtype);
 
 // What may part a kernel's element from the reference's: one rounding to its type, and the roundings of a sum of
 // `terms` terms of this magnitude in the accumulator (an error grows like the root of the count; 32 covers polynomial
-// exponentials and the few operations around a sum).
-double allowed_error(const HostTensor& want, std::int64_t i, DType accumulator);
+// exponentials and the few operations around a sum). Where the device's kernel may narrow terms, also the roundings of
+// those to the type: one unit each, of any sign, so their sizes add up.
+double allowed_error(const HostTensor& want, std::int64_t i, DType accumulator, bool narrow_terms = false);
 
 // "" when all elements are within what is allowed, or a sentence about the worst.
-std::string difference(const HostTensor& got, const HostTensor& want, DType accumulator);
+std::string difference(const HostTensor& got, const HostTensor& want, DType accumulator, bool narrow_terms = false);
 
 }  // namespace lockstep::tests

@@ -58,6 +58,9 @@ struct AttentionOptions {
   double scale = 1;
   bool causal = true;
   const std::vector<double>* mask = nullptr;
+  // Also say (HostTensor::narrowed) what it may cost that probabilities and gradients of scores are rounded to the
+  // operands' type before they are multiplied, and each query head's part of grouped dk and dv before it is added.
+  bool narrow_terms = false;
 };
 void attention_forward(HostTensor& o, HostTensor& lse, const HostTensor& q, const HostTensor& k, const HostTensor& v,
                        const AttentionOptions& options);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "support/host_run.h"
 #include "support/tiny_specs.h"
@@ -101,6 +102,82 @@ TEST(Replica, LearnsABatchByHeart) {
     EXPECT_NEAR(first, std::log(37.0), 0.1);
     EXPECT_LT(last, 0.1) << name_of(precision);
   }
+}
+
+// What AdamW's state takes of an element, by tag, on the cpu and on meta.
+TEST(Replica, StateTakesTheBytesOfItsTypes) {
+  struct Bytes {
+    PrecisionSpec precision;
+    std::int64_t parameter, gradient, optimizer;
+  };
+  for (const Bytes& b : {Bytes{Precision::fp64, 8, 8, 16},
+                         {Precision::fp32, 4, 4, 8},
+                         {{Precision::fp32, StateType::full, StateType::bf16}, 4, 4, 4},
+                         {Precision::bf16, 2, 4, 12},
+                         {{Precision::bf16, StateType::bf16}, 2, 2, 12},
+                         {{Precision::bf16, StateType::full, StateType::bf16}, 2, 4, 8},
+                         {{Precision::bf16, StateType::bf16, StateType::bf16}, 2, 2, 8}}) {
+    const Replica::Options o{.spec = tiny_specs()[0].spec, .B = 1, .T = 4, .precision = b.precision};
+    ASSERT_FALSE(o.spec.tied);
+    const auto expect_bytes = [&](const Ledger& ledger, const Replica& replica) {
+      std::int64_t elements = 0;
+      for (int u = 0; u < replica.model().units(); ++u) elements += replica.model().unit(u).layout().owned();
+      EXPECT_EQ(ledger.peak(Tag::parameter), b.parameter * elements);
+      EXPECT_EQ(ledger.peak(Tag::gradient), b.gradient * elements);
+      EXPECT_EQ(ledger.peak(Tag::optimizer), b.optimizer * elements);
+    };
+    const HostRun real(o);
+    expect_bytes(real.ledger, *real.replica);
+    Ledger ledger;
+    const auto memory = make_memory(Device::meta, ledger);
+    meta::Stream stream;
+    expect_bytes(ledger, Replica(o, *memory, stream));
+  }
+}
+
+// Batches of a sequence that can be learned: each token follows from the one before, one in eight by chance.
+TokenBatch chained_batch(const Replica::Options& o, unsigned seed) {
+  std::mt19937 random(seed);
+  TokenBatch batch;
+  const auto V = static_cast<std::uint32_t>(o.spec.vocabulary);
+  for (std::int64_t b = 0; b < o.B; ++b) {
+    std::uint32_t token = random() % V;
+    for (std::int64_t t = 0; t < o.T; ++t) {
+      batch.tokens.push_back(static_cast<std::int32_t>(token));
+      token = random() % 8 == 0 ? random() % V : (5 * token + 3) % V;
+      batch.targets.push_back(static_cast<std::int32_t>(token));
+    }
+  }
+  return batch;
+}
+
+TEST(Replica, LearnsWithGradientsAndMomentsOf16Bits) {
+  ModelSpec spec = tiny_specs()[0].spec;
+  spec.init_std = 0.02;
+  const auto final_loss = [&](const PrecisionSpec& precision) {
+    const Replica::Options o{.spec = spec,
+                             .B = 8,
+                             .T = 12,
+                             .micro = 2,
+                             .precision = precision,
+                             .optimizer = {.learning_rate = 1e-2, .beta2 = 0.999}};
+    HostRun run(o);
+    run.replica->init_weights();
+    for (unsigned i = 0; i < 60; ++i) {
+      const TokenBatch batch = chained_batch(o, i);
+      run.replica->step(batch.tokens, batch.targets);
+    }
+    double loss = 0;
+    for (unsigned i = 1000; i < 1010; ++i) {
+      const TokenBatch batch = chained_batch(o, i);
+      loss += run.replica->evaluate(batch.tokens, batch.targets) / 10;
+    }
+    return loss;
+  };
+  const double full = final_loss(Precision::fp32);
+  EXPECT_LT(full, 2.5) << "it learns, or there is nothing to compare";
+  EXPECT_NEAR(final_loss(Precision::bf16), full, 0.02 * full);
+  EXPECT_NEAR(final_loss({Precision::bf16, StateType::bf16, StateType::bf16}), full, 0.02 * full);
 }
 
 TEST(Replica, SgdWithMomentumLearnsToo) {

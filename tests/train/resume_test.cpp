@@ -49,7 +49,9 @@ struct Losses final : Watcher {
 
 TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
   ASSERT_GT(small_run().model.dropout, 0);
-  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp64}) {
+  for (const PrecisionSpec precision :
+       {PrecisionSpec(Precision::fp32), PrecisionSpec(Precision::bf16), PrecisionSpec(Precision::fp64),
+        PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16)}) {
     for (const bool async : {true, false}) {
       RunSpec spec = small_run();
       spec.precision = precision;
@@ -78,7 +80,7 @@ TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
         Progress p = resume(run, *checkpoint, [](const std::string& line) { ADD_FAILURE() << line; });
         EXPECT_EQ(p.step, stop);
         EXPECT_EQ(train(run, p, second), Ending::finished);
-        EXPECT_EQ(state_of(run), state_of(whole)) << name_of(precision) << " stopped after " << stop;
+        EXPECT_EQ(state_of(run), state_of(whole)) << name_of(precision.compute) << " stopped after " << stop;
         first.all.insert(first.all.end(), second.all.begin(), second.all.end());
         EXPECT_EQ(first.all, expected.all);
       }
@@ -148,11 +150,32 @@ TEST_F(ResumeWith, AnotherModelDataSeedOptimizerOrPrecisionIsRefusedByName) {
   EXPECT_THAT(changed([](RunSpec& s) { s.data.synthetic->seed = 9; }), HasSubstr("data.synthetic.seed was 0"));
   EXPECT_THAT(changed([](RunSpec& s) { s.optimizer.kind = OptimizerKind::sgd; }), HasSubstr("optim."));
   EXPECT_THAT(changed([](RunSpec& s) { s.precision = Precision::bf16; }), HasSubstr("precision.compute was"));
+  EXPECT_THAT(changed([](RunSpec& s) { s.precision.moments = StateType::bf16; }),
+              HasSubstr("precision.moments was \"fp32\" in the checkpoint's run and is \"bf16\" now; put it back"));
   RunSpec spec = small_run();
   spec.data.synthetic.reset();
   spec.data.example = true;
   spec.model.vocabulary = 257;
   EXPECT_NE(refusal(spec), "accepted");
+}
+
+TEST(Resume, GradientsMayBeSummedInAnotherTypeFromNowOn) {
+  RunSpec spec = small_run();
+  spec.precision = Precision::bf16;
+  TemporaryFolder folder;
+  {
+    TrainingRun run(spec, Device::cpu, folder.path());
+    run.init_weights();
+    Losses losses;
+    losses.stop_after = 2;
+    Progress p = beginning(run);
+    train(run, p, losses);
+  }
+  spec.precision.gradients = StateType::bf16;
+  TrainingRun run(spec, Device::cpu, folder.path());
+  std::string notes;
+  resume(run, *open_newest_whole(folder.path()), [&](const std::string& n) { notes += n; });
+  EXPECT_EQ(notes, "precision.gradients changes from \"fp32\" to \"bf16\"");
 }
 
 TEST(Loop, EvaluatesAndSavesWhenDueAndAtTheEnd) {

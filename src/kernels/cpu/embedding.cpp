@@ -1,6 +1,7 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
@@ -13,6 +14,70 @@ void check_indices(const char* op, const ConstTensor& indices, std::int64_t limi
   const std::int32_t* p = indices.data<std::int32_t>();
   for (std::int64_t i = 0; i < indices.elements(); ++i)
     LOCKSTEP_CHECK(p[i] >= 0 && p[i] < limit, "{}: index {} at place {} of a table of {} rows", op, p[i], i, limit);
+}
+
+// Work is cut by columns: every column adds its tokens in their order, whoever adds them.
+constexpr std::int64_t kColumns = 256;
+template <class Body>
+void each_column_range(Stream& stream, std::int64_t width, Body&& body) {
+  stream.workers().each((width + kColumns - 1) / kColumns, [&](std::int64_t item, int) {
+    body(item * kColumns, std::min(kColumns, width - item * kColumns));
+  });
+}
+
+// Into a table of the accumulator type: token after token, wherever its row is.
+template <class S>
+void add_to_rows(const EmbeddingBackwardArgs& a, Stream& stream) {
+  using T = Compute<S>;
+  const std::int64_t width = a.dy.dim(2), tokens = a.dy.dim(0) * a.dy.dim(1), count = a.indices.elements();
+  const std::int32_t* indices = a.indices.data<std::int32_t>();
+  const auto dtable = rows<T>(a.dtable);
+  const S* dy = a.dy.data<S>();
+  each_column_range(stream, width, [&](std::int64_t begin, std::int64_t columns) {
+    if (!a.accumulate)
+      for (std::int64_t row = 0; row < a.dtable.dim(0); ++row) std::fill_n(dtable[row] + begin, columns, T(0));
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      T* out = dtable[indices[token % count]] + begin;
+      const S* in = dy + token * width + begin;
+      for_vectors<T>(columns,
+                     [&](std::int64_t i, auto load, auto store) { store(out + i, load(out + i) + load(in + i)); });
+    }
+  });
+}
+
+// Into a table of 16 bits: row after row, the sum held in the accumulator type until the row's last token is in it. The
+// tokens of each row come from a counting sort, which keeps their order.
+template <class S>
+void sum_each_row(const EmbeddingBackwardArgs& a, Stream& stream) {
+  using T = Compute<S>;
+  const std::int64_t width = a.dy.dim(2), tokens = a.dy.dim(0) * a.dy.dim(1), count = a.indices.elements();
+  const std::int32_t* indices = a.indices.data<std::int32_t>();
+  const auto dtable = rows<S>(a.dtable);
+  const S* dy = a.dy.data<S>();
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(a.dtable.dim(0)) + 1),
+      sorted(static_cast<std::size_t>(tokens));
+  for (std::int64_t token = 0; token < tokens; ++token) ++ends[indices[token % count] + 1];
+  for (std::size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
+  for (std::int64_t token = 0; token < tokens; ++token)
+    sorted[ends[indices[token % count]]++] = token;  // ends[row] is its end now
+  each_column_range(stream, width, [&](std::int64_t begin, std::int64_t columns) {
+    T sums[kColumns];
+    std::int64_t next = 0;
+    for (std::int64_t row = 0; row < a.dtable.dim(0); ++row) {
+      S* out = dtable[row] + begin;
+      if (next == ends[row]) {
+        if (!a.accumulate) std::fill_n(out, columns, S(0.0f));
+        continue;
+      }
+      for (std::int64_t i = 0; i < columns; ++i) sums[i] = a.accumulate ? static_cast<T>(out[i]) : T(0);
+      for (; next < ends[row]; ++next) {
+        const S* in = dy + sorted[next] * width + begin;
+        for_vectors<T>(columns,
+                       [&](std::int64_t i, auto load, auto store) { store(sums + i, load(sums + i) + load(in + i)); });
+      }
+      for_vectors<T>(columns, [&](std::int64_t i, auto load, auto store) { store(out + i, load(sums + i)); });
+    }
+  });
 }
 }  // namespace
 
@@ -42,26 +107,11 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
 
 void embedding_backward(const EmbeddingBackwardArgs& a, lockstep::Stream& stream) {
   check_indices("embedding_backward", a.indices, a.dtable.dim(0));
-  with_float(a.dy.dtype(), [&](auto s) {
-    using S = typename decltype(s)::Type;
-    using T = Compute<S>;
-    const std::int64_t width = a.dy.dim(2), tokens = a.dy.dim(0) * a.dy.dim(1), count = a.indices.elements();
-    const std::int32_t* indices = a.indices.data<std::int32_t>();
-    const auto dtable = rows<T>(a.dtable);
-    const S* dy = a.dy.data<S>();
-    // Work is cut by columns: every column adds its tokens in their order, whoever adds them.
-    constexpr std::int64_t kColumns = 256;
-    Stream::of(stream).workers().each((width + kColumns - 1) / kColumns, [&](std::int64_t item, int) {
-      const std::int64_t begin = item * kColumns, columns = std::min(kColumns, width - begin);
-      if (!a.accumulate)
-        for (std::int64_t row = 0; row < a.dtable.dim(0); ++row) std::fill_n(dtable[row] + begin, columns, T(0));
-      for (std::int64_t token = 0; token < tokens; ++token) {
-        T* out = dtable[indices[token % count]] + begin;
-        const S* in = dy + token * width + begin;
-        for_vectors<T>(columns,
-                       [&](std::int64_t i, auto load, auto store) { store(out + i, load(out + i) + load(in + i)); });
-      }
-    });
+  with_float_and_result(a.dy.dtype(), a.dtable.dtype(), [&]<class S, class G>(TypeTag<S>, TypeTag<G>) {
+    if constexpr (std::is_same_v<G, Compute<S>>)
+      add_to_rows<S>(a, Stream::of(stream));
+    else
+      sum_each_row<S>(a, Stream::of(stream));
   });
 }
 

@@ -40,17 +40,18 @@ void gelu_backward(const GeluBackwardArgs& a, lockstep::Stream& stream) {
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
-    const auto dx = rows<S>(a.dx);
+    const auto dx = rows<S>(a.dx), y = rows<S>(a.y);
     const auto x = rows<S>(a.x), dy = rows<S>(a.dy);
     each_row(Stream::of(stream), a.x.dim(0), a.x.dim(1), [&](std::int64_t row, int) {
       const S *in = x[row], *grad = dy[row];
-      S* out = dx[row];
+      S *out = dx[row], *again = y ? y[row] : nullptr;
       for_vectors<T>(a.x.dim(1), [&](std::int64_t i, auto load, auto store) {
-        const Vec<T> v = bounded<T>(load(in + i));
+        const Vec<T> whole = load(in + i), d = load(grad + i), v = bounded<T>(whole);
         const Vec<T> t = tanh((v + v * v * v * T(kCube)) * T(kRoot));
         const Vec<T> inner = (v * v * T(3 * kCube) + T(1)) * T(kRoot);
         const Vec<T> slope = (t + T(1)) * T(0.5) + v * T(0.5) * (broadcast(T(1)) - t * t) * inner;
-        store(out + i, load(grad + i) * slope);
+        store(out + i, d * slope);
+        if (again) store(again + i, whole * T(0.5) * (t + T(1)));
       });
     });
   });

@@ -7,6 +7,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
 #include "kernels/step_control.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace lockstep::cpu {
 
@@ -48,7 +49,45 @@ template <class T, class W>
   }
 }
 
-template <class T, class G, class W>
+// The random words of a vector of elements, for moments that are rounded by chance; none for those that are not.
+template <class T, class M>
+class Chances {
+ public:
+  template <class Args>
+  explicit Chances(const Args& a)
+      : key_(a.rounding_key),
+        first_(a.first),
+        step_(static_cast<std::uint64_t>(a.control.template data<double>()[kStep])) {}
+
+  // For the `count` elements from i on.
+  void draw(std::int64_t i, std::int64_t count) {
+    if constexpr (std::is_same_v<T, M>) return;
+    const auto begin = static_cast<std::uint64_t>(first_ + i);
+    Philox4 four = rounding_bits(key_, begin / 4, step_);
+    for (std::uint64_t k = 0; k < static_cast<std::uint64_t>(std::min<std::int64_t>(count, kLanes<T>)); ++k) {
+      if (k > 0 && (begin + k) % 4 == 0) four = rounding_bits(key_, (begin + k) / 4, step_);
+      word_[k] = four[(begin + k) % 4];
+    }
+  }
+  // Stores a moment, by way of `store` where it is not rounded. `half` of the words is taken.
+  template <class Store>
+  void keep(M* p, Vec<T> value, std::int64_t count, int half, Store&& store) const {
+    if constexpr (std::is_same_v<T, M>) {
+      store(p, value);
+    } else {
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(count, kLanes<T>); ++k)
+        p[k] = round_by_chance(value[k], word_[k] >> (16 * half) & 0xffffu);
+    }
+  }
+
+ private:
+  std::uint64_t key_;
+  std::int64_t first_;
+  std::uint64_t step_;
+  std::uint32_t word_[kLanes<T>] = {};
+};
+
+template <class T, class G, class W, class M>
 void run_adamw(const AdamWArgs& a, Stream& stream) {
   const double* control = a.control.data<double>();
   const double rate = control[kLearningRate];
@@ -57,45 +96,50 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
   const T scale = static_cast<T>(control[kGradientScale]), eps = static_cast<T>(a.eps);
   const T b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
   const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);
-  T *master = a.master.data<T>(), *m = a.m.data<T>(), *v = a.v.data<T>();
+  T* master = a.master.data<T>();
+  M *m = a.m.data<M>(), *v = a.v.data<M>();
   const G* gradient = a.gradient.data<G>();
   W* weight = a.weight ? a.weight.data<W>() : nullptr;
   each_decay_range(
       stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
         const T keep = static_cast<T>(1 - rate * decay);
+        Chances<T, M> chances(a);
         for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
           const std::int64_t i = begin + offset;
           const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
           const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
           const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
           const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
-          store(m + i, first);
-          store(v + i, second);
+          chances.draw(i, end - i);
+          chances.keep(m + i, first, end - i, 0, store);
+          chances.keep(v + i, second, end - i, 1, store);
           store(master + i, p);
           publish<T>(weight ? weight + i : nullptr, p, end - i);
         });
       });
 }
 
-template <class T, class G, class W>
+template <class T, class G, class W, class M>
 void run_sgd(const SgdArgs& a, Stream& stream) {
   const double* control = a.control.data<double>();
   const T rate = static_cast<T>(control[kLearningRate]), scale = static_cast<T>(control[kGradientScale]);
   const T beta = static_cast<T>(a.beta);
   T* master = a.master.data<T>();
-  T* momentum = a.momentum ? a.momentum.data<T>() : nullptr;
+  M* momentum = a.momentum ? a.momentum.data<M>() : nullptr;
   const G* gradient = a.gradient.data<G>();
   W* weight = a.weight ? a.weight.data<W>() : nullptr;
   each_decay_range(stream, a.master.elements(), a.decayed, a.decay,
                    [&](std::int64_t begin, std::int64_t end, double decay) {
                      const T pull = static_cast<T>(decay);
+                     Chances<T, M> chances(a);
                      for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
                        const std::int64_t i = begin + offset;
                        const Vec<T> old = load(master + i);
                        Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
                        if (momentum) {
                          g = load(momentum + i) * beta + g;
-                         store(momentum + i, g);
+                         chances.draw(i, end - i);
+                         chances.keep(momentum + i, g, end - i, 0, store);
                        }
                        const Vec<T> p = old - g * rate;
                        store(master + i, p);
@@ -104,14 +148,15 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
                    });
 }
 
-// The three types of an update: master (fp64 or fp32), gradient, and the copy that computes.
+// The types of an update: master (fp64 or fp32), gradient, the copy that computes, and the moments.
 template <class Args, class Body>
-void with_types(const Args& a, Body&& body) {
+void with_types(const Args& a, const Tensor& moment, Body&& body) {
   const DType weight = a.weight ? a.weight.dtype() : a.master.dtype();
   with_float(a.gradient.dtype(), [&](auto g) {
     with_float(weight, [&](auto w) {
-      if (a.master.dtype() == DType::f64) return body(TypeTag<double>{}, g, w);
-      body(TypeTag<float>{}, g, w);
+      if (a.master.dtype() == DType::f64) return body(TypeTag<double>{}, g, w, TypeTag<double>{});
+      if (moment && moment.dtype() == DType::bf16) return body(TypeTag<float>{}, g, w, TypeTag<bf16>{});
+      body(TypeTag<float>{}, g, w, TypeTag<float>{});
     });
   });
 }
@@ -120,16 +165,15 @@ void with_types(const Args& a, Body&& body) {
 
 void adamw(const AdamWArgs& a, lockstep::Stream& stream) {
   if (a.control.data<double>()[kFinite] == 0) return;
-  with_types(a, [&](auto t, auto g, auto w) {
-    run_adamw<typename decltype(t)::Type, typename decltype(g)::Type, typename decltype(w)::Type>(a,
-                                                                                                  Stream::of(stream));
+  with_types(a, a.m, [&]<class T, class G, class W, class M>(TypeTag<T>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
+    run_adamw<T, G, W, M>(a, Stream::of(stream));
   });
 }
 
 void sgd(const SgdArgs& a, lockstep::Stream& stream) {
   if (a.control.data<double>()[kFinite] == 0) return;
-  with_types(a, [&](auto t, auto g, auto w) {
-    run_sgd<typename decltype(t)::Type, typename decltype(g)::Type, typename decltype(w)::Type>(a, Stream::of(stream));
+  with_types(a, a.momentum, [&]<class T, class G, class W, class M>(TypeTag<T>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
+    run_sgd<T, G, W, M>(a, Stream::of(stream));
   });
 }
 

@@ -10,7 +10,9 @@ void step_control(const StepControlArgs& a, lockstep::Stream&) {
   double* control = a.control.data<double>();
   const double norm = std::sqrt(norm_total({a.bins.data<std::int64_t>(), kNormBins}));
   control[kNorm] = norm;
-  control[kFinite] = std::isfinite(norm) ? 1 : 0;
+  if (a.halt && !std::isfinite(norm)) control[kHalted] = 1;
+  control[kFinite] = std::isfinite(norm) && control[kHalted] == 0 ? 1 : 0;
+  control[kStep] += control[kFinite];
   control[kGradientScale] = a.clip > 0 ? std::min(1.0, a.clip / (norm + 1e-6)) : 1.0;
 }
 

@@ -29,17 +29,18 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
     const std::int64_t width = a.dy.dim(1);
-    const auto d_gate_up = rows<S>(a.d_gate_up);
+    const auto d_gate_up = rows<S>(a.d_gate_up), y = rows<S>(a.y);
     const auto gate_up = rows<S>(a.gate_up), dy = rows<S>(a.dy);
     each_row(Stream::of(stream), a.dy.dim(0), width, [&](std::int64_t row, int) {
       const S *gate = gate_up[row], *up = gate + width, *grad = dy[row];
-      S *d_gate = d_gate_up[row], *d_up = d_gate + width;
+      S *d_gate = d_gate_up[row], *d_up = d_gate + width, *again = y ? y[row] : nullptr;
       for_vectors<T>(width, [&](std::int64_t i, auto load, auto store) {
         const Vec<T> g = load(gate + i), u = load(up + i), d = load(grad + i);
-        const Vec<T> sigmoid = broadcast(T(1)) / (exp(-g) + T(1));
+        const Vec<T> below = exp(-g) + T(1), sigmoid = broadcast(T(1)) / below;
         const Vec<T> silu = g * sigmoid;
         store(d_up + i, d * silu);
         store(d_gate + i, d * u * (sigmoid + silu * (broadcast(T(1)) - sigmoid)));
+        if (again) store(again + i, g / below * u);
       });
     });
   });

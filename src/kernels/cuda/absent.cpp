@@ -2,6 +2,8 @@
 #include "kernels/attention.h"
 #include "kernels/bias.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/cuda/ceilings.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -9,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/norm_sum.h"
 #include "kernels/optimizers.h"
+#include "kernels/product_tuning.h"
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -25,6 +28,8 @@ namespace {
 
 void attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 void attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
+std::string cudnn_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
+std::string cudnn_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&, std::int64_t) { absent(); }
 void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }
 void cross_entropy(const CrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void add(const AddArgs&, lockstep::Stream&) { absent(); }
@@ -38,6 +43,11 @@ void layernorm_forward(const LayerNormForwardArgs&, lockstep::Stream&) { absent(
 void layernorm_backward_input(const LayerNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }
 void matmul(const MatmulArgs&, lockstep::Stream&) { absent(); }
+ProductSite product_site(lockstep::Stream&) { absent(); }
+void set_product_choices(const ProductChoices&, bool, lockstep::Stream&) { absent(); }
+ProductChoices product_choices(lockstep::Stream&) { absent(); }
+bool new_product_choices(lockstep::Stream&) { absent(); }
+double copy_bandwidth(Memory&, lockstep::Stream&) { absent(); }
 void norm_sum(const NormSumArgs&, lockstep::Stream&) { absent(); }
 void adamw(const AdamWArgs&, lockstep::Stream&) { absent(); }
 void sgd(const SgdArgs&, lockstep::Stream&) { absent(); }

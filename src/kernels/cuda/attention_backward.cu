@@ -1,8 +1,10 @@
 // Attention's backward: probabilities are recomputed tile by tile from the log-sum-exp.
 //
 // Two kernels, so that each gradient has one writer and no float is added atomically: one over tiles of queries for dq,
-// one over tiles of keys for dk and dv. Both recompute the scores; neither needs memory beyond its operands.
+// one over tiles of keys for dk and dv. Both recompute the scores; neither needs memory beyond its operands. They do
+// what cuDNN's fused kernel does not take.
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/cudnn_attention.h"
 
 namespace lockstep::cuda {
 
@@ -146,6 +148,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(const BackwardCall<S> 
 }  // namespace
 
 void attention_backward(const AttentionBackwardArgs& a, lockstep::Stream& stream) {
+  if (cudnn_attention_backward(a, stream).empty()) return;
   with_float(a.q.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/cudnn_attention.h"
 
 namespace lockstep::cuda {
 
@@ -86,6 +87,7 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
 }  // namespace
 
 void attention_forward(const AttentionForwardArgs& a, lockstep::Stream& stream) {
+  if (cudnn_attention_forward(a, stream).empty()) return;
   with_float(a.q.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;

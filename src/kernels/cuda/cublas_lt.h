@@ -11,6 +11,7 @@ namespace lockstep::cuda {
 struct CublasLt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtGetStatusString) status_string;
   decltype(&cublasLtMatmulDescCreate) product_create;
   decltype(&cublasLtMatmulDescDestroy) product_destroy;
@@ -21,6 +22,8 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algorithm_get;
   decltype(&cublasLtMatmul) matmul;
 };
 

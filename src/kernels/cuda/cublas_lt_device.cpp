@@ -27,6 +27,7 @@ CublasLt open_library() {
   CublasLt lt{};
   find(library, "cublasLtCreate", lt.create);
   find(library, "cublasLtDestroy", lt.destroy);
+  find(library, "cublasLtGetVersion", lt.version);
   find(library, "cublasLtGetStatusString", lt.status_string);
   find(library, "cublasLtMatmulDescCreate", lt.product_create);
   find(library, "cublasLtMatmulDescDestroy", lt.product_destroy);
@@ -37,6 +38,8 @@ CublasLt open_library() {
   find(library, "cublasLtMatmulPreferenceDestroy", lt.preference_destroy);
   find(library, "cublasLtMatmulPreferenceSetAttribute", lt.preference_set);
   find(library, "cublasLtMatmulAlgoGetHeuristic", lt.heuristic);
+  find(library, "cublasLtMatmulAlgoCheck", lt.algorithm_check);
+  find(library, "cublasLtMatmulAlgoConfigGetAttribute", lt.algorithm_get);
   find(library, "cublasLtMatmul", lt.matmul);
   return lt;
 }

@@ -1,42 +1,95 @@
 #include "kernels/elementwise.h"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/flat.cuh"
 
 namespace lockstep::cuda {
 
 namespace {
 
-// One rounding from any float type to any other. From double to 16 bits the way leads over float, rounded to odd, so
-// that the second rounding sees that something was lost by the first.
-template <class To, class From>
-__device__ To convert(From value) {
-  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) {
-    const float toward_zero = __double2float_rz(value);
-    const bool exact = static_cast<double>(toward_zero) == value;
-    return narrow<To>(exact ? toward_zero : __uint_as_float(__float_as_uint(toward_zero) | 1u));
-  } else {
-    return narrow<To>(widen(value));
+// A pack has 16 bytes of the widest operand; a thread has two of them under way.
+template <class... S>
+constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(S)...}));
+
+// Calls both(i, j) for two whole packs that begin at elements i and j, and some(i, count) for a pack of fewer elements,
+// or of elements that must go one by one.
+template <int N, class Both, class Some>
+__device__ void each_pack(std::int64_t count, bool packed, Both&& both, Some&& some) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * N;
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * N; i < count; i += 2 * stride) {
+    const std::int64_t j = i + stride;
+    if (packed && j + N <= count) {
+      both(i, j);
+    } else {
+      some(i, count - i);
+      if (j < count) some(j, count - j);
+    }
   }
 }
 
-__device__ std::int64_t first_element() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-__device__ std::int64_t element_step() { return std::int64_t{gridDim.x} * blockDim.x; }
+template <class S, int N>
+__device__ Pack<S, N> sum_of(const Pack<S, N>& a, const Pack<S, N>& b) {
+  Pack<S, N> y;
+#pragma unroll
+  for (int k = 0; k < N; ++k) y.at[k] = narrow<S>(widen(a.at[k]) + widen(b.at[k]));
+  return y;
+}
 
+template <class To, class From, int N>
+__device__ Pack<To, N> converted(const Pack<From, N>& x) {
+  Pack<To, N> y;
+#pragma unroll
+  for (int k = 0; k < N; ++k) y.at[k] = narrow<To>(widen(x.at[k]));
+  return y;
+}
+
+// y may be a or b: a thread has read its packs before it writes them.
 template <class S>
-__global__ void add_all(S* y, const S* a, const S* b, std::int64_t count) {
-  for (std::int64_t i = first_element(); i < count; i += element_step()) y[i] = narrow<S>(widen(a[i]) + widen(b[i]));
+__global__ void __launch_bounds__(kThreads) add_all(S* y, const S* a, const S* b, std::int64_t count, bool packed) {
+  constexpr int N = kPack<S>;
+  each_pack<N>(
+      count, packed,
+      [=](std::int64_t i, std::int64_t j) {
+        const auto a0 = load_pack<S, N>(a + i), b0 = load_pack<S, N>(b + i);
+        const auto a1 = load_pack<S, N>(a + j), b1 = load_pack<S, N>(b + j);
+        store_pack(y + i, sum_of(a0, b0));
+        store_pack(y + j, sum_of(a1, b1));
+      },
+      [=](std::int64_t i, std::int64_t some) {
+        store_some(y + i, sum_of(load_some<S, N>(a + i, some), load_some<S, N>(b + i, some)), some);
+      });
 }
 
 template <class To, class From>
-__global__ void cast_all(To* y, const From* x, std::int64_t count) {
-  for (std::int64_t i = first_element(); i < count; i += element_step()) y[i] = convert<To>(x[i]);
+__global__ void __launch_bounds__(kThreads) cast_all(To* y, const From* x, std::int64_t count, bool packed) {
+  constexpr int N = kPack<To, From>;
+  each_pack<N>(
+      count, packed,
+      [=](std::int64_t i, std::int64_t j) {
+        const auto first = load_pack<From, N>(x + i), second = load_pack<From, N>(x + j);
+        store_pack(y + i, converted<To>(first));
+        store_pack(y + j, converted<To>(second));
+      },
+      [=](std::int64_t i, std::int64_t some) {
+        store_some(y + i, converted<To>(load_some<From, N>(x + i, some)), some);
+      });
 }
 
 template <class S>
-__global__ void fill_all(S* y, double value, std::int64_t count) {
-  const S each = convert<S>(value);
-  for (std::int64_t i = first_element(); i < count; i += element_step()) y[i] = each;
+__global__ void __launch_bounds__(kThreads) fill_all(S* y, double value, std::int64_t count, bool packed) {
+  constexpr int N = kPack<S>;
+  Pack<S, N> each;
+#pragma unroll
+  for (int k = 0; k < N; ++k) each.at[k] = narrow<S>(value);
+  each_pack<N>(
+      count, packed,
+      [=](std::int64_t i, std::int64_t j) {
+        store_pack(y + i, each);
+        store_pack(y + j, each);
+      },
+      [=](std::int64_t i, std::int64_t some) { store_some(y + i, each, some); });
 }
+
+std::int64_t blocks_of_packs(std::int64_t count, int pack) { return ceil_div(count, 2 * pack * kThreads); }
 
 }  // namespace
 
@@ -44,8 +97,10 @@ void add(const AddArgs& args, lockstep::Stream& stream) {
   const std::int64_t count = args.y.elements();
   with_float(args.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
-    add_all<S><<<blocks_for(count), kThreads, 0, native(stream)>>>(args.y.data<S>(), args.a.data<S>(), args.b.data<S>(),
-                                                                   count);
+    S* y = args.y.data<S>();
+    const S *a = args.a.data<S>(), *b = args.b.data<S>();
+    const unsigned blocks = resident_blocks(add_all<S>, blocks_of_packs(count, kPack<S>));
+    add_all<S><<<blocks, kThreads, 0, native(stream)>>>(y, a, b, count, packed<kPack<S>>(y, a, b));
   });
   check_launch("add");
 }
@@ -56,8 +111,11 @@ void cast(const CastArgs& args, lockstep::Stream& stream) {
     with_float(args.y.dtype(), [&](auto to) {
       using From = typename decltype(from)::Type;
       using To = typename decltype(to)::Type;
-      cast_all<To, From>
-          <<<blocks_for(count), kThreads, 0, native(stream)>>>(args.y.data<To>(), args.x.data<From>(), count);
+      constexpr int N = kPack<To, From>;
+      To* y = args.y.data<To>();
+      const From* x = args.x.data<From>();
+      const unsigned blocks = resident_blocks(cast_all<To, From>, blocks_of_packs(count, N));
+      cast_all<To, From><<<blocks, kThreads, 0, native(stream)>>>(y, x, count, packed<N>(y, x));
     });
   });
   check_launch("cast");
@@ -67,7 +125,9 @@ void fill(const FillArgs& args, lockstep::Stream& stream) {
   const std::int64_t count = args.y.elements();
   with_float(args.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
-    fill_all<S><<<blocks_for(count), kThreads, 0, native(stream)>>>(args.y.data<S>(), args.value, count);
+    S* y = args.y.data<S>();
+    const unsigned blocks = resident_blocks(fill_all<S>, blocks_of_packs(count, kPack<S>));
+    fill_all<S><<<blocks, kThreads, 0, native(stream)>>>(y, args.value, count, packed<kPack<S>>(y));
   });
   check_launch("fill");
 }

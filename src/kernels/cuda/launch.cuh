@@ -1,9 +1,11 @@
 // What every CUDA kernel of this folder starts with: the stream, the launch's check, element types and fixed sums.
 //
-// Element types are those of tensor/dtype.h, whose conversions are constexpr and so run on the device as they are.
+// Element types are those of tensor/dtype.h; widen and narrow convert them by the hardware's instructions.
 // Compute<S> is what arithmetic on stored S is done in: double for fp64, float for all others. Sums over a block are
 // made in one fixed tree, so the same launch gives the same bits in every run.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -22,16 +24,32 @@ using Compute = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
 template <class S>
 __device__ inline Compute<S> widen(S value) {
-  return static_cast<Compute<S>>(value);
+  if constexpr (std::is_same_v<S, f16>)
+    return __half2float(__ushort_as_half(value.bits));
+  else
+    return static_cast<Compute<S>>(value);
 }
+
+// One rounding, to nearest even, from any float type to any other; a NaN stays a NaN. From double to 16 bits the way
+// leads over float, rounded to odd, so that the second rounding sees that something was lost by the first.
 template <class S, class T>
 __device__ inline S narrow(T value) {
-  if constexpr (std::is_same_v<S, T>)
+  if constexpr (std::is_same_v<S, T>) {
     return value;
-  else if constexpr (sizeof(S) == 2)
-    return S(static_cast<float>(value));
-  else
+  } else if constexpr (sizeof(S) != 2) {
     return static_cast<S>(value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    const float toward_zero = __double2float_rz(value);
+    const bool exact = static_cast<double>(toward_zero) == value;
+    return narrow<S>(exact ? toward_zero : __uint_as_float(__float_as_uint(toward_zero) | 1u));
+  } else {
+    S result;
+    if constexpr (std::is_same_v<S, bf16>)
+      result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(value)));
+    else
+      result.bits = __half_as_ushort(__float2half_rn(static_cast<float>(value)));
+    return result;
+  }
 }
 
 inline cudaStream_t native(lockstep::Stream& stream) { return static_cast<cudaStream_t>(Stream::of(stream).native()); }

@@ -1,7 +1,7 @@
 #include "kernels/layernorm.h"
 
 #include "kernels/cuda/column_sums.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/row_teams.cuh"
 
 namespace lockstep::cuda {
 
@@ -17,39 +17,93 @@ struct Forward {
   std::int64_t count, columns;
 };
 
-// A block for each row. Every thread reads back only elements of `sum` that it wrote itself.
-template <class S>
-__global__ void forward(Forward<S> a) {
+template <class T>
+__device__ T rstd_of(T squares, std::int64_t columns, T eps) {
+  return T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
+}
+
+// Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
+// will read. The squares are taken around the mean: the one-pass formula cancels when the mean is large.
+template <class S, int Team, int Packs>
+__global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
-  const T width = static_cast<T>(a.columns);
-  for (std::int64_t row = blockIdx.x; row < a.count; row += gridDim.x) {
+  each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
+    Pack<S> x[Packs], weight[Packs], bias[Packs];
+    load_row<Team>(x, a.x[row], packs);
+    load_row<Team>(weight, a.weight, packs);
+    load_row<Team>(bias, a.bias, packs);
+    T v[kPack<S>], w[kPack<S>], b[kPack<S>];
+    if (a.residual) {
+      Pack<S> other[Packs];
+      load_row<Team>(other, a.residual[row], packs);
+      for (int k = 0; k < Packs; ++k) {
+        widen(v, x[k]);
+        widen(w, other[k]);
+        for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] + w[i];
+        x[k] = narrow_pack<S>(v);
+      }
+      store_row<Team>(a.sum[row], x, packs);
+    }
+    T total = 0;
+    for (int k = 0; k < Packs; ++k) {
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) total += v[i];
+    }
+    const T m = team_sum(total, Team) / static_cast<T>(a.columns);
+    T squares = 0;
+    for (int k = 0; k < Packs; ++k) {
+      if (k * Team + static_cast<int>(threadIdx.x) % Team >= packs) continue;  // no elements, but they would count
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) squares = std::fma(v[i] - m, v[i] - m, squares);
+    }
+    const T r = rstd_of(team_sum(squares, Team), a.columns, a.eps);
+    if (here && threadIdx.x % Team == 0) {
+      a.mean[row] = m;
+      a.rstd[row] = r;
+    }
+    for (int k = 0; k < Packs; ++k) {
+      widen(v, x[k]);
+      widen(w, weight[k]);
+      widen(b, bias[k]);
+      for (int i = 0; i < kPack<S>; ++i) v[i] = std::fma((v[i] - m) * r, w[i], b[i]);
+      x[k] = narrow_pack<S>(v);
+    }
+    store_row<Team>(a.y[row], x, packs);
+  });
+}
+
+// The same element by element. Every thread reads back only elements of `sum` that it wrote itself.
+template <class S>
+__global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team) {
+  using T = Compute<S>;
+  each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const std::int64_t columns = here ? a.columns : 0;
     const S* in = a.x[row];
     if (a.residual) {
-      // The norm reads the sum as it was stored, rounding and all, since that is what backward will read.
       const S* other = a.residual[row];
       S* sum = a.sum[row];
-      for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x)
-        sum[c] = narrow<S>(widen(in[c]) + widen(other[c]));
+      each_column<S>(columns, team, [&](std::int64_t c) { sum[c] = narrow<S>(widen(in[c]) + widen(other[c])); });
       in = sum;
     }
     T total = 0;
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) total += widen(in[c]);
-    const T m = block_sum(total) / width;
-    // A second pass around the mean: the one-pass formula cancels when the mean is large.
+    each_column<S>(columns, team, [&](std::int64_t c) { total += widen(in[c]); });
+    const T m = team_sum(total, team) / static_cast<T>(a.columns);
     T squares = 0;
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) {
+    each_column<S>(columns, team, [&](std::int64_t c) {
       const T v = widen(in[c]) - m;
       squares = std::fma(v, v, squares);
-    }
-    const T r = T(1) / std::sqrt(block_sum(squares) / width + a.eps);
-    if (threadIdx.x == 0) {
+    });
+    const T r = rstd_of(team_sum(squares, team), a.columns, a.eps);
+    if (here && threadIdx.x % team == 0) {
       a.mean[row] = m;
       a.rstd[row] = r;
     }
     S* out = a.y[row];
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x)
+    each_column<S>(columns, team, [&](std::int64_t c) {
       out[c] = narrow<S>(std::fma((widen(in[c]) - m) * r, widen(a.weight[c]), widen(a.bias[c])));
-  }
+    });
+  });
 }
 
 template <class S>
@@ -61,45 +115,99 @@ struct BackwardInput {
   std::int64_t count, columns;
 };
 
-// dx may lie over dy or dresidual: the row's sums are complete before a thread writes, and then it reads only what it
-// overwrites itself.
-template <class S>
-__global__ void backward_input(BackwardInput<S> a) {
+// dx may lie over dy or dresidual: a thread has read all that it overwrites.
+template <class S, int Team, int Packs>
+__global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
   const T width = static_cast<T>(a.columns);
-  for (std::int64_t row = blockIdx.x; row < a.count; row += gridDim.x) {
-    const S *in = a.x[row], *grad = a.dy[row];
-    const S* other = a.dresidual ? a.dresidual[row] : nullptr;
-    const T m = a.mean[row], r = a.rstd[row];
-    T plain = 0, dots = 0;
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) {
-      const T g = widen(grad[c]) * widen(a.weight[c]);
-      plain += g;
-      dots = std::fma(g, (widen(in[c]) - m) * r, dots);
+  each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
+    Pack<S> dy[Packs], x[Packs], weight[Packs], other[Packs];
+    load_row<Team>(dy, a.dy[row], packs);
+    load_row<Team>(x, a.x[row], packs);
+    load_row<Team>(other, a.dresidual[row], a.dresidual ? packs : 0);
+    load_row<Team>(weight, a.weight, packs);
+    const T m = here ? a.mean[row] : T(0), r = here ? a.rstd[row] : T(0);
+    T g[kPack<S>], w[kPack<S>], v[kPack<S>];
+    T sums[2] = {};  // of g = w∘dy, and of g∘(x - m)·r; a pack beyond the row has no g
+    for (int k = 0; k < Packs; ++k) {
+      widen(g, dy[k]);
+      widen(w, weight[k]);
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) {
+        const T product = g[i] * w[i];
+        sums[0] += product;
+        sums[1] = std::fma(product, (v[i] - m) * r, sums[1]);
+      }
     }
-    const T mean_g = block_sum(plain) / width, mean_gx = block_sum(dots) / width;
-    S* out = a.dx[row];
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) {
-      const T hat = (widen(in[c]) - m) * r;
-      const T d = (widen(grad[c]) * widen(a.weight[c]) - mean_g - hat * mean_gx) * r;
-      out[c] = narrow<S>(other ? widen(other[c]) + d : d);
+    team_sums(sums, Team);
+    const T mean_g = sums[0] / width, mean_gx = sums[1] / width;
+    for (int k = 0; k < Packs; ++k) {
+      widen(g, dy[k]);
+      widen(w, weight[k]);
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) g[i] = (g[i] * w[i] - mean_g - (v[i] - m) * r * mean_gx) * r;
+      if (a.dresidual) {
+        widen(v, other[k]);
+        for (int i = 0; i < kPack<S>; ++i) g[i] = v[i] + g[i];
+      }
+      dy[k] = narrow_pack<S>(g);
     }
-  }
+    store_row<Team>(a.dx[row], dy, packs);
+  });
 }
 
+// The row's sums are complete before a thread writes, and then it reads only what it overwrites itself.
+template <class S>
+__global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S> a, int team) {
+  using T = Compute<S>;
+  const T width = static_cast<T>(a.columns);
+  each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const std::int64_t columns = here ? a.columns : 0;
+    const S *in = a.x[row], *grad = a.dy[row], *other = a.dresidual[row];
+    const T m = here ? a.mean[row] : T(0), r = here ? a.rstd[row] : T(0);
+    T sums[2] = {};
+    each_column<S>(columns, team, [&](std::int64_t c) {
+      const T product = widen(grad[c]) * widen(a.weight[c]);
+      sums[0] += product;
+      sums[1] = std::fma(product, (widen(in[c]) - m) * r, sums[1]);
+    });
+    team_sums(sums, team);
+    const T mean_g = sums[0] / width, mean_gx = sums[1] / width;
+    S* out = a.dx[row];
+    each_column<S>(columns, team, [&](std::int64_t c) {
+      const T d = (widen(grad[c]) * widen(a.weight[c]) - mean_g - (widen(in[c]) - m) * r * mean_gx) * r;
+      out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+    });
+  });
+}
+
+// Sums for the weight and for the bias, of one reading.
 template <class S>
 struct WeightTerm {
+  using Stored = S;
+  static constexpr int kSums = 2, kInFlight = 4;
+  struct Loaded {
+    Pack<S> dy, x;
+    Compute<S> mean, rstd;
+  };
   Rows<const S> dy, x;
   const Compute<S>*mean, *rstd;
-  __device__ Compute<S> operator()(std::int64_t row, std::int64_t c) const {
-    return widen(dy[row][c]) * ((widen(x[row][c]) - mean[row]) * rstd[row]);
-  }
-};
 
-template <class S>
-struct BiasTerm {
-  Rows<const S> dy;
-  __device__ Compute<S> operator()(std::int64_t row, std::int64_t c) const { return widen(dy[row][c]); }
+  template <bool Whole>
+  __device__ Loaded load(std::int64_t row, std::int64_t c, int count) const {
+    const RowPlace at{row, 0};
+    return {load_some<Whole>(dy[at] + c, count), load_some<Whole>(x[at] + c, count), mean[row], rstd[row]};
+  }
+  __device__ void add(Compute<S> (&total)[kSums][kPack<S>], const Loaded& l) const {
+    Compute<S> g[kPack<S>], v[kPack<S>];
+    widen(g, l.dy);
+    widen(v, l.x);
+    for (int i = 0; i < kPack<S>; ++i) {
+      total[0][i] += g[i] * ((v[i] - l.mean) * l.rstd);
+      total[1][i] += g[i];
+    }
+  }
 };
 
 }  // namespace
@@ -119,7 +227,14 @@ void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) 
                           .eps = static_cast<T>(a.eps),
                           .count = a.x.dim(0),
                           .columns = a.x.dim(1)};
-    forward<S><<<row_blocks(args.count), threads_for(args.columns), 0, native(stream)>>>(args);
+    const bool whole =
+        in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight) && aligned(args.bias);
+    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+      const unsigned blocks = team_blocks(args.count, team);
+      if constexpr (packs > 0)
+        if (whole) return forward_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+      forward_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
+    });
   });
   check_launch("layernorm_forward");
 }
@@ -137,7 +252,13 @@ void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Str
                                 .rstd = a.rstd.data<T>(),
                                 .count = a.x.dim(0),
                                 .columns = a.x.dim(1)};
-    backward_input<S><<<row_blocks(args.count), threads_for(args.columns), 0, native(stream)>>>(args);
+    const bool whole = in_packs(args.columns, args.dx, args.dy, args.x, args.dresidual) && aligned(args.weight);
+    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+      const unsigned blocks = team_blocks(args.count, team);
+      if constexpr (packs > 0)
+        if (whole) return backward_input_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+      backward_input_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
+    });
   });
   check_launch("layernorm_backward_input");
 }
@@ -147,12 +268,10 @@ void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, lockstep::S
     using S = typename decltype(s)::Type;
     using G = typename decltype(g)::Type;
     using T = Compute<S>;
-    const char* op = "layernorm_backward_weight";
-    const std::int64_t count = a.x.dim(0), columns = a.x.dim(1);
-    const auto dy = rows<S>(a.dy);
-    column_sums<T>(op, stream, a.dweight.data<G>(), count, columns, a.accumulate,
-                   WeightTerm<S>{dy, rows<S>(a.x), a.mean.data<T>(), a.rstd.data<T>()});
-    column_sums<T>(op, stream, a.dbias.data<G>(), count, columns, a.accumulate, BiasTerm<S>{dy});
+    const std::int64_t columns = a.x.dim(1);
+    const WeightTerm<S> term{rows<S>(a.dy), rows<S>(a.x), a.mean.data<T>(), a.rstd.data<T>()};
+    column_sums("layernorm_backward_weight", stream, SumResults<G, 2>{{a.dweight.data<G>(), a.dbias.data<G>()}},
+                a.x.dim(0), columns, a.accumulate, term, in_packs(columns, term.dy, term.x));
   });
 }
 

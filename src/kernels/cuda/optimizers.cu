@@ -1,164 +1,213 @@
 // Each element goes through the cpu twin's operations in their order, so results are the same bits but for the bias
-// corrections: pow is CUDA's, whose last bits in double may differ from the host's.
+// corrections: pow is CUDA's, whose last bits in double may differ from the host's. The moments, which no correction
+// enters, are the same bits always, those rounded by chance included.
+//
+// A thread takes four elements at a time, which is also what one call of the random generator serves.
 #include "kernels/optimizers.h"
 
-#include <algorithm>
-
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/flat.cuh"
 #include "kernels/step_control.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace lockstep::cuda {
 
 namespace {
 
-// Every block computes the step's scalars for itself: not so many blocks that this would cost more than the update.
-constexpr unsigned kMostBlocks = 2048;
+constexpr int kEach = 4;
 
-unsigned update_blocks(std::int64_t n) { return std::min(blocks_for(n), kMostBlocks); }
-
-// The new master as the copy that computes: one rounding, also from double to 16 bits (to odd in between, so that the
-// second rounding sees that something was lost by the first).
-template <class W, class T>
-__device__ W publish(T value) {
-  if constexpr (std::is_same_v<T, double> && sizeof(W) == 2) {
-    float odd = __double2float_rz(value);
-    if (static_cast<double>(odd) != value) odd = __uint_as_float(__float_as_uint(odd) | 1u);
-    return W(odd);
-  } else {
-    return narrow<W>(value);
-  }
-}
-
-template <class T, class G, class W>
-struct AdamWOperands {
-  T *master, *m, *v;
+// What both optimizers update, in terms of: master, gradient, the copy that computes (may be none), and the moments.
+template <class T, class G, class W, class M>
+struct Range {
+  T* master;
   W* weight;
+  M* moment[2];  // AdamW's m and v; SGD's momentum (may be none)
   const G* gradient;
   const double* control;
   std::int64_t n, decayed;
+  std::uint64_t key, first;
+  bool packed;
+};
+
+// The four elements of a thread. Whole: all of them are there, at aligned places.
+template <bool Whole, class S>
+__device__ Pack<S, kEach> take(const S* from, std::int64_t count) {
+  if constexpr (Whole)
+    return load_pack<S, kEach>(from);
+  else
+    return load_some<S, kEach>(from, count);
+}
+template <bool Whole, class S>
+__device__ void put(S* to, const Pack<S, kEach>& pack, std::int64_t count) {
+  if constexpr (Whole)
+    store_pack(to, pack);
+  else
+    store_some(to, pack, count);
+}
+
+// Random words where moments are rounded by chance; where they are not, nothing asks for them.
+template <class T, class M>
+__device__ Philox4 words_for(std::uint64_t key, std::uint64_t element, double step) {
+  if constexpr (std::is_same_v<T, M>)
+    return {};
+  else
+    return rounding_bits(key, element / kEach, static_cast<std::uint64_t>(step));
+}
+template <class M, class T>
+__device__ M kept(T value, std::uint32_t bits) {
+  if constexpr (std::is_same_v<T, M>)
+    return value;
+  else
+    return round_by_chance(value, bits);
+}
+
+// Calls update<Whole>(i, count) for this thread's groups of elements; `count` elements are there from i on.
+template <class Update>
+__device__ void each_group(std::int64_t n, bool packed, Update&& update) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads * kEach;
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach; i < n; i += stride) {
+    if (packed && i + kEach <= n)
+      update(std::true_type{}, i, n - i);
+    else
+      update(std::false_type{}, i, n - i);
+  }
+}
+
+struct AdamWNumbers {
   double beta1, beta2, eps, decay;
 };
 
+// The scalars of a step, in the type of the update: computed once a block.
 template <class T>
 struct AdamWScalars {
   T step_size, root_correction, scale, keep_decayed, keep;
 };
 
-template <class T, class G, class W>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWOperands<T, G, W> a) {
+template <class T, class G, class W, class M>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const Range<T, G, W, M> a, const AdamWNumbers numbers) {
   if (a.control[kFinite] == 0) return;
-  __shared__ AdamWScalars<T> step;
+  __shared__ AdamWScalars<T> shared;
   if (threadIdx.x == 0) {
     const double rate = a.control[kLearningRate];
-    step.step_size = static_cast<T>(rate / (1 - pow(a.beta1, a.control[kStep])));
-    step.root_correction = static_cast<T>(sqrt(1 - pow(a.beta2, a.control[kStep])));
-    step.scale = static_cast<T>(a.control[kGradientScale]);
-    step.keep_decayed = static_cast<T>(1 - rate * a.decay);
-    step.keep = static_cast<T>(1 - rate * 0.0);
+    shared.step_size = static_cast<T>(rate / (1 - pow(numbers.beta1, a.control[kStep])));
+    shared.root_correction = static_cast<T>(sqrt(1 - pow(numbers.beta2, a.control[kStep])));
+    shared.scale = static_cast<T>(a.control[kGradientScale]);
+    shared.keep_decayed = static_cast<T>(1 - rate * numbers.decay);
+    shared.keep = static_cast<T>(1 - rate * 0.0);
   }
   __syncthreads();
-  const T eps = static_cast<T>(a.eps), b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
-  const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.n; i += stride) {
-    const T keep = i < a.decayed ? step.keep_decayed : step.keep;
-    const T g = static_cast<T>(widen(a.gradient[i])) * step.scale;
-    const T first = fma(a.m[i], b1, g * c1);
-    const T second = fma(a.v[i], b2, g * g * c2);
-    const T p = a.master[i] * keep - first / (sqrt(second) / step.root_correction + eps) * step.step_size;
-    a.m[i] = first;
-    a.v[i] = second;
-    a.master[i] = p;
-    if (a.weight) a.weight[i] = publish<W>(p);
-  }
-}
-
-template <class T, class G, class W>
-struct SgdOperands {
-  T *master, *momentum;
-  W* weight;
-  const G* gradient;
-  const double* control;
-  std::int64_t n, decayed;
-  double beta, decay;
-};
-
-template <class T, class G, class W>
-__global__ void __launch_bounds__(kThreads) sgd_kernel(SgdOperands<T, G, W> a) {
-  if (a.control[kFinite] == 0) return;
-  const T rate = static_cast<T>(a.control[kLearningRate]), scale = static_cast<T>(a.control[kGradientScale]);
-  const T beta = static_cast<T>(a.beta), decay = static_cast<T>(a.decay);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.n; i += stride) {
-    const T pull = i < a.decayed ? decay : T(0);
-    const T old = a.master[i];
-    T g = static_cast<T>(widen(a.gradient[i])) * scale + old * pull;
-    if (a.momentum) {
-      g = a.momentum[i] * beta + g;
-      a.momentum[i] = g;
+  const AdamWScalars<T> step = shared;
+  const double number = a.control[kStep];
+  const T eps = static_cast<T>(numbers.eps), b1 = static_cast<T>(numbers.beta1), b2 = static_cast<T>(numbers.beta2);
+  const T c1 = static_cast<T>(1 - numbers.beta1), c2 = static_cast<T>(1 - numbers.beta2);
+  each_group(a.n, a.packed, [&](auto is_whole, std::int64_t i, std::int64_t count) {
+    constexpr bool kWhole = decltype(is_whole)::value;
+    const auto gradient = take<kWhole>(a.gradient + i, count);
+    auto m = take<kWhole>(a.moment[0] + i, count), v = take<kWhole>(a.moment[1] + i, count);
+    auto master = take<kWhole>(a.master + i, count);
+    const Philox4 words = words_for<T, M>(a.key, a.first + i, number);
+    Pack<W, kEach> weight;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      const T keep = i + k < a.decayed ? step.keep_decayed : step.keep;
+      const T g = static_cast<T>(widen(gradient.at[k])) * step.scale;
+      const T first = fma(static_cast<T>(widen(m.at[k])), b1, g * c1);
+      const T second = fma(static_cast<T>(widen(v.at[k])), b2, g * g * c2);
+      master.at[k] = master.at[k] * keep - first / (sqrt(second) / step.root_correction + eps) * step.step_size;
+      m.at[k] = kept<M>(first, words[k] & 0xffffu);
+      v.at[k] = kept<M>(second, words[k] >> 16);
+      weight.at[k] = narrow<W>(master.at[k]);
     }
-    const T p = old - g * rate;
-    a.master[i] = p;
-    if (a.weight) a.weight[i] = publish<W>(p);
-  }
-}
-
-// The three types of an update: master (fp64 or fp32), gradient, and the copy that computes.
-template <class Args, class Body>
-void with_types(const Args& a, Body&& body) {
-  const DType weight = a.weight ? a.weight.dtype() : a.master.dtype();
-  with_float(a.gradient.dtype(), [&](auto g) {
-    with_float(weight, [&](auto w) {
-      if (a.master.dtype() == DType::f64) return body(TypeTag<double>{}, g, w);
-      body(TypeTag<float>{}, g, w);
-    });
+    put<kWhole>(a.moment[0] + i, m, count);
+    put<kWhole>(a.moment[1] + i, v, count);
+    put<kWhole>(a.master + i, master, count);
+    if (a.weight) put<kWhole>(a.weight + i, weight, count);
   });
 }
 
-template <class T>
-T* data_or_null(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
+struct SgdNumbers {
+  double beta, decay;
+};
+
+template <class T, class G, class W, class M>
+__global__ void __launch_bounds__(kThreads) sgd_kernel(const Range<T, G, W, M> a, const SgdNumbers numbers) {
+  if (a.control[kFinite] == 0) return;
+  const T rate = static_cast<T>(a.control[kLearningRate]), scale = static_cast<T>(a.control[kGradientScale]);
+  const T beta = static_cast<T>(numbers.beta), decay = static_cast<T>(numbers.decay);
+  const double number = a.control[kStep];
+  M* const rolling = a.moment[0];
+  each_group(a.n, a.packed, [&](auto is_whole, std::int64_t i, std::int64_t count) {
+    constexpr bool kWhole = decltype(is_whole)::value;
+    const auto gradient = take<kWhole>(a.gradient + i, count);
+    auto master = take<kWhole>(a.master + i, count);
+    Pack<M, kEach> momentum;
+    if (rolling) momentum = take<kWhole>(rolling + i, count);
+    const Philox4 words = words_for<T, M>(a.key, a.first + i, number);
+    Pack<W, kEach> weight;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      const T pull = i + k < a.decayed ? decay : T(0);
+      T g = static_cast<T>(widen(gradient.at[k])) * scale + master.at[k] * pull;
+      if (rolling) {
+        g = static_cast<T>(widen(momentum.at[k])) * beta + g;
+        momentum.at[k] = kept<M>(g, words[k] & 0xffffu);
+      }
+      master.at[k] = master.at[k] - g * rate;
+      weight.at[k] = narrow<W>(master.at[k]);
+    }
+    if (rolling) put<kWhole>(rolling + i, momentum, count);
+    put<kWhole>(a.master + i, master, count);
+    if (a.weight) put<kWhole>(a.weight + i, weight, count);
+  });
+}
+
+template <class S>
+S* data_or_null(const Tensor& t) {
+  return t ? t.data<S>() : nullptr;
+}
+
+// Calls body(range) with the operands in their types: master (fp64 or fp32), gradient, the copy that computes, and the
+// moments.
+template <class Args, class Body>
+void with_range(const Args& a, const Tensor& moment0, const Tensor& moment1, Body&& body) {
+  const auto typed = [&]<class T, class G, class W, class M>(TypeTag<T>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
+    Range<T, G, W, M> range{.master = a.master.template data<T>(),
+                            .weight = data_or_null<W>(a.weight),
+                            .moment = {data_or_null<M>(moment0), data_or_null<M>(moment1)},
+                            .gradient = a.gradient.template data<G>(),
+                            .control = a.control.template data<double>(),
+                            .n = a.master.elements(),
+                            .decayed = a.decayed,
+                            .key = a.rounding_key,
+                            .first = static_cast<std::uint64_t>(a.first),
+                            .packed = false};
+    range.packed = packed<kEach>(range.master, range.weight, range.moment[0], range.moment[1], range.gradient);
+    body(range);
+  };
+  with_float(a.gradient.dtype(), [&](auto g) {
+    with_float(a.weight ? a.weight.dtype() : a.master.dtype(), [&](auto w) {
+      if (a.master.dtype() == DType::f64) return typed(TypeTag<double>{}, g, w, TypeTag<double>{});
+      if (moment0 && moment0.dtype() == DType::bf16) return typed(TypeTag<float>{}, g, w, TypeTag<bf16>{});
+      typed(TypeTag<float>{}, g, w, TypeTag<float>{});
+    });
+  });
 }
 
 }  // namespace
 
 void adamw(const AdamWArgs& a, lockstep::Stream& stream) {
-  with_types(a, [&](auto t, auto g, auto w) {
-    using T = typename decltype(t)::Type;
-    using G = typename decltype(g)::Type;
-    using W = typename decltype(w)::Type;
-    const AdamWOperands<T, G, W> operands{.master = a.master.data<T>(),
-                                          .m = a.m.data<T>(),
-                                          .v = a.v.data<T>(),
-                                          .weight = data_or_null<W>(a.weight),
-                                          .gradient = a.gradient.data<G>(),
-                                          .control = a.control.data<double>(),
-                                          .n = a.master.elements(),
-                                          .decayed = a.decayed,
-                                          .beta1 = a.beta1,
-                                          .beta2 = a.beta2,
-                                          .eps = a.eps,
-                                          .decay = a.decay};
-    adamw_kernel<T, G, W><<<update_blocks(operands.n), kThreads, 0, native(stream)>>>(operands);
+  const AdamWNumbers numbers{.beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .decay = a.decay};
+  with_range(a, a.m, a.v, [&]<class T, class G, class W, class M>(const Range<T, G, W, M>& range) {
+    const unsigned blocks = resident_blocks(adamw_kernel<T, G, W, M>, ceil_div(range.n, kEach * kThreads));
+    adamw_kernel<T, G, W, M><<<blocks, kThreads, 0, native(stream)>>>(range, numbers);
   });
   check_launch("adamw");
 }
 
 void sgd(const SgdArgs& a, lockstep::Stream& stream) {
-  with_types(a, [&](auto t, auto g, auto w) {
-    using T = typename decltype(t)::Type;
-    using G = typename decltype(g)::Type;
-    using W = typename decltype(w)::Type;
-    const SgdOperands<T, G, W> operands{.master = a.master.data<T>(),
-                                        .momentum = data_or_null<T>(a.momentum),
-                                        .weight = data_or_null<W>(a.weight),
-                                        .gradient = a.gradient.data<G>(),
-                                        .control = a.control.data<double>(),
-                                        .n = a.master.elements(),
-                                        .decayed = a.decayed,
-                                        .beta = a.beta,
-                                        .decay = a.decay};
-    sgd_kernel<T, G, W><<<update_blocks(operands.n), kThreads, 0, native(stream)>>>(operands);
+  const SgdNumbers numbers{.beta = a.beta, .decay = a.decay};
+  with_range(a, a.momentum, {}, [&]<class T, class G, class W, class M>(const Range<T, G, W, M>& range) {
+    const unsigned blocks = resident_blocks(sgd_kernel<T, G, W, M>, ceil_div(range.n, kEach * kThreads));
+    sgd_kernel<T, G, W, M><<<blocks, kThreads, 0, native(stream)>>>(range, numbers);
   });
   check_launch("sgd");
 }

@@ -12,19 +12,6 @@ namespace lockstep::cuda {
 
 namespace {
 
-// One rounding from double, also to 16 bits (to odd in between, so that the second rounding sees that something was
-// lost by the first).
-template <class S>
-__device__ S rounded_once(double value) {
-  if constexpr (sizeof(S) == 2) {
-    float odd = __double2float_rz(value);
-    if (static_cast<double>(odd) != value) odd = __uint_as_float(__float_as_uint(odd) | 1u);
-    return S(odd);
-  } else {
-    return static_cast<S>(value);
-  }
-}
-
 // One thread makes normal numbers 2·pair and 2·pair + 1 of the key's sequence (Box-Muller on two 53-bit uniforms) and
 // writes those that lie in [first, first + n).
 template <class S>
@@ -39,8 +26,8 @@ __global__ void __launch_bounds__(kThreads)
     const double radius = sqrt(-2 * log((static_cast<double>(a) + 1) * 0x1p-53));
     const double angle = 2 * std::numbers::pi * static_cast<double>(b) * 0x1p-53;
     const std::int64_t i = 2 * pair - first;
-    if (i >= 0) x[i] = rounded_once<S>(radius * cos(angle) * deviation);
-    if (i + 1 < n) x[i + 1] = rounded_once<S>(radius * sin(angle) * deviation);
+    if (i >= 0) x[i] = narrow<S>(radius * cos(angle) * deviation);
+    if (i + 1 < n) x[i + 1] = narrow<S>(radius * sin(angle) * deviation);
   }
 }
 

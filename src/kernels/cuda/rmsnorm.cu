@@ -1,7 +1,7 @@
 #include "kernels/rmsnorm.h"
 
 #include "kernels/cuda/column_sums.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/row_teams.cuh"
 
 namespace lockstep::cuda {
 
@@ -17,31 +17,75 @@ struct Forward {
   std::int64_t count, columns;
 };
 
-// A block for each row. Every thread reads back only elements of `sum` that it wrote itself.
-template <class S>
-__global__ void forward(Forward<S> a) {
+template <class T>
+__device__ T rstd_of(T squares, std::int64_t columns, T eps) {
+  return T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
+}
+
+// Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
+// will read.
+template <class S, int Team, int Packs>
+__global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
-  for (std::int64_t row = blockIdx.x; row < a.count; row += gridDim.x) {
-    const S* in = a.x[row];
+  each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const RowPlace at = place_of(row, a.x.inner);
+    const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
+    Pack<S> x[Packs], weight[Packs];
+    load_row<Team>(x, a.x[at], packs);
+    load_row<Team>(weight, a.weight, packs);
+    T v[kPack<S>], w[kPack<S>];
     if (a.residual) {
-      // The norm reads the sum as it was stored, rounding and all, since that is what backward will read.
-      const S* other = a.residual[row];
-      S* sum = a.sum[row];
-      for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x)
-        sum[c] = narrow<S>(widen(in[c]) + widen(other[c]));
+      Pack<S> other[Packs];
+      load_row<Team>(other, a.residual[at], packs);
+      for (int k = 0; k < Packs; ++k) {
+        widen(v, x[k]);
+        widen(w, other[k]);
+        for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] + w[i];
+        x[k] = narrow_pack<S>(v);
+      }
+      store_row<Team>(a.sum[at], x, packs);
+    }
+    T squares = 0;
+    for (int k = 0; k < Packs; ++k) {
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) squares = std::fma(v[i], v[i], squares);
+    }
+    const T r = rstd_of(team_sum(squares, Team), a.columns, a.eps);
+    if (here && threadIdx.x % Team == 0) a.rstd[row] = r;
+    for (int k = 0; k < Packs; ++k) {
+      widen(v, x[k]);
+      widen(w, weight[k]);
+      for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] * r * w[i];
+      x[k] = narrow_pack<S>(v);
+    }
+    store_row<Team>(a.y[at], x, packs);
+  });
+}
+
+// The same element by element. Every thread reads back only elements of `sum` that it wrote itself.
+template <class S>
+__global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team) {
+  using T = Compute<S>;
+  each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const RowPlace at = place_of(row, a.x.inner);
+    const std::int64_t columns = here ? a.columns : 0;
+    const S* in = a.x[at];
+    if (a.residual) {
+      const S* other = a.residual[at];
+      S* sum = a.sum[at];
+      each_column<S>(columns, team, [&](std::int64_t c) { sum[c] = narrow<S>(widen(in[c]) + widen(other[c])); });
       in = sum;
     }
     T squares = 0;
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) {
+    each_column<S>(columns, team, [&](std::int64_t c) {
       const T v = widen(in[c]);
       squares = std::fma(v, v, squares);
-    }
-    const T r = T(1) / std::sqrt(block_sum(squares) / static_cast<T>(a.columns) + a.eps);
-    if (threadIdx.x == 0) a.rstd[row] = r;
-    S* out = a.y[row];
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x)
-      out[c] = narrow<S>(widen(in[c]) * r * widen(a.weight[c]));
-  }
+    });
+    const T r = rstd_of(team_sum(squares, team), a.columns, a.eps);
+    if (here && threadIdx.x % team == 0) a.rstd[row] = r;
+    S* out = a.y[at];
+    each_column<S>(columns, team, [&](std::int64_t c) { out[c] = narrow<S>(widen(in[c]) * r * widen(a.weight[c])); });
+  });
 }
 
 template <class S>
@@ -53,34 +97,91 @@ struct BackwardInput {
   std::int64_t count, columns;
 };
 
-// dx may lie over dy or dresidual: the row's sum is complete before a thread writes, and then it reads only what it
-// overwrites itself.
-template <class S>
-__global__ void backward_input(BackwardInput<S> a) {
+// dx = r·(w∘dy) - x·r³·(Σ w∘dy∘x)/C. This is the factor of x; r³ alone would leave the range for large rows.
+template <class T>
+__device__ T pull_of(T dots, std::int64_t columns, T r) {
+  return dots / static_cast<T>(columns) * r * r * r;
+}
+
+// dx may lie over dy or dresidual: a thread has read all that it overwrites.
+template <class S, int Team, int Packs>
+__global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
-  for (std::int64_t row = blockIdx.x; row < a.count; row += gridDim.x) {
-    const S *in = a.x[row], *grad = a.dy[row];
-    const S* other = a.dresidual ? a.dresidual[row] : nullptr;
-    const T r = a.rstd[row];
+  each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const RowPlace at = place_of(row, a.x.inner);
+    const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
+    Pack<S> dy[Packs], x[Packs], weight[Packs], other[Packs];
+    load_row<Team>(dy, a.dy[at], packs);
+    load_row<Team>(x, a.x[at], packs);
+    load_row<Team>(other, a.dresidual[at], a.dresidual ? packs : 0);
+    load_row<Team>(weight, a.weight, packs);
+    const T r = here ? a.rstd[row] : T(0);
+    T g[kPack<S>], w[kPack<S>], v[kPack<S>];
     T dots = 0;
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x)
-      dots = std::fma(widen(grad[c]) * widen(a.weight[c]), widen(in[c]), dots);
-    // dx = r·(w∘dy) - x·r³·(Σ w∘dy∘x)/C; r³ alone would leave the range for large rows.
-    const T pull = block_sum(dots) / static_cast<T>(a.columns) * r * r * r;
-    S* out = a.dx[row];
-    for (std::int64_t c = threadIdx.x; c < a.columns; c += blockDim.x) {
-      const T d = widen(grad[c]) * widen(a.weight[c]) * r - widen(in[c]) * pull;
-      out[c] = narrow<S>(other ? widen(other[c]) + d : d);
+    for (int k = 0; k < Packs; ++k) {
+      widen(g, dy[k]);
+      widen(w, weight[k]);
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) dots = std::fma(g[i] * w[i], v[i], dots);
     }
-  }
+    const T pull = pull_of(team_sum(dots, Team), a.columns, r);
+    for (int k = 0; k < Packs; ++k) {
+      widen(g, dy[k]);
+      widen(w, weight[k]);
+      widen(v, x[k]);
+      for (int i = 0; i < kPack<S>; ++i) g[i] = g[i] * w[i] * r - v[i] * pull;
+      if (a.dresidual) {
+        widen(v, other[k]);
+        for (int i = 0; i < kPack<S>; ++i) g[i] = v[i] + g[i];
+      }
+      dy[k] = narrow_pack<S>(g);
+    }
+    store_row<Team>(a.dx[at], dy, packs);
+  });
+}
+
+// The row's sum is complete before a thread writes, and then it reads only what it overwrites itself.
+template <class S>
+__global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S> a, int team) {
+  using T = Compute<S>;
+  each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const RowPlace at = place_of(row, a.x.inner);
+    const std::int64_t columns = here ? a.columns : 0;
+    const S *in = a.x[at], *grad = a.dy[at], *other = a.dresidual[at];
+    const T r = here ? a.rstd[row] : T(0);
+    T dots = 0;
+    each_column<S>(columns, team,
+                   [&](std::int64_t c) { dots = std::fma(widen(grad[c]) * widen(a.weight[c]), widen(in[c]), dots); });
+    const T pull = pull_of(team_sum(dots, team), a.columns, r);
+    S* out = a.dx[at];
+    each_column<S>(columns, team, [&](std::int64_t c) {
+      const T d = widen(grad[c]) * widen(a.weight[c]) * r - widen(in[c]) * pull;
+      out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+    });
+  });
 }
 
 template <class S>
 struct WeightTerm {
+  using Stored = S;
+  static constexpr int kSums = 1, kInFlight = 4;
+  struct Loaded {
+    Pack<S> dy, x;
+    Compute<S> rstd;
+  };
   Rows<const S> dy, x;
   const Compute<S>* rstd;
-  __device__ Compute<S> operator()(std::int64_t row, std::int64_t c) const {
-    return widen(dy[row][c]) * (widen(x[row][c]) * rstd[row]);
+
+  template <bool Whole>
+  __device__ Loaded load(std::int64_t row, std::int64_t c, int count) const {
+    const RowPlace at = place_of(row, x.inner);
+    return {load_some<Whole>(dy[at] + c, count), load_some<Whole>(x[at] + c, count), rstd[row]};
+  }
+  __device__ void add(Compute<S> (&total)[kSums][kPack<S>], const Loaded& l) const {
+    Compute<S> g[kPack<S>], v[kPack<S>];
+    widen(g, l.dy);
+    widen(v, l.x);
+    for (int i = 0; i < kPack<S>; ++i) total[0][i] += g[i] * (v[i] * l.rstd);
   }
 };
 
@@ -99,7 +200,13 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
                           .eps = static_cast<T>(a.eps),
                           .count = a.rstd.elements(),
                           .columns = a.x.dim(-1)};
-    forward<S><<<row_blocks(args.count), threads_for(args.columns), 0, native(stream)>>>(args);
+    const bool whole = in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight);
+    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+      const unsigned blocks = team_blocks(args.count, team);
+      if constexpr (packs > 0)
+        if (whole) return forward_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+      forward_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
+    });
   });
   check_launch("rmsnorm_forward");
 }
@@ -115,7 +222,13 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream&
                                 .rstd = a.rstd.data<Compute<S>>(),
                                 .count = a.rstd.elements(),
                                 .columns = a.x.dim(-1)};
-    backward_input<S><<<row_blocks(args.count), threads_for(args.columns), 0, native(stream)>>>(args);
+    const bool whole = in_packs(args.columns, args.dx, args.dy, args.x, args.dresidual) && aligned(args.weight);
+    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+      const unsigned blocks = team_blocks(args.count, team);
+      if constexpr (packs > 0)
+        if (whole) return backward_input_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+      backward_input_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
+    });
   });
   check_launch("rmsnorm_backward_input");
 }
@@ -124,9 +237,10 @@ void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs& a, lockstep::Strea
   with_float_and_result(a.x.dtype(), a.dweight.dtype(), [&](auto s, auto g) {
     using S = typename decltype(s)::Type;
     using G = typename decltype(g)::Type;
-    using T = Compute<S>;
-    column_sums<T>("rmsnorm_backward_weight", stream, a.dweight.data<G>(), a.rstd.elements(), a.x.dim(-1), a.accumulate,
-                   WeightTerm<S>{rows<S>(a.dy), rows<S>(a.x), a.rstd.data<T>()});
+    const WeightTerm<S> term{rows<S>(a.dy), rows<S>(a.x), a.rstd.data<Compute<S>>()};
+    const std::int64_t columns = a.x.dim(-1);
+    column_sums("rmsnorm_backward_weight", stream, SumResults<G, 1>{{a.dweight.data<G>()}}, a.rstd.elements(), columns,
+                a.accumulate, term, in_packs(columns, term.dy, term.x));
   });
 }
 

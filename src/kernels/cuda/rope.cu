@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/packs.cuh"
 
 namespace lockstep::cuda {
 
@@ -62,10 +62,56 @@ struct HeadsLayout {
   std::int64_t stride_b, stride_t, stride_h;
 };
 
-// One thread turns one pair.
+// Pairs (u, v) turned by the angle of cos c and sin d.
+template <class T>
+__device__ void turn(T& u, T& v, T c, T d) {
+  const T low = fma(u, c, -(v * d));
+  v = fma(v, c, u * d);
+  u = low;
+}
+
+// A thread turns a pack of pairs of some heads of one token, the same angles for all of them: heads h, h + threads, …,
+// so that threads side by side have heads side by side.
+constexpr int kHeadsEach = 4;
 template <class S>
 __global__ void __launch_bounds__(kThreads)
-    rope_kernel(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
+    rope_packs(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
+  using T = Compute<S>;
+  const unsigned packs = static_cast<unsigned>(l.half) / kPack<S>, heads = static_cast<unsigned>(l.heads);
+  const unsigned threads = (heads + kHeadsEach - 1) / kHeadsEach;  // over the heads of one token
+  const unsigned item = blockIdx.x * kThreads + threadIdx.x, slot = item / packs, row = slot / threads;
+  const unsigned length = static_cast<unsigned>(l.length);
+  if (row >= static_cast<unsigned>(l.batch) * length) return;
+  const std::int64_t i = item % packs * kPack<S>, b = row / length, t = row % length;
+  S* token = x + b * l.stride_b + t * l.stride_t + i;
+  Pack<S> low[kHeadsEach], high[kHeadsEach];
+#pragma unroll
+  for (int n = 0; n < kHeadsEach; ++n) {
+    const unsigned h = slot % threads + n * threads;
+    if (h >= heads) continue;
+    low[n] = load_pack(token + h * l.stride_h);
+    high[n] = load_pack(token + h * l.stride_h + l.half);
+  }
+  T c[kPack<S>], d[kPack<S>], u[kPack<S>], v[kPack<S>];
+  read<true>(c, cos_table + t * l.half + i, kPack<S>);
+  read<true>(d, sin_table + t * l.half + i, kPack<S>);
+  for (int k = 0; k < kPack<S>; ++k) d[k] = d[k] * direction;
+#pragma unroll
+  for (int n = 0; n < kHeadsEach; ++n) {
+    const unsigned h = slot % threads + n * threads;
+    if (h >= heads) continue;
+    widen(u, low[n]);
+    widen(v, high[n]);
+    for (int k = 0; k < kPack<S>; ++k) turn(u[k], v[k], c[k], d[k]);
+    store_pack(token + h * l.stride_h, narrow_pack<S>(u));
+    store_pack(token + h * l.stride_h + l.half, narrow_pack<S>(v));
+  }
+}
+
+// For all other operands: one thread turns one pair.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    rope_pairs(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
   using T = Compute<S>;
   const std::int64_t pairs = l.batch * l.length * l.heads * l.half;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -77,9 +123,10 @@ __global__ void __launch_bounds__(kThreads)
     S* low = x + b * l.stride_b + t * l.stride_t + h * l.stride_h + i;
     S* high = low + l.half;
     const T c = cos_table[t * l.half + i], d = sin_table[t * l.half + i] * direction;
-    const T u = widen(*low), v = widen(*high);
-    *low = narrow<S>(fma(u, c, -(v * d)));
-    *high = narrow<S>(fma(v, c, u * d));
+    T u = widen(*low), v = widen(*high);
+    turn(u, v, c, d);
+    *low = narrow<S>(u);
+    *high = narrow<S>(v);
   }
 }
 
@@ -103,8 +150,18 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
-    rope_kernel<S><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(
-        a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), a.inverse ? T(-1) : T(1), layout);
+    const bool whole = layout.half % kPack<S> == 0 && layout.half > 0 && aligned(a.x.data<S>()) &&
+                       aligned(a.cos.data<T>()) && aligned(a.sin.data<T>()) && layout.stride_b % kPack<S> == 0 &&
+                       layout.stride_t % kPack<S> == 0 && layout.stride_h % kPack<S> == 0;
+    const std::int64_t items =
+        layout.batch * layout.length * ceil_div(layout.heads, kHeadsEach) * (layout.half / kPack<S>);
+    const T direction = a.inverse ? T(-1) : T(1);
+    if (whole && items > 0 && items < std::int64_t{1} << 31)
+      rope_packs<S><<<static_cast<unsigned>(ceil_div(items, kThreads)), kThreads, 0, native(stream)>>>(
+          a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), direction, layout);
+    else
+      rope_pairs<S><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(
+          a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), direction, layout);
   });
   check_launch("rope");
 }

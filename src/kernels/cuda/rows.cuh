@@ -6,7 +6,20 @@
 
 namespace lockstep::cuda {
 
-// Row r of (N, C), or of (N, M, C) with r = n·M + m. Of an operand that is none, false.
+// Row r of (N, C), or of (N, M, C) with r = n·M + m.
+struct RowPlace {
+  std::int64_t outer, inner;
+};
+
+// Found once for all operands of a shape. Divisions of 64 bits take as long as a short row does.
+__device__ inline RowPlace place_of(std::int64_t row, std::int64_t inner) {
+  if (inner == 1) return {row, 0};
+  if (row >> 32 || inner >> 32) return {row / inner, row % inner};
+  const unsigned r = static_cast<unsigned>(row), m = static_cast<unsigned>(inner);
+  return {r / m, r % m};
+}
+
+// Of an operand that is none, false.
 template <class S>
 struct Rows {
   S* base;
@@ -14,9 +27,8 @@ struct Rows {
   std::int64_t outer_stride;
   std::int64_t inner_stride;
 
-  __device__ S* operator[](std::int64_t row) const {
-    return inner == 1 ? base + row * outer_stride : base + row / inner * outer_stride + row % inner * inner_stride;
-  }
+  __device__ S* operator[](RowPlace at) const { return base + at.outer * outer_stride + at.inner * inner_stride; }
+  __device__ S* operator[](std::int64_t row) const { return (*this)[place_of(row, inner)]; }
   __device__ explicit operator bool() const { return base != nullptr; }
 };
 
@@ -43,21 +55,5 @@ inline int threads_for(std::int64_t columns) {
 
 // Where a whole row is needed at once: a block for each row; kernels stride over rows beyond the grid.
 inline unsigned row_blocks(std::int64_t rows) { return blocks_for(rows, 1); }
-
-// Where elements are independent: rows along x, pieces of a row along y; kernels stride over the rest of both.
-inline dim3 element_blocks(std::int64_t rows, std::int64_t columns) {
-  constexpr int kEach = 4;  // elements of one thread
-  const std::int64_t pieces = ceil_div(columns, threads_for(columns) * kEach);
-  return {row_blocks(rows), static_cast<unsigned>(std::clamp<std::int64_t>(pieces, 1, 65535)), 1};
-}
-
-// In a kernel launched with element_blocks: body(row, column) for every element that is this thread's.
-template <class Body>
-__device__ void each_element(std::int64_t rows, std::int64_t columns, Body&& body) {
-  const std::int64_t first = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
-  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x;
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x)
-    for (std::int64_t c = first; c < columns; c += step) body(row, c);
-}
 
 }  // namespace lockstep::cuda

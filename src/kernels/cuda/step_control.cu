@@ -7,10 +7,12 @@ namespace lockstep::cuda {
 
 namespace {
 
-__global__ void step_control_kernel(double* control, const std::int64_t* bins, double clip) {
+__global__ void step_control_kernel(double* control, const std::int64_t* bins, double clip, bool halt) {
   const double norm = sqrt(total_of(bins));
   control[kNorm] = norm;
-  control[kFinite] = isfinite(norm) ? 1 : 0;
+  if (halt && !isfinite(norm)) control[kHalted] = 1;
+  control[kFinite] = isfinite(norm) && control[kHalted] == 0 ? 1 : 0;
+  control[kStep] += control[kFinite];
   const double factor = clip / (norm + 1e-6);
   control[kGradientScale] = clip > 0 && factor < 1 ? factor : 1;  // a norm that is not a number scales by 1
 }
@@ -18,7 +20,8 @@ __global__ void step_control_kernel(double* control, const std::int64_t* bins, d
 }  // namespace
 
 void step_control(const StepControlArgs& a, lockstep::Stream& stream) {
-  step_control_kernel<<<1, 1, 0, native(stream)>>>(a.control.data<double>(), a.bins.data<std::int64_t>(), a.clip);
+  step_control_kernel<<<1, 1, 0, native(stream)>>>(a.control.data<double>(), a.bins.data<std::int64_t>(), a.clip,
+                                                   a.halt);
   check_launch("step_control");
 }
 

@@ -10,7 +10,7 @@ void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, 11 * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up});
+  count(stream, (a.y ? 13 : 11) * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up, a.y});
 }
 
 void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
@@ -18,7 +18,7 @@ void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
 }
 
 void gelu_backward(const GeluBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, 18 * a.x.elements(), {a.dy, a.x}, {a.dx});
+  count(stream, (a.y ? 21 : 18) * a.x.elements(), {a.dy, a.x}, {a.dx, a.y});
 }
 
 }  // namespace lockstep::meta

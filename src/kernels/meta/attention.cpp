@@ -15,12 +15,12 @@ std::int64_t pairs(const ConstTensor& q, const ConstTensor& k, bool causal) {
 
 void attention_forward(const AttentionForwardArgs& a, lockstep::Stream& stream) {
   const std::int64_t flops = 4 * a.q.dim(3) * pairs(a.q, a.k, a.causal);  // q kᵀ and p v
-  count(stream, flops, {a.q, a.k, a.v}, {a.o, a.lse}).matmul_flops += flops;
+  count_products(stream, flops, {a.q, a.k, a.v}, {a.o, a.lse});
 }
 
 void attention_backward(const AttentionBackwardArgs& a, lockstep::Stream& stream) {
   const std::int64_t flops = 10 * a.q.dim(3) * pairs(a.q, a.k, a.causal);  // q kᵀ again, do vᵀ, dq, dk, dv
-  count(stream, flops, {a.q, a.k, a.v, a.o, a.d_o, a.lse}, {a.dq, a.dk, a.dv}).matmul_flops += flops;
+  count_products(stream, flops, {a.q, a.k, a.v, a.o, a.d_o, a.lse}, {a.dq, a.dk, a.dv});
 }
 
 }  // namespace lockstep::meta

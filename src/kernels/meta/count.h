@@ -20,6 +20,15 @@ inline Work& count(lockstep::Stream& stream, std::int64_t flops, std::initialize
   return work;
 }
 
+// The same of a matrix product or of attention.
+inline void count_products(lockstep::Stream& stream, std::int64_t flops, std::initializer_list<ConstTensor> reads,
+                           std::initializer_list<ConstTensor> writes) {
+  const Work before = Stream::of(stream).work();
+  Work& work = count(stream, flops, reads, writes);
+  work.matmul_flops += flops;
+  work.matmul_bytes += work.bytes_read - before.bytes_read + work.bytes_written - before.bytes_written;
+}
+
 // What an accumulating kernel reads of its result.
 inline ConstTensor if_accumulating(bool accumulate, const ConstTensor& t) { return accumulate ? t : ConstTensor{}; }
 

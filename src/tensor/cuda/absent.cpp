@@ -13,9 +13,13 @@ namespace {
 int gpu_count() { return 0; }
 std::string gpu_name() { refuse(); }
 std::int64_t free_bytes() { refuse(); }
+std::int64_t used_bytes() { refuse(); }
 void check_cuda(int, const char*) {}
+void* take_pinned(std::int64_t) { refuse(); }
+void give_back_pinned(void*) noexcept {}
 
-DeviceMemory::DeviceMemory(Ledger& ledger) : Memory(Device::cuda, ledger) { refuse(); }
+DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t) : Memory(Device::cuda, ledger) { refuse(); }
+DeviceMemory::~DeviceMemory() = default;
 void* DeviceMemory::take(std::int64_t) { return nullptr; }
 void DeviceMemory::give_back(void*, std::int64_t) noexcept {}
 
@@ -25,9 +29,12 @@ std::unique_ptr<Event> Stream::make_event() { refuse(); }
 void Stream::record(Event&) { refuse(); }
 void Stream::wait(Event&) { refuse(); }
 void Stream::synchronize() { refuse(); }
+std::unique_ptr<Replay> Stream::capture(const std::function<void()>&) { refuse(); }
+void Stream::begin_range(const char*) {}
+void Stream::end_range() {}
 Stream& Stream::of(lockstep::Stream&) { refuse(); }
 
-void upload(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
-void download(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
+void upload_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
+void download_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
 
 }  // namespace lockstep::cuda

@@ -1,6 +1,7 @@
 #include "tensor/cuda/device.h"
 
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include "base/error.h"
 
@@ -30,6 +31,29 @@ class Point final : public Event {
   cudaEvent_t event = nullptr;
 };
 
+class Graph final : public Replay {
+ public:
+  Graph(cudaGraph_t graph, cudaStream_t stream) : stream_(stream) {
+    const cudaError_t status = cudaGraphInstantiate(&ready_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(status, "cudaGraphInstantiate");
+  }
+  ~Graph() override { cudaGraphExecDestroy(ready_); }
+  void run() override { check(cudaGraphLaunch(ready_, stream_), "cudaGraphLaunch"); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t ready_ = nullptr;
+};
+
+// The message for what gpu_count() hides: which part of the way to a GPU is missing.
+std::string why_no_gpu() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  return status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status);
+}
+
 }  // namespace
 
 void check_cuda(int status, const char* call) { check(static_cast<cudaError_t>(status), call); }
@@ -55,12 +79,38 @@ std::int64_t free_bytes() {
   return static_cast<std::int64_t>(free);
 }
 
-DeviceMemory::DeviceMemory(Ledger& ledger) : Memory(Device::cuda, ledger) {
+std::int64_t used_bytes() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(total - free);
+}
+
+DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t arena_bytes) : Memory(Device::cuda, ledger) {
   if (gpu_count() == 0)
-    throw EnvironmentError("no CUDA GPU: the driver is missing or sees none; run on the cpu, or on a machine with one");
+    throw EnvironmentError(
+        fmt::format("no CUDA GPU: {}; run on the cpu, or on a machine with a GPU and its driver", why_no_gpu()));
+  cudaDeviceProp gpu{};
+  check(cudaGetDeviceProperties(&gpu, 0), "cudaGetDeviceProperties");
+  if (const std::string reason = no_code_for(gpu.major, gpu.minor, LOCKSTEP_GPU_CODE); !reason.empty())
+    throw EnvironmentError(fmt::format("{}: {}", gpu.name, reason));
+  if (arena_bytes == 0) return;
+  if (cudaMalloc(&arena_, static_cast<std::size_t>(arena_bytes)) != cudaSuccess) {
+    cudaGetLastError();
+    throw EnvironmentError(fmt::format("out of memory on {}: the run needs {} bytes in one piece, {} are free",
+                                       gpu.name, arena_bytes, free_bytes()));
+  }
+  ranges_ = std::make_unique<Ranges>(arena_bytes);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (arena_) cudaFree(arena_);
 }
 
 void* DeviceMemory::take(std::int64_t bytes) {
+  if (ranges_) {
+    const std::int64_t offset = ranges_->take(bytes);
+    return offset < 0 ? nullptr : static_cast<char*>(arena_) + offset;
+  }
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
@@ -71,7 +121,20 @@ void* DeviceMemory::take(std::int64_t bytes) {
   return data;
 }
 
-void DeviceMemory::give_back(void* data, std::int64_t) noexcept { cudaFree(data); }
+void DeviceMemory::give_back(void* data, std::int64_t bytes) noexcept {
+  if (ranges_)
+    ranges_->give_back(static_cast<char*>(data) - static_cast<char*>(arena_), bytes);
+  else
+    cudaFree(data);
+}
+
+void* take_pinned(std::int64_t bytes) {
+  void* data = nullptr;
+  check(cudaMallocHost(&data, static_cast<std::size_t>(bytes)), "cudaMallocHost");
+  return data;
+}
+
+void give_back_pinned(void* data) noexcept { cudaFreeHost(data); }
 
 Stream::Stream(Memory& memory)
     : lockstep::Stream(Device::cuda), scratch_(memory.allocate(kScratchBytes, Tag::workspace)) {
@@ -82,7 +145,7 @@ Stream::Stream(Memory& memory)
 
 Stream::~Stream() {
   cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
-  library_.reset();
+  for (std::shared_ptr<void>& kept : kept_) kept.reset();
   cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
 }
 
@@ -107,16 +170,33 @@ void Stream::synchronize() {
   check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "cudaStreamSynchronize");
 }
 
-void upload(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, native(stream)),
-        "cudaMemcpyAsync to the GPU");
-  stream.synchronize();
+std::unique_ptr<Replay> Stream::capture(const std::function<void()>& work) {
+  const auto stream = static_cast<cudaStream_t>(stream_);
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);  // what was kept so far is of no use; the stream must take work again
+    if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  return std::make_unique<Graph>(graph, stream);
 }
 
-void download(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
+void Stream::begin_range(const char* name) { nvtxRangePushA(name); }
+void Stream::end_range() { nvtxRangePop(); }
+
+void upload_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, native(stream)),
+        "cudaMemcpyAsync to the GPU");
+}
+
+void download_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
   check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, native(stream)),
         "cudaMemcpyAsync from the GPU");
-  stream.synchronize();
 }
 
 }  // namespace lockstep::cuda

@@ -3,9 +3,11 @@
 // Compiled where the CUDA toolkit is found (LOCKSTEP_CUDA). Failure: EnvironmentError with the call that failed and
 // what CUDA said of it.
 #pragma once
+#include <array>
 #include <memory>
 
 #include "tensor/memory.h"
+#include "tensor/ranges.h"
 #include "tensor/stream.h"
 
 namespace lockstep::cuda {
@@ -17,17 +19,39 @@ void check_cuda(int status, const char* call);
 int gpu_count();
 std::string gpu_name();     // of the GPU in use
 std::int64_t free_bytes();  // of its memory, now
+std::int64_t used_bytes();  // of its memory, now, by whomever
+// Why code built for `targets` ("sm_90a compute_80 …", as nvcc names them) does not run on a GPU of this compute
+// capability; empty when it does.
+std::string no_code_for(int major, int minor, const std::string& targets);
 
+// What the driver, the libraries' code and the graphs of a run take beside its buffers: an estimate from measurement
+// (docs/cuda.md), which a run's report holds against what it finds.
+inline constexpr std::int64_t kOutsideBytes = std::int64_t{640} << 20;
+
+// Memory of the GPU. With an arena, all of it is taken from the driver at once, and buffers are cut from that: where
+// the arena is as large as the run's plan, nothing can fail later for want of memory.
 class DeviceMemory final : public Memory {
  public:
-  explicit DeviceMemory(Ledger& ledger);
+  explicit DeviceMemory(Ledger& ledger, std::int64_t arena_bytes = 0);  // 0: buffer by buffer
+  ~DeviceMemory() override;
 
  private:
   void* take(std::int64_t bytes) override;
   void give_back(void* data, std::int64_t bytes) noexcept override;
+
+  void* arena_ = nullptr;
+  std::unique_ptr<Ranges> ranges_;  // of the arena
 };
 
+// Page-locked host memory, which copies can use while the host goes on.
+void* take_pinned(std::int64_t bytes);
+void give_back_pinned(void* data) noexcept;
+
 inline constexpr std::int64_t kScratchBytes = 64 << 20;  // of a stream, for libraries and kernels
+
+// The libraries that keep something for a stream: a handle, plans.
+enum class Library { cublas_lt, cudnn };
+inline constexpr int kLibraries = 2;
 
 class Stream final : public lockstep::Stream {
  public:
@@ -39,21 +63,26 @@ class Stream final : public lockstep::Stream {
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;
+  bool runs_ahead() const override { return true; }
+  std::unique_ptr<Replay> capture(const std::function<void()>& work) override;
+  void begin_range(const char* name) override;
+  void end_range() override;
 
   void* native() const { return stream_; }  // a cudaStream_t
   // A fixed reserve that the work of one call may use; calls of one stream follow each other, so they share it.
   void* scratch() const { return scratch_.data(); }
-  // What a library keeps for this stream (cuBLASLt's handle and plans), made when first needed.
-  std::shared_ptr<void>& library() { return library_; }
+  // What a library keeps for this stream, made when first needed.
+  std::shared_ptr<void>& kept_for(Library library) { return kept_[static_cast<int>(library)]; }
   static Stream& of(lockstep::Stream& stream);
 
  private:
   void* stream_ = nullptr;
   Buffer scratch_;
-  std::shared_ptr<void> library_;
+  std::array<std::shared_ptr<void>, kLibraries> kept_;
 };
 
-void upload(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
-void download(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
+// In the stream's order, without waiting for it.
+void upload_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
+void download_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
 
 }  // namespace lockstep::cuda

@@ -12,6 +12,7 @@ struct Work {
   std::int64_t matmul_flops = 0;  // the part of `flops` that is matrix products, attention's included
   std::int64_t bytes_read = 0;
   std::int64_t bytes_written = 0;
+  std::int64_t matmul_bytes = 0;  // the part of both that matrix products and attention read and write
   std::int64_t calls = 0;
   bool operator==(const Work&) const = default;
 };

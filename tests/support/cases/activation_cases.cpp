@@ -32,6 +32,32 @@ void add_swiglu(Cases& cases, DType dtype, std::int64_t n, std::int64_t f, bool 
   made.reference = [](Hosts t) { reference::swiglu_backward(t[0], t[1], t[2]); };
   cases.push_back(made);
 
+  KernelCase again = made;  // with forward's result once more
+  again.shape += "_y";
+  again.operands.push_back({"y", {n, f}, dtype, Role::out, normal(), gaps});
+  again.run = [](Tensors t, Stream& stream) {
+    swiglu_backward({.d_gate_up = t[0], .dy = t[1], .gate_up = t[2], .y = t[3]}, stream);
+  };
+  again.reference = [](Hosts t) {
+    reference::swiglu_forward(t[3], t[2]);
+    reference::swiglu_backward(t[0], t[1], t[2]);
+  };
+  cases.push_back(again);
+
+  again.shape += "_in_place";  // y goes into dy, the gradient into gate_up
+  again.plain = false;
+  again.operands = {again.operands[1], again.operands[2]};
+  again.operands[0].role = again.operands[1].role = Role::inout;
+  again.run = [](Tensors t, Stream& stream) {
+    swiglu_backward({.d_gate_up = t[1], .dy = t[0], .gate_up = t[1], .y = t[0]}, stream);
+  };
+  again.reference = [](Hosts t) {
+    const HostTensor dy = t[0];
+    reference::swiglu_forward(t[0], t[1]);
+    reference::swiglu_backward(t[1], dy, t[1]);
+  };
+  cases.push_back(again);
+
   made.shape += "_in_place";
   made.plain = false;
   made.operands.erase(made.operands.begin());
@@ -59,6 +85,28 @@ void add_gelu(Cases& cases, DType dtype, std::int64_t n, std::int64_t f, bool st
   made.run = [](Tensors t, Stream& stream) { gelu_backward({.dx = t[0], .dy = t[1], .x = t[2]}, stream); };
   made.reference = [](Hosts t) { reference::gelu_backward(t[0], t[1], t[2]); };
   cases.push_back(made);
+
+  KernelCase again = made;  // with forward's result once more
+  again.shape += "_y";
+  again.operands.push_back({"y", shape, dtype, Role::out, normal(), gaps});
+  again.run = [](Tensors t, Stream& stream) { gelu_backward({.dx = t[0], .dy = t[1], .x = t[2], .y = t[3]}, stream); };
+  again.reference = [](Hosts t) {
+    reference::gelu_forward(t[3], t[2]);
+    reference::gelu_backward(t[0], t[1], t[2]);
+  };
+  cases.push_back(again);
+
+  again.shape += "_in_place";  // y goes into dy, the gradient into x
+  again.plain = false;
+  again.operands = {again.operands[1], again.operands[2]};
+  again.operands[0].role = again.operands[1].role = Role::inout;
+  again.run = [](Tensors t, Stream& stream) { gelu_backward({.dx = t[1], .dy = t[0], .x = t[1], .y = t[0]}, stream); };
+  again.reference = [](Hosts t) {
+    const HostTensor dy = t[0];
+    reference::gelu_forward(t[0], t[1]);
+    reference::gelu_backward(t[1], dy, t[1]);
+  };
+  cases.push_back(again);
 
   made.plain = false;
   made.operands.erase(made.operands.begin());

@@ -1,5 +1,6 @@
 #include "support/cases/attention_cases.h"
 
+#include "kernels/cuda/cudnn_attention_parts.h"
 #include "support/reference_ops.h"
 
 namespace lockstep::tests {
@@ -63,9 +64,39 @@ void add_three(std::vector<Operand>& operands, DType dtype, const AttentionCase&
   operands.push_back({prefix + "v", keys, dtype, role, normal(), gaps});
 }
 
-reference::AttentionOptions options_of(const AttentionCase& spec) {
-  return {.scale = spec.score_scale(), .causal = spec.causal};
+AttentionSizes sizes_of(DType dtype, const AttentionCase& spec) {
+  return {.B = spec.batch,
+          .T = spec.queries,
+          .S = spec.keys,
+          .H = spec.heads,
+          .K = spec.key_heads,
+          .D = spec.width,
+          .dtype = dtype,
+          .causal = spec.causal,
+          .dropout = spec.dropout.probability > 0};
 }
+
+// Only the cases that cuDNN takes on a GPU may round terms to 16 bits, and only there.
+reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec) {
+  return {.scale = spec.score_scale(),
+          .causal = spec.causal,
+          .narrow_terms = spec.layout != Layout::strided && !cuda::why_not_cudnn(sizes_of(dtype, spec))};
+}
+
+// The kernel's workspace, for the length of a call.
+struct Workspace {
+  Workspace(Device device, const AttentionSizes& sizes) {
+    const std::int64_t bytes = attention_workspace(device, sizes);
+    if (bytes == 0) return;
+    memory = make_memory(device, ledger);
+    buffer = memory->allocate(bytes, Tag::workspace);
+    tensor = view(buffer, DType::f32, {bytes / 4});
+  }
+  Ledger ledger;
+  std::unique_ptr<Memory> memory;
+  Buffer buffer;
+  Tensor tensor;
+};
 }  // namespace
 
 double AttentionCase::score_scale() const { return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(width)); }
@@ -97,9 +128,9 @@ KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
                       stream);
   };
   if (spec.dropout.probability == 0)
-    made.reference = [spec](std::span<HostTensor> t) {
+    made.reference = [dtype, spec](std::span<HostTensor> t) {
       const HostThree in(t, 2, spec);
-      reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(spec));
+      reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(dtype, spec));
     };
   return made;
 }
@@ -115,8 +146,9 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
   const int gradients = static_cast<int>(made.operands.size());
   add_three(made.operands, dtype, spec, Role::out, "d");
   made.plain = spec.layout != Layout::fused;
-  made.run = [spec, gradients](Tensors t, Stream& stream) {
+  made.run = [dtype, spec, gradients](Tensors t, Stream& stream) {
     const Three in(t, 3, spec), d(t, gradients, spec);
+    const Workspace workspace(stream.device(), sizes_of(dtype, spec));
     attention_backward({.dq = d.q,
                         .dk = d.k,
                         .dv = d.v,
@@ -128,18 +160,19 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
                         .lse = t[2],
                         .scale = spec.score_scale(),
                         .causal = spec.causal,
-                        .dropout = spec.dropout},
+                        .dropout = spec.dropout,
+                        .workspace = workspace.tensor},
                        stream);
   };
-  made.prepare = [spec](std::span<HostTensor> t) {
+  made.prepare = [dtype, spec](std::span<HostTensor> t) {
     const HostThree in(t, 3, spec);
-    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(spec));
+    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(dtype, spec));
   };
   if (spec.dropout.probability == 0)
-    made.reference = [spec, gradients](std::span<HostTensor> t) {
+    made.reference = [dtype, spec, gradients](std::span<HostTensor> t) {
       const HostThree in(t, 3, spec);
       HostThree d(t, gradients, spec);
-      reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(spec));
+      reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(dtype, spec));
       d.put_back(t, gradients, spec);
     };
   return made;
@@ -147,7 +180,7 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
 
 Cases attention_cases(DType dtype) {
   const AttentionDropout dropout{.probability = 0.3, .key = 77, .first_sample = 2, .first_head = 1};
-  const std::vector<AttentionCase> specs = {
+  std::vector<AttentionCase> specs = {
       {1, 1, 1, 1, 1, 4},
       {2, 7, 7, 1, 1, 8},
       {2, 5, 9, 2, 1, 1},
@@ -167,6 +200,12 @@ Cases attention_cases(DType dtype) {
       {1, 67, 67, 2, 1, 16, true, Layout::dense, 0, 1, dropout},
       {1, 20, 45, 2, 2, 24, false, Layout::dense, 0, 1, dropout},
   };
+  if (accumulator_of(dtype) != dtype)  // as models in 16 bits have it: what a GPU's fused kernels take
+    for (const AttentionCase& spec : {AttentionCase{2, 128, 128, 4, 2, 64, true, Layout::fused},
+                                      AttentionCase{1, 200, 200, 2, 2, 128, true, Layout::fused},
+                                      AttentionCase{1, 201, 201, 3, 1, 64, true, Layout::fused},
+                                      AttentionCase{2, 96, 96, 3, 3, 24, true, Layout::fused, 0.07}})
+      specs.push_back(spec);
   Cases cases;
   for (const AttentionCase& spec : specs) {
     cases.push_back(make_attention_forward(dtype, spec));

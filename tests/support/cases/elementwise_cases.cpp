@@ -47,6 +47,13 @@ KernelCase fill_case(DType dtype, std::int64_t n, double value) {
   return made;
 }
 
+// The same with operands that begin off any alignment.
+KernelCase unaligned(KernelCase made) {
+  made.shape += "_unaligned";
+  for (Operand& operand : made.operands) operand.gaps[0] = 6;
+  return made;
+}
+
 KernelCase bias_case(DType dtype, const Shape& dy, DType gradient, bool accumulate, bool strided) {
   KernelCase made{.op = "bias_backward", .shape = label({dy[0], dy[1]}), .dtype = dtype};
   made.shape += std::string(strided ? "_strided" : "") + (accumulate ? "_accumulate" : "") +
@@ -71,6 +78,9 @@ Cases elementwise_cases(DType dtype) {
     cases.push_back(fill_case(dtype, n, 0));
     cases.push_back(fill_case(dtype, n, -1.7));
   }
+  cases.push_back(unaligned(add_case(dtype, 1001)));
+  for (const DType from : kFloatTypes) cases.push_back(unaligned(cast_case(dtype, from, 1001)));
+  cases.push_back(unaligned(fill_case(dtype, 1001, -1.7)));
   for (const Shape& dy : {Shape{1, 1}, Shape{7, 13}, Shape{257, 31}, Shape{2, 5000}, Shape{1031, 20}, Shape{4099, 3}})
     for (const bool strided : {false, true})
       for (const DType gradient : gradient_types(dtype))

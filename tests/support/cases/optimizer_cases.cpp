@@ -13,11 +13,12 @@ using Tensors = std::span<const Tensor>;
 using Hosts = std::span<HostTensor>;
 constexpr reference::OptimizerOptions kOptions{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decayed = 0};
 
-KernelCase norm(DType dtype, std::int64_t n, bool accumulate) {
+KernelCase norm(DType dtype, std::int64_t n, bool accumulate, std::int64_t gap = 0) {
   KernelCase made{.op = "norm_sum", .shape = label({n}) + (accumulate ? "_accumulate" : ""), .dtype = dtype};
+  if (gap > 0) made.shape += "_unaligned";
   const bool narrow = dtype == DType::f16;
   made.operands = {{"bins", {kNormBins}, DType::i64, accumulate ? Role::inout : Role::out, constant(5)},
-                   {"x", {n}, dtype, Role::in, narrow ? magnitudes(-20, 10) : magnitudes(-60, 60)}};
+                   {"x", {n}, dtype, Role::in, narrow ? magnitudes(-20, 10) : magnitudes(-60, 60), {gap}}};
   if (accumulate) made.operands[0].fill = [](std::uint64_t, std::int64_t i) { return i == kNormDigits ? 0.0 : 5.0; };
   made.run = [accumulate](Tensors t, Stream& stream) {
     norm_sum({.bins = t[0], .x = t[1], .accumulate = accumulate}, stream);
@@ -29,8 +30,8 @@ KernelCase control(double clip, double square) {
   KernelCase made{.op = "step_control", .shape = "", .dtype = DType::f64};
   made.shape =
       "clip" + std::to_string(static_cast<int>(clip * 100)) + "_square" + std::to_string(static_cast<int>(square));
-  // All but learning rate and step is for the kernel to write.
-  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN})},
+  // All but learning rate, step and halted is for the kernel to write.
+  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN, 0})},
                    {"bins", {kNormBins}, DType::i64, Role::in, constant(0)}};
   made.prepare = [square](Hosts t) {
     std::vector<std::int64_t> bins(kNormBins);
@@ -44,6 +45,7 @@ KernelCase control(double clip, double square) {
     t[0].value[kNorm] = size;
     t[0].value[kGradientScale] = clip == 0 ? 1 : std::min(1.0, clip / (size + 1e-6));
     t[0].value[kFinite] = 1;
+    t[0].value[kStep] = 8;
   };
   return made;
 }
@@ -53,30 +55,50 @@ struct Update {
   DType master;
   std::optional<DType> weight;
   double finite = 1;
+  bool narrow_moments = false;  // bf16, rounded by chance
+  std::int64_t gap = 0;         // operands begin off any alignment
+  DType moment() const { return narrow_moments ? DType::bf16 : master; }
 };
+constexpr std::uint64_t kRoundingKey = 77;
+constexpr std::int64_t kFirst = 1024;
+
+// A moment that was rounded by chance is either neighbour of what it stands for: half a step more than rounding to
+// nearest may cost, said as the size of the terms that are allowed to be lost.
+void allow_either_neighbour(HostTensor& moment) {
+  for (std::size_t i = 0; i < moment.value.size(); ++i)
+    moment.magnitude[i] = std::max(moment.magnitude[i], 0x1p11 * std::abs(moment.value[i]));
+}
 
 std::vector<Operand> update_operands(DType gradient, const Update& u) {
   return {{"master", {u.n}, u.master, Role::inout},
           {"gradient", {u.n}, gradient, Role::in, normal(0.1)},
-          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite})}};
+          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite, 0})}};
 }
 
 std::string update_label(DType gradient, const Update& u) {
   std::string text = label({u.n}) + "_master_" + std::string(name_of(u.master));
   if (u.weight) text += "_weight_" + std::string(name_of(*u.weight));
   if (u.finite == 0) text += "_not_finite";
+  if (u.narrow_moments) text += "_moments_bf16";
+  if (u.gap > 0) text += "_unaligned";
   return text + "_gradient_" + std::string(name_of(gradient));
+}
+
+void shift_starts(KernelCase& made, const Update& u) {
+  for (Operand& operand : made.operands)
+    if (operand.name != "control") operand.gaps[0] = u.gap;
 }
 
 KernelCase adam(DType gradient, const Update& u) {
   KernelCase made{
       .op = "adamw", .shape = update_label(gradient, u), .dtype = gradient, .operands = update_operands(gradient, u)};
-  made.operands.push_back({"m", {u.n}, u.master, Role::inout, normal(0.1)});
-  made.operands.push_back({"v", {u.n}, u.master, Role::inout, [](std::uint64_t seed, std::int64_t i) {
+  made.operands.push_back({"m", {u.n}, u.moment(), Role::inout, normal(0.1)});
+  made.operands.push_back({"v", {u.n}, u.moment(), Role::inout, [](std::uint64_t seed, std::int64_t i) {
                              return 0.01 * uniform_number(seed, i);
                            }});
   const bool copied = u.weight.has_value();
   if (copied) made.operands.push_back({"weight", {u.n}, *u.weight, Role::out});
+  shift_starts(made, u);
   auto options = kOptions;
   options.decayed = u.n / 2 + 1;
   if (options.decayed > u.n) options.decayed = u.n;
@@ -91,10 +113,16 @@ KernelCase adam(DType gradient, const Update& u) {
            .beta2 = options.beta2,
            .eps = options.eps,
            .decay = options.decay,
-           .decayed = options.decayed},
+           .decayed = options.decayed,
+           .rounding_key = kRoundingKey,
+           .first = kFirst},
           stream);
   };
-  made.reference = [=](Hosts t) { reference::adamw(t[0], copied ? &t[5] : nullptr, t[3], t[4], t[1], t[2], options); };
+  made.reference = [=](Hosts t) {
+    reference::adamw(t[0], copied ? &t[5] : nullptr, t[3], t[4], t[1], t[2], options);
+    if (u.narrow_moments && u.finite != 0)
+      for (const int moment : {3, 4}) allow_either_neighbour(t[moment]);
+  };
   return made;
 }
 
@@ -102,8 +130,9 @@ KernelCase descent(DType gradient, const Update& u, bool with_momentum) {
   KernelCase made{
       .op = "sgd", .shape = update_label(gradient, u), .dtype = gradient, .operands = update_operands(gradient, u)};
   const bool copied = u.weight.has_value();
-  if (with_momentum) made.operands.push_back({"momentum", {u.n}, u.master, Role::inout});
+  if (with_momentum) made.operands.push_back({"momentum", {u.n}, u.moment(), Role::inout});
   if (copied) made.operands.push_back({"weight", {u.n}, *u.weight, Role::out});
+  shift_starts(made, u);
   const int weight = with_momentum ? 4 : 3;
   made.shape += with_momentum ? "_momentum" : "";
   auto options = kOptions;
@@ -116,11 +145,14 @@ KernelCase descent(DType gradient, const Update& u, bool with_momentum) {
          .control = t[2],
          .beta = options.beta1,
          .decay = options.decay,
-         .decayed = options.decayed},
+         .decayed = options.decayed,
+         .rounding_key = kRoundingKey,
+         .first = kFirst},
         stream);
   };
   made.reference = [=](Hosts t) {
     reference::sgd(t[0], copied ? &t[weight] : nullptr, with_momentum ? &t[3] : nullptr, t[1], t[2], options);
+    if (u.narrow_moments && with_momentum && u.finite != 0) allow_either_neighbour(t[3]);
   };
   return made;
 }
@@ -130,6 +162,7 @@ Cases optimizer_cases(DType dtype) {
   Cases cases;
   for (const std::int64_t n : {1, 255, 256, 257, 5000, 70001})
     for (const bool accumulate : {false, true}) cases.push_back(norm(dtype, n, accumulate));
+  cases.push_back(norm(dtype, 9000, false, 6));
   if (dtype == DType::f64)
     for (const double clip : {0.0, 1.0, 100.0})
       for (const double square : {0.0, 2.0, 5000.0}) cases.push_back(control(clip, square));
@@ -138,7 +171,13 @@ Cases optimizer_cases(DType dtype) {
     updates.push_back({n, accumulator_of(dtype), {}});
     updates.push_back({n, accumulator_of(dtype), dtype});
     updates.push_back({n, accumulator_of(dtype), DType::bf16, 0});
+    if (dtype == DType::f64) continue;
+    updates.push_back({.n = n, .master = DType::f32, .weight = dtype, .narrow_moments = true});
+    updates.push_back({.n = n, .master = DType::f32, .weight = {}, .finite = 0, .narrow_moments = true});
   }
+  updates.push_back({.n = 1000, .master = accumulator_of(dtype), .weight = dtype, .gap = 6});
+  if (dtype == DType::bf16)
+    updates.push_back({.n = 1000, .master = DType::f32, .weight = dtype, .narrow_moments = true, .gap = 2});
   if (dtype == DType::f32) updates.push_back({300, DType::f32, DType::f16});
   if (dtype == DType::f32) updates.push_back({300, DType::f64, DType::f32});
   for (const Update& u : updates) {

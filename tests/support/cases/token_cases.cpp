@@ -1,4 +1,7 @@
 #include "kernels/embedding.h"
+
+#include <ranges>
+
 #include "kernels/rope.h"
 #include "support/cases/families.h"
 #include "support/reference_ops.h"
@@ -90,14 +93,15 @@ KernelCase turn(DType dtype, const Shape& x, bool inverse, bool strided) {
 
 Cases token_cases(DType dtype) {
   Cases cases;
+  const std::vector<DType> gradients = gradient_types(dtype);
   for (const EmbeddingSize& size :
        {EmbeddingSize{1, 1, 1, 3}, {2, 7, 13, 31}, {3, 65, 64, 50}, {2, 5, 257, 1000}, {1, 200, 5, 7}}) {
     for (const bool positioned : {false, true})
       for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided));
-    const DType gradient = accumulator_of(dtype);
-    for (const bool shared : {false, true})
-      for (const bool accumulate : {false, true})
-        cases.push_back(embedding_gradient(dtype, size, gradient, shared, accumulate));
+    for (const DType gradient : std::views::reverse(gradients))
+      for (const bool shared : {false, true})
+        for (const bool accumulate : {false, true})
+          cases.push_back(embedding_gradient(dtype, size, gradient, shared, accumulate));
   }
   const RopeSlowing slowing{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_positions = 8192};
   for (const std::int64_t width : {2, 6, 64, 128, 256})

@@ -59,11 +59,14 @@ void attention_forward(HostTensor& o, HostTensor& lse, const HostTensor& q, cons
     lse.set(row, top + std::log(total), 1 + size + std::log(static_cast<double>(seen)));
     for (std::int64_t d = 0; d < dims.width; ++d) {
       Sum sum;
+      double narrowed = 0;
       for (std::int64_t s = 0; s < seen; ++s) {
         const double term = p[s] / total * masked(options, row, dims.keys, s) * v[dims.k(b, s, h) + d];
         sum.add(term, std::abs(term) * (1 + size));  // a probability is as good as its score
+        narrowed += std::abs(term);
       }
       o.set(dims.q(b, t, h) + d, sum.value, sum.size);
+      if (options.narrow_terms) o.set_narrowed(dims.q(b, t, h) + d, narrowed);
     }
   });
 }
@@ -73,6 +76,7 @@ void attention_backward(AttentionGradients gradients, const HostTensor& d_o, con
   const auto& [q, k, v, o, lse] = saved;
   const Dims dims(q, k);
   std::vector<Sum> dq(q.value.size()), dk(k.value.size()), dv(v.value.size());
+  std::vector<double> narrow_dq(q.value.size()), narrow_dk(k.value.size()), narrow_dv(v.value.size());
   dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
     const std::int64_t row = dims.row(b, h, t), at_q = dims.q(b, t, h);
     const Sum delta = dot(d_o, at_q, o, at_q, dims.width);
@@ -88,16 +92,23 @@ void attention_backward(AttentionGradients gradients, const HostTensor& d_o, con
         dq[at_q + d].add(ds * k[at_k + d], ds_size * std::abs(k[at_k + d]));
         dk[at_k + d].add(ds * q[at_q + d], ds_size * std::abs(q[at_q + d]));
         dv[at_k + d].add(p * keep * d_o[at_q + d], p_size * keep * std::abs(d_o[at_q + d]));
+        narrow_dq[at_q + d] += std::abs(ds * k[at_k + d]);
+        narrow_dk[at_k + d] += std::abs(ds * q[at_q + d]);
+        narrow_dv[at_k + d] += std::abs(p * keep * d_o[at_q + d]);
       }
     }
   });
-  const auto put = [&](HostTensor& t, const std::vector<Sum>& sums) {
+  const auto put = [&](HostTensor& t, const std::vector<Sum>& sums, const std::vector<double>& narrow, int roundings) {
     t.terms = static_cast<double>(std::max(dims.keys, dims.queries * dims.heads / dims.key_heads) + dims.width);
-    for (std::int64_t i = 0; i < t.elements(); ++i) t.set(i, sums[i].value, sums[i].size);
+    for (std::int64_t i = 0; i < t.elements(); ++i) {
+      t.set(i, sums[i].value, sums[i].size);
+      if (options.narrow_terms) t.set_narrowed(i, narrow[i] * roundings);
+    }
   };
-  put(gradients.dq, dq);
-  put(gradients.dk, dk);
-  put(gradients.dv, dv);
+  const int of_keys = dims.heads > dims.key_heads ? 2 : 1;
+  put(gradients.dq, dq, narrow_dq, 1);
+  put(gradients.dk, dk, narrow_dk, of_keys);
+  put(gradients.dv, dv, narrow_dv, of_keys);
 }
 
 }  // namespace lockstep::tests::reference

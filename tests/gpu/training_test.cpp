@@ -1,0 +1,186 @@
+// Training on the GPU: the same bits in every run, the memory that meta said, and state that moves to the cpu and back.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/find_checkpoint.h"
+#include "plan/plan.h"
+#include "support/program.h"
+#include "support/tiny_specs.h"
+#include "tensor/cuda/device.h"
+#include "tensor/transfer.h"
+#include "train/loop.h"
+#include "train/resume.h"
+#include "train/training_run.h"
+
+namespace lockstep::tests {
+namespace {
+
+class TrainingOnTheGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  }
+  TemporaryFolder folder_;
+};
+
+// Heads and lengths that reach the fused attention; small enough for a cpu beside it.
+RunSpec small_run(const std::string& device, Precision precision) {
+  RunSpec spec;
+  spec.model = tiny_specs()[0].spec;
+  spec.model.width = 128;
+  spec.model.heads = 4;
+  spec.model.kv_heads = 2;
+  spec.model.head_width = 32;
+  spec.model.ffn_width = 352;
+  spec.model.layers = 4;
+  spec.model.vocabulary = 257;
+  spec.model.max_positions = 256;
+  spec.data.example = true;
+  spec.data.seq = 128;
+  spec.train.global_batch = 8;
+  spec.train.steps = 12;
+  spec.train.async_save = false;
+  spec.optimizer.learning_rate = 3e-3;
+  spec.precision = precision;
+  spec.run.device = device;
+  spec.schedule.kind = ScheduleKind::constant;  // a run of another length has the same rates
+  spec.run.threads = 4;
+  return spec;
+}
+
+struct Learned {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> weights;
+};
+
+class Losses final : public Watcher {
+ public:
+  explicit Losses(std::vector<double>& losses) : losses_(losses) {}
+  void stepped(const StepRecord& r) override { losses_.push_back(r.loss); }
+
+ private:
+  std::vector<double>& losses_;
+};
+
+Learned learn(const RunSpec& spec, const std::filesystem::path& folder, bool resumes = false) {
+  const Plan plan = plan_run(spec);
+  TrainingRun run(spec, device_of(spec), folder, plan.peak);
+  Progress progress = beginning(run);
+  if (resumes)
+    progress = resume(run, require_checkpoint(folder, [](const auto&, const auto&) {}), [](const std::string&) {});
+  else
+    run.init_weights();
+  Learned learned;
+  Losses watcher(learned.losses);
+  train(run, progress, watcher);
+  EXPECT_EQ(run.ledger().rows(), plan.rows);
+  EXPECT_EQ(run.ledger().peak(), plan.peak);
+  for (const auto& t : run.replica().tensors()) learned.weights.push_back(to_doubles(t.master, run.stream()));
+  return learned;
+}
+
+TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const RunSpec spec = small_run("cuda", precision);
+    const Learned once = learn(spec, folder_.path() / "once"), twice = learn(spec, folder_.path() / "twice");
+    EXPECT_EQ(once.losses, twice.losses);
+    EXPECT_EQ(once.weights, twice.weights);
+    EXPECT_LT(once.losses.back(), once.losses.front());
+    std::filesystem::remove_all(folder_.path() / "once");
+    std::filesystem::remove_all(folder_.path() / "twice");
+  }
+}
+
+TEST_F(TrainingOnTheGpu, ComputingAgainOrCuttingIntoPiecesChangesMemoryOnly) {
+  const RunSpec spec = small_run("cuda", Precision::bf16);
+  const Learned kept = learn(spec, folder_.path() / "kept");
+  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+    RunSpec again = spec;
+    again.memory.recompute = recompute;
+    const Learned made = learn(again, folder_.path() / std::string(name_of(recompute)));
+    EXPECT_EQ(made.losses, kept.losses) << name_of(recompute);
+    EXPECT_EQ(made.weights, kept.weights) << name_of(recompute);
+  }
+}
+
+// Captured and replayed, or action by action: the same bits.
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRun) {
+  const RunSpec spec = small_run("cuda", Precision::bf16);
+  const auto run = [&](bool capture) {
+    Ledger ledger;
+    const auto memory = make_memory(Device::cuda, ledger);
+    cuda::Stream stream(*memory);
+    Replica replica({.spec = spec.model,
+                     .B = spec.train.global_batch,
+                     .T = spec.data.seq,
+                     .precision = spec.precision,
+                     .capture = capture},
+                    *memory, stream);
+    replica.init_weights();
+    std::vector<double> losses;
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(spec.train.global_batch * spec.data.seq));
+    for (int step = 0; step < 6; ++step) {
+      for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>((i * 31 + step) % 257);
+      replica.set_learning_rate(1e-3 * (step + 1));
+      losses.push_back(replica.step(tokens, tokens).loss);
+    }
+    return losses;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
+  for (const auto& [from, to] : {std::pair{"cuda", "cpu"}, std::pair{"cpu", "cuda"}}) {
+    RunSpec first = small_run(from, Precision::fp32);
+    const auto unbroken = learn(first, folder_.path() / "unbroken");
+    first.train.steps = 6;
+    learn(first, folder_.path() / "moved");
+    RunSpec second = small_run(to, Precision::fp32);
+    const Learned rest = learn(second, folder_.path() / "moved", true);
+    ASSERT_EQ(rest.losses.size(), 6u);
+    for (std::size_t i = 0; i < 6; ++i)
+      EXPECT_NEAR(rest.losses[i], unbroken.losses[6 + i], 1e-4 * unbroken.losses[6 + i]) << from << " to " << to;
+    std::filesystem::remove_all(folder_.path() / "unbroken");
+    std::filesystem::remove_all(folder_.path() / "moved");
+  }
+}
+
+// The run that the mixed precision is for: 300 steps on text.
+TEST_F(TrainingOnTheGpu, InBf16EndsWhereFp32OnTheCpuDoes) {
+  const auto end = [&](const std::string& device, Precision precision) {
+    RunSpec spec = small_run(device, precision);
+    spec.model.layers = 2;
+    spec.data.seq = 64;
+    spec.train.steps = 300;
+    spec.run.threads = 8;
+    const Learned learned = learn(spec, folder_.path() / device);
+    double mean = 0;
+    for (std::size_t i = 280; i < 300; ++i) mean += learned.losses[i] / 20;
+    return mean;
+  };
+  const double exact = end("cpu", Precision::fp32);
+  EXPECT_NEAR(end("cuda", Precision::bf16), exact, 5e-3 * exact);
+  EXPECT_LT(exact, 3.0);  // it has learned something
+}
+
+TEST_F(TrainingOnTheGpu, MoreThanThereIsIsRefusedWithTheNumbers) {
+  RunSpec spec = small_run("cuda", Precision::bf16);
+  const Plan plan = plan_run(spec);
+  try {
+    require_fit(spec, plan, plan.peak / 2);
+    FAIL() << "half of what it needs is enough";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
+    EXPECT_NE(std::string(error.what()).find("activation"), std::string::npos) << error.what();
+  }
+  Ledger ledger;
+  EXPECT_THROW(make_memory(Device::cuda, ledger, std::int64_t{1} << 50), EnvironmentError);
+  const auto memory = make_memory(Device::cuda, ledger, 1 << 20);
+  const Buffer most = memory->allocate(1 << 19, Tag::gradient);
+  EXPECT_THROW(memory->allocate(1 << 20, Tag::activation), EnvironmentError);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
