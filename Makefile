@@ -2,7 +2,7 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo test test-slow test-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: build demo test test-slow test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make demo         install what is missing, build, train the built-in example, show what it learned"
@@ -10,6 +10,7 @@ help:
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    the tests that train until a loss is reached: a quarter of an hour"
 	@echo "make test-gpu     the tests that need a GPU"
+	@echo "make sanitize-gpu the same under compute-sanitizer: memory, races, values never written"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
 	@echo "make test-avx2    the tests in a build without AVX-512, and its numbers equal to the release build's"
@@ -35,6 +36,9 @@ test-slow: build
 
 test-gpu: build
 	@ctest --test-dir build/$(PRESET) -L gpu --output-on-failure
+
+sanitize-gpu: build
+	@tools/sanitize_gpu build/$(PRESET)/test_gpu
 
 test-asan:
 	@$(MAKE) test PRESET=asan

@@ -3,9 +3,13 @@
 // loss[n] = log(sum exp(logits[n])) - logits[n, target[n]]; dlogits = (softmax - onehot) · scale.
 // Shapes: logits (N, V) of a float type; targets (N) int32; losses (N) in the accumulator type; scale (1), in the
 // accumulator type, is the loss's weight for each token (one over the valid tokens of the global batch, times any loss
-// scale), read on the device. dlogits (N, V) may be none (evaluation), may be the same tensor as logits, and may be
-// 16-bit beside fp32 logits. A target outside the vocabulary throws ProgramError on the cpu. A row whose target is
-// kIgnoredTarget has loss 0 and gradient 0.
+// scale), read on the device. A target outside the vocabulary throws ProgramError on the cpu, and makes its row NaN on
+// cuda. A row whose target is kIgnoredTarget has loss 0 and gradient 0.
+//
+// dlogits (N, V) is none (evaluation), or of the logits' type, or 16-bit beside fp32 logits. It may lie over the
+// logits, row by row: every row of dlogits begins at the byte where that row of logits begins (Tensor::narrowed makes
+// such a view). All of a row is read before any of it is written over; what is left of its bytes has no meaning. No
+// other overlap is allowed.
 #pragma once
 #include <cstdint>
 

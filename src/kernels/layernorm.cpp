@@ -34,7 +34,10 @@ void layernorm_backward_input(const LayerNormBackwardInputArgs& a, Stream& strea
       .have_flat("mean", a.mean, {n}, accumulator_of(type))
       .have_flat("rstd", a.rstd, {n}, accumulator_of(type))
       .have("weight", a.weight, {c}, type)
-      .may_have("dresidual", a.dresidual, {n, c}, type);
+      .may_have("dresidual", a.dresidual, {n, c}, type)
+      .may_have("y", a.y, {n, c}, type)
+      .may_have("bias", a.bias, {c}, type);
+  LOCKSTEP_CHECK(a.y.none() || !a.bias.none(), "layernorm_backward_input: y needs the bias");
   dispatch(cpu::layernorm_backward_input, cuda::layernorm_backward_input, meta::layernorm_backward_input, a, stream);
 }
 

@@ -2,6 +2,7 @@
 //
 // Shapes: x, y, dy, dx (N, C); weight, bias (C); mean, rstd (N) in the accumulator type. The variance is the biased
 // one. `residual`, `sum` and `dresidual` as in rmsnorm.h; dx may be the same tensor as dy or dresidual.
+// Backward-input's `y` as there too: forward's output again, for which it needs the bias.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -28,6 +29,8 @@ struct LayerNormBackwardInputArgs {
   ConstTensor mean;
   ConstTensor rstd;
   ConstTensor dresidual = {};
+  Tensor y = {};
+  ConstTensor bias = {};  // needed with y
 };
 
 struct LayerNormBackwardWeightArgs {

@@ -14,7 +14,9 @@ void matmul(const MatmulArgs& a, Stream& stream) {
       .have("a", a.a, a.transpose_a ? Shape{k, m} : Shape{m, k}, type)
       .have("b", a.b, a.transpose_b ? Shape{n, k} : Shape{k, n}, type)
       .gradient("c", a.c, {m, n}, type)
-      .may_have("bias", a.bias, {n}, type);
+      .may_have("bias", a.bias, {n}, type)
+      .may_have("addend", a.addend, {m, n}, a.c.dtype());
+  LOCKSTEP_CHECK(!a.addend || !a.accumulate, "matmul: an addend and what c holds already");
   dispatch(cpu::matmul, cuda::matmul, meta::matmul, a, stream);
 }
 

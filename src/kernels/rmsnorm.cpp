@@ -37,7 +37,8 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
       .have("dy", a.dy, a.x.shape(), type)
       .have_flat("rstd", a.rstd, leading_dims(op, a.x), accumulator_of(type))
       .have("weight", a.weight, {a.x.dim(-1)}, type)
-      .may_have("dresidual", a.dresidual, a.x.shape(), type);
+      .may_have("dresidual", a.dresidual, a.x.shape(), type)
+      .may_have("y", a.y, a.x.shape(), type);
   dispatch(cpu::rmsnorm_backward_input, cuda::rmsnorm_backward_input, meta::rmsnorm_backward_input, a, stream);
 }
 

@@ -75,18 +75,22 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
   const std::int64_t all = (H_ + 2 * K_) * D_;
   const bool keeps = b.how.memory.of_block(unit - 1) != Recompute::projections;
   const Phase last = b.spec.qk_norm ? Phase::weight : Phase::input;
-  first_.fused = b.rows(unit, "qkv", all, Phase::forward, keeps ? last : Phase::forward);
+  // The first half of a block's forward, the second of its backward.
+  const Phase until = keeps ? last : Phase::forward, turned_until = keeps ? Phase::input : Phase::forward;
+  const Half half = keeps ? Half::second : Half::first;
+  first_.fused = b.rows(unit, "qkv", all, Phase::forward, until, Half::first, half);
   if (b.spec.qk_norm)
-    first_.turned = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, keeps ? Phase::input : Phase::forward);
+    first_.turned = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, turned_until, Half::first, half);
   again_ = first_;
   if (!keeps) {
-    again_.fused = b.rows(unit, "qkv again", all, Phase::input, last);
-    if (b.spec.qk_norm) again_.turned = b.rows(unit, "turned again", (H_ + K_) * D_, Phase::input, Phase::input);
+    again_.fused = b.rows(unit, "qkv again", all, Phase::input, last, Half::second);
+    if (b.spec.qk_norm)
+      again_.turned = b.rows(unit, "turned again", (H_ + K_) * D_, Phase::input, Phase::input, Half::second);
   }
   mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, Phase::weight);
   lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, {unit, Phase::forward}, {unit, Phase::input}});
-  d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight);
-  d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input);
+  d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight, Half::second);
+  d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input, Half::second);
   const std::int64_t workspace = attention_workspace(b.how.runs_on, {.B = B_,
                                                                      .T = T_,
                                                                      .S = T_,
@@ -97,10 +101,10 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
                                                                      .dropout = b.spec.attention_dropout > 0,
                                                                      .deterministic = deterministic_});
   if (workspace > 0)
-    workspace_ =
-        b.slots.add({"workspace", DType::f32, {ceil_div(workspace, 4)}, {unit, Phase::input}, {unit, Phase::input}});
+    workspace_ = b.slots.add(
+        {"workspace", DType::f32, {ceil_div(workspace, 4)}, {unit, Phase::input}, {unit, Phase::input}, Half::second});
   if (b.spec.qk_norm) {
-    d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight);
+    d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight, Half::second);
     query_norm_.emplace(layout, b, unit, names.query_norm, H_);
     key_norm_.emplace(layout, b, unit, names.key_norm, K_);
   }
@@ -150,7 +154,7 @@ void Attention::project(const Projected& to, ConstTensor x, const Call& call) co
   turn(turned, false, call);
 }
 
-void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
+void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
   project(first_, x, call);
   const Heads in = call.cache ? append(inputs(first_, call), call) : inputs(first_, call);
   AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
@@ -163,7 +167,7 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call) const {
     args.dropout = {
         .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
   attention_forward(args, call.stream);
-  out_.forward(y, call.at[mixed_], call);
+  out_.forward(y, call.at[mixed_], call, residual);
 }
 
 void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {

@@ -34,7 +34,7 @@ class Attention {
  public:
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
-  void forward(Tensor y, ConstTensor x, const Call& call) const;
+  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // x is needed where the projection is computed again.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;

@@ -19,10 +19,8 @@ Slot normed_slot(const Build& b, int unit, const char* name) {
 }
 
 Slot again_slot(const Build& b, int unit, const char* name, Slot first) {
-  const Recompute recompute = b.how.memory.of_block(unit - 1);
-  if (recompute == Recompute::none) return first;
-  return b.rows(unit, name, b.spec.width, recompute == Recompute::projections ? Phase::input : Phase::weight,
-                Phase::weight);
+  if (b.how.memory.of_block(unit - 1) == Recompute::none) return first;
+  return b.rows(unit, name, b.spec.width, Phase::input, Phase::weight);
 }
 }  // namespace
 
@@ -31,7 +29,7 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       names_(block_names(b.spec, layer)),
       between_(between),
       norm1_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm1, b.tokens()),
-      d_normed1_(b.rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight)),
+      d_normed1_(b.rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight, Half::second)),
       normed1_(normed_slot(b, unit, "normed1")),
       normed1_again_(again_slot(b, unit, "normed1 again", normed1_)),
       attention_(layout_, b, unit, names_),
@@ -42,58 +40,64 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       normed2_(normed_slot(b, unit, "normed2")),
       normed2_again_(again_slot(b, unit, "normed2 again", normed2_)),
       mlp_(layout_, b, unit, names_),
-      branch_(b.rows(unit, "branch", b.spec.width, Phase::forward, Phase::forward)),
       attention_dropout_(b.spec.dropout, names_.out),
       mlp_dropout_(b.spec.dropout, names_.down),
       recompute_(b.how.memory.of_block(unit - 1)) {
   const std::int64_t C = b.spec.width;
   if (b.spec.dropout > 0) {
+    branch_ = b.rows(unit, "branch", C, Phase::forward, Phase::forward);
     d_dropped1_ = b.rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
     d_dropped2_ = b.rows(unit, "d_dropped2", C, Phase::input, Phase::weight);
   }
 }
 
 void Block::forward(const Call& call) const {
-  const Tensor &x = call.at[between_.x], &branch = call.at[branch_], &mid = call.at[mid_];
-  norm1_.forward(call.at[normed1_], x, call);
-  attention_.forward(branch, call.at[normed1_], call);
-  if (attention_dropout_.active(call)) attention_dropout_.apply(branch, branch, call);
-  norm2_.forward(call.at[normed2_], mid, branch, x, call);
-  mlp_.forward(branch, call.at[normed2_], call);
-  if (mlp_dropout_.active(call)) mlp_dropout_.apply(branch, branch, call);
-  add({.y = call.at[between_.y], .a = mid, .b = branch}, call.stream);
-}
-
-Block::Normed Block::normed_again(Phase phase, const Call& call) const {
-  const Tensor &first = call.at[normed1_again_], &second = call.at[normed2_again_];
-  const Phase made_in = recompute_ == Recompute::projections ? Phase::input : Phase::weight;
-  if (recompute_ != Recompute::none && phase == made_in) {
-    norm1_.forward(first, call.at[between_.x], call);
-    norm2_.forward(second, call.at[mid_], call);
+  const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &y = call.at[between_.y];
+  const Tensor &normed1 = call.at[normed1_], &normed2 = call.at[normed2_];
+  norm1_.forward(normed1, x, call);
+  if (attention_dropout_.active(call)) {
+    const Tensor& branch = call.at[branch_];
+    attention_.forward(branch, normed1, call);
+    attention_dropout_.apply(branch, branch, call);
+    norm2_.forward(normed2, mid, branch, x, call);
+  } else {
+    attention_.forward(mid, normed1, call, x);
+    norm2_.forward(normed2, mid, call);
   }
-  return {first, second};
+  if (mlp_dropout_.active(call)) {
+    const Tensor& branch = call.at[branch_];
+    mlp_.forward(branch, normed2, call);
+    mlp_dropout_.apply(branch, branch, call);
+    add({.y = y, .a = mid, .b = branch}, call.stream);
+  } else {
+    mlp_.forward(y, normed2, call, mid);
+  }
 }
 
 void Block::backward_input(const Call& call) const {
-  const Normed normed = normed_again(Phase::input, call);
-  const Tensor &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
+  const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
+  const Tensor &normed1 = call.at[normed1_again_], &normed2 = call.at[normed2_again_];
+  if (recompute_ == Recompute::projections) {
+    norm1_.forward(normed1, x, call);
+    norm2_.forward(normed2, mid, call);
+  }
+  const bool by_backward = recompute_ == Recompute::elementwise;
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, dy, call);
   if (mlp_dropout_.active(call)) mlp_dropout_.apply(d_mlp, dy, call);
-  mlp_.backward_input(call.at[d_normed2_], d_mlp, normed.second, call);
-  norm2_.backward_input(d_mid, call.at[d_normed2_], call.at[mid_], dy, call);
+  mlp_.backward_input(call.at[d_normed2_], d_mlp, normed2, call);
+  norm2_.backward_input(d_mid, call.at[d_normed2_], mid, dy, call, by_backward ? normed2 : Tensor{});
   const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, d_mid, call);
   if (attention_dropout_.active(call)) attention_dropout_.apply(d_attention, d_mid, call);
-  attention_.backward_input(call.at[d_normed1_], d_attention, normed.first, call);
-  norm1_.backward_input(call.at[between_.dx], call.at[d_normed1_], call.at[between_.x], d_mid, call);
+  attention_.backward_input(call.at[d_normed1_], d_attention, normed1, call);
+  norm1_.backward_input(call.at[between_.dx], call.at[d_normed1_], x, d_mid, call, by_backward ? normed1 : Tensor{});
 }
 
 void Block::backward_weight(const Call& call) const {
-  const Normed normed = normed_again(Phase::weight, call);
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, call.at[between_.dy], call);
   const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, call.at[d_mid_], call);
-  mlp_.backward_weight(d_mlp, normed.second, call);
+  mlp_.backward_weight(d_mlp, call.at[normed2_again_], call);
   norm2_.backward_weight(call.at[d_normed2_], call.at[mid_], call);
-  attention_.backward_weight(d_attention, normed.first, call);
+  attention_.backward_weight(d_attention, call.at[normed1_again_], call);
   norm1_.backward_weight(call.at[d_normed1_], call.at[between_.x], call);
 }
 

@@ -32,8 +32,9 @@ struct Build {
   std::int64_t tokens() const { return B * T; }
 
   // A slot of (tokens, columns) that lives within one unit.
-  Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last) const {
-    return slots.add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}});
+  Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
+            Half born_half = Half::first, Half last_half = Half::second) const {
+    return slots.add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
   }
 };
 

@@ -9,12 +9,13 @@
 namespace lockstep {
 
 namespace {
-// Tokens of one chunk. Every chunk passes over the weight and its gradient once more, so there are not more than eight
-// of them, except where that would be more than 2^28 logits; about eight million logits stand at once in any case, and
-// never so few tokens that the products become thin.
+// Tokens of one chunk. Every chunk passes once more over the weight and, reading and writing 8 bytes an element, over
+// its gradient, so there are not more than eight of them, except where that would be more than 2^29 logits (of 4 bytes:
+// the gradient takes no room of its own); about eight million logits stand at once in any case, and never so few tokens
+// that the products become thin.
 std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
   const auto holding = [&](int log2) { return (std::int64_t{1} << log2) / vocabulary; };
-  const std::int64_t wanted = std::max({std::int64_t{128}, holding(23), std::min(ceil_div(tokens, 8), holding(28))});
+  const std::int64_t wanted = std::max({std::int64_t{128}, holding(23), std::min(ceil_div(tokens, 8), holding(29))});
   return std::min(tokens, round_up(wanted, 64));
 }
 }  // namespace
@@ -33,9 +34,6 @@ Head::Head(const Build& b, int unit, const Between& between)
   normed_ = b.rows(unit, "normed", C, Phase::forward, Phase::forward);
   d_normed_ = b.rows(unit, "d_normed", C, Phase::forward, Phase::weight);
   logits_ = b.slots.add({"logits", sums, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
-  d_logits_ = b.dtype == sums
-                  ? logits_
-                  : b.slots.add({"d_logits", b.dtype, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
 }
 
 void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
@@ -55,7 +53,7 @@ void Head::forward(const Call& call) const {
   for (std::int64_t first = 0; first < tokens; first += chunk_) {
     const std::int64_t count = std::min(chunk_, tokens - first);
     const Tensor scores = call.at[logits_].slice(0, 0, count);
-    const Tensor d_scores = call.batch.training ? call.at[d_logits_].slice(0, 0, count) : Tensor{};
+    const Tensor d_scores = call.batch.training ? scores.narrowed(normed.dtype()) : Tensor{};
     logits(scores, first, call);
     cross_entropy({.losses = call.batch.losses.slice(0, first, count),
                    .dlogits = d_scores,

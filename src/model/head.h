@@ -31,8 +31,8 @@ class Head final : public Unit {
   Norm norm_;
   int weight_;
   std::int64_t chunk_;  // tokens
-  Slot normed_, d_normed_, logits_;
-  Slot d_logits_;  // the logits themselves where the types are the same
+  Slot normed_, d_normed_;
+  Slot logits_;  // and, written over them, their gradient
 };
 
 }  // namespace lockstep

@@ -19,12 +19,13 @@ Linear::Linear(UnitLayout& layout, const Options& o) : in_out_(o.in_out) {
   if (o.bias) bias_ = layout.add(std::move(bias));
 }
 
-void Linear::forward(Tensor y, ConstTensor x, const Call& call) const {
+void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend) const {
   matmul({.c = y,
           .a = x,
           .b = call.weight(weight_),
           .transpose_b = !in_out_,
-          .bias = bias_ < 0 ? ConstTensor{} : call.weight(bias_)},
+          .bias = bias_ < 0 ? ConstTensor{} : call.weight(bias_),
+          .addend = addend},
          call.stream);
 }
 

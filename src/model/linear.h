@@ -24,7 +24,7 @@ class Linear {
 
   Linear(UnitLayout& layout, const Options& options);
 
-  void forward(Tensor y, ConstTensor x, const Call& call) const;
+  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;  // y = … + addend
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

@@ -34,22 +34,25 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
   const std::int64_t F = b.spec.ffn_width, width = kind_ == MlpKind::swiglu ? 2 * F : F;
   const Recompute recompute = b.how.memory.of_block(unit - 1);
   const bool keeps_inner = recompute != Recompute::projections, keeps_active = recompute == Recompute::none;
-  first_.inner = b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward);
-  first_.active = b.rows(unit, "active", F, Phase::forward, keeps_active ? Phase::weight : Phase::forward);
+  // The second half of a block's forward, the first of its backward.
+  first_.inner =
+      b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);
+  first_.active =
+      b.rows(unit, "active", F, Phase::forward, keeps_active ? Phase::weight : Phase::forward, Half::second);
   again_ = first_;
   if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
   if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);
-  d_active_ = b.rows(unit, "d_active", F, Phase::input, Phase::input);
+  d_active_ = b.rows(unit, "d_active", F, Phase::input, Phase::input, Half::first, Half::first);
 }
 
-void Mlp::forward(Tensor y, ConstTensor x, const Call& call) const {
+void Mlp::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
   const Tensor &inner = call.at[first_.inner], &active = call.at[first_.active];
   up_.forward(inner, x, call);
   if (kind_ == MlpKind::swiglu)
     swiglu_forward({.y = active, .gate_up = inner}, call.stream);
   else
     gelu_forward({.y = active, .x = inner}, call.stream);
-  down_.forward(y, active, call);
+  down_.forward(y, active, call, residual);
 }
 
 void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {

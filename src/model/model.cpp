@@ -16,8 +16,8 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
     const Shape shape{B * T, spec.width};
     between[u].y = between[u + 1].x =
         slots_.add({fmt::format("x.{}", u + 1), dtype, shape, {u, Phase::forward}, {u + 1, Phase::weight}});
-    between[u].dy = between[u + 1].dx =
-        slots_.add({fmt::format("dx.{}", u + 1), dtype, shape, {u + 1, Phase::input}, {u, Phase::weight}});
+    between[u].dy = between[u + 1].dx = slots_.add(
+        {fmt::format("dx.{}", u + 1), dtype, shape, {u + 1, Phase::input}, {u, Phase::weight}, Half::second});
   }
 
   auto embedding = std::make_unique<Embedding>(build, 0, between[0]);

@@ -44,11 +44,17 @@ void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, co
                       call.stream);
 }
 
-void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call) const {
+void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
+                          Tensor again) const {
   if (kind_ == NormKind::rms)
-    rmsnorm_backward_input(
-        {.dx = dx, .dy = dy, .x = x, .weight = call.weight(weight_), .rstd = call.at[rstd_], .dresidual = dresidual},
-        call.stream);
+    rmsnorm_backward_input({.dx = dx,
+                            .dy = dy,
+                            .x = x,
+                            .weight = call.weight(weight_),
+                            .rstd = call.at[rstd_],
+                            .dresidual = dresidual,
+                            .y = again},
+                           call.stream);
   else
     layernorm_backward_input({.dx = dx,
                               .dy = dy,
@@ -56,7 +62,9 @@ void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor 
                               .weight = call.weight(weight_),
                               .mean = call.at[mean_],
                               .rstd = call.at[rstd_],
-                              .dresidual = dresidual},
+                              .dresidual = dresidual,
+                              .y = again,
+                              .bias = call.weight(bias_)},
                              call.stream);
 }
 

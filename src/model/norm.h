@@ -16,8 +16,10 @@ class Norm {
   void forward(Tensor y, ConstTensor x, const Call& call) const;
   // sum = x + residual, y = norm(sum).
   void forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call) const;
-  // dx = dresidual + the norm's gradient; x is what was normalised (the sum).
-  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call) const;
+  // dx = dresidual + the norm's gradient; x is what was normalised (the sum). `again`, when given, receives what
+  // forward gave.
+  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
+                      Tensor again = {}) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:

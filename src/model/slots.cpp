@@ -64,12 +64,16 @@ Places place(const Slots& slots, const Flight& flight) {
       const SlotSpec& s = slots.all()[i];
       const auto born = when.find({m, s.born.unit, s.born.phase}), last = when.find({m, s.last.unit, s.last.phase});
       if (born == when.end()) continue;  // evaluation has no backward: the slot is never written
-      const std::int64_t end = last == when.end() ? born->second : last->second;
+      // Two moments a call: its halves. A phase that never comes keeps nothing beyond the one it was born in.
+      const auto half = [](Half which) { return static_cast<std::int64_t>(which); };
+      const std::int64_t begin = 2 * born->second + half(s.born_half);
+      const std::int64_t end = last == when.end() ? 2 * born->second + 1 : 2 * last->second + half(s.last_half);
       // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never
       // comes.
       const auto read = when.find({m, s.last.unit, Phase::forward});
-      const std::int64_t handed = s.born.phase == Phase::forward && read != when.end() ? read->second : end;
-      ids[m][i] = lives.add(s.shape.elements() * size_of(s.dtype), born->second, std::max(end, handed));
+      const bool handed = s.born.phase == Phase::forward && s.last.unit != s.born.unit && read != when.end();
+      ids[m][i] =
+          lives.add(s.shape.elements() * size_of(s.dtype), begin, std::max(end, handed ? 2 * read->second + 1 : end));
     }
   Places places;
   places.bytes = lives.plan();

@@ -1,8 +1,9 @@
 // Activations by slot: units declare what they keep and for how long; offsets are found once, at set-up.
 //
-// A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch.
-// Given the list of actions, two slots that never live together share bytes, and nothing is allocated while training.
-// What a weight phase needs stays after the input phase has freed the rest, wherever the list puts it.
+// A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch. A
+// phase may have two halves (a block's attention and its feed-forward part): what only one of them needs says so. Given
+// the list of actions, two slots that never live together share bytes, and nothing is allocated while training. What a
+// weight phase needs stays after the input phase has freed the rest, wherever the list puts it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,12 +26,16 @@ struct Moment {
 
 using Slot = int;
 
+enum class Half : std::uint8_t { first, second };
+
 struct SlotSpec {
   std::string name;
   DType dtype;
   Shape shape;
   Moment born;
   Moment last;
+  Half born_half = Half::first;
+  Half last_half = Half::second;
 };
 
 class Slots {

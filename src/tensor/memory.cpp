@@ -40,9 +40,10 @@ Buffer Memory::allocate(std::int64_t bytes, Tag tag, const std::string& unit) {
   if (buffer.bytes_ > 0) {
     buffer.data_ = take(buffer.bytes_);
     if (!buffer.data_ && device_ != Device::meta)
-      throw EnvironmentError(fmt::format("out of memory on {}: {} bytes for {}{}{}, {} bytes already held",
-                                         name_of(device_), buffer.bytes_, name_of(tag), unit.empty() ? "" : " of ",
-                                         unit, ledger_.current()));
+      throw UserError(ExitCode::does_not_fit,
+                      fmt::format("out of memory on {}: {} bytes for {}{}{}, {} bytes already held", name_of(device_),
+                                  buffer.bytes_, name_of(tag), unit.empty() ? "" : " of ", unit, ledger_.current()),
+                      "use a smaller model, batch or sequence");
   }
   buffer.memory_ = this;
   ledger_.add(tag, unit, buffer.bytes_);

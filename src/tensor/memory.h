@@ -3,7 +3,7 @@
 // A Memory hands out Buffers and writes every byte into its Ledger. A Buffer owns its bytes until it is destroyed or
 // moved from; it must not outlive its Memory. Addresses are aligned to 256 bytes and sizes are rounded up to that, on
 // every device, so that `meta` counts what a real device takes. New bytes are not cleared. Thread-safe. Failure:
-// EnvironmentError naming the tag, the unit and the bytes asked for.
+// UserError (does_not_fit) naming the tag, the unit and the bytes asked for.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -76,6 +76,16 @@ BasicTensor<Byte> BasicTensor<Byte>::split(int dim, std::int64_t outer, std::int
   return result;
 }
 
+template <class Byte>
+BasicTensor<Byte> BasicTensor<Byte>::narrowed(DType dtype) const {
+  LOCKSTEP_CHECK(dims() > 0 && (dim(-1) <= 1 || stride(-1) == 1) && size_of(dtype_) % size_of(dtype) == 0,
+                 "rows of {} {} seen as {}", shape_, name_of(dtype_), name_of(dtype));
+  BasicTensor result = *this;
+  for (int i = 0; i + 1 < dims(); ++i) result.strides_[i] *= size_of(dtype_) / size_of(dtype);
+  result.dtype_ = dtype;
+  return result;
+}
+
 template class BasicTensor<void>;
 template class BasicTensor<const void>;
 

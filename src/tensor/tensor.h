@@ -62,6 +62,10 @@ class BasicTensor {
   BasicTensor reshape(const Shape& shape) const;
   // Splits one dim into two: (…, A·B, …) becomes (…, A, B, …); works for any strides.
   BasicTensor split(int dim, std::int64_t outer, std::int64_t inner) const;
+  // Room for as many elements of a type no larger, each row (of the last dim, which must be contiguous) beginning at
+  // the byte where it begins here. For results that are written over what they are made from. Of the same type, this
+  // itself.
+  BasicTensor narrowed(DType dtype) const;
 
  private:
   Byte* offset(std::int64_t elements) const;

@@ -26,6 +26,7 @@ std::vector<Slot> Replica::written_by(const Action& action) const {
   std::vector<Slot> inside, handed_on;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].born != Moment{action.unit, static_cast<Phase>(action.kind)}) continue;
+    if (slots[i].last == slots[i].born && slots[i].last_half == Half::first) continue;  // others lie there by now
     (slots[i].last.unit == action.unit ? inside : handed_on).push_back(static_cast<Slot>(i));
   }
   if (action.kind != ActionKind::forward) std::ranges::reverse(inside);

@@ -38,7 +38,7 @@ TEST_F(Gpu, MemoryIsCountedAndGivenBack) {
     EXPECT_EQ(ledger.current(Tag::gradient), 1024);
   }
   EXPECT_EQ(ledger.current(), 0);
-  EXPECT_THROW(memory->allocate(std::int64_t{1} << 50, Tag::activation), EnvironmentError);
+  EXPECT_THROW(memory->allocate(std::int64_t{1} << 50, Tag::activation), UserError);
   EXPECT_EQ(ledger.current(), 0);
   const Buffer again = memory->allocate(1 << 20, Tag::activation);  // a refusal leaves no error behind
   EXPECT_NE(again.data(), nullptr);

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<int> flat_cases() {
   return cases_where([](const KernelCase& kernel) {
-    constexpr std::string_view kFlat[] = {"add", "cast", "fill", "norm_sum", "adamw", "sgd"};
+    constexpr std::string_view kFlat[] = {"add", "cast", "fill", "norm_sum", "adamw", "sgd", "tree_sum"};
     return std::ranges::find(kFlat, kernel.op) != std::end(kFlat);
   });
 }

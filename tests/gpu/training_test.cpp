@@ -176,10 +176,10 @@ TEST_F(TrainingOnTheGpu, MoreThanThereIsIsRefusedWithTheNumbers) {
     EXPECT_NE(std::string(error.what()).find("activation"), std::string::npos) << error.what();
   }
   Ledger ledger;
-  EXPECT_THROW(make_memory(Device::cuda, ledger, std::int64_t{1} << 50), EnvironmentError);
+  EXPECT_THROW(make_memory(Device::cuda, ledger, std::int64_t{1} << 50), UserError);
   const auto memory = make_memory(Device::cuda, ledger, 1 << 20);
   const Buffer most = memory->allocate(1 << 19, Tag::gradient);
-  EXPECT_THROW(memory->allocate(1 << 20, Tag::activation), EnvironmentError);
+  EXPECT_THROW(memory->allocate(1 << 20, Tag::activation), UserError);
 }
 
 }  // namespace

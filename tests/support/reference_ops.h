@@ -26,6 +26,11 @@ void rmsnorm_backward_input(HostTensor& dx, const HostTensor& dy, const HostTens
 void rmsnorm_backward_weight(HostTensor& dweight, const HostTensor& dy, const HostTensor& x, const HostTensor& rstd,
                              bool accumulate);
 
+// The output again, from the row's statistics.
+void rmsnorm_again(HostTensor& y, const HostTensor& x, const HostTensor& weight, const HostTensor& rstd);
+void layernorm_again(HostTensor& y, const HostTensor& x, const HostTensor& weight, const HostTensor& bias,
+                     const HostTensor& mean, const HostTensor& rstd);
+
 void layernorm_forward(HostTensor& y, HostTensor& mean, HostTensor& rstd, const HostTensor& x, const HostTensor& weight,
                        const HostTensor& bias, double eps, const HostTensor* residual = nullptr,
                        HostTensor* sum = nullptr);

@@ -131,7 +131,8 @@ TEST(CpuMemory, SaysWhoAskedWhenThereIsNotEnough) {
   try {
     const Buffer buffer = memory->allocate(std::int64_t{1} << 60, Tag::optimizer, "block.7");
     FAIL() << "a buffer of 2^60 bytes";
-  } catch (const EnvironmentError& error) {
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("optimizer"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("block.7"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("1152921504606846976"));

@@ -112,6 +112,24 @@ TEST_F(TensorView, AReshapeIsTheSameElementsInOrder) {
   EXPECT_THROW(whole({4, 30}).reshape({121}), ProgramError);
 }
 
+TEST_F(TensorView, NarrowedRowsBeginWhereTheirRowsDo) {
+  const Tensor t = whole({3, 4, 10}).slice(2, 1, 7);
+  const Tensor n = t.narrowed(DType::bf16);
+  EXPECT_EQ(n.shape(), t.shape());
+  EXPECT_EQ(n.dtype(), DType::bf16);
+  EXPECT_EQ(n.stride(2), 1);
+  for (std::int64_t i = 0; i < 3; ++i)
+    for (std::int64_t j = 0; j < 4; ++j)
+      EXPECT_EQ(static_cast<void*>(n.data<bf16>() + i * n.stride(0) + j * n.stride(1)),
+                static_cast<void*>(t.data<float>() + i * t.stride(0) + j * t.stride(1)));
+  EXPECT_EQ(n.slice(1, 2, 1).raw(), t.slice(1, 2, 1).raw());
+  EXPECT_EQ(t.narrowed(DType::f32).stride(0), t.stride(0));
+  EXPECT_EQ(whole({5}).narrowed(DType::f16).stride(0), 1);
+  EXPECT_THROW(t.narrowed(DType::f64), ProgramError);
+  EXPECT_THROW(n.narrowed(DType::f32), ProgramError);
+  EXPECT_EQ(Tensor(nullptr, DType::f32, Device::meta, {4, 30}).narrowed(DType::bf16).stride(0), 60);
+}
+
 TEST_F(TensorView, DimsOfOneDoNotBreakContiguity) {
   EXPECT_TRUE(whole({4, 30}).slice(0, 2, 1).contiguous());
   EXPECT_TRUE(whole({4, 5, 6}).slice(0, 2, 1).slice(1, 1, 2).contiguous());

@@ -47,15 +47,16 @@ void run(const CrossEntropyArgs& a, Stream& stream) {
       for (std::int64_t i = whole; i < vocabulary; ++i) last[i - whole] = static_cast<T>(in[i]) - top;
       sums += exp(last);
     }
-    const T total = sum<T>(sums), hit = static_cast<T>(in[target]);
+    const T total = sum<T>(sums), hit = load_some(in + target, 1)[0];
     losses[row] = std::log(total) + (top - hit);
     if (!dlogits) return;
     D* out = dlogits[row];
     const T factor = scale / total;
+    // Forward, a vector read before its gradients are written: dlogits may lie over logits, and of 16 bits over 32 it
+    // never comes further than what has been read.
     for_vectors<T>(vocabulary,
                    [&](std::int64_t i, auto load, auto store) { store(out + i, exp(load(in + i) - top) * factor); });
-    // Computed from the logit kept aside, since dlogits may lie over logits; (p - 1)·scale rounds once in a narrow
-    // type.
+    // Computed from the logit kept aside; (p - 1)·scale rounds once in a narrow type.
     Vec<T> p = broadcast(hit - top);
     p = exp(p) / total;
     out[target] = static_cast<D>((p[0] - T(1)) * scale);

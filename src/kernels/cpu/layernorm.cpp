@@ -51,8 +51,8 @@ void backward_input(const LayerNormBackwardInputArgs& a, Stream& stream) {
   using T = Compute<S>;
   const std::int64_t columns = a.x.dim(-1), count = a.rstd.elements();
   const auto x = rows<S>(a.x), dy = rows<S>(a.dy), dresidual = rows<S>(a.dresidual);
-  const auto dx = rows<S>(a.dx);
-  const S* weight = a.weight.data<S>();
+  const auto dx = rows<S>(a.dx), y = rows<S>(a.y);
+  const S *weight = a.weight.data<S>(), *bias = a.bias.none() ? nullptr : a.bias.data<S>();
   const T *mean = a.mean.data<T>(), *rstd = a.rstd.data<T>();
   each_row(stream, count, columns, [&](std::int64_t row, int) {
     const S *in = x[row], *grad = dy[row];
@@ -64,12 +64,13 @@ void backward_input(const LayerNormBackwardInputArgs& a, Stream& stream) {
       dots = fma(g, (load(in + i) - m) * r, dots);
     });
     const T mean_g = sum<T>(plain) / static_cast<T>(columns), mean_gx = sum<T>(dots) / static_cast<T>(columns);
-    S* out = dx[row];
+    S *out = dx[row], *again = y ? y[row] : nullptr;
     const S* other = dresidual ? dresidual[row] : nullptr;
     for_vectors<T>(columns, [&](std::int64_t i, auto load, auto store) {
-      const Vec<T> hat = (load(in + i) - m) * r;
-      const Vec<T> d = (load(grad + i) * load(weight + i) - mean_g - hat * mean_gx) * r;
+      const Vec<T> hat = (load(in + i) - m) * r, w = load(weight + i);
+      const Vec<T> d = (load(grad + i) * w - mean_g - hat * mean_gx) * r;
       store(out + i, other ? load(other + i) + d : d);
+      if (again) store(again + i, fma(hat, w, load(bias + i)));
     });
   });
 }

@@ -14,6 +14,7 @@
 
 #include "base/integers.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/types.h"
 #include "tensor/cpu/stream.h"
 
@@ -189,6 +190,20 @@ class Product {
 }  // namespace
 
 void matmul(const MatmulArgs& a, lockstep::Stream& stream) {
+  if (a.addend) {
+    // What is in c first is added to in the accumulator type, so it may as well be the addend.
+    with_float(a.c.dtype(), [&](auto r) {
+      using R = typename decltype(r)::Type;
+      const auto to = rows<R>(a.c);
+      const auto from = rows<R>(a.addend);
+      each_row(Stream::of(stream), a.c.dim(0), a.c.dim(1),
+               [&](std::int64_t row, int) { std::copy_n(from[row], a.c.dim(1), to[row]); });
+    });
+    MatmulArgs rest = a;
+    rest.addend = {};
+    rest.accumulate = true;
+    return cpu::matmul(rest, stream);
+  }
   with_float_and_result(a.a.dtype(), a.c.dtype(), [&](auto s, auto r) {
     Product<typename decltype(s)::Type, typename decltype(r)::Type>(a, Stream::of(stream)).run();
   });

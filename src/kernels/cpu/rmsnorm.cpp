@@ -39,7 +39,7 @@ void backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
   using T = Compute<S>;
   const std::int64_t columns = a.x.dim(-1), count = a.rstd.elements();
   const auto x = rows<S>(a.x), dy = rows<S>(a.dy), dresidual = rows<S>(a.dresidual);
-  const auto dx = rows<S>(a.dx);
+  const auto dx = rows<S>(a.dx), y = rows<S>(a.y);
   const S* weight = a.weight.data<S>();
   const T* rstd = a.rstd.data<T>();
   each_row(stream, count, columns, [&](std::int64_t row, int) {
@@ -51,11 +51,12 @@ void backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
     });
     // dx = r·(w∘dy) - x·r³·(Σ w∘dy∘x)/C
     const T pull = sum<T>(dots) / static_cast<T>(columns) * r * r * r;
-    S* out = dx[row];
+    S *out = dx[row], *again = y ? y[row] : nullptr;
     const S* other = dresidual ? dresidual[row] : nullptr;
     for_vectors<T>(columns, [&](std::int64_t i, auto load, auto store) {
-      const Vec<T> d = load(grad + i) * load(weight + i) * r - load(in + i) * pull;
+      const Vec<T> v = load(in + i), w = load(weight + i), d = load(grad + i) * w * r - v * pull;
       store(out + i, other ? load(other + i) + d : d);
+      if (again) store(again + i, v * r * w);
     });
   });
 }

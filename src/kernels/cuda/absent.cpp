@@ -17,6 +17,7 @@
 #include "kernels/rope.h"
 #include "kernels/step_control.h"
 #include "kernels/swiglu.h"
+#include "kernels/tree_sum.h"
 
 namespace lockstep::cuda {
 
@@ -61,5 +62,6 @@ void rope(const RopeArgs&, lockstep::Stream&) { absent(); }
 void step_control(const StepControlArgs&, lockstep::Stream&) { absent(); }
 void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }
+void tree_sum(const TreeSumArgs&, lockstep::Stream&) { absent(); }
 
 }  // namespace lockstep::cuda

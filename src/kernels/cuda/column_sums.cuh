@@ -2,7 +2,12 @@
 //
 // A block sums some rows of some columns: each of its groups of threads every group-th row in ascending order, a pack
 // of columns a thread, then the groups in ascending order. The blocks' sums, kept in the stream's scratch, are summed
-// the same way by a second launch. The tree is a function of the shape and the type alone.
+// the same way by a second launch. The tree is a function of the shape, the type and the term alone.
+//
+// A step calls these for a few tens of microseconds each, so what is spent beside reading counts. There are as many
+// blocks as run at once, all but the last of one length and of whole rounds of loads in flight: none waits for a place,
+// and they end together. The second launch is made ready while the first runs, and waits on the GPU for its sums
+// (Hopper and later).
 //
 // What is summed is a Term: its Stored type, kSums results for each column, how many rows a thread reads ahead
 // (kInFlight), load<Whole>(row, first column, columns) of one row's pack, and add(total, loaded).
@@ -11,20 +16,12 @@
 
 namespace lockstep::cuda {
 
-inline constexpr std::int64_t kSummingBlocks = 1056;  // eight for each unit of the largest GPUs, about
-inline constexpr int kSummingGroups = 32;             // of the second launch: warps of a block
-
-// A pack, or the first `count` elements of it with zeros behind.
-template <bool Whole, class S>
-__device__ inline Pack<S> load_some(const S* from, int count) {
-  if constexpr (Whole) {
-    return load_pack(from);
-  } else {
-    Compute<S> v[kPack<S>];
-    read<false>(v, from, count);
-    return narrow_pack<S>(v);
-  }
-}
+// Blocks that run at once: three a unit have the registers that one sum needs, two those for two sums, and both have
+// enough on its way; units as the largest GPUs have them, about.
+template <class Term>
+inline constexpr int kSummingBlocksEach = Term::kSums == 1 ? 3 : 2;
+inline constexpr int kUnits = 132;
+inline constexpr int kSummingGroups = 32;  // of the second launch: warps of a block
 
 // How a sum is cut: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
 struct SumCut {
@@ -32,19 +29,51 @@ struct SumCut {
   std::int64_t chunks;  // of columns
   std::int64_t rows_each, blocks;
 };
-inline SumCut sum_cut(std::int64_t rows, std::int64_t columns, int pack) {
+template <class Term>
+SumCut sum_cut(std::int64_t rows, std::int64_t columns) {
+  constexpr int kColumns = kPack<typename Term::Stored>;
   SumCut cut{};
-  for (cut.lanes = 1; cut.lanes < 32 && cut.lanes * pack < columns;) cut.lanes *= 2;
-  cut.chunks = ceil_div(columns, cut.lanes * pack);
-  const std::int64_t wanted = std::clamp<std::int64_t>(kSummingBlocks / cut.chunks, 1, 65535);
-  cut.rows_each = std::max<std::int64_t>(ceil_div(rows, wanted), 4 * (kThreads / cut.lanes));
+  for (cut.lanes = 1; cut.lanes < 32 && cut.lanes * kColumns < columns;) cut.lanes *= 2;
+  cut.chunks = ceil_div(columns, cut.lanes * kColumns);
+  const std::int64_t wanted = std::max<std::int64_t>(1, kUnits * kSummingBlocksEach<Term> / cut.chunks);
+  const std::int64_t together = kThreads / cut.lanes * Term::kInFlight;
+  cut.rows_each = round_up(std::max<std::int64_t>(1, ceil_div(rows, wanted)), together);
   cut.blocks = std::max<std::int64_t>(1, ceil_div(rows, cut.rows_each));
   return cut;
 }
 
+// Of two launches, the second's blocks may take their places as soon as all of the first's have said so; what the first
+// wrote is there after the wait. Before Hopper launches follow each other whole.
+__device__ inline void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+__device__ inline void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+template <class... Parameters, class... Arguments>
+void launch_behind(const char* op, cudaStream_t stream, dim3 blocks, int threads, void (*kernel)(Parameters...),
+                   const Arguments&... arguments) {
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), op);
+}
+
 // partial[sum, block, column]; chunks of columns along x, blocks of rows along y.
 template <bool Whole, class Term>
-__global__ void __launch_bounds__(kThreads, Whole&& Term::kSums == 1 ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, Whole ? kSummingBlocksEach<Term> : 2)
     sum_row_blocks(Compute<typename Term::Stored>* partial, std::int64_t rows, std::int64_t columns, SumCut cut,
                    Term term) {
   using T = Compute<typename Term::Stored>;
@@ -65,8 +94,10 @@ __global__ void __launch_bounds__(kThreads, Whole&& Term::kSums == 1 ? 4 : 2)
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) term.add(total, loaded[i]);
     }
-    for (; row < end; row += groups) term.add(total, term.template load<Whole>(row, c, count));
+#pragma unroll 1
+    for (; row < end; row += groups) term.add(total, term.template load<Whole>(row, c, count));  // of the last block
   }
+  let_next_launch_begin();
   __shared__ T shared[kThreads * kColumns];
   for (int n = 0; n < Term::kSums; ++n) {
     __syncthreads();
@@ -95,6 +126,7 @@ __global__ void __launch_bounds__(32 * kSummingGroups)
   const std::int64_t c = std::int64_t{blockIdx.x} * 32 + lane;
   const T* in = partial + blockIdx.y * blocks * columns + c;
   T total = 0;
+  wait_for_launch_before();
   if (c < columns) {
 #pragma unroll 8
     for (std::int64_t block = group; block < blocks; block += kSummingGroups) total += in[block * columns];
@@ -116,7 +148,7 @@ void column_sums(const char* op, lockstep::Stream& stream, const SumResults<G, T
                  std::int64_t columns, bool accumulate, const Term& term, bool whole) {
   using T = Compute<typename Term::Stored>;
   if (columns == 0) return;
-  const SumCut cut = sum_cut(rows, columns, kPack<typename Term::Stored>);
+  const SumCut cut = sum_cut<Term>(rows, columns);
   LOCKSTEP_CHECK(Term::kSums * cut.blocks * columns * static_cast<std::int64_t>(sizeof(T)) <= kScratchBytes,
                  "{}: {} columns are more than the scratch holds", op, columns);
   T* partial = static_cast<T*>(Stream::of(stream).scratch());
@@ -127,9 +159,8 @@ void column_sums(const char* op, lockstep::Stream& stream, const SumResults<G, T
     sum_row_blocks<false><<<blocks, kThreads, 0, native(stream)>>>(partial, rows, columns, cut, term);
   check_launch(op);
   const dim3 last(static_cast<unsigned>(ceil_div(columns, 32)), Term::kSums);
-  sum_partials<T><<<last, 32 * kSummingGroups, 0, native(stream)>>>(results, static_cast<const T*>(partial), cut.blocks,
-                                                                    columns, accumulate);
-  check_launch(op);
+  launch_behind(op, native(stream), last, 32 * kSummingGroups, sum_partials<T, G, Term::kSums>, results,
+                static_cast<const T*>(partial), cut.blocks, columns, accumulate);
 }
 
 }  // namespace lockstep::cuda

@@ -25,25 +25,23 @@ __device__ T rstd_of(T squares, std::int64_t columns, T eps) {
 // Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
 // will read. The squares are taken around the mean: the one-pass formula cancels when the mean is large.
 template <class S, int Team, int Packs>
-__global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) {
+__global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const RowPlace at{row, 0};
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
-    Pack<S> x[Packs], weight[Packs], bias[Packs];
-    load_row<Team>(x, a.x[row], packs);
-    load_row<Team>(weight, a.weight, packs);
-    load_row<Team>(bias, a.bias, packs);
+    Pack<S> x[Packs];
+    load_row<Team>(x, a.x[at], packs);
     T v[kPack<S>], w[kPack<S>], b[kPack<S>];
     if (a.residual) {
-      Pack<S> other[Packs];
-      load_row<Team>(other, a.residual[row], packs);
+      const S* other = a.residual[at];
       for (int k = 0; k < Packs; ++k) {
         widen(v, x[k]);
-        widen(w, other[k]);
+        widen(w, load_one<Team>(other, k, packs));
         for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] + w[i];
         x[k] = narrow_pack<S>(v);
       }
-      store_row<Team>(a.sum[row], x, packs);
+      store_row<Team>(a.sum[at], x, packs);
     }
     T total = 0;
     for (int k = 0; k < Packs; ++k) {
@@ -51,6 +49,7 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) 
       for (int i = 0; i < kPack<S>; ++i) total += v[i];
     }
     const T m = team_sum(total, Team) / static_cast<T>(a.columns);
+    widen_anew(x);
     T squares = 0;
     for (int k = 0; k < Packs; ++k) {
       if (k * Team + static_cast<int>(threadIdx.x) % Team >= packs) continue;  // no elements, but they would count
@@ -62,14 +61,15 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) 
       a.mean[row] = m;
       a.rstd[row] = r;
     }
+    widen_anew(x);
     for (int k = 0; k < Packs; ++k) {
       widen(v, x[k]);
-      widen(w, weight[k]);
-      widen(b, bias[k]);
+      widen(w, load_one<Team>(a.weight, k, packs));  // out of a cache, and no register before it is needed
+      widen(b, load_one<Team>(a.bias, k, packs));
       for (int i = 0; i < kPack<S>; ++i) v[i] = std::fma((v[i] - m) * r, w[i], b[i]);
       x[k] = narrow_pack<S>(v);
     }
-    store_row<Team>(a.y[row], x, packs);
+    store_row<Team>(a.y[at], x, packs);
   });
 }
 
@@ -78,11 +78,12 @@ template <class S>
 __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team) {
   using T = Compute<S>;
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const RowPlace at{row, 0};
     const std::int64_t columns = here ? a.columns : 0;
-    const S* in = a.x[row];
+    const S* in = a.x[at];
     if (a.residual) {
-      const S* other = a.residual[row];
-      S* sum = a.sum[row];
+      const S* other = a.residual[at];
+      S* sum = a.sum[at];
       each_column<S>(columns, team, [&](std::int64_t c) { sum[c] = narrow<S>(widen(in[c]) + widen(other[c])); });
       in = sum;
     }
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
       a.mean[row] = m;
       a.rstd[row] = r;
     }
-    S* out = a.y[row];
+    S* out = a.y[at];
     each_column<S>(columns, team, [&](std::int64_t c) {
       out[c] = narrow<S>(std::fma((widen(in[c]) - m) * r, widen(a.weight[c]), widen(a.bias[c])));
     });
@@ -108,24 +109,26 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
 
 template <class S>
 struct BackwardInput {
-  Rows<S> dx;
+  Rows<S> dx, y;
   Rows<const S> dy, x, dresidual;
-  const S* weight;
+  const S *weight, *bias;  // the bias only with y
   const Compute<S>*mean, *rstd;
   std::int64_t count, columns;
 };
 
-// dx may lie over dy or dresidual: a thread has read all that it overwrites.
-template <class S, int Team, int Packs>
+// dx may lie over dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
+// same operations, after dx so that the two do not hold registers at once.
+template <class S, int Team, int Packs, bool Again>
 __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
   const T width = static_cast<T>(a.columns);
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
+    const RowPlace at{row, 0};
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
     Pack<S> dy[Packs], x[Packs], weight[Packs], other[Packs];
-    load_row<Team>(dy, a.dy[row], packs);
-    load_row<Team>(x, a.x[row], packs);
-    load_row<Team>(other, a.dresidual[row], a.dresidual ? packs : 0);
+    load_row<Team>(dy, a.dy[at], packs);
+    load_row<Team>(x, a.x[at], packs);
+    load_row<Team>(other, a.dresidual[at], a.dresidual ? packs : 0);
     load_row<Team>(weight, a.weight, packs);
     const T m = here ? a.mean[row] : T(0), r = here ? a.rstd[row] : T(0);
     T g[kPack<S>], w[kPack<S>], v[kPack<S>];
@@ -153,7 +156,20 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       }
       dy[k] = narrow_pack<S>(g);
     }
-    store_row<Team>(a.dx[row], dy, packs);
+    store_row<Team>(a.dx[at], dy, packs);
+    if constexpr (Again) {
+      widen_anew(weight);
+      widen_anew(x);
+      load_row<Team>(other, a.bias, packs);
+      for (int k = 0; k < Packs; ++k) {
+        widen(w, weight[k]);
+        widen(v, x[k]);
+        widen(g, other[k]);
+        for (int i = 0; i < kPack<S>; ++i) v[i] = std::fma((v[i] - m) * r, w[i], g[i]);
+        x[k] = narrow_pack<S>(v);
+      }
+      store_row<Team>(a.y[at], x, packs);
+    }
   });
 }
 
@@ -163,8 +179,9 @@ __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S>
   using T = Compute<S>;
   const T width = static_cast<T>(a.columns);
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
+    const RowPlace at{row, 0};
     const std::int64_t columns = here ? a.columns : 0;
-    const S *in = a.x[row], *grad = a.dy[row], *other = a.dresidual[row];
+    const S *in = a.x[at], *grad = a.dy[at], *other = a.dresidual[at];
     const T m = here ? a.mean[row] : T(0), r = here ? a.rstd[row] : T(0);
     T sums[2] = {};
     each_column<S>(columns, team, [&](std::int64_t c) {
@@ -174,10 +191,12 @@ __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S>
     });
     team_sums(sums, team);
     const T mean_g = sums[0] / width, mean_gx = sums[1] / width;
-    S* out = a.dx[row];
+    S *out = a.dx[at], *again = a.y[at];
     each_column<S>(columns, team, [&](std::int64_t c) {
-      const T d = (widen(grad[c]) * widen(a.weight[c]) - mean_g - (widen(in[c]) - m) * r * mean_gx) * r;
+      const T hat = (widen(in[c]) - m) * r, w = widen(a.weight[c]);
+      const T d = (widen(grad[c]) * w - mean_g - hat * mean_gx) * r;
       out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+      if (a.y) again[c] = narrow<S>(std::fma(hat, w, widen(a.bias[c])));
     });
   });
 }
@@ -229,7 +248,7 @@ void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) 
                           .columns = a.x.dim(1)};
     const bool whole =
         in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight) && aligned(args.bias);
-    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+    with_forward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
       const unsigned blocks = team_blocks(args.count, team);
       if constexpr (packs > 0)
         if (whole) return forward_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
@@ -244,19 +263,26 @@ void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Str
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
     const BackwardInput<S> args{.dx = rows<S>(a.dx),
+                                .y = rows<S>(a.y),
                                 .dy = rows<S>(a.dy),
                                 .x = rows<S>(a.x),
                                 .dresidual = rows<S>(a.dresidual),
                                 .weight = a.weight.data<S>(),
+                                .bias = a.bias.none() ? nullptr : a.bias.data<S>(),
                                 .mean = a.mean.data<T>(),
                                 .rstd = a.rstd.data<T>(),
                                 .count = a.x.dim(0),
                                 .columns = a.x.dim(1)};
-    const bool whole = in_packs(args.columns, args.dx, args.dy, args.x, args.dresidual) && aligned(args.weight);
-    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+    const bool whole = in_packs(args.columns, args.dx, args.y, args.dy, args.x, args.dresidual) &&
+                       aligned(args.weight) && aligned(args.bias);
+    with_backward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
       const unsigned blocks = team_blocks(args.count, team);
       if constexpr (packs > 0)
-        if (whole) return backward_input_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        if (whole) {
+          const auto kernel =
+              a.y ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
+          return kernel<<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        }
       backward_input_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
     });
   });

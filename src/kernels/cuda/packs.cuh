@@ -40,8 +40,9 @@ __device__ inline void widen(Compute<S> (&to)[kPack<S>], const Pack<S>& p) {
         to[2 * i] = __uint_as_float(p.word[i] << 16);
         to[2 * i + 1] = __uint_as_float(p.word[i] & 0xffff0000u);
       } else {
-        to[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(p.word[i] & 0xffffu)));
-        to[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(p.word[i] >> 16)));
+        const __half2& both = reinterpret_cast<const __half2&>(p.word[i]);
+        to[2 * i] = __low2float(both);
+        to[2 * i + 1] = __high2float(both);
       }
     }
   }
@@ -52,10 +53,10 @@ template <class S>
 __device__ inline unsigned narrow_pair(float low, float high) {
   if constexpr (std::is_same_v<S, bf16>) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return __bfloat16_as_ushort(both.x) | static_cast<unsigned>(__bfloat16_as_ushort(both.y)) << 16;
+    return reinterpret_cast<const unsigned&>(both);
   } else {
     const __half2 both = __floats2half2_rn(low, high);
-    return __half_as_ushort(__low2half(both)) | static_cast<unsigned>(__half_as_ushort(__high2half(both))) << 16;
+    return reinterpret_cast<const unsigned&>(both);
   }
 }
 
@@ -91,6 +92,18 @@ __device__ inline void read(Compute<S> (&to)[N], const S* from, int count) {
       widen(each, load_pack(from + i));
       for (int j = 0; j < kPack<S>; ++j) to[i + j] = each[j];
     }
+  }
+}
+
+// A pack, or the first `count` elements of it with zeros behind.
+template <bool Whole, class S>
+__device__ inline Pack<S> load_some(const S* from, int count) {
+  if constexpr (Whole) {
+    return load_pack(from);
+  } else {
+    Compute<S> v[kPack<S>];
+    read<false>(v, from, count);
+    return narrow_pack<S>(v);
   }
 }
 

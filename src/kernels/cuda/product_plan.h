@@ -52,6 +52,7 @@ class ProductPlan {
     const void* a;
     const void* b;
     double beta;
+    const void* addend;  // what beta multiplies: c itself, or something that lies like it
     void* workspace;
     void* stream;
   };

@@ -152,8 +152,8 @@ cublasStatus_t ProductPlan::multiply(const ProductAlgorithm& algorithm, const Ca
   const float one = 1, beta = static_cast<float>(call.beta);
   const bool wide = form_.operands == DType::f64;
   return cublas_lt().matmul(handle_, product_, wide ? static_cast<const void*>(&wide_one) : &one, call.b, a_, call.a,
-                            b_, wide ? static_cast<const void*>(&call.beta) : &beta, call.c, c_, call.c, c_, &algorithm,
-                            call.workspace, static_cast<std::size_t>(form_.workspace),
+                            b_, wide ? static_cast<const void*>(&call.beta) : &beta, call.addend, c_, call.c, c_,
+                            &algorithm, call.workspace, static_cast<std::size_t>(form_.workspace),
                             static_cast<cudaStream_t>(call.stream));
 }
 

@@ -130,6 +130,7 @@ ProductAlgorithm Products::choose(const ProductForm& form, const ProductPlan& pl
     if (product.accumulate) {
       const Spare spare(form);
       trial.c = spare.data();
+      trial.addend = trial.c;
       if (trial.c) best = fastest(all, plan, trial);
     } else {
       best = fastest(all, plan, trial);
@@ -145,7 +146,8 @@ void Products::multiply(const MatmulArgs& m, void* workspace, std::int64_t works
   const ProductPlan::Call call{.c = m.c.raw(),
                                .a = m.a.raw(),
                                .b = m.b.raw(),
-                               .beta = m.accumulate ? 1.0 : 0.0,
+                               .beta = m.accumulate || m.addend ? 1.0 : 0.0,
+                               .addend = m.addend ? m.addend.raw() : m.c.raw(),
                                .workspace = workspace,
                                .stream = stream.native()};
   std::unique_ptr<ProductPlan>& kept = plans_[form];

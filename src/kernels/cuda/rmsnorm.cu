@@ -22,24 +22,28 @@ __device__ T rstd_of(T squares, std::int64_t columns, T eps) {
   return T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
 }
 
+// Nested: rows of rows. To find one takes a division, whose registers rows of a matrix do without.
+template <bool Nested>
+__device__ RowPlace place_in(std::int64_t row, std::int64_t inner) {
+  return Nested ? place_of(row, inner) : RowPlace{row, 0};
+}
+
 // Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
 // will read.
-template <class S, int Team, int Packs>
-__global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) {
+template <class S, int Team, int Packs, bool Nested>
+__global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
-    const RowPlace at = place_of(row, a.x.inner);
+    const RowPlace at = place_in<Nested>(row, a.x.inner);
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
-    Pack<S> x[Packs], weight[Packs];
+    Pack<S> x[Packs];
     load_row<Team>(x, a.x[at], packs);
-    load_row<Team>(weight, a.weight, packs);
     T v[kPack<S>], w[kPack<S>];
     if (a.residual) {
-      Pack<S> other[Packs];
-      load_row<Team>(other, a.residual[at], packs);
+      const S* other = a.residual[at];
       for (int k = 0; k < Packs; ++k) {
         widen(v, x[k]);
-        widen(w, other[k]);
+        widen(w, load_one<Team>(other, k, packs));
         for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] + w[i];
         x[k] = narrow_pack<S>(v);
       }
@@ -52,9 +56,10 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) forward_packs(Forward<S> a) 
     }
     const T r = rstd_of(team_sum(squares, Team), a.columns, a.eps);
     if (here && threadIdx.x % Team == 0) a.rstd[row] = r;
+    widen_anew(x);
     for (int k = 0; k < Packs; ++k) {
       widen(v, x[k]);
-      widen(w, weight[k]);
+      widen(w, load_one<Team>(a.weight, k, packs));  // out of a cache, and no register before it is needed
       for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] * r * w[i];
       x[k] = narrow_pack<S>(v);
     }
@@ -90,7 +95,7 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
 
 template <class S>
 struct BackwardInput {
-  Rows<S> dx;
+  Rows<S> dx, y;
   Rows<const S> dy, x, dresidual;
   const S* weight;
   const Compute<S>* rstd;
@@ -103,8 +108,9 @@ __device__ T pull_of(T dots, std::int64_t columns, T r) {
   return dots / static_cast<T>(columns) * r * r * r;
 }
 
-// dx may lie over dy or dresidual: a thread has read all that it overwrites.
-template <class S, int Team, int Packs>
+// dx may lie over dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
+// same operations, after dx so that the two do not hold registers at once.
+template <class S, int Team, int Packs, bool Again>
 __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
@@ -137,6 +143,17 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       dy[k] = narrow_pack<S>(g);
     }
     store_row<Team>(a.dx[at], dy, packs);
+    if constexpr (Again) {
+      widen_anew(weight);
+      widen_anew(x);
+      for (int k = 0; k < Packs; ++k) {
+        widen(w, weight[k]);
+        widen(v, x[k]);
+        for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] * r * w[i];
+        x[k] = narrow_pack<S>(v);
+      }
+      store_row<Team>(a.y[at], x, packs);
+    }
   });
 }
 
@@ -153,15 +170,17 @@ __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S>
     each_column<S>(columns, team,
                    [&](std::int64_t c) { dots = std::fma(widen(grad[c]) * widen(a.weight[c]), widen(in[c]), dots); });
     const T pull = pull_of(team_sum(dots, team), a.columns, r);
-    S* out = a.dx[at];
+    S *out = a.dx[at], *again = a.y[at];
     each_column<S>(columns, team, [&](std::int64_t c) {
-      const T d = widen(grad[c]) * widen(a.weight[c]) * r - widen(in[c]) * pull;
+      const T v = widen(in[c]), w = widen(a.weight[c]);
+      const T d = widen(grad[c]) * w * r - v * pull;
       out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+      if (a.y) again[c] = narrow<S>(v * r * w);
     });
   });
 }
 
-template <class S>
+template <class S, bool Nested>
 struct WeightTerm {
   using Stored = S;
   static constexpr int kSums = 1, kInFlight = 4;
@@ -174,7 +193,7 @@ struct WeightTerm {
 
   template <bool Whole>
   __device__ Loaded load(std::int64_t row, std::int64_t c, int count) const {
-    const RowPlace at = place_of(row, x.inner);
+    const RowPlace at = place_in<Nested>(row, x.inner);
     return {load_some<Whole>(dy[at] + c, count), load_some<Whole>(x[at] + c, count), rstd[row]};
   }
   __device__ void add(Compute<S> (&total)[kSums][kPack<S>], const Loaded& l) const {
@@ -201,10 +220,14 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
                           .count = a.rstd.elements(),
                           .columns = a.x.dim(-1)};
     const bool whole = in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight);
-    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+    with_forward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
       const unsigned blocks = team_blocks(args.count, team);
       if constexpr (packs > 0)
-        if (whole) return forward_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        if (whole) {
+          const auto kernel =
+              args.x.inner > 1 ? forward_packs<S, team, packs, true> : forward_packs<S, team, packs, false>;
+          return kernel<<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        }
       forward_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
     });
   });
@@ -215,6 +238,7 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream&
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const BackwardInput<S> args{.dx = rows<S>(a.dx),
+                                .y = rows<S>(a.y),
                                 .dy = rows<S>(a.dy),
                                 .x = rows<S>(a.x),
                                 .dresidual = rows<S>(a.dresidual),
@@ -222,11 +246,15 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream&
                                 .rstd = a.rstd.data<Compute<S>>(),
                                 .count = a.rstd.elements(),
                                 .columns = a.x.dim(-1)};
-    const bool whole = in_packs(args.columns, args.dx, args.dy, args.x, args.dresidual) && aligned(args.weight);
-    with_row_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
+    const bool whole = in_packs(args.columns, args.dx, args.y, args.dy, args.x, args.dresidual) && aligned(args.weight);
+    with_backward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
       const unsigned blocks = team_blocks(args.count, team);
       if constexpr (packs > 0)
-        if (whole) return backward_input_packs<S, team, packs><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        if (whole) {
+          const auto kernel =
+              a.y ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
+          return kernel<<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
+        }
       backward_input_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
     });
   });
@@ -237,10 +265,17 @@ void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs& a, lockstep::Strea
   with_float_and_result(a.x.dtype(), a.dweight.dtype(), [&](auto s, auto g) {
     using S = typename decltype(s)::Type;
     using G = typename decltype(g)::Type;
-    const WeightTerm<S> term{rows<S>(a.dy), rows<S>(a.x), a.rstd.data<Compute<S>>()};
-    const std::int64_t columns = a.x.dim(-1);
-    column_sums("rmsnorm_backward_weight", stream, SumResults<G, 1>{{a.dweight.data<G>()}}, a.rstd.elements(), columns,
-                a.accumulate, term, in_packs(columns, term.dy, term.x));
+    const auto sum = [&](const auto& term) {
+      const std::int64_t columns = a.x.dim(-1);
+      column_sums("rmsnorm_backward_weight", stream, SumResults<G, 1>{{a.dweight.data<G>()}}, a.rstd.elements(),
+                  columns, a.accumulate, term, in_packs(columns, term.dy, term.x));
+    };
+    const Rows<const S> dy = rows<S>(a.dy), x = rows<S>(a.x);
+    const Compute<S>* rstd = a.rstd.data<Compute<S>>();
+    if (x.inner > 1)
+      sum(WeightTerm<S, true>{dy, x, rstd});
+    else
+      sum(WeightTerm<S, false>{dy, x, rstd});
   });
 }
 

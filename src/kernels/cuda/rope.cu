@@ -71,15 +71,17 @@ __device__ void turn(T& u, T& v, T c, T d) {
 }
 
 // A thread turns a pack of pairs of some heads of one token, the same angles for all of them: heads h, h + threads, …,
-// so that threads side by side have heads side by side.
-constexpr int kHeadsEach = 4;
+// so that threads side by side have heads side by side. Two heads, four packs on their way, keep memory busy at eight
+// blocks a unit. More heads would read the angles less often, but they come from caches; what counts is that short
+// blocks leave little over when the last of them end, since this kernel runs for some thirty microseconds.
+constexpr int kHeadsEach = 2, kTurners = 128;  // threads of a block
 template <class S>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kTurners, 8)
     rope_packs(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
   using T = Compute<S>;
   const unsigned packs = static_cast<unsigned>(l.half) / kPack<S>, heads = static_cast<unsigned>(l.heads);
   const unsigned threads = (heads + kHeadsEach - 1) / kHeadsEach;  // over the heads of one token
-  const unsigned item = blockIdx.x * kThreads + threadIdx.x, slot = item / packs, row = slot / threads;
+  const unsigned item = blockIdx.x * kTurners + threadIdx.x, slot = item / packs, row = slot / threads;
   const unsigned length = static_cast<unsigned>(l.length);
   if (row >= static_cast<unsigned>(l.batch) * length) return;
   const std::int64_t i = item % packs * kPack<S>, b = row / length, t = row % length;
@@ -157,7 +159,7 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
         layout.batch * layout.length * ceil_div(layout.heads, kHeadsEach) * (layout.half / kPack<S>);
     const T direction = a.inverse ? T(-1) : T(1);
     if (whole && items > 0 && items < std::int64_t{1} << 31)
-      rope_packs<S><<<static_cast<unsigned>(ceil_div(items, kThreads)), kThreads, 0, native(stream)>>>(
+      rope_packs<S><<<static_cast<unsigned>(ceil_div(items, kTurners)), kTurners, 0, native(stream)>>>(
           a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), direction, layout);
     else
       rope_pairs<S><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(

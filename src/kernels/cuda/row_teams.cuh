@@ -1,9 +1,9 @@
 // A row shared out among a team of threads, which keep it in registers: what the norms are made of.
 //
 // Thread t of a team of n has the packs t, t + n, t + 2n, … of its row. How many threads and packs is a function of the
-// width and the type alone, and so is the order of a row's sums: a thread adds its elements in ascending order, the
-// lanes of a warp are added in a butterfly, warps in ascending order. Operands that cannot be read in packs, and rows
-// too wide for the registers, go through memory again for each pass over the row, in the same order.
+// pass, the width and the type alone, and so is the order of a row's sums: a thread adds its elements in ascending
+// order, the lanes of a warp are added in a butterfly, warps in ascending order. Operands that cannot be read in packs,
+// and rows too wide for the registers, go through memory again for each pass over the row, in the same order.
 #pragma once
 #include "kernels/cuda/packs.cuh"
 
@@ -13,10 +13,38 @@ namespace lockstep::cuda {
 template <int Team>
 inline constexpr int kTeamBlock = Team < 128 ? 128 : Team;
 
-// Calls body(threads of a team, packs of a thread), both compile-time constants, for rows of this many packs. Rows too
+// Both call body(threads of a team, packs of a thread), compile-time constants, for rows of this many packs. Rows too
 // wide to be kept have 0 packs.
+//
+// A GPU's memory is busy when every unit has some tens of kilobytes on their way, all the time. A forward pass has one
+// row of them for each team, so that threads take many packs, and a warp is the team of rows as wide as models have:
+// no barrier makes all of a block wait for its slowest load, and the warps of a unit drift apart until some always
+// load while others compute and write. With more than eight packs a thread, too few warps would find registers.
 template <class Body>
-void with_row_cut(std::int64_t packs, Body&& body) {
+void with_forward_cut(std::int64_t packs, Body&& body) {
+  const auto call = [&]<int Team, int Packs>() {
+    body(std::integral_constant<int, Team>{}, std::integral_constant<int, Packs>{});
+  };
+  if (packs <= 8) return call.template operator()<8, 1>();
+  if (packs <= 16) return call.template operator()<16, 1>();
+  if (packs <= 32) return call.template operator()<32, 1>();
+  if (packs <= 64) return call.template operator()<32, 2>();
+  if (packs <= 128) return call.template operator()<32, 4>();
+  if (packs <= 256) return call.template operator()<32, 8>();
+  if (packs <= 512) return call.template operator()<128, 4>();
+  if (packs <= 1024) return call.template operator()<256, 4>();
+  if (packs <= 2048) return call.template operator()<512, 4>();
+  call.template operator()<1024, 0>();
+}
+
+// Blocks of a forward pass that must find room on a unit: five have twenty warps with four kilobytes each on their way.
+template <int Team, int Packs>
+inline constexpr int kForwardBlocks = Packs == 8 ? 5 : 1024 / kTeamBlock<Team>;
+
+// A backward pass has three or four rows on their way for each team: one or two packs of each are enough, and more
+// would take the registers of other teams.
+template <class Body>
+void with_backward_cut(std::int64_t packs, Body&& body) {
   const auto call = [&]<int Team, int Packs>() {
     body(std::integral_constant<int, Team>{}, std::integral_constant<int, Packs>{});
   };
@@ -72,12 +100,15 @@ __device__ inline T team_sum(T value, int team) {
 
 // The packs of a row that are this thread's; `count` is how many the row has, 0 where there is no row. Those beyond are
 // zero.
+template <int Team, class S>
+__device__ inline Pack<S> load_one(const S* row, int k, int count) {
+  const int at = k * Team + static_cast<int>(threadIdx.x) % Team;
+  return at < count ? load_pack(row + at * kPack<S>) : Pack<S>{};
+}
 template <int Team, class S, int Packs>
 __device__ inline void load_row(Pack<S> (&to)[Packs], const S* row, int count) {
-  const int lane = static_cast<int>(threadIdx.x) % Team;
 #pragma unroll
-  for (int k = 0; k < Packs; ++k)
-    to[k] = k * Team + lane < count ? load_pack(row + (k * Team + lane) * kPack<S>) : Pack<S>{};
+  for (int k = 0; k < Packs; ++k) to[k] = load_one<Team>(row, k, count);
 }
 template <int Team, class S, int Packs>
 __device__ inline void store_row(S* row, const Pack<S> (&from)[Packs], int count) {
@@ -85,6 +116,16 @@ __device__ inline void store_row(S* row, const Pack<S> (&from)[Packs], int count
 #pragma unroll
   for (int k = 0; k < Packs; ++k)
     if (k * Team + lane < count) store_pack(row + (k * Team + lane) * kPack<S>, from[k]);
+}
+
+// Between two passes over the same packs: the compiler would keep what it widened in the first for the second, and pay
+// for the few instructions it saves with twice the registers.
+template <class S, int Packs>
+__device__ inline void widen_anew(Pack<S> (&packs)[Packs]) {
+#pragma unroll
+  for (int k = 0; k < Packs; ++k)
+#pragma unroll
+    for (unsigned& word : packs[k].word) asm volatile("" : "+r"(word));
 }
 
 // Without packs: body(c) for the columns of a row that are this thread's, in the order in which packs hold them.

@@ -6,16 +6,29 @@ namespace lockstep::cuda {
 
 namespace {
 
+__device__ float approximate_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ float approximate_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Of a gate. For 16-bit storage by the hardware's own exponential and reciprocal: their errors, some 2^-20 for gates of
-// size ten and 2^-17 for the largest that do not vanish, are far below the rounding to come (2^-9, 2^-12).
+// size ten and 2^-17 for the largest that do not vanish, are far below the rounding to come (2^-9, 2^-12). Both are
+// called bare: the library's versions guard against denormal numbers, which vanish beside the 1 here, and backward
+// would wait for those instructions, not for memory.
 template <class S>
 struct Silu {
   using T = Compute<S>;
   T below, sigmoid, gate;
   __device__ explicit Silu(T g) : gate(g) {
     if constexpr (sizeof(S) == 2) {
-      below = __expf(-g) + 1.0f;
-      sigmoid = __fdividef(1.0f, below);
+      below = approximate_exp2(g * -1.44269504f) + 1.0f;  // log2(e)
+      sigmoid = approximate_reciprocal(below);
     } else {
       below = std::exp(-g) + T(1);
       sigmoid = T(1) / below;
@@ -30,38 +43,62 @@ template <class S, bool Whole>
 __global__ void forward(Rows<S> y, Rows<const S> gate_up, std::int64_t count, std::int64_t width) {
   using T = Compute<S>;
   each_pack<S>(count, width, [&](std::int64_t row, std::int64_t c, int n) {
-    const S* in = gate_up[row] + c;
+    const RowPlace at{row, 0};
+    const S* in = gate_up[at] + c;
     T g[kPack<S>], u[kPack<S>];
     read<Whole>(g, in, n);
     read<Whole>(u, in + width, n);
     for (int i = 0; i < kPack<S>; ++i) g[i] = Silu<S>(g[i]).for_y() * u[i];
-    write<Whole>(y[row] + c, g, n);
+    write<Whole>(y[at] + c, g, n);
   });
 }
 
+template <class S>
+struct Backward {
+  Rows<S> d_gate_up, y;
+  Rows<const S> dy, gate_up;
+  std::int64_t count, width;
+};
+
+// A thread has two rows at once, six packs on their way: one row's would not outlast what is computed of them.
 // d_gate_up may be gate_up, and y dy: a thread reads all of its elements before it writes any.
-template <class S, bool Whole>
-__global__ void backward(Rows<S> d_gate_up, Rows<S> y, Rows<const S> dy, Rows<const S> gate_up, std::int64_t count,
-                         std::int64_t width) {
+constexpr int kRowsAtOnce = 2;
+template <class S, bool Whole, bool Again>
+__global__ void __launch_bounds__(kThreads, Whole ? 4 : 2) backward(Backward<S> a) {
   using T = Compute<S>;
-  each_pack<S>(count, width, [&](std::int64_t row, std::int64_t c, int n) {
-    const S* in = gate_up[row] + c;
-    T g[kPack<S>], u[kPack<S>], d[kPack<S>];
-    read<Whole>(g, in, n);
-    read<Whole>(u, in + width, n);
-    read<Whole>(d, dy[row] + c, n);
-    T result[kPack<S>];
-    for (int i = 0; i < kPack<S>; ++i) {
-      const Silu<S> s(g[i]);
-      const T silu = s.for_gradients();
-      if (y) result[i] = s.for_y() * u[i];
-      g[i] = d[i] * u[i] * (s.sigmoid + silu * (T(1) - s.sigmoid));
-      u[i] = d[i] * silu;
+  const std::int64_t pairs = (a.count + kRowsAtOnce - 1) / kRowsAtOnce;
+  each_pack<S>(pairs, a.width, [&](std::int64_t pair, std::int64_t c, int n) {
+    const std::int64_t first = pair * kRowsAtOnce;
+    Pack<S> gate[kRowsAtOnce], up[kRowsAtOnce], grad[kRowsAtOnce];
+#pragma unroll
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      if (first + k >= a.count) continue;
+      const RowPlace at{first + k, 0};
+      const S* in = a.gate_up[at] + c;
+      gate[k] = load_some<Whole>(in, n);
+      up[k] = load_some<Whole>(in + a.width, n);
+      grad[k] = load_some<Whole>(a.dy[at] + c, n);
     }
-    S* out = d_gate_up[row] + c;
-    write<Whole>(out, g, n);
-    write<Whole>(out + width, u, n);
-    if (y) write<Whole>(y[row] + c, result, n);
+#pragma unroll
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      if (first + k >= a.count) continue;
+      const RowPlace at{first + k, 0};
+      T g[kPack<S>], u[kPack<S>], d[kPack<S>];
+      widen(g, gate[k]);
+      widen(u, up[k]);
+      widen(d, grad[k]);
+      for (int i = 0; i < kPack<S>; ++i) {
+        const Silu<S> s(g[i]);
+        const T silu = s.for_gradients(), gradient = d[i];
+        if constexpr (Again) d[i] = s.for_y() * u[i];
+        g[i] = gradient * u[i] * std::fma(silu, T(1) - s.sigmoid, s.sigmoid);
+        u[i] = gradient * silu;
+      }
+      S* out = a.d_gate_up[at] + c;
+      write<Whole>(out, g, n);
+      write<Whole>(out + a.width, u, n);
+      if constexpr (Again) write<Whole>(a.y[at] + c, d, n);
+    }
   });
 }
 
@@ -84,11 +121,18 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
   const std::int64_t count = a.dy.dim(0), width = a.dy.dim(1);
   with_float(a.dy.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
-    const Rows<S> d_gate_up = rows<S>(a.d_gate_up), y = rows<S>(a.y);
-    const Rows<const S> dy = rows<S>(a.dy), gate_up = rows<S>(a.gate_up);
-    const auto kernel = in_packs(width, d_gate_up, y, dy, gate_up) ? backward<S, true> : backward<S, false>;
-    const auto [blocks, threads] = pack_grid(count, width, kPack<S>);
-    kernel<<<blocks, threads, 0, native(stream)>>>(d_gate_up, y, dy, gate_up, count, width);
+    const Backward<S> args{.d_gate_up = rows<S>(a.d_gate_up),
+                           .y = rows<S>(a.y),
+                           .dy = rows<S>(a.dy),
+                           .gate_up = rows<S>(a.gate_up),
+                           .count = count,
+                           .width = width};
+    const bool whole = in_packs(width, args.d_gate_up, args.y, args.dy, args.gate_up), again = !a.y.none();
+    const auto kernel = whole   ? again ? backward<S, true, true> : backward<S, true, false>
+                          : again ? backward<S, false, true>
+                                : backward<S, false, false>;
+    const auto [blocks, threads] = pack_grid(ceil_div(count, kRowsAtOnce), width, kPack<S>);
+    kernel<<<blocks, threads, 0, native(stream)>>>(args);
   });
   check_launch("swiglu_backward");
 }

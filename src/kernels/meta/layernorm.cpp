@@ -10,7 +10,8 @@ void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) 
 }
 
 void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Stream& stream) {
-  count(stream, (a.dresidual ? 14 : 13) * a.x.elements(), {a.dy, a.x, a.weight, a.mean, a.rstd, a.dresidual}, {a.dx});
+  count(stream, ((a.dresidual ? 14 : 13) + (a.y ? 2 : 0)) * a.x.elements(),
+        {a.dy, a.x, a.weight, a.mean, a.rstd, a.dresidual, a.y ? a.bias : ConstTensor{}}, {a.dx, a.y});
 }
 
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, lockstep::Stream& stream) {

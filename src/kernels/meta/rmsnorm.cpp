@@ -9,7 +9,8 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
 }
 
 void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream& stream) {
-  count(stream, (a.dresidual ? 8 : 7) * a.x.elements(), {a.dy, a.x, a.weight, a.rstd, a.dresidual}, {a.dx});
+  count(stream, ((a.dresidual ? 8 : 7) + (a.y ? 2 : 0)) * a.x.elements(), {a.dy, a.x, a.weight, a.rstd, a.dresidual},
+        {a.dx, a.y});
 }
 
 void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs& a, lockstep::Stream& stream) {

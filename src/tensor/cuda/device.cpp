@@ -96,8 +96,10 @@ DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t arena_bytes) : Memory(De
   if (arena_bytes == 0) return;
   if (cudaMalloc(&arena_, static_cast<std::size_t>(arena_bytes)) != cudaSuccess) {
     cudaGetLastError();
-    throw EnvironmentError(fmt::format("out of memory on {}: the run needs {} bytes in one piece, {} are free",
-                                       gpu.name, arena_bytes, free_bytes()));
+    throw UserError(ExitCode::does_not_fit,
+                    fmt::format("out of memory on {}: the run needs {} bytes in one piece and {} are free", gpu.name,
+                                arena_bytes, free_bytes()),
+                    "end what else uses the GPU, or see `lockstep plan` for settings that need less");
   }
   ranges_ = std::make_unique<Ranges>(arena_bytes);
 }

@@ -53,8 +53,8 @@ KernelCase forward(DType dtype, const Shape& x, bool residual, bool strided) {
 
 enum class Into { own, dy, dresidual };  // where dx goes
 
-// Operands: x, weight, mean, rstd, dy, dresidual, dx.
-KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into, bool strided) {
+// Operands: x, weight, mean, rstd, dy, dresidual, dx; then y and bias, if the output is wanted again.
+KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into, bool strided, bool again = false) {
   const auto gaps = row_gap(2, strided);
   KernelCase made{.op = "layernorm_backward_input", .shape = shape_label(x, strided), .dtype = dtype};
   made.operands = {{"x", x, dtype, Role::in, rows_off_zero(), gaps},
@@ -69,6 +69,12 @@ KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into
   made.shape += std::string(dresidual ? "_dresidual" : "") + (into == Into::dy          ? "_into_dy"
                                                               : into == Into::dresidual ? "_into_dresidual"
                                                                                         : "");
+  const int y = static_cast<int>(made.operands.size());
+  if (again) {
+    made.shape += "_y";
+    made.operands.push_back({"y", x, dtype, Role::out, normal(), gaps});
+    made.operands.push_back({"bias", {x[1]}, dtype, Role::in});
+  }
   made.plain = into == Into::own;
   made.run = [=](Tensors t, Stream& stream) {
     layernorm_backward_input({.dx = t[dx],
@@ -77,7 +83,9 @@ KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into
                               .weight = t[1],
                               .mean = t[2],
                               .rstd = t[3],
-                              .dresidual = dresidual ? t[5] : Tensor()},
+                              .dresidual = dresidual ? t[5] : Tensor(),
+                              .y = again ? t[y] : Tensor(),
+                              .bias = again ? t[y + 1] : Tensor()},
                              stream);
   };
   made.prepare = prepare_statistics;
@@ -85,6 +93,7 @@ KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into
     HostTensor out = t[dx];
     reference::layernorm_backward_input(out, t[4], t[0], t[1], t[2], t[3], dresidual ? &t[5] : nullptr);
     t[dx] = out;
+    if (again) reference::layernorm_again(t[y], t[0], t[1], t[y + 1], t[2], t[3]);
   };
   return made;
 }
@@ -112,7 +121,8 @@ KernelCase backward_weight(DType dtype, const Shape& x, DType gradient, bool acc
 
 Cases layernorm_cases(DType dtype) {
   Cases cases;
-  for (const Shape& x : {Shape{1, 1}, Shape{7, 13}, Shape{31, 257}, Shape{3, 5000}, Shape{65, 64}, Shape{1031, 20}})
+  for (const Shape& x : {Shape{1, 1}, Shape{7, 13}, Shape{31, 257}, Shape{3, 5000}, Shape{5, 1000}, Shape{3, 1600},
+                         Shape{3, 2056}, Shape{65, 64}, Shape{1031, 20}})
     for (const bool strided : {false, true}) {
       cases.push_back(forward(dtype, x, false, strided));
       cases.push_back(forward(dtype, x, true, strided));
@@ -120,6 +130,8 @@ Cases layernorm_cases(DType dtype) {
       cases.push_back(backward_input(dtype, x, true, Into::own, strided));
       cases.push_back(backward_input(dtype, x, strided, Into::dy, strided));
       cases.push_back(backward_input(dtype, x, true, Into::dresidual, strided));
+      cases.push_back(backward_input(dtype, x, true, Into::own, strided, true));
+      cases.push_back(backward_input(dtype, x, false, Into::dy, strided, true));
       for (const DType gradient : gradient_types(dtype))
         for (const bool accumulate : {false, true})
           cases.push_back(backward_weight(dtype, x, gradient, accumulate, strided));

@@ -11,8 +11,8 @@ KernelCase make_matmul(DType dtype, const MatmulCase& spec) {
   KernelCase made;
   made.op = "matmul";
   made.shape = label({spec.m, spec.n, spec.k}) + "_" + (ta ? "t" : "n") + (tb ? "t" : "n") +
-               (spec.bias ? "_bias" : "") + (accumulate ? "_accumulate" : "") + (spec.strided ? "_strided" : "") +
-               (spec.c == dtype ? "" : "_to_" + std::string(name_of(spec.c)));
+               (spec.bias ? "_bias" : "") + (spec.addend ? "_addend" : "") + (accumulate ? "_accumulate" : "") +
+               (spec.strided ? "_strided" : "") + (spec.c == dtype ? "" : "_to_" + std::string(name_of(spec.c)));
   made.dtype = dtype;
   made.operands = {
       {"c", {spec.m, spec.n}, spec.c, accumulate ? Role::inout : Role::out, normal(), gaps},
@@ -20,19 +20,24 @@ KernelCase make_matmul(DType dtype, const MatmulCase& spec) {
       {"b", tb ? Shape{spec.n, spec.k} : Shape{spec.k, spec.n}, dtype, Role::in, normal(0.1), gaps},
   };
   if (spec.bias) made.operands.push_back({"bias", {spec.n}, dtype});
+  if (spec.addend) made.operands.push_back({"addend", {spec.m, spec.n}, spec.c, Role::in, normal(), gaps});
+  const bool bias = spec.bias, addend = spec.addend;
   made.run = [=](std::span<const Tensor> t, Stream& stream) {
     matmul({.c = t[0],
             .a = t[1],
             .b = t[2],
             .transpose_a = ta,
             .transpose_b = tb,
-            .bias = t.size() > 3 ? t[3] : Tensor(),
-            .accumulate = accumulate},
+            .bias = bias ? t[3] : Tensor(),
+            .accumulate = accumulate,
+            .addend = addend ? t.back() : Tensor()},
            stream);
   };
   made.reference = [=](std::span<HostTensor> t) {
-    reference::matmul(t[0], t[1], t[2], t.size() > 3 ? &t[3] : nullptr,
-                      {.transpose_a = ta, .transpose_b = tb, .accumulate = accumulate});
+    // To what the addend says, as if it had been there before.
+    if (addend) t[0].value = t.back().value;
+    reference::matmul(t[0], t[1], t[2], bias ? &t[3] : nullptr,
+                      {.transpose_a = ta, .transpose_b = tb, .accumulate = accumulate || addend});
   };
   return made;
 }
@@ -58,8 +63,15 @@ Cases matmul_cases(DType dtype) {
         cases.push_back(make_matmul(dtype, spec));
         if (m > 1000 && ta != tb) continue;  // beyond any block of rows: large, so not in every way
         spec = plain;
+        spec.addend = true;
+        spec.strided = n % 2;
+        cases.push_back(make_matmul(dtype, spec));
+        spec = plain;
         spec.bias = true;
         cases.push_back(make_matmul(dtype, spec));
+        spec.addend = true;
+        cases.push_back(make_matmul(dtype, spec));
+        spec.addend = false;
         spec.accumulate = true;
         spec.strided = m % 2;
         if (wide != dtype) spec.c = wide;
@@ -70,6 +82,7 @@ Cases matmul_cases(DType dtype) {
         cases.push_back(make_matmul(dtype, spec));
       }
   // A product over nothing is zero, and so is a product of no rows: no element at all.
+  cases.push_back(make_matmul(dtype, {.m = 5, .n = 3, .k = 0, .addend = true, .c = dtype}));
   for (const bool bias : {false, true}) {
     cases.push_back(make_matmul(dtype, {.m = 5, .n = 3, .k = 0, .bias = bias, .c = dtype}));
     cases.push_back(make_matmul(dtype, {.m = 5, .n = 3, .k = 0, .bias = bias, .accumulate = true, .c = dtype}));

@@ -11,6 +11,7 @@ struct MatmulCase {
   bool bias = false;
   bool accumulate = false;
   bool strided = false;
+  bool addend = false;
   DType c;  // of the output
 };
 

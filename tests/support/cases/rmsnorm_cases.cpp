@@ -45,8 +45,9 @@ KernelCase forward(DType dtype, const Shape& x, bool residual, bool strided) {
 
 enum class Into { own, dy, dresidual };  // where dx goes
 
-// Operands: x, weight, rstd, dy, dresidual, dx; the one that dx goes into is left out of the list's end.
-KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into, bool strided) {
+// Operands: x, weight, rstd, dy, dresidual, dx; the one that dx goes into is left out of the list's end. Then y, if the
+// output is wanted again.
+KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into, bool strided, bool again = false) {
   const auto gaps = row_gap(x.dims(), strided);
   KernelCase made{.op = "rmsnorm_backward_input", .shape = shape_label(x, strided), .dtype = dtype};
   made.operands = {{"x", x, dtype, Role::in, normal(3), gaps},
@@ -60,11 +61,21 @@ KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into
   made.shape += std::string(dresidual ? "_dresidual" : "") + (into == Into::dy          ? "_into_dy"
                                                               : into == Into::dresidual ? "_into_dresidual"
                                                                                         : "");
+  const int y = static_cast<int>(made.operands.size());
+  if (again) {
+    made.shape += "_y";
+    made.operands.push_back({"y", x, dtype, Role::out, normal(), gaps});
+  }
   made.plain = into == Into::own;
   made.run = [=](Tensors t, Stream& stream) {
-    rmsnorm_backward_input(
-        {.dx = t[dx], .dy = t[3], .x = t[0], .weight = t[1], .rstd = t[2], .dresidual = dresidual ? t[4] : Tensor()},
-        stream);
+    rmsnorm_backward_input({.dx = t[dx],
+                            .dy = t[3],
+                            .x = t[0],
+                            .weight = t[1],
+                            .rstd = t[2],
+                            .dresidual = dresidual ? t[4] : Tensor(),
+                            .y = again ? t[y] : Tensor()},
+                           stream);
   };
   made.prepare = [](Hosts t) {
     HostTensor y = t[0];
@@ -74,6 +85,7 @@ KernelCase backward_input(DType dtype, const Shape& x, bool dresidual, Into into
     HostTensor out = t[dx];
     reference::rmsnorm_backward_input(out, t[3], t[0], t[1], t[2], dresidual ? &t[4] : nullptr);
     t[dx] = out;
+    if (again) reference::rmsnorm_again(t[y], t[0], t[1], t[2]);
   };
   return made;
 }
@@ -100,8 +112,8 @@ KernelCase backward_weight(DType dtype, const Shape& x, DType gradient, bool acc
 
 Cases rmsnorm_cases(DType dtype) {
   Cases cases;
-  const std::vector<Shape> shapes = {{1, 1},   {7, 13},    {31, 257},  {3, 5000},  {65, 64},
-                                     {131, 7}, {1031, 20}, {3, 5, 16}, {13, 7, 80}};
+  const std::vector<Shape> shapes = {{1, 1},   {7, 13},  {31, 257},  {3, 5000}, {5, 1000},  {3, 1600},  {3, 2056},
+                                     {65, 64}, {131, 7}, {1031, 20}, {515, 24}, {3, 5, 16}, {13, 7, 80}};
   for (const Shape& x : shapes)
     for (const bool strided : {false, true}) {
       cases.push_back(forward(dtype, x, false, strided));
@@ -110,6 +122,8 @@ Cases rmsnorm_cases(DType dtype) {
       cases.push_back(backward_input(dtype, x, true, Into::own, strided));
       cases.push_back(backward_input(dtype, x, strided, Into::dy, strided));
       cases.push_back(backward_input(dtype, x, true, Into::dresidual, strided));
+      cases.push_back(backward_input(dtype, x, true, Into::own, strided, true));
+      cases.push_back(backward_input(dtype, x, false, Into::dy, strided, true));
       for (const DType gradient : gradient_types(dtype))
         for (const bool accumulate : {false, true})
           cases.push_back(backward_weight(dtype, x, gradient, accumulate, strided));

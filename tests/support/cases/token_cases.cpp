@@ -94,8 +94,12 @@ KernelCase turn(DType dtype, const Shape& x, bool inverse, bool strided) {
 Cases token_cases(DType dtype) {
   Cases cases;
   const std::vector<DType> gradients = gradient_types(dtype);
-  for (const EmbeddingSize& size :
-       {EmbeddingSize{1, 1, 1, 3}, {2, 7, 13, 31}, {3, 65, 64, 50}, {2, 5, 257, 1000}, {1, 200, 5, 7}}) {
+  for (const EmbeddingSize& size : {EmbeddingSize{1, 1, 1, 3},
+                                    {2, 7, 13, 31},
+                                    {3, 65, 64, 50},
+                                    {2, 5, 257, 1000},
+                                    {1, 200, 5, 7},
+                                    {1, 1000, 64, 3}}) {
     for (const bool positioned : {false, true})
       for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided));
     for (const DType gradient : std::views::reverse(gradients))

@@ -67,6 +67,23 @@ void rmsnorm_backward_weight(HostTensor& dweight, const HostTensor& dy, const Ho
   }
 }
 
+void rmsnorm_again(HostTensor& y, const HostTensor& x, const HostTensor& weight, const HostTensor& rstd) {
+  const std::int64_t width = x.dim(-1);
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    const double v = x[i] * rstd[i / width] * weight[i % width];
+    y.set(i, v, std::abs(v));
+  }
+}
+
+void layernorm_again(HostTensor& y, const HostTensor& x, const HostTensor& weight, const HostTensor& bias,
+                     const HostTensor& mean, const HostTensor& rstd) {
+  const std::int64_t width = x.dim(-1);
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    const double m = mean[i / width], r = rstd[i / width], w = weight[i % width], b = bias[i % width];
+    y.set(i, (x[i] - m) * r * w + b, (std::abs(x[i]) + std::abs(m)) * r * std::abs(w) + std::abs(b));
+  }
+}
+
 void layernorm_forward(HostTensor& y, HostTensor& mean, HostTensor& rstd, const HostTensor& x, const HostTensor& weight,
                        const HostTensor& bias, double eps, const HostTensor* residual, HostTensor* sum) {
   const HostTensor in = joined(x, residual, sum);

@@ -1,0 +1,150 @@
+// Where ranks that are threads of one process meet.
+//
+// A Meeting is one operation of one group. Ranks arrive with their calls; the last to come makes the plan of what is to
+// be done, and the pieces of that plan are run by whichever threads are waiting for anything at all: so a rank that has
+// started an operation can compute on while others do the work, and many ranks share few cores without spinning. The
+// last to come to a small operation runs it on the spot, since waking another thread would take longer.
+//
+// Meetings of a channel (the collectives of a group, or the messages from one rank to another) run one after the other.
+// All that the ranks share is behind one mutex; pieces run outside of it. Failure is kept with the group: everything
+// that had not begun fails, with the words that wait() will throw, and what runs is run to its end, since pieces wait
+// for nothing. A meeting lives until every rank that came to it has let it go.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/error.h"
+#include "comm/threads/plan.h"
+
+namespace lockstep::threads {
+
+using Clock = std::chrono::steady_clock;
+
+struct Failure {
+  std::string what;
+  bool secondary = false;  // another rank knows the cause (comm/error.h)
+};
+
+struct Group;
+struct Channel;
+
+struct Meeting {
+  enum class State : std::uint8_t { gathering, running, done, failed };
+
+  Group& group;
+  Channel& channel;
+  std::uint64_t sequence;
+  std::vector<int> ranks;                     // who must come, as ranks of the group
+  std::vector<std::optional<Message>> calls;  // of each of them
+  int arrived = 0;
+  int holders = 0;  // ranks that have come and not let go
+  State state = State::gathering;
+  Plan plan = {};
+  std::int64_t claimed = 0;  // pieces that a thread has taken
+  std::int64_t finished = 0;
+  Failure failure = {};
+
+  bool complete() const { return arrived == static_cast<int>(ranks.size()); }
+  bool over() const { return state == State::done || state == State::failed; }
+  bool has_work() const { return state == State::running && claimed < plan.pieces(); }
+};
+
+struct Channel {
+  std::uint64_t next = 1;  // the meeting whose turn it is
+  std::map<std::uint64_t, std::unique_ptr<Meeting>> meetings = {};
+};
+
+struct Group {
+  std::string name;
+  std::vector<int> members;  // ranks of the world
+  Group* parent = nullptr;
+  std::vector<char> joined = {}, left = {};  // by rank: has, or had, a communicator; has it no more
+  std::optional<Failure> failure = {};
+  Channel collectives = {};
+  std::map<std::pair<int, int>, Channel> pairs = {};                 // from, to
+  std::vector<int> splits = {};                                      // by rank: how often it has divided this group
+  std::map<std::pair<int, int>, std::unique_ptr<Group>> parts = {};  // which division, color
+};
+
+// The group and all that were divided from it; all meetings of a group.
+void each_group(Group& group, const std::function<void(Group&)>& each);
+void each_meeting(Group& group, const std::function<void(Meeting&)>& each);
+
+class Hall {
+ public:
+  Hall(int ranks, double deadline_seconds, int helpers);
+
+  Group& world() { return world_; }
+  double deadline() const { return deadline_; }
+
+  // A rank's communicator of a group comes and goes.
+  void join(Group& group, int rank);
+  void leave(Group& group, int rank) noexcept;
+  // The group of a division in which this rank has that color. Its members must be those that the others gave.
+  Group& divide(Group& group, int rank, int color, std::vector<int> members, const std::string& name);
+
+  // The meeting that this call belongs to; or none and the failure, where the group has failed before.
+  Meeting* arrive(Group& group, int rank, const Message& message, std::uint64_t sequence, Failure& failure);
+  // Whether it is over, having run a piece of work if there was one. The deadline passing ends it.
+  bool ask(Meeting& meeting, Clock::time_point deadline);
+  void wait(Meeting& meeting, Clock::time_point deadline);
+  // A rank lets go of a meeting that is over; says how it failed, if it did.
+  std::optional<Failure> let_go(Meeting& meeting, int rank);
+  // A rank goes away from a meeting, over or not.
+  void give_up(Meeting& meeting, int rank) noexcept;
+  std::string missing(Meeting& meeting);
+
+  // A rank of the world comes no more: whoever waits for it, now or later, fails at once with these words.
+  void end(int world_rank, const std::string& how);
+  // Everything fails.
+  void abort(const std::string& reason);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Sleeper {
+    Meeting* awaited;
+    std::condition_variable wake;
+  };
+  struct Seen {  // the last call of a rank
+    const Group* group = nullptr;
+    CommOp op = CommOp::barrier;
+    std::uint64_t sequence = 0;
+    bool done = false;
+  };
+
+  bool gone(const Group& group, int rank) const;
+  void fail(Group& group, const Failure& failure);
+  void fail_if_someone_is_gone(Group& group);
+  bool fits(Meeting& meeting, std::size_t newcomer);
+  void begin(Meeting& meeting);
+  void end_of(Meeting& meeting);
+  void run_piece(Meeting& meeting, Lock& lock);
+  Meeting* find_work(Meeting& first);
+  void sleep(Meeting& awaited, Lock& lock, std::optional<Clock::time_point> until);
+  void wake_some(Meeting& meeting);
+  void wake_all(const Meeting& meeting);
+
+  std::string title(const Meeting& meeting) const;
+  std::string who_is_missing(const Meeting& meeting, const std::string& until_when) const;
+  void fail_late(Meeting& meeting);
+  std::string whereabouts(const Group& group) const;
+  std::string last_call(int world_rank) const;
+
+  const double deadline_;
+  const int helpers_;
+  std::mutex mutex_;
+  Group world_;
+  std::list<Meeting*> work_;      // running, with pieces nobody has taken
+  std::list<Sleeper*> sleepers_;  // threads with nothing to do
+  std::vector<Seen> seen_;        // by rank of the world
+  std::vector<std::optional<std::string>> ended_;
+  std::optional<Failure> aborted_;
+};
+
+}  // namespace lockstep::threads

@@ -1,0 +1,54 @@
+// What an operation does once all its ranks are there: sums and copies between their buffers, cut into pieces.
+//
+// Every piece reads and writes elements that no other piece writes, so any threads may run them in any order, each
+// once. An element's result never depends on how the work was cut. A sum is read straight from the ranks' buffers and
+// written straight into them: nothing is staged.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "comm/message.h"
+
+namespace lockstep::threads {
+
+class Plan {
+ public:
+  Plan() = default;
+  // Of the calls of all ranks in order; of a message between two, the send and the recv.
+  explicit Plan(std::span<const Message> calls);
+
+  std::int64_t pieces() const { return static_cast<std::int64_t>(pieces_.size()); }
+  std::int64_t bytes() const { return bytes_; }  // read and written
+  void run(std::int64_t piece) const;
+
+ private:
+  struct Sum {
+    std::vector<Tensor> outs;
+    std::vector<ConstTensor> ins;
+    std::vector<std::uint8_t> joins;
+    Reduction reduction;
+  };
+  struct Copy {
+    const char* from;
+    std::vector<char*> to;
+  };
+  struct Piece {
+    bool sum;
+    std::size_t job;
+    std::int64_t begin, count;  // elements of a sum, bytes of a copy
+  };
+
+  void add(std::span<const Message> calls);
+  void reduce(std::span<const Message> calls);
+  void spread(std::span<const Message> calls);
+  void exchange(std::span<const Message> calls);
+  void add_sum(Sum sum);
+  void add_copy(const ConstTensor& from, std::span<const Tensor> to);
+
+  std::vector<Sum> sums_;
+  std::vector<Copy> copies_;
+  std::vector<Piece> pieces_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace lockstep::threads

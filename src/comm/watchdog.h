@@ -1,0 +1,26 @@
+// A communicator whose waits end: at a deadline of its own, and with the record of what was sent before.
+//
+// It wraps any backend, also one whose own waits have no deadline: it asks done() over and over, with growing pauses of
+// at most a millisecond, until the deadline has passed since wait() was called. Whatever failure ends a wait is told
+// with the rank and its last operations. The groups split from it are watched too.
+#pragma once
+#include "comm/comm_log.h"
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+class Watchdog final : public Communicator {
+ public:
+  // The log, in which a Recorder inside or outside of this writes, outlives this.
+  Watchdog(std::unique_ptr<Communicator> inner, const CommLog& log, double deadline_seconds = 30);
+
+  Started start(const Message& message) override;
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  const CommLog& log_;
+  double deadline_;
+};
+
+}  // namespace lockstep
