@@ -51,9 +51,10 @@ class Block(nn.Module):
             first, second = t.chunk(2, -1)
             return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(t.dtype)
 
-        q, k = turned(heads_of(self.query, self.heads)), turned(heads_of(self.key, self.kv_heads))
+        q, k = heads_of(self.query, self.heads), heads_of(self.key, self.kv_heads)
         v = heads_of(self.value, self.kv_heads)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        mixed = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True,
+                                               enable_gqa=self.heads != self.kv_heads)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
         normed = self.norm2(x)
         return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
