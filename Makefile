@@ -10,7 +10,7 @@ help:
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    the tests that train until a loss is reached: a quarter of an hour"
 	@echo "make test-gpu     the tests that need a GPU"
-	@echo "make sanitize-gpu the same under compute-sanitizer: memory, races, values never written"
+	@echo "make sanitize-gpu a part of them under compute-sanitizer: memory, races, values never written"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-tsan    the tests under the thread sanitizer"
 	@echo "make test-avx2    the tests in a build without AVX-512, and its numbers equal to the release build's"

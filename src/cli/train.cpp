@@ -9,6 +9,7 @@
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
+#include "comm/threads/run_ranks.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "spec/run_toml.h"
@@ -26,6 +27,7 @@ struct Settings {
   RunArguments run;
   std::string out, resume;
   bool resumes = false, overwrite = false;
+  int ranks = 0;  // 0: as the run file says
 };
 
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
@@ -43,6 +45,7 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
 
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
+  if (s.ranks > 0) arguments.sets.push_back(fmt::format("layout.dp={}", s.ranks));
   // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
   const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
   if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
@@ -73,30 +76,51 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
 int run_training(const Settings& s) {
   const RunSpec spec = spec_of(s);
   const Plan plan = plan_run(spec);
-  require_fit(spec, plan, available_memory(device_of(spec)));
+  require_fit(spec, plan, available_memory(device_of(spec)) / spec.layout.dp);  // every rank has its own
+  require_host_fit(plan, available_memory(Device::cpu));
   const RunFolder folder(spec.run.out, existing_of(s, spec));
   std::vector<std::string> notes;  // before there is a view
   const auto note = [&](const std::string& line) { notes.push_back(line); };
   std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
 
-  TrainingRun run(spec, device_of(spec), folder.checkpoints(), plan.peak);
-  Progress progress = beginning(run);
-  if (checkpoint)
-    progress = resume(run, *checkpoint, note);
-  else
-    run.init_weights();
   const std::string from = checkpoint ? checkpoint->path().string() : "";
-  if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) note(*ignored);
-  checkpoint.reset();  // its files stay mapped no longer than needed
-  folder.write_run_file(progress.run_file);
+  Ending ending = Ending::finished;
+  // Rank 0, which also tells how it goes.
+  const auto first_rank = [&](Communicator* ranks) {
+    TrainingRun run(spec, device_of(spec), folder.checkpoints(), {.arena_bytes = plan.peak, .ranks = ranks});
+    Progress progress = beginning(run);
+    if (checkpoint)
+      progress = resume(run, *checkpoint, note);
+    else
+      run.init_weights();
+    if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) note(*ignored);
+    checkpoint.reset();  // its files stay mapped no longer than needed
+    folder.write_run_file(progress.run_file);
 
-  TrainView view(spec, folder, progress.step, listen_for_signals());
-  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
-  view.show_start(plan, run.data(), peak.source);
-  if (!from.empty()) view.note("going on from " + from);
-  for (const std::string& line : notes) view.note(line);
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops});
-  view.show_end(ending, progress, plan, run.ledger(), bytes_outside(run));
+    TrainView view(spec, folder, progress.step, listen_for_signals());
+    const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+    view.show_start(plan, run.data(), peak.source);
+    if (!from.empty()) view.note("going on from " + from);
+    for (const std::string& line : notes) view.note(line);
+    ending = train(run, progress, view, {.peak_flops = peak.flops * static_cast<double>(spec.layout.dp)});
+    view.show_end(ending, progress, plan, run.ledger(), bytes_outside(run));
+  };
+  const auto other_rank = [&](Communicator& ranks) {
+    TrainingRun run(spec, device_of(spec), folder.checkpoints(), {.ranks = &ranks});
+    Progress progress = beginning(run);
+    if (from.empty())
+      run.init_weights();
+    else
+      progress = resume(run, require_checkpoint(from, [](const auto&, const auto&) {}), [](const std::string&) {});
+    Watcher silent;
+    train(run, progress, silent);
+  };
+  if (device_of(spec) == Device::cuda)
+    first_rank(nullptr);
+  else
+    run_ranks(static_cast<int>(spec.layout.dp), [&](std::unique_ptr<Communicator> ranks) {
+      ranks->rank() == 0 ? first_rank(ranks.get()) : other_rank(*ranks);
+    });
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
 }
 
@@ -113,6 +137,9 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000");
   settings->run.add_to(*command);
+  command->add_option("--ranks", settings->ranks, "Ranks that share each batch, as threads: layout.dp [1]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
   CLI::Option* resume = command
                             ->add_option("--resume", settings->resume,

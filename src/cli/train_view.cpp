@@ -100,7 +100,8 @@ void TrainView::show_end(Ending ending, const Progress& progress, const Plan& pl
     note(fmt::format("stopped after step {} as asked; --resume goes on from there", progress.step));
   if (ending == Ending::bad_values)
     note(fmt::format("stopped after step {}: bad values; the last good weights are saved", progress.step));
-  print(fmt::format("saved in {}", folder_.checkpoints().string()));
+  if (spec_.train.save_last || spec_.train.save_every > 0)
+    print(fmt::format("saved in {}", folder_.checkpoints().string()));
 }
 
 }  // namespace lockstep

@@ -6,11 +6,13 @@
 //   all_reduce      in (n), out (n); the same tensor, or apart
 //   reduce_scatter  in (n), out (part of this rank), which may be that part of in
 //   all_gather      in (part of this rank), which may be that part of out; out (n)
-//   broadcast       in on the root, out elsewhere (both may be given); the root's out, if another tensor, is written
-//   too reduce          in (n); out (n) on the root, in itself or apart gather          in (part of this rank); out (n)
-//   on the root, of which in may be the root's part scatter         in (n) on the root; out (part of this rank), which
-//   may be the root's part of in all_to_all      in: `counts[r]` elements for each rank r, in order; out: what the
-//   others send here, in order; apart send, recv      in or out, and the other end barrier         neither
+//   broadcast       in on the root, out elsewhere; where both are given, the root's out is written too
+//   reduce          in (n); out (n) on the root, in itself or apart
+//   gather          in (part of this rank); out (n) on the root, of which in may be the root's part
+//   scatter         in (n) on the root; out (part of this rank), which may be the root's part of in
+//   all_to_all      in: `counts[r]` elements for each rank r; out: what the others send here, in order; apart
+//   send, recv      in or out, and the other end
+//   barrier         neither
 //
 // All ranks of a group give the same op, type, count, counts (but in all_to_all), reduction, algorithm and root.
 #pragma once

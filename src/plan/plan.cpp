@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/meta/communicator.h"
 #include "spec/model_flops.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
@@ -18,7 +19,8 @@ std::int64_t Plan::current(Tag tag) const {
 }
 
 Plan plan_run(const RunSpec& spec) {
-  TrainingRun run(spec, Device::meta, "");
+  meta::Communicator ranks(0, static_cast<int>(spec.layout.dp));
+  TrainingRun run(spec, Device::meta, "", {.ranks = &ranks});
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());
   stream.work() = {};
@@ -44,23 +46,31 @@ Plan plan_run(const RunSpec& spec) {
 
 namespace {
 
-// Settings that would fit and the bytes they need: first what costs only passes over memory, then more micro-batches,
-// then both, then projections computed again.
+// Settings that would fit and the bytes they need, the cheapest in time first: passes over memory, more micro-batches,
+// both, and only then projections computed again.
 std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
-  for (const Recompute recompute : {Recompute::none, Recompute::elementwise, Recompute::projections}) {
-    RunSpec spec = asked;
-    if (recompute < asked.memory.recompute) continue;
-    spec.memory = recompute == asked.memory.recompute ? asked.memory : MemorySpec{recompute};
-    for (std::int64_t micro = asked.layout.micro; micro <= spec.train.global_batch; ++micro) {
-      if (spec.train.global_batch % micro != 0) continue;
-      spec.layout.micro = micro;
-      const Plan plan = plan_run(spec);
-      if (plan.peak + plan.outside > available) continue;
-      std::string text;
-      if (spec.memory != asked.memory) text = fmt::format("memory.recompute = \"{}\"", name_of(recompute));
-      if (micro != asked.layout.micro) text += fmt::format("{}layout.micro = {}", text.empty() ? "" : " with ", micro);
-      return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
+  std::vector<RunSpec> candidates;
+  const auto add_micros = [&](std::initializer_list<Recompute> levels) {
+    for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
+      if (asked.train.global_batch % (micro * asked.layout.dp) != 0) continue;
+      for (const Recompute level : levels) {
+        if (level < asked.memory.recompute) continue;
+        RunSpec& spec = candidates.emplace_back(asked);
+        if (level != asked.memory.recompute) spec.memory = {.recompute = level};
+        spec.layout.micro = micro;
+      }
     }
+  };
+  add_micros({Recompute::none, Recompute::elementwise});
+  add_micros({Recompute::projections});
+  for (const RunSpec& spec : candidates) {
+    const Plan plan = plan_run(spec);
+    if (plan.peak + plan.outside > available) continue;
+    std::string text;
+    if (spec.memory != asked.memory) text = fmt::format("memory.recompute = \"{}\"", name_of(spec.memory.recompute));
+    if (spec.layout.micro != asked.layout.micro)
+      text += fmt::format("{}layout.micro = {}", text.empty() ? "" : " with ", spec.layout.micro);
+    return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
   }
   return std::nullopt;
 }
@@ -79,6 +89,14 @@ void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) 
                               byte_text(available), tags),
                   settings_that_fit(spec, available)
                       .value_or("use a smaller model, a shorter data.seq, or a machine with more memory"));
+}
+
+void require_host_fit(const Plan& plan, std::int64_t available) {
+  if (plan.host <= available) return;
+  throw UserError(ExitCode::does_not_fit,
+                  fmt::format("the run keeps {} on the host, for what it saves, and {} are free", byte_text(plan.host),
+                              byte_text(available)),
+                  "use a machine with more memory, or train.save_last = false with train.save_every = 0");
 }
 
 }  // namespace lockstep

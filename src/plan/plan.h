@@ -32,6 +32,8 @@ Plan plan_run(const RunSpec& spec);
 // UserError (does_not_fit) when the plan needs more than `available` bytes of its device: by how much, by which tags,
 // and settings that would fit, if some are found.
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
+// The same for what a GPU's run keeps on the host.
+void require_host_fit(const Plan& plan, std::int64_t available);
 
 // Bytes that a run on this device may take. Of a GPU, what is free on it; on the cpu, what this process may still take:
 // the least of what the machine has free and what its cgroup leaves.

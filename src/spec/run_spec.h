@@ -66,7 +66,8 @@ struct TrainSpec {
 };
 
 struct LayoutSpec {
-  std::int64_t micro = 1;  // micro-batches that a step's batch is cut into
+  std::int64_t dp = 1;     // ranks that each take an equal part of the global batch
+  std::int64_t micro = 1;  // micro-batches that a rank's part is cut into
   bool operator==(const LayoutSpec&) const = default;
 };
 

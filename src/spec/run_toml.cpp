@@ -30,6 +30,7 @@ using Keys = std::vector<std::string_view>;
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
+constexpr std::int64_t kMostRanks = 1024;  // as many as can be threads of one process
 
 // ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
 // it, so that a key which would do nothing is refused.
@@ -85,6 +86,7 @@ void visit_optim(Spec& run, Visitor&& visit) {
 
 template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
+  visit("dp", layout.dp, Whole{1, kMostRanks});
   visit("micro", layout.micro, Whole{1, kMaxIndex});
 }
 
@@ -132,7 +134,6 @@ struct Later {
 };
 
 constexpr Later kLayoutLater[] = {
-    {"dp", "1"},
     {"pp", "1"},
     {"cp", "1"},
     {"tp", "1"},
@@ -188,6 +189,7 @@ void unmake_choices(TomlDocument& document) {
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
+  if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
   }

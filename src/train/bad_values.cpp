@@ -58,8 +58,8 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
       return fmt::format("the weight {} ({})", named.tensor.name, *bad);
   batch_.set(tokens, targets, 0, stream_);
   for (std::size_t i = 0; i < norm_at_; ++i) {
+    if (actions_[i].micro < 0) continue;  // of this rank alone: another may have found what it looks for
     run(actions_[i], true, std::max<std::int64_t>(0, batches_done_ - 1));
-    if (actions_[i].micro < 0) continue;
     if (auto bad = bad_value_after(actions_[i])) return bad;
   }
   return std::nullopt;

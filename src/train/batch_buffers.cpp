@@ -6,11 +6,13 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/rope.h"
 #include "tensor/transfer.h"
+#include "train/host_sums.h"
 
 namespace lockstep {
 
-BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Memory& memory, Stream& stream)
-    : spec_(spec), sizes_(sizes) {
+BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory,
+                           Stream& stream)
+    : spec_(spec), sizes_(sizes), ranks_(ranks) {
   const std::int64_t tokens = sizes.B * sizes.T, T = sizes.T;
   tokens_ = memory.allocate(tokens * 4, Tag::data);
   targets_ = memory.allocate(tokens * 4, Tag::data);
@@ -46,11 +48,13 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   const std::int64_t count = sizes_.B * sizes_.T;
   LOCKSTEP_CHECK(std::ssize(tokens) == count && std::ssize(targets) == count, "{} tokens and {} targets for {} x {}",
                  tokens.size(), targets.size(), sizes_.B, sizes_.T);
-  if (stream.device() == Device::meta) return;
   Place& at = places_[place];
+  std::int64_t valid = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
+  sum_over(ranks_, valid);
+  at.valid_targets = valid;
+  if (stream.device() == Device::meta) return;
   std::ranges::copy(tokens, at.tokens.as<std::int32_t>().begin());
   std::ranges::copy(targets, at.targets.as<std::int32_t>().begin());
-  at.valid_targets = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
   // A batch without a target has loss and gradient zero.
   const double scale = at.valid_targets > 0 ? 1.0 / static_cast<double>(at.valid_targets) : 0.0;
   if (sizes_.sums == DType::f64)
@@ -69,7 +73,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
               .positions = view(positions_, DType::i32, {T}),
               .loss_scale = view(loss_scale_, sizes_.sums, {1}),
               .losses = view(losses_, sizes_.sums, {B * T}, first * T),
-              .first_sample = first,
+              .first_sample = ranks_.rank() * sizes_.B + first,
               .dropout_seed = dropout_seed,
               .training = training};
   if (cos_.memory()) {
@@ -87,10 +91,10 @@ void BatchBuffers::fetch_losses(int place, Stream& stream) {
 
 double BatchBuffers::mean_loss(int place) const {
   const Place& at = places_[place];
-  if (at.valid_targets == 0) return 0;
   const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
-  const double total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
-  return total / static_cast<double>(at.valid_targets);
+  double total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
+  sum_over(ranks_, total);
+  return at.valid_targets == 0 ? 0 : total / static_cast<double>(at.valid_targets);
 }
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
 // A step's batch on the device: tokens, targets, their losses, and what every micro-batch shares (positions, RoPE
 // tables, the weight of a target in the loss).
 //
-// The batch has B samples and is cut into `micro` micro-batches of B / micro samples. The loss's denominator is the
-// number of targets that count in the whole batch, known before the first forward, so that how the batch is cut changes
-// neither loss nor gradient. Everything is taken at construction; setting a batch allocates nothing.
+// The batch is this rank's part of the global one: B samples, cut into `micro` micro-batches of B / micro samples. The
+// loss's denominator is the number of targets that count in the global batch, known before the first forward, so that
+// how the batch is cut, over ranks or micro-batches, changes neither loss nor gradient. Everything is taken at
+// construction; setting a batch allocates nothing.
 //
 // Batches come and losses go through host memory that the device's copies can use by themselves, in two places taken in
 // turn: while the device still works at one batch, the host can already set the next behind it.
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <span>
 
+#include "comm/communicator.h"
 #include "model/unit.h"
 #include "spec/model_spec.h"
 #include "tensor/memory.h"
@@ -22,12 +24,13 @@ namespace lockstep {
 class BatchBuffers {
  public:
   struct Sizes {
-    std::int64_t B;  // samples of the whole batch
+    std::int64_t B;  // samples of this rank
     std::int64_t T;
     int micro;
     DType sums;  // the accumulator type
   };
-  BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Memory& memory, Stream& stream);
+  // `ranks` share the global batch; its tensors are on the host. It outlives this.
+  BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory, Stream& stream);
 
   static constexpr int kPlaces = 2;
 
@@ -38,17 +41,18 @@ class BatchBuffers {
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
   // Behind the batch's last forward: fetches its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
-  // When they are there: the mean over the targets that count, summed in the order of samples whatever the
-  // micro-batches were. Zero when no target counts.
+  // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of
+  // samples whatever the micro-batches were, then the ranks'. Zero when no target counts. All ranks call it.
   double mean_loss(int place) const;
 
  private:
   ModelSpec spec_;
   Sizes sizes_;
+  Communicator& ranks_;
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
   struct Place {
     HostBuffer tokens, targets, loss_scale, losses;
-    std::int64_t valid_targets = 0;
+    std::int64_t valid_targets = 0;  // of the global batch
   };
   std::array<Place, kPlaces> places_;
 };

@@ -121,7 +121,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps)))
       watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
     if (due(t.save_every, progress.step)) save();
-    stopping = stopping || watcher.wants_stop();
+    stopping = run.any_rank(watcher.wants_stop()) || stopping;
     if (progress.step < t.steps && stopping && begun == progress.step) {
       ending = Ending::stopped;
       break;

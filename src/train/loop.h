@@ -27,9 +27,10 @@ struct LoopOptions {
   std::optional<double> peak_flops;  // of the machine, for MFU
 };
 
-// Trains from `progress` on until spec.train.steps are done, the watcher wants to stop, or a value was not finite and
-// the run says stop. Whatever the ending, the last good state is saved (unless it was saved already, or save_last is
-// false) and on the disk when this returns. `progress` is brought up to date step by step.
+// Every rank calls it, with a watcher of its own. Trains from `progress` on until spec.train.steps are done, the
+// watcher wants to stop, or a value was not finite and the run says stop. Whatever the ending, the last good state is
+// saved (unless it was saved already, or save_last is false) and on the disk when this returns. `progress` is brought
+// up to date step by step.
 Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options = {});
 
 }  // namespace lockstep

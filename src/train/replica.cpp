@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "checkpoint/convert.h"
+#include "comm/alone.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm_sum.h"
 #include "kernels/random.h"
@@ -13,6 +14,8 @@
 namespace lockstep {
 
 namespace {
+
+Device host_of(Device device) { return device == Device::meta ? Device::meta : Device::cpu; }
 
 DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_types(precision).compute); }
 
@@ -39,13 +42,24 @@ std::vector<Action> checked_actions(const Replica::Options& options, const Model
 }  // namespace
 
 Replica::Replica(const Options& options, Memory& memory, Stream& stream)
+    : Replica(options, {std::make_unique<Alone>(stream.device()), std::make_unique<Alone>(host_of(stream.device()))},
+              nullptr, memory, stream) {}
+
+Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream)
+    : Replica(options, {}, &ranks, memory, stream) {}
+
+Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator>, 2> alone, const Ranks* ranks,
+                 Memory& memory, Stream& stream)
     : options_(options),
+      alone_(std::move(alone)),
+      ranks_(ranks ? *ranks : Ranks{*alone_[0], *alone_[1]}),
       memory_(memory),
       stream_(stream),
       model_(options.spec, micro_samples(options), options.T, storage_types(options.precision).compute,
              execution(options, stream)),
       actions_(checked_actions(options, model_)),
-      batch_(options.spec, {options.B, options.T, options.micro, sums_type(options.precision)}, memory, stream) {
+      batch_(options.spec, {options.B, options.T, options.micro, sums_type(options.precision)}, ranks_.hosts, memory,
+             stream) {
   const StorageTypes types = storage_types(options.precision);
   for (int u = 0; u < model_.units(); ++u)
     storage_.emplace_back(model_.unit(u).layout(), types, options.optimizer, memory, stream);
@@ -68,8 +82,10 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream)
     flight.controls = HostBuffer(kStepControls * 8, stream);
     flight.done = stream.make_event();
   }
-  // Masks of dropout are keyed on a number that the host gives out, another one for each step.
-  repeats_ = options.capture && options.spec.dropout == 0 && options.spec.attention_dropout == 0;
+  // Messages between ranks are not captured. Masks of dropout are keyed on a number that the host gives out, another
+  // one for each step.
+  repeats_ = options.capture && ranks_.replicas.size() == 1 && options.spec.dropout == 0 &&
+             options.spec.attention_dropout == 0;
   write_controls();
 }
 
@@ -156,12 +172,14 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
   }
 }
 
-// One rank holds the whole batch's gradient already; what is left is to join the two homes of a tied weight.
+// The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
+// has the weight of the global batch already, so the ranks' parts are summed, in the canonical order.
 void Replica::reduce(int unit) {
-  const Model::Tie* tie = model_.tie();
-  if (!tie || unit != tie->owner_unit) return;
-  const Tensor owner = storage_[tie->owner_unit].gradient(tie->owner_parameter);
-  add({.y = owner, .a = owner, .b = storage_[tie->borrower_unit].gradient(tie->borrower_parameter)}, stream_);
+  if (const Model::Tie* tie = model_.tie(); tie && unit == tie->owner_unit) {
+    const Tensor owner = storage_[tie->owner_unit].gradient(tie->owner_parameter);
+    add({.y = owner, .a = owner, .b = storage_[tie->borrower_unit].gradient(tie->borrower_parameter)}, stream_);
+  }
+  ranks_.replicas.all_reduce(storage_[unit].flat_gradient())->wait();
 }
 
 void Replica::take_norm() {

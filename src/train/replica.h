@@ -1,5 +1,5 @@
-// One rank's copy of a model being trained: parameters, gradients, optimizer state, activations, and the executor of
-// the step's actions over them.
+// One rank's copy of a model being trained on its part of every batch: parameters, gradients, optimizer state,
+// activations, and the executor of the step's actions over them.
 //
 // Runs on any device; on meta it allocates and computes nothing, and its memory's ledger and its stream's counts are
 // what a real one would have. Memory and stream outlive it.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/state.h"
+#include "comm/communicator.h"
 #include "kernels/step_control.h"
 #include "model/model.h"
 #include "parallel/unit_storage.h"
@@ -28,9 +29,15 @@ namespace lockstep {
 
 class Replica {
  public:
+  // The ranks that train together, each with a replica of its own and a part of the batch: for gradients, which are
+  // where the replica is, and for numbers of the host. They outlive the replica.
+  struct Ranks {
+    Communicator& replicas;
+    Communicator& hosts;
+  };
   struct Options {
     ModelSpec spec;
-    std::int64_t B;  // samples of a step's batch
+    std::int64_t B;  // samples of this rank's part of a step's batch; those of rank r come after those of r - 1
     std::int64_t T;  // tokens of a sample
     int micro = 1;   // micro-batches that the batch is cut into; divides B
     PrecisionSpec precision = {};
@@ -43,7 +50,8 @@ class Replica {
     bool capture = true;             // of steps that are repeated; false: action by action, every time
   };
 
-  Replica(const Options& options, Memory& memory, Stream& stream);
+  Replica(const Options& options, Memory& memory, Stream& stream);  // alone
+  Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream);
 
   // A logical tensor and where it lives: its elements of the master weights and of the gradients.
   struct Named {
@@ -92,6 +100,8 @@ class Replica {
   std::int64_t steps_done() const { return steps_done_; }
 
  private:
+  Replica(const Options& options, std::array<std::unique_ptr<Communicator>, 2> alone, const Ranks* ranks,
+          Memory& memory, Stream& stream);
   void run(const Action& action, bool training, std::int64_t batch_number);
   void reduce(int unit);
   void take_norm();
@@ -103,6 +113,8 @@ class Replica {
   std::optional<std::string> bad_value_after(const Action& action) const;
 
   Options options_;
+  std::array<std::unique_ptr<Communicator>, 2> alone_;  // only where there are no others
+  Ranks ranks_;
   Memory& memory_;
   Stream& stream_;
   Model model_;

@@ -32,6 +32,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "optim.decay",
                                                              "optim.final",
                                                              "layout.micro",
+                                                             "layout.dp",
                                                              "run.threads",
                                                              "run.device",
                                                              "run.out",
@@ -48,8 +49,9 @@ constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "
                                                   "model.hf",  "model.preset", "tuning.products"};
 
 // Keys that run files of earlier versions lack, and what those runs did.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kBefore{{{"precision.gradients", "\"fp32\""},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kBefore{{{"precision.gradients", "\"fp32\""},
                                                                                 {"precision.moments", "\"fp32\""},
+                                                                                {"layout.dp", "1"},
                                                                                 {"train.deterministic", "true"},
                                                                                 {"memory.recompute", "\"none\""}}};
 

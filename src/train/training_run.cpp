@@ -4,22 +4,24 @@
 
 #include "checkpoint/hf_folder.h"
 #include "tensor/make_stream.h"
+#include "train/host_sums.h"
 #include "train/tuning.h"
 
 namespace lockstep {
 
 int threads_of(const RunSpec& spec) {
   if (spec.run.threads > 0) return static_cast<int>(spec.run.threads);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / spec.layout.dp));
 }
 
 Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
 
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
-                         std::int64_t arena_bytes)
+                         const Where& where)
     : spec_(spec),
+      ranks_(where.ranks),
       threads_(threads_of(spec)),
-      memory_(make_memory(device, ledger_, arena_bytes)),
+      memory_(make_memory(device, ledger_, where.arena_bytes)),
       host_memory_(device_of(spec) == Device::cpu
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
@@ -28,24 +30,26 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       folder_{.path = checkpoints, .keep = spec.train.keep} {
   tune_products(spec, *stream_);
   if (data_.corpus_bytes() > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", data_.corpus_bytes());
-  replica_ = std::make_unique<Replica>(
-      Replica::Options{
-          .spec = spec.model,
-          .B = spec.train.global_batch,
-          .T = spec.data.seq,
-          .micro = static_cast<int>(spec.layout.micro),
-          .precision = spec.precision,
-          .optimizer = spec.optimizer,
-          .seed = spec.train.seed,
-          .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
-          .halt_on_bad_value = spec.train.bad_values == BadValues::stop},
-      *memory_, *stream_);
+  LOCKSTEP_CHECK((ranks_ ? ranks_->size() : 1) == spec.layout.dp, "{} ranks for dp = {}", ranks_ ? ranks_->size() : 1,
+                 spec.layout.dp);
+  const Replica::Options options{
+      .spec = spec.model,
+      .B = samples(),
+      .T = spec.data.seq,
+      .micro = static_cast<int>(spec.layout.micro),
+      .precision = spec.precision,
+      .optimizer = spec.optimizer,
+      .seed = spec.train.seed,
+      .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
+      .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
+  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*ranks_, *ranks_}, *memory_, *stream_)
+                    : std::make_unique<Replica>(options, *memory_, *stream_);
   // From a GPU everything that is saved goes through a copy on the host.
-  const bool saves = spec.train.save_last || spec.train.save_every > 0;
+  const bool saves = is_first_rank() && (spec.train.save_last || spec.train.save_every > 0);
   if (saves && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
-  tokens_.resize(tokens_a_step());
-  targets_.resize(tokens_a_step());
+  tokens_.resize(samples() * spec.data.seq);
+  targets_.resize(samples() * spec.data.seq);
 }
 
 void TrainingRun::use_tuning(const TuningSpec& tuning) {
@@ -62,26 +66,33 @@ void TrainingRun::init_weights() {
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
-  data_.training_batch(first, tokens_, targets_);
+  data_.training_batch(first + rank() * samples(), tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
-  data_.training_batch(first, tokens_, targets_);
+  data_.training_batch(first + rank() * samples(), tokens_, targets_);
   return replica_->find_bad_value(tokens_, targets_);
 }
 
 double TrainingRun::evaluate() {
   double total = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
-    data_.evaluation_batch(i, tokens_, targets_);
+    data_.evaluation_batch(i * spec_.layout.dp + rank(), tokens_, targets_);
     total += replica_->evaluate(tokens_, targets_);
   }
   return total / static_cast<double>(spec_.train.eval_batches);
 }
 
+bool TrainingRun::any_rank(bool says) {
+  std::int64_t sayers = says ? 1 : 0;
+  if (ranks_) sum_over(*ranks_, sayers);
+  return sayers > 0;
+}
+
 void TrainingRun::save(const Progress& progress) {
+  if (!is_first_rank()) return;
   if (writer_) {
     writer_->save(progress, *stream_);
     if (!spec_.train.async_save) writer_->wait();

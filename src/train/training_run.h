@@ -22,10 +22,15 @@ namespace lockstep {
 
 class TrainingRun {
  public:
-  // On the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where they are saved. Of a
-  // GPU, `arena_bytes` (the plan's peak) are taken at once; 0: buffer by buffer.
-  TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
-              std::int64_t arena_bytes = 0);
+  struct Where {
+    std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
+    Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the device; it outlives the run. None: alone
+  };
+  // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
+  // they are saved, by rank 0: all ranks hold the same.
+  TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints, const Where& where);
+  TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
+      : TrainingRun(spec, device, checkpoints, Where{}) {}
 
   const RunSpec& spec() const { return spec_; }
   int threads() const { return threads_; }
@@ -50,8 +55,11 @@ class TrainingRun {
   }
   // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead.
   int steps_at_once() const { return stream_->runs_ahead() ? Replica::kStepsInFlight : 1; }
-  // The mean loss over the evaluation batches.
+  // The mean loss over the evaluation batches. All ranks call it.
   double evaluate();
+  // Whether any rank says so. All ranks call it.
+  bool any_rank(bool says);
+  bool is_first_rank() const { return rank() == 0; }
   // Names the first bad value of a step that did not update, while no step is in flight.
   std::optional<std::string> find_bad_value(std::int64_t first);
 
@@ -61,10 +69,14 @@ class TrainingRun {
   void wait_for_save();
   bool has_saved(std::int64_t step) const;  // this run's folder has that step
 
-  std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }
+  std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
 
  private:
+  int rank() const { return ranks_ ? ranks_->rank() : 0; }
+  std::int64_t samples() const { return spec_.train.global_batch / spec_.layout.dp; }  // of this rank, a step
+
   RunSpec spec_;
+  Communicator* ranks_;
   int threads_;
   Ledger ledger_;
   Ledger host_ledger_;
@@ -78,7 +90,7 @@ class TrainingRun {
   std::vector<std::int32_t> tokens_, targets_;
 };
 
-int threads_of(const RunSpec& spec);    // as asked for, or the machine's cores
+int threads_of(const RunSpec& spec);    // of a rank: as asked for, or its share of the machine's cores
 Device device_of(const RunSpec& spec);  // that it computes on
 
 }  // namespace lockstep

@@ -268,8 +268,11 @@ TEST(RunRanks, KeepsTheKindOfError) {
               });
             }),
             "rank 1: odd");
-  EXPECT_EQ(thrown<EnvironmentError>([] { each_rank(1, [](Communicator&) { throw 7; }); }),
-            "rank 0: an exception without words");
+  EXPECT_EQ(thrown<EnvironmentError>([] { each_rank(2, [](Communicator&) { throw 7; }); }).substr(6),
+            ": an exception without words");
+  // Of one rank alone nobody asks which it was.
+  EXPECT_EQ(thrown<EnvironmentError>([] { each_rank(1, [](Communicator&) { throw EnvironmentError("gone"); }); }),
+            "gone");
 }
 
 TEST(RunRanks, AFailureReachesRanksThatWaitForOthers) {

@@ -66,7 +66,7 @@ class Losses final : public Watcher {
 
 Learned learn(const RunSpec& spec, const std::filesystem::path& folder, bool resumes = false) {
   const Plan plan = plan_run(spec);
-  TrainingRun run(spec, device_of(spec), folder, plan.peak);
+  TrainingRun run(spec, device_of(spec), folder, {.arena_bytes = plan.peak});
   Progress progress = beginning(run);
   if (resumes)
     progress = resume(run, require_checkpoint(folder, [](const auto&, const auto&) {}), [](const std::string&) {});

@@ -281,26 +281,10 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
 }
 
 TEST(RunToml, OtherLayoutsAreNotInThisVersion) {
-  for (const char* line : {"dp = 2",
-                           "pp = 2",
-                           "cp = 2",
-                           "tp = 2",
-                           "zero = 3",
-                           "shard = 2",
-                           "chunks = 2",
-                           "grad_sync = \"micro\"",
-                           "schedule = \"zb-v\"",
-                           "sp = \"on\"",
-                           "cp_kind = \"ulysses\"",
-                           "cp_order = \"plain\"",
-                           "dp_kind = \"central\"",
-                           "overlap = \"off\"",
-                           "bucket = 25",
-                           "reshard = \"never\"",
-                           "uneven = \"on\"",
-                           "reduce = \"ring\"",
-                           "dp = \"1\"",
-                           "dp = 1.0"}) {
+  for (const char* line : {"pp = 2", "cp = 2", "tp = 2", "zero = 3", "shard = 2", "chunks = 2", "grad_sync = \"micro\"",
+                           "schedule = \"zb-v\"", "sp = \"on\"", "cp_kind = \"ulysses\"", "cp_order = \"plain\"",
+                           "dp_kind = \"central\"", "overlap = \"off\"", "bucket = 25", "reshard = \"never\"",
+                           "uneven = \"on\"", "reduce = \"ring\"", "tp = \"1\"", "tp = 1.0"}) {
     const std::string what = refusal(with("layout", line));
     EXPECT_NE(what.find("run.toml:6: "), std::string::npos) << what;
     EXPECT_NE(what.find("not in this version; leave "), std::string::npos) << what;

@@ -18,8 +18,9 @@ class FirstError {
     secondary_ = secondary;
   }
 
-  void rethrow() const {
+  void rethrow(int ranks) const {
     if (!error_) return;
+    if (ranks == 1) std::rethrow_exception(error_);  // nobody asks which rank it was
     const std::string who = fmt::format("rank {}: ", rank_);
     try {
       std::rethrow_exception(error_);
@@ -76,7 +77,7 @@ void run_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>
     first.note(static_cast<int>(threads.size()) + 1, std::current_exception(), false);
   }
   threads.clear();  // joins
-  first.rethrow();
+  first.rethrow(ranks);
 }
 
 }  // namespace lockstep
