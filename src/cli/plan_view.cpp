@@ -27,9 +27,11 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
-  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step", count_text(plan.model_flops),
-                                 count_text(static_cast<double>(plan.executed.flops))));
-  out += row("memory", fmt::format("{} = {} bytes at most", byte_text(plan.peak), grouped_digits(plan.peak)));
+  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
+                                 count_text(static_cast<double>(plan.executed.flops)),
+                                 spec.layout.dp > 1 ? fmt::format(" by each of {} ranks", spec.layout.dp) : ""));
+  out += row("memory", fmt::format("{} = {} bytes at most{}", byte_text(plan.peak), grouped_digits(plan.peak),
+                                   spec.layout.dp > 1 ? ", of each rank" : ""));
   for (int t = 0; t < kTags; ++t)
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),

@@ -73,6 +73,9 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
   return cuda::used_bytes() - run.ledger().peak();
 }
 
+// A thread that ends is named at once; one that is late may be rank 0 waiting for a slow disk.
+constexpr double kRankDeadline = 600;
+
 int run_training(const Settings& s) {
   const RunSpec spec = spec_of(s);
   const Plan plan = plan_run(spec);
@@ -118,9 +121,10 @@ int run_training(const Settings& s) {
   if (device_of(spec) == Device::cuda)
     first_rank(nullptr);
   else
-    run_ranks(static_cast<int>(spec.layout.dp), [&](std::unique_ptr<Communicator> ranks) {
-      ranks->rank() == 0 ? first_rank(ranks.get()) : other_rank(*ranks);
-    });
+    run_ranks(
+        static_cast<int>(spec.layout.dp),
+        [&](std::unique_ptr<Communicator> ranks) { ranks->rank() == 0 ? first_rank(ranks.get()) : other_rank(*ranks); },
+        {.deadline_seconds = kRankDeadline});
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
 }
 
