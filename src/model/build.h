@@ -19,6 +19,7 @@ struct Execution {
   Device runs_on = Device::cpu;  // or what `meta` stands for: kernels may ask for memory of their own there
   bool deterministic = true;     // false: kernels may be chosen whose last bits differ from run to run
   MemorySpec memory = {};
+  std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
 };
 
 struct Build {

@@ -24,7 +24,7 @@ Head::Head(const Build& b, int unit, const Between& between)
     : Unit("head"),
       between_(between),
       norm_(layout_, b.slots, unit, b.spec, b.dtype, model_names(b.spec).final_norm, b.tokens()),
-      chunk_(chunk_tokens(b.tokens(), b.spec.vocabulary)) {
+      chunk_(chunk_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), b.spec.vocabulary)) {
   const std::int64_t V = b.spec.vocabulary, C = b.spec.width;
   StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied};
   if (!b.spec.tied) weight.pieces = {{model_names(b.spec).head + ".weight", {V, C}}};
@@ -46,22 +46,36 @@ void Head::last_logits(Tensor out, const Call& call) const {
   logits(out, call.at[normed_].dim(0) - out.dim(0), call);
 }
 
+// The losses of one chunk; gives the gradient of its logits, which lies over them.
+Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& call) const {
+  const Batch& batch = call.batch;
+  const std::int64_t count = scores.dim(0);
+  if (batch.central) {
+    const Tensor d_scores(scores.raw(), call.at[normed_].dtype(), scores.device(), scores.shape());
+    batch.central->run(scores, batch.training ? d_scores : Tensor{}, batch.micro, first, batch.training,
+                       batch.central_targets, call.stream);
+    return d_scores;
+  }
+  const Tensor d_scores = batch.training ? scores.narrowed(call.at[normed_].dtype()) : Tensor{};
+  cross_entropy({.losses = batch.losses.slice(0, first, count),
+                 .dlogits = d_scores,
+                 .logits = scores,
+                 .targets = batch.targets.slice(0, first, count),
+                 .scale = batch.loss_scale},
+                call.stream);
+  return d_scores;
+}
+
 void Head::forward(const Call& call) const {
   const Tensor& normed = call.at[normed_];
   norm_.forward(normed, call.at[between_.x], call);
-  const std::int64_t tokens = normed.dim(0);
-  for (std::int64_t first = 0; first < tokens; first += chunk_) {
-    const std::int64_t count = std::min(chunk_, tokens - first);
+  const std::int64_t tokens = normed.dim(0), end = call.batch.central ? call.batch.central->most_tokens() : tokens;
+  for (std::int64_t first = 0; first < end; first += chunk_) {
+    const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, chunk_);
     const Tensor scores = call.at[logits_].slice(0, 0, count);
-    const Tensor d_scores = call.batch.training ? scores.narrowed(normed.dtype()) : Tensor{};
-    logits(scores, first, call);
-    cross_entropy({.losses = call.batch.losses.slice(0, first, count),
-                   .dlogits = d_scores,
-                   .logits = scores,
-                   .targets = call.batch.targets.slice(0, first, count),
-                   .scale = call.batch.loss_scale},
-                  call.stream);
-    if (!call.batch.training) continue;
+    if (count > 0) logits(scores, first, call);
+    const Tensor d_scores = take_losses(scores, first, call);
+    if (!call.batch.training || count == 0) continue;
     matmul({.c = call.at[d_normed_].slice(0, first, count), .a = d_scores, .b = call.weight(weight_)}, call.stream);
     matmul({.c = call.gradient(weight_),
             .a = d_scores,

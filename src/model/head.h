@@ -3,7 +3,8 @@
 // Logits are made, turned into their own gradient and consumed chunk by chunk of tokens, so B·T·V never stands whole.
 // In training, forward therefore already computes the gradient of the normed activations, and adds the head weight's
 // gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
-// backward_input is the norm's alone.
+// backward_input is the norm's alone. Under central data parallel the losses are computed elsewhere, chunk by chunk too
+// (parallel/central_loss.h).
 #pragma once
 #include "model/build.h"
 #include "model/names.h"
@@ -25,8 +26,11 @@ class Head final : public Unit {
   // In the place of forward where no loss is wanted: the norm, and the logits of the last out.dim(0) tokens.
   void last_logits(Tensor out, const Call& call) const;
   int weight() const { return weight_; }
+  std::int64_t chunk() const { return chunk_; }  // tokens
 
  private:
+  Tensor take_losses(const Tensor& scores, std::int64_t first, const Call& call) const;
+
   Between between_;
   Norm norm_;
   int weight_;

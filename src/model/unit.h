@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/slots.h"
+#include "parallel/central_loss.h"
 #include "spec/parameters.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -30,6 +31,10 @@ struct Batch {
   std::int64_t first_sample = 0;   // the logical index of sample 0, for dropout
   std::uint64_t dropout_seed = 0;  // of this step
   bool training = true;            // false: no dropout, no gradients
+  int micro = 0;                   // which of the step's micro-batches it is
+  // Where rank 0 computes everybody's losses: by this, from these (rank 0's alone), and not from the three above.
+  const CentralLoss* central = nullptr;
+  CentralLoss::Targets central_targets = {};
 };
 
 // The tensors of a unit's parameters, by their index in its layout.

@@ -32,20 +32,25 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
           .moments = precision.moments == StateType::full ? full : DType::bf16};
 }
 
-UnitStorage::UnitStorage(const UnitLayout& layout, const StorageTypes& types, const OptimizerSpec& optimizer,
-                         Memory& memory, Stream& stream)
-    : layout_(layout),
-      types_(types),
-      optimizer_(optimizer, {.elements = layout.owned(), .decayed = layout.decayed(), .moments = types.moments}, memory,
-                 layout.name(), stream) {
+UnitStorage::UnitStorage(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
+    : layout_(layout), types_(options.types), gradient_(options.gradient) {
   const std::string& unit = layout.name();
-  weights_ = memory.allocate(layout.owned() * size_of(types.compute), Tag::parameter, unit);
-  gradients_ = memory.allocate(layout.elements() * size_of(types.gradient), Tag::gradient, unit);
-  if (types.compute != types.master)
-    masters_ = memory.allocate(layout.owned() * size_of(types.master), Tag::optimizer, unit);
-  fill({.y = flat(weights_, types.compute), .value = 0}, stream);
-  fill({.y = view(gradients_, types.gradient, {layout.elements()}), .value = 0}, stream);
-  if (masters_.memory()) fill({.y = flat(masters_, types.master), .value = 0}, stream);
+  LOCKSTEP_CHECK(gradient_.elements() == layout.owned(), "room for {} gradients of {}: {}", gradient_.elements(), unit,
+                 layout.owned());
+  if (options.updates)
+    optimizer_.emplace(
+        options.optimizer,
+        FlatOptimizer::Range{.elements = layout.owned(), .decayed = layout.decayed(), .moments = types_.moments},
+        memory, unit, stream);
+  weights_ = memory.allocate(layout.owned() * size_of(types_.compute), Tag::parameter, unit);
+  const std::int64_t tied = layout.elements() - layout.owned();
+  if (tied > 0) tied_gradients_ = memory.allocate(tied * size_of(types_.gradient), Tag::gradient, unit);
+  if (options.updates && types_.compute != types_.master)
+    masters_ = memory.allocate(layout.owned() * size_of(types_.master), Tag::optimizer, unit);
+  fill({.y = flat(weights_, types_.compute), .value = 0}, stream);
+  fill({.y = gradient_, .value = 0}, stream);
+  if (tied > 0) fill({.y = view(tied_gradients_, types_.gradient, {tied}), .value = 0}, stream);
+  if (masters_.memory()) fill({.y = flat(masters_, types_.master), .value = 0}, stream);
 }
 
 Tensor UnitStorage::part(const Buffer& buffer, DType dtype, int parameter) const {
@@ -53,12 +58,17 @@ Tensor UnitStorage::part(const Buffer& buffer, DType dtype, int parameter) const
 }
 
 Tensor UnitStorage::weight(int parameter) const { return part(weights_, types_.compute, parameter); }
-Tensor UnitStorage::gradient(int parameter) const { return part(gradients_, types_.gradient, parameter); }
+Tensor UnitStorage::gradient(int parameter) const {
+  const StoredParameter& stored = layout_.parameters()[parameter];
+  const Shape shape{std::span(stored.shape)};
+  const std::int64_t offset = layout_.offset(parameter);
+  if (stored.tied) return view(tied_gradients_, types_.gradient, shape, offset - layout_.owned());
+  return gradient_.slice(0, offset, stored.elements()).reshape(shape);
+}
 Tensor UnitStorage::master(int parameter) const {
   return masters_.memory() ? part(masters_, types_.master, parameter) : weight(parameter);
 }
 
-Tensor UnitStorage::flat_gradient() const { return flat(gradients_, types_.gradient); }
 Tensor UnitStorage::flat_master() const {
   return masters_.memory() ? flat(masters_, types_.master) : flat(weights_, types_.compute);
 }
@@ -68,11 +78,12 @@ void UnitStorage::publish(Stream& stream) {
 }
 
 void UnitStorage::update(ConstTensor control, Stream& stream) {
+  if (!optimizer_) return;
   const Tensor weights = flat(weights_, types_.compute);
   if (masters_.memory())
-    optimizer_.update(flat(masters_, types_.master), weights, flat_gradient(), control, stream);
+    optimizer_->update(flat(masters_, types_.master), weights, flat_gradient(), control, stream);
   else
-    optimizer_.update(weights, {}, flat_gradient(), control, stream);
+    optimizer_->update(weights, {}, flat_gradient(), control, stream);
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
-// Who holds a unit's parameters, gradients and optimizer state. Here: this rank, all of it.
+// What a rank holds of a unit: its parameters, gradients and, unless another rank updates it, the optimizer's state.
 //
-// Flat buffers in the order of the unit's layout: the weights that compute, their gradients, and, where the weights are
-// 16-bit, an fp32 master beside them; the optimizer keeps its moments itself. Padding between parameters is zero and
-// stays zero. With AdamW in bf16 that is 18 bytes an element: weight 2, gradient 4, master 4, moments 8; with bf16
-// gradients 16, and with bf16 moments too 12.
+// Flat buffers in the order of the unit's layout: the weights that compute, their gradients (in a place of the
+// caller's; those of tied parameters here), and, where the weights are 16-bit, an fp32 master beside them; the
+// optimizer keeps its moments itself. Padding between parameters is zero and stays zero. With AdamW in bf16 that is 18
+// bytes an element: weight 2, gradient 4, master 4, moments 8; with bf16 gradients 16, and with bf16 moments too 12.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "optim/flat_optimizer.h"
 #include "spec/optimizer_spec.h"
@@ -26,9 +27,14 @@ StorageTypes storage_types(const PrecisionSpec& precision);
 
 class UnitStorage {
  public:
-  // The layout outlives the storage.
-  UnitStorage(const UnitLayout& layout, const StorageTypes& types, const OptimizerSpec& optimizer, Memory& memory,
-              Stream& stream);
+  struct Options {
+    StorageTypes types;
+    OptimizerSpec optimizer;
+    Tensor gradient;      // flat, of layout.owned() elements
+    bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
+  };
+  // The layout and the gradient's memory outlive the storage.
+  UnitStorage(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
 
   // One stored parameter. A tied one has no weight and no master here.
   Tensor weight(int parameter) const;
@@ -36,10 +42,12 @@ class UnitStorage {
   Tensor master(int parameter) const;  // the weight itself where no master is kept apart
 
   // Flat buffers of everything that is owned here, the tied parameters' left out.
-  Tensor flat_gradient() const;
+  Tensor flat_gradient() const { return gradient_; }
   Tensor flat_master() const;
+  Tensor flat_weight() const { return flat(weights_, types_.compute); }
+  bool updates() const { return optimizer_.has_value(); }
   // What the optimizer keeps, by the names a checkpoint gives it.
-  std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_.named_state(); }
+  std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
 
   // A logical tensor as a range of any of the flat buffers.
   struct Piece {
@@ -61,6 +69,7 @@ class UnitStorage {
 
   // Makes the weights what the masters say.
   void publish(Stream& stream);
+  // Nothing where another rank does it.
   void update(ConstTensor control, Stream& stream);
 
  private:
@@ -69,8 +78,9 @@ class UnitStorage {
 
   const UnitLayout& layout_;
   StorageTypes types_;
-  Buffer weights_, gradients_, masters_;
-  FlatOptimizer optimizer_;
+  Tensor gradient_;
+  Buffer weights_, tied_gradients_, masters_;
+  std::optional<FlatOptimizer> optimizer_;
 };
 
 }  // namespace lockstep

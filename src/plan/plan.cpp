@@ -52,7 +52,9 @@ std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t 
   std::vector<RunSpec> candidates;
   const auto add_micros = [&](std::initializer_list<Recompute> levels) {
     for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
-      if (asked.train.global_batch % (micro * asked.layout.dp) != 0) continue;
+      const std::int64_t batch = asked.train.global_batch, dp = asked.layout.dp;
+      if (batch % micro != 0 || batch / micro < dp) continue;
+      if (batch % (micro * dp) != 0 && asked.layout.uneven == Switch::off) continue;
       for (const Recompute level : levels) {
         if (level < asked.memory.recompute) continue;
         RunSpec& spec = candidates.emplace_back(asked);

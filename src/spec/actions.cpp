@@ -20,6 +20,8 @@ std::string to_string(const Action& a) {
       return "norm";
     case ActionKind::update:
       return fmt::format("update({})", a.unit);
+    case ActionKind::publish:
+      return fmt::format("publish({})", a.unit);
   }
   return "?";
 }
@@ -42,7 +44,10 @@ std::vector<Action> serial_step(const StepShape& shape) {
     }
   }
   list.push_back({ActionKind::norm});
-  for (int u = 0; u < shape.units; ++u) list.push_back({ActionKind::update, u});
+  for (int u = 0; u < shape.units; ++u) {
+    list.push_back({ActionKind::update, u});
+    if (shape.publishes) list.push_back({ActionKind::publish, u});
+  }
   return list;
 }
 
@@ -55,11 +60,13 @@ class Walk {
       : shape_(shape),
         phases_(3 * static_cast<std::size_t>(shape.units) * shape.micro, false),
         reduced_(shape.units, false),
-        updated_(shape.units, false) {}
+        updated_(shape.units, false),
+        published_(shape.units, false) {}
 
   bool in_range(const Action& a) const {
     if (a.kind == ActionKind::norm) return a.unit == -1 && a.micro == -1;
     if (a.unit < 0 || a.unit >= shape_.units) return false;
+    if (a.kind == ActionKind::publish && !shape_.publishes) return false;
     return is_phase(a.kind) ? a.micro >= 0 && a.micro < shape_.micro : a.micro == -1;
   }
 
@@ -94,6 +101,9 @@ class Walk {
       case ActionKind::update:
         visit(Action{ActionKind::norm});
         return;
+      case ActionKind::publish:
+        visit(Action{ActionKind::update, u});
+        return;
     }
   }
 
@@ -108,13 +118,15 @@ class Walk {
         return normed_[0];
       case ActionKind::update:
         return updated_[a.unit];
+      case ActionKind::publish:
+        return published_[a.unit];
       default:
         return phases_[(static_cast<std::size_t>(a.kind) * shape_.units + a.unit) * shape_.micro + a.micro];
     }
   }
 
   StepShape shape_;
-  std::vector<bool> phases_, reduced_, updated_, normed_{false};
+  std::vector<bool> phases_, reduced_, updated_, published_, normed_{false};
 };
 
 }  // namespace
@@ -125,7 +137,7 @@ std::optional<std::string> find_fault(const std::vector<Action>& actions, const 
   Walk walk(shape);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
-    if (!walk.in_range(a)) return fmt::format("action {}, {}: there is no such unit or micro-batch", i, to_string(a));
+    if (!walk.in_range(a)) return fmt::format("action {}, {}: there is no such action in this step", i, to_string(a));
     if (walk.has_run(a)) return fmt::format("action {}, {}: it has run before", i, to_string(a));
     std::optional<Action> missing;
     walk.each_need(a, [&](const Action& need) {

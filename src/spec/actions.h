@@ -2,7 +2,8 @@
 //
 // An action is a phase of one unit of the model for one micro-batch (forward, backward-input, backward-weight), or
 // something that happens once a step: a unit's gradient becomes that of the whole batch (reduce), the gradient's norm
-// is taken over all units (norm), a unit's parameters move (update). Units are the finest pieces that anything is
+// is taken over all units (norm), a unit's parameters move (update), and reach those ranks that did not move them
+// themselves (publish). Units are the finest pieces that anything is
 // decided about; a stage of a pipeline is a run of them, written out unit by unit, so that what concerns one unit alone
 // can stand between two of them.
 //
@@ -17,7 +18,7 @@
 
 namespace lockstep {
 
-enum class ActionKind : std::uint8_t { forward, backward_input, backward_weight, reduce, norm, update };
+enum class ActionKind : std::uint8_t { forward, backward_input, backward_weight, reduce, norm, update, publish };
 
 struct Action {
   ActionKind kind;
@@ -34,6 +35,7 @@ struct StepShape {
   int micro = 1;  // micro-batches
   // A tied parameter: the borrower's gradient joins the owner's in reduce(owner). -1: nothing is tied.
   int tie_owner = -1, tie_borrower = -1;
+  bool publishes = false;  // not every rank updates all it computes with
 };
 
 // One rank, one micro-batch after the other: forwards, then both backwards of each unit, the last unit first. A unit is
@@ -50,6 +52,7 @@ std::vector<Action> forward_pass(const StepShape& shape);
 //   reduce(u)              after every backward_weight(u, m), and of a tie's owner, every one of the borrower
 //   norm                   after every reduce
 //   update(u)              after norm
+//   publish(u)             after update(u); in steps that publish, once for every unit, and in others never
 std::optional<std::string> find_fault(const std::vector<Action>& actions, const StepShape& shape);
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spec/layout_spec.h"
 #include "spec/memory_spec.h"
 #include "spec/model_spec.h"
 #include "spec/optimizer_spec.h"
@@ -63,12 +64,6 @@ struct TrainSpec {
   bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
   bool save_last = true;      // save where the run ends; false leaves that to save_every
   bool operator==(const TrainSpec&) const = default;
-};
-
-struct LayoutSpec {
-  std::int64_t dp = 1;     // ranks that each take an equal part of the global batch
-  std::int64_t micro = 1;  // micro-batches that a rank's part is cut into
-  bool operator==(const LayoutSpec&) const = default;
 };
 
 struct RunSettings {

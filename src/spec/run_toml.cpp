@@ -22,6 +22,9 @@ static constexpr std::array<Precision, 3> values_of(Precision) {
   return {Precision::fp64, Precision::fp32, Precision::bf16};
 }
 static constexpr auto values_of(StateType) { return kStateTypes; }
+static constexpr auto values_of(Switch) { return kSwitches; }
+static constexpr auto values_of(DpKind) { return kDpKinds; }
+static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
 
 namespace {
 
@@ -30,7 +33,8 @@ using Keys = std::vector<std::string_view>;
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
-constexpr std::int64_t kMostRanks = 1024;  // as many as can be threads of one process
+constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
 // ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
 // it, so that a key which would do nothing is refused.
@@ -88,6 +92,13 @@ template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
   visit("dp", layout.dp, Whole{1, kMostRanks});
   visit("micro", layout.micro, Whole{1, kMaxIndex});
+  visit("dp_kind", layout.dp_kind);
+  if (layout.dp_kind == DpKind::ddp) {
+    visit("overlap", layout.overlap);
+    visit("bucket", layout.bucket, Whole{0, kMostBucketMebibytes});
+  }
+  visit("uneven", layout.uneven);
+  visit("reduce", layout.reduce);
 }
 
 template <class Spec, class Visitor>
@@ -145,12 +156,7 @@ constexpr Later kLayoutLater[] = {
     {"sp", "'off'"},
     {"cp_kind", "'ring'"},
     {"cp_order", "'zigzag'"},
-    {"dp_kind", "'ddp'"},
-    {"overlap", "'on'"},
-    {"bucket", ""},
     {"reshard", "'forward'"},
-    {"uneven", "'off'"},
-    {"reduce", "'canonical'"},
 };
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
 constexpr Later kPrecisionLater[] = {{"loss_scale", ""}};
@@ -190,6 +196,9 @@ void unmake_choices(TomlDocument& document) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
   if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
+  if (document.set("layout", "dp_kind")) {
+    for (const std::string_view key : {"overlap", "bucket"}) document.drop("layout", key);
+  }
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
   }
@@ -336,6 +345,21 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
   visit_memory(memory, table);
 }
 
+void read_layout(const TomlTable& table, LayoutSpec& layout) {
+  Collect known;
+  const LayoutSpec ddp;  // whose keys are all there are
+  visit_layout(ddp, known);
+  table.refuse_unknown(known.keys + keys_of(kLayoutLater));
+  refuse_later(table, kLayoutLater);
+  table("dp_kind", layout.dp_kind);  // before the list, which depends on it
+  for (const std::string_view key : {"overlap", "bucket"}) {
+    if (layout.dp_kind == DpKind::ddp || !table.has(key)) continue;
+    table.refuse(key, fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
+                 "remove it");
+  }
+  visit_layout(layout, table);
+}
+
 void read_run(const TomlTable& table, RunSettings& run) {
   Collect known;
   visit_run(run, known);
@@ -357,10 +381,10 @@ std::string default_out(const std::string& where) {
 
 // A table whose keys all act.
 template <class Spec, class Visit>
-void read_plain(const TomlTable& table, Spec& spec, Visit visit, const Keys& later = {}) {
+void read_plain(const TomlTable& table, Spec& spec, Visit visit) {
   Collect known;
   visit(spec, known);
-  table.refuse_unknown(known.keys + later);
+  table.refuse_unknown(known.keys);
   visit(spec, table);
 }
 
@@ -378,9 +402,7 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
   read_data(top.table("data"), base_folder, spec.data);
   read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
   read_optim(top.table("optim"), spec);
-  refuse_later(top.table("layout"), kLayoutLater);
-  read_plain(
-      top.table("layout"), spec.layout, [](auto& s, auto& visit) { visit_layout(s, visit); }, keys_of(kLayoutLater));
+  read_layout(top.table("layout"), spec.layout);
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
   read_run(top.table("run"), spec.run);

@@ -25,7 +25,8 @@
 //   schedule = "cosine"       # constant, linear, cosine, or wsd, which has decay = STEPS; with warmup, final
 //   [layout]
 //   dp = 1                    # ranks, each with its part of the batch
-//   micro = 1                 # docs/design.md's other keys are known, and refused unless they change nothing
+//   micro = 1                 # layout_spec.h: also dp_kind, overlap, bucket, uneven, reduce. docs/design.md's other
+//                             # keys are known, and refused unless they change nothing
 //   [precision]
 //   compute = "fp32"          # fp64, fp32, bf16
 //   gradients = "fp32"        # or bf16, beside compute = "bf16"

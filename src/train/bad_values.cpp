@@ -1,6 +1,7 @@
 // Replica::find_bad_value: the step again, with a look at everything each action wrote.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tensor/transfer.h"
 #include "train/replica.h"
@@ -8,6 +9,8 @@
 namespace lockstep {
 
 namespace {
+
+constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::max();
 
 // " (element 12 is nan)" for the first element that is not finite; nothing when all are.
 std::optional<std::string> first_bad_element(ConstTensor t, Stream& stream) {
@@ -51,18 +54,44 @@ std::optional<std::string> Replica::bad_value_after(const Action& action) const 
   return found;
 }
 
+// What the rank that found the earliest bad value says, on all ranks.
+std::optional<std::string> Replica::earliest_of(std::int64_t place, const std::string& words) {
+  constexpr std::int64_t kMost = 512;  // characters
+  Communicator& ranks = ranks_.hosts;
+  if (ranks.size() == 1) return place == kNowhere ? std::nullopt : std::optional(words);
+  std::vector<std::int64_t> places(static_cast<std::size_t>(ranks.size()));
+  ranks
+      .all_gather(Tensor(places.data(), DType::i64, ranks.device(), {ranks.size()}),
+                  ConstTensor(&place, DType::i64, ranks.device(), {1}))
+      ->wait();
+  const auto first = std::ranges::min_element(places);
+  if (*first == kNowhere) return std::nullopt;
+  const int rank = static_cast<int>(first - places.begin());
+  std::string text = words.substr(0, kMost);
+  text.resize(kMost);  // all ranks send and receive the same size
+  ranks.broadcast(Tensor(text.data(), DType::i64, ranks.device(), {kMost / 8}), rank)->wait();
+  return fmt::format("{} on rank {}", text.substr(0, text.find('\0')), rank);
+}
+
 std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t> tokens,
                                                    std::span<const std::int32_t> targets) {
+  std::int64_t place = kNowhere;
+  std::string words;
+  const auto found = [&](std::int64_t at, const std::string& what) {
+    if (place == kNowhere) place = at, words = what;
+  };
   for (const Named& named : tensors())
     if (const auto bad = first_bad_element(named.master, stream_))
-      return fmt::format("the weight {} ({})", named.tensor.name, *bad);
-  batch_.set(tokens, targets, 0, stream_);
+      found(-1, fmt::format("the weight {} ({})", named.tensor.name, *bad));
+  set_batch(tokens, targets, 0);
   for (std::size_t i = 0; i < norm_at_; ++i) {
-    if (actions_[i].micro < 0) continue;  // of this rank alone: another may have found what it looks for
+    // Sums over ranks are left out: each looks at what is its own. Losses may need all ranks, so all run to the end.
+    if (actions_[i].micro < 0) continue;
     run(actions_[i], true, std::max<std::int64_t>(0, batches_done_ - 1));
-    if (auto bad = bad_value_after(actions_[i])) return bad;
+    if (place != kNowhere) continue;
+    if (const auto bad = bad_value_after(actions_[i])) found(static_cast<std::int64_t>(i), *bad);
   }
-  return std::nullopt;
+  return earliest_of(place, words);
 }
 
 }  // namespace lockstep

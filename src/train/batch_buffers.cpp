@@ -13,18 +13,18 @@ namespace lockstep {
 BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory,
                            Stream& stream)
     : spec_(spec), sizes_(sizes), ranks_(ranks) {
-  const std::int64_t tokens = sizes.B * sizes.T, T = sizes.T;
+  const std::int64_t T = sizes.T, tokens = sizes.B * T, losses = sizes.loss_B * T;
   tokens_ = memory.allocate(tokens * 4, Tag::data);
-  targets_ = memory.allocate(tokens * 4, Tag::data);
-  losses_ = memory.allocate(tokens * size_of(sizes.sums), Tag::data);
+  targets_ = memory.allocate(losses * 4, Tag::data);
+  losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
   loss_scale_ = memory.allocate(8, Tag::data);
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
       place.tokens = HostBuffer(tokens * 4, stream);
-      place.targets = HostBuffer(tokens * 4, stream);
+      place.targets = HostBuffer(losses * 4, stream);
       place.loss_scale = HostBuffer(8, stream);
-      place.losses = HostBuffer(tokens * size_of(sizes.sums), stream);
+      place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
     }
   std::vector<std::int32_t> positions(T);
   std::iota(positions.begin(), positions.end(), 0);
@@ -45,9 +45,10 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicat
 
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
-  const std::int64_t count = sizes_.B * sizes_.T;
-  LOCKSTEP_CHECK(std::ssize(tokens) == count && std::ssize(targets) == count, "{} tokens and {} targets for {} x {}",
-                 tokens.size(), targets.size(), sizes_.B, sizes_.T);
+  const std::int64_t count = sizes_.B * sizes_.T, losses = sizes_.loss_B * sizes_.T;
+  LOCKSTEP_CHECK(std::ssize(tokens) == count && std::ssize(targets) == losses,
+                 "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
+                 sizes_.loss_B, sizes_.T);
   Place& at = places_[place];
   std::int64_t valid = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
   sum_over(ranks_, valid);
@@ -62,20 +63,22 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   else
     at.loss_scale.as<float>()[0] = static_cast<float>(scale);
   upload_later(view(tokens_, DType::i32, {count}), at.tokens.as<char>().data(), stream);
-  upload_later(view(targets_, DType::i32, {count}), at.targets.as<char>().data(), stream);
+  upload_later(view(targets_, DType::i32, {losses}), at.targets.as<char>().data(), stream);
   upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
 }
 
 Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training) const {
   const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.T, first = m * B;
+  const bool own_losses = sizes_.loss_B == sizes_.B;
   Batch batch{.tokens = view(tokens_, DType::i32, {B, T}, first * T),
-              .targets = view(targets_, DType::i32, {B * T}, first * T),
+              .targets = own_losses ? view(targets_, DType::i32, {B * T}, first * T) : Tensor{},
               .positions = view(positions_, DType::i32, {T}),
               .loss_scale = view(loss_scale_, sizes_.sums, {1}),
-              .losses = view(losses_, sizes_.sums, {B * T}, first * T),
-              .first_sample = ranks_.rank() * sizes_.B + first,
+              .losses = own_losses ? view(losses_, sizes_.sums, {B * T}, first * T) : Tensor{},
+              .first_sample = sizes_.first + first,
               .dropout_seed = dropout_seed,
-              .training = training};
+              .training = training,
+              .micro = m};
   if (cos_.memory()) {
     const Shape shape{T, spec_.head_width / 2};
     batch.rope_cos = view(cos_, sizes_.sums, shape);
@@ -84,9 +87,17 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
   return batch;
 }
 
+CentralLoss::Targets BatchBuffers::central_targets() const {
+  const std::int64_t count = sizes_.loss_B * sizes_.T;
+  return {.targets = view(targets_, DType::i32, {count}),
+          .scale = view(loss_scale_, sizes_.sums, {1}),
+          .losses = view(losses_, sizes_.sums, {count})};
+}
+
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
   if (stream.device() == Device::meta) return;
-  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.B * sizes_.T}), stream);
+  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.T}),
+                 stream);
 }
 
 double BatchBuffers::mean_loss(int place) const {

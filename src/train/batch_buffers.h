@@ -24,21 +24,25 @@ namespace lockstep {
 class BatchBuffers {
  public:
   struct Sizes {
-    std::int64_t B;  // samples of this rank
+    std::int64_t first;  // of this rank's samples in the global batch
+    std::int64_t B;      // samples of this rank
     std::int64_t T;
     int micro;
-    DType sums;  // the accumulator type
+    DType sums;           // the accumulator type
+    std::int64_t loss_B;  // samples whose losses are computed here: B, but of central data parallel all or none
   };
   // `ranks` share the global batch; its tensors are on the host. It outlives this.
   BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory, Stream& stream);
 
   static constexpr int kPlaces = 2;
 
-  // (B, T) tokens and targets, kIgnoredTarget where no loss is taken; does not wait for the stream. The place's last
-  // batch must be done.
+  // (B, T) tokens and (loss_B, T) targets, kIgnoredTarget where no loss is taken; does not wait for the stream. The
+  // place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
+  // What rank 0 computes everybody's losses from, where it does.
+  CentralLoss::Targets central_targets() const;
   // Behind the batch's last forward: fetches its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
   // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of

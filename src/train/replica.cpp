@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/norm_sum.h"
 #include "kernels/random.h"
+#include "parallel/reduce_kind.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
@@ -19,24 +20,61 @@ Device host_of(Device device) { return device == Device::meta ? Device::meta : D
 
 DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_types(precision).compute); }
 
-std::int64_t micro_samples(const Replica::Options& o) {
-  LOCKSTEP_CHECK(o.micro >= 1 && o.B % o.micro == 0, "{} samples in {} micro-batches", o.B, o.micro);
-  return o.B / o.micro;
+std::int64_t micro_samples(const Replica::Options& o, const Communicator& ranks) {
+  const LayoutSpec& l = o.layout;
+  LOCKSTEP_CHECK(l.dp == ranks.size(), "{} ranks for dp = {}", ranks.size(), l.dp);
+  LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
+                 "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
+  return share_of(o.B, l, ranks.rank()).count / l.micro;
 }
 
-// A real stream knows what it runs on.
+// A real stream knows what it runs on. Rounds of central losses are the same on all ranks: rank 0 has the most tokens.
 Execution execution(const Replica::Options& options, const Stream& stream) {
   Execution how = options.how;
   if (stream.device() != Device::meta) how.runs_on = stream.device();
+  if (options.layout.dp_kind == DpKind::central)
+    how.loss_tokens = share_of(options.B, options.layout, 0).count / options.layout.micro * options.T;
   return how;
 }
 
 std::vector<Action> checked_actions(const Replica::Options& options, const Model& model) {
-  const StepShape shape = model.step_shape(options.micro);
+  StepShape shape = model.step_shape(static_cast<int>(options.layout.micro));
+  shape.publishes = options.layout.dp_kind == DpKind::central;
   std::vector<Action> actions = options.actions.empty() ? serial_step(shape) : options.actions;
   const auto fault = find_fault(actions, shape);
   LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
   return actions;
+}
+
+GradientBuckets gradient_buckets(const Replica::Options& options, const Model& model,
+                                 const std::vector<Action>& actions, Communicator& ranks, Memory& memory) {
+  const LayoutSpec& l = options.layout;
+  std::vector<const UnitLayout*> layouts;
+  for (int u = 0; u < model.units(); ++u) layouts.push_back(&model.unit(u).layout());
+  std::vector<int> order;
+  for (const Action& action : actions)
+    if (action.kind == ActionKind::reduce) order.push_back(action.unit);
+  const bool central = l.dp_kind == DpKind::central;
+  return {layouts,
+          order,
+          {.dtype = storage_types(options.precision).gradient,
+           .bytes = l.bucket << 20,
+           .overlap = l.overlap == Switch::on && !central,
+           .algorithm = algorithm_of(l.reduce),
+           .root = central ? std::optional(0) : std::nullopt},
+          ranks,
+          memory};
+}
+
+BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank) {
+  const Share own = share_of(o.B, o.layout, rank);
+  const std::int64_t losses = o.layout.dp_kind == DpKind::ddp ? own.count : rank == 0 ? o.B : 0;
+  return {.first = own.first,
+          .B = own.count,
+          .T = o.T,
+          .micro = static_cast<int>(o.layout.micro),
+          .sums = sums_type(o.precision),
+          .loss_B = losses};
 }
 
 }  // namespace
@@ -55,14 +93,19 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       ranks_(ranks ? *ranks : Ranks{*alone_[0], *alone_[1]}),
       memory_(memory),
       stream_(stream),
-      model_(options.spec, micro_samples(options), options.T, storage_types(options.precision).compute,
+      model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
              execution(options, stream)),
       actions_(checked_actions(options, model_)),
-      batch_(options.spec, {options.B, options.T, options.micro, sums_type(options.precision)}, ranks_.hosts, memory,
-             stream) {
+      gradients_(gradient_buckets(options, model_, actions_, ranks_.replicas, memory)),
+      batch_(options.spec, batch_sizes(options, ranks_.hosts.rank()), ranks_.hosts, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
   for (int u = 0; u < model_.units(); ++u)
-    storage_.emplace_back(model_.unit(u).layout(), types, options.optimizer, memory, stream);
+    storage_.emplace_back(model_.unit(u).layout(),
+                          UnitStorage::Options{.types = types,
+                                               .optimizer = options.optimizer,
+                                               .gradient = gradients_.of(u),
+                                               .updates = !central() || ranks_.hosts.rank() == 0},
+                          memory, stream);
   for (int u = 0; u < model_.units(); ++u) {
     UnitTensors tensors;
     for (int p = 0; p < static_cast<int>(model_.unit(u).layout().parameters().size()); ++p) {
@@ -74,7 +117,19 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
     tensors_of_.push_back(std::move(tensors));
   }
   while (actions_[norm_at_].kind != ActionKind::norm) ++norm_at_;
-  activations_ = StepActivations(model_.slots(), actions_, options.micro, memory);
+  activations_ = StepActivations(model_.slots(), actions_, micros(), memory);
+  if (central()) {
+    CentralLoss::Sizes sizes{.tokens = {},
+                             .micro = micros(),
+                             .chunk = model_.head().chunk(),
+                             .vocabulary = options.spec.vocabulary,
+                             .sums = sums_type(options.precision),
+                             .compute = types.compute};
+    for (int r = 0; r < ranks_.hosts.size(); ++r)
+      sizes.tokens.push_back(share_of(options.B, options.layout, r).count / micros() * options.T);
+    central_loss_.emplace(sizes, ranks_.replicas, memory);
+    dealt_.resize(static_cast<std::size_t>(own().count * options.T));
+  }
   bins_ = memory.allocate(kNormBins * 8, Tag::workspace);
   control_ = memory.allocate(kStepControls * 8, Tag::workspace);
   for (InFlight& flight : flights_) {
@@ -108,16 +163,17 @@ std::vector<Replica::Named> Replica::tensors() const {
 std::vector<StateTensor> Replica::state() const {
   std::vector<StateTensor> all;
   for (const UnitStorage& unit : storage_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
-      all.push_back({.part = "weight", .tensor = piece.tensor, .live = piece.of(unit.flat_master())});
-      for (const auto& [name, flat] : unit.optimizer_state())
-        all.push_back({.part = std::string(name), .tensor = piece.tensor, .live = piece.of(flat)});
-    });
+    if (unit.updates())
+      unit.each_piece([&](const UnitStorage::Piece& piece) {
+        all.push_back({.part = "weight", .tensor = piece.tensor, .live = piece.of(unit.flat_master())});
+        for (const auto& [name, flat] : unit.optimizer_state())
+          all.push_back({.part = std::string(name), .tensor = piece.tensor, .live = piece.of(flat)});
+      });
   return all;
 }
 
 void Replica::init_weights() {
-  for (UnitStorage& unit : storage_) {
+  for (UnitStorage& unit : storage_)
     unit.each_piece([&](const UnitStorage::Piece& piece) {
       const Tensor part = piece.of(unit.flat_master());
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
@@ -126,8 +182,7 @@ void Replica::init_weights() {
       else
         fill({.y = part, .value = piece.parameter.init == Init::ones ? 1.0 : 0.0}, stream_);
     });
-    unit.publish(stream_);
-  }
+  publish();
 }
 
 void Replica::load(std::span<const ConstTensor> values) {
@@ -139,11 +194,19 @@ void Replica::load(std::span<const ConstTensor> values) {
     LOCKSTEP_CHECK(values[i].contiguous(), "{}: its values have gaps", all[i].tensor.name);
     upload_floats(all[i].master, values[i].raw(), values[i].dtype(), stream_);
   }
-  for (UnitStorage& unit : storage_) unit.publish(stream_);
+  publish();
+}
+
+// Weights everywhere become what the masters say.
+void Replica::publish() {
+  for (UnitStorage& unit : storage_) {
+    unit.publish(stream_);
+    if (central()) ranks_.replicas.broadcast(unit.flat_weight(), 0)->wait();
+  }
 }
 
 void Replica::resume(std::int64_t batches, std::int64_t updates) {
-  for (UnitStorage& unit : storage_) unit.publish(stream_);
+  publish();
   batches_done_ = batches;
   steps_done_ = updates;
   write_controls();
@@ -160,7 +223,11 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
     case ActionKind::backward_input:
     case ActionKind::backward_weight: {
       const std::uint64_t seed = random_key(options_.seed, "dropout") + static_cast<std::uint64_t>(batch_number);
-      const Batch batch = batch_.micro_batch(action.micro, seed, training);
+      Batch batch = batch_.micro_batch(action.micro, seed, training);
+      if (central()) {
+        batch.central = &*central_loss_;
+        batch.central_targets = batch_.central_targets();
+      }
       return run_phase(model_.unit(action.unit), action.kind, call(action, batch));
     }
     case ActionKind::reduce:
@@ -169,32 +236,61 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
       return take_norm();
     case ActionKind::update:
       return storage_[action.unit].update(control(), stream_);
+    case ActionKind::publish:
+      return ranks_.replicas.broadcast(storage_[action.unit].flat_weight(), 0)->wait();
   }
 }
 
 // The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
-// has the weight of the global batch already, so the ranks' parts are summed, in the canonical order.
+// has the weight of the global batch already, so the ranks' parts are summed.
 void Replica::reduce(int unit) {
   if (const Model::Tie* tie = model_.tie(); tie && unit == tie->owner_unit) {
     const Tensor owner = storage_[tie->owner_unit].gradient(tie->owner_parameter);
     add({.y = owner, .a = owner, .b = storage_[tie->borrower_unit].gradient(tie->borrower_parameter)}, stream_);
   }
-  ranks_.replicas.all_reduce(storage_[unit].flat_gradient())->wait();
+  gradients_.whole(unit);
 }
 
 void Replica::take_norm() {
+  gradients_.wait();
   const Tensor bins = view(bins_, DType::i64, {kNormBins});
-  for (std::size_t u = 0; u < storage_.size(); ++u)
-    norm_sum({.bins = bins, .x = storage_[u].flat_gradient(), .accumulate = u > 0}, stream_);
-  step_control(
-      {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
-      stream_);
+  if (storage_[0].updates()) {
+    for (std::size_t u = 0; u < storage_.size(); ++u)
+      norm_sum({.bins = bins, .x = storage_[u].flat_gradient(), .accumulate = u > 0}, stream_);
+    step_control(
+        {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
+        stream_);
+  }
+  if (central()) ranks_.replicas.broadcast(control(), 0)->wait();
+}
+
+Share Replica::given() const {
+  if (!central()) return own();
+  return {0, ranks_.hosts.rank() == 0 ? options_.B : 0};
+}
+
+// Where rank 0 has the whole batch, every rank gets its tokens from it; the targets stay.
+void Replica::set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place) {
+  if (central()) {
+    LOCKSTEP_CHECK(std::ssize(tokens) == given().count * options_.T, "{} tokens for {} samples", tokens.size(),
+                   given().count);
+    const Device device = ranks_.hosts.device();
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < ranks_.hosts.size(); ++r)
+      counts.push_back(share_of(options_.B, options_.layout, r).count * options_.T);
+    const ConstTensor all =
+        tokens.empty() ? ConstTensor{} : ConstTensor(tokens.data(), DType::i32, device, {std::ssize(tokens)});
+    ranks_.hosts.scatter(Tensor(dealt_.data(), DType::i32, device, {std::ssize(dealt_)}), all, 0, counts)->wait();
+    tokens = dealt_;
+  }
+  batch_.set(tokens, targets, place, stream_);
 }
 
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
-  batch_.set(tokens, targets, 0, stream_);
+  set_batch(tokens, targets, 0);
   for (std::size_t i = 0; i < norm_at_; ++i) run(actions_[i], true, batches_done_);
+  gradients_.wait();
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
   last_loss_ = batch_.mean_loss(0);
@@ -233,7 +329,7 @@ void Replica::begin_step(std::span<const std::int32_t> tokens, std::span<const s
   LOCKSTEP_CHECK(steps_in_flight() < kStepsInFlight, "{} steps are in flight", steps_in_flight());
   const int place = static_cast<int>(begun_ % kStepsInFlight);
   InFlight& flight = flights_[place];
-  batch_.set(tokens, targets, place, stream_);
+  set_batch(tokens, targets, place);
   flight.rate.as<double>()[0] = options_.optimizer.learning_rate;
   upload_later(control().slice(0, kLearningRate, 1), flight.rate.as<char>().data(), stream_);
   run_step(batches_done_ + steps_in_flight());
@@ -264,13 +360,13 @@ Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<co
 double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                          std::span<double> logits) {
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
-  batch_.set(tokens, targets, 0, stream_);
-  const std::int64_t V = options_.spec.vocabulary, rows = options_.B / options_.micro * options_.T;
-  LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == options_.micro * rows * V, "room for {} logits of {}",
-                 logits.size(), options_.micro * rows * V);
+  set_batch(tokens, targets, 0);
+  const std::int64_t V = options_.spec.vocabulary, rows = own().count / micros() * options_.T;
+  LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == micros() * rows * V, "room for {} logits of {}", logits.size(),
+                 micros() * rows * V);
   Buffer whole;
   if (!logits.empty()) whole = memory_.allocate(rows * V * size_of(sums_type(options_.precision)), Tag::workspace);
-  for (const Action& action : forward_pass(model_.step_shape(options_.micro))) {
+  for (const Action& action : forward_pass(model_.step_shape(micros()))) {
     run(action, false, batches_done_);
     if (logits.empty() || action.unit != model_.units() - 1) continue;
     const Tensor out = view(whole, sums_type(options_.precision), {rows, V});

@@ -20,7 +20,10 @@
 #include "comm/communicator.h"
 #include "kernels/step_control.h"
 #include "model/model.h"
+#include "parallel/central_loss.h"
+#include "parallel/gradient_buckets.h"
 #include "parallel/unit_storage.h"
+#include "spec/layout_spec.h"
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
 #include "train/batch_buffers.h"
@@ -29,17 +32,17 @@ namespace lockstep {
 
 class Replica {
  public:
-  // The ranks that train together, each with a replica of its own and a part of the batch: for gradients, which are
-  // where the replica is, and for numbers of the host. They outlive the replica.
+  // The ranks that train together, each with a replica of its own and a part of the batch, by their data-parallel rank:
+  // for tensors, which are where the replica is, and for numbers of the host. They outlive the replica.
   struct Ranks {
     Communicator& replicas;
     Communicator& hosts;
   };
   struct Options {
     ModelSpec spec;
-    std::int64_t B;  // samples of this rank's part of a step's batch; those of rank r come after those of r - 1
-    std::int64_t T;  // tokens of a sample
-    int micro = 1;   // micro-batches that the batch is cut into; divides B
+    std::int64_t B;          // samples of a step's batch, over all ranks; who takes which of them, share_of says
+    std::int64_t T;          // tokens of a sample
+    LayoutSpec layout = {};  // dp is the number of ranks
     PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
@@ -73,7 +76,10 @@ class Replica {
     double norm;   // of the gradient, before clipping
     bool updated;  // false: something was not finite, and nothing changed
   };
-  // One training step on (B, T) tokens and their targets (kIgnoredTarget = no loss there).
+  // The samples of the global batch that this rank is given by its caller: its own; or, where rank 0 deals them out,
+  // all of them on rank 0 and none elsewhere.
+  Share given() const;
+  // One training step on (given().count, T) tokens and their targets (kIgnoredTarget = no loss there).
   Result step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   // The same in two calls: begin gives all its work to the stream; finish waits for the oldest step begun. Up to
   // kStepsInFlight may be begun and not finished: the host then prepares a step while the device works at the last.
@@ -85,12 +91,13 @@ class Replica {
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result apply_gradients();
   void set_learning_rate(double rate) { options_.optimizer.learning_rate = rate; }  // of the steps to come
-  // Forward alone: the loss, and the logits (B·T, V) when a host buffer for them is given, in the accumulator type's
-  // values.
+  // Forward alone: the loss, and the logits of this rank's samples (its share's count · T, V) when a host buffer for
+  // them is given, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
   // After a step that did not update: computes its gradients again and says which tensor was the first to hold a value
-  // that is not finite, in the order of the actions; nothing when all are finite.
+  // that is not finite, in the order of the actions, and on which rank; nothing when all are finite. All ranks call it
+  // and are told the same.
   std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens,
                                             std::span<const std::int32_t> targets);
 
@@ -103,6 +110,11 @@ class Replica {
   Replica(const Options& options, std::array<std::unique_ptr<Communicator>, 2> alone, const Ranks* ranks,
           Memory& memory, Stream& stream);
   void run(const Action& action, bool training, std::int64_t batch_number);
+  bool central() const { return options_.layout.dp_kind == DpKind::central; }
+  Share own() const { return share_of(options_.B, options_.layout, ranks_.hosts.rank()); }
+  int micros() const { return static_cast<int>(options_.layout.micro); }
+  void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
+  void publish();
   void reduce(int unit);
   void take_norm();
   void write_controls();
@@ -111,6 +123,7 @@ class Replica {
   Call call(const Action& action, const Batch& batch) const;
   std::vector<Slot> written_by(const Action& action) const;
   std::optional<std::string> bad_value_after(const Action& action) const;
+  std::optional<std::string> earliest_of(std::int64_t place, const std::string& words);
 
   Options options_;
   std::array<std::unique_ptr<Communicator>, 2> alone_;  // only where there are no others
@@ -120,8 +133,11 @@ class Replica {
   Model model_;
   std::vector<Action> actions_;
   std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
+  GradientBuckets gradients_;
   std::vector<UnitStorage> storage_;
   std::vector<UnitTensors> tensors_of_;
+  std::optional<CentralLoss> central_loss_;
+  std::vector<std::int32_t> dealt_;  // tokens from rank 0
   StepActivations activations_;
   BatchBuffers batch_;
   Buffer bins_, control_;

@@ -33,6 +33,11 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "optim.final",
                                                              "layout.micro",
                                                              "layout.dp",
+                                                             "layout.dp_kind",
+                                                             "layout.overlap",
+                                                             "layout.bucket",
+                                                             "layout.uneven",
+                                                             "layout.reduce",
                                                              "run.threads",
                                                              "run.device",
                                                              "run.out",
@@ -49,11 +54,17 @@ constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "
                                                   "model.hf",  "model.preset", "tuning.products"};
 
 // Keys that run files of earlier versions lack, and what those runs did.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kBefore{{{"precision.gradients", "\"fp32\""},
-                                                                                {"precision.moments", "\"fp32\""},
-                                                                                {"layout.dp", "1"},
-                                                                                {"train.deterministic", "true"},
-                                                                                {"memory.recompute", "\"none\""}}};
+constexpr auto kBefore =
+    std::to_array<std::pair<std::string_view, std::string_view>>({{"precision.gradients", "\"fp32\""},
+                                                                  {"precision.moments", "\"fp32\""},
+                                                                  {"layout.dp", "1"},
+                                                                  {"layout.dp_kind", "\"ddp\""},
+                                                                  {"layout.overlap", "\"on\""},
+                                                                  {"layout.bucket", "25"},
+                                                                  {"layout.uneven", "\"off\""},
+                                                                  {"layout.reduce", "\"canonical\""},
+                                                                  {"train.deterministic", "true"},
+                                                                  {"memory.recompute", "\"none\""}});
 
 // "section.key" -> value, as a resolved run file writes them: one key a line.
 std::map<std::string, std::string> settings(const std::string& toml) {

@@ -53,10 +53,10 @@ void RunData::training_batch(std::int64_t first, std::span<std::int32_t> tokens,
     fill(*training_, i, sampler_->sample_of(first + i), tokens, targets);
 }
 
-void RunData::evaluation_batch(std::int64_t batch, std::span<std::int32_t> tokens,
+void RunData::evaluation_batch(std::int64_t first, std::span<std::int32_t> tokens,
                                std::span<std::int32_t> targets) const {
-  const std::int64_t B = std::ssize(tokens) / T_;
-  for (std::int64_t i = 0; i < B; ++i) fill(*evaluation_, i, (batch * B + i) % evaluation_->samples(), tokens, targets);
+  for (std::int64_t i = 0; i < std::ssize(tokens) / T_; ++i)
+    fill(*evaluation_, i, (first + i) % evaluation_->samples(), tokens, targets);
 }
 
 }  // namespace lockstep

@@ -25,8 +25,8 @@ class RunData {
 
   // Samples [first, first + B) of those ever consumed; tokens and targets have B·T elements.
   void training_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
-  // Batch i of the evaluation, always the same; samples start over when there are fewer than asked for.
-  void evaluation_batch(std::int64_t i, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  // Samples [first, first + B) of the evaluation, always the same; they start over when there are fewer.
+  void evaluation_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   bool has_evaluation() const { return evaluation_ != nullptr; }
 
   std::uint64_t fingerprint() const { return training_->fingerprint(); }

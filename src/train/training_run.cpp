@@ -30,13 +30,11 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       folder_{.path = checkpoints, .keep = spec.train.keep} {
   tune_products(spec, *stream_);
   if (data_.corpus_bytes() > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", data_.corpus_bytes());
-  LOCKSTEP_CHECK((ranks_ ? ranks_->size() : 1) == spec.layout.dp, "{} ranks for dp = {}", ranks_ ? ranks_->size() : 1,
-                 spec.layout.dp);
   const Replica::Options options{
       .spec = spec.model,
-      .B = samples(),
+      .B = spec.train.global_batch,
       .T = spec.data.seq,
-      .micro = static_cast<int>(spec.layout.micro),
+      .layout = spec.layout,
       .precision = spec.precision,
       .optimizer = spec.optimizer,
       .seed = spec.train.seed,
@@ -48,8 +46,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   const bool saves = is_first_rank() && (spec.train.save_last || spec.train.save_every > 0);
   if (saves && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
-  tokens_.resize(samples() * spec.data.seq);
-  targets_.resize(samples() * spec.data.seq);
+  tokens_.resize(replica_->given().count * spec.data.seq);
+  targets_.resize(tokens_.size());
 }
 
 void TrainingRun::use_tuning(const TuningSpec& tuning) {
@@ -66,20 +64,20 @@ void TrainingRun::init_weights() {
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
-  data_.training_batch(first + rank() * samples(), tokens_, targets_);
+  data_.training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
-  data_.training_batch(first + rank() * samples(), tokens_, targets_);
+  data_.training_batch(first + replica_->given().first, tokens_, targets_);
   return replica_->find_bad_value(tokens_, targets_);
 }
 
 double TrainingRun::evaluate() {
   double total = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
-    data_.evaluation_batch(i * spec_.layout.dp + rank(), tokens_, targets_);
+    data_.evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
     total += replica_->evaluate(tokens_, targets_);
   }
   return total / static_cast<double>(spec_.train.eval_batches);

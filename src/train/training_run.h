@@ -73,7 +73,6 @@ class TrainingRun {
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
-  std::int64_t samples() const { return spec_.train.global_batch / spec_.layout.dp; }  // of this rank, a step
 
   RunSpec spec_;
   Communicator* ranks_;

@@ -102,7 +102,12 @@ TEST(Plan, ALayerAddedOnlyInATestIsCountedAsItIs) {
   Slots slots;
   const OnlyInThisTest layer(slots, 10, 40);
   const auto run = [&](Memory& memory, Stream& stream) {
-    UnitStorage storage(layer.layout(), storage_types(Precision::fp32), {}, memory, stream);
+    const Buffer gradient = memory.allocate(layer.layout().owned() * 4, Tag::gradient);
+    UnitStorage storage(layer.layout(),
+                        {.types = storage_types(Precision::fp32),
+                         .optimizer = {},
+                         .gradient = view(gradient, DType::f32, {layer.layout().owned()})},
+                        memory, stream);
     const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), 1, memory);
     const UnitTensors tensors{{storage.weight(0)}, {storage.gradient(0)}};
     const Call call{tensors, activations.of(0), {}, stream};

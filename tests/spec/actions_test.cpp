@@ -18,6 +18,7 @@ std::vector<StepShape> shapes() {
           {.units = 3, .micro = 1},
           {.units = 3, .micro = 2, .tie_owner = 0, .tie_borrower = 2},
           {.units = 4, .micro = 3},
+          {.units = 3, .micro = 2, .publishes = true},
           {.units = 5, .micro = 4, .tie_owner = 0, .tie_borrower = 4}};
 }
 
@@ -31,17 +32,18 @@ class BruteForce {
         from_forward_(shape.units),
         from_backward_(shape.units),
         tied_(shape.units),
-        weight_(shape.units, "w") {}
+        weight_(shape.units, "w"),
+        elsewhere_(shape.units, "w") {}
 
   // What the step leaves behind: the weights, and whatever was never picked up.
   struct End {
-    std::vector<std::string> weights;
+    std::vector<std::string> weights, elsewhere;  // of the rank that updates, and of one that does not
     std::size_t left_over;
     bool operator==(const End&) const = default;
   };
   End run(const std::vector<Action>& list) {
     for (const Action& a : list) run(a);
-    return {weight_, kept_.size()};
+    return {weight_, elsewhere_, kept_.size()};
   }
 
  private:
@@ -99,6 +101,11 @@ class BruteForce {
         if (weight_[u] != "w") throw std::runtime_error("updated twice");
         weight_[u] = "new:" + gradient(u) + "/" + norm_;
         return;
+      case ActionKind::publish:
+        if (!shape_.publishes || weight_[u] == "w") throw std::runtime_error("nothing to publish");
+        if (elsewhere_[u] != "w") throw std::runtime_error("published twice");
+        elsewhere_[u] = weight_[u];
+        return;
     }
   }
   void add(std::vector<std::string>& sums, int u, const std::string& what) {
@@ -110,7 +117,7 @@ class BruteForce {
 
   StepShape shape_;
   std::map<Key, std::string> kept_;
-  std::vector<std::string> from_forward_, from_backward_, tied_, weight_;
+  std::vector<std::string> from_forward_, from_backward_, tied_, weight_, elsewhere_;
   std::set<int> frozen_;
   std::string norm_;
 };
@@ -119,7 +126,7 @@ bool brute_force_accepts(const std::vector<Action>& list, const StepShape& shape
   const auto whole = BruteForce(shape).run(serial_step(shape));
   try {
     const auto end = BruteForce(shape).run(list);
-    return end.left_over == whole.left_over && end.weights == whole.weights;
+    return end == whole;
   } catch (const std::exception&) {
     return false;
   }
@@ -129,7 +136,8 @@ TEST(Actions, TheSerialStepIsAStep) {
   for (const StepShape& shape : shapes()) {
     EXPECT_EQ(find_fault(serial_step(shape), shape), std::nullopt);
     EXPECT_TRUE(brute_force_accepts(serial_step(shape), shape));
-    EXPECT_EQ(serial_step(shape).size(), static_cast<std::size_t>(shape.units) * (3 * shape.micro + 2) + 1);
+    EXPECT_EQ(serial_step(shape).size(),
+              static_cast<std::size_t>(shape.units) * (3 * shape.micro + (shape.publishes ? 3 : 2)) + 1);
   }
 }
 
@@ -227,7 +235,7 @@ TEST(Actions, AFaultNamesTheActionAndWhatItNeeds) {
   list.push_back(list[0]);
   EXPECT_EQ(find_fault(list, shape), "action 25, forward(0, 0): it has run before");
   list[0].unit = 3;
-  EXPECT_EQ(find_fault(list, shape), "action 0, forward(3, 0): there is no such unit or micro-batch");
+  EXPECT_EQ(find_fault(list, shape), "action 0, forward(3, 0): there is no such action in this step");
 }
 
 }  // namespace

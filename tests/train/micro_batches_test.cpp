@@ -14,7 +14,7 @@ namespace {
 class MicroBatches : public ::testing::TestWithParam<NamedSpec> {};
 
 Replica::Options options(const ModelSpec& spec, int micro, Precision precision = Precision::fp64) {
-  return {.spec = spec, .B = 6, .T = 7, .micro = micro, .precision = precision, .seed = 3};
+  return {.spec = spec, .B = 6, .T = 7, .layout = {.micro = micro}, .precision = precision, .seed = 3};
 }
 
 std::vector<double> gradients_of(HostRun& run) {

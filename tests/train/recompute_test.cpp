@@ -20,7 +20,13 @@ struct Learned {
 };
 
 Replica::Options options(const ModelSpec& spec, Precision precision, const MemorySpec& memory) {
-  return {.spec = spec, .B = 4, .T = 33, .micro = 2, .precision = precision, .seed = 3, .how = {.memory = memory}};
+  return {.spec = spec,
+          .B = 4,
+          .T = 33,
+          .layout = {.micro = 2},
+          .precision = precision,
+          .seed = 3,
+          .how = {.memory = memory}};
 }
 
 Learned learn(const Replica::Options& o) {

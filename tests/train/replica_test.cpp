@@ -158,7 +158,7 @@ TEST(Replica, LearnsWithGradientsAndMomentsOf16Bits) {
     const Replica::Options o{.spec = spec,
                              .B = 8,
                              .T = 12,
-                             .micro = 2,
+                             .layout = {.micro = 2},
                              .precision = precision,
                              .optimizer = {.learning_rate = 1e-2, .beta2 = 0.999}};
     HostRun run(o);

@@ -1,0 +1,56 @@
+// Over how many ranks a run is laid out, and how they work together, as plain data.
+//
+// The names are those of docs/design.md. Nothing of this changes what is learned; what keeps the order of sums
+// (overlap, bucket, dp_kind) does not change a bit of it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+enum class Switch { off, on };
+inline constexpr std::array kSwitches{Switch::off, Switch::on};
+constexpr std::string_view name_of(Switch s) { return s == Switch::on ? "on" : "off"; }
+
+enum class DpKind {
+  ddp,      // every rank holds everything; gradients are summed over ranks, and every rank updates
+  central,  // rank 0 holds the data and the optimizer, deals out tokens and weights, and computes every loss
+};
+inline constexpr std::array kDpKinds{DpKind::ddp, DpKind::central};
+constexpr std::string_view name_of(DpKind kind) { return kind == DpKind::ddp ? "ddp" : "central"; }
+
+// The order of sums over ranks and the way of the messages (comm/message.h, Algorithm).
+enum class ReduceKind { canonical, ring, tree, native };
+inline constexpr std::array kReduceKinds{ReduceKind::canonical, ReduceKind::ring, ReduceKind::tree, ReduceKind::native};
+constexpr std::string_view name_of(ReduceKind kind) {
+  constexpr std::string_view kNames[] = {"canonical", "ring", "tree", "native"};
+  return kNames[static_cast<int>(kind)];
+}
+
+struct LayoutSpec {
+  std::int64_t dp = 1;     // ranks that each take a part of the global batch
+  std::int64_t micro = 1;  // micro-batches that a rank's part is cut into
+  DpKind dp_kind = DpKind::ddp;
+  Switch overlap = Switch::on;  // ddp: gradients are summed while backward goes on
+  std::int64_t bucket = 25;     // ddp: MiB of gradients that are summed at once; 0 = each parameter by itself
+  Switch uneven = Switch::off;  // parts of the batch may differ by `micro` samples
+  ReduceKind reduce = ReduceKind::canonical;
+  bool operator==(const LayoutSpec&) const = default;
+
+  std::int64_t ranks() const { return dp; }
+};
+
+// The samples of a global batch that are one data-parallel rank's: whole multiples of `micro`, as even as can be, the
+// first ranks having more. Of a batch that validate() has let pass.
+struct Share {
+  std::int64_t first, count;
+};
+constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, std::int64_t dp_rank) {
+  const std::int64_t rounds = global_batch / layout.micro;  // samples of one micro-batch, over all ranks
+  const std::int64_t each = rounds / layout.dp, more = rounds % layout.dp;
+  const auto least = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
+  return {(each * dp_rank + least(dp_rank, more)) * layout.micro, (each + (dp_rank < more ? 1 : 0)) * layout.micro};
+}
+
+}  // namespace lockstep
