@@ -1,92 +1,114 @@
 #include "cli/verify.h"
 
-#include <fmt/color.h>
-#include <unistd.h>
-
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/device_option.h"
-#include "train/reference.h"
+#include "cli/run_arguments.h"
+#include "cli/verify_view.h"
 
 namespace lockstep {
 
 namespace {
 
 struct Settings {
+  RunArguments run;
   std::string folder;
-  Precision precision = Precision::fp64;
+  std::vector<std::string> layouts;
+  std::optional<Precision> precision;
   int threads = 1;
   Device device = Device::cpu;
+  TrialOptions trial;
   bool json = false;
 };
 
-void print_json(const ReferenceReport& report) {
-  nlohmann::ordered_json items = nlohmann::ordered_json::array();
-  for (const ReferenceItem& item : report.items)
-    items.push_back({{"name", item.name}, {"error", item.error}, {"tolerance", item.tolerance}, {"ok", item.ok()}});
-  const nlohmann::ordered_json out{
-      {"ok", report.ok()}, {"precision", name_of(report.precision)}, {"steps", report.steps}, {"items", items}};
-  fmt::print("{}\n", out.dump(2));
+int exit_code(bool ok) { return static_cast<int>(ok ? ExitCode::done : ExitCode::check_failed); }
+
+[[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
+  throw UserError(ExitCode::usage, problem, remedy);
 }
 
-void print_table(const ReferenceReport& report) {
-  const bool colour = isatty(STDOUT_FILENO);
-  std::size_t width = 4, failed = 0;
-  for (const ReferenceItem& item : report.items) width = std::max(width, item.name.size());
-  fmt::print("{:<{}}  {:>9}  {:>9}\n", "item", width, "error", "tolerance");
-  for (const ReferenceItem& item : report.items) {
-    fmt::print("{:<{}}  {:>9.1e}  {:>9.0e}", item.name, width, item.error, item.tolerance);
-    if (!item.ok()) {
-      ++failed;
-      fmt::print("  {}", colour ? fmt::format(fmt::fg(fmt::terminal_color::red), "outside") : "outside");
-    }
-    fmt::print("\n");
-  }
-  if (failed == 0)
-    fmt::print("equal to the reference in {}: {} items over {} steps, all within tolerance\n",
-               name_of(report.precision), report.items.size(), report.steps);
-  else
-    fmt::print("not equal to the reference in {}: {} of {} items outside tolerance\n", name_of(report.precision),
-               failed, report.items.size());
+int against_reference(const Settings& s) {
+  if (!s.run.file.empty() || !s.run.sets.empty())
+    refuse("a run file or --set beside --reference, which brings its own model and batches",
+           "leave one of the two out");
+  if (s.trial.exact) refuse("--exact beside --reference: other programs have other orders of sums", "leave it out");
+  if (s.layouts.size() > 1) refuse("several --layout beside --reference", "give one");
+  const LayoutSpec layout = s.layouts.empty() ? LayoutSpec{} : parse_layout(s.layouts[0]);
+  if (layout.dp > 1 && s.device == Device::cuda)
+    refuse("--layout of several ranks with --device cuda is not in this version", "use --device cpu");
+  const ReferenceReport report = verify_reference(
+      s.folder,
+      {.precision = s.precision.value_or(Precision::fp64), .threads = s.threads, .device = s.device, .layout = layout});
+  s.json ? print_json(report) : print_table(report);
+  return exit_code(report.ok());
+}
+
+int against_each_other(const Settings& s) {
+  if (s.device != Device::cpu) refuse("--device cuda beside --layout is not in this version", "use --device cpu");
+  std::vector<LayoutSpec> layouts;
+  if (s.layouts.size() == 1) layouts.emplace_back();  // one rank
+  for (const std::string& text : s.layouts) layouts.push_back(parse_layout(text));
+  RunArguments arguments = s.run;
+  if (s.precision) arguments.sets.push_back(fmt::format("precision.compute={}", name_of(*s.precision)));
+  arguments.sets.push_back(fmt::format("run.threads={}", s.threads));
+  RunSpec run = arguments.read();
+  run.run.device = "cpu";
+  const LayoutReport report = compare_layouts(run, layouts, s.trial);
+  s.json ? print_json(report, layouts[0]) : print_table(report, layouts[0], s.trial.exact);
+  return exit_code(report.ok());
+}
+
+int verify(const Settings& s) {
+  if (!s.folder.empty()) return against_reference(s);
+  if (s.layouts.empty())
+    refuse("verify needs something to hold a run against", "give --reference DIR, or --layout as in --layout dp=4");
+  return against_each_other(s);
 }
 
 }  // namespace
 
 void add_verify(CLI::App& app, std::function<int()>& chosen) {
   auto settings = std::make_shared<Settings>();
-  CLI::App* command = app.add_subcommand("verify", "Prove numerics against reference data");
+  CLI::App* command = app.add_subcommand("verify", "Prove numerics: layouts against each other, or reference data");
   command->footer(
+      "With --layout, given once or several times, a run trains a few steps under each layout from one seed, its ranks "
+      "as\nthreads. Losses, gradients and weights are held against the first layout's (one rank's, where only one is "
+      "given);\nthe first that differs is named. A key that a layout does not name has its default.\n\n"
       "A reference folder holds config.json and model.safetensors (the model as Hugging Face saves it), run.json "
       "(steps,\n"
       "lr, beta1, beta2, eps, weight_decay, clip, losses and grad_norms of each step) and expected.safetensors "
       "(tokens\n"
       "[steps, batch, length + 1]; logits and grad.<name> of step 0; final.<name> after the last step).\n"
-      "Exit code 0: everything within tolerance; 1: something outside.\n\n"
-      "Example: lockstep verify --reference tests/golden/llama-tiny --precision fp32");
-  command->add_option("--reference", settings->folder, "Folder with the reference data")->required()->type_name("DIR");
+      "Exit code 0: everything equal within tolerance; 1: something is not.\n\n"
+      "Examples: lockstep verify --layout dp=4\n"
+      "          lockstep verify my.toml --layout dp=3,micro=2 --layout dp=3,micro=2,bucket=0,overlap=off --exact\n"
+      "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32");
+  settings->run.add_to(*command);
+  command->add_option("--layout", settings->layouts, "A layout, as in dp=4,micro=2; may be given several times")
+      ->type_name("KEY=VALUE,…")
+      ->allow_extra_args(false);
+  command->add_option("--steps", settings->trial.steps, "Steps under each layout [3]")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->type_name("N");
+  command->add_flag("--exact", settings->trial.exact, "Demand equal bits of the layouts");
+  command->add_option("--reference", settings->folder, "Folder with reference data")->type_name("DIR");
   static const std::map<std::string, Precision> kPrecisions{
       {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
-  command->add_option("--precision", settings->precision, "What to compute in: fp64, fp32 or bf16 [fp64]")
+  command
+      ->add_option("--precision", settings->precision,
+                   "What to compute in: fp64, fp32 or bf16 [the run's own; of a reference fp64]")
       ->transform(CLI::Transformer(kPrecisions).description(""))
       ->type_name("TYPE");
   command
-      ->add_option("--threads", settings->threads, "Threads of the kernels; the result is the same for any number [1]")
+      ->add_option("--threads", settings->threads,
+                   "Threads of the kernels of each rank; the result is the same for any number [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   add_device_option(*command, settings->device);
-  command->add_flag("--json", settings->json, "Print {ok, precision, steps, items: [{name, error, tolerance, ok}]}");
-  command->callback([settings, &chosen] {
-    chosen = [settings] {
-      const ReferenceReport report = verify_reference(
-          settings->folder,
-          {.precision = settings->precision, .threads = settings->threads, .device = settings->device});
-      settings->json ? print_json(report) : print_table(report);
-      return static_cast<int>(report.ok() ? ExitCode::done : ExitCode::check_failed);
-    };
-  });
+  command->add_flag("--json", settings->json, "Print the report as JSON");
+  command->callback([settings, &chosen] { chosen = [settings] { return verify(*settings); }; });
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -52,5 +54,16 @@ constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, st
   const auto least = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
   return {(each * dp_rank + least(dp_rank, more)) * layout.micro, (each + (dp_rank < more ? 1 : 0)) * layout.micro};
 }
+
+// Whether a batch of so many samples can be laid out so; if not, `fail` is given what is wrong and a remedy, and
+// throws.
+using LayoutFault = std::function<void(std::string_view key, const std::string& problem, const std::string& remedy)>;
+void check_batch(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
+
+// A layout as the command line has it: "dp=2,micro=3,overlap=off". Keys that are not named have their defaults.
+// UserError (usage) naming the key.
+LayoutSpec parse_layout(std::string_view text);
+// Back again: what differs from the defaults; "dp=1" where nothing does.
+std::string to_text(const LayoutSpec& layout);
 
 }  // namespace lockstep

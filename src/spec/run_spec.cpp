@@ -59,23 +59,10 @@ class Checker {
   }
 
   void batch() const {
-    const std::int64_t batch = spec_.train.global_batch, micro = spec_.layout.micro, dp = spec_.layout.dp;
-    if (batch % micro != 0) {
-      const std::int64_t below = batch / micro * micro;
-      fail("layout", "micro", fmt::format("global_batch ({}) is not a multiple of micro ({})", batch, micro),
-           below == 0 ? fmt::format("use global_batch = {} or a smaller micro", below + micro)
-                      : fmt::format("use global_batch = {} or {}, or another micro", below, below + micro));
-    }
-    if (batch / micro < dp) {
-      fail("layout", "dp", fmt::format("dp ({}) times micro ({}) is more than global_batch ({})", dp, micro, batch),
-           fmt::format("use global_batch = {}, or at most {} ranks", dp * micro, batch / micro));
-    }
-    if (batch % (dp * micro) != 0 && spec_.layout.uneven == Switch::off) {
-      const std::int64_t below = batch / (dp * micro) * dp * micro;
-      fail("layout", "dp",
-           fmt::format("global_batch ({}) is not a multiple of dp ({}) times micro ({})", batch, dp, micro),
-           fmt::format("use global_batch = {} or {}, other ranks, or uneven = \"on\"", below, below + dp * micro));
-    }
+    const std::int64_t batch = spec_.train.global_batch;
+    check_batch(batch, spec_.layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+      fail("layout", key, problem, remedy);
+    });
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {

@@ -414,6 +414,32 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
   return spec;
 }
 
+// Beside the keys of [layout], which it reads.
+LayoutSpec parse_layout(std::string_view text) {
+  std::vector<std::string> sets;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view item = text.substr(at, comma - at);
+    if (item.find('=') == std::string_view::npos || item.starts_with('='))
+      throw UserError(ExitCode::usage,
+                      fmt::format("--layout {}: {} names no key and value", quote_text(text), quote_text(item)),
+                      "write it as in --layout dp=2,micro=4");
+    sets.push_back("layout." + std::string(item));
+    at = comma + 1;
+  }
+  LayoutSpec layout;
+  try {
+    TomlDocument document("", "--layout", kTextLimit, sets);
+    read_layout(document.top().table("layout"), layout);
+  } catch (const UserError& error) {  // in the words of the option that it came by
+    constexpr std::string_view kSet = "--set layout.";
+    std::string what = error.what();
+    if (const std::size_t at = what.find(kSet); at != std::string::npos) what.replace(at, kSet.size(), "--layout ");
+    throw UserError(error.code(), what, "");
+  }
+  return layout;
+}
+
 RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets) {
   return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), sets);
 }

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "checkpoint/hf_tensors.h"
+#include "comm/threads/run_ranks.h"
 #include "tensor/make_stream.h"
 #include "tensor/transfer.h"
+#include "train/host_sums.h"
 #include "train/reference_data.h"
 #include "train/replica.h"
 
@@ -91,31 +93,35 @@ void compare(std::vector<ReferenceItem>& items, const std::vector<Compared>& all
   }
 }
 
-}  // namespace
-
-ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options) {
-  const ReferenceData data(folder);
+// One rank's part of the proof. Rank 0 writes the report.
+void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Communicator& ranks,
+                 ReferenceReport& report) {
   const Tolerances limits = tolerances(options.precision);
   const bool narrow = options.precision == Precision::bf16 || options.precision == Precision::fp16;
+  const std::int64_t T = data.T(), V = data.spec().vocabulary;
 
   Ledger ledger;
   const auto memory = make_memory(options.device, ledger);
   const auto owned_stream = make_stream(*memory, options.threads);
   Stream& stream = *owned_stream;
-  Replica replica({.spec = data.spec(),
-                   .B = data.B(),
-                   .T = data.T(),
-                   .precision = options.precision,
-                   .optimizer = data.optimizer()},
-                  *memory, stream);
+  const Replica::Options replica_options{.spec = data.spec(),
+                                         .B = data.B(),
+                                         .T = T,
+                                         .layout = options.layout,
+                                         .precision = options.precision,
+                                         .optimizer = data.optimizer()};
+  const auto owned_replica =
+      ranks.size() == 1 ? std::make_unique<Replica>(replica_options, *memory, stream)
+                        : std::make_unique<Replica>(replica_options, Replica::Ranks{ranks, ranks}, *memory, stream);
+  Replica& replica = *owned_replica;
   const std::vector<Replica::Named> tensors = replica.tensors();
   std::vector<LogicalTensor> names;
   for (const auto& named : tensors) names.push_back(named.tensor);
   replica.load(find_hf_tensors(data.weights(), names));
 
-  ReferenceReport report{options.precision, data.steps(), {}};
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
+    if (ranks.rank() != 0) return;
     std::vector<Compared> all;
     for (const auto& named : tensors)
       for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, to_doubles(named.*which, stream),
@@ -123,26 +129,49 @@ ReferenceReport verify_reference(const std::filesystem::path& folder, const Refe
         all.push_back(std::move(c));
     compare(report.items, all, tolerance, absolute, by_cosine);
   };
+  // This rank's rows of the logits against those of the reference, over all ranks.
+  const auto compare_logits = [&](std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+    const Share own = share_of(data.B(), options.layout, ranks.rank());
+    std::vector<double> logits(own.count * T * V);
+    replica.evaluate(tokens, targets, logits);
+    const std::vector<double> all = data.expected("logits", {data.B(), T, V});
+    const auto first = all.begin() + own.first * T * V;
+    double error = std::pow(distance(logits, {first, first + std::ssize(logits)}), 2);
+    sum_over(ranks, error);
+    if (ranks.rank() == 0) report.items.push_back({"logits", std::sqrt(error) / norm(all), limits.logits});
+  };
 
   // Step 0 in the open: logits and gradients; then all steps.
   std::vector<double> losses, norms;
   for (std::int64_t step = 0; step < data.steps(); ++step) {
     const ReferenceData::StepTokens batch = data.tokens(step);
-    if (step == 0) {
-      std::vector<double> logits(data.B() * data.T() * data.spec().vocabulary);
-      replica.evaluate(batch.tokens, batch.targets, logits);
-      const std::vector<double> theirs = data.expected("logits", {data.B(), data.T(), data.spec().vocabulary});
-      report.items.push_back({"logits", distance(logits, theirs) / norm(theirs), limits.logits});
-    }
-    replica.compute_gradients(batch.tokens, batch.targets);
+    const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
+      return std::span(whole).subspan(share.first * T, share.count * T);
+    };
+    const auto tokens = given(batch.tokens), targets = given(batch.targets);
+    if (step == 0) compare_logits(tokens, targets);
+    replica.compute_gradients(tokens, targets);
     if (step == 0) compare_all("grad.", &Replica::Named::gradient, limits.gradients, limits.key_bias_gradient, narrow);
     const Replica::Result result = replica.apply_gradients();
     losses.push_back(result.loss);
     norms.push_back(result.norm);
   }
+  if (ranks.rank() != 0) return;
   report.items.push_back({"losses", largest(losses, data.losses(), false), limits.losses});
   report.items.push_back({"grad_norms", largest(norms, data.norms(), true), limits.norms});
   compare_all("final.", &Replica::Named::master, limits.weights, limits.key_bias, false);
+}
+
+}  // namespace
+
+ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options) {
+  const ReferenceData data(folder);
+  check_batch(data.B(), options.layout, [&](std::string_view, const std::string& problem, const std::string& remedy) {
+    throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
+  });
+  ReferenceReport report{options.precision, data.steps(), {}};
+  run_ranks(static_cast<int>(options.layout.dp),
+            [&](std::unique_ptr<Communicator> ranks) { verify_rank(data, options, *ranks, report); });
   return report;
 }
 

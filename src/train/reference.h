@@ -5,12 +5,14 @@
 // `grad.<name>`; `final.<name>` after the last step). The model is trained on those tokens and compared with all of it.
 // Errors of tensors are relative to the reference's norm, which has a floor of 1e-6 of the norm of all of them
 // together, since some true gradients are zero; under 16-bit precisions a gradient's error is one minus its cosine with
-// the reference.
+// the reference. Under a layout of several ranks, which are threads, each rank takes its share of every batch; what is
+// compared is rank 0's, and every rank's logits.
 #pragma once
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "spec/layout_spec.h"
 #include "spec/precision.h"
 #include "tensor/device.h"
 
@@ -34,9 +36,10 @@ struct ReferenceOptions {
   Precision precision = Precision::fp64;
   int threads = 1;  // of the cpu
   Device device = Device::cpu;
+  LayoutSpec layout = {};
 };
 
-// UserError (bad_input_file) when the folder is not what is said above.
+// UserError (bad_input_file) when the folder is not what is said above, (usage) when its batches cannot be laid out so.
 ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options);
 
 }  // namespace lockstep

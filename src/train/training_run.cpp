@@ -69,6 +69,12 @@ void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
   replica_->begin_step(tokens_, targets_);
 }
 
+double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
+  data_.training_batch(first + replica_->given().first, tokens_, targets_);
+  replica_->set_learning_rate(learning_rate);
+  return replica_->compute_gradients(tokens_, targets_);
+}
+
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
   data_.training_batch(first + replica_->given().first, tokens_, targets_);
   return replica_->find_bad_value(tokens_, targets_);

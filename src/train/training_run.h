@@ -53,6 +53,8 @@ class TrainingRun {
     begin_step(first, learning_rate);
     return finish_step();
   }
+  // Forward and backward of that batch alone; replica().apply_gradients() is the rest of the step.
+  double compute_gradients(std::int64_t first, double learning_rate);
   // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead.
   int steps_at_once() const { return stream_->runs_ahead() ? Replica::kStepsInFlight : 1; }
   // The mean loss over the evaluation batches. All ranks call it.

@@ -95,5 +95,57 @@ TEST(Lockstep, HelpStartsInAnInstant) {
 #endif
 }
 
+const std::string kTiny = "verify --set train.global_batch=6 --set data.seq=16 --set model.layers=1 --steps 2 ";
+
+TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
+  const Outcome close = run_in_shell(kTiny + "--layout dp=3 --precision fp64");
+  EXPECT_EQ(close.code, 0) << close.out << close.err;
+  EXPECT_THAT(close.out, ::testing::HasSubstr("equal within 1e-11 in fp64: 2 layouts over 2 steps"));
+  const Outcome exact = run_in_shell(kTiny +
+                                     "--layout dp=3,micro=2 --layout dp=3,micro=2,overlap=off,bucket=0 "
+                                     "--layout dp=3,micro=2,dp_kind=central --exact");
+  EXPECT_EQ(exact.code, 0) << exact.out << exact.err;
+  EXPECT_THAT(exact.out, ::testing::HasSubstr("equal to the bit in fp32: 3 layouts"));
+}
+
+// Another order of sums is another result: the first tensor that shows it is named.
+TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
+  const Outcome o = run_in_shell(kTiny + "--layout dp=3 --layout dp=3,reduce=ring --exact --json");
+  EXPECT_EQ(o.code, 1) << o.err;
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["ok"], false);
+  const auto& first = json["layouts"][0]["first"];
+  EXPECT_EQ(first["step"], 1);
+  EXPECT_THAT(first["what"].get<std::string>(), ::testing::HasSubstr("the gradient of "));
+  EXPECT_GT(first["elements"], 0);
+  EXPECT_EQ(run_in_shell(kTiny + "--layout dp=3 --layout dp=3,reduce=ring").code, 0);
+}
+
+TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
+  const std::pair<std::string, std::string> mistakes[] = {
+      {"verify", "give --reference DIR, or --layout"},
+      {kTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
+      {kTiny + "--layout dp=7,uneven=on", "at most 6 ranks"},
+      {kTiny + "--layout dp", "names no key and value"},
+      {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
+      {kTiny + "--layout tp=2", "--layout tp=2: tp = 2 is not in this version"},
+      {kTiny + "--layout dp=2,dp_kind=central,overlap=on", "'overlap' does nothing with dp_kind"},
+      {"verify --exact --layout dp=2 --reference " + kGolden + "llama-tiny", "--exact beside --reference"},
+      {"verify --layout dp=3 --reference " + kGolden + "llama-tiny", "use global_batch = 6 or 9"},
+  };
+  for (const auto& [command, words] : mistakes) {
+    const Outcome o = run_in_shell(command + " 2>&1");
+    EXPECT_EQ(o.code, 2) << command;
+    EXPECT_THAT(o.out, ::testing::HasSubstr(words)) << command;
+    EXPECT_EQ(std::ranges::count(o.out, '\n'), 1) << o.out;
+  }
+}
+
+TEST(VerifyCommand, ReproducesTheReferenceUnderALayout) {
+  const Outcome o =
+      run_in_shell("verify --reference " + kGolden + "gpt2-tiny --layout dp=5,uneven=on --precision fp32");
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+}
+
 }  // namespace
 }  // namespace lockstep::tests

@@ -1,0 +1,13 @@
+// What `verify` shows of its reports, as tables and as JSON.
+#pragma once
+#include "train/layout_trial.h"
+#include "train/reference.h"
+
+namespace lockstep {
+
+void print_table(const ReferenceReport& report);
+void print_json(const ReferenceReport& report);
+void print_table(const LayoutReport& report, const LayoutSpec& first, bool exact);
+void print_json(const LayoutReport& report, const LayoutSpec& first);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#include "spec/layout_spec.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+void check_batch(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::int64_t micro = layout.micro, dp = layout.dp;
+  if (batch % micro != 0) {
+    const std::int64_t below = batch / micro * micro;
+    fail("micro", fmt::format("global_batch ({}) is not a multiple of micro ({})", batch, micro),
+         below == 0 ? fmt::format("use global_batch = {} or a smaller micro", below + micro)
+                    : fmt::format("use global_batch = {} or {}, or another micro", below, below + micro));
+  }
+  if (batch / micro < dp) {
+    fail("dp", fmt::format("dp ({}) times micro ({}) is more than global_batch ({})", dp, micro, batch),
+         fmt::format("use global_batch = {}, or at most {} ranks", dp * micro, batch / micro));
+  }
+  if (batch % (dp * micro) != 0 && layout.uneven == Switch::off) {
+    const std::int64_t below = batch / (dp * micro) * dp * micro;
+    fail("dp", fmt::format("global_batch ({}) is not a multiple of dp ({}) times micro ({})", batch, dp, micro),
+         fmt::format("use global_batch = {} or {}, other ranks, or uneven = \"on\"", below, below + dp * micro));
+  }
+}
+
+std::string to_text(const LayoutSpec& layout) {
+  const LayoutSpec usual;
+  std::string text;
+  const auto say = [&](std::string_view key, const auto& value) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+  };
+  if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
+  if (layout.micro != usual.micro) say("micro", layout.micro);
+  if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
+  if (layout.overlap != usual.overlap) say("overlap", name_of(layout.overlap));
+  if (layout.bucket != usual.bucket) say("bucket", layout.bucket);
+  if (layout.uneven != usual.uneven) say("uneven", name_of(layout.uneven));
+  if (layout.reduce != usual.reduce) say("reduce", name_of(layout.reduce));
+  return text;
+}
+
+}  // namespace lockstep

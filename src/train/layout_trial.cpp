@@ -1,0 +1,155 @@
+#include "train/layout_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "comm/threads/run_ranks.h"
+#include "optim/learning_rate.h"
+#include "tensor/transfer.h"
+#include "train/training_run.h"
+
+namespace lockstep {
+
+bool LayoutReport::ok() const {
+  return std::ranges::none_of(verdicts, [](const LayoutVerdict& v) { return v.first.has_value(); });
+}
+
+namespace {
+
+// What of a step is looked at, of all tensors in order.
+struct StepValues {
+  double loss = 0, norm = 0;
+  std::vector<std::vector<double>> gradients, weights;
+};
+
+using Look = std::function<void(std::int64_t step, const StepValues&, const std::vector<Replica::Named>&)>;
+
+// Every rank trains; those that hold whole gradients and masters are looked at: of central data parallel, rank 0 alone.
+void train_under(const RunSpec& run, const LayoutSpec& layout, std::int64_t steps,
+                 const std::function<Look(int rank)>& look_of) {
+  RunSpec spec = run;
+  spec.layout = layout;
+  validate(spec, [&](std::string_view, std::string_view) { return "--layout " + to_text(layout); });
+  spec.train.save_last = false;
+  spec.train.save_every = 0;
+  run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
+    TrainingRun training(spec, Device::cpu, "", {.ranks = ranks.get()});
+    training.init_weights();
+    Replica& replica = training.replica();
+    const std::vector<Replica::Named> tensors = replica.tensors();
+    const bool looked_at = layout.dp_kind == DpKind::ddp || ranks->rank() == 0;
+    const Look look = look_of(ranks->rank());
+    for (std::int64_t step = 0; step < steps; ++step) {
+      StepValues values;
+      values.loss = training.compute_gradients(
+          step * spec.train.global_batch,
+          learning_rate(spec.schedule, spec.optimizer.learning_rate, step, spec.train.steps));
+      if (looked_at)
+        for (const auto& named : tensors) values.gradients.push_back(to_doubles(named.gradient, training.stream()));
+      values.norm = replica.apply_gradients().norm;
+      if (!looked_at) continue;
+      for (const auto& named : tensors) values.weights.push_back(to_doubles(named.master, training.stream()));
+      look(step, values, tensors);
+    }
+  });
+}
+
+double norm_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v * v;
+  return std::sqrt(sum);
+}
+
+// How close is equal (docs/numerics.md). In 16 bits another order of sums can move a rounding of an activation.
+double tolerance_of(Precision precision) {
+  return precision == Precision::fp64 ? 1e-11 : precision == Precision::fp32 ? 1e-5 : 5e-3;
+}
+
+// One rank's values against the first layout's.
+class Comparison {
+ public:
+  Comparison(LayoutVerdict& verdict, bool exact) : verdict_(verdict), exact_(exact) {}
+
+  void number(std::int64_t step, const char* what, double mine, double theirs, double& largest) {
+    const double error = std::abs(mine - theirs) / std::max(std::abs(theirs), 1e-300);
+    judge(step, what, error, mine != theirs, 1, largest);
+  }
+
+  void tensors(std::int64_t step, const char* what, const std::vector<std::vector<double>>& mine,
+               const std::vector<std::vector<double>>& theirs, const std::vector<Replica::Named>& names,
+               double& largest) {
+    double squares = 0;
+    for (const auto& t : theirs) squares += std::pow(norm_of(t), 2);
+    const double floor = std::max(1e-6 * std::sqrt(squares), 1e-300);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      double sum = 0;
+      std::int64_t different = 0;
+      for (std::size_t e = 0; e < mine[i].size(); ++e) {
+        sum += (mine[i][e] - theirs[i][e]) * (mine[i][e] - theirs[i][e]);
+        different += std::memcmp(&mine[i][e], &theirs[i][e], sizeof(double)) != 0;
+      }
+      judge(step, fmt::format("{} {}", what, names[i].tensor.name),
+            std::sqrt(sum) / std::max(norm_of(theirs[i]), floor), different > 0, different, largest);
+    }
+  }
+
+ private:
+  void judge(std::int64_t step, const std::string& what, double error, bool bits, std::int64_t elements,
+             double& largest) {
+    if (!(error <= largest)) largest = error;
+    if (verdict_.first || (exact_ ? !bits : error <= verdict_.tolerance)) return;
+    verdict_.first = Difference{step + 1, what, error, elements};
+  }
+
+  LayoutVerdict& verdict_;
+  bool exact_;
+};
+
+// Of several ranks' verdicts on one layout: the largest errors, and the earliest difference.
+void join(LayoutVerdict& all, const LayoutVerdict& one, int rank) {
+  for (double LayoutVerdict::*error :
+       {&LayoutVerdict::loss, &LayoutVerdict::gradient, &LayoutVerdict::norm, &LayoutVerdict::weight})
+    if (!(one.*error <= all.*error)) all.*error = one.*error;
+  if (!one.first || (all.first && all.first->step <= one.first->step)) return;
+  all.first = one.first;
+  if (rank > 0) all.first->what += fmt::format(" on rank {}", rank);
+}
+
+}  // namespace
+
+LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const TrialOptions& options) {
+  LOCKSTEP_CHECK(layouts.size() >= 2, "{} layouts are not two", layouts.size());
+  std::vector<StepValues> first;
+  LayoutReport report{
+      .precision = run.precision.compute, .steps = options.steps, .tensors = 0, .last_loss = 0, .verdicts = {}};
+  train_under(run, layouts[0], options.steps, [&](int rank) -> Look {
+    return [&, rank](std::int64_t, const StepValues& values, const auto&) {
+      if (rank == 0) first.push_back(values);
+    };
+  });
+  report.tensors = first.empty() ? 0 : std::ssize(first[0].weights);
+  report.last_loss = first.empty() ? 0 : first.back().loss;
+  for (auto layout = layouts.begin() + 1; layout != layouts.end(); ++layout) {
+    const double tolerance = tolerance_of(run.precision.compute);
+    std::vector<LayoutVerdict> verdicts(static_cast<std::size_t>(layout->dp), {*layout, 0, 0, 0, 0, tolerance, {}});
+    train_under(run, *layout, options.steps, [&](int rank) -> Look {
+      LayoutVerdict& verdict = verdicts[static_cast<std::size_t>(rank)];
+      return [&](std::int64_t step, const StepValues& mine, const std::vector<Replica::Named>& names) {
+        const StepValues& theirs = first[static_cast<std::size_t>(step)];
+        Comparison compare(verdict, options.exact);
+        compare.number(step, "the loss", mine.loss, theirs.loss, verdict.loss);
+        compare.tensors(step, "the gradient of", mine.gradients, theirs.gradients, names, verdict.gradient);
+        compare.number(step, "the gradient's norm", mine.norm, theirs.norm, verdict.norm);
+        compare.tensors(step, "the weight", mine.weights, theirs.weights, names, verdict.weight);
+      };
+    });
+    LayoutVerdict all{*layout, 0, 0, 0, 0, tolerance, {}};
+    for (std::size_t r = 0; r < verdicts.size(); ++r) join(all, verdicts[r], static_cast<int>(r));
+    report.verdicts.push_back(std::move(all));
+  }
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// The golden runs under every data-parallel layout: what one rank learns from them, every number of ranks learns.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/hf_tensors.h"
+#include "comm/threads/run_ranks.h"
+#include "support/host_run.h"
+#include "tensor/transfer.h"
+#include "train/reference_data.h"
+
+namespace lockstep::tests {
+namespace {
+
+constexpr std::int64_t kSteps = 6;
+
+struct Learned {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> weights;
+};
+
+Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision precision) {
+  Learned learned;
+  run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
+    Ledger ledger;
+    const auto memory = make_memory(Device::cpu, ledger);
+    cpu::Stream stream(*memory, 1);
+    Replica replica({.spec = data.spec(),
+                     .B = data.B(),
+                     .T = data.T(),
+                     .layout = layout,
+                     .precision = precision,
+                     .optimizer = data.optimizer()},
+                    {*ranks, *ranks}, *memory, stream);
+    std::vector<LogicalTensor> names;
+    for (const auto& named : replica.tensors()) names.push_back(named.tensor);
+    replica.load(find_hf_tensors(data.weights(), names));
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      const ReferenceData::StepTokens batch = data.tokens(step);
+      const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
+        return std::span(whole).subspan(share.first * data.T(), share.count * data.T());
+      };
+      const double loss = replica.step(given(batch.tokens), given(batch.targets)).loss;
+      if (ranks->rank() == 0) learned.losses.push_back(loss);
+    }
+    if (ranks->rank() == 0)
+      for (const auto& named : replica.tensors()) learned.weights.push_back(to_doubles(named.master, stream));
+  });
+  return learned;
+}
+
+class GoldenLayouts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
+  const ReferenceData data(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests" / "golden" / GetParam());
+  std::vector<LayoutSpec> layouts;
+  for (const DpKind kind : {DpKind::ddp, DpKind::central}) {
+    for (const int dp : {1, 2, 4, 8}) layouts.push_back({.dp = dp, .dp_kind = kind});
+    for (const int dp : {3, 5}) layouts.push_back({.dp = dp, .dp_kind = kind, .uneven = Switch::on});
+  }
+  for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}}) {
+    const Learned one = learn(data, {}, precision);
+    for (const LayoutSpec& layout : layouts) {
+      const Learned many = learn(data, layout, precision);
+      for (std::int64_t i = 0; i < kSteps; ++i)
+        EXPECT_NEAR(many.losses[i], one.losses[i], tolerance * one.losses[i]) << to_text(layout);
+      double error = 0, size = 0;
+      for (std::size_t t = 0; t < one.weights.size(); ++t)
+        for (std::size_t e = 0; e < one.weights[t].size(); ++e) {
+          error += std::pow(many.weights[t][e] - one.weights[t][e], 2);
+          size += std::pow(one.weights[t][e], 2);
+        }
+      EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(size)) << to_text(layout) << " in " << name_of(precision);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, GoldenLayouts,
+                         ::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny",
+                                           "qwen2-tiny"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace lockstep::tests
