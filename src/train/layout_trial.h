@@ -3,7 +3,8 @@
 // Every layout trains a few steps from the run's seed on the same batches, its ranks as threads. After every step the
 // loss, the norm, each logical gradient and each weight are held against the first layout's. Errors of tensors are
 // relative to the first layout's norm, which has a floor of 1e-6 of the norm of all of them together, since some true
-// gradients are zero. What is kept are the first layout's gradients and weights of every step, on the host.
+// gradients are zero; weights that are noise (train/key_bias.h) count only where bits are compared. What is kept are
+// the first layout's gradients and weights of every step, on the host.
 #pragma once
 #include <optional>
 #include <string>
@@ -29,8 +30,8 @@ struct Difference {
 struct LayoutVerdict {
   LayoutSpec layout;
   double loss, gradient, norm, weight;  // the largest errors of any step and tensor
-  double tolerance;
-  std::optional<Difference> first;  // nothing: equal to the first layout
+  double tolerance;                     // of weights ten times that
+  std::optional<Difference> first;      // nothing: equal to the first layout
 };
 
 struct LayoutReport {

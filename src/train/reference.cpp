@@ -10,6 +10,7 @@
 #include "tensor/make_stream.h"
 #include "tensor/transfer.h"
 #include "train/host_sums.h"
+#include "train/key_bias.h"
 #include "train/reference_data.h"
 #include "train/replica.h"
 
@@ -57,8 +58,7 @@ double largest(const std::vector<double>& a, const std::vector<double>& b, bool 
   return worst;
 }
 
-// One tensor under comparison. GPT-2's key bias moves no probability: its true gradient is zero, what is computed is
-// rounding noise, and Adam makes steps of it. That third is judged by itself, absolutely.
+// One tensor under comparison. What of it is noise is judged by itself, absolutely.
 struct Compared {
   std::string name;
   std::vector<double> mine, theirs;
@@ -66,12 +66,12 @@ struct Compared {
 };
 
 std::vector<Compared> split_key_bias(const ModelSpec& spec, Compared whole) {
-  if (spec.family != Family::gpt2 || !whole.name.ends_with("attn.c_attn.bias")) return {std::move(whole)};
-  const auto C = static_cast<std::ptrdiff_t>(spec.width);
+  const auto noise = key_bias_of(spec, whole.name);
+  if (!noise) return {std::move(whole)};
   Compared keys{whole.name + "[key]", {}, {}, true};
   for (auto [from, to] : {std::pair{&whole.mine, &keys.mine}, std::pair{&whole.theirs, &keys.theirs}}) {
-    to->assign(from->begin() + C, from->begin() + 2 * C);
-    from->erase(from->begin() + C, from->begin() + 2 * C);
+    to->assign(from->begin() + noise->first, from->begin() + noise->second);
+    from->erase(from->begin() + noise->first, from->begin() + noise->second);
   }
   return {std::move(whole), std::move(keys)};
 }

@@ -8,6 +8,7 @@
 #include "comm/threads/run_ranks.h"
 #include "support/host_run.h"
 #include "tensor/transfer.h"
+#include "train/key_bias.h"
 #include "train/reference_data.h"
 
 namespace lockstep::tests {
@@ -45,7 +46,12 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
       if (ranks->rank() == 0) learned.losses.push_back(loss);
     }
     if (ranks->rank() == 0)
-      for (const auto& named : replica.tensors()) learned.weights.push_back(to_doubles(named.master, stream));
+      for (const auto& named : replica.tensors()) {
+        learned.weights.push_back(to_doubles(named.master, stream));
+        auto& values = learned.weights.back();
+        if (const auto noise = key_bias_of(data.spec(), named.tensor.name))
+          std::fill(values.begin() + noise->first, values.begin() + noise->second, 0.0);
+      }
   });
   return learned;
 }
