@@ -1,10 +1,9 @@
-// Data parallel: any number of ranks learn what one learns, and send what the theory says.
+// Data parallel: any number of ranks learn what one learns.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "comm/recorder.h"
 #include "comm/threads/run_ranks.h"
 #include "support/host_run.h"
 #include "support/tiny_specs.h"
@@ -124,33 +123,6 @@ TEST(DataParallelBits, DoNotDependOnBucketsOverlapOrWhoUpdates) {
       layout.dp_kind = DpKind::central;
       same(layout, "central");
     }
-  }
-}
-
-// A step sends each rank's gradient once: 2Ψ(N-1)/N elements, and the two numbers of the host.
-TEST(DataParallelMessages, AreWhatTheTheorySays) {
-  const ModelSpec spec = tiny_specs()[0].spec;
-  for (const int ranks : {2, 4}) {
-    run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
-      CommLog log;
-      Recorder recorded(std::move(group), log);
-      const Replica::Options o = options(spec, {.dp = ranks}, Precision::fp32);
-      Ledger ledger;
-      const auto memory = make_memory(Device::cpu, ledger);
-      cpu::Stream stream(*memory, 1);
-      Replica replica(o, {recorded, recorded}, *memory, stream);
-      replica.init_weights();
-      const TokenBatch batch = random_batch(o, 1);
-      const auto count = static_cast<std::size_t>(replica.given().count * o.T);
-      replica.step(std::span(batch.tokens).first(count), std::span(batch.targets).first(count));
-      std::int64_t stored = 0;
-      for (int u = 0; u < replica.model().units(); ++u) stored += replica.model().unit(u).layout().owned();
-      std::int64_t gradients = 0, others = 0;
-      for (const auto& [key, total] : log.totals())
-        (std::get<DType>(key) == DType::f32 ? gradients : others) += total.sent;
-      EXPECT_EQ(gradients, 2 * stored * (ranks - 1) / ranks);
-      EXPECT_LE(others, 8);
-    });
   }
 }
 
