@@ -17,6 +17,10 @@ add_library(lockstep_xxhash INTERFACE)
 target_include_directories(lockstep_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
 target_link_libraries(lockstep_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+# hwloc, for the placing of ranks on cores: without it the system places them.
+find_path(HWLOC_INCLUDE hwloc.h)
+find_library(HWLOC_LIBRARY hwloc)
+
 # CUDA: used where its toolkit is found; LOCKSTEP_CUDA=ON insists on it, OFF leaves it out.
 set(LOCKSTEP_CUDA "AUTO" CACHE STRING "Build for NVIDIA GPUs: AUTO, ON or OFF")
 if(LOCKSTEP_CUDA STREQUAL "AUTO")

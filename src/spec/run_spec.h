@@ -69,7 +69,9 @@ struct TrainSpec {
 struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
   std::string device = "cpu";
-  std::int64_t threads = 0;  // 0 = all cores
+  std::int64_t threads = 0;  // of a rank; 0 = its share of the cores
+  bool pin = true;           // ranks of one host keep to cores of their own
+  double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
   bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
   bool operator==(const RunSettings&) const = default;
 };

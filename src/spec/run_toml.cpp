@@ -122,6 +122,8 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("out", run.out);
   visit("device", run.device);
   visit("threads", run.threads, Whole{0, kMostThreads});
+  visit("pin", run.pin);
+  visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("autotune", run.autotune);
 }
 

@@ -37,6 +37,8 @@
 //   out = "runs/NAME"         # NAME is the run file's name without .toml
 //   device = "cpu"            # or "cuda"
 //   threads = 0
+//   pin = true
+//   deadline = 30
 //   autotune = false          # of "cuda"
 //   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //

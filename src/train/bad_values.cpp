@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tensor/transfer.h"
+#include "train/host_values.h"
 #include "train/replica.h"
 
 namespace lockstep {
@@ -56,7 +57,6 @@ std::optional<std::string> Replica::bad_value_after(const Action& action) const 
 
 // What the rank that found the earliest bad value says, on all ranks.
 std::optional<std::string> Replica::earliest_of(std::int64_t place, const std::string& words) {
-  constexpr std::int64_t kMost = 512;  // characters
   Communicator& ranks = ranks_.hosts;
   if (ranks.size() == 1) return place == kNowhere ? std::nullopt : std::optional(words);
   std::vector<std::int64_t> places(static_cast<std::size_t>(ranks.size()));
@@ -67,10 +67,9 @@ std::optional<std::string> Replica::earliest_of(std::int64_t place, const std::s
   const auto first = std::ranges::min_element(places);
   if (*first == kNowhere) return std::nullopt;
   const int rank = static_cast<int>(first - places.begin());
-  std::string text = words.substr(0, kMost);
-  text.resize(kMost);  // all ranks send and receive the same size
-  ranks.broadcast(Tensor(text.data(), DType::i64, ranks.device(), {kMost / 8}), rank)->wait();
-  return fmt::format("{} on rank {}", text.substr(0, text.find('\0')), rank);
+  std::string text = words;
+  share_text(ranks, text, rank);
+  return fmt::format("{} on rank {}", text, rank);
 }
 
 std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t> tokens,

@@ -6,7 +6,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/rope.h"
 #include "tensor/transfer.h"
-#include "train/host_sums.h"
+#include "train/host_values.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "comm/threads/run_ranks.h"
 #include "tensor/make_stream.h"
 #include "tensor/transfer.h"
-#include "train/host_sums.h"
+#include "train/host_values.h"
 #include "train/key_bias.h"
 #include "train/reference_data.h"
 #include "train/replica.h"

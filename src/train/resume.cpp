@@ -39,6 +39,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "layout.uneven",
                                                              "layout.reduce",
                                                              "run.threads",
+                                                             "run.pin",
+                                                             "run.deadline",
                                                              "run.device",
                                                              "run.out",
                                                              "run.autotune",
@@ -63,6 +65,8 @@ constexpr auto kBefore =
                                                                   {"layout.bucket", "25"},
                                                                   {"layout.uneven", "\"off\""},
                                                                   {"layout.reduce", "\"canonical\""},
+                                                                  {"run.pin", "true"},
+                                                                  {"run.deadline", "30"},
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""}});
 

@@ -1,17 +1,16 @@
 #include "train/training_run.h"
 
-#include <thread>
-
 #include "checkpoint/hf_folder.h"
 #include "tensor/make_stream.h"
-#include "train/host_sums.h"
+#include "train/host_values.h"
+#include "train/pinning.h"
 #include "train/tuning.h"
 
 namespace lockstep {
 
 int threads_of(const RunSpec& spec) {
   if (spec.run.threads > 0) return static_cast<int>(spec.run.threads);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / spec.layout.dp));
+  return static_cast<int>(std::max<std::int64_t>(1, usable_cores() / spec.layout.dp));
 }
 
 Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
@@ -20,16 +19,18 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                          const Where& where)
     : spec_(spec),
       ranks_(where.ranks),
-      threads_(threads_of(spec)),
+      threads_(where.threads > 0 ? where.threads : threads_of(spec)),
       memory_(make_memory(device, ledger_, where.arena_bytes)),
       host_memory_(device_of(spec) == Device::cpu
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
-      data_(spec),
+      own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
+      data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
   tune_products(spec, *stream_);
-  if (data_.corpus_bytes() > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", data_.corpus_bytes());
+  const std::int64_t corpus = own_data_ || is_first_rank() ? data_->corpus_bytes() : 0;
+  if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
   const Replica::Options options{
       .spec = spec.model,
       .B = spec.train.global_batch,
@@ -64,26 +65,26 @@ void TrainingRun::init_weights() {
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
-  data_.training_batch(first + replica_->given().first, tokens_, targets_);
+  data_->training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
-  data_.training_batch(first + replica_->given().first, tokens_, targets_);
+  data_->training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   return replica_->compute_gradients(tokens_, targets_);
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
-  data_.training_batch(first + replica_->given().first, tokens_, targets_);
+  data_->training_batch(first + replica_->given().first, tokens_, targets_);
   return replica_->find_bad_value(tokens_, targets_);
 }
 
 double TrainingRun::evaluate() {
   double total = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
-    data_.evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+    data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
     total += replica_->evaluate(tokens_, targets_);
   }
   return total / static_cast<double>(spec_.train.eval_batches);

@@ -25,6 +25,8 @@ class TrainingRun {
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
     Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the device; it outlives the run. None: alone
+    int threads = 0;                // of this rank; 0: threads_of(spec)
+    const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
   // they are saved, by rank 0: all ranks hold the same.
@@ -38,7 +40,7 @@ class TrainingRun {
   const Ledger& host_ledger() const { return host_ledger_; }  // of a GPU's run: what it holds on the host
   Stream& stream() { return *stream_; }
   Replica& replica() { return *replica_; }
-  const RunData& data() const { return data_; }
+  const RunData& data() const { return *data_; }
 
   // Goes on with what another run chose by timing (train/tuning.h). Before the first step.
   void use_tuning(const TuningSpec& tuning);
@@ -84,7 +86,8 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
-  RunData data_;
+  std::optional<RunData> own_data_;
+  const RunData* data_;
   std::unique_ptr<Replica> replica_;
   CheckpointFolder folder_;
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
