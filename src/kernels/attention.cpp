@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/cuda/cudnn_attention_parts.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/operands.h"
 
 namespace lockstep {
@@ -25,7 +26,9 @@ Sizes check_sizes(const char* op, const ConstTensor& q, const ConstTensor& k, bo
 }  // namespace
 
 std::int64_t attention_workspace(Device device, const AttentionSizes& sizes) {
-  if (device != Device::cuda || cuda::why_not_cudnn(sizes)) return 0;
+  if (device != Device::cuda) return 0;
+  if (!cuda::why_not_hopper(sizes)) return cuda::hopper_reserve(sizes).total();
+  if (cuda::why_not_cudnn(sizes)) return 0;
   return cuda::attention_reserve(sizes, cuda::attention_part(sizes)).total();
 }
 

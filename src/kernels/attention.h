@@ -9,9 +9,11 @@
 // sums: keys ascending for o and dq; query heads of the group, then queries ascending, for dk and dv. The same bits for
 // any number of threads.
 //
-// On GPUs, causal attention in 16 bits with S = T is cuDNN's where its sizes allow (cuda/cudnn_attention.h says when):
-// several times as fast, its order of sums its own, fixed unless `deterministic` is false; probabilities and the
-// gradients of scores are rounded to the operands' type before they are multiplied.
+// On GPUs, causal attention in 16 bits with S = T is cuDNN's where its sizes allow (cuda/cudnn_attention.h says when);
+// its backward, in bf16 with heads of 64 or 128 on Hopper, is a kernel of our own (cuda/hopper_attention.h), which is
+// faster than cuDNN's and always deterministic. Either is several times as fast as the plain kernels; its order of sums
+// is its own, fixed unless `deterministic` is false; probabilities and the gradients of scores are rounded to the
+// operands' type before they are multiplied.
 //
 // Dropout on the probabilities is keyed on logical indices (sample, head, query position, key position), so that any
 // slice of the batch, heads or sequence sees the mask the whole would see.
@@ -66,11 +68,13 @@ struct AttentionBackwardArgs {
 // the cpu, and on cuda wherever the plain kernels do the work. What a smaller workspace (or none) cannot hold is done
 // by these too, more slowly.
 //
-// What is reserved for cuDNN: 4·B·H·T bytes of sums and, with grouped heads, 4·B·H·T·D for what each query head adds to
-// dk and dv. Not deterministic, 4·B·H·T·D more: dq in fp32. Deterministic, 2·B·H·T² more, since the library then keeps
-// the gradient of every score: quadratic in T. So the work is cut into parts, samples first and then key/value heads,
-// that need at most 1.125 GiB; but one key/value head with its H/K query heads is the smallest part, and where T is
-// long that takes more (8 GiB at T = 32768 and H/K = 4). `deterministic = false` is the way out.
+// For the kernel of our own: about 4·B·H·T·D bytes, the sums of dq. (On another GPU than Hopper that is what cuDNN may
+// have too, and what it does not fit, the plain kernels do.) What is reserved for cuDNN: 4·B·H·T bytes of sums and,
+// with grouped heads, 4·B·H·T·D for what each query head adds to dk and dv. Not deterministic, 4·B·H·T·D more: dq in
+// fp32. Deterministic, 2·B·H·T² more, since the library then keeps the gradient of every score: quadratic in T. So its
+// work is cut into parts, samples first and then key/value heads, that need at most 1.125 GiB; but one key/value head
+// with its H/K query heads is the smallest part, and where T is long that takes more. `deterministic = false` is the
+// way out.
 struct AttentionSizes {
   std::int64_t B, T, S, H, K, D;
   DType dtype;

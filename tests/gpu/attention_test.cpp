@@ -120,7 +120,8 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
         .B = c.B, .T = c.T, .S = c.T, .H = c.H, .K = c.K, .D = c.D, .dtype = c.dtype, .deterministic = deterministic};
   }
   Tensor workspace(bool deterministic) {
-    return tensor(DType::f32, {attention_workspace(Device::cuda, sizes(deterministic)) / 4});
+    const AttentionSizes s = sizes(deterministic);
+    return tensor(DType::f32, {cuda::attention_reserve(s, cuda::attention_part(s)).total() / 4});
   }
 
   // Both forwards; then both backwards start from the same o and lse.
@@ -221,8 +222,8 @@ TEST_P(FusedAttention, IsTheSameWhenCapturedAndReplayed) {
   const Tensor room = workspace(true);
   const Bytes d_qkv = fused_backward(true, room), o = bytes(narrow_.o);
   const std::unique_ptr<Replay> replay = stream().capture([&] {
-    attention_forward(forward_args(narrow_), stream());
-    attention_backward(backward_args(narrow_, true, room), stream());
+    EXPECT_EQ(cuda::cudnn_attention_forward(forward_args(narrow_), stream()), "");
+    EXPECT_EQ(cuda::cudnn_attention_backward(backward_args(narrow_, true, room), stream()), "");
   });
   poison(narrow_.d_qkv);
   poison(narrow_.o);

@@ -71,8 +71,15 @@ TEST(AttentionWorkspace, IsBoundedByParts) {
   EXPECT_EQ(part(with(8, 32, 8, 32768, 64, false)), Part(8, 8));  // no need of T²
   EXPECT_EQ(part(with(6, 4, 2, 200, 64), std::int64_t{1} << 40), Part(6, 2));
   EXPECT_EQ(part(with(6, 4, 2, 200, 64), 1), Part(1, 1));
-  for (const AttentionSizes& sizes : {with(8, 32, 32, 2048, 64), with(7, 32, 32, 2048, 64), with(4, 32, 8, 4096, 128)})
+  for (const AttentionSizes& sizes : {with(8, 32, 32, 2048, 96), with(7, 32, 32, 2048, 96), with(4, 32, 8, 4096, 112)})
     EXPECT_LE(attention_workspace(Device::cuda, sizes), cuda::kDeterministicWorkspace);
+}
+
+// Where the kernel of our own does the work, it needs no square of T.
+TEST(AttentionWorkspace, IsInStepWithTokensOnHopper) {
+  const AttentionSizes s = with(1, 32, 8, 32768, 64);
+  EXPECT_LE(attention_workspace(Device::cuda, s), 5 * s.B * s.H * s.T * s.D);
+  EXPECT_GT(cuda::attention_reserve(s, cuda::attention_part(s)).total(), std::int64_t{8} << 30);
 }
 
 }  // namespace

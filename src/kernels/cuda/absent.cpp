@@ -4,6 +4,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/ceilings.h"
 #include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -31,6 +32,7 @@ void attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(
 void attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&, std::int64_t) { absent(); }
+std::string hopper_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
 void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }
 void cross_entropy(const CrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void add(const AddArgs&, lockstep::Stream&) { absent(); }

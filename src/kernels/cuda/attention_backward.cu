@@ -5,6 +5,7 @@
 // what cuDNN's fused kernel does not take.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/hopper_attention.h"
 
 namespace lockstep::cuda {
 
@@ -148,6 +149,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(const BackwardCall<S> 
 }  // namespace
 
 void attention_backward(const AttentionBackwardArgs& a, lockstep::Stream& stream) {
+  if (hopper_attention_backward(a, stream).empty()) return;
   if (cudnn_attention_backward(a, stream).empty()) return;
   with_float(a.q.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;

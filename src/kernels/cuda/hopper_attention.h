@@ -1,0 +1,42 @@
+// Attention's backward written for Hopper: bf16, causal, heads of 64 or 128; one pass over the scores, and the same
+// bits in every run.
+//
+// The contract is kernels/attention.h's. A probability and the gradient of a score are rounded to bf16 before the
+// product that they enter; all sums are fp32. Order of sums: dq by keys ascending, in blocks of 128; dk and dv by tiles
+// of queries descending, and within a tile by the query heads of the group ascending. A NaN or an infinity spreads
+// within its tile, also to what the mask hides.
+//
+// Not taken are sizes that why_not_hopper() names, operands whose addresses are not multiples of 16 bytes or whose
+// strides not multiples of 8 elements, a workspace that is too small, other GPUs than those of compute capability 9.0,
+// and a program built without code for Hopper's own instructions (sm_90a). There is nothing to build or to keep, so a
+// stream may be captured from the first call on. Failure: EnvironmentError, where a call of CUDA fails.
+#pragma once
+#include <string>
+
+#include "base/integers.h"
+#include "kernels/attention.h"
+
+namespace lockstep::cuda {
+
+// Queries of a tile: so many that its scores fit the registers beside the sums of dk and dv.
+constexpr std::int64_t hopper_queries(std::int64_t width) { return width == 64 ? 128 : 64; }
+inline constexpr std::int64_t kHopperKeys = 128;   // of a block
+inline constexpr std::int64_t kHopperTokens = 64;  // below, most of a tile would be masked
+
+// Null where the kernel takes attention of these sizes, or why it does not. (The GPU, strides and addresses have a say
+// later.)
+const char* why_not_hopper(const AttentionSizes& sizes);
+
+// Where things lie in the workspace, in bytes and in this order. Tp is T rounded up to whole tiles.
+struct HopperReserve {
+  std::int64_t dq;          // fp32 (B, H, Tp, D): the sums of dq, in the order in which registers hold them
+  std::int64_t statistics;  // twice fp32 (B, H, Tp): lse, and the sums over D of o times d_o
+  std::int64_t turns;       // 32 bits for each half of a tile: whose turn it is to add; then the next block's number
+  std::int64_t total() const { return dq + statistics + turns; }
+};
+HopperReserve hopper_reserve(const AttentionSizes& sizes);
+
+// "" when the work is queued on the stream, or why it is not taken; then nothing was done.
+std::string hopper_attention_backward(const AttentionBackwardArgs& args, lockstep::Stream& stream);
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,246 @@
+// Hopper's attention backward beside the plain kernel: the same gradients within 16 bits, and the same bits in every
+// run.
+//
+// Inputs are views of one fused projection, as the model has them; o and lse are the plain kernel's, which computes in
+// fp32 from the same 16-bit numbers. What is to be written, and the workspace, hold NaN before. Errors are of whole
+// tensors, by norm: an element's terms are rounded once and the element once, each by at most one unit of the type and
+// about a third of that in the mean, so two units are roomy.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cuda/hopper_attention.h"
+#include "support/host_tensor.h"
+#include "support/recipes.h"
+#include "tensor/cuda/device.h"
+#include "tensor/transfer.h"
+
+namespace lockstep::tests {
+namespace {
+
+struct Case {
+  std::int64_t B, H, K, T, D;
+};
+
+using Bytes = std::vector<std::byte>;
+
+class HopperAttention : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+    memory_ = make_memory(Device::cuda, ledger_);
+    stream_ = std::make_unique<cuda::Stream>(*memory_);
+    const Case& c = GetParam();
+    narrow_ = make(DType::bf16);
+    narrow_.lse = tensor(DType::f32, {c.B, c.H, c.T});
+    workspace_ = tensor(DType::f32, {cuda::hopper_reserve(sizes()).total() / 4});
+  }
+
+  struct Set {
+    Tensor qkv, d_qkv, o, d_o, lse;
+  };
+  Set make(DType type) {
+    const Case& c = GetParam();
+    const Shape fused{c.B, c.T, c.H + 2 * c.K, c.D}, mixed{c.B, c.T, c.H, c.D};
+    return {tensor(type, fused), tensor(type, fused), tensor(type, mixed), tensor(type, mixed), {}};
+  }
+  Tensor tensor(DType type, const Shape& shape) {
+    buffers_.push_back(memory_->allocate(shape.elements() * size_of(type), Tag::data));
+    return view(buffers_.back(), type, shape);
+  }
+  std::vector<double> numbers(const Tensor& like, std::uint64_t seed) const {
+    std::vector<double> values(static_cast<std::size_t>(like.elements()));
+    const Recipe normal_numbers = normal();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = round_to(DType::bf16, normal_numbers(seed, static_cast<std::int64_t>(i)));
+    return values;
+  }
+  void write(const Tensor& t, const std::vector<double>& values) {
+    Bytes bytes(static_cast<std::size_t>(t.bytes()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      store_element(bytes.data() + i * static_cast<std::size_t>(size_of(t.dtype())), t.dtype(), values[i]);
+    upload(t, bytes.data(), stream());
+  }
+  Bytes bytes(const Tensor& t) {
+    Bytes all(static_cast<std::size_t>(t.bytes()));
+    download(all.data(), t, stream());
+    return all;
+  }
+  std::vector<double> read(const Tensor& t) {
+    const Bytes all = bytes(t);
+    std::vector<double> values(static_cast<std::size_t>(t.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = load_element(all.data() + i * static_cast<std::size_t>(size_of(t.dtype())), t.dtype());
+    return values;
+  }
+  void poison(const Tensor& t) {
+    const Bytes ones(static_cast<std::size_t>(t.bytes()), std::byte{0xff});  // a NaN in any type
+    upload(t, ones.data(), stream());
+  }
+
+  // Numbers for the kernel alone: lse need not be that of the scores for runs to be compared with runs.
+  void fill() {
+    write(narrow_.qkv, numbers(narrow_.qkv, 1));
+    write(narrow_.o, numbers(narrow_.o, 3));
+    write(narrow_.d_o, numbers(narrow_.d_o, 2));
+    std::vector<double> lse(static_cast<std::size_t>(narrow_.lse.elements()));
+    for (std::size_t i = 0; i < lse.size(); ++i)
+      lse[i] = 0.5 + std::log(1.0 + static_cast<double>(i % static_cast<std::size_t>(GetParam().T)));
+    write(narrow_.lse, lse);
+  }
+  // Numbers, and what the plain kernels make of them in fp32, forward and backward.
+  Set fill_and_run_plain() {
+    const Case& c = GetParam();
+    Set wide = make(DType::f32);
+    wide.lse = narrow_.lse;
+    for (const Set& s : {narrow_, wide}) {
+      write(s.qkv, numbers(s.qkv, 1));
+      write(s.d_o, numbers(s.d_o, 2));
+    }
+    attention_forward({.o = wide.o,
+                       .lse = wide.lse,
+                       .q = wide.qkv.slice(2, 0, c.H),
+                       .k = wide.qkv.slice(2, c.H, c.K),
+                       .v = wide.qkv.slice(2, c.H + c.K, c.K),
+                       .scale = scale()},
+                      stream());
+    std::vector<double> o = read(wide.o);
+    for (double& x : o) x = round_to(DType::bf16, x);
+    write(narrow_.o, o);
+    write(wide.o, o);
+    attention_backward(args(wide, {}), stream());
+    return wide;
+  }
+
+  AttentionBackwardArgs args(const Set& s, const Tensor& workspace) const {
+    const Case& c = GetParam();
+    return {.dq = s.d_qkv.slice(2, 0, c.H),
+            .dk = s.d_qkv.slice(2, c.H, c.K),
+            .dv = s.d_qkv.slice(2, c.H + c.K, c.K),
+            .d_o = s.d_o,
+            .q = s.qkv.slice(2, 0, c.H),
+            .k = s.qkv.slice(2, c.H, c.K),
+            .v = s.qkv.slice(2, c.H + c.K, c.K),
+            .o = s.o,
+            .lse = s.lse,
+            .scale = scale(),
+            .workspace = workspace};
+  }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(GetParam().D)); }
+  AttentionSizes sizes() const {
+    const Case& c = GetParam();
+    return {.B = c.B, .T = c.T, .S = c.T, .H = c.H, .K = c.K, .D = c.D, .dtype = DType::bf16};
+  }
+  // Fails with the reason where it is not taken.
+  Bytes run() {
+    poison(narrow_.d_qkv);
+    poison(workspace_);
+    EXPECT_EQ(cuda::hopper_attention_backward(args(narrow_, workspace_), stream()), "");
+    return bytes(narrow_.d_qkv);
+  }
+  // (As its base: an argument of type cuda::Stream would make a kernel's name find its twin in namespace cuda too.)
+  Stream& stream() { return *stream_; }
+
+  static double error(const std::vector<double>& got, const std::vector<double>& want) {
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      difference += (got[i] - want[i]) * (got[i] - want[i]);
+      size += want[i] * want[i];
+    }
+    return std::sqrt(difference / size);
+  }
+  // dq, dk and dv apart, since one may be far larger than another.
+  std::array<std::vector<double>, 3> gradients(const Tensor& d_qkv) {
+    const Case& c = GetParam();
+    const std::vector<double> all = read(d_qkv);
+    std::array<std::vector<double>, 3> apart;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::int64_t head = static_cast<std::int64_t>(i) / c.D % (c.H + 2 * c.K);
+      apart[head < c.H ? 0 : head < c.H + c.K ? 1 : 2].push_back(all[i]);
+    }
+    return apart;
+  }
+
+  Ledger ledger_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<cuda::Stream> stream_;
+  std::vector<Buffer> buffers_;
+  Set narrow_;
+  Tensor workspace_;
+};
+
+TEST_P(HopperAttention, GradientsAreThePlainKernelsWithin16Bits) {
+  const Set wide = fill_and_run_plain();
+  run();
+  const auto got = gradients(narrow_.d_qkv), want = gradients(wide.d_qkv);
+  const double tolerance = 2 * unit_roundoff(DType::bf16);
+  EXPECT_LT(error(got[0], want[0]), tolerance) << "dq";
+  EXPECT_LT(error(got[1], want[1]), tolerance) << "dk";
+  EXPECT_LT(error(got[2], want[2]), tolerance) << "dv";
+}
+
+TEST_P(HopperAttention, RepeatsToTheBit) {
+  fill();
+  const Bytes first = run();
+  for (int again = 0; again < 4; ++again) EXPECT_TRUE(run() == first) << "another run, other bits";
+}
+
+TEST_P(HopperAttention, IsTheSameForASampleAlone) {
+  fill();
+  const Bytes all = run();
+  const std::int64_t b = GetParam().B - 1;
+  poison(narrow_.d_qkv);
+  AttentionBackwardArgs a = args(narrow_, workspace_);
+  for (ConstTensor* t : {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.lse}) *t = t->slice(0, b, 1);
+  for (Tensor* t : {&a.dq, &a.dk, &a.dv}) *t = t->slice(0, b, 1);
+  ASSERT_EQ(cuda::hopper_attention_backward(a, stream()), "");
+  const Bytes alone = bytes(narrow_.d_qkv);
+  const auto of_sample = static_cast<std::ptrdiff_t>(all.size()) / GetParam().B;
+  EXPECT_TRUE(std::equal(alone.end() - of_sample, alone.end(), all.end() - of_sample));
+}
+
+TEST_P(HopperAttention, IsTheSameWhenCapturedAndReplayed) {
+  fill();
+  const Bytes first = run();
+  poison(workspace_);
+  const std::unique_ptr<Replay> replay =
+      stream().capture([&] { EXPECT_EQ(cuda::hopper_attention_backward(args(narrow_, workspace_), stream()), ""); });
+  ASSERT_TRUE(replay);
+  for (int again = 0; again < 2; ++again) {
+    poison(narrow_.d_qkv);
+    replay->run();
+    EXPECT_TRUE(bytes(narrow_.d_qkv) == first);
+  }
+}
+
+TEST_P(HopperAttention, LeavesAloneWhatItCannotTake) {
+  fill();
+  poison(narrow_.d_qkv);
+  const Bytes untouched = bytes(narrow_.d_qkv);
+  const auto refuses = [&](auto change) {
+    AttentionBackwardArgs a = args(narrow_, workspace_);
+    change(a);
+    return !cuda::hopper_attention_backward(a, stream()).empty();
+  };
+  EXPECT_TRUE(refuses([](AttentionBackwardArgs& a) { a.workspace = {}; }));
+  EXPECT_TRUE(refuses([](AttentionBackwardArgs& a) { a.workspace = a.workspace.slice(0, 0, a.workspace.dim(0) - 1); }));
+  EXPECT_TRUE(refuses([](AttentionBackwardArgs& a) { a.causal = false; }));
+  EXPECT_TRUE(refuses([](AttentionBackwardArgs& a) { a.dropout.probability = 0.5; }));
+  EXPECT_TRUE(refuses([](AttentionBackwardArgs& a) { a.q = a.q.slice(3, 8, a.q.dim(3) - 8); }));
+  EXPECT_TRUE(bytes(narrow_.d_qkv) == untouched);
+}
+
+// Blocks: one; fewer and more than a GPU runs at a time. Tokens: of whole tiles, and not.
+INSTANTIATE_TEST_SUITE_P(Shapes, HopperAttention,
+                         ::testing::Values(Case{1, 1, 1, 128, 64}, Case{2, 4, 4, 384, 64}, Case{2, 6, 3, 201, 64},
+                                           Case{3, 8, 2, 512, 128}, Case{1, 4, 1, 1000, 128}, Case{2, 2, 1, 64, 128},
+                                           Case{2, 16, 8, 2048, 64}, Case{2, 8, 8, 1500, 128}),
+                         [](const auto& info) {
+                           const Case& c = info.param;
+                           return fmt::format("b{}_h{}_k{}_t{}_d{}", c.B, c.H, c.K, c.T, c.D);
+                         });
+
+}  // namespace
+}  // namespace lockstep::tests
