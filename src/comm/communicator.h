@@ -7,6 +7,15 @@
 // both receive. Nothing waits for ever: wait() has a deadline, and throws CommError that names who did not come; after
 // a failure the whole group is of no further use, and every later call of any of its ranks fails with the same words.
 //
+// Where ranks compute in streams that run ahead of the host (a GPU: comm/threads/world.h, comm/nccl/communicator.h), a
+// call stands for its place in the rank's compute stream. The operation begins when that stream has come to start(), in
+// a stream beside it; wait() makes the compute stream wait and returns without waiting itself, as soon as the operation
+// is in a stream, so "until wait() has returned" is an order of streams there too: what the stream is given after
+// wait() may touch the tensors, the host may after it has synchronized with that. done() is about the device, and a
+// wrapper that waits by asking (comm/watchdog.h) holds the host until the device has done it. A failure may come after
+// wait() has returned: the next call of the group tells of it, and so does wait() when it is called again. A Pending
+// that is destroyed before wait() makes the compute stream wait for what is in a stream already.
+//
 // A group of one works and costs nothing: what is in place stays where it is. A communicator and its Pendings are used
 // by one thread at a time, and go before the world (the backend) they come from. Wrappers (comm/recorder.h,
 // comm/watchdog.h, comm/delayed.h) own what they wrap and override start() and split() alone.

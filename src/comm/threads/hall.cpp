@@ -53,7 +53,15 @@ Group& Hall::divide(Group& group, int rank, int color, std::vector<int> members,
   return *part;
 }
 
-Meeting* Hall::arrive(Group& group, int rank, const Message& message, std::uint64_t sequence, Failure& failure) {
+void Hall::carry_on(Group& group, Device device) {
+  const Lock lock(mutex_);
+  if (!group.carrier) group.carrier = std::make_unique<Carrier>(device);
+  LOCKSTEP_CHECK(group.carrier->device() == device, "ranks of '{}' on {} and on {}", group.name,
+                 name_of(group.carrier->device()), name_of(device));
+}
+
+Meeting* Hall::arrive(Group& group, int rank, const Call& call, Failure& failure) {
+  const auto& [message, sequence, ready] = call;
   Lock lock(mutex_);
   const int world_rank = group.members[rank];
   seen_[world_rank] = {&group, message.op, sequence, false};
@@ -77,6 +85,7 @@ Meeting* Hall::arrive(Group& group, int rank, const Message& message, std::uint6
   }
   Meeting& meeting = *place;
   const std::size_t mine = pair ? (sends ? 0 : 1) : static_cast<std::size_t>(rank);
+  if (ready) meeting.ready.push_back(ready);
   meeting.calls[mine] = message;
   ++meeting.arrived;
   ++meeting.holders;
@@ -106,6 +115,11 @@ bool Hall::fits(Meeting& meeting, std::size_t newcomer) {
                       describe(*meeting.calls[high], ranks))});
     return false;
   }
+  if (!meeting.ready.empty() && static_cast<int>(meeting.ready.size()) != meeting.arrived) {
+    fail(meeting.group, {fmt::format("mismatched calls at #{} of '{}': some ranks compute in streams, others do not",
+                                     meeting.sequence, meeting.group.name)});
+    return false;
+  }
   if (!meeting.complete() || meeting.calls[0]->op != CommOp::all_to_all) return true;
   for (int to = 0; to < ranks; ++to) {  // what each rank has room for is what the others give it
     std::int64_t given = 0;
@@ -125,6 +139,7 @@ void Hall::begin(Meeting& meeting) {
   std::vector<Message> calls;
   for (std::optional<Message>& call : meeting.calls) calls.push_back(*call);
   meeting.plan = Plan(calls);
+  if (meeting.in_stream()) meeting.plan.make_whole();
   meeting.state = Meeting::State::running;
   if (meeting.plan.pieces() > 0)
     work_.push_back(&meeting);
@@ -155,7 +170,10 @@ void Hall::run_piece(Meeting& meeting, Lock& lock) {
   lock.unlock();
   std::string problem;
   try {
-    meeting.plan.run(piece);
+    if (meeting.in_stream())
+      meeting.carried = meeting.group.carrier->run(meeting.plan, meeting.ready);
+    else
+      meeting.plan.run(piece);
   } catch (const std::exception& error) {
     problem = error.what();
   }
@@ -204,7 +222,8 @@ std::optional<Failure> Hall::let_go(Meeting& meeting, int rank) {
   return failure;
 }
 
-void Hall::give_up(Meeting& meeting, int rank) noexcept {
+std::shared_ptr<Event> Hall::give_up(Meeting& meeting, int rank) noexcept {
+  std::shared_ptr<Event> carried;
   {
     Lock lock(mutex_);
     if (meeting.state == Meeting::State::gathering)
@@ -217,8 +236,10 @@ void Hall::give_up(Meeting& meeting, int rank) noexcept {
       else
         sleep(meeting, lock, std::nullopt);
     }
+    carried = meeting.carried;
   }
   let_go(meeting, rank);
+  return carried;
 }
 
 void Hall::sleep(Meeting& awaited, Lock& lock, std::optional<Clock::time_point> until) {

@@ -9,6 +9,10 @@
 // All that the ranks share is behind one mutex; pieces run outside of it. Failure is kept with the group: everything
 // that had not begun fails, with the words that wait() will throw, and what runs is run to its end, since pieces wait
 // for nothing. A meeting lives until every rank that came to it has let it go.
+//
+// Where ranks compute in streams, a call comes with an event of its rank's stream, and a meeting's one piece of work is
+// to give its plan to the group's carrier (threads/carrier.h): it is over when that has been done, and `carried` says
+// when the device has done it too. The last to come does so on the spot.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +24,7 @@
 #include <optional>
 
 #include "comm/error.h"
+#include "comm/threads/carrier.h"
 #include "comm/threads/plan.h"
 
 namespace lockstep::threads {
@@ -49,7 +54,10 @@ struct Meeting {
   std::int64_t claimed = 0;  // pieces that a thread has taken
   std::int64_t finished = 0;
   Failure failure = {};
+  std::vector<Event*> ready = {};       // by call, where ranks compute in streams: where each rank's stream was
+  std::shared_ptr<Event> carried = {};  // there: the device has done it
 
+  bool in_stream() const { return !ready.empty(); }
   bool complete() const { return arrived == static_cast<int>(ranks.size()); }
   bool over() const { return state == State::done || state == State::failed; }
   bool has_work() const { return state == State::running && claimed < plan.pieces(); }
@@ -66,6 +74,7 @@ struct Group {
   Group* parent = nullptr;
   std::vector<char> joined = {}, left = {};  // by rank: has, or had, a communicator; has it no more
   std::optional<Failure> failure = {};
+  std::unique_ptr<Carrier> carrier = {};  // where ranks compute in streams
   Channel collectives = {};
   std::map<std::pair<int, int>, Channel> pairs = {};                 // from, to
   std::vector<int> splits = {};                                      // by rank: how often it has divided this group
@@ -89,15 +98,24 @@ class Hall {
   // The group of a division in which this rank has that color. Its members must be those that the others gave.
   Group& divide(Group& group, int rank, int color, std::vector<int> members, const std::string& name);
 
+  // The ranks of this group compute in streams of that device from now on; every rank says so before it calls.
+  void carry_on(Group& group, Device device);
+
+  // What a rank brings to a meeting. The event is of a rank that computes in a stream, and lives until it lets go.
+  struct Call {
+    const Message& message;
+    std::uint64_t sequence;
+    Event* ready = nullptr;
+  };
   // The meeting that this call belongs to; or none and the failure, where the group has failed before.
-  Meeting* arrive(Group& group, int rank, const Message& message, std::uint64_t sequence, Failure& failure);
+  Meeting* arrive(Group& group, int rank, const Call& call, Failure& failure);
   // Whether it is over, having run a piece of work if there was one. The deadline passing ends it.
   bool ask(Meeting& meeting, Clock::time_point deadline);
   void wait(Meeting& meeting, Clock::time_point deadline);
   // A rank lets go of a meeting that is over; says how it failed, if it did.
   std::optional<Failure> let_go(Meeting& meeting, int rank);
-  // A rank goes away from a meeting, over or not.
-  void give_up(Meeting& meeting, int rank) noexcept;
+  // A rank goes away from a meeting, over or not. What a stream is still doing of it ends with the event, if any.
+  std::shared_ptr<Event> give_up(Meeting& meeting, int rank) noexcept;
   std::string missing(Meeting& meeting);
 
   // A rank of the world comes no more: whoever waits for it, now or later, fails at once with these words.

@@ -124,7 +124,7 @@ void Plan::add_sum(Sum sum) {
 }
 
 void Plan::add_copy(const ConstTensor& from, std::span<const Tensor> to) {
-  Copy copy{static_cast<const char*>(from.raw()), {}};
+  Copy copy{static_cast<const char*>(from.raw()), {}, from.bytes()};
   for (const Tensor& t : to)
     if (t.raw() != from.raw()) copy.to.push_back(static_cast<char*>(t.raw()));
   if (copy.to.empty()) return;
@@ -134,6 +134,11 @@ void Plan::add_copy(const ConstTensor& from, std::span<const Tensor> to) {
     pieces_.push_back({false, copies_.size(), at, std::min(each, bytes - at)});
   bytes_ += bytes * places;
   copies_.push_back(std::move(copy));
+}
+
+void Plan::make_whole() {
+  pieces_.assign(1, {});
+  bytes_ = 0;  // for whoever gives it to a stream
 }
 
 void Plan::run(std::int64_t number) const {

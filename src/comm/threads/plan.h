@@ -2,7 +2,8 @@
 //
 // Every piece reads and writes elements that no other piece writes, so any threads may run them in any order, each
 // once. An element's result never depends on how the work was cut. A sum is read straight from the ranks' buffers and
-// written straight into them: nothing is staged.
+// written straight into them: nothing is staged. Ranks that compute in streams of a device have the plan run in a
+// stream, as one piece (threads/carrier.h).
 #pragma once
 #include <span>
 #include <vector>
@@ -13,15 +14,6 @@ namespace lockstep::threads {
 
 class Plan {
  public:
-  Plan() = default;
-  // Of the calls of all ranks in order; of a message between two, the send and the recv.
-  explicit Plan(std::span<const Message> calls);
-
-  std::int64_t pieces() const { return static_cast<std::int64_t>(pieces_.size()); }
-  std::int64_t bytes() const { return bytes_; }  // read and written
-  void run(std::int64_t piece) const;
-
- private:
   struct Sum {
     std::vector<Tensor> outs;
     std::vector<ConstTensor> ins;
@@ -31,7 +23,23 @@ class Plan {
   struct Copy {
     const char* from;
     std::vector<char*> to;
+    std::int64_t bytes;
   };
+
+  Plan() = default;
+  // Of the calls of all ranks in order; of a message between two, the send and the recv.
+  explicit Plan(std::span<const Message> calls);
+
+  std::int64_t pieces() const { return static_cast<std::int64_t>(pieces_.size()); }
+  std::int64_t bytes() const { return bytes_; }  // read and written
+  void run(std::int64_t piece) const;
+
+  // Makes one piece of it, also where there is nothing to do: what comes after must still wait for every rank.
+  void make_whole();
+  std::span<const Sum> sums() const { return sums_; }
+  std::span<const Copy> copies() const { return copies_; }
+
+ private:
   struct Piece {
     bool sum;
     std::size_t job;

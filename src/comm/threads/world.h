@@ -1,9 +1,10 @@
 // Ranks that are threads of one process (docs/design.md, "Ranks"): the default on one machine, and in tests.
 //
 // A world of N ranks gives each its communicator; what they call is done between their buffers in place, by whichever
-// of them wait (threads/hall.h). Tensors are on the cpu. A rank fails with what wait() throws (comm/communicator.h):
-// calls that do not match fail on all ranks at once, a rank that has ended or left is named at once, one that does not
-// come when the deadline passes. The deadline of an operation counts from when it is first asked for or waited for.
+// of them wait (threads/hall.h). Tensors are on the cpu, or, of ranks that share a GPU, there (on_stream). A rank fails
+// with what wait() throws (comm/communicator.h): calls that do not match fail on all ranks at once, a rank that has
+// ended or left is named at once, one that does not come when the deadline passes. The deadline of an operation counts
+// from when it is first asked for or waited for.
 #pragma once
 #include <functional>
 #include <memory>
@@ -37,5 +38,16 @@ class ThreadsWorld {
  private:
   std::unique_ptr<threads::Hall> hall_;
 };
+
+// The same rank of the same group on a device that it computes on in a stream: a GPU that the ranks share, each with a
+// stream (and memory) of its own, which outlives the communicator. All ranks of a group do so before their first call;
+// groups split from it are of that stream too. Bits are those of the cpu.
+//
+// An operation begins when every rank's stream has come to where that rank started it, and runs in a stream of the
+// group's own, beside what the ranks compute. wait() returns when the last rank has started it (that is what the
+// deadline is for), not when it is done: it makes the rank's stream wait. done() says whether the device has done it.
+// Nothing can hold it up once all have come; a call that the device refuses fails the group, as words of wait(), and
+// a fault of the device itself shows at the next call or synchronize(), as everything in a stream does.
+std::unique_ptr<Communicator> on_stream(std::unique_ptr<Communicator> comm, Stream& compute);
 
 }  // namespace lockstep

@@ -1,0 +1,56 @@
+#include "comm/nccl/track.h"
+
+#include <algorithm>
+
+namespace lockstep::nccl {
+
+void Track::advance() {
+  while (!queue_.empty()) {
+    if (link_ && !link_->settled()) return;
+    Operation& op = *queue_.front();
+    if (!op.entered) {
+      stream().wait(*op.ready);
+      stream().record(*op.begun);
+      op.entered = true;
+    }
+    if (op.next < op.steps.size()) {
+      if (!op.steps[op.next]()) return;
+      ++op.next;
+      continue;
+    }
+    stream().record(*op.ended);
+    op.issued = true;
+    op.steps.clear();
+    op.overdue.reset();  // counted anew: what held it up until now has come
+    running_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+}
+
+bool Track::idle() {
+  while (!running_.empty() && running_.front()->ended->done()) running_.pop_front();
+  return queue_.empty() && running_.empty();
+}
+
+std::shared_ptr<Operation> Track::late(double deadline_seconds) {
+  if (idle()) return nullptr;
+  // They go one after the other: whoever needs any of them needs the first.
+  const std::shared_ptr<Operation> first = running_.empty() ? queue_.front() : running_.front();
+  Operation& op = *first;
+  const auto is_wanted = [](const std::shared_ptr<Operation>& o) {
+    return o->asked || (o->needed && o->needed->done());
+  };
+  const bool wanted =
+      std::any_of(running_.begin(), running_.end(), is_wanted) || std::any_of(queue_.begin(), queue_.end(), is_wanted);
+  const bool may_run = op.issued ? op.begun->done() : op.ready->done();
+  if (!wanted || !may_run) return nullptr;
+  const Clock::time_point now = Clock::now();
+  if (!op.overdue) op.overdue = now;
+  return std::chrono::duration<double>(now - *op.overdue).count() > deadline_seconds ? first : nullptr;
+}
+
+void Track::abort() noexcept {
+  if (link_) link_->abort();
+}
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,33 @@
+// A stream beside a rank's compute stream, for communication to run in; and copies within one device's memory.
+//
+// It has no scratch of its own (libraries' products cannot run in it) and costs no memory. On a GPU its work runs
+// beside that of other streams, in the order that events set; on the cpu work is done when a call returns. Used by one
+// thread at a time. Failure: EnvironmentError with the call that failed.
+#pragma once
+#include <memory>
+
+#include "tensor/memory.h"
+#include "tensor/stream.h"
+
+namespace lockstep {
+
+class SideStream {
+ public:
+  explicit SideStream(Device device);  // cpu, or the GPU in use by the calling thread
+
+  Stream& stream() { return *stream_; }
+
+ private:
+  Ledger nothing_;  // of the scratch that is not there
+  std::unique_ptr<Memory> nowhere_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// In the stream's order, without waiting for it; both are on the stream's device and apart.
+void copy_later(void* to, const void* from, std::int64_t bytes, Stream& stream);
+
+namespace cuda {
+void copy_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
+}
+
+}  // namespace lockstep
