@@ -1,19 +1,22 @@
 #include "cli/train.h"
 
 #include <fmt/format.h>
+
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
+#include "cli/launch.h"
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
-#include "comm/threads/run_ranks.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "spec/run_toml.h"
 #include "tensor/cuda/device.h"
+#include "train/host_values.h"
 #include "train/loop.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
@@ -25,7 +28,7 @@ namespace {
 
 struct Settings {
   RunArguments run;
-  std::string out, resume;
+  std::string out, resume, layout;
   bool resumes = false, overwrite = false;
   int ranks = 0;  // 0: as the run file says
 };
@@ -50,6 +53,10 @@ RunSpec spec_of(const Settings& s) {
   const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
   if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
   RunSpec spec = arguments.read();
+  if (!s.layout.empty()) {
+    spec.layout = parse_layout(s.layout);
+    validate(spec, [&](std::string_view, std::string_view) { return "--layout " + s.layout; });
+  }
   if (own_file) spec.run.out = s.resume;
   if (!s.out.empty()) spec.run.out = s.out;
   return spec;
@@ -73,58 +80,92 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
   return cuda::used_bytes() - run.ledger().peak();
 }
 
-// A thread that ends is named at once; one that is late may be rank 0 waiting for a slow disk.
-constexpr double kRankDeadline = 600;
+// What is done once, by rank 0's process, before any rank trains.
+struct Prepared {
+  Plan plan;
+  std::optional<RunFolder> folder;
+  std::optional<Checkpoint> checkpoint;
+  std::string from;  // where the checkpoint is; empty: the run begins
+  std::vector<std::string> notes;
+  std::optional<RunData> data;  // of ranks that are threads: one for all
+};
+
+void prepare(Prepared& p, const Settings& s, const RunSpec& spec, int ranks_here) {
+  p.plan = plan_run(spec);
+  require_fit(spec, p.plan, available_memory(device_of(spec)) / ranks_here);  // every rank has its own
+  require_host_fit(p.plan, available_memory(Device::cpu) / ranks_here);
+  p.folder.emplace(spec.run.out, existing_of(s, spec));
+  p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
+  if (p.checkpoint) p.from = p.checkpoint->path().string();
+}
+
+// Rank 0, which also tells how it goes.
+Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run) {
+  Progress progress = beginning(run);
+  if (p.checkpoint)
+    progress = resume(run, *p.checkpoint, [&](const std::string& line) { p.notes.push_back(line); });
+  else
+    run.init_weights();
+  if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) p.notes.push_back(*ignored);
+  p.checkpoint.reset();  // its files stay mapped no longer than needed
+  p.folder->write_run_file(progress.run_file);
+
+  TrainView view(spec, *p.folder, progress.step, listen_for_signals());
+  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+  view.show_start(p.plan, run.data(), peak.source);
+  if (!p.from.empty()) view.note("going on from " + p.from);
+  for (const std::string& line : p.notes) view.note(line);
+  const Ending ending =
+      train(run, progress, view, {.peak_flops = peak.flops * static_cast<double>(spec.layout.ranks())});
+  view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
+  return ending;
+}
+
+// Any other rank: silent, but in a process of its own it hears signals too.
+class Silent final : public Watcher {
+ public:
+  explicit Silent(bool own_process) : stop_(own_process ? &listen_for_signals() : nullptr) {}
+  bool wants_stop() override { return stop_ && *stop_; }
+
+ private:
+  const std::atomic<bool>* stop_;
+};
+
+Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
+  Progress progress = beginning(run);
+  if (from.empty())
+    run.init_weights();
+  else
+    progress = resume(run, require_checkpoint(from, [](const auto&, const auto&) {}), [](const std::string&) {});
+  Silent silent(own_process);
+  return train(run, progress, silent);
+}
 
 int run_training(const Settings& s) {
-  const RunSpec spec = spec_of(s);
-  const Plan plan = plan_run(spec);
-  require_fit(spec, plan, available_memory(device_of(spec)) / spec.layout.dp);  // every rank has its own
-  require_host_fit(plan, available_memory(Device::cpu));
-  const RunFolder folder(spec.run.out, existing_of(s, spec));
-  std::vector<std::string> notes;  // before there is a view
-  const auto note = [&](const std::string& line) { notes.push_back(line); };
-  std::optional<Checkpoint> checkpoint = checkpoint_of(s, folder, note);
-
-  const std::string from = checkpoint ? checkpoint->path().string() : "";
-  Ending ending = Ending::finished;
-  // Rank 0, which also tells how it goes.
-  const auto first_rank = [&](Communicator* ranks) {
-    TrainingRun run(spec, device_of(spec), folder.checkpoints(), {.arena_bytes = plan.peak, .ranks = ranks});
-    Progress progress = beginning(run);
-    if (checkpoint)
-      progress = resume(run, *checkpoint, note);
-    else
-      run.init_weights();
-    if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) note(*ignored);
-    checkpoint.reset();  // its files stay mapped no longer than needed
-    folder.write_run_file(progress.run_file);
-
-    TrainView view(spec, folder, progress.step, listen_for_signals());
-    const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
-    view.show_start(plan, run.data(), peak.source);
-    if (!from.empty()) view.note("going on from " + from);
-    for (const std::string& line : notes) view.note(line);
-    ending = train(run, progress, view, {.peak_flops = peak.flops * static_cast<double>(spec.layout.dp)});
-    view.show_end(ending, progress, plan, run.ledger(), bytes_outside(run));
-  };
-  const auto other_rank = [&](Communicator& ranks) {
-    TrainingRun run(spec, device_of(spec), folder.checkpoints(), {.ranks = &ranks});
-    Progress progress = beginning(run);
-    if (from.empty())
-      run.init_weights();
-    else
-      progress = resume(run, require_checkpoint(from, [](const auto&, const auto&) {}), [](const std::string&) {});
-    Watcher silent;
-    train(run, progress, silent);
-  };
-  if (device_of(spec) == Device::cuda)
-    first_rank(nullptr);
-  else
-    run_ranks(
-        static_cast<int>(spec.layout.dp),
-        [&](std::unique_ptr<Communicator> ranks) { ranks->rank() == 0 ? first_rank(ranks.get()) : other_rank(*ranks); },
-        {.deadline_seconds = kRankDeadline});
+  RunSpec spec = spec_of(s);
+  Launch launch(spec);
+  Prepared prepared;
+  const bool by_hand = !launched_as_one_of_many();
+  if (by_hand) {  // a mistake is told before there are ranks
+    prepare(prepared, s, spec, launch.ranks_here());
+    if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
+  }
+  std::atomic<Ending> ending = Ending::finished;
+  launch.run([&](const RankPlace& place) {
+    Communicator& ranks = place.ranks;
+    const bool first = ranks.rank() == 0;
+    if (!by_hand && first) prepare(prepared, s, spec, launch.ranks_here());
+    std::string from = prepared.from;
+    if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
+                    {.arena_bytes = prepared.plan.peak,
+                     .ranks = ranks.size() > 1 ? &ranks : nullptr,
+                     .connect = place.connect,
+                     .threads = place.threads,
+                     .data = prepared.data ? &*prepared.data : nullptr});
+    const Ending end = first ? train_first(prepared, spec, run) : train_other(from, run, place.alone_here);
+    if (first || place.alone_here) ending = end;
+  });
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
 }
 
@@ -139,11 +180,15 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "0; a second one exits at once. The run folder holds run.toml, metrics.jsonl, log.txt and checkpoints.\n\n"
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
-      "          lockstep train --resume runs/a --set train.steps=2000");
+      "          lockstep train --resume runs/a --set train.steps=2000\n"
+      "          lockstep train my.toml --ranks 4                   four ranks, threads of this process\n"
+      "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines");
   settings->run.add_to(*command);
-  command->add_option("--ranks", settings->ranks, "Ranks that share each batch, as threads: layout.dp [1]")
+  command->add_option("--ranks", settings->ranks, "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
+  command->add_option("--layout", settings->layout, "The whole layout, as in dp=4,micro=2; in place of the file's")
+      ->type_name("KEY=VALUE,…");
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
   CLI::Option* resume = command
                             ->add_option("--resume", settings->resume,

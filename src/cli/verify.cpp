@@ -36,8 +36,6 @@ int against_reference(const Settings& s) {
   if (s.trial.exact) refuse("--exact beside --reference: other programs have other orders of sums", "leave it out");
   if (s.layouts.size() > 1) refuse("several --layout beside --reference", "give one");
   const LayoutSpec layout = s.layouts.empty() ? LayoutSpec{} : parse_layout(s.layouts[0]);
-  if (layout.dp > 1 && s.device == Device::cuda)
-    refuse("--layout of several ranks with --device cuda is not in this version", "use --device cpu");
   const ReferenceReport report = verify_reference(
       s.folder,
       {.precision = s.precision.value_or(Precision::fp64), .threads = s.threads, .device = s.device, .layout = layout});
@@ -46,7 +44,6 @@ int against_reference(const Settings& s) {
 }
 
 int against_each_other(const Settings& s) {
-  if (s.device != Device::cpu) refuse("--device cuda beside --layout is not in this version", "use --device cpu");
   std::vector<LayoutSpec> layouts;
   if (s.layouts.size() == 1) layouts.emplace_back();  // one rank
   for (const std::string& text : s.layouts) layouts.push_back(parse_layout(text));
@@ -54,7 +51,7 @@ int against_each_other(const Settings& s) {
   if (s.precision) arguments.sets.push_back(fmt::format("precision.compute={}", name_of(*s.precision)));
   arguments.sets.push_back(fmt::format("run.threads={}", s.threads));
   RunSpec run = arguments.read();
-  run.run.device = "cpu";
+  if (s.device == Device::cuda) run.run.device = "cuda";
   const LayoutReport report = compare_layouts(run, layouts, s.trial);
   s.json ? print_json(report, layouts[0]) : print_table(report, layouts[0], s.trial.exact);
   return exit_code(report.ok());

@@ -9,6 +9,7 @@
 #include "optim/learning_rate.h"
 #include "tensor/transfer.h"
 #include "train/key_bias.h"
+#include "train/shared_gpu.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -36,7 +37,11 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
   spec.train.save_last = false;
   spec.train.save_every = 0;
   run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
-    TrainingRun training(spec, Device::cpu, "", {.ranks = ranks.get()});
+    const bool on_gpu = device_of(spec) == Device::cuda;
+    TrainingRun::Where where{.ranks = ranks->size() > 1 ? ranks.get() : nullptr};
+    if (on_gpu && where.ranks)
+      where.connect = [](Communicator& hosts, Memory&, Stream& stream) { return on_shared_gpu(hosts, stream); };
+    TrainingRun training(spec, device_of(spec), "", where);
     training.init_weights();
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();

@@ -13,6 +13,7 @@
 #include "train/key_bias.h"
 #include "train/reference_data.h"
 #include "train/replica.h"
+#include "train/shared_gpu.h"
 
 namespace lockstep {
 
@@ -110,9 +111,12 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
                                          .layout = options.layout,
                                          .precision = options.precision,
                                          .optimizer = data.optimizer()};
+  const bool on_gpu = options.device == Device::cuda;
+  const auto shared = on_gpu && ranks.size() > 1 ? on_shared_gpu(ranks, stream) : nullptr;
   const auto owned_replica =
-      ranks.size() == 1 ? std::make_unique<Replica>(replica_options, *memory, stream)
-                        : std::make_unique<Replica>(replica_options, Replica::Ranks{ranks, ranks}, *memory, stream);
+      ranks.size() == 1
+          ? std::make_unique<Replica>(replica_options, *memory, stream)
+          : std::make_unique<Replica>(replica_options, Replica::Ranks{shared ? *shared : ranks, ranks}, *memory, stream);
   Replica& replica = *owned_replica;
   const std::vector<Replica::Named> tensors = replica.tensors();
   std::vector<LogicalTensor> names;

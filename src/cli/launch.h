@@ -1,0 +1,44 @@
+// Starts the ranks of a command where they are to be: threads of this process, or this process as one of many.
+//
+// By hand, all ranks of a layout are threads. Under mpirun (comm/mpi/world.h) each process is one rank, and their number
+// is the layout's. What a rank throws ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "spec/run_spec.h"
+#include "train/training_run.h"
+
+namespace lockstep {
+
+// Ranks are processes that a launcher started, and this is one of them.
+bool launched_as_one_of_many();
+
+// What a rank is given: where it runs, and who the others are.
+struct RankPlace {
+  Communicator& ranks;                // all of them, on the host
+  int threads;                        // of its kernels
+  bool alone_here;                    // no other rank is in this process
+  TrainingRun::Connect connect = {};  // to the others where it computes; none: that is the host
+};
+
+class Launch {
+ public:
+  // Under a launcher, a layout of one rank becomes one of as many as there are processes; UserError (usage) where it
+  // says another number, or cannot be laid out so.
+  explicit Launch(RunSpec& spec);
+  ~Launch();
+
+  int ranks_here() const;  // on this host: they share its memory and cores
+  bool first() const;      // rank 0 is in this process
+  // Runs the body as each rank that is in this process.
+  void run(const std::function<void(const RankPlace&)>& body);
+
+ private:
+  struct World;
+  const RunSpec& spec_;
+  std::unique_ptr<World> world_;
+};
+
+}  // namespace lockstep
