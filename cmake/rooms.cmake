@@ -30,6 +30,11 @@ function(lockstep_rooms)
     else()
       list(FILTER sources EXCLUDE REGEX "/train/pinning\\.cpp$")
     endif()
+    if(MPI_CXX_FOUND)
+      list(FILTER sources EXCLUDE REGEX "/mpi/absent\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "/mpi/([^a]|a[^b])[^/]*\\.cpp$") # all but absent.cpp
+    endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
       target_link_libraries(lockstep_${room} PUBLIC lockstep_flags fmt::fmt Threads::Threads)
@@ -58,6 +63,9 @@ function(lockstep_rooms)
   endif()
 
   # Third-party code reaches only the rooms that speak to it.
+  if(MPI_CXX_FOUND)
+    target_link_libraries(lockstep_comm PRIVATE MPI::MPI_CXX)
+  endif()
   target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json PRIVATE lockstep_xxhash)
   target_link_libraries(lockstep_spec PRIVATE lockstep_toml)
   target_sources(lockstep_spec PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp) # cmake/embed.cmake

@@ -54,15 +54,13 @@ void Launch::run(const std::function<void(const RankPlace&)>& body) {
     if (on_gpu)
       throw UserError(ExitCode::usage, "mpirun with device = \"cuda\" is not in this version",
                       "run the ranks as threads of one process, without mpirun");
-    run_rank(*world_->mpi, [&](std::unique_ptr<Communicator> ranks) {
-      as_rank(*ranks, world_->mpi->local_rank(), ranks_here());
-    });
+    run_rank(*world_->mpi,
+             [&](std::unique_ptr<Communicator> ranks) { as_rank(*ranks, world_->mpi->local_rank(), ranks_here()); });
     return;
   }
   const int count = static_cast<int>(spec_.layout.ranks());
-  run_ranks(
-      count, [&](std::unique_ptr<Communicator> ranks) { as_rank(*ranks, ranks->rank(), count); },
-      {.deadline_seconds = spec_.run.deadline});
+  run_ranks(count, [&](std::unique_ptr<Communicator> ranks) { as_rank(*ranks, ranks->rank(), count); },
+            {.deadline_seconds = spec_.run.deadline});
 }
 
 }  // namespace lockstep

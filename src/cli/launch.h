@@ -1,7 +1,7 @@
 // Starts the ranks of a command where they are to be: threads of this process, or this process as one of many.
 //
-// By hand, all ranks of a layout are threads. Under mpirun (comm/mpi/world.h) each process is one rank, and their number
-// is the layout's. What a rank throws ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
+// By hand, all ranks of a layout are threads. Under mpirun (comm/mpi/world.h) each process is one rank, and their
+// number is the layout's. What a rank throws ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
 #pragma once
 #include <functional>
 #include <memory>

@@ -115,8 +115,9 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run) {
   view.show_start(p.plan, run.data(), peak.source);
   if (!p.from.empty()) view.note("going on from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
-  const Ending ending =
-      train(run, progress, view, {.peak_flops = peak.flops * static_cast<double>(spec.layout.ranks())});
+  // Ranks that are threads share a GPU, and have cores of their own.
+  const double computers = device_of(spec) == Device::cuda ? 1 : static_cast<double>(spec.layout.ranks());
+  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
   view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
   return ending;
 }
@@ -184,7 +185,8 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep train my.toml --ranks 4                   four ranks, threads of this process\n"
       "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines");
   settings->run.add_to(*command);
-  command->add_option("--ranks", settings->ranks, "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
+  command
+      ->add_option("--ranks", settings->ranks, "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   command->add_option("--layout", settings->layout, "The whole layout, as in dp=4,micro=2; in place of the file's")

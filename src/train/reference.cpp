@@ -114,9 +114,9 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   const bool on_gpu = options.device == Device::cuda;
   const auto shared = on_gpu && ranks.size() > 1 ? on_shared_gpu(ranks, stream) : nullptr;
   const auto owned_replica =
-      ranks.size() == 1
-          ? std::make_unique<Replica>(replica_options, *memory, stream)
-          : std::make_unique<Replica>(replica_options, Replica::Ranks{shared ? *shared : ranks, ranks}, *memory, stream);
+      ranks.size() == 1 ? std::make_unique<Replica>(replica_options, *memory, stream)
+                        : std::make_unique<Replica>(replica_options, Replica::Ranks{shared ? *shared : ranks, ranks},
+                                                    *memory, stream);
   Replica& replica = *owned_replica;
   const std::vector<Replica::Named> tensors = replica.tensors();
   std::vector<LogicalTensor> names;

@@ -41,7 +41,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .seed = spec.train.seed,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
-  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*ranks_, *ranks_}, *memory_, *stream_)
+  if (ranks_ && where.connect) on_device_ = where.connect(*ranks_, *memory_, *stream_);
+  Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
+  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
   // From a GPU everything that is saved goes through a copy on the host.
   const bool saves = is_first_rank() && (spec.train.save_last || spec.train.save_every > 0);

@@ -7,6 +7,7 @@
 // Failure: UserError for data, folders and sizes; EnvironmentError when memory is not there.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,9 +23,12 @@ namespace lockstep {
 
 class TrainingRun {
  public:
+  // Makes the communicator of the same ranks as `hosts`, whose tensors are in the memory and computed on in the stream.
+  using Connect = std::function<std::unique_ptr<Communicator>(Communicator& hosts, Memory&, Stream&)>;
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
-    Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the device; it outlives the run. None: alone
+    Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the host; it outlives the run. None: alone
+    Connect connect = {};           // the ranks on the device; none: that is where they are
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
   };
@@ -86,6 +90,7 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Communicator> on_device_;  // where that is not the host
   std::optional<RunData> own_data_;
   const RunData* data_;
   std::unique_ptr<Replica> replica_;

@@ -78,22 +78,27 @@ inline void expect_order_with_compute(Communicator& comm, GpuRank& rank) {
   }
 }
 
-// What was started runs while the compute stream does something else.
+// What was started runs while the compute stream does something else. Ranks that share a GPU take its turns, so one
+// time of several is enough.
 inline void expect_beside_compute(Communicator& comm, GpuRank& rank) {
   const Tensor x = rank.take(DType::f32, 1 << 20);
-  fill({.y = x, .value = 1}, rank.stream());
-  comm.all_reduce(x)->wait();
-  rank.be_busy(1);
-  rank.stream().synchronize();
-  const auto pending = comm.all_reduce(x);
-  rank.be_busy(900);
-  const auto worked = rank.stream().make_event();
-  rank.stream().record(*worked);
-  while (!pending->done() && !worked->done()) {
+  bool beside = false;
+  for (int attempt = 0; attempt < 5; ++attempt) {  // as many on every rank
+    fill({.y = x, .value = 1}, rank.stream());
+    comm.all_reduce(x)->wait();
+    rank.be_busy(1);
+    rank.stream().synchronize();
+    const auto pending = comm.all_reduce(x);
+    rank.be_busy(900);
+    const auto worked = rank.stream().make_event();
+    rank.stream().record(*worked);
+    while (!pending->done() && !worked->done()) {
+    }
+    beside = beside || !worked->done();
+    pending->wait();
+    expect_all(x, static_cast<double>(comm.size()) * comm.size(), rank.stream(), "the sum of sums");
   }
-  EXPECT_FALSE(worked->done()) << "the operation took as long as all the other work";
-  pending->wait();
-  expect_all(x, static_cast<double>(comm.size()) * comm.size(), rank.stream(), "the sum of sums");
+  EXPECT_TRUE(beside) << "the operation took as long as all the other work";
 }
 
 // Many at once, waited for out of order; and one after the other on the same elements.

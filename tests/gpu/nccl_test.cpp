@@ -210,7 +210,7 @@ class Nccl : public ::testing::TestWithParam<int> {
     const TemporaryFolder folder;
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) processes.push_back(spawn(task, rank, ranks, folder.path().string()));
-    const auto end = SteadyClock::now() + std::chrono::seconds(180);
+    const auto end = SteadyClock::now() + std::chrono::seconds(75);
     for (int rank = 0; rank < ranks; ++rank) {
       const pid_t process = processes[static_cast<std::size_t>(rank)];
       int status = 0;

@@ -1,0 +1,86 @@
+#include "comm/mpi/call_record.h"
+
+#include <cstring>
+
+namespace lockstep::mpi {
+
+namespace {
+
+CallRecord head_of(const char* record) {
+  CallRecord head;
+  std::memcpy(&head, record, sizeof(head));
+  return head;
+}
+
+// Most calls are the same byte by byte, and all that is to be said of those is yes.
+bool plainly_same(std::span<const char* const> records) {
+  const CallRecord head = head_of(records[0]);
+  if (static_cast<CommOp>(head.op) == CommOp::all_to_all) return false;
+  const std::size_t bytes = sizeof(CallRecord) + static_cast<std::size_t>(head.counts) * sizeof(std::int64_t);
+  for (const char* record : records)
+    if (std::memcmp(record, records[0], bytes) != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+std::int64_t record_bytes(int ranks) {
+  return static_cast<std::int64_t>(sizeof(CallRecord)) + ranks * static_cast<std::int64_t>(sizeof(std::int64_t));
+}
+
+void write_record(char* to, const Message& m, std::uint64_t sequence) {
+  CallRecord head{};
+  head.sequence = sequence;
+  head.in = m.in ? m.in.elements() : -1;
+  head.out = m.out ? m.out.elements() : -1;
+  head.peer = m.peer;
+  head.counts = static_cast<std::int32_t>(m.counts.size());
+  head.op = static_cast<std::uint8_t>(m.op);
+  head.dtype = static_cast<std::uint8_t>(dtype_of_message(m));
+  head.reduction = static_cast<std::uint8_t>(m.reduction);
+  head.algorithm = static_cast<std::uint8_t>(m.algorithm);
+  std::memcpy(to, &head, sizeof(head));
+  if (!m.counts.empty()) std::memcpy(to + sizeof(head), m.counts.data(), m.counts.size() * sizeof(std::int64_t));
+}
+
+Message read_record(const char* from) {
+  static char nothing;
+  const CallRecord head = head_of(from);
+  const auto dtype = static_cast<DType>(head.dtype);
+  Message m;
+  m.op = static_cast<CommOp>(head.op);
+  if (head.in >= 0) m.in = ConstTensor(&nothing, dtype, Device::cpu, {head.in});
+  if (head.out >= 0) m.out = Tensor(&nothing, dtype, Device::cpu, {head.out});
+  m.reduction = static_cast<Reduction>(head.reduction);
+  m.algorithm = static_cast<Algorithm>(head.algorithm);
+  m.peer = head.peer;
+  m.counts.resize(static_cast<std::size_t>(head.counts));
+  if (head.counts > 0) std::memcpy(m.counts.data(), from + sizeof(head), m.counts.size() * sizeof(std::int64_t));
+  return m;
+}
+
+std::string mismatch_of(std::span<const char* const> records, const std::vector<int>& names, const std::string& group) {
+  if (plainly_same(records)) return "";
+  const int ranks = static_cast<int>(records.size());
+  const std::uint64_t sequence = head_of(records[0]).sequence;
+  std::vector<Message> calls;
+  for (const char* record : records) calls.push_back(read_record(record));
+  for (std::size_t r = 1; r < calls.size(); ++r)
+    if (!agree(calls[0], calls[r], ranks))
+      return fmt::format("mismatched calls at #{} of '{}': rank {} called {}, rank {} called {}", sequence, group,
+                         names[0], describe(calls[0], ranks), names[r], describe(calls[r], ranks));
+  if (calls[0].op != CommOp::all_to_all) return "";
+  for (std::size_t to = 0; to < calls.size(); ++to) {  // what each has room for is what the others give it
+    std::int64_t given = 0;
+    for (const Message& call : calls) given += call.counts.empty() ? call.in.elements() / ranks : call.counts[to];
+    const std::int64_t room = calls[to].out.elements();
+    if (room != given)
+      return fmt::format(
+          "mismatched calls at #{} of '{}': rank {} has room for {} elements of an all_to_all in which the ranks "
+          "together give it {}",
+          sequence, group, names[to], room, given);
+  }
+  return "";
+}
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,28 @@
+// A collective under way: its plan, and where this rank is in it.
+#pragma once
+#include "comm/mpi/operation.h"
+#include "comm/mpi/plan.h"
+
+namespace lockstep::mpi {
+
+class Collective final : public Operation {
+ public:
+  Collective(Group& group, Message message, std::uint64_t sequence, Tools tools);
+  bool advance() override;
+  std::vector<int> missing() const override;
+  bool held() const override { return plan_->held(); }
+
+ private:
+  bool run_step();
+  bool swap_records();
+  void compare();
+
+  std::unique_ptr<Plan> plan_;
+  Exchange records_;
+  bool begun_ = false;
+  bool compared_ = false;
+  std::uint64_t base_ = 0;  // the meeting before its first step
+  std::int64_t step_ = 0;
+};
+
+}  // namespace lockstep::mpi

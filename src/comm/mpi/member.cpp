@@ -1,0 +1,89 @@
+#include "comm/mpi/member.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::mpi {
+
+namespace {
+
+class Joined final : public Pending {
+ public:
+  Joined(Engine& engine, std::shared_ptr<Group> group, std::shared_ptr<Operation> operation)
+      : engine_(engine), group_(std::move(group)), operation_(std::move(operation)) {}
+  ~Joined() override {
+    if (!ended_) engine_.give_up(*operation_);
+  }
+
+  bool done() override { return ended_ || engine_.ask(*operation_, deadline()); }
+  void wait() override {
+    if (!ended_) engine_.wait(*operation_, deadline());
+    ended_ = true;
+    const Failure& failure = operation_->failure;
+    if (!failure.what.empty()) throw CommError(failure.what, failure.secondary);
+  }
+  std::string waits_for() override { return ended_ ? "" : engine_.missing(*operation_); }
+
+ private:
+  Clock::time_point deadline() {
+    if (!deadline_)
+      deadline_ =
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(engine_.deadline()));
+    return *deadline_;
+  }
+
+  Engine& engine_;
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<Operation> operation_;
+  bool ended_ = false;
+  std::optional<Clock::time_point> deadline_;
+};
+
+class Member final : public Communicator {
+ public:
+  Member(Engine& engine, std::shared_ptr<Group> group)
+      : Communicator(group->rank, group->size(), group->name, Device::cpu), engine_(engine), group_(std::move(group)) {}
+  ~Member() override { engine_.close(group_); }
+
+  Started start(const Message& message) override {
+    check_message(message, rank(), size(), Device::cpu);
+    if (size() == 1) {
+      if (message.out && message.out.raw() != message.in.raw() && message.out.bytes() > 0)
+        std::memcpy(message.out.raw(), message.in.raw(), static_cast<std::size_t>(message.out.bytes()));
+      return std::make_unique<NothingPending>();
+    }
+    return std::make_unique<Joined>(engine_, group_, engine_.start(*group_, message));
+  }
+
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
+    const int color = place(rank()).color, division = ++group_->splits;
+    if (color < 0) return nullptr;
+    std::vector<int> members = members_of(rank(), size(), place);
+    const auto mine = std::find(members.begin(), members.end(), rank()) - members.begin();
+    for (int& member : members) member = group_->members[static_cast<std::size_t>(member)];
+    return std::make_unique<Member>(
+        engine_, engine_.open({name, std::move(members), static_cast<int>(mine), key(division, color)}, group_.get()));
+  }
+
+ private:
+  // Ranks that divide the same group for the same time and have the same color find the same window.
+  std::uint64_t key(int division, int color) const {
+    std::uint64_t h = group_->key;
+    for (const int part : {division, color}) {
+      h = (h ^ static_cast<std::uint64_t>(part + 1)) * 0x9e3779b97f4a7c15u;
+      h ^= h >> 29;
+    }
+    return h ? h : 1;
+  }
+
+  Engine& engine_;
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<Group> group) {
+  return std::make_unique<Member>(engine, std::move(group));
+}
+
+}  // namespace lockstep::mpi

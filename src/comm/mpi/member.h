@@ -1,0 +1,11 @@
+// The communicator of one process in one group, over the engine.
+#pragma once
+#include "comm/communicator.h"
+#include "comm/mpi/engine.h"
+
+namespace lockstep::mpi {
+
+// The engine outlives it and its Pendings; the group is the engine's and is left when this goes.
+std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<Group> group);
+
+}  // namespace lockstep::mpi

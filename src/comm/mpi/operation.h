@@ -1,0 +1,41 @@
+// One call of this rank, taken forward by whichever thread holds the engine.
+#pragma once
+#include "comm/mpi/group.h"
+
+namespace lockstep::mpi {
+
+class Operation {
+ public:
+  Operation(Group& group, Message message, std::uint64_t sequence)
+      : group_(group), message_(std::move(message)), sequence_(sequence) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Does all that can be done without waiting; whether it is done. Throws what ends the group.
+  virtual bool advance() = 0;
+  // Whether the next of its line may begin.
+  virtual bool lets_next() const { return false; }
+  // Ranks of the group that it waits for; those first who have not come to it at all.
+  virtual std::vector<int> missing() const = 0;
+  // Whether it must not be dropped before it is done, since MPI has its tensors.
+  virtual bool held() const { return false; }
+
+  Group& group() const { return group_; }
+  const Message& message() const { return message_; }
+  std::uint64_t sequence() const { return sequence_; }
+  std::string title() const {
+    return fmt::format("#{} of '{}', {}", sequence_, group_.name, describe(message_, group_.size()));
+  }
+
+  // Written under the engine's lock.
+  bool over = false;
+  Failure failure = {};  // how it ended, where it did not end well
+
+ private:
+  Group& group_;
+  const Message message_;
+  const std::uint64_t sequence_;
+};
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,76 @@
+// What a collective does, step by step, on each rank.
+//
+// All ranks of a host make the same number of steps, with a meeting between any two. Step 0 puts the call's record
+// beside what the rank gives, and is the only one that knows nothing of the others' calls: they are compared before the
+// next. On one host the chunks of a long message follow each other through the steps, so that a step does one thing
+// for each of several chunks. With several hosts each chunk goes through all its stages before the next begins; in some
+// of them only the leaders do something: exchange with each other. (collective.h has what is common to all plans.)
+#pragma once
+#include "comm/mpi/group.h"
+#include "comm/mpi/wide_sum.h"
+#include "comm/mpi/wire.h"
+
+namespace lockstep::mpi {
+
+// What plans are made of and with.
+struct Tools {
+  Wire& wire;
+  WideSum& wide_sum;
+};
+
+// The messages of one stage between leaders.
+class Exchange {
+ public:
+  Exchange(Group& group, Wire& wire) : group_(group), wire_(wire) {}
+  void send(int host, const void* data, std::int64_t bytes);
+  void receive(int host, void* data, std::int64_t bytes);
+  // Sends off what was added, once; whether all has come and gone.
+  bool done();
+  bool under_way() const { return ticket_ != nullptr; }
+
+ private:
+  void add(Transfer::Way way, int host, void* data, std::int64_t bytes);
+  Group& group_;
+  Wire& wire_;
+  std::vector<Transfer> transfers_;
+  std::shared_ptr<Ticket> ticket_;
+};
+
+class Plan {
+ public:
+  Plan(Group& group, const Message& message, Tools tools)
+      : group_(group), message_(message), tools_(tools), exchange_(group, tools.wire) {}
+  virtual ~Plan() = default;
+
+  // Known once the calls have been compared.
+  virtual std::int64_t steps() const = 0;
+  // The step's own work between meeting `met` and the next; whether it is done, or must be asked for again.
+  virtual bool run(std::int64_t step, std::uint64_t met) = 0;
+  virtual bool held() const { return false; }  // operation.h
+  // The calls of all ranks are of one operation, and these.
+  virtual void know(const std::vector<const char*>& /*records*/) {}
+
+  // With several hosts: steps before the first stage, in which the leaders exchange the records.
+  static constexpr std::int64_t kPrelude = 2;
+
+ protected:
+  int ranks() const { return group_.size(); }
+  const char* in() const { return static_cast<const char*>(message_.in.raw()); }
+  char* out() const { return static_cast<char*>(message_.out.raw()); }
+  // Where this rank finds what `rank` has put before this meeting: in its slot, or, from another host, in the inbox.
+  const char* put_by(int rank, std::uint64_t meeting) const {
+    const Placement& placement = group_.placement;
+    return placement.here(rank) ? group_.window->slot(meeting, placement.seat(rank)) : group_.window->inbox(rank);
+  }
+  char* own_slot(std::uint64_t meeting) const { return group_.window->slot(meeting, group_.seat()); }
+
+  Group& group_;
+  const Message& message_;
+  Tools tools_;
+  Exchange exchange_;
+};
+
+// The plan of a call; the message must outlive it.
+std::unique_ptr<Plan> make_plan(Group& group, const Message& message, Tools tools);
+
+}  // namespace lockstep::mpi

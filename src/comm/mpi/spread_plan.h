@@ -1,0 +1,42 @@
+// What goes from some ranks to some others unchanged: all_gather, broadcast, gather, scatter, all_to_all; and nothing,
+// which is a barrier.
+//
+// Every rank puts a chunk of what it gives into its slot, block by block, and takes what is for it from the others';
+// with several hosts the leaders bring the blocks that another host's ranks want into that host's inbox.
+#pragma once
+#include "comm/mpi/plan.h"
+#include "comm/parts.h"
+
+namespace lockstep::mpi {
+
+class SpreadPlan final : public Plan {
+ public:
+  SpreadPlan(Group& group, const Message& message, Tools tools);
+  std::int64_t steps() const override;
+  bool run(std::int64_t step, std::uint64_t met) override;
+  void know(const std::vector<const char*>& records) override;
+
+ private:
+  static constexpr int kAll = -1;
+  struct Block {
+    int to;                   // a rank, or all
+    std::int64_t from, into;  // elements of the giver's in, and of the taker's out
+    std::int64_t count;
+    std::int64_t place;  // in the slot, in bytes
+  };
+  // What a rank gives with a chunk. Of an all_to_all of other ranks, known when their calls are.
+  std::vector<Block> blocks(int giver, std::int64_t chunk) const;
+  std::int64_t given(int from, int to) const;  // elements of an all_to_all
+  void put(std::int64_t chunk, char* slot) const;
+  void take(std::int64_t chunk, std::uint64_t from) const;
+  void keep_own() const;
+  void add_messages(std::int64_t chunk);
+
+  const std::int64_t size_;  // bytes of an element
+  const Parts parts_;
+  std::int64_t each_ = 0;  // elements of a block
+  std::int64_t chunks_ = 1;
+  std::vector<std::vector<std::int64_t>> counts_;  // of an all_to_all, by giver
+};
+
+}  // namespace lockstep::mpi

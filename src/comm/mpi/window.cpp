@@ -1,0 +1,132 @@
+#include "comm/mpi/window.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/integers.h"
+
+namespace lockstep::mpi {
+
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+std::uint64_t lobby_bytes() { return static_cast<std::uint64_t>(round_up(sizeof(Lobby), 256)); }
+std::uint64_t first_bytes(int processes) {
+  return static_cast<std::uint64_t>(
+      round_up(static_cast<std::int64_t>(lobby_bytes() + processes * sizeof(Citizen)), kPage));
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw EnvironmentError(fmt::format("shared memory of this host: {}: {}", what, std::strerror(errno)));
+}
+
+void copy_name(char (&to)[48], const std::string& name) {
+  const std::size_t n = std::min(name.size(), sizeof(to) - 1);
+  std::memcpy(to, name.data(), n);
+  to[n] = 0;
+}
+
+}  // namespace
+
+bool FailureBox::write(const std::string& what, bool secondary_cause) {
+  std::uint32_t well = 0;
+  if (!state.compare_exchange_strong(well, 1)) return false;
+  const std::size_t n = std::min(what.size(), kMostWords - 1);
+  std::memcpy(words, what.data(), n);
+  words[n] = 0;
+  secondary = secondary_cause;
+  state.store(2, std::memory_order_release);
+  return true;
+}
+
+Mapping::Mapping(int file, std::uint64_t offset, std::uint64_t bytes) : bytes_(bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, static_cast<off_t>(offset));
+  if (at == MAP_FAILED) fail(fmt::format("mmap of {} bytes", bytes));
+  data_ = static_cast<char*>(at);
+}
+
+Mapping::~Mapping() { munmap(data_, bytes_); }
+
+// Holds the table's mutex. Who died holding it left the table in order: entries are filled in before their key.
+class HostWindow::Locked {
+ public:
+  explicit Locked(Lobby& lobby) : mutex_(lobby.mutex) {
+    const int error = pthread_mutex_lock(&mutex_);
+    if (error == EOWNERDEAD) pthread_mutex_consistent(&mutex_);
+    LOCKSTEP_CHECK(error == 0 || error == EOWNERDEAD, "the table of groups cannot be locked: {}", std::strerror(error));
+  }
+  ~Locked() { pthread_mutex_unlock(&mutex_); }
+  Locked(const Locked&) = delete;
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+
+HostWindow::HostWindow(const std::string& name, int processes, bool make) : name_(name), processes_(processes) {
+  file_ = shm_open(name.c_str(), make ? O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC : O_RDWR | O_CLOEXEC, 0600);
+  if (file_ < 0) fail("shm_open of " + name);
+  if (make && ftruncate(file_, static_cast<off_t>(first_bytes(processes))) != 0) {
+    unlink_name();
+    fail("ftruncate of " + name);
+  }
+  lobby_ = std::make_unique<Mapping>(file_, 0, first_bytes(processes));
+  if (!make) return;
+  pthread_mutexattr_t kind;
+  pthread_mutexattr_init(&kind);
+  pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&lobby().mutex, &kind);
+  pthread_mutexattr_destroy(&kind);
+  lobby().end = first_bytes(processes);
+}
+
+HostWindow::~HostWindow() { ::close(file_); }
+
+void HostWindow::unlink_name() { shm_unlink(name_.c_str()); }
+
+Citizen& HostWindow::citizen(int place) {
+  return *(reinterpret_cast<Citizen*>(lobby_->data() + lobby_bytes()) + place);
+}
+
+std::unique_ptr<Mapping> HostWindow::open(const Claim& claim, GroupEntry& found) {
+  const Locked locked(lobby());
+  GroupEntry* free = nullptr;
+  for (GroupEntry& entry : lobby().groups) {
+    if (entry.key == 0 && !free) free = &entry;
+    if (entry.key != claim.key) continue;
+    found = entry;
+    if (entry.digest != claim.digest) return nullptr;
+    return std::make_unique<Mapping>(file_, entry.offset, entry.bytes);
+  }
+  if (!free)
+    throw EnvironmentError(
+        fmt::format("more than {} groups of ranks on one host at a time; let go of some", Lobby::kMostGroups));
+  const std::uint64_t bytes = static_cast<std::uint64_t>(round_up(static_cast<std::int64_t>(claim.bytes), kPage));
+  if (ftruncate(file_, static_cast<off_t>(lobby().end + bytes)) != 0) fail("ftruncate");
+  *free = {.digest = claim.digest, .offset = lobby().end, .bytes = bytes};
+  free->ranks = static_cast<std::uint32_t>(claim.ranks);
+  free->here = static_cast<std::uint32_t>(claim.here);
+  copy_name(free->name, claim.name);
+  lobby().end += bytes;
+  free->key = claim.key;
+  found = *free;
+  return std::make_unique<Mapping>(file_, found.offset, found.bytes);
+}
+
+void HostWindow::close(std::uint64_t key) noexcept {
+  const Locked locked(lobby());
+  for (GroupEntry& entry : lobby().groups) {
+    if (entry.key != key || ++entry.left < entry.here) continue;
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(entry.offset),
+              static_cast<off_t>(entry.bytes));
+    entry.key = 0;
+  }
+}
+
+}  // namespace lockstep::mpi

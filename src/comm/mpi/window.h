@@ -1,0 +1,99 @@
+// The memory that the processes of one host share.
+//
+// One file in /dev/shm for a world and host, unlinked before anything is put into it: nothing is left behind however a
+// process ends. Its first part, the lobby, has a place for every process and a table of groups; each group's window is
+// a range behind it, claimed by whichever of its ranks comes first and mapped by each of them. Ranges take memory only
+// where they were touched, and give it back when the last of their ranks has left.
+//
+// Everything in it begins as zeros. Counters are atomics; what they announce is written before them.
+#pragma once
+#include <pthread.h>
+
+#include <memory>
+#include <string>
+
+#include "comm/mpi/bell.h"
+
+namespace lockstep::mpi {
+
+// Words that all ranks of a host fail with: the first to fail writes them.
+struct FailureBox {
+  static constexpr std::size_t kMostWords = 3000;
+  std::atomic<std::uint32_t> state = 0;  // 0 well, 1 being written, 2 failed
+  std::uint32_t secondary = 0;
+  char words[kMostWords] = {};
+
+  bool failed() const { return state.load(std::memory_order_acquire) == 2; }
+  bool write(const std::string& what, bool secondary_cause);  // whether these are now the words
+};
+
+// A process of this host.
+struct Citizen {
+  Bell bell;
+  std::atomic<std::int32_t> process = 0;
+  std::atomic<std::uint32_t> ended = 0;  // 1: in good order
+  // Its last call, for the words of a failure; torn only if it is read while it changes.
+  std::atomic<std::uint64_t> sequence = 0;  // 0: none yet
+  std::atomic<std::uint32_t> op = 0, done = 0;
+  char group[48] = {};
+};
+
+struct GroupEntry {
+  std::uint64_t key = 0;     // 0: free
+  std::uint64_t digest = 0;  // of its members and name
+  std::uint64_t offset = 0, bytes = 0;
+  std::uint32_t ranks = 0, here = 0, left = 0;
+  char name[48] = {};
+};
+
+struct Lobby {
+  static constexpr int kMostGroups = 1024;  // of one host at a time
+  pthread_mutex_t mutex;                    // of the table; survives the death of who holds it
+  std::uint64_t end = 0;                    // of the file
+  FailureBox aborted;
+  GroupEntry groups[kMostGroups];
+};
+
+// A part of the file as this process sees it.
+class Mapping {
+ public:
+  Mapping(int file, std::uint64_t offset, std::uint64_t bytes);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  char* data() const { return data_; }
+
+ private:
+  char* data_;
+  std::uint64_t bytes_;
+};
+
+class HostWindow {
+ public:
+  // The first process of the host makes it, under this name; the others open it; the first then takes the name away.
+  HostWindow(const std::string& name, int processes, bool make);
+  ~HostWindow();
+  void unlink_name();
+
+  Lobby& lobby() { return *reinterpret_cast<Lobby*>(lobby_->data()); }
+  Citizen& citizen(int place);
+  int processes() const { return processes_; }
+
+  struct Claim {
+    std::uint64_t key, digest, bytes;
+    int ranks, here;  // in all, on this host
+    std::string name;
+  };
+  // The group's range, claimed or found. Null when another rank gave the key to other members: `found` is what it has.
+  std::unique_ptr<Mapping> open(const Claim& claim, GroupEntry& found);
+  void close(std::uint64_t key) noexcept;
+
+ private:
+  class Locked;
+  const std::string name_;
+  const int processes_;
+  int file_ = -1;
+  std::unique_ptr<Mapping> lobby_;
+};
+
+}  // namespace lockstep::mpi

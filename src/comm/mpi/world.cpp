@@ -1,0 +1,235 @@
+#include "comm/mpi/world.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "comm/mpi/engine.h"
+#include "comm/mpi/member.h"
+#include "tensor/cpu/heap.h"
+#include "tensor/cpu/stream.h"
+
+namespace lockstep {
+
+namespace mpi {
+namespace {
+
+Clock::duration seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
+
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+}  // namespace mpi
+
+struct MpiWorld::State {
+  explicit State(MpiOptions wanted) : options(std::move(wanted)) {}
+
+  void run();  // the progress thread
+  void meet();
+  void nap(bool busy, int& idle);
+
+  const MpiOptions options;
+  Ledger ledger;
+  cpu::Heap heap{ledger};
+  cpu::Stream stream{heap, 1};
+  std::unique_ptr<mpi::Wire> wire;
+  std::unique_ptr<mpi::HostWindow> host;
+  std::unique_ptr<mpi::Engine> engine;
+  int hosts = 1, local_rank = 0;
+  bool given = false;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ready = false, finished = false;
+  std::exception_ptr problem;
+  std::atomic<bool> stop = false;
+  std::thread thread;
+};
+
+// Who is where, and the memory that this host's ranks share.
+void MpiWorld::State::meet() {
+  wire = std::make_unique<mpi::Wire>();
+  const int rank = wire->rank(), size = wire->size();
+  const auto check = [](bool ok, const std::string& problem, const std::string& remedy) {
+    if (!ok) throw UserError(ExitCode::usage, problem, remedy);
+  };
+  check(size <= kMostSummands, fmt::format("{} ranks", size), fmt::format("start at most {}", kMostSummands));
+  check(options.hosts.empty() || static_cast<int>(options.hosts.size()) == size,
+        fmt::format("{} hosts are given for {} ranks", options.hosts.size(), size), "give one for each rank, or none");
+  check(options.slot_bytes >= 256 * (size + 1) && options.slot_bytes % 256 == 0,
+        fmt::format("slots of {} bytes for {} ranks", options.slot_bytes, size),
+        fmt::format("give a multiple of 256, at least {}", 256 * (size + 1)));
+
+  std::random_device random;
+  const std::string name = fmt::format("/lockstep-{}-{:08x}{:08x}", getpid(), random(), random());
+  const std::vector<std::string> names = wire->gather(name);
+  const std::vector<std::string> places = wire->gather(mpi::own_host_name());
+  mpi::Engine::World world{rank, options.hosts, {}, options.slot_bytes, options.deadline_seconds};
+  if (world.hosts.empty())
+    for (const std::string& place : places)
+      world.hosts.push_back(static_cast<int>(std::find(places.begin(), places.end(), place) - places.begin()));
+  const mpi::Placement placement(world.hosts, rank);
+  for (int r = 0; r < size; ++r) world.places.push_back(placement.seat(r));
+  hosts = placement.hosts();
+  local_rank = placement.seat(rank);
+
+  // The leader makes it; "" from anyone says that it went well, so that nobody waits for who has failed.
+  const int leader = placement.leader(placement.mine()), here = static_cast<int>(placement.neighbours().size());
+  std::string problem_here;
+  const auto attempt = [&](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      problem_here = fmt::format("rank {}: {}", rank, error.what());
+    }
+    for (const std::string& other : wire->gather(problem_here))
+      if (!other.empty()) throw EnvironmentError(other);
+  };
+  const std::string& shared = names[static_cast<std::size_t>(leader)];
+  attempt([&] {
+    if (leader == rank) host = std::make_unique<mpi::HostWindow>(shared, here, true);
+  });
+  attempt([&] {
+    if (leader != rank) host = std::make_unique<mpi::HostWindow>(shared, here, false);
+    host->citizen(local_rank).process.store(getpid());
+    wire->set_bell(host->citizen(local_rank).bell);
+  });
+  if (leader == rank) host->unlink_name();
+  engine = std::make_unique<mpi::Engine>(std::move(world), *host, *wire, stream);
+  if (hosts > 1) wire->listen([this](const mpi::Notice& notice) { engine->hear(notice); });
+}
+
+void MpiWorld::State::nap(bool busy, int& idle) {
+  using namespace std::chrono_literals;
+  mpi::Bell& bell = engine->bell();
+  // Messages under way want MPI to be asked often; but many ranks may share few cores.
+  constexpr int kEager = 50;
+  idle = busy ? idle + 1 : 0;
+  if (busy && idle < kEager) return std::this_thread::yield();
+  const auto most = busy        ? mpi::Clock::duration(50us)
+                    : hosts > 1 ? mpi::Clock::duration(2ms)
+                                : mpi::Clock::duration(50ms);
+  mpi::sleep_on(bell.calls, bell.calls.load(), bell.progress_asleep, most);
+}
+
+void MpiWorld::State::run() {
+  const auto say = [&](bool State::*what) {
+    const std::lock_guard lock(mutex);
+    this->*what = true;
+    changed.notify_all();
+  };
+  try {
+    meet();
+  } catch (...) {
+    problem = std::current_exception();
+    return say(&State::ready);
+  }
+  say(&State::ready);
+  mpi::Bell& bell = engine->bell();
+  std::uint32_t seen = 0;
+  int idle = 0;
+  mpi::Clock::time_point looked{};
+  while (!stop) {
+    try {
+      const std::uint32_t calls = bell.calls.load();
+      const bool busy = wire->poll();
+      const auto now = mpi::Clock::now();
+      if (calls != seen || now - looked > std::chrono::milliseconds(50)) {
+        if (bell.attended.load() == 0 || now - looked > std::chrono::milliseconds(50)) {
+          engine->serve();
+          looked = now;
+        }
+        seen = calls;
+      }
+      if (bell.calls.load() == seen) nap(busy, idle);
+    } catch (const std::exception& error) {
+      engine->abort({fmt::format("rank {}: {}", wire->rank(), error.what())});
+      break;
+    }
+  }
+  // What is under way after a failure may never end, and MPI_Finalize would wait for it.
+  const auto until = mpi::Clock::now() + std::chrono::milliseconds(200);
+  try {
+    while (wire->poll() && mpi::Clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (wire->idle() && engine->gone() < 0 && !host->lobby().aborted.failed()) wire->finalize();
+  } catch (const std::exception&) {  // it was failing already
+  }
+  say(&State::finished);
+}
+
+bool MpiWorld::launched() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name)) return true;
+  return false;
+}
+
+std::int64_t MpiWorld::group_bytes(int ranks, int hosts, int here, const MpiOptions& options) {
+  return mpi::GroupWindow::bytes({ranks, hosts, here, options.slot_bytes});
+}
+
+MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_unique<State>(std::move(options))) {
+  State& state = *state_;
+  state.thread = std::thread([&state] { state.run(); });
+  std::unique_lock lock(state.mutex);
+  state.changed.wait(lock, [&] { return state.ready; });  // MPI's own start; its launcher ends it if one does not come
+  lock.unlock();
+  if (!state.problem) return;
+  state.thread.join();
+  std::rethrow_exception(state.problem);
+}
+
+MpiWorld::~MpiWorld() {
+  State& state = *state_;
+  state.host->citizen(state.local_rank).ended.store(1);
+  for (int place = 0; place < state.host->processes(); ++place) state.host->citizen(place).bell.ring();
+  state.stop = true;
+  state.engine->bell().call();
+  std::unique_lock lock(state.mutex);
+  // Where one is gone the thread has what it takes to tell the others, and no more.
+  const auto begin = mpi::Clock::now();
+  const auto most = [&] {
+    return state.engine->gone() < 0 ? mpi::seconds(state.options.deadline_seconds) : mpi::seconds(0.5);
+  };
+  while (!state.finished && mpi::Clock::now() < begin + most())
+    state.changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return state.finished; });
+  const bool finished = state.finished;
+  lock.unlock();
+  if (finished) {
+    state.thread.join();
+    return;
+  }
+  // The others have not come to MPI_Finalize. The thread that waits there, and what it uses, are left to the exit.
+  fmt::print(stderr, "rank {}: the other ranks have not ended within {} s; this one ends without them\n", rank(),
+             state.options.deadline_seconds);
+  state.thread.detach();
+  state_.release();
+}
+
+int MpiWorld::rank() const { return state_->wire->rank(); }
+int MpiWorld::size() const { return state_->wire->size(); }
+int MpiWorld::hosts() const { return state_->hosts; }
+int MpiWorld::local_rank() const { return state_->local_rank; }
+
+std::unique_ptr<Communicator> MpiWorld::communicator() {
+  LOCKSTEP_CHECK(!std::exchange(state_->given, true), "rank {} has its communicator of the world already", rank());
+  std::vector<int> members(static_cast<std::size_t>(size()));
+  for (int r = 0; r < size(); ++r) members[static_cast<std::size_t>(r)] = r;
+  constexpr std::uint64_t kWorldKey = 0x77'6f'72'6c'64;
+  return mpi::member_of(*state_->engine,
+                        state_->engine->open({"world", std::move(members), rank(), kWorldKey}, nullptr));
+}
+
+void MpiWorld::abort(const std::string& reason) { state_->engine->abort({reason, true}); }
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// Ranks that are processes under MPI (docs/design.md, "Ranks"): one world a process, made once.
+//
+// Ranks of one host exchange through shared memory (mpi/window.h, mpi/group.h); the first rank of a group on each host
+// talks to the other hosts. All MPI calls are made by one thread, the progress thread, from MPI_Init_thread to
+// MPI_Finalize; it also takes operations forward while nobody waits for them. Sums are those of the threads backend to
+// the bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/wire.h). Two ranks that share
+// two groups begin their first native operations of those in the same order: MPI is told of a group then, which waits.
+//
+// Memory: every group shares group_bytes() on each host while it lives, in pages that have been touched, nothing of
+// which is left behind however the processes end.
+//
+// A rank fails with what wait() throws (comm/communicator.h): calls that do not match on all ranks at once; a process
+// that is gone, on its own host within 50 ms ("rank 2 (process 123) is gone; …"); one that does not come when the
+// deadline passes, named with its last call. Across hosts the leaders tell each other of failures; a host that is gone
+// as a whole is found by the deadline. After a failure with messages under way MPI_Finalize could wait for ever, so it
+// is not called: the process ends with the exit code it likes, and mpirun ends the others. mpirun also sends SIGTERM to
+// all others as soon as one has died; a program that wants to say who it was handles that signal (cli/signals.h does).
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+struct MpiOptions {
+  double deadline_seconds = 30;
+  // Of each half of a rank's staging, and of each rank's inbox where there are other hosts.
+  std::int64_t slot_bytes = std::int64_t{1} << 19;  // so that what is staged stays in a cache
+  // By rank, any number that ranks of one host share; empty: by the hosts' names. Tests pretend to several hosts so.
+  std::vector<int> hosts = {};
+};
+
+class MpiWorld {
+ public:
+  // Whether a launcher of MPI has started this process.
+  static bool launched();
+  // Shared bytes on one host, at most, for a group of `ranks` ranks on `hosts` hosts, `here` of them on this one.
+  static std::int64_t group_bytes(int ranks, int hosts, int here, const MpiOptions& options = {});
+
+  explicit MpiWorld(MpiOptions options = {});
+  ~MpiWorld();  // after all communicators and their Pendings; all ranks come to it, or the deadline passes
+
+  int rank() const;
+  int size() const;
+  int hosts() const;
+  int local_rank() const;  // among the ranks of this host
+
+  // Of the group of all ranks, "world"; once.
+  std::unique_ptr<Communicator> communicator();
+  // Everything that is not done fails on all ranks, now and from now on.
+  void abort(const std::string& reason);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// What each process does in a drill: a few operations in good order, then rank 2 does what the drill is about.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "comm/mpi/run_rank.h"
+#include "mpi/processes.h"
+
+namespace lockstep::tests {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+Tensor tensor(std::vector<float>& x, std::int64_t n = -1) {
+  return Tensor(x.data(), DType::f32, Device::cpu, {n < 0 ? static_cast<std::int64_t>(x.size()) : n});
+}
+
+// What rank 2 does before, or instead of, its next call; whether it makes that call like the others.
+bool misbehave(const std::string& drill, std::unique_ptr<Communicator>& comm, std::vector<float>& x) {
+  if (drill == "kill") raise(SIGKILL);
+  if (drill == "stop") raise(SIGSTOP);
+  if (drill == "exit") _exit(0);
+  if (drill == "throw") throw UserError(ExitCode::bad_input_file, "no such tokens", "look again");
+  if (drill == "late") nap(30);
+  if (drill == "kill_under_way") {
+    const auto pending = comm->all_reduce(tensor(x));
+    raise(SIGKILL);
+  }
+  if (drill == "leave") {
+    comm.reset();
+    nap(1);
+    return false;
+  }
+  return true;
+}
+
+void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::time_point& waits_since) {
+  std::vector<float> x(drill == "kill_under_way" ? 20000000 : 1000);
+  for (int i = 0; i < 3; ++i) comm->all_reduce(tensor(x, 1000))->wait();
+  const auto pair = comm->split([](int rank) { return Place{rank / 2, rank}; }, "pair");
+  const auto behind = comm->all_reduce(tensor(x, 10));
+  behind->wait();
+  waits_since = Clock::now();
+  if (drill == "letters") {  // rank 3 receives less than rank 2 sends; ranks 0 and 1 hear of nothing
+    if (pair->rank() == 0)
+      pair->send(tensor(x), 1)->wait();
+    else
+      pair->recv(tensor(x, comm->rank() == 3 ? 999 : 1000), 0)->wait();
+    return;
+  }
+  if (comm->rank() == 2 && !misbehave(drill, comm, x)) return;
+  comm->all_reduce(tensor(x))->wait();
+}
+
+}  // namespace
+
+int run_drill(const std::string& drill, const std::string& report, const MpiOptions& options) {
+  signal(SIGTERM, SIG_IGN);  // mpirun ends the others as soon as one has died; these have something to say first
+  MpiWorld world(options);
+  Clock::time_point waits_since = Clock::now();
+  const auto say = [&](const std::string& words) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - waits_since).count();
+    const std::string line = fmt::format("[{:.2f} s] {}\n", seconds, words);
+    std::ofstream(report, std::ios::app) << line;  // mpirun loses what is printed while it ends a job
+  };
+  const auto say_again = [&](Communicator& comm, const std::string& words) {  // a later call fails with the same words
+    try {
+      comm.barrier()->wait();
+      say("no failure at all");
+    } catch (const CommError& error) {
+      say(error.what() == words ? "and again" : std::string("not again, but ") + error.what());
+    }
+  };
+  try {
+    run_rank(world, [&](std::unique_ptr<Communicator> comm) {
+      if (drill != "mismatch") return act(drill, std::move(comm), waits_since);
+      std::vector<float> x(1000);
+      comm->all_reduce(tensor(x))->wait();
+      try {
+        (comm->rank() == 2 ? comm->broadcast(tensor(x), 0) : comm->all_reduce(tensor(x)))->wait();
+      } catch (const CommError& error) {
+        say_again(*comm, error.what());
+        throw;
+      }
+    });
+  } catch (const UserError& error) {
+    say(error.what());
+    return static_cast<int>(error.code());
+  } catch (const EnvironmentError& error) {
+    say(error.what());
+    return static_cast<int>(ExitCode::environment);
+  }
+  say(fmt::format("rank {}: ended well", world.rank()));
+  return 0;
+}
+
+}  // namespace lockstep::tests
