@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/shared_folder.h"
+#include "checkpoint/state_share.h"
 #include "tensor/make_stream.h"
 #include "train/host_sums.h"
 #include "train/tuning.h"
@@ -20,6 +22,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                          const Where& where)
     : spec_(spec),
       ranks_(where.ranks),
+      hosts_(where.hosts ? where.hosts : where.ranks),
       threads_(threads_of(spec)),
       memory_(make_memory(device, ledger_, where.arena_bytes)),
       host_memory_(device_of(spec) == Device::cpu
@@ -40,12 +43,17 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .seed = spec.train.seed,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
-  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*ranks_, *ranks_}, *memory_, *stream_)
+  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*ranks_, *hosts_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
+  const bool saves = spec.train.save_last || spec.train.save_every > 0;
+  if (saves && hosts_) {
+    savers_ = hosts_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
+    if (device != Device::meta) check_shared(folder_, *savers_);
+  }
   // From a GPU everything that is saved goes through a copy on the host.
-  const bool saves = is_first_rank() && (spec.train.save_last || spec.train.save_every > 0);
   if (saves && (spec.train.async_save || host_memory_))
-    writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
+    writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
+                                                 Disk(), savers_.get());
   tokens_.resize(replica_->given().count * spec.data.seq);
   targets_.resize(tokens_.size());
 }
@@ -91,22 +99,27 @@ double TrainingRun::evaluate() {
 
 bool TrainingRun::any_rank(bool says) {
   std::int64_t sayers = says ? 1 : 0;
-  if (ranks_) sum_over(*ranks_, sayers);
+  if (hosts_) sum_over(*hosts_, sayers);
   return sayers > 0;
 }
 
+// Replicas hold the same and share the work; in central data parallel rank 0 has all there is.
+std::vector<StateTensor> TrainingRun::written_here() const {
+  if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
+  return share_of_state(replica_->state(), ranks_->rank(), ranks_->size());
+}
+
 void TrainingRun::save(const Progress& progress) {
-  if (!is_first_rank()) return;
   if (writer_) {
     writer_->save(progress, *stream_);
     if (!spec_.train.async_save) writer_->wait();
     return;
   }
-  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, replica_->state());
+  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, written_here(), Disk(), savers_.get());
 }
 
-bool TrainingRun::has_saved(std::int64_t step) const {
-  return std::filesystem::exists(folder_.path / step_folder_name(step));
+bool TrainingRun::has_saved(std::int64_t step) {
+  return any_rank(is_first_rank() && std::filesystem::exists(folder_.path / step_folder_name(step)));
 }
 
 void TrainingRun::wait_for_save() {

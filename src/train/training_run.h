@@ -25,9 +25,13 @@ class TrainingRun {
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
     Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the device; it outlives the run. None: alone
+    // The same ranks on the host, for single numbers and for what is told about files. None: `ranks`, which then are
+    // on the host themselves.
+    Communicator* hosts = nullptr;
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
-  // they are saved, by rank 0: all ranks hold the same.
+  // they are saved, by all ranks, each its part: a folder that all of them see, which is made and looked for here
+  // unless nothing is to be saved. All ranks make theirs at the same point.
   TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints, const Where& where);
   TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
       : TrainingRun(spec, device, checkpoints, Where{}) {}
@@ -66,18 +70,20 @@ class TrainingRun {
   std::optional<std::string> find_bad_value(std::int64_t first);
 
   // Saves where the run stands; returns when the live tensors may change again. wait_for_save() returns when it is on
-  // the disk, and throws what went wrong there.
+  // the disk, and throws what went wrong there, on whichever rank (checkpoint/together.h). All ranks call them.
   void save(const Progress& progress);
   void wait_for_save();
-  bool has_saved(std::int64_t step) const;  // this run's folder has that step
+  bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
+  std::vector<StateTensor> written_here() const;
 
   RunSpec spec_;
   Communicator* ranks_;
+  Communicator* hosts_;
   int threads_;
   Ledger ledger_;
   Ledger host_ledger_;
@@ -87,6 +93,7 @@ class TrainingRun {
   RunData data_;
   std::unique_ptr<Replica> replica_;
   CheckpointFolder folder_;
+  std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
   std::vector<std::int32_t> tokens_, targets_;
 };
