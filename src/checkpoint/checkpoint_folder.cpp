@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/shared_folder.h"
+#include "checkpoint/state_files.h"
+#include "checkpoint/together.h"
 
 namespace lockstep {
 namespace {
@@ -49,86 +51,38 @@ void remove_checkpoint(const fs::path& path, const Disk& disk) {
   disk.remove_tree(trash_of(path));
 }
 
-struct Piece {
-  const StateTensor* state;
-  std::size_t file;
-  std::string entry;
-  bool whole;
+// What each rank tells the others before anything is written.
+struct Opening {
+  std::int64_t step;
+  std::string token;  // rank 0's, of several; one line
+  std::string state;  // state_files.h
+
+  std::string text() const { return fmt::format("{}\n{}\n{}", step, token, state); }
+  static Opening parse(const std::string& text) {
+    const std::size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    return {std::stoll(text.substr(0, first)), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+  }
 };
 
-// The pieces of every tensor, in order and proven to cover it, each with its file and its name there.
-std::map<std::pair<std::string, std::string>, std::vector<Piece>> cut_into_files(std::span<const StateTensor> tensors,
-                                                                                 std::int64_t limit,
-                                                                                 std::size_t& files) {
-  std::map<std::pair<std::string, std::string>, std::vector<Piece>> all;
-  for (const StateTensor& t : tensors) {
-    LOCKSTEP_CHECK(
-        t.live.device() == Device::cpu && t.live.dims() == 1 && t.live.contiguous() && is_float(t.live.dtype()),
-        "{} of '{}' is no flat float tensor on the host", t.part, t.tensor.name);
-    if (t.live.elements() > 0)
-      all[{t.part, t.tensor.name}].push_back({.state = &t, .file = 0, .entry = "", .whole = false});
-  }
-  std::int64_t filled = 0;
-  files = 1;
-  for (auto& [key, pieces] : all) {
-    const std::string name = key.first + "/" + key.second;
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.state->begin < b.state->begin; });
-    const StateTensor& first = *pieces.front().state;
-    std::int64_t next = 0;
-    for (Piece& piece : pieces) {
-      const StateTensor& t = *piece.state;
-      LOCKSTEP_CHECK(t.begin == next && t.tensor.shape == first.tensor.shape && t.live.dtype() == first.live.dtype(),
-                     "{}: a slice from {} on where the one from {} on belongs, of one shape and type", name, t.begin,
-                     next);
-      next += t.live.elements();
-      piece.whole = t.live.elements() == t.tensor.elements();
-      piece.entry = piece.whole ? name : fmt::format("{}:{}-{}", name, t.begin, next);
-      if (filled > 0 && filled + t.live.bytes() > limit) {
-        ++files;
-        filled = 0;
-      }
-      filled += t.live.bytes();
-      piece.file = files - 1;
-    }
-    LOCKSTEP_CHECK(next == first.tensor.elements(), "{}: slices cover {} of {} elements", name, next,
-                   first.tensor.elements());
-  }
-  return all;
+std::string files_text(const std::vector<ManifestFile>& files) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ManifestFile& file : files) list.push_back({file.name, file.bytes, file.checksum});
+  return list.dump();
 }
 
-// Everything of a checkpoint, written and synced, into a folder that is there and empty.
-void write_contents(const fs::path& into, const Progress& progress, std::span<const StateTensor> tensors,
-                    std::int64_t limit, const Disk& disk) {
-  Manifest manifest{.progress = progress, .tensors = {}, .files = {}};
-  std::size_t files = 0;
-  const auto all = cut_into_files(tensors, limit, files);
-  const auto file_name = [&](std::size_t i) { return fmt::format("state-{:05}-of-{:05}.safetensors", i, files); };
-  std::vector<std::vector<NamedTensor>> inside(files);
-  for (const auto& [key, pieces] : all) {
-    const StateTensor& first = *pieces.front().state;
-    ManifestTensor& tensor = manifest.tensors.emplace_back(ManifestTensor{
-        .part = key.first, .name = key.second, .shape = first.tensor.shape, .dtype = first.live.dtype(), .slices = {}});
-    for (const Piece& piece : pieces) {
-      const Tensor& live = piece.state->live;
-      inside[piece.file].push_back(
-          {piece.entry, piece.whole ? live.reshape(Shape(std::span(first.tensor.shape))) : live});
-      tensor.slices.push_back({.file = file_name(piece.file),
-                               .entry = piece.entry,
-                               .begin = piece.state->begin,
-                               .end = piece.state->begin + live.elements()});
-    }
-  }
-  for (std::size_t i = 0; i < files; ++i) {
-    DiskFile file(disk, into / file_name(i));
-    write_safetensors(file, inside[i]);
-    const WrittenFile written = file.finish();
-    manifest.files.push_back({.name = file_name(i), .bytes = written.bytes, .checksum = written.checksum});
-  }
+std::vector<ManifestFile> parse_files(std::span<const std::string> of_ranks) {
+  std::vector<ManifestFile> files;
+  for (const std::string& text : of_ranks)
+    for (const nlohmann::json& file : nlohmann::json::parse(text)) files.push_back({file[0], file[1], file[2]});
+  return files;
+}
+
+// The last of a checkpoint's files, when all others are there.
+void write_manifest(const fs::path& into, const Manifest& manifest, const Disk& disk) {
   const std::string text = manifest_text(manifest);
   LOCKSTEP_CHECK(text.size() <= kMaxManifestBytes, "a manifest of {} bytes", text.size());
   DiskFile file(disk, into / kManifestName);
-  file.write(text.data(), static_cast<std::int64_t>(text.size()));
+  file.write(text.data(), std::ssize(text));
   file.finish();
   disk.sync_folder(into);
 }
@@ -195,27 +149,63 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
   return steps;
 }
 
-fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> tensors,
-                         const Disk& disk) {
-  LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
-  LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes", progress.run_file.size());
+fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> pieces,
+                         const Disk& disk, Communicator* ranks) {
+  const auto rank = static_cast<std::size_t>(ranks ? ranks->rank() : 0);
+  const bool first = rank == 0, several = ranks && ranks->size() > 1;
   const std::string name = step_folder_name(progress.step);
   const fs::path partial = folder.path / (std::string(kPartial) + name), final = folder.path / name;
-  disk.make_folders(folder.path);
-  remove_leftovers(folder.path, disk);
-  {
-    Provisional provisional(disk, partial);
-    disk.make_folder(partial);
-    write_contents(partial, progress, tensors, folder.file_limit, disk);
-    put_in_place(partial, final, disk);
-    provisional.keep();
+  const fs::path token = partial / kTokenName;
+  std::optional<StateFiles> files;
+  std::optional<Provisional> provisional;  // rank 0's; it goes when all ranks are done with it
+
+  std::vector<std::string> states;
+  std::string words;
+  for (const std::string& text : together(ranks, [&] {
+         LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
+         LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes",
+                        progress.run_file.size());
+         files.emplace(pieces, folder.file_limit);
+         Opening opening{.step = progress.step, .token = "", .state = files->described()};
+         if (first) {
+           disk.make_folders(folder.path);
+           remove_leftovers(folder.path, disk);
+           provisional.emplace(disk, partial);
+           disk.make_folder(partial);
+           if (several) opening.token = leave_token(token, disk);
+         }
+         return opening.text();
+       })) {
+    const Opening opening = Opening::parse(text);
+    LOCKSTEP_CHECK(opening.step == progress.step, "rank {} saves step {}, rank {} step {}", rank, progress.step,
+                   states.size(), opening.step);
+    if (states.empty()) words = opening.token;
+    states.push_back(opening.state);
   }
-  replace_file(disk, folder.path / kLatestName, [&](DiskFile& file) {
-    const std::string line = name + "\n";
-    file.write(line.data(), static_cast<std::int64_t>(line.size()));
+  WholeState whole = join_state(states);  // refused by all ranks alike
+
+  const std::vector<std::string> written = together(ranks, [&] {
+    if (!first) find_token(token, words, folder.seen_within);
+    const std::vector<ManifestFile> mine = files->write(partial, whole.begins[rank], whole.begins.back(), disk);
+    if (!first && !mine.empty()) disk.sync_folder(partial);  // rank 0's host may not be the one that can
+    return files_text(mine);
   });
-  read_back(final, disk);
-  prune(folder, progress.step, disk);
+
+  together(ranks, [&]() -> std::string {
+    if (!first) return "";
+    if (several) disk.remove_file(token);
+    write_manifest(partial, {.progress = progress, .tensors = std::move(whole.tensors), .files = parse_files(written)},
+                   disk);
+    put_in_place(partial, final, disk);
+    provisional->keep();
+    replace_file(disk, folder.path / kLatestName, [&](DiskFile& file) {
+      const std::string line = name + "\n";
+      file.write(line.data(), std::ssize(line));
+    });
+    read_back(final, disk);
+    prune(folder, progress.step, disk);
+    return "";
+  });
   return final;
 }
 

@@ -1,7 +1,7 @@
 // The folder of a run's checkpoints: its names, and the one way a new checkpoint comes to be in it.
 //
 //   DIR/step-00000100/manifest.json                       what the checkpoint holds (manifest.h)
-//   DIR/step-00000100/state-00000-of-00001.safetensors    slices of tensors; several files when large
+//   DIR/step-00000100/state-00000-of-00002.safetensors    slices of tensors, at least a file for each rank that has any
 //   DIR/latest                                            the name of the newest, as text
 //
 // save_checkpoint, in this order: leftovers of saves that were killed are removed; everything is written into
@@ -10,13 +10,18 @@
 // only then are older ones removed, but for the `keep` - 1 of the highest steps, each renamed to .trash-… first. So at
 // every moment every step-… is whole, and a process killed anywhere leaves the new checkpoint or the one before.
 //
+// Of several ranks each writes the state files of its own pieces, all at once, when it has seen that the folder rank 0
+// made is the folder it sees (shared_folder.h). When all are done, rank 0 does everything from the manifest on. Before
+// a byte is written every rank has proven that the pieces of all ranks cover each tensor exactly (state_files.h).
+//
 // A step that is there already is swapped with the new one in one moment. (On a file system that cannot swap names, NFS
 // for one, the old one is moved away first, and a kill between the two leaves only older steps.)
 //
 // A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end".
 //
-// Failure: EnvironmentError; the partial folder is removed and all older checkpoints are as they were. A checkpoint
-// that does not read back as written is removed and named. One process writes to a folder at a time.
+// Failure: EnvironmentError, on all ranks (together.h says who throws what); the partial folder is removed and all
+// older checkpoints are as they were. A checkpoint that does not read back as written is removed and named. One run
+// writes to a folder at a time.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +33,7 @@
 
 #include "checkpoint/disk.h"
 #include "checkpoint/state.h"
+#include "comm/communicator.h"
 
 namespace lockstep {
 
@@ -38,12 +44,17 @@ struct CheckpointFolder {
   std::filesystem::path path;
   std::int64_t keep = 2;                      // checkpoints left after a save, the new one included; at least 1
   std::int64_t file_limit = kStateFileLimit;  // bytes of tensors a state file holds, unless a single slice has more
+  double seen_within = 10;                    // seconds in which other hosts must see what rank 0 has put there
 };
 
-// `tensors` are on the host and cover each (part, name) exactly, in any order and in any pieces. Returns the path of
-// the checkpoint.
+// `pieces` are on the host. All ranks call it, with the same step, each with the pieces that it writes (state_share.h
+// where all hold the same; none is fine; one without elements stands for a tensor that others have): together they
+// cover each (part, name) exactly, in any order. The folder's `keep` and the rest of `progress` are rank 0's. `ranks`
+// are on the host, and their deadline is long enough for the slowest to write its pieces and for rank 0 to read
+// everything back; none: alone. Returns the path of the checkpoint.
 std::filesystem::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress,
-                                      std::span<const StateTensor> tensors, const Disk& disk = Disk());
+                                      std::span<const StateTensor> pieces, const Disk& disk = Disk(),
+                                      Communicator* ranks = nullptr);
 
 std::string step_folder_name(std::int64_t step);                          // "step-00000100"
 std::optional<std::int64_t> step_of_folder_name(std::string_view name);   // nothing for any other name

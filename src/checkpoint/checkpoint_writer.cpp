@@ -12,8 +12,9 @@ namespace {
 constexpr std::int64_t kSnapshotAlignment = 64;  // of each tensor in the buffer
 }
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> tensors, Memory& host, Disk disk)
-    : folder_(std::move(folder)), live_(std::move(tensors)), snapshot_(live_), disk_(std::move(disk)) {
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> pieces, Memory& host, Disk disk,
+                                   Communicator* ranks)
+    : folder_(std::move(folder)), live_(std::move(pieces)), snapshot_(live_), disk_(std::move(disk)), ranks_(ranks) {
   LOCKSTEP_CHECK(host.device() != Device::cuda, "a snapshot on {}", name_of(host.device()));
   std::int64_t bytes = 0;
   for (const StateTensor& t : live_) {
@@ -45,7 +46,7 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream) {
   for (std::size_t i = 0; i < live_.size(); ++i) download(snapshot_[i].live.raw(), live_[i].live, stream);
   const auto write = [this, progress] {
     try {
-      save_checkpoint(folder_, progress, snapshot_, disk_);
+      save_checkpoint(folder_, progress, snapshot_, disk_, ranks_);
     } catch (...) {
       error_ = std::current_exception();
     }

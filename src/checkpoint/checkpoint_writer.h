@@ -4,14 +4,18 @@
 // snapshot to the disk (checkpoint_folder.h says how). The live tensors may change as soon as save() returns. One save
 // is in flight at a time: the next save() first waits for it.
 //
+// Of several ranks each has a writer of the pieces that it writes, and a thread; the threads meet through a
+// communicator of their own, while the ranks train on. All ranks save the same steps.
+//
 // The snapshot buffer is taken once, from `host`, as workspace of the unit "checkpoint". On meta the same bytes are
 // counted, and saving does nothing.
 //
-// An error of the writing thread surfaces, once, from the next save() or wait(); a save() that rethrows has not saved,
-// and may be called again. The destructor waits, and swallows the error: call wait() before.
+// An error of the writing thread surfaces, once, from the next save() or wait(), of every rank (together.h says who
+// throws what); a save() that rethrows has not saved, and may be called again, by all ranks, unless the communicator
+// itself has failed. The destructor waits, and swallows the error: call wait() before.
 //
-// Owns nothing but the snapshot: tensors and `host` outlive it. Called from one thread at a time; the disk's hook is
-// called from the writing thread.
+// Owns nothing but the snapshot: tensors, `host` and `ranks` outlive it. Called from one thread at a time; the disk's
+// hook and the communicator are used by the writing thread.
 #pragma once
 #include <exception>
 #include <thread>
@@ -27,8 +31,10 @@ namespace lockstep {
 
 class CheckpointWriter {
  public:
-  // Together the tensors cover each (part, name) exactly. `host` is the cpu's memory, or meta's when the tensors are.
-  CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> tensors, Memory& host, Disk disk = Disk());
+  // The pieces that this rank writes: of all ranks together they cover each (part, name) exactly. `host` is the cpu's
+  // memory, or meta's when the tensors are. `ranks` are on the host and used by nobody else; none: alone.
+  CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> pieces, Memory& host, Disk disk = Disk(),
+                   Communicator* ranks = nullptr);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -40,6 +46,7 @@ class CheckpointWriter {
   CheckpointFolder folder_;
   std::vector<StateTensor> live_, snapshot_;  // the same tensors, as they change and as they were
   Disk disk_;
+  Communicator* ranks_;
   Buffer buffer_;
   std::thread thread_;
   std::exception_ptr error_;  // the thread's, read after joining it

@@ -1,6 +1,8 @@
 #include "train/training_run.h"
 
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/shared_folder.h"
+#include "checkpoint/state_share.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
@@ -45,10 +47,15 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
+  const bool saves = spec.train.save_last || spec.train.save_every > 0;
+  if (saves && ranks_) {
+    savers_ = ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
+    if (device != Device::meta) check_shared(folder_, *savers_);
+  }
   // From a GPU everything that is saved goes through a copy on the host.
-  const bool saves = is_first_rank() && (spec.train.save_last || spec.train.save_every > 0);
   if (saves && (spec.train.async_save || host_memory_))
-    writer_ = std::make_unique<CheckpointWriter>(folder_, replica_->state(), host_memory_ ? *host_memory_ : *memory_);
+    writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
+                                                 Disk(), savers_.get());
   tokens_.resize(replica_->given().count * spec.data.seq);
   targets_.resize(tokens_.size());
 }
@@ -98,18 +105,23 @@ bool TrainingRun::any_rank(bool says) {
   return sayers > 0;
 }
 
+// Replicas hold the same and share the work; in central data parallel rank 0 has all there is.
+std::vector<StateTensor> TrainingRun::written_here() const {
+  if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
+  return share_of_state(replica_->state(), ranks_->rank(), ranks_->size());
+}
+
 void TrainingRun::save(const Progress& progress) {
-  if (!is_first_rank()) return;
   if (writer_) {
     writer_->save(progress, *stream_);
     if (!spec_.train.async_save) writer_->wait();
     return;
   }
-  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, replica_->state());
+  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, written_here(), Disk(), savers_.get());
 }
 
-bool TrainingRun::has_saved(std::int64_t step) const {
-  return std::filesystem::exists(folder_.path / step_folder_name(step));
+bool TrainingRun::has_saved(std::int64_t step) {
+  return any_rank(is_first_rank() && std::filesystem::exists(folder_.path / step_folder_name(step)));
 }
 
 void TrainingRun::wait_for_save() {

@@ -33,7 +33,8 @@ class TrainingRun {
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
-  // they are saved, by rank 0: all ranks hold the same.
+  // they are saved, by all ranks, each its part: a folder that all of them see, which is made and looked for here
+  // unless nothing is to be saved. All ranks make theirs at the same point.
   TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints, const Where& where);
   TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints)
       : TrainingRun(spec, device, checkpoints, Where{}) {}
@@ -72,15 +73,16 @@ class TrainingRun {
   std::optional<std::string> find_bad_value(std::int64_t first);
 
   // Saves where the run stands; returns when the live tensors may change again. wait_for_save() returns when it is on
-  // the disk, and throws what went wrong there.
+  // the disk, and throws what went wrong there, on whichever rank (checkpoint/together.h). All ranks call them.
   void save(const Progress& progress);
   void wait_for_save();
-  bool has_saved(std::int64_t step) const;  // this run's folder has that step
+  bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
+  std::vector<StateTensor> written_here() const;
 
   RunSpec spec_;
   Communicator* ranks_;
@@ -95,6 +97,7 @@ class TrainingRun {
   const RunData* data_;
   std::unique_ptr<Replica> replica_;
   CheckpointFolder folder_;
+  std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
   std::vector<std::int32_t> tokens_, targets_;
 };

@@ -140,7 +140,7 @@ Communicator::Started Guarded::start(const Message& message) {
                 .count = count_of(message, size()),
                 .counts = message.counts};
   session_.report(record);
-  return std::make_unique<Watched>(inner_->start(message), Watched::Group{session_, deadline_, name(), size()},
+  return std::make_unique<Watched>(inner_->start(message), Watched::Group{session_, message.deadline > 0 ? message.deadline : deadline_, name(), size()},
                                    std::move(record));
 }
 

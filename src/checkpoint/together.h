@@ -1,0 +1,24 @@
+// Work that all ranks do, and all succeed at or none.
+//
+// Each rank does its part and then meets the others, whatever came of it; nobody goes on before everybody is done. So
+// after a failure no rank is still at work on what another one now removes.
+//
+// The ranks need share no memory: what they tell each other goes through the communicator, whose tensors are on the
+// host. The slowest may work for an hour longer than the others. None, or a group of one: the work alone.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+// What the work of each rank returned, by rank, on all of them: any bytes.
+//
+// Failure: a rank whose work threw throws that. The others throw a CommError that names it, "rank 2: <its words>", the
+// lowest if there are several, and is secondary (comm/error.h); the group stays of use. A rank that does not come fails
+// the group, as everywhere.
+std::vector<std::string> together(Communicator* ranks, const std::function<std::string()>& work);
+
+}  // namespace lockstep
