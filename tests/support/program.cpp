@@ -33,9 +33,11 @@ std::filesystem::path fresh_name(const char* what) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder)
+Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder,
+                 const std::vector<std::string>& launcher)
     : out_(fresh_name("out")), err_(fresh_name("err")) {
-  std::vector<std::string> words{LOCKSTEP_BINARY};
+  std::vector<std::string> words = launcher;
+  words.push_back(LOCKSTEP_BINARY);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -46,7 +48,7 @@ Program::Program(const std::vector<std::string>& arguments, const std::filesyste
     const int out = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               err = open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (chdir(working_folder.c_str()) != 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(126);
-    execv(argv[0], argv.data());
+    execvp(argv[0], argv.data());
     _exit(127);
   }
 }

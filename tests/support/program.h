@@ -17,7 +17,9 @@ struct Outcome {
 // A process that is running; waited for when destroyed.
 class Program {
  public:
-  explicit Program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder = "/");
+  // `launcher`: what is written before the program's name, as in mpirun -n 2; found in PATH.
+  explicit Program(const std::vector<std::string>& arguments, const std::filesystem::path& working_folder = "/",
+                   const std::vector<std::string>& launcher = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -70,14 +70,14 @@ class Computer {
       products_left<1>();
       seen(dq);
       if (i > 0) {
-        arrive(shared_.ds_empty[before]);
+        shared_.ds_empty[before].arrive();
         hand_over(dq);
       }
       products_left<0>();
       seen(dv_);
       seen(dk_);
-      arrive(shared_.q_empty[stage]);
-      arrive(shared_.do_empty[b]);
+      shared_.q_empty[stage].arrive();
+      shared_.do_empty[b].arrive();
       if (++stage == Tile::kQStages) stage = 0, round ^= 1;
     }
     end_turn();
@@ -99,11 +99,6 @@ class Computer {
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % 128 / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ static void arrive(Barrier& barrier) {
-    __syncwarp();
-    if (lane() == 0) barrier.arrive();
-  }
-
   // A turn begins before the products that need the other group's gradients of scores, those of the tile before, and
   // ends behind the products that the next exponentials need. Who has the turn knows that the other group has ended
   // one, and so that its gradients of that tile are in shared memory.

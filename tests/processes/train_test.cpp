@@ -1,0 +1,190 @@
+// Training under mpirun as a user meets it: the bits of threads, one view, and a rank that is lost is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "support/program.h"
+
+namespace lockstep::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+const char* const kTiny = R"(
+[model]
+family = "llama"
+vocabulary = 64
+layers = 2
+width = 32
+heads = 2
+ffn_width = 48
+max_positions = 32
+[data]
+seq = 16
+[data.synthetic]
+vocabulary = 64
+order = 1
+[train]
+steps = 6
+global_batch = 12
+eval_every = 3
+[optim]
+warmup = 0
+clip = 0.1
+[layout]
+micro = 2
+[run]
+threads = 1
+deadline = 5
+)";
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class Processes : public ::testing::Test {
+ protected:
+  Processes() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+
+  std::vector<std::string> command(const std::string& out, std::vector<std::string> more) const {
+    std::vector<std::string> all{"train", folder_ / "tiny.toml", "--out", folder_ / out};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  static std::vector<std::string> mpirun(int ranks) {
+    return {LOCKSTEP_MPIRUN,      "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",
+            std::to_string(ranks)};
+  }
+  Outcome under_mpirun(int ranks, const std::string& out, const std::vector<std::string>& more = {}) const {
+    return Program(command(out, more), "/", mpirun(ranks)).wait();
+  }
+
+  // Everything that was learned: the losses of all steps, and the state's files byte by byte.
+  std::pair<std::vector<double>, std::map<std::string, std::string>> learned(const std::string& out) const {
+    std::vector<double> losses;
+    std::ifstream lines(folder_ / (out + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto record = nlohmann::json::parse(line);
+      for (const char* key : {"loss", "eval_loss"})
+        if (record.contains(key)) losses.push_back(record[key]);
+    }
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / (out + "/checkpoints")))
+      if (entry.path().extension() == ".safetensors") files[entry.path().filename()] = text_of(entry.path());
+    return {losses, files};
+  }
+
+  // The processes that train in that folder, by rank.
+  std::map<int, pid_t> ranks_of(const std::string& out) const {
+    std::map<int, pid_t> ranks;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const std::string line = text_of(entry.path() / "cmdline"), environment = text_of(entry.path() / "environ");
+      const std::string mark = "OMPI_COMM_WORLD_RANK=";
+      const auto at = environment.find(mark);
+      if (line.find(folder_ / out) == std::string::npos || at == std::string::npos) continue;
+      ranks[std::atoi(environment.c_str() + at + mark.size())] = std::atoi(name.c_str());
+    }
+    return ranks;
+  }
+
+  // Runs until step 2, does something to rank 1, and waits for the end.
+  struct Ended {
+    Outcome outcome;
+    double seconds;
+  };
+  Ended lose_rank_1(const std::string& out, int signal) const {
+    Program running(command(out, {"--set", "train.steps=1000000", "--set", "train.eval_every=0", "--set",
+                                  "train.save_every=2", "--set", "optim.schedule=constant"}),
+                    "/", mpirun(3));
+    for (int i = 0; i < 20000 && !fs::exists(folder_ / (out + "/checkpoints/latest")); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto ranks = ranks_of(out);
+    EXPECT_EQ(ranks.size(), 3u);
+    if (!ranks.contains(1)) return {running.wait(), 0};
+    const auto begin = std::chrono::steady_clock::now();
+    kill(ranks.at(1), signal);
+    Outcome outcome = running.wait();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    EXPECT_TRUE(ranks_of(out).empty()) << "a process is left";
+    return {outcome, seconds};
+  }
+  void expect_goes_on(const std::string& out) const {
+    const std::string latest = text_of(folder_ / (out + "/checkpoints/latest"));
+    Program next(command(out, {"--resume", "--ranks", "2", "--set", "optim.schedule=constant", "--set",
+                               "train.steps=1000000", "--set", "train.eval_every=0"}));
+    next.wait_for_output("step");
+    next.signal(SIGINT);
+    const Outcome rest = next.wait();
+    EXPECT_EQ(rest.code, 0) << rest.out << rest.err;
+    EXPECT_THAT(rest.out, HasSubstr("going on from"));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
+  for (const std::string layout : {"dp=3,micro=2", "dp=3,micro=2,dp_kind=central", "dp=5,micro=2,uneven=on,bucket=0"}) {
+    const int ranks = layout[3] - '0';
+    const Outcome processes = under_mpirun(ranks, "mpi" + layout, {"--layout", layout});
+    ASSERT_EQ(processes.code, 0) << processes.out << processes.err;
+    ASSERT_EQ(Program(command("threads" + layout, {"--layout", layout})).wait().code, 0);
+    const auto mine = learned("mpi" + layout), theirs = learned("threads" + layout);
+    ASSERT_GE(mine.first.size(), 6u);
+    EXPECT_EQ(mine.first, theirs.first) << layout;
+    EXPECT_FALSE(mine.second.empty());
+    EXPECT_TRUE(mine.second == theirs.second) << layout;
+  }
+}
+
+// The number of processes is the number of ranks; one that the layout contradicts is refused, on one line.
+TEST_F(Processes, AreTheRanks) {
+  const Outcome outcome = under_mpirun(2, "two");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(text_of(folder_ / "two/run.toml"), HasSubstr("dp = 2"));
+  const Outcome refused = under_mpirun(2, "three", {"--ranks", "3"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("mpirun -n 2 for a layout of 3 ranks"));
+  EXPECT_THAT(refused.err, HasSubstr("use -n 3, or --ranks 2"));
+}
+
+TEST_F(Processes, OneThatIsKilledIsNamedAndTheRunGoesOn) {
+  const auto [outcome, seconds] = lose_rank_1("killed", SIGKILL);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 (process "));
+  EXPECT_LT(seconds, 5) << "within the deadline";
+  expect_goes_on("killed");
+}
+
+TEST_F(Processes, OneThatStandsStillIsNamedWhenTheDeadlinePasses) {
+  const auto [outcome, seconds] = lose_rank_1("stopped", SIGSTOP);
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1"));
+  EXPECT_THAT(outcome.err, HasSubstr("within 5 s"));
+  EXPECT_LT(seconds, 12);
+  expect_goes_on("stopped");
+}
+
+TEST_F(Processes, StopTogetherWhenAsked) {
+  Program running(command("stopped", {"--set", "train.steps=1000000", "--set", "train.eval_every=0"}), "/", mpirun(3));
+  running.wait_for_output("step");
+  for (const auto& [rank, process] : ranks_of("stopped"))
+    if (rank == 2) kill(process, SIGTERM);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("as asked"));
+}
+
+}  // namespace
+}  // namespace lockstep::tests
