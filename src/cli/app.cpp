@@ -11,6 +11,7 @@
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
+#include "cli/launch.h"
 #include "cli/plan.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
@@ -75,6 +76,10 @@ int run_app(int argc, char** argv) {
     return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");
   } catch (const UserError& error) {
     return fail(error.code(), error.what());
+  } catch (const CommError& error) {
+    // Of several processes, the one that knows the cause tells it.
+    if (error.secondary() && launched_as_one_of_many()) return static_cast<int>(ExitCode::environment);
+    return fail(ExitCode::environment, error.what());
   } catch (const EnvironmentError& error) {
     return fail(ExitCode::environment, error.what());
   } catch (const std::bad_alloc&) {
