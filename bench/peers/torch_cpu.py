@@ -2,10 +2,12 @@
 """One training step of the models bench-a and bench-b in plain PyTorch on a CPU, fp32, AdamW.
 
 Prints one JSON line: tokens_per_s (median), step_ms, peak_resident_mib. bench/peers/compare.py runs it beside lockstep with
-the settings that make it fastest: an OpenMP BLAS, tcmalloc, two threads.
+the settings that make it fastest: an OpenMP BLAS, tcmalloc, two threads. With --ranks 2 it is DistributedDataParallel over gloo,
+a process a rank, each on a core of its own, the batch dealt out.
 """
 import argparse
 import json
+import os
 import resource
 import statistics
 import time
@@ -75,31 +77,51 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
+def train(rank, settings):
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(1)
+    size = dict(SIZES[settings.model])
+    tokens_a_step = size["batch"] * size["seq"]
+    model = Model(**size)
+    if settings.ranks > 1:
+        os.sched_setaffinity(0, {rank % os.cpu_count()})
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", str(settings.port))
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=settings.ranks)
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        size["batch"] //= settings.ranks
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
+    times = []
+    for _ in range(settings.steps + 2):
+        tokens = torch.randint(0, size["vocabulary"], (size["batch"], size["seq"] + 1))
+        if settings.ranks > 1:
+            torch.distributed.barrier()
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=settings.ranks == 1)
+        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+    step = statistics.median(times[2:])  # the first two warm up
+    if rank == 0:
+        print(json.dumps({
+            "tokens_per_s": tokens_a_step / step,
+            "step_ms": step * 1e3,
+            "peak_resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }))
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--model", choices=SIZES, default="a")
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--steps", type=int, default=8)
+    arguments.add_argument("--ranks", type=int, default=1)
+    arguments.add_argument("--port", type=int, default=29611)
     settings = arguments.parse_args()
-    torch.set_num_threads(settings.threads)
-    torch.manual_seed(1)
-    size = SIZES[settings.model]
-    model = Model(**size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=False)
-    times = []
-    for _ in range(settings.steps + 2):
-        tokens = torch.randint(0, size["vocabulary"], (size["batch"], size["seq"] + 1))
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        model(tokens[:, :-1], tokens[:, 1:]).backward()
-        optimizer.step()
-        times.append(time.perf_counter() - start)
-    step = statistics.median(times[2:])  # the first two warm up
-    print(json.dumps({
-        "tokens_per_s": size["batch"] * size["seq"] / step,
-        "step_ms": step * 1e3,
-        "peak_resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }))
+    if settings.ranks > 1:
+        torch.multiprocessing.spawn(train, (settings,), settings.ranks)
+    else:
+        train(0, settings)
 
 
 if __name__ == "__main__":

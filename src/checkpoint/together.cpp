@@ -1,14 +1,16 @@
 #include "checkpoint/together.h"
 
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-// Seconds: a disk may be slow, one rank reads back what all have written, and a rank that is gone is named much sooner.
-constexpr double kSlowestWork = 3600;
+// A rank whose work takes longer says so this often, so that one that stands still is told from one with a slow disk.
+constexpr std::chrono::seconds kSign{1};
 
 constexpr char kDone = '+', kFailed = '-';  // how a rank's text begins
 
@@ -20,12 +22,7 @@ std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& mi
   };
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(ranks.size()));
   lengths[here] = std::ssize(mine);
-  const auto gather = [&](Message message) {
-    message.op = CommOp::all_gather;
-    message.deadline = kSlowestWork;
-    ranks.start(message)->wait();
-  };
-  gather({.out = flat(lengths, 0, ranks.size()), .in = flat(lengths, ranks.rank(), 1)});
+  ranks.all_gather(flat(lengths, 0, ranks.size()), flat(lengths, ranks.rank(), 1))->wait();
 
   Communicator::Counts counts;
   std::vector<std::int64_t> begins{0};
@@ -35,12 +32,20 @@ std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& mi
   }
   std::vector<std::int64_t> words(static_cast<std::size_t>(begins.back()));
   std::memcpy(words.data() + begins[here], mine.data(), mine.size());
-  gather({.out = flat(words, 0, begins.back()), .in = flat(words, begins[here], counts[here]), .counts = counts});
+  ranks.all_gather(flat(words, 0, begins.back()), flat(words, begins[here], counts[here]), counts)->wait();
 
   std::vector<std::string> all;
   for (std::size_t r = 0; r < lengths.size(); ++r)
     all.emplace_back(reinterpret_cast<const char*>(words.data() + begins[r]), static_cast<std::size_t>(lengths[r]));
   return all;
+}
+
+// Returns when every rank's work is over: until then they give each other signs of life.
+void wait_for_all(Communicator& ranks, const std::future<std::string>& work) {
+  for (std::int64_t busy = 1; busy > 0;) {
+    busy = work.wait_for(kSign) == std::future_status::ready ? 0 : 1;
+    ranks.all_reduce(Tensor(&busy, DType::i64, Device::cpu, {1}))->wait();
+  }
 }
 
 }  // namespace
@@ -50,8 +55,13 @@ std::vector<std::string> together(Communicator* ranks, const std::function<std::
   LOCKSTEP_CHECK(ranks->device() == Device::cpu, "ranks that meet on {}", name_of(ranks->device()));
   std::exception_ptr failure;
   std::string words;
+  std::future<std::string> result = std::async(std::launch::async, work);
   try {
-    words = kDone + work();
+    wait_for_all(*ranks, result);
+    words = kDone + result.get();
+  } catch (const CommError&) {  // the others are gone; but what happened here says more
+    if (result.valid()) result.get();
+    throw;
   } catch (const std::exception& error) {
     failure = std::current_exception();
     words = std::string(1, kFailed) + error.what();

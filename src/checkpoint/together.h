@@ -4,7 +4,9 @@
 // after a failure no rank is still at work on what another one now removes.
 //
 // The ranks need share no memory: what they tell each other goes through the communicator, whose tensors are on the
-// host. The slowest may work for an hour longer than the others. None, or a group of one: the work alone.
+// host. The work runs in a thread of its own; as long as it lasts, a rank gives the others a sign every second, so that
+// one may take much longer than the others and one that stands still is noticed when the communicator's deadline
+// passes. None, or a group of one: the work alone, in the calling thread.
 #pragma once
 #include <functional>
 #include <string>

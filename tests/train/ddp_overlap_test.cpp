@@ -28,16 +28,58 @@ Replica::Options options(Switch overlap) {
   return {.spec = spec, .B = 8, .T = 32, .layout = {.dp = kRanks, .overlap = overlap, .bucket = 1}, .seed = 5};
 }
 
-// The fastest of some steps, of both ranks together: a machine with other work is slower, never faster.
-double seconds_a_step(Switch overlap, double bytes_per_second) {
-  std::array<double, kRanks> fastest;
-  fastest.fill(1e30);
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A communicator that knows how long its rank has stood waiting: what of the messages is not hidden.
+class Timed final : public Communicator {
+ public:
+  Timed(std::unique_ptr<Communicator> inner, double& waited)
+      : Communicator(inner->rank(), inner->size(), inner->name(), inner->device()),
+        inner_(std::move(inner)),
+        waited_(waited) {}
+
+  Started start(const Message& message) override { return std::make_unique<Waiting>(inner_->start(message), waited_); }
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
+    return inner_->split(place, name);
+  }
+
+ private:
+  class Waiting final : public Pending {
+   public:
+    Waiting(Started inner, double& waited) : inner_(std::move(inner)), waited_(waited) {}
+    bool done() override { return inner_->done(); }
+    void wait() override {
+      const auto begin = std::chrono::steady_clock::now();
+      inner_->wait();
+      waited_ += since(begin);
+    }
+
+   private:
+    Started inner_;
+    double& waited_;
+  };
+
+  std::unique_ptr<Communicator> inner_;
+  double& waited_;
+};
+
+struct Times {
+  double step = 1e30, waited = 1e30;  // the least of some steps: a machine with other work is slower, never faster
+};
+
+Times of_steps(Switch overlap, double bytes_per_second) {
+  std::array<Times, kRanks> of;
   run_ranks(kRanks, [&](std::unique_ptr<Communicator> inner) {
+    Times& mine = of[static_cast<std::size_t>(inner->rank())];
+    const auto hosts = inner->split([](int r) { return Place{0, r}; }, "hosts");
+    double waited = 0;
     Link link(0, bytes_per_second);
-    Delayed slow(std::move(inner), link);
+    Timed replicas(std::make_unique<Delayed>(std::move(inner), link), waited);
     CpuDevice cpu;
     const Replica::Options o = options(overlap);
-    Replica replica(o, {slow, slow}, cpu.memory(), cpu.stream());
+    Replica replica(o, {replicas, *hosts}, cpu.memory(), cpu.stream());
     replica.init_weights();
     const TokenBatch batch = random_batch(o, 1);
     const auto part = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
@@ -45,15 +87,14 @@ double seconds_a_step(Switch overlap, double bytes_per_second) {
                                       static_cast<std::size_t>(share.count * o.T));
     };
     for (int step = 0; step < 6; ++step) {
-      slow.barrier()->wait();
+      hosts->barrier()->wait();
+      waited = 0;
       const auto begin = std::chrono::steady_clock::now();
       replica.step(part(batch.tokens), part(batch.targets));
-      const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      double& best = fastest[static_cast<std::size_t>(slow.rank())];
-      best = std::min(best, took);
+      mine = {std::min(mine.step, since(begin)), std::min(mine.waited, waited)};
     }
   });
-  return std::ranges::max(fastest);
+  return {std::max(of[0].step, of[1].step), std::max(of[0].waited, of[1].waited)};
 }
 
 TEST(DataParallelOverlap, HidesFourFifthsOfWhatTakesHalfAsLongAsComputing) {
@@ -63,17 +104,14 @@ TEST(DataParallelOverlap, HidesFourFifthsOfWhatTakesHalfAsLongAsComputing) {
     for (int u = 0; u < one.replica->model().units(); ++u) psi += one.replica->model().unit(u).layout().owned();
   }
   double hidden = 0, shown = 0;
-  for (int attempt = 0; attempt < 4 && (hidden < 0.8 || shown < 0.95); ++attempt) {
-    const double computing = seconds_a_step(Switch::on, 1e15);
-    const double sending = computing / 2;  // 2Ψ(N-1)/N elements of 4 bytes
+  for (int attempt = 0; attempt < 8 && hidden < 0.8; ++attempt) {
+    const double sending = of_steps(Switch::on, 1e15).step / 2;  // 2Ψ(N-1)/N elements of 4 bytes
     const double rate = 4.0 * 2 * static_cast<double>(psi) * (kRanks - 1) / kRanks / sending;
-    const double off = seconds_a_step(Switch::off, rate), on = seconds_a_step(Switch::on, rate);
-    shown = (off - computing) / sending;
-    hidden = 1 - (on - computing) / sending;
-    RecordProperty("hidden", std::to_string(hidden));
+    shown = of_steps(Switch::off, rate).waited / sending;
+    hidden = 1 - of_steps(Switch::on, rate).waited / sending;
   }
   EXPECT_GE(hidden, 0.8) << "with overlap";
-  EXPECT_GE(shown, 0.95) << "without it, all of the time is to be seen";
+  EXPECT_GE(shown, 0.99) << "without it, all of the time is to be seen";
 }
 
 }  // namespace

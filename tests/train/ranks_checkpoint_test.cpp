@@ -185,15 +185,17 @@ TEST(RanksCheckpoint, WhatIsToldAboutFilesGoesBetweenTheHosts) {
   const TemporaryFolder folder;
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {
     CommLog of_hosts, of_ranks;
-    Recorder hosts(group->split([](int r) { return Place{0, r}; }, "hosts"), of_hosts);
-    Recorder ranks(std::move(group), of_ranks);
-    TrainingRun run(spec, Device::cpu, folder.path(), {.ranks = &ranks, .hosts = &hosts});
+    Recorder hosts(std::move(group), of_hosts);
+    const auto connect = [&](Communicator& all, Memory&, Stream&) {
+      return std::make_unique<Recorder>(all.split([](int r) { return Place{0, r}; }, "replicas"), of_ranks);
+    };
+    TrainingRun run(spec, Device::cpu, folder.path(), {.ranks = &hosts, .connect = connect});
     run.init_weights();
     Progress progress = beginning(run);
     Watcher silent;
     train(run, progress, silent);
     EXPECT_TRUE(of_hosts.totals().contains({"checkpoint", CommOp::all_gather, DType::i64}));
-    EXPECT_TRUE(of_hosts.totals().contains({"hosts", CommOp::all_reduce, DType::i64}));
+    EXPECT_TRUE(of_hosts.totals().contains({"world", CommOp::all_reduce, DType::i64}));
     for (const auto& [key, total] : of_ranks.totals()) EXPECT_NE(std::get<DType>(key), DType::i64) << "from the host";
   });
   EXPECT_EQ(open_newest_whole(folder.path())->progress().step, kSteps);

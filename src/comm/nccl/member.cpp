@@ -47,8 +47,6 @@ Member::Member(const Means& means, const Id& id, const Membership& place)
 }
 
 Communicator::Started Member::start(const Message& message) {
-  LOCKSTEP_CHECK(message.deadline == 0, "{} with a deadline of its own: NCCL's is the group's",
-                 describe(message, size()));
   check_message(message, rank(), size(), device());
   const std::string title = fmt::format("#{} of '{}', {}", sequence_.next(message), name(), describe(message, size()));
   const Lock lock(mutex_);
