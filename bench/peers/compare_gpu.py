@@ -23,7 +23,7 @@ ROWS = {
     "smol-1.7b": (2048, 8, ["memory.recompute=elementwise"]),
     "llama-350m": (1024, 16, ["memory.recompute=none"]),
     "llama-7b-4l": (4096, 4, ["memory.recompute=none"]),
-    "llama-1b": (32768, 1, ["memory.recompute=projections", "memory.recompute_blocks=6"]),
+    "llama-1b": (32768, 1, ["memory.recompute=projections", "memory.recompute_blocks=8"]),
 }
 WARM_UP = 5  # steps: code loads, graphs are made, clocks settle
 MODES = {"fastest": "false", "same bits": "true"}
