@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/disk.h"
+#include "cli/bench_comm.h"
 #include "cli/run_arguments.h"
 #include "plan/bench.h"
 #include "plan/plan.h"
@@ -87,7 +88,10 @@ void add_bench(CLI::App& app, std::function<int()>& chosen) {
                    "Time algorithms for the products of a GPU, and add the fastest to this file (as configs/tuning/)")
       ->type_name("FILE");
   command->add_flag("--json", s->json, "Print [{name, value, unit, ceiling, ratio}]");
-  command->callback([s, &chosen] { chosen = [s] { return run_bench_command(*s); }; });
+  add_bench_comm(*command, chosen);
+  command->callback([s, command, &chosen] {
+    if (command->get_subcommands().empty()) chosen = [s] { return run_bench_command(*s); };
+  });
 }
 
 }  // namespace lockstep

@@ -1,0 +1,11 @@
+// lockstep bench comm: how fast ranks exchange, as threads and as processes.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+// Of the command `bench`.
+void add_bench_comm(CLI::App& bench, std::function<int()>& chosen);
+
+}  // namespace lockstep
