@@ -64,6 +64,7 @@ struct Message {
   Algorithm algorithm = Algorithm::canonical;
   int peer = 0;                           // the root, or the other end
   std::vector<std::int64_t> counts = {};  // elements by rank; empty: equal shares
+  double deadline = 0;                    // seconds that this rank waits for it; 0: as long as for any other
 };
 
 DType dtype_of_message(const Message& message);

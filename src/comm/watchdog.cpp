@@ -59,7 +59,7 @@ Watchdog::Watchdog(std::unique_ptr<Communicator> inner, const CommLog& log, doub
       deadline_(deadline_seconds) {}
 
 Communicator::Started Watchdog::start(const Message& message) {
-  return std::make_unique<Watched>(inner_->start(message), log_, deadline_,
+  return std::make_unique<Watched>(inner_->start(message), log_, message.deadline > 0 ? message.deadline : deadline_,
                                    fmt::format("{} in '{}'", describe(message, size()), name()), rank());
 }
 

@@ -140,8 +140,9 @@ Communicator::Started Guarded::start(const Message& message) {
                 .count = count_of(message, size()),
                 .counts = message.counts};
   session_.report(record);
-  return std::make_unique<Watched>(inner_->start(message), Watched::Group{session_, deadline_, name(), size()},
-                                   std::move(record));
+  return std::make_unique<Watched>(
+      inner_->start(message),
+      Watched::Group{session_, message.deadline > 0 ? message.deadline : deadline_, name(), size()}, std::move(record));
 }
 
 std::unique_ptr<Communicator> Guarded::split(const std::function<Place(int)>& place, const std::string& name) {

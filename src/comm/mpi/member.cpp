@@ -9,8 +9,8 @@ namespace {
 
 class Joined final : public Pending {
  public:
-  Joined(Engine& engine, std::shared_ptr<Group> group, std::shared_ptr<Operation> operation)
-      : engine_(engine), group_(std::move(group)), operation_(std::move(operation)) {}
+  Joined(Engine& engine, std::shared_ptr<Group> group, std::shared_ptr<Operation> operation, double deadline_seconds)
+      : engine_(engine), group_(std::move(group)), operation_(std::move(operation)), seconds_(deadline_seconds) {}
   ~Joined() override {
     if (!ended_) engine_.give_up(*operation_);
   }
@@ -27,14 +27,14 @@ class Joined final : public Pending {
  private:
   Clock::time_point deadline() {
     if (!deadline_)
-      deadline_ =
-          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(engine_.deadline()));
+      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
     return *deadline_;
   }
 
   Engine& engine_;
   std::shared_ptr<Group> group_;
   std::shared_ptr<Operation> operation_;
+  double seconds_;
   bool ended_ = false;
   std::optional<Clock::time_point> deadline_;
 };
@@ -52,7 +52,8 @@ class Member final : public Communicator {
         std::memcpy(message.out.raw(), message.in.raw(), static_cast<std::size_t>(message.out.bytes()));
       return std::make_unique<NothingPending>();
     }
-    return std::make_unique<Joined>(engine_, group_, engine_.start(*group_, message));
+    return std::make_unique<Joined>(engine_, group_, engine_.start(*group_, message),
+                                    message.deadline > 0 ? message.deadline : engine_.deadline());
   }
 
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {

@@ -24,6 +24,7 @@ class Joined final : public Pending {
   }
 
   void come(Group& group, const Message& message, std::uint64_t sequence, Stream* compute) {
+    seconds_ = message.deadline > 0 ? message.deadline : hall_.deadline();
     compute_ = compute;
     if (compute_) {
       ready_ = compute_->make_event();
@@ -53,8 +54,7 @@ class Joined final : public Pending {
  private:
   Clock::time_point deadline() {
     if (!deadline_)
-      deadline_ =
-          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(hall_.deadline()));
+      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
     return *deadline_;
   }
 
@@ -66,6 +66,7 @@ class Joined final : public Pending {
   int rank_;
   Meeting* meeting_ = nullptr;  // null when it is over
   Failure failure_;
+  double seconds_ = 0;
   std::optional<Clock::time_point> deadline_;
   Stream* compute_ = nullptr;
   std::unique_ptr<Event> ready_;
