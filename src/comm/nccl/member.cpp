@@ -47,8 +47,6 @@ Member::Member(const Means& means, const Id& id, const Membership& place)
 }
 
 Communicator::Started Member::start(const Message& message) {
-  LOCKSTEP_CHECK(message.deadline == 0, "{} with a deadline of its own: NCCL's is the group's",
-                 describe(message, size()));
   check_message(message, rank(), size(), device());
   const std::string title = fmt::format("#{} of '{}', {}", sequence_.next(message), name(), describe(message, size()));
   const Lock lock(mutex_);
@@ -73,14 +71,16 @@ Communicator::Started Member::start(const Message& message) {
       return true;
     });
   }
-  return std::make_unique<Flying>(*this, begin(track, title, std::move(steps)));
+  const double deadline = message.deadline > 0 ? message.deadline : means_.options.deadline_seconds;
+  return std::make_unique<Flying>(*this, begin(track, {title, std::move(steps), deadline}));
 }
 
 // Puts it behind what the compute stream was given so far, and gives it to the track's stream as far as that goes now.
-std::shared_ptr<Operation> Member::begin(Track& track, std::string title, std::vector<Step> steps) {
+std::shared_ptr<Operation> Member::begin(Track& track, Work work) {
   Stream& compute = means_.compute;
-  auto operation = std::make_shared<Operation>(Operation{.title = std::move(title),
-                                                         .steps = std::move(steps),
+  auto operation = std::make_shared<Operation>(Operation{.title = std::move(work.title),
+                                                         .deadline = work.deadline,
+                                                         .steps = std::move(work.steps),
                                                          .ready = compute.make_event(),
                                                          .begun = compute.make_event(),
                                                          .ended = compute.make_event()});
@@ -140,7 +140,8 @@ std::vector<char> Member::gather_bytes(std::span<const char> mine, const std::st
     download_later(host.as<char>().data(), all, track.stream());
     return true;
   };
-  const auto operation = begin(track, fmt::format("{} of '{}'", what, name()), {upload, download});
+  const auto operation =
+      begin(track, {fmt::format("{} of '{}'", what, name()), {upload, download}, means_.options.deadline_seconds});
   wait_on_host(*operation, lock, [&] { return operation->issued && operation->ended->done(); });
   return {host.as<char>().begin(), host.as<char>().end()};
 }
