@@ -1,7 +1,9 @@
 // Starts the ranks of a command where they are to be: threads of this process, or this process as one of many.
 //
-// By hand, all ranks of a layout are threads. Under mpirun (comm/mpi/world.h) each process is one rank, and their
-// number is the layout's. What a rank throws ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
+// By hand, all ranks of a layout are threads. Under a launcher each process is one rank, and their number is the
+// layout's: under mpirun (comm/mpi/world.h) they compute on the host, or with a GPU each and NCCL between those; under
+// one that sets RANK and WORLD_SIZE, as torchrun does (cli/launch_processes.h), with a GPU each. What a rank throws
+// ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
 #pragma once
 #include <functional>
 #include <memory>
@@ -30,14 +32,19 @@ class Launch {
   explicit Launch(RunSpec& spec);
   ~Launch();
 
-  int ranks_here() const;  // on this host: they share its memory and cores
-  bool first() const;      // rank 0 is in this process
+  int ranks_here() const;      // on this host: they share its memory and cores
+  int ranks_a_device() const;  // that share what they compute on: a GPU is its rank's alone where ranks are processes
+  bool first() const;          // rank 0 is in this process
   // Runs the body as each rank that is in this process.
   void run(const std::function<void(const RankPlace&)>& body);
 
  private:
   struct World;
-  const RunSpec& spec_;
+  using Body = std::function<void(const RankPlace&)>;
+  void adopt(int processes, const std::string& told, const std::string& remedy);
+  void run_under_mpi(const Body& body);
+
+  RunSpec& spec_;
   std::unique_ptr<World> world_;
 };
 

@@ -90,17 +90,17 @@ struct Prepared {
   std::optional<RunData> data;  // of ranks that are threads: one for all
 };
 
-void prepare(Prepared& p, const Settings& s, const RunSpec& spec, int ranks_here) {
+void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& launch) {
   p.plan = plan_run(spec);
-  require_fit(spec, p.plan, available_memory(device_of(spec)) / ranks_here);  // every rank has its own
-  require_host_fit(p.plan, available_memory(Device::cpu) / ranks_here);
+  require_fit(spec, p.plan, available_memory(device_of(spec)) / launch.ranks_a_device());
+  require_host_fit(p.plan, available_memory(Device::cpu) / launch.ranks_here());
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
   if (p.checkpoint) p.from = p.checkpoint->path().string();
 }
 
 // Rank 0, which also tells how it goes.
-Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run) {
+Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
   Progress progress = beginning(run);
   if (p.checkpoint)
     progress = resume(run, *p.checkpoint, [&](const std::string& line) { p.notes.push_back(line); });
@@ -115,8 +115,9 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run) {
   view.show_start(p.plan, run.data(), peak.source);
   if (!p.from.empty()) view.note("going on from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
-  // Ranks that are threads share a GPU, and have cores of their own.
-  const double computers = device_of(spec) == Device::cuda ? 1 : static_cast<double>(spec.layout.ranks());
+  // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
+  const double computers =
+      device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
   view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
   return ending;
@@ -148,23 +149,25 @@ int run_training(const Settings& s) {
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
   if (by_hand) {  // a mistake is told before there are ranks
-    prepare(prepared, s, spec, launch.ranks_here());
+    prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
   std::atomic<Ending> ending = Ending::finished;
   launch.run([&](const RankPlace& place) {
     Communicator& ranks = place.ranks;
     const bool first = ranks.rank() == 0;
-    if (!by_hand && first) prepare(prepared, s, spec, launch.ranks_here());
+    if (!by_hand && first) prepare(prepared, s, spec, launch);
     std::string from = prepared.from;
-    if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    if (!by_hand) share_text(ranks, from, 0);                                                   // also: go on
+    if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.plan = plan_run(spec);  // for its arena
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.plan.peak,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
                      .connect = place.connect,
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr});
-    const Ending end = first ? train_first(prepared, spec, run) : train_other(from, run, place.alone_here);
+    const Ending end =
+        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
@@ -183,7 +186,8 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"
       "          lockstep train my.toml --ranks 4                   four ranks, threads of this process\n"
-      "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines");
+      "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines\n"
+      "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
   settings->run.add_to(*command);
   command
       ->add_option("--ranks", settings->ranks, "Ranks that share each batch: layout.dp [1; under mpirun its processes]")

@@ -18,7 +18,8 @@
 //
 // A group of one works and costs nothing: what is in place stays where it is. A communicator and its Pendings are used
 // by one thread at a time, and go before the world (the backend) they come from. Wrappers (comm/recorder.h,
-// comm/watchdog.h, comm/delayed.h) own what they wrap and override start() and split() alone.
+// comm/watchdog.h, comm/delayed.h) own what they wrap and override start() and split(), and check() where what they
+// wrap may have something to tell there.
 #pragma once
 #include <functional>
 #include <memory>
@@ -73,6 +74,9 @@ class Communicator {
   // order, with a function that says the same on all of them: so no rank must ask another, and one rank on `meta` can
   // be any rank of any world.
   virtual std::unique_ptr<Communicator> split(const std::function<Place(int rank)>& place, const std::string& name) = 0;
+  // Throws the group's failure where it is known to have one. Where waits are of streams, a rank asks after it has
+  // synchronized and before it believes what it has read; elsewhere wait() has told it, and there is nothing to ask.
+  virtual void check() {}
 
   Started all_reduce(const Tensor& x, Reducing how = {});
   Started reduce_scatter(const Tensor& out, const ConstTensor& in, Reducing how = {}, Counts counts = {});

@@ -293,6 +293,7 @@ double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::spa
   gradients_.wait();
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
+  ranks_.replicas.check();
   last_loss_ = batch_.mean_loss(0);
   return last_loss_;
 }
@@ -302,6 +303,7 @@ Replica::Result Replica::apply_gradients() {
   for (std::size_t i = norm_at_; i < actions_.size(); ++i) run(actions_[i], true, batches_done_);
   double host[kStepControls] = {};
   download(host, control(), stream_);
+  ranks_.replicas.check();
   const bool updated = host[kFinite] != 0;
   if (updated) ++steps_done_;
   ++batches_done_;
@@ -344,6 +346,7 @@ Replica::Result Replica::finish_step() {
   const int place = static_cast<int>(finished_ % kStepsInFlight);
   InFlight& flight = flights_[place];
   flight.done->wait();
+  ranks_.replicas.check();  // else what has come may be of ranks that never summed
   ++finished_;
   const std::span<double> controls = flight.controls.as<double>();
   const bool updated = controls[kFinite] != 0;
@@ -376,6 +379,7 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
   }
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
+  ranks_.replicas.check();
   return batch_.mean_loss(0);
 }
 

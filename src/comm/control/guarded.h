@@ -26,6 +26,10 @@ class Guarded final : public Communicator {
 
   Started start(const Message& message) override;
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
+  void check() override {
+    session_.check();
+    inner_->check();
+  }
 
  private:
   Guarded(std::unique_ptr<Communicator> inner, control::Session& session, double deadline_seconds, std::string key,

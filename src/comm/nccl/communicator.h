@@ -18,10 +18,12 @@
 // an operation has held up the compute stream (or a host that asks) for longer than the deadline although the rank was
 // there, every connection of the group is aborted, so that no stream stands still, and every later start(), done() and
 // wait() of this rank fails with the words of the first failure. What was computed from a failed operation's tensors is
-// of no use: synchronize, then wait() once more for the last Pending, before anything of a step leaves the GPU. NCCL
-// does not say who is missing; the words name the operation and the group. Calls that do not match hang or mix up
-// bytes: to find them is the control plane's business. Destroying a Pending that was not waited for makes the compute
-// stream wait. Pendings go before the communicator, and that before the memory, the stream and the library.
+// of no use: synchronize, then check(), before anything of a step leaves the GPU. A message's own deadline, longer or
+// shorter than the group's, holds for that operation. NCCL does not say who is missing; the words name the operation
+// and the group. Calls that do not match hang or mix up bytes: to find them is the control plane's business. Destroying
+// a Pending that was not waited for makes the compute stream wait; while an exception unwinds the rank it ends the
+// group here instead, so that nothing holds up the error. Pendings go before the communicator, and that before the
+// memory, the stream and the library.
 //
 // Staging for sums that are not `native` (nccl/steps.h) is taken from the memory at once: staging_bytes, under
 // Tag::communication and the group's name. What NCCL takes for itself is outside of any ledger. Sends and receives are

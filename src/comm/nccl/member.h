@@ -35,6 +35,7 @@ class Member final : public Communicator {
 
   Started start(const Message& message) override;
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
+  void check() override;
 
   // For its Pendings.
   bool ask(Operation& operation);
@@ -42,7 +43,12 @@ class Member final : public Communicator {
   void order_at_last(Operation& operation) noexcept;
 
  private:
-  std::shared_ptr<Operation> begin(Track& track, std::string title, std::vector<Step> steps);
+  struct Work {
+    std::string title;
+    std::vector<Step> steps;
+    double deadline;
+  };
+  std::shared_ptr<Operation> begin(Track& track, Work work);
   Track& lane(const Message& message);
   std::vector<char> gather_bytes(std::span<const char> mine, const std::string& what);
   void wait_on_host(Operation& operation, Lock& lock, const std::function<bool()>& enough);
@@ -55,10 +61,10 @@ class Member final : public Communicator {
     if (failure_) throw CommError(failure_->what, failure_->secondary);
   }
   // Runs what may find a failure, and keeps it: it is thrown by the calls that the rank makes.
-  template <class Work>
-  void guarded(Work&& work) noexcept {
+  template <class Body>
+  void guarded(Body&& body) noexcept {
     try {
-      if (!failure_) work();
+      if (!failure_) body();
     } catch (const CommError& error) {
       fail(error.what(), error.secondary());
     } catch (const std::exception& error) {

@@ -1,4 +1,6 @@
 // How a rank waits, and how what it waits for fails.
+#include <exception>
+
 #include "comm/nccl/member.h"
 
 namespace lockstep::nccl {
@@ -7,6 +9,9 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(20);  // between two looks of the thread that watches
 constexpr auto kOften = std::chrono::milliseconds(1);  // and of it while there is something to give to a stream
 constexpr auto kSoon = std::chrono::microseconds(50);  // of a host that waits
+
+// An error is on its way out of this rank: what others do not come to would only keep it from being told.
+constexpr const char* kLeft = "the rank has left the group because of an error of its own";
 }  // namespace
 
 Member::~Member() {
@@ -15,6 +20,7 @@ Member::~Member() {
   watcher_ = {};  // joins
   const auto end = Clock::now() + std::chrono::duration<double>(means_.options.deadline_seconds);
   Lock lock(mutex_);
+  if (std::uncaught_exceptions() > 0) fail(kLeft, true);
   for (bool idle = false; !idle && !failure_;) {
     idle = true;
     guarded([&] {
@@ -26,8 +32,14 @@ Member::~Member() {
   }
 }
 
+void Member::check() {
+  const Lock lock(mutex_);
+  guarded([&] { advance(); });
+  throw_failure();
+}
+
 void Member::wait_on_host(Operation& operation, Lock& lock, const std::function<bool()>& enough) {
-  const auto end = Clock::now() + std::chrono::duration<double>(means_.options.deadline_seconds);
+  const auto end = Clock::now() + std::chrono::duration<double>(operation.deadline);
   for (;;) {
     bool there = false;
     guarded([&] {
@@ -70,6 +82,7 @@ void Member::order(Operation& operation) {
 // Of a Pending that nobody waited for: its tensors may be put to other use in the compute stream.
 void Member::order_at_last(Operation& operation) noexcept {
   Lock lock(mutex_);
+  if (std::uncaught_exceptions() > 0) fail(kLeft, true);
   if (!failure_ && !operation.issued) {
     try {
       wait_on_host(operation, lock, [&] { return operation.issued; });
@@ -110,7 +123,7 @@ std::string Member::late_words(const Operation& operation) const {
   return fmt::format(
       "{}: not done within {} s; one or more of the other ranks of '{}' ({} in all) did not come, or are "
       "gone",
-      operation.title, means_.options.deadline_seconds, name(), size());
+      operation.title, operation.deadline, name(), size());
 }
 
 void Member::watch(const std::stop_token& stop) {
@@ -121,7 +134,7 @@ void Member::watch(const std::stop_token& stop) {
     guarded([&] {
       advance();
       each_track([&](Track& track) {
-        if (const auto late = track.late(means_.options.deadline_seconds)) throw CommError(late_words(*late));
+        if (const auto late = track.late()) throw CommError(late_words(*late));
         idle = track.idle() && idle;
         unissued = unissued || track.unissued();
       });

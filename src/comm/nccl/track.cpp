@@ -32,7 +32,7 @@ bool Track::idle() {
   return queue_.empty() && running_.empty();
 }
 
-std::shared_ptr<Operation> Track::late(double deadline_seconds) {
+std::shared_ptr<Operation> Track::late() {
   if (idle()) return nullptr;
   // They go one after the other: whoever needs any of them needs the first.
   const std::shared_ptr<Operation> first = running_.empty() ? queue_.front() : running_.front();
@@ -46,7 +46,7 @@ std::shared_ptr<Operation> Track::late(double deadline_seconds) {
   if (!wanted || !may_run) return nullptr;
   const Clock::time_point now = Clock::now();
   if (!op.overdue) op.overdue = now;
-  return std::chrono::duration<double>(now - *op.overdue).count() > deadline_seconds ? first : nullptr;
+  return std::chrono::duration<double>(now - *op.overdue).count() > op.deadline ? first : nullptr;
 }
 
 void Track::abort() noexcept {

@@ -23,6 +23,7 @@ using Step = std::function<bool()>;  // false: not yet
 
 struct Operation {
   std::string title;             // "#12 of 'dp', all_reduce of 1000 fp32 (sum, canonical)"
+  double deadline;               // seconds
   std::vector<Step> steps;       // gone when all are in the stream
   std::unique_ptr<Event> ready;  // of the compute stream, where the call was made
   std::unique_ptr<Event> begun, ended;
@@ -49,7 +50,7 @@ class Track {
   bool idle();  // all that was added is done
   bool unissued() const { return !queue_.empty(); }
   // An operation that is late, if any.
-  std::shared_ptr<Operation> late(double deadline_seconds);
+  std::shared_ptr<Operation> late();
   // The first that is not done, as far as is known; "" where there is none.
   std::string first() const {
     return running_.empty() ? queue_.empty() ? "" : queue_.front()->title : running_.front()->title;

@@ -54,6 +54,15 @@ std::string why_no_gpu() {
   return status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status);
 }
 
+// The calling thread's: a rank may have chosen another than the first.
+cudaDeviceProp properties_of_current() {
+  int gpu = 0;
+  check(cudaGetDevice(&gpu), "cudaGetDevice");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+  return properties;
+}
+
 }  // namespace
 
 void check_cuda(int status, const char* call) { check(static_cast<cudaError_t>(status), call); }
@@ -67,11 +76,7 @@ int gpu_count() {
   return count;
 }
 
-std::string gpu_name() {
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-  return properties.name;
-}
+std::string gpu_name() { return properties_of_current().name; }
 
 std::int64_t free_bytes() {
   std::size_t free = 0, total = 0;
@@ -89,8 +94,7 @@ DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t arena_bytes) : Memory(De
   if (gpu_count() == 0)
     throw EnvironmentError(
         fmt::format("no CUDA GPU: {}; run on the cpu, or on a machine with a GPU and its driver", why_no_gpu()));
-  cudaDeviceProp gpu{};
-  check(cudaGetDeviceProperties(&gpu, 0), "cudaGetDeviceProperties");
+  const cudaDeviceProp gpu = properties_of_current();
   if (const std::string reason = no_code_for(gpu.major, gpu.minor, LOCKSTEP_GPU_CODE); !reason.empty())
     throw EnvironmentError(fmt::format("{}: {}", gpu.name, reason));
   if (arena_bytes == 0) return;

@@ -1,0 +1,272 @@
+#include "cli/launch_processes.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/control/guarded.h"
+#include "comm/nccl/host_side.h"
+#include "spec/text_input.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+// NCCL's own deadline is later than that of the control plane, which knows who is missing.
+constexpr double kGrace = 5;
+
+struct Range {
+  int least, most;
+};
+
+// ---------------------------------------------------------------------------------------------------- variables
+
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+  throw UserError(ExitCode::usage, what, remedy);
+}
+
+std::string value_of(const Variables& variable, const char* name) {
+  if (const char* value = variable(name)) return value;
+  refuse(fmt::format("{} is not set, and {} is", name, variable("RANK") ? "RANK" : "WORLD_SIZE"),
+         "a launcher as torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; unset them to run "
+         "without one");
+}
+
+int number_of(const Variables& variable, const char* name, Range range) {
+  const std::string text = value_of(variable, name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < range.least || value > range.most)
+    refuse(fmt::format("{} is {}", name, quote_text(text)),
+           fmt::format("the launcher sets it to a number from {} to {}", range.least, range.most));
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------------- control file
+
+// Where and with which token the ranks of a run meet; one line each in the file.
+struct Meeting {
+  int port = 0;
+  std::string token;
+};
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::optional<Meeting> read_meeting(const fs::path& file) {
+  Meeting meeting;
+  std::istringstream text(text_of(file));
+  if (!(text >> meeting.port >> meeting.token) || meeting.port < 1 || meeting.port > 65535 ||
+      meeting.token.size() < 16)  // of no coordinator
+    return std::nullopt;
+  return meeting;
+}
+
+// Whole or not at all, and for nobody else to read.
+void write_for_us(const fs::path& file, const std::string& text) {
+  const std::string beside = fmt::format("{}.{}", file.string(), ::getpid());
+  ::unlink(beside.c_str());
+  const control::Socket open(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!open || ::write(open.descriptor(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::rename(beside.c_str(), file.c_str()) != 0) {
+    const std::string why = std::generic_category().message(errno);
+    ::unlink(beside.c_str());
+    throw UserError(ExitCode::environment, fmt::format("{}: write failed: {}", file.string(), why),
+                    "choose another --out, or make the folder writable");
+  }
+}
+
+// At the launcher's port, or, where that is taken, at any.
+std::unique_ptr<control::Coordinator> coordinate(const LaunchedProcess& place, const std::string& token) {
+  const auto tell = [](const std::string& words) { fmt::print(stderr, "lockstep: {}\n", words); };
+  const auto at = [&](int port) {
+    return std::make_unique<control::Coordinator>(
+        control::CoordinatorOptions{.address = place.address, .port = port, .token = token, .notify = tell});
+  };
+  try {
+    return at(place.port);
+  } catch (const UserError& error) {
+    try {
+      return at(0);
+    } catch (const UserError&) {
+      refuse(
+          fmt::format("MASTER_ADDR is {} and MASTER_PORT {}: {}", quote_text(place.address), place.port, error.what()),
+          "MASTER_ADDR is an address of the machine that rank 0 runs on");
+    }
+  }
+}
+
+// Whether a coordinator with this token is there.
+bool lets_in(const std::string& address, const Meeting& meeting) {
+  const auto until = control::Clock::now() + control::seconds(1);
+  std::string why_not;
+  control::Socket socket = control::connect_to(address, meeting.port, until, why_not);
+  if (!socket) return false;
+  control::Stream stream(std::move(socket));
+  const control::Token token(meeting.token);
+  control::Caller caller(token);
+  try {
+    stream.write(caller.answer(control::read_exactly(stream.socket(), control::kGreetingBytes, until)));
+    stream.flush();
+    caller.check(control::read_exactly(stream.socket(), control::kVerdictBytes, until));
+    return true;
+  } catch (const CommError&) {
+    return false;
+  }
+}
+
+// The file may still be an earlier run's, whose coordinator is gone or is another: then there will be a new one.
+// Whoever is let in is with the right ranks, and what goes wrong from there on is told as it is.
+std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOptions options) {
+  const auto until = control::Clock::now() + control::seconds(options.deadline_seconds);
+  for (;;) {
+    const std::optional<Meeting> meeting = read_meeting(file);
+    const bool late = control::Clock::now() >= until;
+    if (meeting && lets_in(options.address, *meeting)) {
+      options.port = meeting->port;
+      options.token = meeting->token;
+      return std::make_unique<control::Session>(options);
+    }
+    if (late && !meeting)
+      throw CommError(fmt::format(
+          "rank {} has found no {} of rank 0 within {} s; start rank 0, with the same --out, on a file system that all "
+          "ranks see",
+          options.rank, file.string(), options.deadline_seconds));
+    if (late)
+      throw CommError(
+          fmt::format("rank {} is not let in by rank 0 at {}, port {}, within {} s; MASTER_ADDR is where rank 0 "
+                      "runs",
+                      options.rank, options.address, meeting->port, options.deadline_seconds));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace
+
+std::optional<LaunchedProcess> launched_process(const Variables& variable) {
+  if (!variable("RANK") && !variable("WORLD_SIZE")) return std::nullopt;
+  const int ranks = number_of(variable, "WORLD_SIZE", {1, kMostRanks});
+  LaunchedProcess place{.rank = number_of(variable, "RANK", {0, ranks - 1}),
+                        .ranks = ranks,
+                        .local_rank = number_of(variable, "LOCAL_RANK", {0, ranks - 1}),
+                        .address = value_of(variable, "MASTER_ADDR"),
+                        .port = number_of(variable, "MASTER_PORT", {1, 65535})};
+  if (place.address.empty()) refuse("MASTER_ADDR is empty", "the launcher sets it to the address of rank 0's machine");
+  return place;
+}
+
+nccl::Share share_over(Communicator& hosts) {
+  return [&hosts](std::span<const char> mine) {
+    std::vector<char> bytes(mine.begin(), mine.end());
+    std::vector<std::int64_t> words(bytes.size() / 8);
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    hosts.broadcast(Tensor(words.data(), DType::i64, Device::cpu, {std::ssize(words)}), 0)->wait();
+    std::memcpy(bytes.data(), words.data(), bytes.size());
+    return bytes;
+  };
+}
+
+ProcessWorld::ProcessWorld(const LaunchedProcess& place, Options options)
+    : place_(place), options_(std::move(options)) {
+  control::SessionOptions joining{.address = place_.address,
+                                  .rank = place_.rank,
+                                  .size = place_.ranks,
+                                  .deadline_seconds = options_.deadline_seconds};
+  if (place_.rank == 0) {
+    std::error_code error;
+    fs::create_directories(options_.folder, error);  // what is wrong with it, writing there tells
+    fs::remove(control_file(), error);
+    joining.token = control::Token::make();
+    coordinator_ = coordinate(place_, joining.token);
+    joining.port = coordinator_->port();
+    // Behind the listening: nobody can come in without the token, and whoever reads it finds the port open.
+    written_ = fmt::format("{}\n{}\n", joining.port, joining.token);
+    write_for_us(control_file(), written_);
+  }
+  try {
+    session_ = coordinator_ ? std::make_unique<control::Session>(joining) : join(control_file(), joining);
+    meet();
+  } catch (...) {
+    if (!written_.empty()) ::unlink(control_file().c_str());
+    throw;
+  }
+}
+
+ProcessWorld::~ProcessWorld() {
+  if (!written_.empty() && text_of(control_file()) == written_) ::unlink(control_file().c_str());
+}
+
+// Who is on which host.
+void ProcessWorld::meet() {
+  const std::string here = control::host_name();
+  const auto key = [](int rank) { return fmt::format("host of {}", rank); };
+  session_->put(key(place_.rank), here);
+  ranks_here_ = 0;
+  for (int rank = 0; rank < place_.ranks; ++rank) {
+    if (session_->get(key(rank)) != here) continue;
+    if (rank == place_.rank) place_here_ = ranks_here_;
+    ++ranks_here_;
+  }
+}
+
+void ProcessWorld::run(const Body& body) {
+  const auto tell = [&](const char* what) {
+    session_->fail(what);
+    return fmt::format("rank {}: {}", place_.rank, what);
+  };
+  try {
+    run_connected(body);
+  } catch (const UserError& error) {
+    throw UserError(error.code(), tell(error.what()), "");
+  } catch (const CommError& error) {
+    throw CommError(tell(error.what()), error.secondary());
+  } catch (const ProgramError& error) {
+    throw ProgramError(tell(error.what()));
+  } catch (const std::exception& error) {
+    throw EnvironmentError(tell(error.what()));
+  }
+  session_->leave();
+  if (coordinator_ && !coordinator_->drain(options_.deadline_seconds))
+    fmt::print(stderr, "lockstep: some ranks have not ended within {} s after rank 0\n", options_.deadline_seconds);
+}
+
+void ProcessWorld::run_connected(const Body& body) {
+  control::Session& session = *session_;
+  const double deadline = options_.deadline_seconds;
+  const std::unique_ptr<nccl::Library> library = options_.open();
+  // Staging is apart from the run's own memory, which is as large as its plan.
+  Ledger ledger;
+  const std::unique_ptr<Memory> memory = make_memory(options_.device, ledger);
+  const nccl::Share over_control = [&](std::span<const char> mine) {
+    const std::string key = "id of hosts";
+    if (session.rank() == 0) session.put(key, std::string(mine.begin(), mine.end()));
+    const std::string id = session.get(key);
+    return std::vector<char>(id.begin(), id.end());
+  };
+  const auto place = [&](const char* name) { return nccl::Membership{session.rank(), session.size(), name}; };
+  Guarded hosts(
+      nccl::make_host_side(*library, place("hosts"), over_control, *memory,
+                           {.deadline_seconds = deadline + kGrace,
+                            .meet = [&](const std::string& name, double most) { session.barrier(name, most); }}),
+      session, deadline);
+  body(hosts, [&](Communicator& over, Memory&, Stream& stream) -> std::unique_ptr<Communicator> {
+    auto replicas = nccl::make_communicator(*library, place("replicas"), share_over(over), *memory, stream,
+                                            {.deadline_seconds = deadline + kGrace});
+    return std::make_unique<Guarded>(std::move(replicas), session, deadline);
+  });
+}
+
+}  // namespace lockstep

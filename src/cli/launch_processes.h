@@ -1,0 +1,82 @@
+// Ranks that are processes with a GPU each, started by a launcher that says so in the environment, as torchrun does.
+//
+//   RANK, WORLD_SIZE          which of how many this process is
+//   LOCAL_RANK                which of those on its machine: the number of its GPU
+//   MASTER_ADDR, MASTER_PORT  where rank 0 can be reached
+//
+// Rank 0 has the coordinator of the control plane (comm/control) on MASTER_ADDR, at MASTER_PORT, or at any other port
+// where that is taken: some launchers meet there themselves. It leaves port and token in `.control` of the run folder,
+// which only its user can read and all ranks see (checkpoints need that too); the others wait for it there. The file
+// goes when the run ends; one that a killed run has left is of no harm.
+//
+// Numbers of the host go over nccl/host_side.h, gradients over NCCL; both are guarded (comm/control/guarded.h), so a
+// rank that is gone, late or in another call is named on all of them within the deadline. A rank's error ends all.
+//
+// Failure: UserError (usage) for variables, one line each; CommError for ranks that do not come.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/control/coordinator.h"
+#include "comm/control/session.h"
+#include "comm/nccl/communicator.h"
+#include "train/training_run.h"
+
+namespace lockstep {
+
+// What a launcher says of this process.
+struct LaunchedProcess {
+  int rank;
+  int ranks;
+  int local_rank;
+  std::string address;
+  int port;
+};
+
+// Null where the variable is not set.
+using Variables = std::function<const char*(const char* name)>;
+
+// Nothing where neither RANK nor WORLD_SIZE is set.
+std::optional<LaunchedProcess> launched_process(const Variables& variable);
+
+// Gives all ranks of `hosts`, whose tensors are on the host, what its rank 0 has: NCCL's id, over any communicator.
+nccl::Share share_over(Communicator& hosts);
+
+class ProcessWorld {
+ public:
+  struct Options {
+    std::filesystem::path folder;  // the run's
+    double deadline_seconds = 30;
+    Device device = Device::cuda;  // tests: cpu, with something in NCCL's place
+    std::function<std::unique_ptr<nccl::Library>()> open = nccl::open_library;
+  };
+  // Joins the others; returns when all have come.
+  ProcessWorld(const LaunchedProcess& place, Options options);
+  ~ProcessWorld();
+
+  int rank() const { return place_.rank; }
+  int ranks_here() const { return ranks_here_; }  // on this host
+  int place_here() const { return place_here_; }  // among those
+
+  // Runs the body as this rank, once: with the ranks for tensors of the host, and what connects them on the device.
+  // When it throws, the others fail with its words; the error goes on as comm/mpi/run_rank.h says.
+  using Body = std::function<void(Communicator& hosts, const TrainingRun::Connect& connect)>;
+  void run(const Body& body);
+
+ private:
+  void meet();
+  void run_connected(const Body& body);
+  std::filesystem::path control_file() const { return options_.folder / ".control"; }
+
+  LaunchedProcess place_;
+  Options options_;
+  std::string written_;  // to the control file, by rank 0
+  std::unique_ptr<control::Coordinator> coordinator_;
+  std::unique_ptr<control::Session> session_;
+  int ranks_here_ = 1, place_here_ = 0;
+};
+
+}  // namespace lockstep

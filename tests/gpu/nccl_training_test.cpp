@@ -1,0 +1,147 @@
+// `lockstep train` as processes that a launcher starts, with NCCL between them: on one GPU, which they share.
+//
+// NCCL refuses two ranks of one machine on one GPU, so each process says that it is another machine (NCCL_HOSTID), and
+// they talk over the loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "comm/control/coordinator.h"
+#include "support/program.h"
+#include "tensor/cuda/device.h"
+
+namespace lockstep::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const char* const kSmall = R"(
+[model]
+family = "llama"
+vocabulary = 64
+layers = 2
+width = 64
+heads = 2
+ffn_width = 96
+max_positions = 32
+[data]
+seq = 32
+[data.synthetic]
+vocabulary = 64
+order = 1
+[train]
+steps = 6
+global_batch = 8
+eval_every = 3
+save_every = 3
+[optim]
+warmup = 0
+[precision]
+compute = "fp32"
+[run]
+device = "cuda"
+deadline = 10
+)";
+
+class NcclTraining : public ::testing::Test {
+ protected:
+  NcclTraining() { std::ofstream(folder_ / "small.toml") << kSmall; }
+  void SetUp() override {
+    if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  }
+
+  std::vector<std::string> command(const std::string& out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all{"train", folder_ / "small.toml", "--out", folder_ / out};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::unique_ptr<Program> launch(const std::vector<std::string>& command, int rank, int ranks, int port) const {
+    return std::make_unique<Program>(
+        command, "/",
+        std::vector<std::string>{"env", fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
+                                 "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port),
+                                 fmt::format("NCCL_HOSTID=lockstep-{}", rank), "NCCL_SOCKET_IFNAME=lo",
+                                 "NCCL_NET=Socket"});
+  }
+  static int free_port() { return control::Coordinator({.token = control::Token::make()}).port(); }
+
+  // Losses of the run's steps, evaluations among them.
+  std::vector<double> losses(const std::string& out) const {
+    std::ifstream lines(folder_ / (out + "/metrics.jsonl"));
+    std::vector<double> all;
+    for (std::string line; std::getline(lines, line);) {
+      const auto record = nlohmann::json::parse(line);
+      for (const char* key : {"loss", "eval_loss"})
+        if (record.contains(key)) all.push_back(record[key]);
+    }
+    return all;
+  }
+
+  void expect_trained(const std::string& out, int ranks, const std::vector<std::string>& more = {}) const {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Program>> processes;
+    for (int rank = 0; rank < ranks; ++rank) processes.push_back(launch(command(out, more), rank, ranks, port));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Outcome outcome = processes[static_cast<std::size_t>(rank)]->wait();
+      EXPECT_EQ(outcome.code, 0) << "rank " << rank << ": " << outcome.err;
+    }
+    EXPECT_FALSE(fs::exists(folder_ / (out + "/.control")));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(NcclTraining, LearnsWhatOneRankLearnsWithTheBitsOfThreads) {
+  ASSERT_EQ(run_program(command("one")).code, 0);
+  const std::vector<double> one = losses("one");
+  ASSERT_EQ(one.size(), 8u);
+  ASSERT_EQ(run_program(command("threads", {"--ranks", "2"})).code, 0);
+  expect_trained("processes", 2);
+  const std::vector<double> two = losses("processes");
+  EXPECT_EQ(two, losses("threads"));  // sums are canonical
+  ASSERT_EQ(two.size(), one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
+}
+
+TEST_F(NcclTraining, CentralLearnsTheSame) {
+  ASSERT_EQ(run_program(command("one")).code, 0);
+  expect_trained("central", 2, {"--set", "layout.dp_kind=central"});
+  const std::vector<double> one = losses("one"), two = losses("central");
+  ASSERT_EQ(two.size(), one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
+}
+
+// Saved by two processes, gone on with by two others, and by one alone.
+TEST_F(NcclTraining, GoesOnFromWhatItSaved) {
+  const std::vector<std::string> constant{"--set", "optim.schedule=constant"};
+  expect_trained("unbroken", 2, constant);
+  expect_trained("moved", 2, {"--set", "optim.schedule=constant", "--set", "train.steps=3"});
+  expect_trained("moved", 2, {"--set", "optim.schedule=constant", "--resume"});
+  const std::vector<double> moved = losses("moved"), unbroken = losses("unbroken");
+  ASSERT_FALSE(moved.empty());
+  EXPECT_EQ(moved.back(), unbroken.back());
+  EXPECT_EQ(run_program(command("moved", {"--resume", "--set", "train.steps=7"})).code, 0);
+}
+
+TEST_F(NcclTraining, AKilledRankIsNamedByTheOtherWithinTheDeadline) {
+  const int port = free_port();
+  const auto all = command("lost", {"--set", "train.steps=1000000", "--set", "train.save_every=0"});
+  const auto first = launch(all, 0, 2, port), second = launch(all, 1, 2, port);
+  first->wait_for_output("step");
+  second->signal(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = first->wait();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 ("));
+  EXPECT_LT(seconds, 10 + 5) << "the deadline, and leaving";
+  fmt::print("a killed rank was named after {:.1f} s: {}", seconds, outcome.err);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
