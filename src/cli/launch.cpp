@@ -1,10 +1,10 @@
 #include "cli/launch.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/integers.h"
 #include "cli/launch_processes.h"
 #include "comm/mpi/run_rank.h"
 #include "comm/threads/run_ranks.h"
@@ -27,9 +27,9 @@ struct Seat {
 
 RankPlace sit_down(const RunSpec& spec, Communicator& ranks, const Seat& seat) {
   const int asked = static_cast<int>(spec.run.threads);
+  const int share = std::max(1, usable_cores() / seat.ranks_here);  // before the others' cores are given up
   if (spec.run.pin) take_share_of_cores(seat.place, seat.ranks_here);
-  return {
-      .ranks = ranks, .threads = asked > 0 ? asked : std::max(1, usable_cores() / seat.ranks_here), .alone_here = true};
+  return {.ranks = ranks, .threads = asked > 0 ? asked : share, .alone_here = true};
 }
 
 }  // namespace
@@ -45,6 +45,8 @@ struct Launch::World {
 };
 
 Launch::Launch(RunSpec& spec) : spec_(spec), world_(std::make_unique<World>()) {
+  // A launcher that ends the run stops listening first; a rank is to end by its own reason, not by telling it.
+  if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
   if (MpiWorld::launched()) {
     world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
     const int processes = world_->mpi->size();
@@ -82,7 +84,7 @@ void Launch::adopt(int processes, const std::string& told, const std::string& re
 int Launch::ranks_here() const {
   if (world_->processes) return world_->processes->ranks_here();
   if (!world_->mpi) return static_cast<int>(spec_.layout.ranks());
-  return ceil_div(world_->mpi->size(), world_->mpi->hosts());
+  return world_->mpi->local_size();
 }
 
 int Launch::ranks_a_device() const { return on_gpu(spec_) && (world_->mpi || world_->processes) ? 1 : ranks_here(); }

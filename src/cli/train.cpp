@@ -148,7 +148,8 @@ int run_training(const Settings& s) {
   Launch launch(spec);
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
-  if (by_hand) {  // a mistake is told before there are ranks
+  if (!by_hand) listen_for_signals();  // a launcher ends all when one has failed: each is to say why first
+  if (by_hand) {                       // a mistake is told before there are ranks
     prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }

@@ -44,7 +44,7 @@ Topology load_topology() {
 }  // namespace
 
 bool take_share_of_cores(int rank, int ranks) {
-  if (ranks < 2 || ranks > usable_cores()) return false;
+  if (ranks < 2 || ranks > usable_cores() || rank < 0 || rank >= ranks) return false;
   const Topology topology = load_topology();
   if (!topology) return false;
   hwloc_obj_t root = hwloc_get_root_obj(topology.get());

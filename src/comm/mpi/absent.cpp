@@ -27,6 +27,7 @@ int MpiWorld::rank() const { absent(); }
 int MpiWorld::size() const { absent(); }
 int MpiWorld::hosts() const { absent(); }
 int MpiWorld::local_rank() const { absent(); }
+int MpiWorld::local_size() const { absent(); }
 std::unique_ptr<Communicator> MpiWorld::communicator() { absent(); }
 void MpiWorld::abort(const std::string&) { absent(); }
 void run_rank(MpiWorld&, const std::function<void(std::unique_ptr<Communicator>)>&) { absent(); }

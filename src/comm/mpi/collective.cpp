@@ -5,7 +5,9 @@ namespace lockstep::mpi {
 void Exchange::add(Transfer::Way way, int host, void* data, std::int64_t bytes) {
   if (bytes == 0) return;
   const int peer = group_.members[static_cast<std::size_t>(group_.placement.leader(host))];
-  transfers_.push_back({way, data, bytes, peer, group_.tag(Group::Kind::collective)});
+  talks_.resize(static_cast<std::size_t>(group_.placement.hosts()));
+  talks_[static_cast<std::size_t>(host)].transfers.push_back(
+      {way, data, bytes, peer, group_.tag(Group::Kind::collective)});
 }
 
 void Exchange::send(int host, const void* data, std::int64_t bytes) {
@@ -15,10 +17,22 @@ void Exchange::send(int host, const void* data, std::int64_t bytes) {
 void Exchange::receive(int host, void* data, std::int64_t bytes) { add(Transfer::Way::receive, host, data, bytes); }
 
 bool Exchange::done() {
-  if (!ticket_) ticket_ = wire_.post(std::exchange(transfers_, {}), group_.window);
-  if (!ticket_->done()) return false;
-  ticket_.reset();
-  return true;
+  bool all = true;
+  for (std::size_t host = 0; host < talks_.size(); ++host) {
+    auto& [transfers, ticket] = talks_[host];
+    std::atomic<std::uint32_t>& awaited = group_.window->awaited(static_cast<int>(host));
+    if (!under_way_ && !transfers.empty()) {
+      awaited.store(1);
+      ticket = wire_.post(std::exchange(transfers, {}), group_.window);
+    }
+    if (ticket && ticket->done()) {
+      awaited.store(0);
+      ticket.reset();
+    }
+    all &= !ticket;
+  }
+  under_way_ = !all;
+  return all;
 }
 
 Collective::Collective(Group& group, Message message, std::uint64_t sequence, Tools tools)
@@ -65,9 +79,7 @@ bool Collective::swap_records() {
       for (const int rank : placement.on(host))
         records_.receive(host, g.window->record(base_ + 1, rank), record_bytes(g.size()));
     }
-  if (!records_.done()) return false;
-  for (int host = 0; host < placement.hosts(); ++host) g.window->heard(host).store(sequence());
-  return true;
+  return records_.done();
 }
 
 void Collective::compare() {
@@ -84,19 +96,22 @@ std::vector<int> Collective::missing() const {
   const Group& g = group();
   const Placement& placement = g.placement;
   // Of this host first: until all of it is there, its leader has asked no other host.
-  std::vector<int> absent, elsewhere, behind;
+  std::vector<int> absent, behind, elsewhere;
   const std::uint64_t base = begun_ ? base_ : g.meeting;
-  for (int rank = 0; rank < g.size(); ++rank) {
+  for (const int rank : placement.neighbours()) {
     if (rank == g.rank) continue;
-    if (!placement.here(rank)) {
-      if (g.window->heard(placement.host_of(rank)).load() < sequence()) elsewhere.push_back(rank);
-      continue;
-    }
     const std::uint64_t came = g.window->seat(placement.seat(rank)).came.load();
     if (came <= base) absent.push_back(rank);
     if (came < base + static_cast<std::uint64_t>(step_)) behind.push_back(rank);
   }
   if (!absent.empty()) return absent;
+  // Who waits for the leader alone waits for the hosts that the leader waits for; but one that sleeps waits for nobody.
+  const int leader = placement.leader(placement.mine());
+  const bool leader_waits = behind.empty() || (behind == std::vector<int>{leader} &&
+                                               g.citizens[static_cast<std::size_t>(placement.seat(leader))]->awake());
+  if (!leader_waits) return behind;
+  for (int rank = 0; rank < g.size(); ++rank)
+    if (!placement.here(rank) && g.window->awaited(placement.host_of(rank)).load()) elsewhere.push_back(rank);
   return elsewhere.empty() ? behind : elsewhere;
 }
 

@@ -43,7 +43,7 @@ Citizen* Engine::citizen(int world_rank) const {
 std::vector<int> Engine::elsewhere(const std::vector<int>& ranks) const {
   std::vector<int> others;
   for (const int rank : ranks)
-    if (!citizen(rank)) others.push_back(rank);
+    if (!citizen(rank) && !host_.lobby().silent[rank].load()) others.push_back(rank);
   return others;
 }
 
@@ -133,6 +133,8 @@ void Engine::fail_late(Operation& operation, Clock::time_point deadline) {
   const bool remote = std::none_of(missing.begin(), missing.end(), [&](int r) { return group.placement.here(r); });
   constexpr auto kRemoteGrace = std::chrono::milliseconds(500);  // a missing rank's own host names it better
   if (remote && Clock::now() < deadline + kRemoteGrace) return;
+  if (remote)
+    for (const int rank : missing) host_.lobby().silent[group.members[static_cast<std::size_t>(rank)]].store(1);
   fail(group, {who_is_missing(operation, fmt::format(" within {} s", world_.deadline_seconds))});
   advance(group);
 }
@@ -146,6 +148,9 @@ std::string Engine::who_is_missing(const Operation& operation, const std::string
   const Group& group = operation.group();
   std::vector<int> who;
   for (const int rank : operation.missing()) who.push_back(group.members[static_cast<std::size_t>(rank)]);
+  if (who.empty())  // all have come; MPI has it
+    return fmt::format("{}: all ranks have come, but it is not done{}; {}", operation.title(), until_when,
+                       whereabouts(group));
   return fmt::format("{}: {} {} {} not come{}; {}", operation.title(), who.size() == 1 ? "rank" : "ranks",
                      fmt::join(who, ", "), who.size() == 1 ? "has" : "have", until_when, whereabouts(group));
 }

@@ -5,13 +5,13 @@
 namespace lockstep::mpi {
 
 struct GroupWindow::Layout {
-  std::int64_t heard, seats, records, slots, inbox, channels, end;
+  std::int64_t awaited, seats, records, slots, inbox, channels, end;
   explicit Layout(const Extent& e) {
     constexpr std::int64_t kApart = 4096;
     std::int64_t at = 0;
     const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes, kApart)); };
     take(sizeof(FailureBox));
-    heard = take(e.hosts * 8);
+    awaited = take(e.hosts * 4);
     seats = take(e.here * static_cast<std::int64_t>(sizeof(Seat)));
     records = take(2 * e.ranks * record_bytes(e.ranks));
     slots = take(2 * e.here * e.slot_bytes);
@@ -26,7 +26,7 @@ std::int64_t GroupWindow::bytes(const Extent& extent) { return Layout(extent).en
 GroupWindow::GroupWindow(std::unique_ptr<Mapping> mapping, const Extent& extent)
     : mapping_(std::move(mapping)), extent_(extent) {
   const Layout layout(extent);
-  heard_ = layout.heard;
+  awaited_ = layout.awaited;
   seats_ = layout.seats;
   records_ = layout.records;
   slots_ = layout.slots;

@@ -49,9 +49,9 @@ class GroupWindow {
   GroupWindow(std::unique_ptr<Mapping> mapping, const Extent& extent);
 
   FailureBox& failure() const { return *reinterpret_cast<FailureBox*>(at(0)); }
-  // The last collective whose records have come from a host.
-  std::atomic<std::uint64_t>& heard(int host) const {
-    return reinterpret_cast<std::atomic<std::uint64_t>*>(at(heard_))[host];
+  // Whether this host's leader waits for messages with that host's.
+  std::atomic<std::uint32_t>& awaited(int host) const {
+    return reinterpret_cast<std::atomic<std::uint32_t>*>(at(awaited_))[host];
   }
   Seat& seat(int seat) const { return reinterpret_cast<Seat*>(at(seats_))[seat]; }
   char* record(std::uint64_t meeting, int rank) const;
@@ -68,7 +68,7 @@ class GroupWindow {
 
   std::unique_ptr<Mapping> mapping_;
   Extent extent_;
-  std::int64_t heard_, seats_, records_, slots_, inbox_, channels_;
+  std::int64_t awaited_, seats_, records_, slots_, inbox_, channels_;
 };
 
 class Operation;

@@ -18,7 +18,7 @@ struct Tools {
   WideSum& wide_sum;
 };
 
-// The messages of one stage between leaders.
+// The messages of one stage between leaders. The window says of each other host whether its messages are awaited.
 class Exchange {
  public:
   Exchange(Group& group, Wire& wire) : group_(group), wire_(wire) {}
@@ -26,14 +26,18 @@ class Exchange {
   void receive(int host, void* data, std::int64_t bytes);
   // Sends off what was added, once; whether all has come and gone.
   bool done();
-  bool under_way() const { return ticket_ != nullptr; }
+  bool under_way() const { return under_way_; }
 
  private:
+  struct Talk {  // with one host
+    std::vector<Transfer> transfers;
+    std::shared_ptr<Ticket> ticket;
+  };
   void add(Transfer::Way way, int host, void* data, std::int64_t bytes);
   Group& group_;
   Wire& wire_;
-  std::vector<Transfer> transfers_;
-  std::shared_ptr<Ticket> ticket_;
+  std::vector<Talk> talks_;  // by host
+  bool under_way_ = false;
 };
 
 class Plan {

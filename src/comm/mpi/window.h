@@ -13,6 +13,7 @@
 #include <string>
 
 #include "comm/mpi/bell.h"
+#include "kernels/tree_sum.h"
 
 namespace lockstep::mpi {
 
@@ -32,6 +33,11 @@ struct Citizen {
   Bell bell;
   std::atomic<std::int32_t> process = 0;
   std::atomic<std::uint32_t> ended = 0;  // 1: in good order
+  // When its progress thread last was about, by the clock that all processes of a host share: every 50 ms at least,
+  // where a core is to be had.
+  std::atomic<Clock::rep> about = 0;
+  bool awake() const { return Clock::now().time_since_epoch() < Clock::duration(about.load()) + kLongestNap; }
+  static constexpr auto kLongestNap = std::chrono::seconds(1);
   // Its last call, for the words of a failure; torn only if it is read while it changes.
   std::atomic<std::uint64_t> sequence = 0;  // 0: none yet
   std::atomic<std::uint32_t> op = 0, done = 0;
@@ -51,6 +57,9 @@ struct Lobby {
   pthread_mutex_t mutex;                    // of the table; survives the death of who holds it
   std::uint64_t end = 0;                    // of the file
   FailureBox aborted;
+  // By rank of the world, of other hosts: did not come within the deadline. Such a one is told nothing any more: where
+  // its host cannot be reached, MPI ends the process that calls it for the first time.
+  std::atomic<std::uint8_t> silent[kMostSummands] = {};
   GroupEntry groups[kMostGroups];
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -129,6 +130,12 @@ void MpiWorld::State::run() {
     this->*what = true;
     changed.notify_all();
   };
+  // MPI writes to processes that are gone: that is an error of a call, not the end of this process. All its calls are
+  // made here, and what is blocked here is blocked in the threads that it starts.
+  sigset_t pipes;
+  sigemptyset(&pipes);
+  sigaddset(&pipes, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
   try {
     meet();
   } catch (...) {
@@ -145,6 +152,7 @@ void MpiWorld::State::run() {
       const std::uint32_t calls = bell.calls.load();
       const bool busy = wire->poll();
       const auto now = mpi::Clock::now();
+      host->citizen(local_rank).about.store(now.time_since_epoch().count());
       if (calls != seen || now - looked > std::chrono::milliseconds(50)) {
         if (bell.attended.load() == 0 || now - looked > std::chrono::milliseconds(50)) {
           engine->serve();
@@ -196,11 +204,11 @@ MpiWorld::~MpiWorld() {
   state.stop = true;
   state.engine->bell().call();
   std::unique_lock lock(state.mutex);
-  // Where one is gone the thread has what it takes to tell the others, and no more.
+  // After a failure the thread has what it takes to tell the others, and no more: it does not finalize, but MPI may
+  // hold it for seconds where it tries to reach a process that is gone.
   const auto begin = mpi::Clock::now();
-  const auto most = [&] {
-    return state.engine->gone() < 0 ? mpi::seconds(state.options.deadline_seconds) : mpi::seconds(0.5);
-  };
+  const auto failed = [&] { return state.host->lobby().aborted.failed() || state.engine->gone() >= 0; };
+  const auto most = [&] { return mpi::seconds(failed() ? 0.5 : state.options.deadline_seconds); };
   while (!state.finished && mpi::Clock::now() < begin + most())
     state.changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return state.finished; });
   const bool finished = state.finished;
@@ -210,8 +218,9 @@ MpiWorld::~MpiWorld() {
     return;
   }
   // The others have not come to MPI_Finalize. The thread that waits there, and what it uses, are left to the exit.
-  fmt::print(stderr, "rank {}: the other ranks have not ended within {} s; this one ends without them\n", rank(),
-             state.options.deadline_seconds);
+  if (!failed())
+    fmt::print(stderr, "rank {}: the other ranks have not ended within {} s; this one ends without them\n", rank(),
+               state.options.deadline_seconds);
   state.thread.detach();
   state_.release();
 }
@@ -220,6 +229,7 @@ int MpiWorld::rank() const { return state_->wire->rank(); }
 int MpiWorld::size() const { return state_->wire->size(); }
 int MpiWorld::hosts() const { return state_->hosts; }
 int MpiWorld::local_rank() const { return state_->local_rank; }
+int MpiWorld::local_size() const { return state_->host->processes(); }
 
 std::unique_ptr<Communicator> MpiWorld::communicator() {
   LOCKSTEP_CHECK(!std::exchange(state_->given, true), "rank {} has its communicator of the world already", rank());

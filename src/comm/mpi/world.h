@@ -45,6 +45,7 @@ class MpiWorld {
   int size() const;
   int hosts() const;
   int local_rank() const;  // among the ranks of this host
+  int local_size() const;  // ranks of this host; hosts may differ
 
   // Of the group of all ranks, "world"; once.
   std::unique_ptr<Communicator> communicator();

@@ -1,0 +1,138 @@
+// Training on two hosts (tools/two_hosts: two network namespaces): the bits of threads, and what is lost is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "support/drill.h"
+
+namespace lockstep::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kDeadline = 3;
+const char* const kTellHost = R"sh(hostname >"$told/host.$OMPI_COMM_WORLD_RANK")sh";
+
+std::vector<std::string> two_hosts(const std::string& ranks) {
+  return {LOCKSTEP_SOURCE_DIR "/tools/two_hosts", "-n", ranks};
+}
+
+class TwoHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = no_drill_here(true); !why.empty()) GTEST_SKIP() << why << ": two hosts need root";
+    if (std::system("ip netns list >/dev/null 2>&1") != 0) GTEST_SKIP() << "no `ip` here: two hosts need iproute2";
+  }
+  // Starts training for ever; the processes by rank.
+  std::map<int, pid_t> begin(const std::string& ranks) {
+    drill_.start(Drill::endless(), two_hosts(ranks), kTellHost);
+    auto processes = drill_.trains();
+    EXPECT_EQ(processes.size(), 4u);
+    drill_.did();
+    return processes;
+  }
+  // Each host is named after its namespace; others may have theirs at the same time.
+  void expect_nothing_left(const Drill::Ended& ended) const {
+    EXPECT_TRUE(ended.left.empty()) << ended.text();
+    std::set<std::string> hosts;
+    for (int rank = 0; rank < 4; ++rank) {
+      std::string name;
+      std::ifstream(folder_ / ("told/host." + std::to_string(rank))) >> name;
+      EXPECT_FALSE(std::filesystem::exists("/run/netns/" + name)) << name << " is left";
+      hosts.insert(name);
+    }
+    EXPECT_EQ(hosts.size(), 2u);
+  }
+
+  TemporaryFolder folder_;
+  Drill drill_{folder_, 4, kDeadline};
+};
+
+TEST_F(TwoHosts, LearnTheBitsThatThreadsLearn) {
+  const Outcome threads =
+      run_program({"train", folder_ / "tiny.toml", "--out", folder_ / "threads", "--layout", "dp=4,micro=3"});
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  const Learned theirs = learned_in(folder_ / "threads");
+  ASSERT_GE(theirs.losses.size(), 6u);
+  ASSERT_FALSE(theirs.files.empty());
+  for (const char* ranks : {"4", "3+1", "1+3"}) {
+    drill_.start({"--overwrite"}, two_hosts(ranks), kTellHost);
+    const Drill::Ended ended = drill_.end();
+    ASSERT_EQ(ended.launcher.code, 0) << ended.text();
+    const Learned mine = learned_in(drill_.out());
+    EXPECT_EQ(mine.losses, theirs.losses) << ranks;
+    EXPECT_TRUE(mine.files == theirs.files) << ranks;
+    expect_nothing_left(ended);
+  }
+}
+
+TEST_F(TwoHosts, ARankThatIsKilledIsNamedOnBoth) {
+  for (const int victim : {2, 3}) {  // the one that talks to the other host, and one that does not
+    const auto ranks = begin("2+2");
+    ASSERT_TRUE(ranks.contains(victim));
+    kill(ranks.at(victim), SIGKILL);
+    const Drill::Ended ended = drill_.end();
+    const std::string gone =
+        "rank " + std::to_string(victim) + " (process " + std::to_string(ranks.at(victim)) + ") is gone";
+    for (const int rank : {0, 1, 5 - victim}) {
+      EXPECT_EQ(ended.ranks.at(rank).code, 5) << ended.text();
+      EXPECT_LT(ended.ranks.at(rank).seconds, kDeadline) << ended.text();
+      EXPECT_THAT(ended.ranks.at(rank).words, HasSubstr(gone)) << ended.text();
+    }
+    expect_nothing_left(ended);
+    std::filesystem::remove_all(drill_.out());
+  }
+}
+
+// Nobody beside it sees that it is gone: mpirun does, and ends the others.
+TEST_F(TwoHosts, ARankThatIsKilledAloneOnItsHostEndsTheRun) {
+  const auto ranks = begin("3+1");
+  ASSERT_TRUE(ranks.contains(3));
+  kill(ranks.at(3), SIGKILL);
+  const Drill::Ended ended = drill_.end();
+  EXPECT_NE(ended.launcher.code, 0);
+  EXPECT_THAT(ended.launcher.err, ::testing::ContainsRegex("Process name: \\[\\[[0-9]+,1\\],3\\]")) << ended.text();
+  EXPECT_LT(ended.seconds, kDeadline + 5) << ended.text();
+  expect_nothing_left(ended);
+}
+
+TEST_F(TwoHosts, ARankThatStandsStillIsNamedOnBoth) {
+  for (const int victim : {2, 3}) {
+    const auto ranks = begin("2+2");
+    ASSERT_TRUE(ranks.contains(victim));
+    kill(ranks.at(victim), SIGSTOP);
+    const Drill::Ended ended = drill_.end();
+    const std::string late = "rank " + std::to_string(victim) + " has not come within 3 s";
+    for (const int rank : {0, 1, 5 - victim}) {
+      EXPECT_EQ(ended.ranks.at(rank).code, 5) << ended.text();
+      EXPECT_LT(ended.ranks.at(rank).seconds, kDeadline + 2) << ended.text();
+      EXPECT_THAT(ended.ranks.at(rank).words, HasSubstr(late)) << ended.text();
+    }
+    expect_nothing_left(ended);
+    std::filesystem::remove_all(drill_.out());
+  }
+}
+
+TEST_F(TwoHosts, WhenTheCableIsCutEachNamesTheOthersRanks) {
+  const auto ranks = begin("2+2");
+  ASSERT_TRUE(ranks.contains(3));
+  const std::string cut = "nsenter -t " + std::to_string(ranks.at(3)) + " -n ip link set cable down";
+  ASSERT_EQ(std::system(cut.c_str()), 0);
+  const Drill::Ended ended = drill_.end();
+  for (const int rank : {0, 1, 2, 3}) {
+    EXPECT_EQ(ended.ranks.at(rank).code, 5) << ended.text();
+    EXPECT_LT(ended.ranks.at(rank).seconds, kDeadline + 2) << ended.text();
+    EXPECT_THAT(ended.ranks.at(rank).words,
+                HasSubstr(rank < 2 ? "ranks 2, 3 have not come within 3 s" : "ranks 0, 1 have not come within 3 s"))
+        << ended.text();
+  }
+  expect_nothing_left(ended);
+}
+
+}  // namespace
+}  // namespace lockstep::tests

@@ -1,0 +1,178 @@
+#include "support/drill_rounds.h"
+
+#include <fmt/format.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "support/drill.h"
+
+namespace lockstep::tests {
+
+namespace fs = std::filesystem;
+
+const char* name_of(Harm harm) {
+  switch (harm) {
+    case Harm::kill:
+      return "killed";
+    case Harm::stop:
+      return "stopped";
+    case Harm::leave:
+      return "told to leave twice";
+    case Harm::full_disk:
+      return "a full disk";
+    case Harm::exception:
+      return "an exception";
+    case Harm::pause:
+      return "paused";
+  }
+  return "";
+}
+
+namespace {
+
+void nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A small disk of its own at a path, while it lives.
+class SmallDisk {
+ public:
+  explicit SmallDisk(fs::path at) : at_(std::move(at)) {
+    fs::create_directories(at_);
+    if (mount("lockstep-drill", at_.c_str(), "tmpfs", 0, "size=8m") != 0) throw std::runtime_error("mount failed");
+  }
+  ~SmallDisk() { umount2(at_.c_str(), MNT_DETACH); }
+  SmallDisk(const SmallDisk&) = delete;
+  void fill() const {
+    std::ofstream file(at_ / "filler", std::ios::binary);
+    const std::string part(4096, 'x');
+    while (file.write(part.data(), std::ssize(part)) && file.flush()) {
+    }
+  }
+  void empty() const { fs::remove(at_ / "filler"); }
+
+ private:
+  fs::path at_;
+};
+
+// Two SIGTERMs that are heard as two: the second is sent when the first has been taken.
+void terminate_twice(pid_t process) {
+  kill(process, SIGTERM);
+  for (int i = 0; i < 1000; ++i) {
+    std::ifstream status(fmt::format("/proc/{}/status", process));
+    std::string line;
+    while (std::getline(status, line) && line.rfind("ShdPnd:", 0) != 0) {
+    }
+    if (line.empty() || !(std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1)) break;
+  }
+  kill(process, SIGTERM);
+}
+
+// Every rank but the victim has ended with 5, in time, and with these words or none where another tells them.
+std::string survivors(const Drill::Ended& ended, int victim, const std::vector<std::string>& words, double most) {
+  int told = 0;
+  for (const auto& [rank, end] : ended.ranks) {
+    if (rank == victim) continue;
+    if (end.code != 5) return fmt::format("rank {} did not end with 5\n", rank);
+    if (end.seconds > most) return fmt::format("rank {} took longer than {} s\n", rank, most);
+    bool all = true;
+    for (const std::string& word : words) all &= has(end.words, word);
+    if (!end.words.empty() && !all) return fmt::format("rank {} said something else\n", rank);
+    told += all;
+  }
+  return told > 0 ? "" : "nobody told what happened\n";
+}
+
+std::string harm(Harm harm, int victim, double deadline, Drill& drill) {
+  const auto ranks = drill.trains();
+  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  const pid_t process = ranks.at(victim);
+  drill.did();
+  if (harm == Harm::kill) kill(process, SIGKILL);
+  if (harm == Harm::stop) kill(process, SIGSTOP);
+  if (harm == Harm::leave) terminate_twice(process);
+  const Drill::Ended ended = drill.end();
+  const bool stopped = harm == Harm::stop;
+  const std::string gone = fmt::format("rank {} (process {}) is gone", victim, process);
+  const std::string late = fmt::format("rank {} has not come within {} s", victim, deadline);
+  // Found at once, or when the deadline passes; and half a second for who is told by others, one for a full machine.
+  std::string problem = survivors(ended, victim, {stopped ? late : gone}, (stopped ? deadline : 0) + 1.5);
+  if (harm == Harm::leave && ended.ranks.at(victim).code != 130) problem += "the victim did not end with 130\n";
+  if (!ended.left.empty()) problem += "a process is left\n";
+  if (ended.launcher.code == 0) problem += "mpirun ended with 0\n";
+  if (problem.empty()) problem = drill.goes_on();
+  return problem.empty() ? "" : problem + ended.text();
+}
+
+std::string fill_disk(Drill& drill) {
+  const SmallDisk disk(drill.out());
+  drill.start(Drill::endless());
+  if (drill.trains().size() != 3) return "the run did not begin\n" + drill.end().text();
+  drill.did();
+  disk.fill();
+  const Drill::Ended ended = drill.end();
+  std::string problem = survivors(ended, -1, {"No space left on device"}, 10);
+  if (!ended.left.empty()) problem += "a process is left\n";
+  disk.empty();
+  if (problem.empty()) problem = drill.goes_on();
+  return problem.empty() ? "" : problem + ended.text();
+}
+
+// From now on one rank may write no file as long as its part of a checkpoint.
+std::string throw_in(int victim, Drill& drill) {
+  drill.start(Drill::endless(), {}, "trap '' XFSZ");
+  const auto ranks = drill.trains();
+  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  drill.did();
+  const rlimit limit{4096, 4096};
+  if (prlimit(ranks.at(victim), RLIMIT_FSIZE, &limit, nullptr) != 0) return "prlimit failed\n" + drill.end().text();
+  const Drill::Ended ended = drill.end();
+  std::string problem = survivors(ended, -1, {fmt::format("rank {}: ", victim), "File too large"}, 10);
+  if (!ended.left.empty()) problem += "a process is left\n";
+  for (const auto& [rank, end] : ended.ranks)
+    if (rank != victim && !end.words.empty()) problem += fmt::format("rank {} speaks for rank {}\n", rank, victim);
+  if (problem.empty()) problem = drill.goes_on();
+  return problem.empty() ? "" : problem + ended.text();
+}
+
+std::string pause_one(int victim, const TemporaryFolder& folder, Drill& drill) {
+  const std::vector<std::string> more{"--set", "train.steps=100", "--set", "train.save_every=10"};
+  drill.start(more);
+  const auto ranks = drill.trains();
+  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  drill.did();
+  kill(ranks.at(victim), SIGSTOP);
+  nap(1200);
+  kill(ranks.at(victim), SIGCONT);
+  const Drill::Ended ended = drill.end();
+  if (ended.launcher.code != 0) return "it did not go on\n" + ended.text();
+  for (const auto& [rank, end] : ended.ranks)
+    if (end.seconds < 1.2) return "it had ended before it was paused\n";
+  const Outcome threads = run_program({"train", folder / "tiny.toml", "--out", folder / "threads", "--layout",
+                                       "dp=3,micro=3", "--set", "train.steps=100", "--set", "train.save_every=10"});
+  const Learned mine = learned_in(drill.out()), theirs = learned_in(folder / "threads");
+  if (threads.code != 0 || mine.losses.size() < 100 || mine.files.empty()) return "nothing was learned\n" + threads.err;
+  return mine == theirs ? "" : "other bits than threads learn\n";
+}
+
+}  // namespace
+
+std::string round_of(Harm kind, int round) {
+  const TemporaryFolder folder;
+  const double deadline = kind == Harm::stop ? 3 : 5;
+  Drill drill(folder, 3, deadline);
+  const int victim = round % 3;
+  if (kind == Harm::full_disk) return fill_disk(drill);
+  if (kind == Harm::exception) return throw_in(victim, drill);
+  if (kind == Harm::pause) return pause_one(victim, folder, drill);
+  drill.start(Drill::endless());
+  return harm(kind, victim, deadline, drill);
+}
+
+}  // namespace lockstep::tests
