@@ -190,12 +190,14 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
   settings->run.add_to(*command);
-  command
-      ->add_option("--ranks", settings->ranks, "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
-      ->check(CLI::Range(1, 1024).description(""))
-      ->type_name("N");
+  CLI::Option* ranks = command
+                           ->add_option("--ranks", settings->ranks,
+                                        "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
+                           ->check(CLI::Range(1, 1024).description(""))
+                           ->type_name("N");
   command->add_option("--layout", settings->layout, "The whole layout, as in dp=4,micro=2; in place of the file's")
-      ->type_name("KEY=VALUE,…");
+      ->type_name("KEY=VALUE,..")
+      ->excludes(ranks);
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
   CLI::Option* resume = command
                             ->add_option("--resume", settings->resume,

@@ -84,7 +84,7 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32");
   settings->run.add_to(*command);
   command->add_option("--layout", settings->layouts, "A layout, as in dp=4,micro=2; may be given several times")
-      ->type_name("KEY=VALUE,…")
+      ->type_name("KEY=VALUE,..")
       ->allow_extra_args(false);
   command->add_option("--steps", settings->trial.steps, "Steps under each layout [3]")
       ->check(CLI::Range(1, 1000).description(""))
