@@ -89,10 +89,6 @@ int Launch::ranks_here() const {
 
 int Launch::ranks_a_device() const { return on_gpu(spec_) && (world_->mpi || world_->processes) ? 1 : ranks_here(); }
 
-bool Launch::first() const {
-  return world_->processes ? world_->processes->rank() == 0 : !world_->mpi || world_->mpi->rank() == 0;
-}
-
 void Launch::run(const Body& body) {
   if (world_->mpi) return run_under_mpi(body);
   if (world_->processes) {

@@ -34,7 +34,6 @@ class Launch {
 
   int ranks_here() const;      // on this host: they share its memory and cores
   int ranks_a_device() const;  // that share what they compute on: a GPU is its rank's alone where ranks are processes
-  bool first() const;          // rank 0 is in this process
   // Runs the body as each rank that is in this process.
   void run(const std::function<void(const RankPlace&)>& body);
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
+#include "comm/rethrow.h"
 #include "spec/text_input.h"
 
 namespace lockstep {
@@ -229,14 +230,8 @@ void ProcessWorld::run(const Body& body) {
   };
   try {
     run_connected(body);
-  } catch (const UserError& error) {
-    throw UserError(error.code(), tell(error.what()), "");
-  } catch (const CommError& error) {
-    throw CommError(tell(error.what()), error.secondary());
-  } catch (const ProgramError& error) {
-    throw ProgramError(tell(error.what()));
-  } catch (const std::exception& error) {
-    throw EnvironmentError(tell(error.what()));
+  } catch (...) {
+    rethrow_with(tell);
   }
   session_->leave();
   if (coordinator_ && !coordinator_->drain(options_.deadline_seconds))

@@ -38,8 +38,6 @@ class GradientBuckets {
                   Communicator& ranks, Memory& memory);
 
   Tensor of(int unit) const;  // its flat gradient, of layout.owned() elements
-  std::size_t buckets() const { return ends_.size(); }
-  std::int64_t elements() const { return elements_; }  // of all units
 
   // This rank's gradient of the unit is whole: starts what can be summed now. In the order given.
   void whole(int unit);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "comm/rethrow.h"
+
 namespace lockstep {
 
 void run_rank(MpiWorld& world, const std::function<void(std::unique_ptr<Communicator>)>& body) {
@@ -13,16 +15,8 @@ void run_rank(MpiWorld& world, const std::function<void(std::unique_ptr<Communic
   };
   try {
     body(world.communicator());
-  } catch (const UserError& error) {
-    throw UserError(error.code(), tell(error.what()), "");
-  } catch (const CommError& error) {
-    throw CommError(tell(error.what()), error.secondary());
-  } catch (const ProgramError& error) {
-    throw ProgramError(tell(error.what()));
-  } catch (const std::exception& error) {
-    throw EnvironmentError(tell(error.what()));
   } catch (...) {
-    throw EnvironmentError(tell("an exception without words"));
+    rethrow_with(tell);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/rethrow.h"
+
 namespace lockstep {
 
 namespace {
@@ -21,19 +23,10 @@ class FirstError {
   void rethrow(int ranks) const {
     if (!error_) return;
     if (ranks == 1) std::rethrow_exception(error_);  // nobody asks which rank it was
-    const std::string who = fmt::format("rank {}: ", rank_);
     try {
       std::rethrow_exception(error_);
-    } catch (const UserError& error) {
-      throw UserError(error.code(), who + error.what(), "");
-    } catch (const CommError& error) {
-      throw CommError(who + error.what(), error.secondary());
-    } catch (const ProgramError& error) {
-      throw ProgramError(who + error.what());
-    } catch (const std::exception& error) {
-      throw EnvironmentError(who + error.what());
     } catch (...) {
-      throw EnvironmentError(who + "an exception without words");
+      rethrow_with([&](const char* what) { return fmt::format("rank {}: {}", rank_, what); });
     }
   }
 
