@@ -77,6 +77,8 @@ int run_drill(const std::string& drill, const std::string& report, const MpiOpti
       say(error.what() == words ? "and again" : std::string("not again, but ") + error.what());
     }
   };
+  // mpirun kills all that are left as soon as a second one has ended: its wait is cut short by that.
+  const auto until_all_have_spoken = [] { nap(0.7); };
   try {
     run_rank(world, [&](std::unique_ptr<Communicator> comm) {
       if (drill != "mismatch") return act(drill, std::move(comm), waits_since);
@@ -91,9 +93,11 @@ int run_drill(const std::string& drill, const std::string& report, const MpiOpti
     });
   } catch (const UserError& error) {
     say(error.what());
+    until_all_have_spoken();
     return static_cast<int>(error.code());
   } catch (const EnvironmentError& error) {
     say(error.what());
+    until_all_have_spoken();
     return static_cast<int>(ExitCode::environment);
   }
   say(fmt::format("rank {}: ended well", world.rank()));

@@ -118,7 +118,7 @@ TEST(Drill, AProcessThatStopsIsNamedWhenTheDeadlinePasses) {
 TEST(Drill, ARankThatThrowsIsTheCauseForAllOthers) {
   const Outcome outcome = drill("throw");
   EXPECT_THAT(outcome.text, HasSubstr("] rank 2: no such tokens; look again")) << outcome.text;
-  EXPECT_GE(outcome.lines_with("rank 2 has failed: no such tokens; look again") +
+  EXPECT_EQ(outcome.lines_with("rank 2 has failed: no such tokens; look again") +
                 outcome.lines_with("rank 2 has left the group"),
             3)
       << outcome.text;
