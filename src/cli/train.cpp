@@ -14,6 +14,7 @@
 #include "cli/train_view.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
+#include "spec/layout_toml.h"
 #include "spec/run_toml.h"
 #include "tensor/cuda/device.h"
 #include "train/host_values.h"

@@ -7,6 +7,7 @@
 #include "cli/device_option.h"
 #include "cli/run_arguments.h"
 #include "cli/verify_view.h"
+#include "spec/layout_toml.h"
 
 namespace lockstep {
 

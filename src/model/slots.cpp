@@ -29,12 +29,12 @@ struct Flight {
 std::vector<Flight> flights(const std::vector<Action>& actions, int micro) {
   std::vector<int> left(micro, 0);  // calls still to come, of each micro-batch
   for (const Action& a : actions)
-    if (a.micro >= 0) ++left[a.micro];
+    if (is_phase(a.kind)) ++left[a.micro];
   std::vector<Flight> all(1);
   std::vector<int> place(micro, -1);  // within its flight
   int in_flight = 0;
   for (const Action& a : actions) {
-    if (a.micro < 0) continue;
+    if (!is_phase(a.kind)) continue;
     if (in_flight == 0 && !all.back().calls.empty()) all.emplace_back();
     if (place[a.micro] < 0) {
       place[a.micro] = static_cast<int>(all.back().micros.size());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.h"
+
 namespace lockstep {
 
 namespace {
@@ -17,22 +19,46 @@ std::vector<std::int64_t> begins_of(const UnitLayout& layout) {
 
 }  // namespace
 
-GradientBuckets::GradientBuckets(std::span<const UnitLayout* const> layouts, std::span<const int> order,
-                                 const Options& options, Communicator& ranks, Memory& memory)
-    : options_(options),
-      ranks_(ranks),
-      begins_(layouts.size()),
-      sizes_(layouts.size()),
-      order_(order.begin(), order.end()) {
-  LOCKSTEP_CHECK(order.size() == layouts.size(), "{} units in an order of {}", layouts.size(), order.size());
-  const std::int64_t most = options.bytes / size_of(options.dtype);
+GradientBuckets::GradientBuckets(const Options& options, const Buckets& buckets, ReplicaGroups& groups, Memory& memory,
+                                 Stream& stream)
+    : groups_(groups),
+      stream_(stream),
+      tie_(options.tie),
+      layouts_(options.layouts),
+      dtype_(options.dtype),
+      overlap_(options.overlap),
+      how_{.algorithm = options.algorithm},
+      root_(buckets.root),
+      begins_(layouts_.size()),
+      sizes_(layouts_.size()),
+      sums_(groups, options.algorithm, options.overlap) {
+  for (const Action& action : options.actions)
+    if (action.kind == ActionKind::reduce) order_.push_back(action.unit);
+  LOCKSTEP_CHECK(order_.size() == layouts_.size(), "{} units in an order of {}", layouts_.size(), order_.size());
+  cut_into_buckets(buckets);
+  buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
+  fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
+  pending_.reserve(ends_.size());
+  for (std::size_t u = 0; u < layouts_.size(); ++u) {
+    const std::int64_t tied = layouts_[u]->elements() - layouts_[u]->owned();
+    if (tied > 0) {
+      tied_ = memory.allocate(tied * size_of(dtype_), Tag::gradient, layouts_[u]->name());
+      fill({.y = view(tied_, dtype_, {tied}), .value = 0}, stream);
+    }
+    tensors_.push_back(
+        parameters_in(*layouts_[u], flat(static_cast<int>(u)), tied > 0 ? view(tied_, dtype_, {tied}) : Tensor{}));
+  }
+}
+
+void GradientBuckets::cut_into_buckets(const Buckets& buckets) {
+  const std::int64_t most = buckets.bytes / size_of(dtype_);
   std::int64_t begin = 0;  // of the bucket that is being filled
-  for (const int unit : order) {
-    const UnitLayout& layout = *layouts[unit];
+  for (const int unit : order_) {
+    const UnitLayout& layout = *layouts_[unit];
     begins_[unit] = elements_;
-    sizes_[unit] = layout.owned();
+    sizes_[unit] = groups_.cut().padded(layout.owned());
     const std::vector<std::int64_t> starts = begins_of(layout);
-    for (std::size_t i = 0; i < starts.size(); ++i) {
+    for (std::size_t i = 0; i < starts.size() && !groups_.cuts(); ++i) {
       const std::int64_t at = elements_ + starts[i];
       const std::int64_t end = elements_ + (i + 1 < starts.size() ? starts[i + 1] : layout.owned());
       if (at > begin && end - begin > most) {
@@ -40,34 +66,45 @@ GradientBuckets::GradientBuckets(std::span<const UnitLayout* const> layouts, std
         begin = at;
       }
     }
-    elements_ += layout.owned();
+    elements_ += sizes_[unit];
+    if (groups_.cuts()) ends_.push_back(begin = elements_);
   }
   if (elements_ > begin) ends_.push_back(elements_);
-  buffer_ = memory.allocate(elements_ * size_of(options.dtype), Tag::gradient, "all units");
-  pending_.reserve(ends_.size());
 }
 
-Tensor GradientBuckets::of(int unit) const { return view(buffer_, options_.dtype, {sizes_[unit]}, begins_[unit]); }
+Tensor GradientBuckets::reduced(int unit) const {
+  const std::int64_t owned = layouts_[unit]->owned();
+  return flat(unit).slice(0, groups_.cut().begin(owned), groups_.cut().elements(owned));
+}
 
-void GradientBuckets::whole(int unit) {
+// The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
+// has the weight of the global batch already, so the ranks' parts are summed.
+void GradientBuckets::whole(int unit, int) {
   LOCKSTEP_CHECK(units_whole_ < order_.size() && order_[units_whole_] == unit, "unit {} is whole out of its turn",
                  unit);
+  if (tie_ && unit == tie_->owner_unit) {
+    const Tensor& owner = tensors_[unit][tie_->owner_parameter];
+    add({.y = owner, .a = owner, .b = tensors_[tie_->borrower_unit][tie_->borrower_parameter]}, stream_);
+  }
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
+  if (groups_.cuts()) {
+    sums_.start({.in = flat(unit), .out = reduced(unit)});
+    ++started_;
+    return;
+  }
   for (; started_ < ends_.size() && ends_[started_] <= filled; ++started_)
     start(started_ == 0 ? 0 : ends_[started_ - 1], ends_[started_]);
 }
 
 void GradientBuckets::start(std::int64_t begin, std::int64_t end) {
-  const Tensor bucket = view(buffer_, options_.dtype, {end - begin}, begin);
-  const Reducing how{.algorithm = options_.algorithm};
-  if (options_.root) {
-    const bool here = ranks_.rank() == *options_.root;
-    pending_.push_back(ranks_.reduce(here ? bucket : Tensor{}, bucket, *options_.root, how));
-  } else {
-    pending_.push_back(ranks_.all_reduce(bucket, how));
-  }
-  if (!options_.overlap) pending_.back()->wait();
+  const Tensor bucket = view(buffer_, dtype_, {end - begin}, begin);
+  Communicator& ranks = groups_.all();
+  if (root_)
+    pending_.push_back(ranks.reduce(ranks.rank() == *root_ ? bucket : Tensor{}, bucket, *root_, how_));
+  else
+    pending_.push_back(ranks.all_reduce(bucket, how_));
+  if (!overlap_) pending_.back()->wait();
 }
 
 void GradientBuckets::wait() {
@@ -75,6 +112,7 @@ void GradientBuckets::wait() {
   LOCKSTEP_CHECK(started_ == ends_.size(), "{} of {} buckets are whole", started_, ends_.size());
   for (const auto& bucket : pending_) bucket->wait();
   pending_.clear();
+  sums_.settle();
   units_whole_ = started_ = 0;
 }
 

@@ -33,57 +33,50 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
 }
 
 UnitStorage::UnitStorage(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
-    : layout_(layout), types_(options.types), gradient_(options.gradient) {
+    : layout_(layout), types_(options.types), cut_(options.cut), whole_(options.whole_weights) {
   const std::string& unit = layout.name();
-  LOCKSTEP_CHECK(gradient_.elements() == layout.owned(), "room for {} gradients of {}: {}", gradient_.elements(), unit,
-                 layout.owned());
+  const std::int64_t first = cut_.begin(layout.owned()), part = part_elements();
   if (options.updates)
-    optimizer_.emplace(
-        options.optimizer,
-        FlatOptimizer::Range{.elements = layout.owned(), .decayed = layout.decayed(), .moments = types_.moments},
-        memory, unit, stream);
-  weights_ = memory.allocate(layout.owned() * size_of(types_.compute), Tag::parameter, unit);
-  const std::int64_t tied = layout.elements() - layout.owned();
-  if (tied > 0) tied_gradients_ = memory.allocate(tied * size_of(types_.gradient), Tag::gradient, unit);
+    optimizer_.emplace(options.optimizer,
+                       FlatOptimizer::Range{.elements = part,
+                                            .decayed = std::clamp<std::int64_t>(layout.decayed() - first, 0, part),
+                                            .moments = types_.moments,
+                                            .first = first},
+                       memory, unit, stream);
+  const std::int64_t held = whole_ ? cut_.padded(layout.owned()) : part;
+  weights_ = memory.allocate(held * size_of(types_.compute), Tag::parameter, unit);
   if (options.updates && types_.compute != types_.master)
-    masters_ = memory.allocate(layout.owned() * size_of(types_.master), Tag::optimizer, unit);
-  fill({.y = flat(weights_, types_.compute), .value = 0}, stream);
-  fill({.y = gradient_, .value = 0}, stream);
-  if (tied > 0) fill({.y = view(tied_gradients_, types_.gradient, {tied}), .value = 0}, stream);
-  if (masters_.memory()) fill({.y = flat(masters_, types_.master), .value = 0}, stream);
+    masters_ = memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
+  fill({.y = flat_weight(), .value = 0}, stream);
+  if (masters_.memory()) fill({.y = own_master(), .value = 0}, stream);
 }
 
-Tensor UnitStorage::part(const Buffer& buffer, DType dtype, int parameter) const {
-  return view(buffer, dtype, Shape(std::span(layout_.parameters()[parameter].shape)), layout_.offset(parameter));
+Tensor UnitStorage::weight(int parameter) const {
+  LOCKSTEP_CHECK(whole_, "the weights of {} are not whole", layout_.name());
+  return view(weights_, types_.compute, Shape(std::span(layout_.parameters()[parameter].shape)),
+              layout_.offset(parameter));
 }
 
-Tensor UnitStorage::weight(int parameter) const { return part(weights_, types_.compute, parameter); }
-Tensor UnitStorage::gradient(int parameter) const {
-  const StoredParameter& stored = layout_.parameters()[parameter];
-  const Shape shape{std::span(stored.shape)};
-  const std::int64_t offset = layout_.offset(parameter);
-  if (stored.tied) return view(tied_gradients_, types_.gradient, shape, offset - layout_.owned());
-  return gradient_.slice(0, offset, stored.elements()).reshape(shape);
+Tensor UnitStorage::flat_weight() const {
+  return view(weights_, types_.compute, {whole_ ? cut_.padded(layout_.owned()) : part_elements()});
 }
-Tensor UnitStorage::master(int parameter) const {
-  return masters_.memory() ? part(masters_, types_.master, parameter) : weight(parameter);
+Tensor UnitStorage::own_weight() const {
+  return view(weights_, types_.compute, {part_elements()}, whole_ ? cut_.begin(layout_.owned()) : 0);
 }
-
-Tensor UnitStorage::flat_master() const {
-  return masters_.memory() ? flat(masters_, types_.master) : flat(weights_, types_.compute);
+Tensor UnitStorage::own_master() const {
+  return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
 }
 
 void UnitStorage::publish(Stream& stream) {
-  if (masters_.memory()) cast({.y = flat(weights_, types_.compute), .x = flat(masters_, types_.master)}, stream);
+  if (masters_.memory()) cast({.y = own_weight(), .x = own_master()}, stream);
 }
 
-void UnitStorage::update(ConstTensor control, Stream& stream) {
+void UnitStorage::update(ConstTensor gradient, ConstTensor control, Stream& stream) {
   if (!optimizer_) return;
-  const Tensor weights = flat(weights_, types_.compute);
   if (masters_.memory())
-    optimizer_->update(flat(masters_, types_.master), weights, flat_gradient(), control, stream);
+    optimizer_->update(own_master(), own_weight(), gradient, control, stream);
   else
-    optimizer_->update(weights, {}, flat_gradient(), control, stream);
+    optimizer_->update(own_weight(), {}, gradient, control, stream);
 }
 
 }  // namespace lockstep

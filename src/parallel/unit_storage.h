@@ -1,10 +1,13 @@
-// What a rank holds of a unit: its parameters, gradients and, unless another rank updates it, the optimizer's state.
+// What a rank holds of a unit: its weights and, unless another rank updates it, the optimizer's state, or a part of
+// them.
 //
-// Flat buffers in the order of the unit's layout: the weights that compute, their gradients (in a place of the
-// caller's; those of tied parameters here), and, where the weights are 16-bit, an fp32 master beside them; the
-// optimizer keeps its moments itself. Padding between parameters is zero and stays zero. With AdamW in bf16 that is 18
-// bytes an element: weight 2, gradient 4, master 4, moments 8; with bf16 gradients 16, and with bf16 moments too 12.
+// Flat buffers in the order of the unit's layout: the weights that compute and, where they are 16-bit, an fp32 master
+// beside them; the optimizer keeps its moments itself. Ranks that cut a unit between them have a part each of masters
+// and moments, and of the weights all, padded to the parts, or their own part (spec/shard.h). Padding between
+// parameters is zero and stays zero. Gradients are apart (parallel/gradients.h). With AdamW in bf16 that is 18 bytes an
+// element: weight 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, and with bf16 moments too 12.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -12,6 +15,7 @@
 #include "spec/optimizer_spec.h"
 #include "spec/parameters.h"
 #include "spec/precision.h"
+#include "spec/shard.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -30,56 +34,61 @@ class UnitStorage {
   struct Options {
     StorageTypes types;
     OptimizerSpec optimizer;
-    Tensor gradient;      // flat, of layout.owned() elements
     bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
+    Shard cut = {};
+    bool whole_weights = true;  // false: a part of them too
   };
-  // The layout and the gradient's memory outlive the storage.
+  // The layout outlives the storage.
   UnitStorage(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
 
-  // One stored parameter. A tied one has no weight and no master here.
+  // One stored parameter that is not tied, where the weights are whole.
   Tensor weight(int parameter) const;
-  Tensor gradient(int parameter) const;
-  Tensor master(int parameter) const;  // the weight itself where no master is kept apart
 
-  // Flat buffers of everything that is owned here, the tied parameters' left out.
-  Tensor flat_gradient() const { return gradient_; }
-  Tensor flat_master() const;
-  Tensor flat_weight() const { return flat(weights_, types_.compute); }
+  // Flat buffers of everything that is owned here, the tied parameters' left out: all weights that are here, and of
+  // weights and masters the part that this rank updates. Masters are the weights where none are kept apart.
+  Tensor flat_weight() const;
+  Tensor own_weight() const;
+  Tensor own_master() const;
   bool updates() const { return optimizer_.has_value(); }
   // What the optimizer keeps, by the names a checkpoint gives it.
   std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
 
-  // A logical tensor as a range of any of the flat buffers.
+  // The elements of a logical tensor that are in this rank's part, as a range of its flat buffers. There may be none.
   struct Piece {
     const LogicalTensor& tensor;
     const StoredParameter& parameter;  // that it is part of
-    std::int64_t offset;
-    Tensor of(const Tensor& flat) const { return flat.slice(0, offset, tensor.elements()); }
+    std::int64_t begin, elements;      // of the tensor
+    std::int64_t offset;               // of the part's buffers
+    Tensor of(const Tensor& flat) const { return flat.slice(0, offset, elements); }
   };
   template <class Visit>
   void each_piece(Visit&& visit) const {
+    const std::int64_t from = cut_.begin(layout_.owned()), to = from + cut_.elements(layout_.owned());
     for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
       std::int64_t offset = layout_.offset(static_cast<int>(p));
       for (const LogicalTensor& tensor : layout_.parameters()[p].pieces) {
-        visit(Piece{tensor, layout_.parameters()[p], offset});
-        offset += tensor.elements();
+        const std::int64_t end = offset + tensor.elements();
+        const std::int64_t first = std::clamp(from, offset, end), last = std::clamp(to, offset, end);
+        const bool here = last > first;
+        visit(Piece{tensor, layout_.parameters()[p], here ? first - offset : 0, last - first, here ? first - from : 0});
+        offset = end;
       }
     }
   }
 
-  // Makes the weights what the masters say.
+  // Makes this rank's part of the weights what the masters say.
   void publish(Stream& stream);
-  // Nothing where another rank does it.
-  void update(ConstTensor control, Stream& stream);
+  // With this rank's part of the gradient. Nothing where another rank does it.
+  void update(ConstTensor gradient, ConstTensor control, Stream& stream);
 
  private:
-  Tensor part(const Buffer& buffer, DType dtype, int parameter) const;
-  Tensor flat(const Buffer& buffer, DType dtype) const { return view(buffer, dtype, {layout_.owned()}); }
+  std::int64_t part_elements() const { return cut_.elements(layout_.owned()); }
 
   const UnitLayout& layout_;
   StorageTypes types_;
-  Tensor gradient_;
-  Buffer weights_, tied_gradients_, masters_;
+  Shard cut_;
+  bool whole_;
+  Buffer weights_, masters_;
   std::optional<FlatOptimizer> optimizer_;
 };
 

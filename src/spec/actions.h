@@ -1,11 +1,12 @@
 // A step as data: the list of actions one rank runs, its generators, and the check that it is a step.
 //
 // An action is a phase of one unit of the model for one micro-batch (forward, backward-input, backward-weight), or
-// something that happens once a step: a unit's gradient becomes that of the whole batch (reduce), the gradient's norm
-// is taken over all units (norm), a unit's parameters move (update), and reach those ranks that did not move them
-// themselves (publish). Units are the finest pieces that anything is
-// decided about; a stage of a pipeline is a run of them, written out unit by unit, so that what concerns one unit alone
-// can stand between two of them.
+// something that happens beside them: a unit's weights, of which each rank holds a part, are made whole for a while
+// (gather) and given up again (release); a unit's gradient becomes that of all ranks (reduce), once a step or after
+// every micro-batch; the gradient's norm is taken over all units (norm), a unit's parameters move (update), and reach
+// those ranks that did not move them themselves (publish). Units are the finest pieces that anything is decided about;
+// a stage of a pipeline is a run of them, written out unit by unit, so that what concerns one unit alone can stand
+// between two of them.
 //
 // The order of the list is the order of execution. Which orders are steps is what find_fault says: it proves a list
 // complete, free of reads before writes, and of one order of sums, before anything runs. Activations get their places
@@ -18,12 +19,23 @@
 
 namespace lockstep {
 
-enum class ActionKind : std::uint8_t { forward, backward_input, backward_weight, reduce, norm, update, publish };
+enum class ActionKind : std::uint8_t {
+  forward,
+  backward_input,
+  backward_weight,
+  gather,
+  release,
+  reduce,
+  norm,
+  update,
+  publish
+};
+constexpr bool is_phase(ActionKind kind) { return kind <= ActionKind::backward_weight; }
 
 struct Action {
   ActionKind kind;
   int unit = -1;   // none for norm
-  int micro = -1;  // of the three phases only
+  int micro = -1;  // of the three phases, and of a reduce that is of one micro-batch
   bool operator==(const Action&) const = default;
 };
 
@@ -35,11 +47,20 @@ struct StepShape {
   int micro = 1;  // micro-batches
   // A tied parameter: the borrower's gradient joins the owner's in reduce(owner). -1: nothing is tied.
   int tie_owner = -1, tie_borrower = -1;
-  bool publishes = false;  // not every rank updates all it computes with
+  bool publishes = false;     // not every rank updates all it computes with
+  bool reduces_each = false;  // the gradients of every micro-batch by themselves: reduce(u, m), not reduce(u)
+  bool gathers = false;       // a unit's weights are whole between a gather and a release only
+  int kept_units = 0;  // of those: so many before the last stay whole from a micro-batch's forward to its backward
 };
 
+// The units whose weights a phase reads: its own, and the tie's owner where the borrower computes. Nothing reads
+// weights to make their gradient, and the first unit has no input to make a gradient of.
+std::vector<int> units_read(const Action& phase, const StepShape& shape);
+
 // One rank, one micro-batch after the other: forwards, then both backwards of each unit, the last unit first. A unit is
-// reduced as soon as its gradient is whole.
+// reduced as soon as its gradient is whole. Where weights are gathered, those of the phase that is next to need others
+// are gathered before the phase at hand runs, so that they can come meanwhile; nothing is whole longer than these two
+// need it, but for the units that are kept.
 std::vector<Action> serial_step(const StepShape& shape);
 // The forwards alone, for evaluation.
 std::vector<Action> forward_pass(const StepShape& shape);
@@ -50,9 +71,11 @@ std::vector<Action> forward_pass(const StepShape& shape);
 //   backward_input(u, m)   after forward(u, m) and backward_input(u+1, m)
 //   backward_weight(u, m)  after backward_input(u, m) and backward_weight(u, m-1): sums over micro-batches ascend
 //   reduce(u)              after every backward_weight(u, m), and of a tie's owner, every one of the borrower
+//   reduce(u, m)           after backward_weight(u, m) and reduce(u, m-1), where micro-batches are reduced apart
 //   norm                   after every reduce
 //   update(u)              after norm
 //   publish(u)             after update(u); in steps that publish, once for every unit, and in others never
+//   gather(u), release(u)  in turn, and never over an update(u); a phase runs while all units that it reads are whole
 std::optional<std::string> find_fault(const std::vector<Action>& actions, const StepShape& shape);
 
 }  // namespace lockstep

@@ -4,8 +4,28 @@
 
 namespace lockstep {
 
-void check_batch(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
+namespace {
+
+std::string divisors_near(std::int64_t n, std::int64_t wanted) {
+  std::int64_t below = 1, above = n;
+  for (std::int64_t d = 1; d <= n; ++d) {
+    if (n % d != 0) continue;
+    if (d <= wanted) below = d;
+    if (d >= wanted) {
+      above = d;
+      break;
+    }
+  }
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+}  // namespace
+
+void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
   const std::int64_t micro = layout.micro, dp = layout.dp;
+  if (layout.shard > dp || (layout.shard > 0 && dp % layout.shard != 0))
+    fail("shard", fmt::format("dp ({}) is not a multiple of shard ({})", dp, layout.shard),
+         fmt::format("use shard = {}, or 0 for all ranks", divisors_near(dp, layout.shard)));
   if (batch % micro != 0) {
     const std::int64_t below = batch / micro * micro;
     fail("micro", fmt::format("global_batch ({}) is not a multiple of micro ({})", batch, micro),
@@ -32,6 +52,10 @@ std::string to_text(const LayoutSpec& layout) {
   if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
   if (layout.micro != usual.micro) say("micro", layout.micro);
   if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
+  if (layout.zero != usual.zero) say("zero", layout.zero);
+  if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));
+  if (layout.reshard != usual.reshard) say("reshard", name_of(layout.reshard));
+  if (layout.shard != usual.shard) say("shard", layout.shard);
   if (layout.overlap != usual.overlap) say("overlap", name_of(layout.overlap));
   if (layout.bucket != usual.bucket) say("bucket", layout.bucket);
   if (layout.uneven != usual.uneven) say("uneven", name_of(layout.uneven));

@@ -1,7 +1,7 @@
 // Over how many ranks a run is laid out, and how they work together, as plain data.
 //
 // The names are those of docs/design.md. Nothing of this changes what is learned; what keeps the order of sums
-// (overlap, bucket, dp_kind) does not change a bit of it.
+// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two) does not change a bit of it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,6 +22,17 @@ enum class DpKind {
 inline constexpr std::array kDpKinds{DpKind::ddp, DpKind::central};
 constexpr std::string_view name_of(DpKind kind) { return kind == DpKind::ddp ? "ddp" : "central"; }
 
+// When gradients are summed over the ranks: once a step, having been added up over the micro-batches where they were
+// made, or after every micro-batch, so that nobody keeps a whole one.
+enum class GradSync { step, micro };
+inline constexpr std::array kGradSyncs{GradSync::step, GradSync::micro};
+constexpr std::string_view name_of(GradSync sync) { return sync == GradSync::step ? "step" : "micro"; }
+
+// What becomes of gathered weights after a forward: given up, or kept until the backward.
+enum class Reshard { forward, never };
+inline constexpr std::array kReshards{Reshard::forward, Reshard::never};
+constexpr std::string_view name_of(Reshard reshard) { return reshard == Reshard::forward ? "forward" : "never"; }
+
 // The order of sums over ranks and the way of the messages (comm/message.h, Algorithm).
 enum class ReduceKind { canonical, ring, tree, native };
 inline constexpr std::array kReduceKinds{ReduceKind::canonical, ReduceKind::ring, ReduceKind::tree, ReduceKind::native};
@@ -34,13 +45,23 @@ struct LayoutSpec {
   std::int64_t dp = 1;     // ranks that each take a part of the global batch
   std::int64_t micro = 1;  // micro-batches that a rank's part is cut into
   DpKind dp_kind = DpKind::ddp;
-  Switch overlap = Switch::on;  // ddp: gradients are summed while backward goes on
-  std::int64_t bucket = 25;     // ddp: MiB of gradients that are summed at once; 0 = each parameter by itself
-  Switch uneven = Switch::off;  // parts of the batch may differ by `micro` samples
+  std::int64_t zero = 0;  // what ranks hold a part of: 1 optimizer state, 2 and gradients, 3 and weights
+  GradSync grad_sync = usual_sync(zero);
+  Switch overlap = Switch::on;  // messages run while something is computed
+  std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
+  Reshard reshard = Reshard::forward;  // zero = 3
+  std::int64_t shard = 0;              // zero > 0: ranks that share one copy between them; 0 = all
+  Switch uneven = Switch::off;         // parts of the batch may differ by `micro` samples
   ReduceKind reduce = ReduceKind::canonical;
   bool operator==(const LayoutSpec&) const = default;
 
+  static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
   std::int64_t ranks() const { return dp; }
+  // Ranks that hold a part each of what is cut; 1: everybody holds all of it.
+  std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : dp; }
+  bool cuts_weights() const { return zero == 3 && shards() > 1; }
+  // Gradients are passed on after each micro-batch.
+  bool passes_on() const { return dp > 1 && grad_sync == GradSync::micro; }
 };
 
 // The samples of a global batch that are one data-parallel rank's: whole multiples of `micro`, as even as can be, the
@@ -55,15 +76,13 @@ constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, st
   return {(each * dp_rank + least(dp_rank, more)) * layout.micro, (each + (dp_rank < more ? 1 : 0)) * layout.micro};
 }
 
-// Whether a batch of so many samples can be laid out so; if not, `fail` is given what is wrong and a remedy, and
-// throws.
+// Whether there is such a layout, and a batch of so many samples can be laid out so; if not, `fail` is given what is
+// wrong and a remedy, and throws.
 using LayoutFault = std::function<void(std::string_view key, const std::string& problem, const std::string& remedy)>;
-void check_batch(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
+void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
 
-// A layout as the command line has it: "dp=2,micro=3,overlap=off". Keys that are not named have their defaults.
-// UserError (usage) naming the key.
-LayoutSpec parse_layout(std::string_view text);
-// Back again: what differs from the defaults; "dp=1" where nothing does.
+// A layout as the command line has it, "dp=2,micro=3,overlap=off", which parse_layout (spec/layout_toml.h) reads: what
+// differs from the defaults; "dp=1" where nothing does.
 std::string to_text(const LayoutSpec& layout);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What of a block's activations is kept from its forward to its backward, and what is computed again instead.
+// What is kept from a forward to its backward, and what is computed, or gathered, again instead.
 //
 // Nothing of this changes a result: what is computed again is the same bits.
 #pragma once
@@ -20,6 +20,8 @@ constexpr std::string_view name_of(Recompute what) {
 struct MemorySpec {
   Recompute recompute = Recompute::none;
   std::int64_t recompute_blocks = 0;  // blocks, from the first, that compute projections again; 0 = all
+  // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
+  std::int64_t gathered = 0;
   bool operator==(const MemorySpec&) const = default;
 
   // Of block `layer`. Where projections are computed again in some blocks, the others do the same with what is cheap.

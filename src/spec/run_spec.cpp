@@ -60,7 +60,7 @@ class Checker {
 
   void batch() const {
     const std::int64_t batch = spec_.train.global_batch;
-    check_batch(batch, spec_.layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+    check_layout(batch, spec_.layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
       fail("layout", key, problem, remedy);
     });
     const auto samples = checked_mul(spec_.train.steps, batch);
@@ -69,6 +69,15 @@ class Checker {
       fail("train", "steps", "steps times global_batch times seq is more than 2^60 tokens",
            "check for a size with digits too many");
     }
+  }
+
+  void memory() const {
+    const LayoutSpec& layout = spec_.layout;
+    if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
+    fail("memory", "gathered",
+         fmt::format("gathered = {} does nothing: {}", spec_.memory.gathered,
+                     layout.zero == 3 ? "with reshard = \"never\" all weights stay" : "only zero = 3 gathers weights"),
+         "remove it, or use zero = 3 with reshard = \"forward\"");
   }
 
   void schedule() const {
@@ -129,6 +138,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.source();
   check.fits_model();
   check.batch();
+  check.memory();
   check.schedule();
   check.evaluation();
   check.precision();

@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "spec/hf_config.h"
+#include "spec/layout_toml.h"
 #include "spec/model_toml.h"
 #include "spec/presets.h"
 #include "spec/text_input.h"
 #include "spec/toml_fields.h"
+#include "spec/toml_keys.h"
 
 namespace lockstep {
 
@@ -22,19 +24,13 @@ static constexpr std::array<Precision, 3> values_of(Precision) {
   return {Precision::fp64, Precision::fp32, Precision::bf16};
 }
 static constexpr auto values_of(StateType) { return kStateTypes; }
-static constexpr auto values_of(Switch) { return kSwitches; }
-static constexpr auto values_of(DpKind) { return kDpKinds; }
-static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
 
 namespace {
-
-using Keys = std::vector<std::string_view>;
 
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
-constexpr std::int64_t kMostRanks = 1'000'000;
-constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
+constexpr std::int64_t kMostMebibytes = 1 << 30;
 
 // ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
 // it, so that a key which would do nothing is refused.
@@ -89,20 +85,8 @@ void visit_optim(Spec& run, Visitor&& visit) {
 }
 
 template <class Spec, class Visitor>
-void visit_layout(Spec& layout, Visitor&& visit) {
-  visit("dp", layout.dp, Whole{1, kMostRanks});
-  visit("micro", layout.micro, Whole{1, kMaxIndex});
-  visit("dp_kind", layout.dp_kind);
-  if (layout.dp_kind == DpKind::ddp) {
-    visit("overlap", layout.overlap);
-    visit("bucket", layout.bucket, Whole{0, kMostBucketMebibytes});
-  }
-  visit("uneven", layout.uneven);
-  visit("reduce", layout.reduce);
-}
-
-template <class Spec, class Visitor>
 void visit_memory(Spec& memory, Visitor&& visit) {
+  visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
   visit("recompute", memory.recompute);
   if (memory.recompute == Recompute::projections)
     visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
@@ -127,58 +111,12 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("autotune", run.autotune);
 }
 
-// The keys that a list visits.
-struct Collect {
-  Keys keys;
-  void operator()(std::string_view key, const auto&...) { keys.push_back(key); }
-  void pair(std::string_view key, const auto&...) { keys.push_back(key); }
-};
+// ---- Keys of the design that this version has one value for, or none.
 
-Keys operator+(Keys left, const Keys& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
-// ---- Keys of the design (docs/design.md) that this version has one value for, or none.
-
-struct Later {
-  std::string_view key;
-  std::string_view only;  // the value that is taken, as a message shows it; empty: none is
-};
-
-constexpr Later kLayoutLater[] = {
-    {"pp", "1"},
-    {"cp", "1"},
-    {"tp", "1"},
-    {"zero", "0"},
-    {"shard", "1"},
-    {"chunks", "1"},
-    {"grad_sync", "'step'"},
-    {"schedule", "'1f1b'"},
-    {"sp", "'off'"},
-    {"cp_kind", "'ring'"},
-    {"cp_order", "'zigzag'"},
-    {"reshard", "'forward'"},
-};
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
 constexpr Later kPrecisionLater[] = {{"loss_scale", ""}};
 constexpr Later kMemoryLater[] = {{"offload", ""}};
 constexpr Later kRunLater[] = {{"ranks", "1"}};
-
-Keys keys_of(std::span<const Later> later) {
-  Keys keys;
-  for (const Later& one : later) keys.push_back(one.key);
-  return keys;
-}
-
-void refuse_later(const TomlTable& table, std::span<const Later> later) {
-  for (const Later& one : later) {
-    if (!table.has(one.key) || table.shown(one.key) == one.only) continue;
-    table.refuse(
-        one.key, fmt::format("{} = {} is not in this version", one.key, table.shown(one.key)),
-        one.only.empty() ? fmt::format("leave {} out", one.key) : fmt::format("leave it out or use {}", one.only));
-  }
-}
 
 // ---- Reading
 
@@ -198,9 +136,7 @@ void unmake_choices(TomlDocument& document) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
   if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
-  if (document.set("layout", "dp_kind")) {
-    for (const std::string_view key : {"overlap", "bucket"}) document.drop("layout", key);
-  }
+  unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
   }
@@ -338,28 +274,13 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
 }
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
-  table.refuse_unknown(Keys{"recompute", "recompute_blocks"} + keys_of(kMemoryLater));
+  table.refuse_unknown(Keys{"gathered", "recompute", "recompute_blocks"} + keys_of(kMemoryLater));
   refuse_later(table, kMemoryLater);
   table("recompute", memory.recompute);  // before the list, which depends on it
   if (table.has("recompute_blocks") && memory.recompute != Recompute::projections)
     table.refuse("recompute_blocks", "'recompute_blocks' does nothing without recompute = \"projections\"",
                  "remove it");
   visit_memory(memory, table);
-}
-
-void read_layout(const TomlTable& table, LayoutSpec& layout) {
-  Collect known;
-  const LayoutSpec ddp;  // whose keys are all there are
-  visit_layout(ddp, known);
-  table.refuse_unknown(known.keys + keys_of(kLayoutLater));
-  refuse_later(table, kLayoutLater);
-  table("dp_kind", layout.dp_kind);  // before the list, which depends on it
-  for (const std::string_view key : {"overlap", "bucket"}) {
-    if (layout.dp_kind == DpKind::ddp || !table.has(key)) continue;
-    table.refuse(key, fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
-                 "remove it");
-  }
-  visit_layout(layout, table);
 }
 
 void read_run(const TomlTable& table, RunSettings& run) {
@@ -416,32 +337,6 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
   return spec;
 }
 
-// Beside the keys of [layout], which it reads.
-LayoutSpec parse_layout(std::string_view text) {
-  std::vector<std::string> sets;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view item = text.substr(at, comma - at);
-    if (item.find('=') == std::string_view::npos || item.starts_with('='))
-      throw UserError(ExitCode::usage,
-                      fmt::format("--layout {}: {} names no key and value", quote_text(text), quote_text(item)),
-                      "write it as in --layout dp=2,micro=4");
-    sets.push_back("layout." + std::string(item));
-    at = comma + 1;
-  }
-  LayoutSpec layout;
-  try {
-    TomlDocument document("", "--layout", kTextLimit, sets);
-    read_layout(document.top().table("layout"), layout);
-  } catch (const UserError& error) {  // in the words of the option that it came by
-    constexpr std::string_view kSet = "--set layout.";
-    std::string what = error.what();
-    if (const std::size_t at = what.find(kSet); at != std::string::npos) what.replace(at, kSet.size(), "--layout ");
-    throw UserError(error.code(), what, "");
-  }
-  return layout;
-}
-
 RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets) {
   return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), sets);
 }
@@ -468,7 +363,7 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("optim");
   visit_optim(spec, writer);
   writer.table("layout");
-  visit_layout(spec.layout, writer);
+  write_layout(spec.layout, writer);
   writer.table("precision");
   visit_precision(spec.precision, writer);
   writer.table("memory");

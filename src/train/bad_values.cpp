@@ -46,13 +46,18 @@ std::optional<std::string> Replica::bad_value_after(const Action& action) const 
       return fmt::format("activation '{}' of {} after {} ({})", slots[slot].name, unit, to_string(action), *bad);
   }
   if (action.kind != ActionKind::backward_weight) return std::nullopt;
-  std::optional<std::string> found;
-  storage_[action.unit].each_piece([&](const UnitStorage::Piece& piece) {
-    if (found) return;
-    if (const auto bad = first_bad_element(piece.of(storage_[action.unit].flat_gradient()), stream_))
-      found = fmt::format("the gradient of {} after {} ({})", piece.tensor.name, to_string(action), *bad);
-  });
-  return found;
+  // This rank's own, before it is summed over ranks.
+  const UnitLayout& layout = model_.unit(action.unit).layout();
+  for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
+    const Tensor gradient = tensors_of_[action.unit].gradients[p].reshape({layout.parameters()[p].elements()});
+    std::int64_t at = 0;
+    for (const LogicalTensor& tensor : layout.parameters()[p].pieces) {
+      if (const auto bad = first_bad_element(gradient.slice(0, at, tensor.elements()), stream_))
+        return fmt::format("the gradient of {} after {} ({})", tensor.name, to_string(action), *bad);
+      at += tensor.elements();
+    }
+  }
+  return std::nullopt;
 }
 
 // What the rank that found the earliest bad value says, on all ranks.
@@ -83,11 +88,13 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
     if (const auto bad = first_bad_element(named.master, stream_))
       found(-1, fmt::format("the weight {} ({})", named.tensor.name, *bad));
   set_batch(tokens, targets, 0);
+  weights_->begin(true);
   for (std::size_t i = 0; i < norm_at_; ++i) {
-    // Sums over ranks are left out: each looks at what is its own. Losses may need all ranks, so all run to the end.
-    if (actions_[i].micro < 0) continue;
+    // Sums over ranks are left out: each looks at what is its own. Losses and weights may need all ranks, so all run to
+    // the end.
+    if (actions_[i].kind == ActionKind::reduce) continue;
     run(actions_[i], true, std::max<std::int64_t>(0, batches_done_ - 1));
-    if (place != kNowhere) continue;
+    if (place != kNowhere || !is_phase(actions_[i].kind)) continue;
     if (const auto bad = bad_value_after(actions_[i])) found(static_cast<std::int64_t>(i), *bad);
   }
   return earliest_of(place, words);

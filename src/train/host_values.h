@@ -1,6 +1,7 @@
 // Small values of the host between ranks: counts, losses, whether anybody wants to stop, words.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace lockstep {
 // `value` becomes the sum over the group's ranks, the same on all of them. Waits for it.
 inline void sum_over(Communicator& ranks, double& value) {
   ranks.all_reduce(Tensor(&value, DType::f64, ranks.device(), {1}))->wait();
+}
+inline void sum_over(Communicator& ranks, std::span<double> values) {
+  ranks.all_reduce(Tensor(values.data(), DType::f64, ranks.device(), {std::ssize(values)}))->wait();
 }
 inline void sum_over(Communicator& ranks, std::int64_t& value) {
   ranks.all_reduce(Tensor(&value, DType::i64, ranks.device(), {1}))->wait();

@@ -28,7 +28,16 @@ struct StepValues {
 
 using Look = std::function<void(std::int64_t step, const StepValues&, const std::vector<Replica::Named>&)>;
 
-// Every rank trains; those that hold whole gradients and masters are looked at: of central data parallel, rank 0 alone.
+// What a rank holds of each tensor, in its place in the whole.
+void put(std::vector<std::vector<double>>& whole, const std::vector<Replica::Named>& tensors,
+         Tensor Replica::Named::*which, Stream& stream) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if ((tensors[i].*which).elements() > 0)
+      std::ranges::copy(to_doubles(tensors[i].*which, stream), whole[i].begin() + tensors[i].begin);
+}
+
+// Every rank trains. Ranks that cut a copy of gradients and masters between them put it together, and the first of them
+// looks at it; of central data parallel, rank 0 alone.
 void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOptions& options,
                  const std::function<Look(int rank)>& look_of) {
   RunSpec spec = run;
@@ -36,6 +45,8 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
   validate(spec, [&](std::string_view, std::string_view) { return "--layout " + to_text(layout); });
   spec.train.save_last = false;
   spec.train.save_every = 0;
+  const int cut = static_cast<int>(layout.shards());
+  std::vector<StepValues> copies(static_cast<std::size_t>(layout.dp / cut));
   run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
     const bool on_gpu = device_of(spec) == Device::cuda;
     TrainingRun::Where where{.ranks = ranks->size() > 1 ? ranks.get() : nullptr};
@@ -45,23 +56,33 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
     training.init_weights();
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();
-    const bool looked_at = layout.dp_kind == DpKind::ddp || ranks->rank() == 0;
+    const bool looks = ranks->rank() % cut == 0 && (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
     const Look look = look_of(ranks->rank());
+    StepValues& values = copies[static_cast<std::size_t>(ranks->rank() / cut)];
+    if (looks)
+      for (const auto& named : tensors) {
+        values.gradients.emplace_back(named.tensor.elements());
+        values.weights.emplace_back(named.tensor.elements());
+      }
+    ranks->barrier()->wait();
+    const bool puts = layout.dp_kind == DpKind::ddp || ranks->rank() == 0;
     for (std::int64_t step = 0; step < options.steps; ++step) {
-      StepValues values;
-      values.loss = training.compute_gradients(
+      const double loss = training.compute_gradients(
           step * spec.train.global_batch,
           learning_rate(spec.schedule, spec.optimizer.learning_rate, step, spec.train.steps));
-      if (looked_at)
-        for (const auto& named : tensors) values.gradients.push_back(to_doubles(named.gradient, training.stream()));
-      values.norm = replica.apply_gradients().norm;
-      if (!looked_at) continue;
-      for (const auto& named : tensors) {
-        values.weights.push_back(to_doubles(named.master, training.stream()));
-        if (const auto noise = key_bias_of(spec.model, named.tensor.name); noise && !options.exact)
-          std::fill(values.weights.back().begin() + noise->first, values.weights.back().begin() + noise->second, 0.0);
+      if (puts) put(values.gradients, tensors, &Replica::Named::gradient, training.stream());
+      const double norm = replica.apply_gradients().norm;
+      if (puts) put(values.weights, tensors, &Replica::Named::master, training.stream());
+      ranks->barrier()->wait();
+      if (looks) {
+        values.loss = loss;
+        values.norm = norm;
+        for (std::size_t i = 0; i < tensors.size() && !options.exact; ++i)
+          if (const auto noise = key_bias_of(spec.model, tensors[i].tensor.name))
+            std::fill(values.weights[i].begin() + noise->first, values.weights[i].begin() + noise->second, 0.0);
+        look(step, values, tensors);
       }
-      look(step, values, tensors);
+      ranks->barrier()->wait();
     }
   });
 }

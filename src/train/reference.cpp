@@ -123,15 +123,22 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   for (const auto& named : tensors) names.push_back(named.tensor);
   replica.load(find_hf_tensors(data.weights(), names));
 
+  // The tensors are whole on the first ranks, which may hold a part each.
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
-    if (ranks.rank() != 0) return;
+    const bool holds = ranks.rank() < options.layout.shards();
     std::vector<Compared> all;
-    for (const auto& named : tensors)
-      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, to_doubles(named.*which, stream),
+    for (const auto& named : tensors) {
+      std::vector<double> whole(static_cast<std::size_t>(named.tensor.elements()));
+      if (holds && (named.*which).elements() > 0)
+        std::ranges::copy(to_doubles(named.*which, stream), whole.begin() + named.begin);
+      if (options.layout.shards() > 1) sum_over(ranks, std::span(whole));
+      if (ranks.rank() != 0) continue;
+      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, std::move(whole),
                                                       data.expected(prefix + named.tensor.name, named.tensor.shape)}))
         all.push_back(std::move(c));
-    compare(report.items, all, tolerance, absolute, by_cosine);
+    }
+    if (ranks.rank() == 0) compare(report.items, all, tolerance, absolute, by_cosine);
   };
   // This rank's rows of the logits against those of the reference, over all ranks.
   const auto compare_logits = [&](std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
@@ -160,9 +167,10 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
     losses.push_back(result.loss);
     norms.push_back(result.norm);
   }
-  if (ranks.rank() != 0) return;
-  report.items.push_back({"losses", largest(losses, data.losses(), false), limits.losses});
-  report.items.push_back({"grad_norms", largest(norms, data.norms(), true), limits.norms});
+  if (ranks.rank() == 0) {
+    report.items.push_back({"losses", largest(losses, data.losses(), false), limits.losses});
+    report.items.push_back({"grad_norms", largest(norms, data.norms(), true), limits.norms});
+  }
   compare_all("final.", &Replica::Named::master, limits.weights, limits.key_bias, false);
 }
 
@@ -170,7 +178,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
 
 ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options) {
   const ReferenceData data(folder);
-  check_batch(data.B(), options.layout, [&](std::string_view, const std::string& problem, const std::string& remedy) {
+  check_layout(data.B(), options.layout, [&](std::string_view, const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
   });
   ReferenceReport report{options.precision, data.steps(), {}};

@@ -9,6 +9,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/norm_sum.h"
 #include "kernels/random.h"
+#include "parallel/gradient_buckets.h"
+#include "parallel/gradient_passes.h"
 #include "parallel/reduce_kind.h"
 #include "tensor/transfer.h"
 
@@ -37,33 +39,63 @@ Execution execution(const Replica::Options& options, const Stream& stream) {
   return how;
 }
 
+std::vector<const UnitLayout*> layouts_of(const Model& model) {
+  std::vector<const UnitLayout*> layouts;
+  for (int u = 0; u < model.units(); ++u) layouts.push_back(&model.unit(u).layout());
+  return layouts;
+}
+
+// The units before the last that stay gathered until their backward.
+int kept_units(const Replica::Options& o, const Model& model) {
+  if (o.layout.reshard == Reshard::never) return model.units();
+  const Shard cut{.index = 0, .count = o.layout.shards()};
+  std::int64_t left = o.how.memory.gathered << 20;
+  int kept = 0;
+  for (int u = model.units() - 2; u >= 0; --u, ++kept) {
+    left -= cut.padded(model.unit(u).layout().owned()) * size_of(model.dtype());
+    if (left < 0) break;
+  }
+  return kept;
+}
+
+StepShape shape_of(const Replica::Options& options, const Model& model) {
+  const LayoutSpec& l = options.layout;
+  StepShape shape = model.step_shape(static_cast<int>(l.micro));
+  shape.publishes = l.dp_kind == DpKind::central || (l.shards() > 1 && !l.cuts_weights());
+  shape.reduces_each = l.passes_on();
+  shape.gathers = l.cuts_weights();
+  if (shape.gathers) shape.kept_units = kept_units(options, model);
+  return shape;
+}
+
 std::vector<Action> checked_actions(const Replica::Options& options, const Model& model) {
-  StepShape shape = model.step_shape(static_cast<int>(options.layout.micro));
-  shape.publishes = options.layout.dp_kind == DpKind::central;
+  const StepShape shape = shape_of(options, model);
   std::vector<Action> actions = options.actions.empty() ? serial_step(shape) : options.actions;
   const auto fault = find_fault(actions, shape);
   LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
   return actions;
 }
 
-GradientBuckets gradient_buckets(const Replica::Options& options, const Model& model,
-                                 const std::vector<Action>& actions, Communicator& ranks, Memory& memory) {
+std::optional<int> root_of(const LayoutSpec& l) {
+  return l.dp_kind == DpKind::central ? std::optional(0) : std::nullopt;
+}
+
+std::unique_ptr<Gradients> make_gradients(const Replica::Options& options, const Model& model,
+                                          const std::vector<Action>& actions, ReplicaGroups& groups, Memory& memory,
+                                          Stream& stream) {
   const LayoutSpec& l = options.layout;
-  std::vector<const UnitLayout*> layouts;
-  for (int u = 0; u < model.units(); ++u) layouts.push_back(&model.unit(u).layout());
-  std::vector<int> order;
-  for (const Action& action : actions)
-    if (action.kind == ActionKind::reduce) order.push_back(action.unit);
-  const bool central = l.dp_kind == DpKind::central;
-  return {layouts,
-          order,
-          {.dtype = storage_types(options.precision).gradient,
-           .bytes = l.bucket << 20,
-           .overlap = l.overlap == Switch::on && !central,
-           .algorithm = algorithm_of(l.reduce),
-           .root = central ? std::optional(0) : std::nullopt},
-          ranks,
-          memory};
+  std::optional<TiedParameter> tie;
+  if (const Model::Tie* t = model.tie())
+    tie = {t->owner_unit, t->owner_parameter, t->borrower_unit, t->borrower_parameter};
+  const Gradients::Options common{.layouts = layouts_of(model),
+                                  .tie = tie,
+                                  .actions = actions,
+                                  .dtype = storage_types(options.precision).gradient,
+                                  .overlap = l.overlap == Switch::on && l.dp_kind == DpKind::ddp,
+                                  .algorithm = algorithm_of(l.reduce)};
+  if (l.passes_on()) return std::make_unique<GradientPasses>(common, groups, memory, stream);
+  return std::make_unique<GradientBuckets>(
+      common, GradientBuckets::Buckets{.bytes = l.bucket << 20, .root = root_of(l)}, groups, memory, stream);
 }
 
 BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank) {
@@ -96,25 +128,34 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
              execution(options, stream)),
       actions_(checked_actions(options, model_)),
-      gradients_(gradient_buckets(options, model_, actions_, ranks_.replicas, memory)),
+      evaluation_(forward_pass(shape_of(options, model_))),
+      groups_(ranks_.replicas, options.layout),
+      gradients_(make_gradients(options, model_, actions_, groups_, memory, stream)),
       batch_(options.spec, batch_sizes(options, ranks_.hosts.rank()), ranks_.hosts, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
+  storage_.reserve(static_cast<std::size_t>(model_.units()));
   for (int u = 0; u < model_.units(); ++u)
     storage_.emplace_back(model_.unit(u).layout(),
                           UnitStorage::Options{.types = types,
                                                .optimizer = options.optimizer,
-                                               .gradient = gradients_.of(u),
-                                               .updates = !central() || ranks_.hosts.rank() == 0},
+                                               .updates = !central() || ranks_.hosts.rank() == 0,
+                                               .cut = groups_.cut(),
+                                               .whole_weights = !options.layout.cuts_weights()},
                           memory, stream);
+  weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_),
+                                         .step = actions_,
+                                         .evaluation = evaluation_,
+                                         .overlap = options.layout.overlap == Switch::on && !central(),
+                                         .root = root_of(options.layout)},
+                   storage_, groups_, memory);
+  tensors_of_.resize(storage_.size());
   for (int u = 0; u < model_.units(); ++u) {
-    UnitTensors tensors;
-    for (int p = 0; p < static_cast<int>(model_.unit(u).layout().parameters().size()); ++p) {
-      const bool tied = model_.unit(u).layout().parameters()[p].tied;
-      tensors.weights.push_back(tied ? storage_[model_.tie()->owner_unit].weight(model_.tie()->owner_parameter)
-                                     : storage_[u].weight(p));
-      tensors.gradients.push_back(storage_[u].gradient(p));
-    }
-    tensors_of_.push_back(std::move(tensors));
+    const auto& parameters = model_.unit(u).layout().parameters();
+    tensors_of_[u].weights.resize(parameters.size());
+    for (int p = 0; p < static_cast<int>(parameters.size()) && !options.layout.cuts_weights(); ++p)
+      tensors_of_[u].weights[p] = parameters[p].tied
+                                      ? storage_[model_.tie()->owner_unit].weight(model_.tie()->owner_parameter)
+                                      : storage_[u].weight(p);
   }
   while (actions_[norm_at_].kind != ActionKind::norm) ++norm_at_;
   activations_ = StepActivations(model_.slots(), actions_, micros(), memory);
@@ -155,7 +196,7 @@ std::vector<Replica::Named> Replica::tensors() const {
   std::vector<Named> all;
   for (int u = 0; u < model_.units(); ++u)
     storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
-      all.push_back({piece.tensor, piece.of(storage_[u].flat_master()), piece.of(storage_[u].flat_gradient())});
+      all.push_back({piece.tensor, piece.begin, piece.of(storage_[u].own_master()), piece.of(gradients_->reduced(u))});
     });
   return all;
 }
@@ -165,9 +206,13 @@ std::vector<StateTensor> Replica::state() const {
   for (const UnitStorage& unit : storage_)
     if (unit.updates())
       unit.each_piece([&](const UnitStorage::Piece& piece) {
-        all.push_back({.part = "weight", .tensor = piece.tensor, .live = piece.of(unit.flat_master())});
-        for (const auto& [name, flat] : unit.optimizer_state())
-          all.push_back({.part = std::string(name), .tensor = piece.tensor, .live = piece.of(flat)});
+        if (piece.elements == 0) return;
+        const auto add = [&](std::string_view part, const Tensor& flat) {
+          all.push_back(
+              {.part = std::string(part), .tensor = piece.tensor, .begin = piece.begin, .live = piece.of(flat)});
+        };
+        add(kWeightPart, unit.own_master());
+        for (const auto& [name, flat] : unit.optimizer_state()) add(name, flat);
       });
   return all;
 }
@@ -175,10 +220,11 @@ std::vector<StateTensor> Replica::state() const {
 void Replica::init_weights() {
   for (UnitStorage& unit : storage_)
     unit.each_piece([&](const UnitStorage::Piece& piece) {
-      const Tensor part = piece.of(unit.flat_master());
+      if (piece.elements == 0) return;
+      const Tensor part = piece.of(unit.own_master());
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
       if (piece.parameter.init == Init::normal)
-        init_normal({.x = part, .key = key, .std = piece.parameter.init_std}, stream_);
+        init_normal({.x = part, .key = key, .first = piece.begin, .std = piece.parameter.init_std}, stream_);
       else
         fill({.y = part, .value = piece.parameter.init == Init::ones ? 1.0 : 0.0}, stream_);
     });
@@ -192,16 +238,21 @@ void Replica::load(std::span<const ConstTensor> values) {
     LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
                    all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
     LOCKSTEP_CHECK(values[i].contiguous(), "{}: its values have gaps", all[i].tensor.name);
-    upload_floats(all[i].master, values[i].raw(), values[i].dtype(), stream_);
+    if (all[i].master.elements() == 0) continue;
+    const char* from = static_cast<const char*>(values[i].raw());
+    upload_floats(all[i].master, from + all[i].begin * size_of(values[i].dtype()), values[i].dtype(), stream_);
   }
   publish();
 }
 
 // Weights everywhere become what the masters say.
 void Replica::publish() {
-  for (UnitStorage& unit : storage_) {
-    unit.publish(stream_);
-    if (central()) ranks_.replicas.broadcast(unit.flat_weight(), 0)->wait();
+  const bool moved_by_others = shape_of(options_, model_).publishes;
+  for (std::size_t u = 0; u < storage_.size(); ++u) {
+    storage_[u].publish(stream_);
+    if (!moved_by_others) continue;
+    weights_->publish(static_cast<int>(u));
+    weights_->ready(static_cast<int>(u));
   }
 }
 
@@ -214,49 +265,66 @@ void Replica::resume(std::int64_t batches, std::int64_t updates) {
 
 Call Replica::call(const Action& action, const Batch& batch) const {
   // The first micro-batch starts the gradients, the others add to them: sums over micro-batches ascend in any list.
-  return {tensors_of_[action.unit], activations_.of(action.micro), batch, stream_, action.micro > 0};
+  return {tensors_of_[action.unit], activations_.of(action.micro), batch, stream_, gradients_->adds(action.micro)};
 }
 
 void Replica::run(const Action& action, bool training, std::int64_t batch_number) {
   switch (action.kind) {
     case ActionKind::forward:
     case ActionKind::backward_input:
-    case ActionKind::backward_weight: {
-      const std::uint64_t seed = random_key(options_.seed, "dropout") + static_cast<std::uint64_t>(batch_number);
-      Batch batch = batch_.micro_batch(action.micro, seed, training);
-      if (central()) {
-        batch.central = &*central_loss_;
-        batch.central_targets = batch_.central_targets();
-      }
-      return run_phase(model_.unit(action.unit), action.kind, call(action, batch));
-    }
+    case ActionKind::backward_weight:
+      return run_phase_of(action, training, batch_number);
+    case ActionKind::gather:
+      return gather(action.unit);
+    case ActionKind::release:
+      return weights_->release(action.unit);
     case ActionKind::reduce:
-      return reduce(action.unit);
+      return gradients_->whole(action.unit, action.micro);
     case ActionKind::norm:
       return take_norm();
     case ActionKind::update:
-      return storage_[action.unit].update(control(), stream_);
+      return storage_[action.unit].update(gradients_->reduced(action.unit), control(), stream_);
     case ActionKind::publish:
-      return ranks_.replicas.broadcast(storage_[action.unit].flat_weight(), 0)->wait();
+      return weights_->publish(action.unit);
   }
 }
 
-// The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
-// has the weight of the global batch already, so the ranks' parts are summed.
-void Replica::reduce(int unit) {
-  if (const Model::Tie* tie = model_.tie(); tie && unit == tie->owner_unit) {
-    const Tensor owner = storage_[tie->owner_unit].gradient(tie->owner_parameter);
-    add({.y = owner, .a = owner, .b = storage_[tie->borrower_unit].gradient(tie->borrower_parameter)}, stream_);
+void Replica::run_phase_of(const Action& action, bool training, std::int64_t batch_number) {
+  for (const int unit : units_read(action, model_.step_shape(micros()))) weights_->ready(unit);
+  const bool last = action.unit == model_.units() - 1;
+  if (training && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
+    tensors_of_[action.unit].gradients = gradients_->open(action.unit, action.micro);
+  const std::uint64_t seed = random_key(options_.seed, "dropout") + static_cast<std::uint64_t>(batch_number);
+  Batch batch = batch_.micro_batch(action.micro, seed, training);
+  if (central()) {
+    batch.central = &*central_loss_;
+    batch.central_targets = batch_.central_targets();
   }
-  gradients_.whole(unit);
+  run_phase(model_.unit(action.unit), action.kind, call(action, batch));
 }
 
+// The unit's phases compute with what is gathered, and those of a unit whose weight is tied to it.
+void Replica::gather(int unit) {
+  const Tensor flat = weights_->gather(unit);
+  const UnitLayout& layout = model_.unit(unit).layout();
+  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+    const StoredParameter& stored = layout.parameters()[p];
+    if (stored.tied) continue;
+    const Tensor weight = flat.slice(0, layout.offset(p), stored.elements()).reshape(Shape(std::span(stored.shape)));
+    tensors_of_[unit].weights[p] = weight;
+    if (const Model::Tie* tie = model_.tie(); tie && unit == tie->owner_unit && p == tie->owner_parameter)
+      tensors_of_[tie->borrower_unit].weights[tie->borrower_parameter] = weight;
+  }
+}
+
+// Every rank counts its part of each unit; bins of integers add up in any order.
 void Replica::take_norm() {
-  gradients_.wait();
+  gradients_->wait();
   const Tensor bins = view(bins_, DType::i64, {kNormBins});
   if (storage_[0].updates()) {
     for (std::size_t u = 0; u < storage_.size(); ++u)
-      norm_sum({.bins = bins, .x = storage_[u].flat_gradient(), .accumulate = u > 0}, stream_);
+      norm_sum({.bins = bins, .x = gradients_->reduced(static_cast<int>(u)), .accumulate = u > 0}, stream_);
+    if (groups_.cuts()) groups_.sharers().all_reduce(bins)->wait();
     step_control(
         {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
         stream_);
@@ -289,8 +357,9 @@ void Replica::set_batch(std::span<const std::int32_t> tokens, std::span<const st
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
   set_batch(tokens, targets, 0);
+  weights_->begin(true);
   for (std::size_t i = 0; i < norm_at_; ++i) run(actions_[i], true, batches_done_);
-  gradients_.wait();
+  gradients_->wait();
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
   ranks_.replicas.check();
@@ -314,6 +383,7 @@ Replica::Result Replica::apply_gradients() {
 // use; from then on as a whole.
 void Replica::run_step(std::int64_t batch_number) {
   const auto all = [&] {
+    weights_->begin(true);
     for (const Action& action : actions_) {
       if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
       run(action, true, batch_number);
@@ -369,9 +439,10 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
                  micros() * rows * V);
   Buffer whole;
   if (!logits.empty()) whole = memory_.allocate(rows * V * size_of(sums_type(options_.precision)), Tag::workspace);
-  for (const Action& action : forward_pass(model_.step_shape(micros()))) {
+  weights_->begin(false);
+  for (const Action& action : evaluation_) {
     run(action, false, batches_done_);
-    if (logits.empty() || action.unit != model_.units() - 1) continue;
+    if (logits.empty() || action.kind != ActionKind::forward || action.unit != model_.units() - 1) continue;
     const Tensor out = view(whole, sums_type(options_.precision), {rows, V});
     model_.head().logits(out, 0, call(action, batch_.micro_batch(action.micro, 0, false)));
     const std::vector<double> values = to_doubles(out, stream_);

@@ -21,8 +21,10 @@
 #include "kernels/step_control.h"
 #include "model/model.h"
 #include "parallel/central_loss.h"
-#include "parallel/gradient_buckets.h"
+#include "parallel/gradients.h"
+#include "parallel/replica_groups.h"
 #include "parallel/unit_storage.h"
+#include "parallel/whole_weights.h"
 #include "spec/layout_spec.h"
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
@@ -56,9 +58,11 @@ class Replica {
   Replica(const Options& options, Memory& memory, Stream& stream);  // alone
   Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream);
 
-  // A logical tensor and where it lives: its elements of the master weights and of the gradients.
+  // A logical tensor and what of it lives here: its elements from `begin` on, of the master weights and of the
+  // gradients. Where ranks cut it between them that may be a part of it, or nothing.
   struct Named {
     LogicalTensor tensor;
+    std::int64_t begin;
     Tensor master;
     Tensor gradient;
   };
@@ -66,8 +70,9 @@ class Replica {
   // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece.
   std::vector<StateTensor> state() const;
 
-  void init_weights();                             // from the seed and the tensors' names
-  void load(std::span<const ConstTensor> values);  // in the order of tensors(), host tensors of any float type
+  void init_weights();  // from the seed and the tensors' names
+  // In the order of tensors(), whole host tensors of any float type.
+  void load(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: goes on as the replica that was saved.
   void resume(std::int64_t batches, std::int64_t updates);
 
@@ -102,7 +107,6 @@ class Replica {
                                             std::span<const std::int32_t> targets);
 
   const Model& model() const { return model_; }
-  const std::vector<UnitTensors>& unit_tensors() const { return tensors_of_; }
   const std::vector<Action>& actions() const { return actions_; }
   std::int64_t steps_done() const { return steps_done_; }
 
@@ -115,7 +119,8 @@ class Replica {
   int micros() const { return static_cast<int>(options_.layout.micro); }
   void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
   void publish();
-  void reduce(int unit);
+  void run_phase_of(const Action& action, bool training, std::int64_t batch_number);
+  void gather(int unit);
   void take_norm();
   void write_controls();
   void run_step(std::int64_t batch_number);
@@ -133,8 +138,11 @@ class Replica {
   Model model_;
   std::vector<Action> actions_;
   std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
-  GradientBuckets gradients_;
+  std::vector<Action> evaluation_;
+  ReplicaGroups groups_;
+  std::unique_ptr<Gradients> gradients_;
   std::vector<UnitStorage> storage_;
+  std::optional<WholeWeights> weights_;
   std::vector<UnitTensors> tensors_of_;
   std::optional<CentralLoss> central_loss_;
   std::vector<std::int32_t> dealt_;  // tokens from rank 0

@@ -14,43 +14,21 @@ namespace lockstep {
 namespace {
 
 // Settings that belong to the machine and the moment, not to what is learned. All others are what the run is.
-constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
-                                                             "train.global_batch",
-                                                             "train.eval_every",
-                                                             "train.eval_batches",
-                                                             "train.save_every",
-                                                             "train.keep",
-                                                             "train.bad_values",
-                                                             "train.async_save",
-                                                             "optim.lr",
-                                                             "optim.betas",
-                                                             "optim.eps",
-                                                             "optim.weight_decay",
-                                                             "optim.clip",
-                                                             "optim.schedule",
-                                                             "optim.warmup",
-                                                             "optim.decay",
-                                                             "optim.final",
-                                                             "layout.micro",
-                                                             "layout.dp",
-                                                             "layout.dp_kind",
-                                                             "layout.overlap",
-                                                             "layout.bucket",
-                                                             "layout.uneven",
-                                                             "layout.reduce",
-                                                             "run.threads",
-                                                             "run.pin",
-                                                             "run.deadline",
-                                                             "run.device",
-                                                             "run.out",
-                                                             "run.autotune",
-                                                             "train.save_last",
-                                                             "tuning.gpu",
-                                                             "tuning.library",
-                                                             "precision.gradients",
-                                                             "train.deterministic",
-                                                             "memory.recompute",
-                                                             "memory.recompute_blocks"});
+constexpr auto kMayChange =
+    std::to_array<std::string_view>({"train.steps",        "train.global_batch",  "train.eval_every",
+                                     "train.eval_batches", "train.save_every",    "train.keep",
+                                     "train.bad_values",   "train.async_save",    "optim.lr",
+                                     "optim.betas",        "optim.eps",           "optim.weight_decay",
+                                     "optim.clip",         "optim.schedule",      "optim.warmup",
+                                     "optim.decay",        "optim.final",         "layout.micro",
+                                     "layout.dp",          "layout.dp_kind",      "layout.overlap",
+                                     "layout.bucket",      "layout.uneven",       "layout.reduce",
+                                     "layout.zero",        "layout.grad_sync",    "layout.reshard",
+                                     "layout.shard",       "run.threads",         "run.pin",
+                                     "run.deadline",       "run.device",          "run.out",
+                                     "run.autotune",       "train.save_last",     "tuning.gpu",
+                                     "tuning.library",     "precision.gradients", "train.deterministic",
+                                     "memory.recompute",   "memory.gathered",     "memory.recompute_blocks"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
 constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "data.example",
                                                   "model.hf",  "model.preset", "tuning.products"};
@@ -68,7 +46,10 @@ constexpr auto kBefore =
                                                                   {"run.pin", "true"},
                                                                   {"run.deadline", "30"},
                                                                   {"train.deterministic", "true"},
-                                                                  {"memory.recompute", "\"none\""}});
+                                                                  {"memory.recompute", "\"none\""},
+                                                                  {"memory.gathered", "0"},
+                                                                  {"layout.zero", "0"},
+                                                                  {"layout.grad_sync", "\"step\""}});
 
 // "section.key" -> value, as a resolved run file writes them: one key a line.
 std::map<std::string, std::string> settings(const std::string& toml) {

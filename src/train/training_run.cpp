@@ -105,10 +105,11 @@ bool TrainingRun::any_rank(bool says) {
   return sayers > 0;
 }
 
-// Replicas hold the same and share the work; in central data parallel rank 0 has all there is.
+// Ranks that hold the same share the work; in central data parallel rank 0 has all there is.
 std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
-  return share_of_state(replica_->state(), ranks_->rank(), ranks_->size());
+  const int cut = static_cast<int>(spec_.layout.shards());
+  return share_of_state(replica_->state(), ranks_->rank() / cut, ranks_->size() / cut);
 }
 
 void TrainingRun::save(const Progress& progress) {

@@ -12,6 +12,7 @@
 #include "kernels/matmul.h"
 #include "model/slots.h"
 #include "model/unit.h"
+#include "parallel/gradients.h"
 #include "parallel/unit_storage.h"
 #include "spec/presets.h"
 #include "support/devices.h"
@@ -103,13 +104,10 @@ TEST(Plan, ALayerAddedOnlyInATestIsCountedAsItIs) {
   const OnlyInThisTest layer(slots, 10, 40);
   const auto run = [&](Memory& memory, Stream& stream) {
     const Buffer gradient = memory.allocate(layer.layout().owned() * 4, Tag::gradient);
-    UnitStorage storage(layer.layout(),
-                        {.types = storage_types(Precision::fp32),
-                         .optimizer = {},
-                         .gradient = view(gradient, DType::f32, {layer.layout().owned()})},
-                        memory, stream);
+    UnitStorage storage(layer.layout(), {.types = storage_types(Precision::fp32), .optimizer = {}}, memory, stream);
     const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), 1, memory);
-    const UnitTensors tensors{{storage.weight(0)}, {storage.gradient(0)}};
+    const UnitTensors tensors{{storage.weight(0)},
+                              parameters_in(layer.layout(), view(gradient, DType::f32, {layer.layout().owned()}), {})};
     const Call call{tensors, activations.of(0), {}, stream};
     layer.forward(call);
     layer.backward_input(call);

@@ -19,6 +19,11 @@ std::vector<StepShape> shapes() {
           {.units = 3, .micro = 2, .tie_owner = 0, .tie_borrower = 2},
           {.units = 4, .micro = 3},
           {.units = 3, .micro = 2, .publishes = true},
+          {.units = 3, .micro = 3, .tie_owner = 0, .tie_borrower = 2, .reduces_each = true},
+          {.units = 4, .micro = 1, .gathers = true},
+          {.units = 3, .micro = 2, .tie_owner = 0, .tie_borrower = 2, .gathers = true},
+          {.units = 4, .micro = 2, .reduces_each = true, .gathers = true, .kept_units = 1},
+          {.units = 4, .micro = 2, .tie_owner = 0, .tie_borrower = 3, .gathers = true, .kept_units = 9},
           {.units = 5, .micro = 4, .tie_owner = 0, .tie_borrower = 4}};
 }
 
@@ -33,17 +38,22 @@ class BruteForce {
         from_backward_(shape.units),
         tied_(shape.units),
         weight_(shape.units, "w"),
-        elsewhere_(shape.units, "w") {}
+        elsewhere_(shape.units, "w"),
+        reduced_(shape.units, 0),
+        whole_(shape.units, false) {}
 
   // What the step leaves behind: the weights, and whatever was never picked up.
   struct End {
     std::vector<std::string> weights, elsewhere;  // of the rank that updates, and of one that does not
+    std::vector<std::string> sums;                // in which order each gradient was added up
     std::size_t left_over;
     bool operator==(const End&) const = default;
   };
   End run(const std::vector<Action>& list) {
     for (const Action& a : list) run(a);
-    return {weight_, elsewhere_, kept_.size()};
+    std::vector<std::string> sums;
+    for (int u = 0; u < shape_.units; ++u) sums.push_back(gradient(u));
+    return {weight_, elsewhere_, sums, kept_.size() + static_cast<std::size_t>(std::ranges::count(whole_, true))};
   }
 
  private:
@@ -62,7 +72,7 @@ class BruteForce {
 
   void run(const Action& a) {
     const int u = a.unit, m = a.micro, last = shape_.units - 1;
-    const bool phase = a.kind <= ActionKind::backward_weight;
+    const bool phase = a.kind <= ActionKind::backward_weight || (a.kind == ActionKind::reduce && shape_.reduces_each);
     if (a.kind != ActionKind::norm && (u < 0 || u > last)) throw std::out_of_range("unit");
     if (phase && (m < 0 || m >= shape_.micro)) throw std::out_of_range("micro");
     if (a.kind == ActionKind::norm && (u != -1 || m != -1)) throw std::out_of_range("norm of a unit");
@@ -70,24 +80,43 @@ class BruteForce {
     const auto id = std::to_string(u) + "." + std::to_string(m);
     switch (a.kind) {
       case ActionKind::forward: {
-        if (weight_[u] != "w") throw std::runtime_error("the weight has moved already");
+        read(u);
+        if (u == shape_.tie_borrower) read(shape_.tie_owner);
         const std::string x = u == 0 ? "x" + std::to_string(m) : take("y", u - 1, m);
         put("saved", u, m, x);
         if (u < last)
           put("y", u, m, "f" + id + "(" + x + ")");
         else
           add(from_forward_, u, "h" + id + "(" + x + ")"), put("dy", u, m, "loss(" + x + ")");
+        if (u == last && shape_.reduces_each) put("from forward", u, m, "");
         return;
       }
       case ActionKind::backward_input: {
+        if (u > 0) read(u);
         const std::string dy = take("dy", u, m), saved = take("saved", u, m);
         put("for weight", u, m, dy + saved);
         if (u > 0) put("dy", u - 1, m, "b" + id + "(" + dy + ")");
         return;
       }
       case ActionKind::backward_weight:
+        if (shape_.reduces_each) put("from backward", u, m, "");
         return add(from_backward_, u, "g" + id + take("for weight", u, m));
+      case ActionKind::gather:
+        if (!shape_.gathers || whole_[u] || weight_[u] != "w") throw std::runtime_error("no use in gathering it");
+        whole_[u] = true;
+        return;
+      case ActionKind::release:
+        if (!whole_[u]) throw std::runtime_error("not whole");
+        whole_[u] = false;
+        return;
       case ActionKind::reduce:
+        if (shape_.reduces_each) {  // of one micro-batch, whose gradient it has to find whole
+          if (u == last) take("from forward", u, m);
+          take("from backward", u, m);
+          if (reduced_[u]++ != m) throw std::runtime_error("micro-batches are reduced out of order");
+          if (reduced_[u] == shape_.micro) frozen_.insert(u);
+          return;
+        }
         // Closed: nothing may be added any more. A tied gradient is taken from its borrower as it stands.
         if (!frozen_.insert(u).second) throw std::runtime_error("reduced twice");
         if (u == shape_.tie_owner) tied_[u] = gradient(shape_.tie_borrower);
@@ -99,6 +128,7 @@ class BruteForce {
       case ActionKind::update:
         if (norm_.empty()) throw std::runtime_error("no norm");
         if (weight_[u] != "w") throw std::runtime_error("updated twice");
+        if (whole_[u]) throw std::runtime_error("old weights are in use");
         weight_[u] = "new:" + gradient(u) + "/" + norm_;
         return;
       case ActionKind::publish:
@@ -107,6 +137,10 @@ class BruteForce {
         elsewhere_[u] = weight_[u];
         return;
     }
+  }
+  void read(int u) const {
+    if (weight_[u] != "w") throw std::runtime_error("the weight has moved already");
+    if (shape_.gathers && !whole_[u]) throw std::runtime_error("the weight is not here");
   }
   void add(std::vector<std::string>& sums, int u, const std::string& what) {
     if (frozen_.contains(u)) throw std::runtime_error("gradient is closed");
@@ -118,6 +152,8 @@ class BruteForce {
   StepShape shape_;
   std::map<Key, std::string> kept_;
   std::vector<std::string> from_forward_, from_backward_, tied_, weight_, elsewhere_;
+  std::vector<int> reduced_;  // micro-batches
+  std::vector<bool> whole_;
   std::set<int> frozen_;
   std::string norm_;
 };
@@ -136,8 +172,12 @@ TEST(Actions, TheSerialStepIsAStep) {
   for (const StepShape& shape : shapes()) {
     EXPECT_EQ(find_fault(serial_step(shape), shape), std::nullopt);
     EXPECT_TRUE(brute_force_accepts(serial_step(shape), shape));
-    EXPECT_EQ(serial_step(shape).size(),
-              static_cast<std::size_t>(shape.units) * (3 * shape.micro + (shape.publishes ? 3 : 2)) + 1);
+    const auto list = serial_step(shape);
+    const auto lent = std::ranges::count_if(
+        list, [](const Action& a) { return a.kind == ActionKind::gather || a.kind == ActionKind::release; });
+    const int reduces = shape.reduces_each ? shape.micro : 1;
+    EXPECT_EQ(std::ssize(list) - lent, shape.units * (3 * shape.micro + reduces + (shape.publishes ? 2 : 1)) + 1);
+    EXPECT_EQ(lent > 0, shape.gathers);
   }
 }
 
@@ -221,6 +261,37 @@ TEST(Actions, TheCheckerAgreesWithBruteForceOnBrokenLists) {
   }
   EXPECT_GE(refused, 1000);
   EXPECT_GE(accepted, 100);  // both directions are tried
+}
+
+std::string words(const std::vector<Action>& list) {
+  std::string text;
+  for (const Action& a : list) text.append(to_string(a)).append(" ");
+  text.pop_back();
+  return text;
+}
+
+TEST(Actions, AUnitIsGatheredWhileTheOneBeforeItComputes) {
+  EXPECT_EQ(words(forward_pass({.units = 4, .gathers = true})),
+            "gather(0) gather(1) forward(0, 0) release(0) gather(2) forward(1, 0) release(1) gather(3) forward(2, 0) "
+            "release(2) forward(3, 0) release(3)");
+  // The block before the head is not given up, since it is wanted again at once; the embedding's backward reads
+  // nothing.
+  const auto step = words(serial_step({.units = 4, .gathers = true}));
+  EXPECT_EQ(step.substr(0, step.find(" norm")),
+            "gather(0) gather(1) forward(0, 0) release(0) gather(2) forward(1, 0) release(1) gather(3) forward(2, 0) "
+            "forward(3, 0) backward_input(3, 0) release(3) gather(1) backward_weight(3, 0) reduce(3) "
+            "backward_input(2, 0) release(2) backward_weight(2, 0) reduce(2) backward_input(1, 0) release(1) "
+            "backward_weight(1, 0) reduce(1) backward_input(0, 0) backward_weight(0, 0) reduce(0)");
+}
+
+TEST(Actions, KeptUnitsAreGatheredOnceAMicroBatch) {
+  for (const int kept : {0, 1, 2, 3, 9}) {
+    const auto list = serial_step({.units = 5, .micro = 3, .gathers = true, .kept_units = kept});
+    const auto gathers = std::ranges::count(list, ActionKind::gather, &Action::kind);
+    // Forward: all five, but the first block when it comes from the micro-batch before. Backward: the blocks but the
+    // last, which stays, and those that are kept; never the first unit.
+    EXPECT_EQ(gathers, 3 * (5 + 2 - std::min(std::max(kept - 1, 0), 2)) - 2) << kept;
+  }
 }
 
 TEST(Actions, AFaultNamesTheActionAndWhatItNeeds) {

@@ -281,18 +281,16 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
 }
 
 TEST(RunToml, OtherLayoutsAreNotInThisVersion) {
-  for (const char* line : {"pp = 2", "cp = 2", "tp = 2", "zero = 3", "shard = 2", "chunks = 2", "grad_sync = \"micro\"",
-                           "schedule = \"zb-v\"", "sp = \"on\"", "cp_kind = \"ulysses\"", "cp_order = \"plain\"",
-                           "reshard = \"never\"", "tp = \"1\"", "tp = 1.0"}) {
+  for (const char* line : {"pp = 2", "cp = 2", "tp = 2", "chunks = 2", "schedule = \"zb-v\"", "sp = \"on\"",
+                           "cp_kind = \"ulysses\"", "cp_order = \"plain\"", "tp = \"1\"", "tp = 1.0"}) {
     const std::string what = refusal(with("layout", line));
     EXPECT_NE(what.find("run.toml:6: "), std::string::npos) << what;
     EXPECT_NE(what.find("not in this version; leave "), std::string::npos) << what;
   }
   EXPECT_EQ(parse(with("layout",
-                       "dp = 1\npp = 1\ncp = 1\ntp = 1\nzero = 0\nshard = 1\nchunks = 1\nreduce = \"canonical\"\n"
+                       "dp = 1\npp = 1\ncp = 1\ntp = 1\nzero = 0\nchunks = 1\nreduce = \"canonical\"\n"
                        "grad_sync = \"step\"\nschedule = \"1f1b\"\nsp = \"off\"\ncp_kind = \"ring\"\n"
-                       "cp_order = \"zigzag\"\ndp_kind = \"ddp\"\noverlap = \"on\"\nuneven = \"off\"\nbucket = 25\n"
-                       "reshard = \"forward\"")),
+                       "cp_order = \"zigzag\"\ndp_kind = \"ddp\"\noverlap = \"on\"\nuneven = \"off\"\nbucket = 25")),
             parse(kBase));
 }
 

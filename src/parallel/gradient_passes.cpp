@@ -1,0 +1,135 @@
+#include "parallel/gradient_passes.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "spec/lifetimes.h"
+
+namespace lockstep {
+
+GradientPasses::GradientPasses(const Options& options, ReplicaGroups& groups, Memory& memory, Stream& stream)
+    : groups_(groups),
+      stream_(stream),
+      tie_(options.tie),
+      layouts_(options.layouts),
+      dtype_(options.dtype),
+      sums_(groups, options.algorithm, options.overlap) {
+  plan(options.actions, memory);
+  std::int64_t elements = 0;
+  for (const UnitLayout* layout : layouts_) elements += groups.cut().elements(layout->owned());
+  kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
+  fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream);
+  std::int64_t at = 0;
+  for (const UnitLayout* layout : layouts_) {
+    const std::int64_t part = groups.cut().elements(layout->owned());
+    kept_.push_back(view(kept_buffer_, dtype_, {part}, at));
+    at += part;
+  }
+  current_ = passes_.size() - 1;
+}
+
+// A pass lives from its first writer to the first of the one after the next.
+void GradientPasses::plan(const std::vector<Action>& actions, Memory& memory) {
+  const int last = static_cast<int>(layouts_.size()) - 1;
+  std::map<std::pair<int, int>, std::size_t> known;
+  std::vector<std::int64_t> begins;
+  std::size_t reduced = 0;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& a = actions[i];
+    const bool writes = a.kind == ActionKind::backward_weight || (a.kind == ActionKind::forward && a.unit == last);
+    if (writes && known.try_emplace({a.unit, a.micro}, passes_.size()).second) {
+      passes_.push_back({a.unit, a.micro, 0});
+      begins.push_back(static_cast<std::int64_t>(i));
+    }
+    if (a.kind != ActionKind::reduce) continue;
+    LOCKSTEP_CHECK(known.at({a.unit, a.micro}) == reduced++, "{} is reduced out of the order of writing", to_string(a));
+  }
+  Lifetimes lives(kAlignment);
+  for (std::size_t k = 0; k < passes_.size(); ++k) {
+    const int unit = passes_[k].unit;
+    const std::int64_t end = k + 2 < passes_.size() ? begins[k + 2] - 1 : std::ssize(actions);
+    const std::int64_t elements = groups_.cut().padded(layouts_[unit]->owned()) + tied_elements(unit);
+    lives.add(elements * size_of(dtype_), begins[k], std::max(begins[k], end));
+  }
+  const std::int64_t bytes = lives.plan();
+  for (std::size_t k = 0; k < passes_.size(); ++k)
+    passes_[k].offset = lives.offset(static_cast<int>(k)) / size_of(dtype_);
+  buffer_ = memory.allocate(bytes, Tag::communication, "gradients on their way");
+}
+
+const std::vector<Tensor>& GradientPasses::open(int unit, int micro) {
+  const auto is = [&](const Pass& pass) { return pass.unit == unit && pass.micro == micro; };
+  if (is(passes_[current_]) && !tensors_.empty()) return tensors_;
+  current_ = (current_ + 1) % passes_.size();
+  const Pass& pass = passes_[current_];
+  LOCKSTEP_CHECK(is(pass), "unit {}, micro-batch {} is written out of its turn", unit, micro);
+  sums_before_ = std::exchange(sums_now_, 0);
+  sums_.settle(sums_before_);
+  const UnitLayout& layout = *layouts_[unit];
+  const std::int64_t padded = groups_.cut().padded(layout.owned()), tied = tied_elements(unit);
+  flat_ = view(buffer_, dtype_, {padded}, pass.offset);
+  tied_ = tied > 0 ? view(buffer_, dtype_, {tied}, pass.offset + padded) : Tensor{};
+  tensors_ = parameters_in(layout, flat_, tied_);
+  clear_padding(layout);
+  return tensors_;
+}
+
+// What lay there before is no gradient of padding, which is summed and counted in the norm like all else.
+void GradientPasses::clear_padding(const UnitLayout& layout) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> used;
+  for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
+    const StoredParameter& stored = layout.parameters()[p];
+    if (!stored.tied) used.emplace_back(layout.offset(static_cast<int>(p)), stored.elements());
+  }
+  std::ranges::sort(used);
+  used.emplace_back(flat_.elements(), 0);
+  std::int64_t end = 0;
+  for (const auto& [begin, elements] : used) {
+    if (begin > end) fill({.y = flat_.slice(0, end, begin - end), .value = 0}, stream_);
+    end = begin + elements;
+  }
+}
+
+void GradientPasses::whole(int unit, int micro) {
+  LOCKSTEP_CHECK(passes_[current_].unit == unit && passes_[current_].micro == micro, "unit {} is not being written",
+                 unit);
+  if (tie_ && unit == tie_->borrower_unit) sum_tied(micro == 0);
+  // Of the tie's owner, the borrower has written first.
+  sum_owned(unit, micro == 0 && !(tie_ && unit == tie_->owner_unit));
+}
+
+void GradientPasses::sum_owned(int unit, bool first) {
+  const Tensor kept = kept_[unit];
+  const Tensor part = flat_.slice(0, groups_.cut().begin(layouts_[unit]->owned()), kept.elements());
+  ShardedSums::Sum sum{.in = flat_, .out = first ? kept : part};
+  if (!first) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
+  sums_.start(std::move(sum));
+  ++sums_now_;
+}
+
+// Cut as the unit is cut that owns the weight.
+void GradientPasses::sum_tied(bool first) {
+  const UnitLayout& owner = *layouts_[tie_->owner_unit];
+  const Shard cut = groups_.cut();
+  const std::int64_t begin = owner.offset(tie_->owner_parameter), each = cut.elements(owner.owned());
+  const std::int64_t end = begin + owner.parameters()[tie_->owner_parameter].elements();
+  const auto part_begin = [&](std::int64_t r) { return std::clamp(r * each, begin, end); };
+  Communicator::Counts counts;
+  for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(part_begin(r + 1) - part_begin(r));
+  const std::int64_t from = part_begin(cut.index), count = counts[static_cast<std::size_t>(cut.index)];
+  const Tensor all = tied_.slice(0, 0, end - begin), part = all.slice(0, from - begin, count);
+  const Tensor kept = kept_[tie_->owner_unit];
+  ShardedSums::Sum sum{.in = all, .out = part, .counts = counts};
+  sum.after = [this, first, kept, part, at = from - cut.index * each] {
+    if (first) fill({.y = kept, .value = 0}, stream_);
+    if (part.elements() == 0) return;
+    const Tensor into = kept.slice(0, at, part.elements());
+    add({.y = into, .a = into, .b = part}, stream_);
+  };
+  sums_.start(std::move(sum));
+  ++sums_now_;
+}
+
+}  // namespace lockstep

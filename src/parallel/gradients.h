@@ -1,0 +1,58 @@
+// The gradients of all units, from where backward writes them to the part of their sum over all ranks that this rank
+// updates with.
+//
+// Two ways of holding them (docs/zero.md): each rank keeps its own of all units and adds up its micro-batches
+// (gradient_buckets.h), or they are passed on after every micro-batch and only the sums are kept (gradient_passes.h).
+//
+// One thread uses it; memory, groups, stream and layouts outlive it.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "parallel/replica_groups.h"
+#include "spec/actions.h"
+#include "spec/parameters.h"
+#include "tensor/memory.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// A parameter of one unit whose weight is another's: its gradient is added to that one's.
+struct TiedParameter {
+  int owner_unit, owner_parameter, borrower_unit, borrower_parameter;
+};
+
+class Gradients {
+ public:
+  struct Options {
+    std::vector<const UnitLayout*> layouts;  // by unit
+    std::optional<TiedParameter> tie = {};
+    const std::vector<Action>& actions;  // of a step: in which order units are written and reduced
+    DType dtype;
+    bool overlap = true;  // false: every message is waited for before anything else is done
+    Algorithm algorithm = Algorithm::canonical;
+  };
+
+  virtual ~Gradients() = default;
+
+  // Where the phases of a unit write the gradients of a micro-batch, by parameter. Asked before each that writes: the
+  // weight phase, and of the last unit the forward too.
+  virtual const std::vector<Tensor>& open(int unit, int micro) = 0;
+  // Whether they add to what is there or are the first to write it.
+  virtual bool adds(int micro) const = 0;
+  // The action reduce: this rank's gradient is whole, of the step or (micro >= 0) of a micro-batch. Starts what can be
+  // summed now.
+  virtual void whole(int unit, int micro) = 0;
+  // All of them are those of the global batch, where they are wanted. Asked again, it returns at once.
+  virtual void wait() = 0;
+  // Flat, of a unit: the part that this rank updates with.
+  virtual Tensor reduced(int unit) const = 0;
+};
+
+// A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them.
+std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied);
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include "spec/layout_toml.h"
+
+#include <algorithm>
+
+#include "spec/text_input.h"
+#include "spec/toml_fields.h"
+#include "spec/toml_keys.h"
+
+namespace lockstep {
+
+// Found by their arguments, so not in the unnamed namespace.
+static constexpr auto values_of(Switch) { return kSwitches; }
+static constexpr auto values_of(DpKind) { return kDpKinds; }
+static constexpr auto values_of(GradSync) { return kGradSyncs; }
+static constexpr auto values_of(Reshard) { return kReshards; }
+static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
+
+namespace {
+
+constexpr std::size_t kTextLimit = 64 << 10;
+constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
+
+// The keys that act: reading and writing both walk this list.
+template <class Spec, class Visitor>
+void visit_layout(Spec& layout, Visitor&& visit) {
+  visit("dp", layout.dp, Whole{1, kMostRanks});
+  visit("micro", layout.micro, Whole{1, kMaxIndex});
+  visit("dp_kind", layout.dp_kind);
+  if (layout.dp_kind == DpKind::ddp) {
+    visit("zero", layout.zero, Whole{0, 3});
+    visit("grad_sync", layout.grad_sync);
+    visit("overlap", layout.overlap);
+    if (layout.zero == 0 && layout.grad_sync == GradSync::step)
+      visit("bucket", layout.bucket, Whole{0, kMostBucketMebibytes});
+    if (layout.zero > 0) visit("shard", layout.shard, Whole{0, kMostRanks});
+    if (layout.zero == 3) visit("reshard", layout.reshard);
+  }
+  visit("uneven", layout.uneven);
+  visit("reduce", layout.reduce);
+}
+
+constexpr Later kLater[] = {
+    {"pp", "1"},
+    {"cp", "1"},
+    {"tp", "1"},
+    {"chunks", "1"},
+    {"sp", "'off'"},
+    {"cp_kind", "'ring'"},
+    {"cp_order", "'zigzag'"},
+    {"schedule", "'1f1b'"},
+};
+
+bool contains(const Keys& keys, std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
+
+}  // namespace
+
+void read_layout(const TomlTable& table, LayoutSpec& layout) {
+  Collect known;
+  for (const LayoutSpec& any : {LayoutSpec{}, LayoutSpec{.zero = 3}}) visit_layout(any, known);
+  table.refuse_unknown(known.keys + keys_of(kLater));
+  refuse_later(table, kLater);
+  table("dp_kind", layout.dp_kind);  // before the list, which depends on these
+  table("zero", layout.zero, Whole{0, 3});
+  layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
+  table("grad_sync", layout.grad_sync);
+  Collect used;
+  visit_layout(layout, used);
+  for (const std::string_view key : known.keys) {
+    if (!table.has(key) || contains(used.keys, key)) continue;
+    const bool ddp = layout.dp_kind == DpKind::ddp;
+    table.refuse(key,
+                 ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
+                                   name_of(layout.grad_sync))
+                     : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
+                 "remove it");
+  }
+  visit_layout(layout, table);
+}
+
+void write_layout(const LayoutSpec& layout, TomlWriter& writer) { visit_layout(layout, writer); }
+
+void unmake_layout_choices(TomlDocument& document) {
+  const auto drop = [&](std::string_view choice, std::initializer_list<std::string_view> keys) {
+    if (!document.set("layout", choice)) return;
+    for (const std::string_view key : keys) document.drop("layout", key);
+  };
+  drop("dp_kind", {"zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
+  drop("zero", {"grad_sync", "bucket", "shard", "reshard"});
+  drop("grad_sync", {"bucket"});
+}
+
+LayoutSpec parse_layout(std::string_view text) {
+  std::vector<std::string> sets;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view item = text.substr(at, comma - at);
+    if (item.find('=') == std::string_view::npos || item.starts_with('='))
+      throw UserError(ExitCode::usage,
+                      fmt::format("--layout {}: {} names no key and value", quote_text(text), quote_text(item)),
+                      "write it as in --layout dp=2,micro=4");
+    sets.push_back("layout." + std::string(item));
+    at = comma + 1;
+  }
+  LayoutSpec layout;
+  try {
+    TomlDocument document("", "--layout", kTextLimit, sets);
+    read_layout(document.top().table("layout"), layout);
+  } catch (const UserError& error) {  // in the words of the option that it came by
+    constexpr std::string_view kSet = "--set layout.";
+    std::string what = error.what();
+    if (const std::size_t at = what.find(kSet); at != std::string::npos) what.replace(at, kSet.size(), "--layout ");
+    throw UserError(error.code(), what, "");
+  }
+  return layout;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// Layouts as text: every key acts, defaults follow the stage, and what is written reads back.
+#include "spec/layout_toml.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "spec/run_toml.h"
+
+namespace lockstep::tests {
+namespace {
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_layout(text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LayoutText, GradientsAreSummedAsTheStageIsUsedFor) {
+  EXPECT_EQ(parse_layout("dp=2").grad_sync, GradSync::step);
+  EXPECT_EQ(parse_layout("dp=2,zero=1").grad_sync, GradSync::step);
+  EXPECT_EQ(parse_layout("dp=2,zero=2").grad_sync, GradSync::micro);
+  EXPECT_EQ(parse_layout("grad_sync=step,zero=3").grad_sync, GradSync::step);
+  EXPECT_EQ((LayoutSpec{.dp = 2, .zero = 3}), parse_layout("dp=2,zero=3"));
+  EXPECT_EQ((LayoutSpec{.dp = 2, .zero = 1}), parse_layout("dp=2,zero=1"));
+}
+
+TEST(LayoutText, ReadsBackWhatItSays) {
+  for (const char* text :
+       {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
+        "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro", "dp=2,bucket=0,reduce=ring",
+        "dp=2,dp_kind=central"})
+    EXPECT_EQ(to_text(parse_layout(text)), text);
+}
+
+TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
+  for (const auto& [text, words] :
+       {std::pair{"dp=2,shard=2", "--layout shard=2: 'shard' does nothing with zero = 0"},
+        {"dp=2,zero=2,reshard=never", "'reshard' does nothing with zero = 2"},
+        {"dp=2,zero=1,bucket=4", "'bucket' does nothing with zero = 1 and grad_sync = \"step\""},
+        {"dp=2,grad_sync=micro,bucket=4", "'bucket' does nothing with zero = 0 and grad_sync = \"micro\""},
+        {"dp=2,dp_kind=central,zero=1", "'zero' does nothing with dp_kind = \"central\""},
+        {"dp=2,dp_kind=central,grad_sync=micro", "'grad_sync' does nothing"},
+        {"dp=2,zero=4", "zero"},
+        {"dp=2,tp=2", "tp = 2 is not in this version"}})
+    EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
+}
+
+std::string fault(std::int64_t batch, const LayoutSpec& layout) {
+  std::string words;
+  check_layout(batch, layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+    if (words.empty()) words = std::string(key) + ": " + problem + "; " + remedy;
+  });
+  return words;
+}
+
+TEST(LayoutText, GroupsThatDoNotDivideTheRanksAreRefusedWithThoseThatDo) {
+  EXPECT_EQ(fault(12, {.dp = 12, .zero = 3, .shard = 5}),
+            "shard: dp (12) is not a multiple of shard (5); use shard = 4 or 6, or 0 for all ranks");
+  EXPECT_EQ(fault(4, {.dp = 2, .zero = 1, .shard = 4}),
+            "shard: dp (2) is not a multiple of shard (4); use shard = 2, or 0 for all ranks");
+  EXPECT_EQ(fault(12, {.dp = 12, .zero = 3, .shard = 4}), "");
+}
+
+TEST(LayoutText, AStageOnTheCommandLineUnmakesWhatTheFileSaysOfAnother) {
+  const std::string file =
+      "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\nseq = 16\n[layout]\ndp = 2\nbucket = 4\ngrad_sync = "
+      "\"step\"\n";
+  const std::string sets[] = {"layout.zero=3"};
+  const RunSpec spec = parse_run_toml(file, "run.toml", ".", sets);
+  EXPECT_EQ(spec.layout, (LayoutSpec{.dp = 2, .zero = 3}));
+  EXPECT_EQ(parse_run_toml(to_toml(spec), "again.toml", ".").layout, spec.layout);
+}
+
+TEST(LayoutText, RoomForGatheredWeightsIsOfStageThreeAlone) {
+  const std::string file =
+      "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\nseq = 16\n[memory]\ngathered = 8\n[layout]\ndp = 2\n";
+  EXPECT_EQ(parse_run_toml(file + "zero = 3\n", "run.toml", ".").memory.gathered, 8);
+  for (const char* more : {"zero = 2\n", "zero = 3\nreshard = \"never\"\n"}) {
+    try {
+      parse_run_toml(file + more, "run.toml", ".");
+      ADD_FAILURE() << more;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("run.toml:7: gathered = 8 does nothing: "), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests
