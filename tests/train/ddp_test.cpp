@@ -1,80 +1,11 @@
 // Data parallel: any number of ranks learn what one learns.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-
-#include "comm/threads/run_ranks.h"
-#include "support/host_run.h"
+#include "support/learning_ranks.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
-
-constexpr int kSteps = 3;
-constexpr std::int64_t kSamples = 24;  // of the global batch
-
-struct Learned {
-  std::vector<double> losses, norms;
-  std::vector<std::vector<char>> weights;  // of each rank
-  std::vector<double> first;               // rank 0's, as numbers
-};
-
-Replica::Options options(const ModelSpec& spec, const LayoutSpec& layout, Precision precision) {
-  Replica::Options o{.spec = spec, .B = kSamples, .T = 9, .layout = layout, .precision = precision, .seed = 5};
-  o.optimizer.clip = 0.1;  // active
-  return o;
-}
-
-Learned learn(const ModelSpec& spec, const LayoutSpec& layout, Precision precision) {
-  const int ranks = static_cast<int>(layout.dp);
-  Learned learned;
-  learned.weights.resize(ranks);
-  run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
-    const Replica::Options o = options(spec, layout, precision);
-    Ledger ledger;
-    const auto memory = make_memory(Device::cpu, ledger);
-    cpu::Stream stream(*memory, 1);
-    Replica replica(o, {*group, *group}, *memory, stream);
-    replica.init_weights();
-    for (unsigned step = 0; step < kSteps; ++step) {
-      const TokenBatch all = random_batch(o, step);
-      const auto part = [&, given = replica.given()](const std::vector<std::int32_t>& whole) {
-        return std::span(whole).subspan(static_cast<std::size_t>(given.first * o.T),
-                                        static_cast<std::size_t>(given.count * o.T));
-      };
-      const Replica::Result result = replica.step(part(all.tokens), part(all.targets));
-      if (group->rank() == 0) {
-        learned.losses.push_back(result.loss);
-        learned.norms.push_back(result.norm);
-      }
-    }
-    for (const auto& t : replica.tensors()) {
-      const char* p = static_cast<const char*>(t.master.raw());
-      auto& mine = learned.weights[static_cast<std::size_t>(group->rank())];
-      mine.insert(mine.end(), p, p + t.master.bytes());
-      if (group->rank() != 0) continue;
-      for (std::int64_t i = 0; i < t.master.elements(); ++i)
-        learned.first.push_back(precision == Precision::fp64 ? t.master.data<double>()[i]
-                                                             : static_cast<double>(t.master.data<float>()[i]));
-    }
-  });
-  return learned;
-}
-
-void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
-  for (int step = 0; step < kSteps; ++step) {
-    EXPECT_NEAR(many.losses[step], one.losses[step], tolerance * one.losses[step]) << what;
-    EXPECT_NEAR(many.norms[step], one.norms[step], 10 * tolerance * one.norms[step]) << what;
-  }
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < one.first.size(); ++i) {
-    error += (many.first[i] - one.first[i]) * (many.first[i] - one.first[i]);
-    size += one.first[i] * one.first[i];
-  }
-  EXPECT_LE(std::sqrt(error), 10 * tolerance * std::sqrt(size)) << what;
-  for (const auto& weights : many.weights) EXPECT_TRUE(weights == many.weights[0]) << what << ": ranks drifted apart";
-}
 
 class DataParallel : public ::testing::TestWithParam<NamedSpec> {};
 
@@ -110,7 +41,7 @@ TEST(DataParallelBits, DoNotDependOnBucketsOverlapOrWhoUpdates) {
       EXPECT_GT(each_parameter.norms[0], 0.1) << "clipping is to be active";
       const auto same = [&](const LayoutSpec& other, const char* what) {
         const Learned learned = learn(model.spec, other, Precision::fp32);
-        EXPECT_TRUE(learned.weights[0] == each_parameter.weights[0]) << what << ", " << ranks << " ranks";
+        EXPECT_TRUE(learned.weights() == each_parameter.weights()) << what << ", " << ranks << " ranks";
         EXPECT_EQ(learned.losses, each_parameter.losses) << what;
         EXPECT_EQ(learned.norms, each_parameter.norms) << what;
       };

@@ -1,4 +1,5 @@
-// The golden runs under every data-parallel layout: what one rank learns from them, every number of ranks learns.
+// The golden runs under every data-parallel layout: what one rank learns from them, every number of ranks learns, and
+// whoever holds what.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ struct Learned {
 
 Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision precision) {
   Learned learned;
+  std::vector<LogicalTensor> names;
   run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
     Ledger ledger;
     const auto memory = make_memory(Device::cpu, ledger);
@@ -34,9 +36,10 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
                      .precision = precision,
                      .optimizer = data.optimizer()},
                     {*ranks, *ranks}, *memory, stream);
-    std::vector<LogicalTensor> names;
-    for (const auto& named : replica.tensors()) names.push_back(named.tensor);
-    replica.load(find_hf_tensors(data.weights(), names));
+    std::vector<LogicalTensor> all;
+    for (const auto& named : replica.tensors()) all.push_back(named.tensor);
+    replica.load(find_hf_tensors(data.weights(), all));
+    if (ranks->rank() == 0) names = all;
     for (std::int64_t step = 0; step < kSteps; ++step) {
       const ReferenceData::StepTokens batch = data.tokens(step);
       const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
@@ -45,14 +48,18 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
       const double loss = replica.step(given(batch.tokens), given(batch.targets)).loss;
       if (ranks->rank() == 0) learned.losses.push_back(loss);
     }
+    const std::vector<Replica::Named> tensors = replica.tensors();
     if (ranks->rank() == 0)
-      for (const auto& named : replica.tensors()) {
-        learned.weights.push_back(to_doubles(named.master, stream));
-        auto& values = learned.weights.back();
-        if (const auto noise = key_bias_of(data.spec(), named.tensor.name))
-          std::fill(values.begin() + noise->first, values.begin() + noise->second, 0.0);
-      }
+      for (const auto& named : tensors) learned.weights.emplace_back(named.tensor.elements());
+    ranks->barrier()->wait();
+    if (ranks->rank() >= layout.shards()) return;  // the first copy is looked at
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      if (tensors[t].master.elements() > 0)
+        std::ranges::copy(to_doubles(tensors[t].master, stream), learned.weights[t].begin() + tensors[t].begin);
   });
+  for (std::size_t t = 0; t < names.size(); ++t)
+    if (const auto noise = key_bias_of(data.spec(), names[t].name))
+      std::fill(learned.weights[t].begin() + noise->first, learned.weights[t].begin() + noise->second, 0.0);
   return learned;
 }
 
@@ -64,6 +71,11 @@ TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
   for (const DpKind kind : {DpKind::ddp, DpKind::central}) {
     for (const int dp : {1, 2, 4, 8}) layouts.push_back({.dp = dp, .dp_kind = kind});
     for (const int dp : {3, 5}) layouts.push_back({.dp = dp, .dp_kind = kind, .uneven = Switch::on});
+  }
+  for (const int zero : {1, 2, 3}) {
+    layouts.push_back({.dp = 2, .micro = 2, .zero = zero});
+    layouts.push_back({.dp = 8, .zero = zero, .shard = 2});
+    layouts.push_back({.dp = 5, .zero = zero, .overlap = Switch::off, .uneven = Switch::on});
   }
   for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}}) {
     const Learned one = learn(data, {}, precision);

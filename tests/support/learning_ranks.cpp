@@ -1,0 +1,81 @@
+#include "support/learning_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "comm/threads/run_ranks.h"
+#include "support/devices.h"
+#include "support/host_run.h"
+#include "tensor/transfer.h"
+
+namespace lockstep::tests {
+
+Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layout, const PrecisionSpec& precision) {
+  Replica::Options o{.spec = spec, .B = kLearningSamples, .T = 9, .layout = layout, .precision = precision, .seed = 5};
+  o.optimizer.clip = 0.1;  // active
+  return o;
+}
+
+Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
+  const auto cut = static_cast<std::size_t>(o.layout.shards());
+  Learned learned;
+  learned.copies.resize(static_cast<std::size_t>(o.layout.dp) / cut);
+  std::int64_t elements = 0;
+  {
+    MetaDevice meta;
+    for (const auto& t : Replica({.spec = o.spec, .B = 1, .T = o.T}, meta.memory(), meta.stream()).tensors())
+      elements += t.tensor.elements();
+  }
+  for (auto& copy : learned.copies) copy.resize(static_cast<std::size_t>(elements));
+  run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> group) {
+    const auto rank = static_cast<std::size_t>(group->rank());
+    if (wrap) group = wrap(std::move(group));
+    CpuDevice cpu;
+    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
+    replica.init_weights();
+    for (unsigned step = 0; step < static_cast<unsigned>(steps); ++step) {
+      const TokenBatch all = random_batch(o, step);
+      const auto part = [&, given = replica.given()](const std::vector<std::int32_t>& whole) {
+        return std::span(whole).subspan(static_cast<std::size_t>(given.first * o.T),
+                                        static_cast<std::size_t>(given.count * o.T));
+      };
+      const Replica::Result result = replica.step(part(all.tokens), part(all.targets));
+      if (rank != 0) continue;
+      learned.losses.push_back(result.loss);
+      learned.norms.push_back(result.norm);
+    }
+    auto at = learned.copies[rank / cut].begin();
+    for (const auto& t : replica.tensors()) {
+      if (t.master.elements() > 0) std::ranges::copy(to_doubles(t.master, cpu.stream()), at + t.begin);
+      at += t.tensor.elements();
+    }
+  });
+  return learned;
+}
+
+void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
+  for (std::size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(many.losses[step], one.losses[step], tolerance * one.losses[step]) << what;
+    EXPECT_NEAR(many.norms[step], one.norms[step], 10 * tolerance * one.norms[step]) << what;
+  }
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < one.weights().size(); ++i) {
+    error += std::pow(many.weights()[i] - one.weights()[i], 2);
+    size += std::pow(one.weights()[i], 2);
+  }
+  EXPECT_LE(std::sqrt(error), 10 * tolerance * std::sqrt(size)) << what;
+  for (const auto& copy : many.copies) EXPECT_TRUE(copy == many.copies[0]) << what << ": ranks drifted apart";
+}
+
+void expect_equal(const Learned& one, const Learned& other, const std::string& what) {
+  const auto bits = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+  };
+  EXPECT_TRUE(bits(one.losses, other.losses)) << what;
+  EXPECT_TRUE(bits(one.norms, other.norms)) << what;
+  for (const auto& copy : one.copies) EXPECT_TRUE(bits(copy, other.weights())) << what;
+}
+
+}  // namespace lockstep::tests
