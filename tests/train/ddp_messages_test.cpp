@@ -1,11 +1,7 @@
 // What data parallel sends: the recorder of real ranks, the recorder on meta, and the theory are one.
 #include <gtest/gtest.h>
 
-#include "comm/meta/communicator.h"
-#include "comm/recorder.h"
-#include "comm/threads/run_ranks.h"
-#include "support/devices.h"
-#include "support/host_run.h"
+#include "support/recorded_step.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
@@ -13,59 +9,6 @@ namespace {
 
 Replica::Options options(const LayoutSpec& layout, std::int64_t samples) {
   return {.spec = tiny_specs()[0].spec, .B = samples, .T = 9, .layout = layout, .seed = 5};
-}
-
-// Elements sent and received and messages by op and type, seconds left out.
-using Sent = std::map<std::pair<CommOp, DType>, std::array<std::int64_t, 4>>;
-
-Sent sent_by(const CommLog& log) {
-  Sent sent;
-  for (const auto& [key, total] : log.totals())
-    sent[{std::get<CommOp>(key), std::get<DType>(key)}] = {total.calls, total.sent, total.received, total.messages};
-  return sent;
-}
-
-struct Recorded {
-  Sent sent;
-  std::int64_t stored = 0;  // Ψ
-};
-
-// One step of one rank, without what set-up sends.
-Recorded one_step(const Replica::Options& o, Communicator& ranks, CommLog& log, Memory& memory, Stream& stream) {
-  Replica replica(o, {ranks, ranks}, memory, stream);
-  replica.init_weights();
-  const Sent before = sent_by(log);
-  const TokenBatch batch = random_batch(o, 1);
-  const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
-    return std::span(whole).subspan(static_cast<std::size_t>(share.first * o.T),
-                                    static_cast<std::size_t>(share.count * o.T));
-  };
-  replica.step(given(batch.tokens), given(batch.targets));
-  Recorded recorded{.sent = sent_by(log)};
-  for (auto& [key, counts] : recorded.sent)
-    if (const auto at = before.find(key); at != before.end())
-      for (std::size_t i = 0; i < counts.size(); ++i) counts[i] -= at->second[i];
-  for (int u = 0; u < replica.model().units(); ++u) recorded.stored += replica.model().unit(u).layout().owned();
-  return recorded;
-}
-
-std::vector<Recorded> on_threads(const Replica::Options& o) {
-  std::vector<Recorded> all(static_cast<std::size_t>(o.layout.dp));
-  run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> group) {
-    const auto rank = static_cast<std::size_t>(group->rank());
-    CommLog log;
-    Recorder recorded(std::move(group), log);
-    CpuDevice cpu;
-    all[rank] = one_step(o, recorded, log, cpu.memory(), cpu.stream());
-  });
-  return all;
-}
-
-Recorded on_meta(const Replica::Options& o, int rank) {
-  CommLog log;
-  Recorder recorded(std::make_unique<meta::Communicator>(rank, static_cast<int>(o.layout.dp)), log);
-  MetaDevice meta;
-  return one_step(o, recorded, log, meta.memory(), meta.stream());
 }
 
 TEST(DataParallelMessages, MetaCountsWhatRanksSend) {
