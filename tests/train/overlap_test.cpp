@@ -1,0 +1,28 @@
+// Messages run while ranks compute: on a slow link, most of the time that they take is hidden.
+#include <gtest/gtest.h>
+
+#include "support/timed_ranks.h"
+
+namespace lockstep::tests {
+namespace {
+
+void expect_hidden(const LayoutSpec& layout, double share) {
+  Shown shown;
+  for (int attempt = 0; attempt < 8 && (1 - shown.with < share || shown.without < 0.95); ++attempt)
+    shown = shown_of_messages(layout);
+  EXPECT_GE(1 - shown.with, share) << "with overlap: " << to_text(layout);
+  // Between a start and its wait there is a moment, and on a busy machine a long one.
+  EXPECT_GE(shown.without, 0.95) << "without it, all of the time is to be seen: " << to_text(layout);
+}
+
+TEST(DataParallelOverlap, HidesFourFifthsOfWhatTakesHalfAsLongAsComputing) {
+  expect_hidden({.dp = 2, .bucket = 1}, 0.8);
+}
+
+TEST(ZeroOverlap, HidesGathersAndSums) {
+  expect_hidden({.dp = 2, .zero = 3}, 0.7);
+  expect_hidden({.dp = 2, .zero = 3, .grad_sync = GradSync::step}, 0.7);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
