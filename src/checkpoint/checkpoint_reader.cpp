@@ -91,17 +91,31 @@ std::optional<std::string> read_latest(const fs::path& folder) {
 
 }  // namespace
 
-Checkpoint open_checkpoint(const fs::path& path) {
+Checkpoint open_verified_checkpoint(const fs::path& path) {
   Checkpoint checkpoint;
   checkpoint.path_ = path;
   checkpoint.manifest_ = read_manifest(path / kManifestName);
+  for (const ManifestTensor& tensor : checkpoint.manifest_.tensors)
+    checkpoint.tensors_.emplace(std::pair(std::string_view(tensor.part), std::string_view(tensor.name)), &tensor);
+  return checkpoint;
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  Checkpoint checkpoint = open_verified_checkpoint(path);
   for (const ManifestFile& file : checkpoint.manifest_.files)
     checkpoint.files_.emplace(file.name, open_state_file(path / file.name, file));
-  for (const ManifestTensor& tensor : checkpoint.manifest_.tensors) {
-    checkpoint.tensors_.emplace(std::pair(std::string_view(tensor.part), std::string_view(tensor.name)), &tensor);
+  for (const ManifestTensor& tensor : checkpoint.manifest_.tensors)
     for (const ManifestSlice& slice : tensor.slices) check_slice(*checkpoint.files_.at(slice.file), tensor, slice);
-  }
   return checkpoint;
+}
+
+const SafetensorsFile& Checkpoint::file_with(const ManifestTensor& tensor, const ManifestSlice& slice,
+                                             Files& opened) const {
+  if (const auto file = files_.find(slice.file); file != files_.end()) return *file->second;
+  auto& file = opened[slice.file];
+  if (!file) file = as_checkpoint([&] { return std::make_unique<SafetensorsFile>(path_ / slice.file); });
+  check_slice(*file, tensor, slice);
+  return *file;
 }
 
 void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) const {
@@ -110,6 +124,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
                     fmt::format("{}: {} of tensor '{}' {}", path_.string(), want.part, want.tensor.name, problem),
                     remedy);
   };
+  Files opened;
   for (const StateTensor& want : tensors) {
     const std::int64_t begin = want.begin, end = want.begin + want.live.elements();
     LOCKSTEP_CHECK(want.live.dims() == 1 && want.live.contiguous() && is_float(want.live.dtype()) && begin >= 0 &&
@@ -129,7 +144,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
     for (const ManifestSlice& slice : saved.slices) {
       const std::int64_t from = std::max(begin, slice.begin), to = std::min(end, slice.end);
       if (from >= to) continue;
-      const SafetensorsFile& file = *files_.find(slice.file)->second;
+      const SafetensorsFile& file = file_with(saved, slice, opened);
       fill(want.live.slice(0, from - begin, to - from), file.tensor(slice.entry), from - slice.begin, stream);
       file.forget(*file.find(slice.entry));
     }

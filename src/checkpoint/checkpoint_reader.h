@@ -2,7 +2,9 @@
 //
 // Opening verifies everything: the manifest (manifest.h), that every file is there with its size and checksum, is
 // sound safetensors (safetensors_index.h), and holds every slice under its entry with the type and size the manifest
-// says. It reads every byte once. What is opened stays mapped; the files must not be shortened meanwhile.
+// says. It reads every byte once. What is opened stays mapped; the files must not be shortened meanwhile. Of ranks that
+// load together one verifies and the others open what it has verified: they read the manifest, and of the files only
+// what they load.
 //
 // load() fills tensors by flat range: whatever pieces were saved, any piece of the same logical tensor can be asked
 // for, and only the bytes of that are touched again. Only the part "weight" may be loaded in another float type
@@ -41,16 +43,22 @@ class Checkpoint {
 
  private:
   friend Checkpoint open_checkpoint(const std::filesystem::path& path);
+  friend Checkpoint open_verified_checkpoint(const std::filesystem::path& path);
   Checkpoint() = default;
 
   std::filesystem::path path_;
   Manifest manifest_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>> files_;
+  using Files = std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>;
+  const SafetensorsFile& file_with(const ManifestTensor& tensor, const ManifestSlice& slice, Files& opened) const;
+
+  Files files_;  // all of them, or none: then those that are needed are opened by each load
   std::map<std::pair<std::string_view, std::string_view>, const ManifestTensor*> tensors_;  // by part and name
 };
 
 // Verifies and opens one checkpoint: the path of a step-… folder, or of a copy of one under any name.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
+// Opens one that was verified a moment ago, by another rank.
+Checkpoint open_verified_checkpoint(const std::filesystem::path& path);
 
 // Hears of every checkpoint that is not whole, with the reason in one line.
 using DamageReport = std::function<void(const std::filesystem::path& checkpoint, const std::string& reason)>;

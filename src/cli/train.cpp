@@ -139,7 +139,7 @@ Ending train_other(const std::string& from, TrainingRun& run, bool own_process) 
   if (from.empty())
     run.init_weights();
   else
-    progress = resume(run, require_checkpoint(from, [](const auto&, const auto&) {}), [](const std::string&) {});
+    progress = resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   Silent silent(own_process);
   return train(run, progress, silent);
 }

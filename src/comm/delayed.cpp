@@ -18,14 +18,20 @@ Link::Clock::time_point Link::carry(double seconds) {
   return free_at_ = std::max(free_at_, Clock::now()) + time;
 }
 
+void Link::waited_for(Clock::time_point arrival) {
+  exposed_ += std::max(0.0, std::chrono::duration<double>(arrival - Clock::now()).count());
+}
+
 namespace {
 
 class Arriving final : public Pending {
  public:
-  Arriving(std::unique_ptr<Pending> inner, Link::Clock::time_point at) : inner_(std::move(inner)), at_(at) {}
+  Arriving(std::unique_ptr<Pending> inner, Link& link, Link::Clock::time_point at)
+      : inner_(std::move(inner)), link_(link), at_(at) {}
 
   bool done() override { return inner_->done() && Link::Clock::now() >= at_; }
   void wait() override {
+    link_.waited_for(at_);
     inner_->wait();
     std::this_thread::sleep_until(at_);
   }
@@ -33,6 +39,7 @@ class Arriving final : public Pending {
 
  private:
   std::unique_ptr<Pending> inner_;
+  Link& link_;
   Link::Clock::time_point at_;
 };
 
@@ -46,7 +53,7 @@ Delayed::Delayed(std::unique_ptr<Communicator> inner, Link& link)
 Communicator::Started Delayed::start(const Message& message) {
   check_message(message, rank(), size(), device());
   const auto at = link_.carry(link_.seconds(message, rank(), size()));
-  return std::make_unique<Arriving>(inner_->start(message), at);
+  return std::make_unique<Arriving>(inner_->start(message), link_, at);
 }
 
 std::unique_ptr<Communicator> Delayed::split(const std::function<Place(int)>& place, const std::string& name) {

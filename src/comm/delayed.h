@@ -22,11 +22,16 @@ class Link {
   double seconds(const Message& message, int rank, int ranks) const;
   // Puts it behind what the link carries now, and gives the time at which it will have arrived.
   Clock::time_point carry(double seconds);
+  // Seconds that were still to pass, in all, when the rank began to wait for what the link carried: what was not
+  // hidden.
+  double exposed() const { return exposed_; }
+  void waited_for(Clock::time_point arrival);
 
  private:
   double latency_;
   double rate_;
   Clock::time_point free_at_ = Clock::time_point::min();
+  double exposed_ = 0;
 };
 
 class Delayed final : public Communicator {

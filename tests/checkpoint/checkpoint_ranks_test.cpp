@@ -71,6 +71,22 @@ TEST(CheckpointRanks, AnyNumberReadsWhatAnyNumberWrote) {
   }
 }
 
+TEST(CheckpointRanks, ARankReadsOnlyWhatItNeeds) {
+  const TempFolder folder;
+  save_by(3, {.path = folder.path()}, 6, uneven_kinds());
+  const fs::path path = open_newest_whole(folder.path())->path();
+  const std::vector<ManifestFile> files = open_checkpoint(path).manifest().files;
+  fs::remove(path / files[2].name);
+  EXPECT_NE(refusal([&] { open_checkpoint(path); }), "");
+  const Checkpoint checkpoint = open_verified_checkpoint(path);
+  Host host;
+  FakeState together(1, uneven_kinds());
+  for (const int rank : {0, 1}) checkpoint.load(share_of_state(together.tensors(), rank, 3), host.stream);
+  EXPECT_FALSE(together.is(6));
+  EXPECT_THAT(refusal([&] { checkpoint.load(share_of_state(together.tensors(), 2, 3), host.stream); }),
+              testing::HasSubstr(files[2].name));
+}
+
 // tests/checkpoint/one_writer was written before several ranks could write.
 TEST(CheckpointRanks, WhatOneWriterWroteStillLoadsAndOneRankWritesTheSameBytes) {
   const fs::path old = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/checkpoint/one_writer";

@@ -9,22 +9,24 @@
 namespace lockstep::tests {
 namespace {
 
-class TrainingDrill : public ::testing::TestWithParam<Harm> {};
+class TrainingDrill : public ::testing::TestWithParam<std::tuple<Harm, int>> {};
 
 TEST_P(TrainingDrill, EndsAsItShouldForEveryRankInTurn) {
-  if (const std::string why = no_drill_here(GetParam() == Harm::full_disk); !why.empty()) GTEST_SKIP() << why;
-  const bool each = GetParam() == Harm::kill || GetParam() == Harm::leave;  // those that are over at once
-  for (int round = 0; round < (each ? 3 : 1); ++round) EXPECT_EQ(round_of(GetParam(), round), "") << "round " << round;
+  const auto [harm, zero] = GetParam();
+  if (const std::string why = no_drill_here(harm == Harm::full_disk); !why.empty()) GTEST_SKIP() << why;
+  const bool each = harm == Harm::kill || harm == Harm::leave;  // those that are over at once
+  for (int round = 0; round < (each ? 3 : 1); ++round) EXPECT_EQ(round_of(harm, zero, round), "") << "round " << round;
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, TrainingDrill,
-                         ::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk, Harm::exception,
-                                           Harm::pause),
+                         ::testing::Combine(::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk,
+                                                              Harm::exception, Harm::pause),
+                                            ::testing::Values(0, 3)),
                          [](const auto& test) {
-                           std::string name = name_of(test.param);
+                           std::string name = name_of(std::get<0>(test.param));
                            for (char& c : name)
                              if (c == ' ') c = '_';
-                           return name;
+                           return name + "_zero" + std::to_string(std::get<1>(test.param));
                          });
 
 }  // namespace

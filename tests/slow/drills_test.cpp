@@ -11,27 +11,29 @@ namespace {
 
 constexpr int kRounds = 100;
 
-class ManyDrills : public ::testing::TestWithParam<Harm> {};
+class ManyDrills : public ::testing::TestWithParam<std::tuple<Harm, int>> {};
 
 TEST_P(ManyDrills, GoRightEveryTime) {
-  if (const std::string why = no_drill_here(GetParam() == Harm::full_disk); !why.empty()) GTEST_SKIP() << why;
+  const auto [harm, zero] = GetParam();
+  if (const std::string why = no_drill_here(harm == Harm::full_disk); !why.empty()) GTEST_SKIP() << why;
   int right = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const std::string problem = round_of(GetParam(), round);
+    const std::string problem = round_of(harm, zero, round);
     right += problem.empty();
     EXPECT_EQ(problem, "") << "round " << round;
   }
-  std::printf("%s: %d of %d\n", name_of(GetParam()), right, kRounds);
+  std::printf("%s, zero = %d: %d of %d\n", name_of(harm), zero, right, kRounds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, ManyDrills,
-                         ::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk, Harm::exception,
-                                           Harm::pause),
+                         ::testing::Combine(::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk,
+                                                              Harm::exception, Harm::pause),
+                                            ::testing::Values(0, 3)),
                          [](const auto& test) {
-                           std::string name = name_of(test.param);
+                           std::string name = name_of(std::get<0>(test.param));
                            for (char& c : name)
                              if (c == ' ') c = '_';
-                           return name;
+                           return name + "_zero" + std::to_string(std::get<1>(test.param));
                          });
 
 }  // namespace

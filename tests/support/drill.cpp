@@ -38,8 +38,6 @@ eval_every = 3
 [optim]
 warmup = 0
 clip = 0.1
-[layout]
-micro = 3
 [run]
 threads = 1
 )";
@@ -85,8 +83,10 @@ std::string no_drill_here(bool as_root) {
   return "";
 }
 
-Drill::Drill(const TemporaryFolder& folder, int ranks, double deadline) : folder_(folder), ranks_(ranks) {
-  std::ofstream(folder_ / "tiny.toml") << kTiny << "deadline = " << deadline << "\n";
+Drill::Drill(const TemporaryFolder& folder, int ranks, int zero, double deadline) : folder_(folder), ranks_(ranks) {
+  std::ofstream(folder_ / "tiny.toml") << kTiny
+                                       << fmt::format("deadline = {}\n[layout]\nmicro = 3\nzero = {}\n", deadline,
+                                                      zero);
   fs::create_directories(folder_ / "told");
 }
 

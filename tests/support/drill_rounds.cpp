@@ -141,7 +141,7 @@ std::string throw_in(int victim, Drill& drill) {
   return problem.empty() ? "" : problem + ended.text();
 }
 
-std::string pause_one(int victim, const TemporaryFolder& folder, Drill& drill) {
+std::string pause_one(int victim, int zero, const TemporaryFolder& folder, Drill& drill) {
   const std::vector<std::string> more{"--set", "train.steps=100", "--set", "train.save_every=10"};
   drill.start(more);
   const auto ranks = drill.trains();
@@ -155,7 +155,8 @@ std::string pause_one(int victim, const TemporaryFolder& folder, Drill& drill) {
   for (const auto& [rank, end] : ended.ranks)
     if (end.seconds < 1.2) return "it had ended before it was paused\n";
   const Outcome threads = run_program({"train", folder / "tiny.toml", "--out", folder / "threads", "--layout",
-                                       "dp=3,micro=3", "--set", "train.steps=100", "--set", "train.save_every=10"});
+                                       fmt::format("dp=3,micro=3,zero={}", zero), "--set", "train.steps=100", "--set",
+                                       "train.save_every=10"});
   const Learned mine = learned_in(drill.out()), theirs = learned_in(folder / "threads");
   if (threads.code != 0 || mine.losses.size() < 100 || mine.files.empty()) return "nothing was learned\n" + threads.err;
   return mine == theirs ? "" : "other bits than threads learn\n";
@@ -163,14 +164,14 @@ std::string pause_one(int victim, const TemporaryFolder& folder, Drill& drill) {
 
 }  // namespace
 
-std::string round_of(Harm kind, int round) {
+std::string round_of(Harm kind, int zero, int round) {
   const TemporaryFolder folder;
   const double deadline = kind == Harm::stop ? 3 : 5;
-  Drill drill(folder, 3, deadline);
+  Drill drill(folder, 3, zero, deadline);
   const int victim = round % 3;
   if (kind == Harm::full_disk) return fill_disk(drill);
   if (kind == Harm::exception) return throw_in(victim, drill);
-  if (kind == Harm::pause) return pause_one(victim, folder, drill);
+  if (kind == Harm::pause) return pause_one(victim, zero, folder, drill);
   drill.start(Drill::endless());
   return harm(kind, victim, deadline, drill);
 }

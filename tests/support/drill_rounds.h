@@ -13,7 +13,7 @@ namespace lockstep::tests {
 enum class Harm : std::uint8_t { kill, stop, leave, full_disk, exception, pause };
 const char* name_of(Harm harm);
 
-// One round, to another rank each time. What was not as it should be, or nothing.
-std::string round_of(Harm harm, int round);
+// One round, to another rank each time, under this stage of ZeRO. What was not as it should be, or nothing.
+std::string round_of(Harm harm, int zero, int round);
 
 }  // namespace lockstep::tests

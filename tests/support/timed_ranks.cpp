@@ -26,42 +26,10 @@ Replica::Options heavy_blocks(const LayoutSpec& layout) {
 
 namespace {
 
-double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+double median(std::vector<double> of) {
+  std::ranges::nth_element(of, of.begin() + std::ssize(of) / 2);
+  return of[of.size() / 2];
 }
-
-// A communicator that knows how long its rank has stood waiting: what of the messages is not hidden.
-class Timed final : public Communicator {
- public:
-  Timed(std::unique_ptr<Communicator> inner, double& waited)
-      : Communicator(inner->rank(), inner->size(), inner->name(), inner->device()),
-        inner_(std::move(inner)),
-        waited_(waited) {}
-
-  Started start(const Message& message) override { return std::make_unique<Waiting>(inner_->start(message), waited_); }
-  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
-    return inner_->split(place, name);
-  }
-
- private:
-  class Waiting final : public Pending {
-   public:
-    Waiting(Started inner, double& waited) : inner_(std::move(inner)), waited_(waited) {}
-    bool done() override { return inner_->done(); }
-    void wait() override {
-      const auto begin = std::chrono::steady_clock::now();
-      inner_->wait();
-      waited_ += since(begin);
-    }
-
-   private:
-    Started inner_;
-    double& waited_;
-  };
-
-  std::unique_ptr<Communicator> inner_;
-  double& waited_;
-};
 
 }  // namespace
 
@@ -70,9 +38,8 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> inner) {
     Times& mine = of[static_cast<std::size_t>(inner->rank())];
     const auto hosts = inner->split([](int r) { return Place{0, r}; }, "hosts");
-    double waited = 0;
     Link link(0, bytes_per_second);
-    Timed replicas(std::make_unique<Delayed>(std::move(inner), link), waited);
+    Delayed replicas(std::move(inner), link);
     CpuDevice cpu;
     Replica replica(o, {replicas, *hosts}, cpu.memory(), cpu.stream());
     replica.init_weights();
@@ -81,16 +48,19 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
       return std::span(whole).subspan(static_cast<std::size_t>(share.first * o.T),
                                       static_cast<std::size_t>(share.count * o.T));
     };
-    for (int step = 0; step < 6; ++step) {
+    std::vector<double> seconds, exposed;
+    for (int step = 0; step < 7; ++step) {
       hosts->barrier()->wait();
-      waited = 0;
+      const double before = link.exposed();
       const auto begin = std::chrono::steady_clock::now();
       replica.step(part(batch.tokens), part(batch.targets));
-      mine = {std::min(mine.step, since(begin)), std::min(mine.waited, waited)};
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      exposed.push_back(link.exposed() - before);
     }
+    mine = {median(seconds), median(exposed)};
   });
   Times slowest{0, 0};
-  for (const Times& one : of) slowest = {std::max(slowest.step, one.step), std::max(slowest.waited, one.waited)};
+  for (const Times& one : of) slowest = {std::max(slowest.step, one.step), std::max(slowest.exposed, one.exposed)};
   return slowest;
 }
 
@@ -102,11 +72,10 @@ Shown shown_of_messages(LayoutSpec layout) {
     layout.overlap = overlap;
     return heavy_blocks(layout);
   };
-  const Times free = times_of_steps(with(Switch::on), 1e15);
-  const double sending = free.step / 2, rate = static_cast<double>(bytes) / sending;
-  // Ranks wait for each other even where messages take no time: that is nothing that could be hidden.
-  return {.with = (times_of_steps(with(Switch::on), rate).waited - free.waited) / sending,
-          .without = times_of_steps(with(Switch::off), rate).waited / sending};
+  const double sending = times_of_steps(with(Switch::on), 1e15).step / 2;
+  const double rate = static_cast<double>(bytes) / sending;
+  return {.with = times_of_steps(with(Switch::on), rate).exposed / sending,
+          .without = times_of_steps(with(Switch::off), rate).exposed / sending};
 }
 
 }  // namespace lockstep::tests

@@ -1,4 +1,4 @@
-// How long steps over a slow link take, and how long ranks stand waiting in them.
+// How long steps over a slow link take, and for how much of the link's time ranks stand waiting in them.
 #pragma once
 #include "train/replica.h"
 
@@ -8,14 +8,14 @@ namespace lockstep::tests {
 Replica::Options heavy_blocks(const LayoutSpec& layout);
 
 struct Times {
-  double step = 1e30, waited = 1e30;  // the least of some steps: a machine with other work is slower, never faster
+  double step, exposed;  // seconds: medians of some steps, of the slower rank
 };
 
-// Of the slower rank, over links that carry so many bytes a second.
+// Over links that carry so many bytes a second.
 Times times_of_steps(const Replica::Options& options, double bytes_per_second);
 
-// What of the time that messages take is seen as waiting, with and without overlap, when they take half as long as
-// computing does.
+// The share of the time that messages take which is not hidden, with and without overlap, when they take half as long
+// as computing does.
 struct Shown {
   double with = 1, without = 0;
 };
