@@ -116,6 +116,16 @@ TEST_F(NcclTraining, CentralLearnsTheSame) {
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
 }
 
+TEST_F(NcclTraining, EveryStageOfZeroLearnsTheBitsOfThreads) {
+  for (const std::string layout : {"dp=2,zero=1", "dp=3,zero=2,uneven=on", "dp=2,zero=3", "dp=4,zero=3,shard=2"}) {
+    const std::vector<std::string> more{"--layout", layout};
+    ASSERT_EQ(run_program(command("threads" + layout, more)).code, 0) << layout;
+    expect_trained("processes" + layout, layout[3] - '0', more);
+    EXPECT_EQ(losses("processes" + layout), losses("threads" + layout)) << layout;
+    EXPECT_EQ(losses("processes" + layout).size(), 8u);
+  }
+}
+
 // Saved by two processes, gone on with by two others, and by one alone.
 TEST_F(NcclTraining, GoesOnFromWhatItSaved) {
   const std::vector<std::string> constant{"--set", "optim.schedule=constant"};

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "support/tiny_specs.h"
 #include "tensor/cuda/device.h"
+#include "train/layout_trial.h"
 
 namespace lockstep::tests {
 namespace {
@@ -23,6 +25,42 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenOnTheGpu,
                          ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l",
                                                               "gpt2-tiny", "qwen2-tiny"),
                                             ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16)));
+
+// Ranks that are threads and share the GPU, in every stage of ZeRO.
+TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
+  if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  const auto& [name, precision] = GetParam();
+  for (const LayoutSpec& layout : {LayoutSpec{.dp = 3, .zero = 1, .uneven = Switch::on},
+                                   {.dp = 2, .micro = 2, .zero = 2},
+                                   {.dp = 2, .micro = 2, .zero = 3},
+                                   {.dp = 4, .zero = 3, .reshard = Reshard::never, .shard = 2}}) {
+    const ReferenceReport report = verify_reference(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + name,
+                                                    {.precision = precision, .device = Device::cuda, .layout = layout});
+    for (const ReferenceItem& item : report.items)
+      EXPECT_TRUE(item.ok()) << to_text(layout) << ": " << item.name << ": " << item.error << " beyond "
+                             << item.tolerance;
+  }
+}
+
+TEST(ZeroOnTheGpu, LearnsExactlyWhatDdpLearns) {
+  if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  RunSpec run;
+  run.model = tiny_specs()[1].spec;
+  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
+  run.data.seq = 8;
+  run.train.global_batch = 24;
+  run.optimizer.clip = 0.05;
+  run.run.device = "cuda";
+  for (const GradSync sync : {GradSync::step, GradSync::micro}) {
+    std::vector<LayoutSpec> layouts;
+    for (const int zero : {0, 1, 2, 3}) layouts.push_back({.dp = 4, .micro = 3, .zero = zero, .grad_sync = sync});
+    for (const int zero : {1, 3}) layouts.push_back({.dp = 4, .micro = 3, .zero = zero, .grad_sync = sync, .shard = 2});
+    layouts.push_back({.dp = 4, .micro = 3, .zero = 3, .grad_sync = sync, .overlap = Switch::off});
+    const LayoutReport report = compare_layouts(run, layouts, {.steps = 3, .exact = true});
+    for (const LayoutVerdict& verdict : report.verdicts)
+      EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
+  }
+}
 
 }  // namespace
 }  // namespace lockstep::tests
