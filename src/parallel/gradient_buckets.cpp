@@ -43,7 +43,8 @@ GradientBuckets::GradientBuckets(std::span<const UnitLayout* const> layouts, std
     elements_ += layout.owned();
   }
   if (elements_ > begin) ends_.push_back(elements_);
-  buffer_ = memory.allocate(elements_ * size_of(options.dtype), Tag::gradient, "all units");
+  if (memory.device() == Device::cpu) shared_ = ranks.memory(memory.ledger());
+  buffer_ = (shared_ ? *shared_ : memory).allocate(elements_ * size_of(options.dtype), Tag::gradient, "all units");
   pending_.reserve(ends_.size());
 }
 

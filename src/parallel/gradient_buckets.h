@@ -9,6 +9,9 @@
 //
 // With a root, only that rank gets the sums: central data parallel.
 //
+// They lie in the memory that the communicator would have them in, where it says one (comm/communicator.h): else in the
+// one given. The ledger is that of the one given.
+//
 // One thread uses it; memory, communicator and stream outlive it.
 #pragma once
 #include <memory>
@@ -53,6 +56,7 @@ class GradientBuckets {
   std::vector<std::int64_t> begins_, sizes_;  // by unit
   std::vector<std::int64_t> ends_;            // of the buckets, ascending
   std::vector<int> order_;
+  std::unique_ptr<Memory> shared_;  // with the other ranks, where they can see it
   Buffer buffer_;
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
