@@ -21,7 +21,7 @@ struct CallRecord {
 
 std::int64_t record_bytes(int ranks);
 std::int64_t lying_in_record(int ranks);  // where in a record that is
-inline constexpr std::int64_t kLyingBytes = 48;
+inline constexpr std::int64_t kLyingBytes = 64;
 void write_record(char* to, const Message& message, std::uint64_t sequence);
 // With tensors that have the sizes and types of the call's, and nothing in them.
 Message read_record(const char* from);

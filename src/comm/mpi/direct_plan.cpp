@@ -59,7 +59,7 @@ void DirectPlan::know(const std::vector<const char*>& records) {
   }
   if (!direct_) return staged_->know(records);
 
-  tools_.files->tidy();  // not between two tensors of a rank: what is one to its owner is to be one here
+  tools_.files->tidy();
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     Message& call = calls[rank];
     if (static_cast<int>(rank) == group_.rank) {
@@ -69,8 +69,9 @@ void DirectPlan::know(const std::vector<const char*>& records) {
     }
     const auto see = [&](auto& tensor, const Lying& lying) {
       if (!tensor || tensor.bytes() == 0) return;
-      seen_.push_back(tools_.files->others[static_cast<std::size_t>(group_.places[rank])]->see(lying));
-      tensor = {seen_.back()->data() + lying.at, tensor.dtype(), Device::cpu, tensor.shape()};
+      std::shared_ptr<Mapping>& segment = seen_[{rank, lying.segment}];
+      if (!segment) segment = tools_.files->others[static_cast<std::size_t>(group_.places[rank])]->see(lying);
+      tensor = {segment->data() + lying.at, tensor.dtype(), Device::cpu, tensor.shape()};
     };
     see(call.in, ins[rank]);
     see(call.out, outs[rank]);

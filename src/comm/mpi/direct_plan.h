@@ -37,7 +37,8 @@ class DirectPlan final : public Plan {
   std::unique_ptr<Plan> staged_;
   bool direct_ = false, more_ = false;
   threads::Plan pieces_;
-  std::vector<std::shared_ptr<Mapping>> seen_;
+  // By rank and segment, each once: tensors that are one to their owner are to be one here, or pieces would differ.
+  std::map<std::pair<std::size_t, std::int64_t>, std::shared_ptr<Mapping>> seen_;
   mutable std::optional<Clock::time_point> held_since_;
 };
 

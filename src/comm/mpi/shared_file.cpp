@@ -56,7 +56,7 @@ Lying SharedFile::find(const void* data, std::int64_t bytes) const {
   if (after == segments_.begin()) return {};
   const auto& [begin, segment] = *--after;
   if (from + bytes > begin + segment.bytes) return {};
-  return {segment.offset, segment.bytes, from - begin};
+  return {segment.offset, segment.bytes, from - begin, head_of(*head_).gone.load()};
 }
 
 void* SharedFile::take(std::int64_t bytes) {
@@ -108,10 +108,11 @@ SeenFile::SeenFile(const std::string& address) {
 SeenFile::~SeenFile() { ::close(file_); }
 
 std::shared_ptr<Mapping> SeenFile::see(const Lying& lying) {
-  std::shared_ptr<Mapping>& mapping = segments_[lying.segment];
-  if (!mapping)
-    mapping = std::make_shared<Mapping>(file_, static_cast<std::uint64_t>(lying.segment),
-                                        static_cast<std::uint64_t>(lying.bytes));
+  if (const auto known = segments_.find(lying.segment); known != segments_.end()) return known->second;
+  auto mapping = std::make_shared<Mapping>(file_, static_cast<std::uint64_t>(lying.segment),
+                                           static_cast<std::uint64_t>(lying.bytes));
+  madvise(mapping->data(), static_cast<std::size_t>(lying.bytes), MADV_HUGEPAGE);
+  if (head_of(*head_).gone.load() == lying.gone) segments_.emplace(lying.segment, mapping);
   return mapping;
 }
 

@@ -23,6 +23,7 @@ namespace lockstep::mpi {
 struct Lying {
   std::int64_t segment = 0, bytes = 0;  // of the whole segment; none: not in the file
   std::int64_t at = 0;                  // of the tensor in it
+  std::uint64_t gone = 0;               // segments that were gone then
 };
 
 struct FileHead {
@@ -78,7 +79,8 @@ class SeenFile {
   SeenFile(const SeenFile&) = delete;
   SeenFile& operator=(const SeenFile&) = delete;
 
-  // The segment, for as long as it is held: its owner may not let go of it before.
+  // The segment, for as long as it is held, and kept here while none goes. (An operation can be over, and its tensors
+  // gone, before this rank has looked at it.)
   std::shared_ptr<Mapping> see(const Lying& lying);
   // Lets go of what is mapped, where some of it is gone: the rest is mapped again when it is met.
   void tidy();
