@@ -34,7 +34,7 @@ Message message_of(const CommTrial& trial, Algorithm algorithm, int rank, const 
   switch (trial.op) {
     case CommOp::all_reduce:
       m.in = tensors.x;
-      m.out = tensors.x;
+      m.out = algorithm == Algorithm::native ? tensors.y : tensors.x;
       break;
     case CommOp::reduce_scatter:
       m.in = tensors.x;
