@@ -9,6 +9,10 @@
 #include <sstream>
 #include <thread>
 
+#include "comm/delayed.h"
+#include "comm/recorder.h"
+#include "comm/watchdog.h"
+#include "parallel/gradient_buckets.h"
 #include "support/devices.h"
 #include "support/every_op.h"
 
@@ -173,6 +177,40 @@ TEST(Directly, OneRankThatMayNotSeeTheOthersIsEnoughForAll) {
   each_rank(2, [&](Communicator& comm) {
     Ledger ledger;
     EXPECT_EQ(comm.memory(ledger) == nullptr, blind || !see_each_other(2));
+  });
+}
+
+TEST(Directly, WrappersHandTheMemoryOn) {
+  each_rank(2, [&](Communicator& comm) {
+    Ledger ledger;
+    CommLog log;
+    Link link(0, 1e12);
+    const auto same = [](int rank) { return Place{0, rank}; };
+    auto part = std::make_unique<Recorder>(comm.split(same, "part"), log);
+    Delayed wrapped(std::make_unique<Watchdog>(std::move(part), log), link);
+    EXPECT_EQ(wrapped.memory(ledger) == nullptr, comm.memory(ledger) == nullptr);
+  });
+}
+
+// The ledger has what it has where no rank sees the others: meta's numbers stay right.
+TEST(Directly, GradientsLieWhereTheOthersSeeThem) {
+  each_rank(3, [&](Communicator& comm) {
+    Ledger ledger, shared;
+    if (!comm.memory(shared)) return;
+    const auto memory = make_memory(Device::cpu, ledger);
+    UnitLayout layout("unit");
+    layout.add({.shape = {700, 1000}, .pieces = {{"weight", {700, 1000}}}});
+    const UnitLayout* const layouts[] = {&layout};
+    const int order[] = {0};
+    GradientBuckets buckets(layouts, order, {.dtype = DType::f32, .bytes = 1 << 20}, comm, *memory);
+    EXPECT_EQ(ledger.current(Tag::gradient), layout.owned() * 4);
+    const Tensor gradient = buckets.of(0);
+    std::fill_n(gradient.data<float>(), gradient.elements(), 1.0f);
+    buckets.whole(0);
+    buckets.wait();
+    EXPECT_EQ(gradient.data<float>()[699999], 3);
+    EXPECT_EQ(others_mapped(), 2);
+    comm.barrier()->wait();
   });
 }
 
