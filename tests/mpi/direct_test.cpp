@@ -216,27 +216,29 @@ TEST(Directly, GradientsLieWhereTheOthersSeeThem) {
 
 // Who goes away from an operation is not written to any more.
 TEST(Directly, NobodyTouchesTheTensorsOfAnOperationThatWasDropped) {
-  const auto group = Processes::world().split([](int rank) { return Place{rank < 3 ? 0 : -1, rank}; }, "dropped");
-  if (!group) return;
-  Ledger ledger;
-  const auto memory = group->memory(ledger);
-  if (!memory) return;
-  constexpr std::int64_t kElements = 4000000;
-  const Buffer buffer = memory->allocate(kElements * 4, Tag::gradient);
-  const Tensor x = view(buffer, DType::f32, {kElements});
-  std::fill_n(x.data<float>(), kElements, 1.0f);
-  group->barrier()->wait();
-  try {
-    auto pending = group->all_reduce(x);
-    if (group->rank() == 1) {
-      pending.reset();
-      std::fill_n(x.data<float>(), kElements, 5.0f);
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      for (std::int64_t i = 0; i < kElements; ++i) ASSERT_EQ(x.data<float>()[i], 5.0f) << i;
-    } else {
-      pending->wait();
+  for (int again = 0; again < 10; ++again) {  // in most of them somebody is at work
+    const auto group = Processes::world().split([](int rank) { return Place{rank < 3 ? 0 : -1, rank}; }, "dropped");
+    if (!group) continue;
+    Ledger ledger;
+    const auto memory = group->memory(ledger);
+    if (!memory) continue;
+    constexpr std::int64_t kElements = 2000000;
+    const Buffer buffer = memory->allocate(kElements * 4, Tag::gradient);
+    const Tensor x = view(buffer, DType::f32, {kElements});
+    std::fill_n(x.data<float>(), kElements, 1.0f);
+    group->barrier()->wait();
+    try {
+      auto pending = group->all_reduce(x);
+      if (group->rank() == 1) {
+        pending.reset();
+        std::fill_n(x.data<float>(), kElements, 5.0f);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        for (std::int64_t i = 0; i < kElements; ++i) ASSERT_EQ(x.data<float>()[i], 5.0f) << i;
+      } else {
+        pending->wait();
+      }
+    } catch (const CommError&) {  // the others have seen it go, or have been quicker
     }
-  } catch (const CommError&) {  // the others may have seen it go, or have been quicker
   }
 }
 

@@ -127,9 +127,9 @@ std::unique_ptr<mpi::SharedFiles> MpiWorld::State::open_files(const mpi::Placeme
       return false;
     }
   };
-  bool well = options.see_tensors && attempt([&] { files->own = std::make_shared<mpi::SharedFile>(); });
+  bool well = attempt([&] { files->own = std::make_shared<mpi::SharedFile>(); });
   const std::vector<std::string> addresses = wire->gather(well ? files->own->address() : "");
-  well = well && attempt([&] {
+  well = well && options.see_tensors && attempt([&] {
            for (const int rank : placement.neighbours())
              files->others.push_back(rank == wire->rank() ? nullptr : std::make_unique<mpi::SeenFile>(addresses[rank]));
          });
