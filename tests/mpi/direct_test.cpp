@@ -214,6 +214,19 @@ TEST(Directly, GradientsLieWhereTheOthersSeeThem) {
   });
 }
 
+// MPI's own is in place on all ranks or on none: where some are, its algorithm would be another on those.
+TEST(Native, InPlaceOnSomeRanksOnly) {
+  each_rank(5, [&](Communicator& comm) {
+    Row x = row_of(DType::f32, 100003, comm.rank()), y(DType::f32, 100003);
+    Row& to = comm.rank() % 2 == 0 ? x : y;
+    comm.start({.op = CommOp::all_reduce, .out = to, .in = x, .algorithm = Algorithm::native})->wait();
+    for (const std::int64_t i : {0, 1, 50000, 100002})
+      EXPECT_EQ(to[i], whole(0, i) + whole(1, i) + whole(2, i) + whole(3, i) + whole(4, i));
+    comm.all_reduce(x, {.algorithm = Algorithm::native})->wait();
+    comm.barrier()->wait();
+  });
+}
+
 // Who goes away from an operation is not written to any more.
 TEST(Directly, NobodyTouchesTheTensorsOfAnOperationThatWasDropped) {
   for (int again = 0; again < 10; ++again) {  // in most of them somebody is at work
