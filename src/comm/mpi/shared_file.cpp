@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,9 @@ FileHead& head_of(const Mapping& mapping) { return *reinterpret_cast<FileHead*>(
 }  // namespace
 
 SharedFile::SharedFile() : end_(kHugePage) {
+  rlimit most{};  // beyond it ftruncate would end the process by a signal
+  errno = EFBIG;
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < static_cast<rlim_t>(kMostBytes)) fail("ulimit -f");
   file_ = memfd_create("lockstep-tensors", MFD_CLOEXEC);
   if (file_ < 0) fail("memfd_create");
   if (ftruncate(file_, kMostBytes) != 0) {

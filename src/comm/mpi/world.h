@@ -31,7 +31,9 @@ struct MpiOptions {
   // Whether ranks of a host may see each other's tensors, where those lie in Communicator::memory(). One that may not,
   // or is refused by the system, is enough: then every rank's go through the slots.
   bool see_tensors = true;
-  std::int64_t least_seen = std::int64_t{1} << 14;  // bytes of a message: smaller ones go through the slots
+  // Bytes of a message; smaller ones go through the slots, where 8 KiB or less is quicker (one copy, nothing to look
+  // up).
+  std::int64_t least_seen = (std::int64_t{1} << 13) + 1;
   // By rank, any number that ranks of one host share; empty: by the hosts' names. Tests pretend to several hosts so.
   std::vector<int> hosts = {};
 };
