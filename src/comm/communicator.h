@@ -18,8 +18,8 @@
 //
 // A group of one works and costs nothing: what is in place stays where it is. A communicator and its Pendings are used
 // by one thread at a time, and go before the world (the backend) they come from. Wrappers (comm/recorder.h,
-// comm/watchdog.h, comm/delayed.h) own what they wrap and override start() and split(), and check() where what they
-// wrap may have something to tell there.
+// comm/watchdog.h, comm/delayed.h) own what they wrap and override start() and split(), check() where what they wrap
+// may have something to tell there, and hand memory() on.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,6 +27,7 @@
 
 #include "comm/error.h"
 #include "comm/message.h"
+#include "tensor/memory.h"
 
 namespace lockstep {
 
@@ -77,6 +78,9 @@ class Communicator {
   // Throws the group's failure where it is known to have one. Where waits are of streams, a rank asks after it has
   // synchronized and before it believes what it has read; elsewhere wait() has told it, and there is nothing to ask.
   virtual void check() {}
+  // Where tensors had best lie that go through this again and again, written into that ledger; null where any memory of
+  // the device will do. Whether they lie there changes no bit, and no rank need do as the others. It may outlive this.
+  virtual std::unique_ptr<Memory> memory(Ledger& /*ledger*/) { return nullptr; }
 
   Started all_reduce(const Tensor& x, Reducing how = {});
   Started reduce_scatter(const Tensor& out, const ConstTensor& in, Reducing how = {}, Counts counts = {});

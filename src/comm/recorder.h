@@ -17,6 +17,7 @@ class Recorder final : public Communicator {
   Started start(const Message& message) override;
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
   void check() override { inner_->check(); }
+  std::unique_ptr<Memory> memory(Ledger& ledger) override { return inner_->memory(ledger); }
 
  private:
   std::unique_ptr<Communicator> inner_;

@@ -44,7 +44,8 @@ UnitStorage::UnitStorage(const UnitLayout& layout, const Options& options, Memor
                                             .first = first},
                        memory, unit, stream);
   const std::int64_t held = whole_ ? cut_.padded(layout.owned()) : part;
-  weights_ = memory.allocate(held * size_of(types_.compute), Tag::parameter, unit);
+  weights_ = (options.weights_in ? *options.weights_in : memory)
+                 .allocate(held * size_of(types_.compute), Tag::parameter, unit);
   if (options.updates && types_.compute != types_.master)
     masters_ = memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
   fill({.y = flat_weight(), .value = 0}, stream);

@@ -36,7 +36,8 @@ class UnitStorage {
     OptimizerSpec optimizer;
     bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
     Shard cut = {};
-    bool whole_weights = true;  // false: a part of them too
+    bool whole_weights = true;     // false: a part of them too
+    Memory* weights_in = nullptr;  // where they lie, for whoever gets them from here; none: with the rest
   };
   // The layout outlives the storage.
   UnitStorage(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);

@@ -77,23 +77,32 @@ std::vector<Algorithm> algorithms_of(const CommBenchOptions& options, CommOp op,
 // Every tensor of this process. Threads' are there on rank 0 alone.
 class Tensors {
  public:
-  Tensors(int threads, bool process, std::int64_t elements) : memory_(make_memory(Device::cpu, ledger_)) {
-    const auto tensor = [&] {
-      buffers_.push_back(memory_->allocate(elements * kElement, Tag::communication));
-      return view(buffers_.back(), DType::f32, {elements});
+  Tensors(int threads, Communicator* process, std::int64_t elements) : heap_(make_memory(Device::cpu, ledger_)) {
+    const auto pair = [&](Memory& memory) {
+      const auto tensor = [&] {
+        buffers_.push_back(memory.allocate(elements * kElement, Tag::communication));
+        return view(buffers_.back(), DType::f32, {elements});
+      };
+      const Tensor x = tensor();
+      return RankTensors{x, tensor()};
     };
-    for (int i = 0; i < threads; ++i) threads_.push_back({tensor(), tensor()});
-    if (process) process_ = {tensor(), tensor()};
+    for (int i = 0; i < threads; ++i) threads_.push_back(pair(*heap_));
+    if (!process) return;
+    shared_ = process->memory(ledger_);
+    native_ = pair(*heap_);
+    process_ = shared_ ? pair(*shared_) : native_;
   }
   const RankTensors& of_thread(int rank) const { return threads_[static_cast<std::size_t>(rank)]; }
-  const RankTensors& of_process() const { return process_; }
+  const RankTensors& of_process(std::optional<Algorithm> algorithm) const {
+    return algorithm == Algorithm::native ? native_ : process_;
+  }
 
  private:
   Ledger ledger_;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Memory> heap_, shared_;
   std::vector<Buffer> buffers_;
   std::vector<RankTensors> threads_;
-  RankTensors process_;
+  RankTensors process_, native_;
 };
 
 class Contest {
@@ -144,8 +153,12 @@ class Contest {
         });
       return std::ranges::max(times);
     });
-    if (processes_)
-      add(Backend::mpi, [this, &tensors](const Work& work) { return work(*processes_, tensors.of_process()); });
+    if (processes_) add(Backend::mpi, {});
+    for (Contender& c : all)
+      if (c.backend == Backend::mpi)
+        c.ranks = [this, &tensors, algorithm = c.algorithm](const Work& work) {
+          return work(*processes_, tensors.of_process(algorithm));
+        };
     return all;
   }
 
@@ -239,7 +252,7 @@ CommBenchOptions settle(CommBenchOptions options, int processes) {
     if (!any)
       refuse(fmt::format("{} goes the same way under each of these --algorithms", name_of(op)), "add canonical");
   }
-  const std::int64_t needed = 2 * (most_ranks + processes) * std::ranges::max(options.sizes);
+  const std::int64_t needed = 2 * (most_ranks + 2 * processes) * std::ranges::max(options.sizes);
   if (const std::int64_t free = available_memory(); needed > free)
     refuse(fmt::format("the tensors need {}, {} are free", byte_text(needed), byte_text(free)),
            "give smaller --sizes or fewer --ranks", ExitCode::does_not_fit);

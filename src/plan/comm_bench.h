@@ -4,7 +4,8 @@
 // in rank 0 while the others sleep in a barrier), and `native` is MPI's own. Only what differs is measured: `native` on
 // threads is `canonical`, and operations that sum nothing go one way whatever the algorithm. Elements are fp32; a size
 // is that of the whole message (comm/message.h's n), cut to equal shares. Tensors lie apart, but of an all-reduce,
-// which is in place as in training (apart for MPI's own, for which a copy would be made first).
+// which is in place as in training (apart for MPI's own, which is faster so). Processes' lie where their communicator
+// would have them (Communicator::memory), as gradients do; for MPI's own, which has no use for that, on the heap.
 //
 // The copy limit: an operation must read R and write W bytes of all ranks' tensors at least, so its limit is the time
 // in which as many threads (or processes) as take part copy (R + W) / 2 bytes with memcpy, each an equal share:

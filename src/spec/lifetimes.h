@@ -1,8 +1,10 @@
 // Places for things that live only part of the time: two may share bytes when they never live together.
 //
 // Each thing has a size and the first and last moment (inclusive) it must keep its bytes. plan() gives every one an
-// offset, the larger first, each at the lowest place free over its whole life, and returns the bytes needed in all.
-// Deterministic: the same list gives the same places.
+// offset and returns the bytes needed in all: the larger first, each at the lowest place free over its whole life; or,
+// where that takes more than the fullest moment has, in the order of birth, at the two ends in turn, if everything fits
+// into the fullest moment's bytes so. Of things of which two live at a time it does. Deterministic: the same list gives
+// the same places.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -21,6 +23,10 @@ class Lifetimes {
   struct Thing {
     std::int64_t bytes, first, last, offset;
   };
+  std::int64_t place_larger_first();
+  std::int64_t fullest_moment() const;
+  bool place_at_both_ends(std::int64_t room);
+
   std::int64_t alignment_;
   std::vector<Thing> things_;
 };

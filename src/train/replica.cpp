@@ -130,7 +130,8 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       actions_(checked_actions(options, model_)),
       evaluation_(forward_pass(shape_of(options, model_))),
       groups_(ranks_.replicas, options.layout),
-      gradients_(make_gradients(options, model_, actions_, groups_, memory, stream)),
+      seen_by_others_(memory.device() == Device::cpu ? ranks_.replicas.memory(memory.ledger()) : nullptr),
+      gradients_(make_gradients(options, model_, actions_, groups_, sent_memory(), stream)),
       batch_(options.spec, batch_sizes(options, ranks_.hosts.rank()), ranks_.hosts, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
   storage_.reserve(static_cast<std::size_t>(model_.units()));
@@ -140,14 +141,15 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
                                                .optimizer = options.optimizer,
                                                .updates = !central() || ranks_.hosts.rank() == 0,
                                                .cut = groups_.cut(),
-                                               .whole_weights = !options.layout.cuts_weights()},
+                                               .whole_weights = !options.layout.cuts_weights(),
+                                               .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
                           memory, stream);
   weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_),
                                          .step = actions_,
                                          .evaluation = evaluation_,
                                          .overlap = options.layout.overlap == Switch::on && !central(),
                                          .root = root_of(options.layout)},
-                   storage_, groups_, memory);
+                   storage_, groups_, sent_memory());
   tensors_of_.resize(storage_.size());
   for (int u = 0; u < model_.units(); ++u) {
     const auto& parameters = model_.unit(u).layout().parameters();

@@ -115,6 +115,7 @@ class Replica {
           Memory& memory, Stream& stream);
   void run(const Action& action, bool training, std::int64_t batch_number);
   bool central() const { return options_.layout.dp_kind == DpKind::central; }
+  Memory& sent_memory() { return seen_by_others_ ? *seen_by_others_ : memory_; }
   Share own() const { return share_of(options_.B, options_.layout, ranks_.hosts.rank()); }
   int micros() const { return static_cast<int>(options_.layout.micro); }
   void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
@@ -140,6 +141,7 @@ class Replica {
   std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
   std::vector<Action> evaluation_;
   ReplicaGroups groups_;
+  std::unique_ptr<Memory> seen_by_others_;  // where what is sent lies, if the ranks have such memory
   std::unique_ptr<Gradients> gradients_;
   std::vector<UnitStorage> storage_;
   std::optional<WholeWeights> weights_;

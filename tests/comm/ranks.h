@@ -2,6 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <memory_resource>
+
 #include "comm/threads/run_ranks.h"
 #include "support/host_tensor.h"
 
@@ -31,9 +33,10 @@ inline std::vector<std::string> errors_of(int ranks, const std::function<void(Co
   return errors;
 }
 
-// A row of elements of any type, begun as poison.
+// A row of elements of any type, begun as poison, in what is the default memory resource when it is made.
 class Row {
  public:
+  using Bytes = std::pmr::vector<std::byte>;
   Row(DType dtype, std::int64_t elements)
       : dtype_(dtype),
         elements_(elements),
@@ -48,14 +51,14 @@ class Row {
   Tensor part(std::int64_t begin, std::int64_t count) { return static_cast<Tensor>(*this).slice(0, begin, count); }
 
   std::int64_t elements() const { return elements_; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
+  const Bytes& bytes() const { return bytes_; }
   void set(std::int64_t i, double value) { store_element(bytes_.data() + i * size_of(dtype_), dtype_, value); }
   double operator[](std::int64_t i) const { return load_element(bytes_.data() + i * size_of(dtype_), dtype_); }
 
  private:
   DType dtype_;
   std::int64_t elements_;
-  std::vector<std::byte> bytes_;
+  Bytes bytes_;
 };
 
 // Small whole numbers, whose sums over a few ranks every type has exactly.

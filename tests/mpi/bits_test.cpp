@@ -33,7 +33,7 @@ Bytes results(Communicator& comm, DType dtype, Reducing how) {
   comm.reduce_scatter(part, in, how, counts)->wait();
   const int end = ranks / 2;
   comm.reduce(rank == end ? static_cast<Tensor>(root) : Tensor{}, in, end, how)->wait();
-  Bytes bytes = all.bytes();
+  Bytes bytes(all.bytes().begin(), all.bytes().end());
   bytes.insert(bytes.end(), part.bytes().begin(), part.bytes().end());
   bytes.insert(bytes.end(), root.bytes().begin(), root.bytes().end());
   return bytes;

@@ -17,12 +17,14 @@ using Clock = std::chrono::steady_clock;
 
 void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-Tensor tensor(std::vector<float>& x, std::int64_t n = -1) {
+using Row = std::pmr::vector<float>;
+
+Tensor tensor(Row& x, std::int64_t n = -1) {
   return Tensor(x.data(), DType::f32, Device::cpu, {n < 0 ? static_cast<std::int64_t>(x.size()) : n});
 }
 
 // What rank 2 does before, or instead of, its next call; whether it makes that call like the others.
-bool misbehave(const std::string& drill, std::unique_ptr<Communicator>& comm, std::vector<float>& x) {
+bool misbehave(const std::string& drill, std::unique_ptr<Communicator>& comm, Row& x) {
   if (drill == "kill") raise(SIGKILL);
   if (drill == "stop") raise(SIGSTOP);
   if (drill == "exit") _exit(0);
@@ -32,6 +34,13 @@ bool misbehave(const std::string& drill, std::unique_ptr<Communicator>& comm, st
     const auto pending = comm->all_reduce(tensor(x));
     raise(SIGKILL);
   }
+  if (drill == "kill_at_work" || drill == "stop_at_work") {  // in the middle of a piece, most likely
+    std::thread([&] {
+      nap(0.1);
+      kill(getpid(), drill == "kill_at_work" ? SIGKILL : SIGSTOP);
+    }).detach();
+    for (;;) comm->all_reduce(tensor(x))->wait();
+  }
   if (drill == "leave") {
     comm.reset();
     nap(1);
@@ -40,8 +49,10 @@ bool misbehave(const std::string& drill, std::unique_ptr<Communicator>& comm, st
   return true;
 }
 
+bool at_work(const std::string& drill) { return drill.ends_with("_at_work"); }
+
 void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::time_point& waits_since) {
-  std::vector<float> x(drill == "kill_under_way" ? 20000000 : 1000);
+  Row x(drill == "kill_under_way" || at_work(drill) ? 20000000 : 1000);
   for (int i = 0; i < 3; ++i) comm->all_reduce(tensor(x, 1000))->wait();
   const auto pair = comm->split([](int rank) { return Place{rank / 2, rank}; }, "pair");
   const auto behind = comm->all_reduce(tensor(x, 10));
@@ -55,7 +66,8 @@ void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::ti
     return;
   }
   if (comm->rank() == 2 && !misbehave(drill, comm, x)) return;
-  comm->all_reduce(tensor(x))->wait();
+  do comm->all_reduce(tensor(x))->wait();
+  while (at_work(drill));
 }
 
 }  // namespace
@@ -81,8 +93,9 @@ int run_drill(const std::string& drill, const std::string& report, const MpiOpti
   const auto until_all_have_spoken = [] { nap(0.7); };
   try {
     run_rank(world, [&](std::unique_ptr<Communicator> comm) {
+      const SharedRows shared(*comm, at_work(drill) || options.least_seen == 0);
       if (drill != "mismatch") return act(drill, std::move(comm), waits_since);
-      std::vector<float> x(1000);
+      Row x(1000);
       comm->all_reduce(tensor(x))->wait();
       try {
         (comm->rank() == 2 ? comm->broadcast(tensor(x), 0) : comm->all_reduce(tensor(x)))->wait();

@@ -155,6 +155,37 @@ TEST(Drill, LettersThatDoNotMatchAreNamedAtBothEnds) {
   }
 }
 
+// The same with tensors that the others see and write into.
+TEST(Drill, AProcessThatIsKilledWhileOthersAreAtItsTensorsIsNamedAtOnce) {
+  const Outcome outcome = drill("kill_at_work");
+  EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;
+  EXPECT_LT(outcome.longest_wait(), 1.5) << outcome.text;
+}
+
+TEST(Drill, AProcessThatStopsWhileOthersAreAtItsTensorsIsNamedWhenTheDeadlinePasses) {
+  const Outcome outcome = drill("stop_at_work");
+  EXPECT_GE(outcome.lines_with(": rank 2 has not come within 2 s"), 3) << outcome.text;
+  EXPECT_LT(outcome.longest_wait(), 4) << outcome.text;
+}
+
+TEST(Drill, WithTensorsThatOthersSeeAllIsNamedAsWithout) {
+  const char* seen = "--least_seen=0";
+  const Outcome killed = drill("kill", seen);
+  EXPECT_EQ(killed.lines_with(") is gone; last in all_reduce #4 of 'world', done"), 3) << killed.text;
+  EXPECT_LT(killed.longest_wait(), 0.5) << killed.text;
+  const Outcome stopped = drill("stop", seen);
+  EXPECT_GE(stopped.lines_with("all_reduce of 1000 fp32 (sum, canonical): rank 2 has not come within 2 s"), 3)
+      << stopped.text;
+  const Outcome left = drill("leave", seen);
+  EXPECT_EQ(left.lines_with("rank 2 has left the group and will not come"), 3) << left.text;
+  const Outcome mismatched = drill("mismatch", seen);
+  EXPECT_EQ(mismatched.lines_with("mismatched calls at #2 of 'world': rank 0 called all_reduce of 1000 fp32 (sum, "
+                                  "canonical), rank 2 called broadcast of 1000 fp32 (root 0, canonical)"),
+            4)
+      << mismatched.text;
+  EXPECT_EQ(mismatched.lines_with("and again"), 4) << mismatched.text;
+}
+
 TEST(Drill, WithSeveralHostsTheOthersAreToldWhoIsGone) {
   const Outcome outcome = drill("kill", "--hosts=0,0,1,1");  // rank 3 sees it and tells ranks 0 and 1
   EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;

@@ -54,6 +54,9 @@ MpiOptions options_of(int argc, char** argv) {
   for (std::string host; std::getline(hosts, host, ',');) options.hosts.push_back(std::stoi(host));
   if (const std::string slot = argument(argc, argv, "--slot"); !slot.empty()) options.slot_bytes = std::stoll(slot);
   if (const std::string d = argument(argc, argv, "--deadline"); !d.empty()) options.deadline_seconds = std::stod(d);
+  if (const std::string l = argument(argc, argv, "--least_seen"); !l.empty()) options.least_seen = std::stoll(l);
+  if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK"))
+    options.see_tensors = argument(argc, argv, "--blind") != rank;
   return options;
 }
 
@@ -81,12 +84,18 @@ int main(int argc, char** argv) {
   Run run{options, std::make_unique<MpiWorld>(options), nullptr};
   run.world = run.mpi->communicator();
   run_of_this_process = &run;
+  // --shared=0,2: rows of these ranks lie where the others can see them.
+  std::unique_ptr<SharedRows> shared;
+  std::istringstream sharing(argument(argc, argv, "--shared"));
+  for (std::string rank; std::getline(sharing, rank, ',');)
+    if (std::stoi(rank) == run.mpi->rank()) shared = std::make_unique<SharedRows>(*run.world);
   if (const int rank = run.mpi->rank(); rank != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly(rank));
   }
   const int result = RUN_ALL_TESTS();
+  shared.reset();
   run.world.reset();
   return result;
 }

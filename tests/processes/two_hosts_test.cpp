@@ -50,7 +50,7 @@ class TwoHosts : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  Drill drill_{folder_, 4, kDeadline};
+  Drill drill_{folder_, 4, 0, kDeadline};
 };
 
 TEST_F(TwoHosts, LearnTheBitsThatThreadsLearn) {

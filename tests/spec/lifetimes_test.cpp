@@ -57,6 +57,22 @@ TEST(Lifetimes, EqualSizesNeedNoMoreThanTheFullestMoment) {
   EXPECT_EQ(chain.plan(), 2 * 1024);
 }
 
+// Two at a time, whatever their sizes: a large one, some smaller ones, and a large one again, as units are gathered.
+TEST(Lifetimes, OfWhichTwoLiveAtATimeNeedNoMoreThanTwoNeighbours) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    Lifetimes chain(256);
+    std::vector<std::int64_t> sizes;
+    for (int i = 0; i < 20; ++i) {
+      sizes.push_back(256 * static_cast<std::int64_t>(1 + random() % (round % 7 + 1)));
+      chain.add(sizes.back(), i, i + 1);
+    }
+    std::int64_t most = 0;
+    for (std::size_t i = 1; i < sizes.size(); ++i) most = std::max(most, sizes[i - 1] + sizes[i]);
+    EXPECT_EQ(chain.plan(), most) << round;
+  }
+}
+
 TEST(Lifetimes, NothingNeedsNothing) {
   Lifetimes lives(256);
   EXPECT_EQ(lives.plan(), 0);

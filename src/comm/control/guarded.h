@@ -30,6 +30,7 @@ class Guarded final : public Communicator {
     session_.check();
     inner_->check();
   }
+  std::unique_ptr<Memory> memory(Ledger& ledger) override { return inner_->memory(ledger); }
 
  private:
   Guarded(std::unique_ptr<Communicator> inner, control::Session& session, double deadline_seconds, std::string key,

@@ -28,6 +28,7 @@ int MpiWorld::size() const { absent(); }
 int MpiWorld::hosts() const { absent(); }
 int MpiWorld::local_rank() const { absent(); }
 int MpiWorld::local_size() const { absent(); }
+bool MpiWorld::sees_tensors() const { absent(); }
 std::unique_ptr<Communicator> MpiWorld::communicator() { absent(); }
 void MpiWorld::abort(const std::string&) { absent(); }
 void run_rank(MpiWorld&, const std::function<void(std::unique_ptr<Communicator>)>&) { absent(); }

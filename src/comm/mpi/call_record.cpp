@@ -24,7 +24,9 @@ bool plainly_same(std::span<const char* const> records) {
 
 }  // namespace
 
-std::int64_t record_bytes(int ranks) {
+std::int64_t record_bytes(int ranks) { return lying_in_record(ranks) + kLyingBytes; }
+
+std::int64_t lying_in_record(int ranks) {
   return static_cast<std::int64_t>(sizeof(CallRecord)) + ranks * static_cast<std::int64_t>(sizeof(std::int64_t));
 }
 

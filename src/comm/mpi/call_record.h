@@ -1,6 +1,8 @@
 // A call as other processes can read it: what all ranks must agree on, without the tensors themselves.
 //
 // A record is a CallRecord and, behind it, room for one count a rank, so records of one group are all of one size.
+// Behind that is where the rank's tensors lie, as its plan has it (plan.cpp, direct_plan.cpp): on that nobody need
+// agree.
 #pragma once
 #include <span>
 #include <string>
@@ -18,6 +20,8 @@ struct CallRecord {
 };
 
 std::int64_t record_bytes(int ranks);
+std::int64_t lying_in_record(int ranks);  // where in a record that is
+inline constexpr std::int64_t kLyingBytes = 64;
 void write_record(char* to, const Message& message, std::uint64_t sequence);
 // With tensors that have the sizes and types of the call's, and nothing in them.
 Message read_record(const char* from);

@@ -112,6 +112,7 @@ std::vector<int> Collective::missing() const {
   if (!leader_waits) return behind;
   for (int rank = 0; rank < g.size(); ++rank)
     if (!placement.here(rank) && g.window->awaited(placement.host_of(rank)).load()) elsewhere.push_back(rank);
+  if (elsewhere.empty() && behind.empty()) return plan_->at_work();
   return elsewhere.empty() ? behind : elsewhere;
 }
 

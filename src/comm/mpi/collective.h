@@ -10,6 +10,7 @@ class Collective final : public Operation {
   Collective(Group& group, Message message, std::uint64_t sequence, Tools tools);
   bool advance() override;
   std::vector<int> missing() const override;
+  bool more() const override { return plan_->more(); }
   bool held() const override { return plan_->held(); }
 
  private:

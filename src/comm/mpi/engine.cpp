@@ -29,11 +29,12 @@ Group::Line line_of(const Message& message) {
 
 }  // namespace
 
-Engine::Engine(World world, HostWindow& host, Wire& wire, Stream& stream)
+Engine::Engine(World world, HostWindow& host, Wire& wire, Stream& stream, std::unique_ptr<SharedFiles> files)
     : world_(std::move(world)),
       host_(host),
       wire_(wire),
       wide_sum_(stream),
+      files_(std::move(files)),
       own_(host.citizen(world_.places[static_cast<std::size_t>(world_.rank)])),
       watch_(host, world_.places[static_cast<std::size_t>(world_.rank)]),
       spins_(host.processes() <= static_cast<int>(std::thread::hardware_concurrency())) {}
@@ -45,6 +46,8 @@ Engine::GroupPointer Engine::open(const Division& division, Group* parent) {
   auto group = std::make_shared<Group>(
       Group{.name = division.name, .members = division.members, .rank = division.rank, .key = division.key});
   group->placement = Placement(hosts, division.rank);
+  for (const int member : division.members) group->places.push_back(world_.places[static_cast<std::size_t>(member)]);
+  group->aborted = &host_.lobby().aborted;
   const std::vector<int>& here = group->placement.neighbours();
   for (const int rank : here) group->citizens.push_back(citizen(division.members[static_cast<std::size_t>(rank)]));
 
@@ -78,8 +81,20 @@ void Engine::close(const GroupPointer& group) noexcept {
   if (group->lines.empty()) std::erase(groups_, group);  // else when they are done
 }
 
+std::unique_ptr<Memory> Engine::memory(const Group& group, Ledger& ledger) const {
+  if (!files_ || group.several_hosts() || group.size() == 1) return nullptr;
+  return std::make_unique<SharedMemory>(files_->own, ledger);
+}
+
+Engine::Lock Engine::enter() {
+  ++wanted_;
+  Lock lock(mutex_);
+  --wanted_;
+  return lock;
+}
+
 std::shared_ptr<Operation> Engine::start(Group& group, const Message& message) {
-  const Lock lock(mutex_);
+  const Lock lock = enter();
   const std::uint64_t sequence = group.sequence.next(message);
   const std::size_t n = std::min(group.name.size(), sizeof(own_.group) - 1);
   std::memcpy(own_.group, group.name.data(), n);
@@ -89,7 +104,8 @@ std::shared_ptr<Operation> Engine::start(Group& group, const Message& message) {
   own_.sequence.store(sequence);
   std::shared_ptr<Operation> operation;
   if (!point_to_point(message.op))
-    operation = std::make_shared<Collective>(group, message, sequence, Tools{wire_, wide_sum_});
+    operation = std::make_shared<Collective>(group, message, sequence,
+                                             Tools{wire_, wide_sum_, files_.get(), world_.least_seen});
   else if (group.placement.here(message.peer))
     operation = std::make_shared<LocalLetter>(group, message, sequence);
   else
@@ -152,17 +168,20 @@ void Engine::advance_lines(Group& group) {
   }
 }
 
-void Engine::advance_all() {
+bool Engine::advance_all() {
+  bool more = false;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i]->lines.empty()) continue;
     advance(*groups_[i]);
+    for (const auto& [kind, queue] : groups_[i]->lines) more |= queue.front()->more();
     if (groups_[i]->lines.empty() && groups_[i]->window->seat(groups_[i]->seat()).left.load())
       groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i--));
   }
+  return more;
 }
 
 bool Engine::ask(Operation& operation, Clock::time_point deadline) {
-  const Lock lock(mutex_);
+  const Lock lock = enter();
   if (operation.over) return true;
   advance_all();
   if (!operation.over) look_around();
@@ -181,20 +200,21 @@ void Engine::wait(Operation& operation, Clock::time_point deadline) {
   Clock::time_point looked = Clock::now();
   for (;;) {
     seen = bell.rings.load();
+    bool more = false;
     {
-      const Lock lock(mutex_);
-      if (!operation.over) advance_all();
+      const Lock lock = enter();
+      if (!operation.over) more = advance_all();
       if (operation.over) break;
     }
     const Clock::time_point began = Clock::now();
-    for (auto spun = Clock::duration(0); spins_ && spun < kSpin && bell.rings.load() == seen;
+    for (auto spun = Clock::duration(0); !more && spins_ && spun < kSpin && bell.rings.load() == seen;
          spun = Clock::now() - began) {
       if (spun < kPure)
         __builtin_ia32_pause();
       else
         std::this_thread::yield();  // who is waited for may want this very core
     }
-    if (bell.rings.load() == seen) sleep_on(bell.rings, seen, bell.waiter_asleep, nap(deadline));
+    if (!more && bell.rings.load() == seen) sleep_on(bell.rings, seen, bell.waiter_asleep, nap(deadline));
     const Clock::time_point now = Clock::now();
     if (now - looked < kLook && now < deadline) continue;
     looked = now;
@@ -215,10 +235,12 @@ void Engine::give_up(Operation& operation) noexcept {
       if (!operation.over) advance_all();
       if (operation.over) return;
       Group& group = operation.group();
-      if (!operation.held())
-        return fail(group, {fmt::format("rank {} went away from {} before it was done", world_.rank, operation.title()),
-                            true}),
-               advance(group);
+      if (!operation.held()) {
+        fail(group,
+             {fmt::format("rank {} went away from {} before it was done", world_.rank, operation.title()), true});
+        advance(group);
+        if (operation.over) return;  // else another rank has begun a piece of it in the meantime
+      }
     }
     if (Clock::now() >= until) {
       fmt::print(stderr, "rank {} cannot take {} back from MPI; the process ends\n", world_.rank, operation.title());
@@ -228,10 +250,14 @@ void Engine::give_up(Operation& operation) noexcept {
   }
 }
 
-void Engine::serve() {
+bool Engine::serve() {
+  // A mutex is for whoever takes it first, and who has just left it is: one that wants it is let in.
+  for (int i = 0; i < 100 && wanted_.load() > 0; ++i) std::this_thread::yield();
   const Lock lock(mutex_);
-  advance_all();
+  const bool more = advance_all();
   look_around();
+  if (files_) files_->tidy();
+  return more;
 }
 
 }  // namespace lockstep::mpi

@@ -3,7 +3,8 @@
 // One mutex guards all of it. The thread that waits for an operation does the work itself: it takes every operation of
 // the process as far as it goes, and sleeps on the process's bell when none goes on (after a short spin where each
 // process can have a core). Else the progress thread does so, called by the bell: so an operation goes on while its
-// rank computes. A step of an operation waits for nothing and moves at most a slot's worth of elements.
+// rank computes. A step of an operation waits for nothing and moves at most a slot's worth of elements, or a piece of
+// an operation without slots: the rank's own thread never waits longer for the engine.
 //
 // Failure. A group's words are in its window: the first rank of a host to fail writes them, and hosts tell each other
 // by MPI; every later call fails with the same. Who waits looks up every few milliseconds: a process that is gone
@@ -38,10 +39,11 @@ class Engine {
     int rank;
     std::vector<int> hosts;   // by rank: its host
     std::vector<int> places;  // by rank: its place in its host's lobby
-    std::int64_t slot_bytes;
+    std::int64_t slot_bytes, least_seen;
     double deadline_seconds;
   };
-  Engine(World world, HostWindow& host, Wire& wire, Stream& stream);
+  // `files`: null where the processes of a host cannot see each other's tensors, anywhere in the world.
+  Engine(World world, HostWindow& host, Wire& wire, Stream& stream, std::unique_ptr<SharedFiles> files);
 
   using GroupPointer = std::shared_ptr<Group>;
   struct Division {
@@ -66,14 +68,18 @@ class Engine {
   bool failed();                    // the world, or any group that was
   int gone() const { return watch_.gone(); }
 
-  // The progress thread's part: whether there is more to be done soon.
-  void serve();
+  // Of tensors that the others of this host can see; null where they cannot.
+  std::unique_ptr<Memory> memory(const Group& group, Ledger& ledger) const;
+
+  // The progress thread's part: whether there is more to be done at once.
+  bool serve();
   Bell& bell() { return own_.bell; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void advance_all();
+  Lock enter();        // the rank's own thread
+  bool advance_all();  // whether something can go on at once
   void advance(Group& group);
   void advance_lines(Group& group);
   void adopt_failure(Group& group);
@@ -93,10 +99,12 @@ class Engine {
   HostWindow& host_;
   Wire& wire_;
   WideSum wide_sum_;
+  const std::unique_ptr<SharedFiles> files_;
   Citizen& own_;
   Watch watch_;
   const bool spins_;
   std::mutex mutex_;
+  std::atomic<int> wanted_ = 0;  // by the rank's own thread
   std::vector<GroupPointer> groups_;
   std::map<std::uint64_t, Failure> notices_;  // of groups this rank has not opened yet
   bool failed_ = false;

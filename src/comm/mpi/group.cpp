@@ -5,13 +5,14 @@
 namespace lockstep::mpi {
 
 struct GroupWindow::Layout {
-  std::int64_t awaited, seats, records, slots, inbox, channels, end;
+  std::int64_t awaited, finished, seats, records, slots, inbox, channels, end;
   explicit Layout(const Extent& e) {
     constexpr std::int64_t kApart = 4096;
     std::int64_t at = 0;
     const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes, kApart)); };
     take(sizeof(FailureBox));
     awaited = take(e.hosts * 4);
+    finished = take(8);
     seats = take(e.here * static_cast<std::int64_t>(sizeof(Seat)));
     records = take(2 * e.ranks * record_bytes(e.ranks));
     slots = take(2 * e.here * e.slot_bytes);
@@ -27,6 +28,7 @@ GroupWindow::GroupWindow(std::unique_ptr<Mapping> mapping, const Extent& extent)
     : mapping_(std::move(mapping)), extent_(extent) {
   const Layout layout(extent);
   awaited_ = layout.awaited;
+  finished_ = layout.finished;
   seats_ = layout.seats;
   records_ = layout.records;
   slots_ = layout.slots;

@@ -27,6 +27,10 @@ struct Failure {
 struct Seat {
   alignas(128) std::atomic<std::uint64_t> came = 0;  // meetings
   std::atomic<std::uint32_t> left = 0;               // has no communicator any more
+  // Of an operation without slots (direct_plan.h): whether the rank has a piece in hand, which may be of any rank's
+  // tensors; and how many of its share of the pieces are taken, with the meeting.
+  alignas(128) std::atomic<std::uint32_t> at_work = 0;
+  alignas(128) std::atomic<std::uint64_t> claimed = 0;
 };
 
 // Messages from one rank to another of its host, in chunks through two halves.
@@ -53,6 +57,8 @@ class GroupWindow {
   std::atomic<std::uint32_t>& awaited(int host) const {
     return reinterpret_cast<std::atomic<std::uint32_t>*>(at(awaited_))[host];
   }
+  // Pieces of an operation without slots, with the meeting.
+  std::atomic<std::uint64_t>& finished() const { return *reinterpret_cast<std::atomic<std::uint64_t>*>(at(finished_)); }
   Seat& seat(int seat) const { return reinterpret_cast<Seat*>(at(seats_))[seat]; }
   char* record(std::uint64_t meeting, int rank) const;
   char* slot(std::uint64_t meeting, int seat) const;
@@ -68,7 +74,7 @@ class GroupWindow {
 
   std::unique_ptr<Mapping> mapping_;
   Extent extent_;
-  std::int64_t awaited_, seats_, records_, slots_, inbox_, channels_;
+  std::int64_t awaited_, finished_, seats_, records_, slots_, inbox_, channels_;
 };
 
 class Operation;
@@ -80,6 +86,8 @@ struct Group {
   std::uint64_t key = 0;     // the same on all ranks
   Placement placement = {};
   std::vector<Citizen*> citizens = {};  // by seat
+  std::vector<int> places = {};         // by rank: its place in its host's lobby
+  const FailureBox* aborted = nullptr;  // the world's
   std::shared_ptr<GroupWindow> window = {};
   std::uint64_t meeting = 0;  // the last that a finished collective has come to
   std::optional<Failure> failure = {};
@@ -101,6 +109,7 @@ struct Group {
   enum class Kind : std::uint8_t { answer = 1, collective = 2, letter = 3 };
   int tag(Kind kind) const { return static_cast<int>(key % (1u << 28)) * 4 + static_cast<int>(kind); }
 
+  bool has_failed() const { return window->failure().failed() || aborted->failed(); }  // as all of this host know it
   bool met(std::uint64_t meeting) const;
   void come(std::uint64_t meeting);
   void ring_all() const;  // the others of this host

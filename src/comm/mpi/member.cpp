@@ -56,6 +56,8 @@ class Member final : public Communicator {
                                     message.deadline > 0 ? message.deadline : engine_.deadline());
   }
 
+  std::unique_ptr<Memory> memory(Ledger& ledger) override { return engine_.memory(*group_, ledger); }
+
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
     const int color = place(rank()).color, division = ++group_->splits;
     if (color < 0) return nullptr;

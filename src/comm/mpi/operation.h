@@ -14,11 +14,13 @@ class Operation {
 
   // Does all that can be done without waiting; whether it is done. Throws what ends the group.
   virtual bool advance() = 0;
+  // Whether it can go on at once, though it has not been: a step of it is small.
+  virtual bool more() const { return false; }
   // Whether the next of its line may begin.
   virtual bool lets_next() const { return false; }
   // Ranks of the group that it waits for; those first who have not come to it at all.
   virtual std::vector<int> missing() const = 0;
-  // Whether it must not be dropped before it is done, since MPI has its tensors.
+  // Whether it must not be dropped before it is done, since MPI or another rank is at its tensors.
   virtual bool held() const { return false; }
 
   Group& group() const { return group_; }

@@ -7,6 +7,7 @@
 // of them only the leaders do something: exchange with each other. (collective.h has what is common to all plans.)
 #pragma once
 #include "comm/mpi/group.h"
+#include "comm/mpi/shared_file.h"
 #include "comm/mpi/wide_sum.h"
 #include "comm/mpi/wire.h"
 
@@ -16,6 +17,8 @@ namespace lockstep::mpi {
 struct Tools {
   Wire& wire;
   WideSum& wide_sum;
+  SharedFiles* files;       // null where processes cannot see each other's
+  std::int64_t least_seen;  // bytes of a message that goes without slots
 };
 
 // The messages of one stage between leaders. The window says of each other host whether its messages are awaited.
@@ -50,7 +53,10 @@ class Plan {
   virtual std::int64_t steps() const = 0;
   // The step's own work between meeting `met` and the next; whether it is done, or must be asked for again.
   virtual bool run(std::int64_t step, std::uint64_t met) = 0;
+  virtual bool more() const { return false; }  // operation.h
   virtual bool held() const { return false; }  // operation.h
+  // Other ranks that a step waits for without a meeting.
+  virtual std::vector<int> at_work() const { return {}; }
   // The calls of all ranks are of one operation, and these.
   virtual void know(const std::vector<const char*>& /*records*/) {}
 

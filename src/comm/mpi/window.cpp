@@ -41,7 +41,7 @@ bool FailureBox::write(const std::string& what, bool secondary_cause) {
   std::memcpy(words, what.data(), n);
   words[n] = 0;
   secondary = secondary_cause;
-  state.store(2, std::memory_order_release);
+  state.store(2);  // in one order with who is at work (direct_plan.h)
   return true;
 }
 

@@ -24,7 +24,7 @@ struct FailureBox {
   std::uint32_t secondary = 0;
   char words[kMostWords] = {};
 
-  bool failed() const { return state.load(std::memory_order_acquire) == 2; }
+  bool failed() const { return state.load() == 2; }
   bool write(const std::string& what, bool secondary_cause);  // whether these are now the words
 };
 

@@ -40,6 +40,9 @@ struct Notice {
 
 // Whether MPI has a collective for this call; else `native` is done as `canonical` is. All ranks say the same.
 bool has_native(const Message& message, int ranks);
+// Whether this rank's part lies where MPI_IN_PLACE says it does. (Not of a reduce_scatter: there MPI puts the part at
+// the beginning of what it was cut from, not in its place.)
+bool in_place(const Message& message, int rank, int ranks);
 
 class Wire {
  public:
@@ -58,8 +61,10 @@ class Wire {
 
   std::shared_ptr<Ticket> post(std::vector<Transfer> transfers, std::shared_ptr<void> holds = nullptr);
   void tell(const std::vector<int>& ranks, const Notice& notice);
-  // The call's tensors must stay until it is done. Members are ranks of the world.
-  std::shared_ptr<Ticket> start_native(const Message& call, const std::vector<int>& members, std::uint64_t group);
+  // The call's tensors must stay until it is done. Members are ranks of the world. In place, where it has no root, is
+  // what all ranks are or none; what is not said to be, and overlaps, is copied first.
+  std::shared_ptr<Ticket> start_native(const Message& call, bool in_place, const std::vector<int>& members,
+                                       std::uint64_t group);
 
   // Starts what is queued, and sees what is done. Whether anything is under way.
   bool poll();

@@ -28,7 +28,7 @@ MPI_Datatype type_of(DType dtype) {
 // What MPI reads while the operation lasts, besides the tensors.
 struct Held {
   std::vector<int> counts, begins;
-  std::vector<char> in;  // a copy, where in and out overlap: MPI wants them apart, or in place on all ranks alike
+  std::vector<char> in;  // a copy, where in and out overlap and MPI has no place for that
 };
 
 bool overlap(const Message& m) {
@@ -46,12 +46,31 @@ bool has_native(const Message& m, int ranks) {
   return !reduces(m.op) || (m.reduction != Reduction::mean && dtype != DType::bf16 && dtype != DType::f16);
 }
 
-std::shared_ptr<Ticket> Wire::start_native(const Message& call, const std::vector<int>& members, std::uint64_t group) {
+bool in_place(const Message& m, int rank, int ranks) {
+  if (!m.in || !m.out) return false;
+  const char *in = static_cast<const char*>(m.in.raw()), *out = static_cast<const char*>(m.out.raw());
+  const auto at = [&] { return Parts(count_of(m, ranks), ranks, m.counts).begin(rank) * size_of(dtype_of_message(m)); };
+  switch (m.op) {
+    case CommOp::all_reduce:
+    case CommOp::reduce:
+      return in == out;
+    case CommOp::all_gather:
+    case CommOp::gather:
+      return in == out + at();
+    case CommOp::scatter:
+      return out == in + at();
+    default:
+      return false;
+  }
+}
+
+std::shared_ptr<Ticket> Wire::start_native(const Message& call, bool in_place, const std::vector<int>& members,
+                                           std::uint64_t group) {
   auto ticket = std::make_shared<Ticket>();
   auto held = std::make_shared<Held>();
   ticket->left = 1;
   ticket->holds = held;
-  const auto begin = [m = call, members, group, ticket, held, this](State& state) {
+  const auto begin = [m = call, in_place, members, group, ticket, held, this](State& state) {
     MPI_Comm comm = MPI_COMM_WORLD;
     if (static_cast<int>(members.size()) != size_) {
       const auto [known, added] = state.groups.try_emplace(group, MPI_COMM_NULL);
@@ -78,11 +97,15 @@ std::shared_ptr<Ticket> Wire::start_native(const Message& call, const std::vecto
       }
     }
     const void* in = m.in.raw();
-    if (overlap(m)) {
+    void* out = m.out.raw();
+    if (in_place && m.op == CommOp::scatter) {
+      out = MPI_IN_PLACE;
+    } else if (in_place) {
+      in = MPI_IN_PLACE;
+    } else if (overlap(m)) {
       held->in.assign(static_cast<const char*>(in), static_cast<const char*>(in) + m.in.bytes());
       in = held->in.data();
     }
-    void* const out = m.out.raw();
     const DType dtype = dtype_of_message(m);
     const MPI_Datatype type = type_of(dtype);
     const MPI_Op sum = m.reduction == Reduction::max ? MPI_MAX : MPI_SUM;

@@ -38,6 +38,7 @@ struct MpiWorld::State {
 
   void run();  // the progress thread
   void meet();
+  std::unique_ptr<mpi::SharedFiles> open_files(const mpi::Placement& placement);
   void nap(bool busy, int& idle);
 
   const MpiOptions options;
@@ -48,6 +49,7 @@ struct MpiWorld::State {
   std::unique_ptr<mpi::HostWindow> host;
   std::unique_ptr<mpi::Engine> engine;
   int hosts = 1, local_rank = 0;
+  bool sees = false;
   bool given = false;
 
   std::mutex mutex;
@@ -76,7 +78,7 @@ void MpiWorld::State::meet() {
   const std::string name = fmt::format("/lockstep-{}-{:08x}{:08x}", getpid(), random(), random());
   const std::vector<std::string> names = wire->gather(name);
   const std::vector<std::string> places = wire->gather(mpi::own_host_name());
-  mpi::Engine::World world{rank, options.hosts, {}, options.slot_bytes, options.deadline_seconds};
+  mpi::Engine::World world{rank, options.hosts, {}, options.slot_bytes, options.least_seen, options.deadline_seconds};
   if (world.hosts.empty())
     for (const std::string& place : places)
       world.hosts.push_back(static_cast<int>(std::find(places.begin(), places.end(), place) - places.begin()));
@@ -107,8 +109,33 @@ void MpiWorld::State::meet() {
     wire->set_bell(host->citizen(local_rank).bell);
   });
   if (leader == rank) host->unlink_name();
-  engine = std::make_unique<mpi::Engine>(std::move(world), *host, *wire, stream);
+  std::unique_ptr<mpi::SharedFiles> files = open_files(placement);
+  sees = files != nullptr;
+  engine = std::make_unique<mpi::Engine>(std::move(world), *host, *wire, stream, std::move(files));
   if (hosts > 1) wire->listen([this](const mpi::Notice& notice) { engine->hear(notice); });
+}
+
+// This process's file and its host's others'; null on all ranks alike where one of them is refused any. What refuses is
+// another user, another namespace of processes, a system without such files: slots are slower, but no worse.
+std::unique_ptr<mpi::SharedFiles> MpiWorld::State::open_files(const mpi::Placement& placement) {
+  auto files = std::make_unique<mpi::SharedFiles>();
+  const auto attempt = [](const std::function<void()>& work) {
+    try {
+      work();
+      return true;
+    } catch (const EnvironmentError&) {
+      return false;
+    }
+  };
+  bool well = attempt([&] { files->own = std::make_shared<mpi::SharedFile>(); });
+  const std::vector<std::string> addresses = wire->gather(well ? files->own->address() : "");
+  well = well && options.see_tensors && attempt([&] {
+           for (const int rank : placement.neighbours())
+             files->others.push_back(rank == wire->rank() ? nullptr : std::make_unique<mpi::SeenFile>(addresses[rank]));
+         });
+  for (const std::string& other : wire->gather(well ? "well" : ""))
+    if (other.empty()) return nullptr;
+  return files;
 }
 
 void MpiWorld::State::nap(bool busy, int& idle) {
@@ -146,6 +173,7 @@ void MpiWorld::State::run() {
   mpi::Bell& bell = engine->bell();
   std::uint32_t seen = 0;
   int idle = 0;
+  bool more = false;
   mpi::Clock::time_point looked{};
   while (!stop) {
     try {
@@ -153,14 +181,14 @@ void MpiWorld::State::run() {
       const bool busy = wire->poll();
       const auto now = mpi::Clock::now();
       host->citizen(local_rank).about.store(now.time_since_epoch().count());
-      if (calls != seen || now - looked > std::chrono::milliseconds(50)) {
+      if (std::exchange(more, false) || calls != seen || now - looked > std::chrono::milliseconds(50)) {
         if (bell.attended.load() == 0 || now - looked > std::chrono::milliseconds(50)) {
-          engine->serve();
+          more = engine->serve();
           looked = now;
         }
         seen = calls;
       }
-      if (bell.calls.load() == seen) nap(busy, idle);
+      if (!more && bell.calls.load() == seen) nap(busy, idle);
     } catch (const std::exception& error) {
       engine->abort({fmt::format("rank {}: {}", wire->rank(), error.what())});
       break;
@@ -230,6 +258,7 @@ int MpiWorld::size() const { return state_->wire->size(); }
 int MpiWorld::hosts() const { return state_->hosts; }
 int MpiWorld::local_rank() const { return state_->local_rank; }
 int MpiWorld::local_size() const { return state_->host->processes(); }
+bool MpiWorld::sees_tensors() const { return state_->sees; }
 
 std::unique_ptr<Communicator> MpiWorld::communicator() {
   LOCKSTEP_CHECK(!std::exchange(state_->given, true), "rank {} has its communicator of the world already", rank());

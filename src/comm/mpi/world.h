@@ -6,8 +6,9 @@
 // the bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/wire.h). Two ranks that share
 // two groups begin their first native operations of those in the same order: MPI is told of a group then, which waits.
 //
-// Memory: every group shares group_bytes() on each host while it lives, in pages that have been touched, nothing of
-// which is left behind however the processes end.
+// Memory: tensors in Communicator::memory() are summed where they lie by the ranks of a host (mpi/direct_plan.h); those
+// elsewhere go through slots of the shared memory. Every group shares group_bytes() on each host while it lives, in
+// pages that have been touched, nothing of which is left behind however the processes end.
 //
 // A rank fails with what wait() throws (comm/communicator.h): calls that do not match on all ranks at once; a process
 // that is gone, on its own host within 50 ms ("rank 2 (process 123) is gone; …"); one that does not come when the
@@ -27,6 +28,12 @@ struct MpiOptions {
   double deadline_seconds = 30;
   // Of each half of a rank's staging, and of each rank's inbox where there are other hosts.
   std::int64_t slot_bytes = std::int64_t{1} << 19;  // so that what is staged stays in a cache
+  // Whether ranks of a host may see each other's tensors, where those lie in Communicator::memory(). One that may not,
+  // or is refused by the system, is enough: then every rank's go through the slots.
+  bool see_tensors = true;
+  // Bytes of a message; smaller ones go through the slots, where 8 KiB or less is quicker (one copy, nothing to look
+  // up).
+  std::int64_t least_seen = (std::int64_t{1} << 13) + 1;
   // By rank, any number that ranks of one host share; empty: by the hosts' names. Tests pretend to several hosts so.
   std::vector<int> hosts = {};
 };
@@ -44,8 +51,9 @@ class MpiWorld {
   int rank() const;
   int size() const;
   int hosts() const;
-  int local_rank() const;  // among the ranks of this host
-  int local_size() const;  // ranks of this host; hosts may differ
+  int local_rank() const;     // among the ranks of this host
+  int local_size() const;     // ranks of this host; hosts may differ
+  bool sees_tensors() const;  // all ranks, those of their hosts
 
   // Of the group of all ranks, "world"; once.
   std::unique_ptr<Communicator> communicator();

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 namespace lockstep::threads {
 
 namespace {
-constexpr std::int64_t kSmallBytes = 1 << 16;  // moved in less time than it takes to wake a thread
-}
+constexpr std::int64_t kSmallBytes = 1 << 16;          // moved in less time than it takes to wake a thread
+constexpr auto kSpin = std::chrono::microseconds(40);  // before it sleeps, a thread that can have a core looks about
+constexpr auto kPure = std::chrono::microseconds(4);   // of it without offering the core to others
+}  // namespace
 
 Hall::Hall(int ranks, double deadline_seconds, int helpers)
-    : deadline_(deadline_seconds), helpers_(helpers), world_{.name = "world", .members = std::vector<int>(ranks)} {
+    : deadline_(deadline_seconds),
+      helpers_(helpers),
+      spins_(ranks <= static_cast<int>(std::thread::hardware_concurrency())),
+      world_{.name = "world", .members = std::vector<int>(ranks)} {
   std::iota(world_.members.begin(), world_.members.end(), 0);
   world_.joined.resize(ranks);
   world_.left.resize(ranks);
@@ -96,7 +102,7 @@ Meeting* Hall::arrive(Group& group, int rank, const Call& call, Failure& failure
     if (meeting.plan.bytes() > kSmallBytes)
       wake_some(meeting);
     else
-      while (meeting.has_work()) run_piece(meeting, lock);
+      while (meeting.has_work()) run_piece(meeting, rank, lock);
   }
   return &meeting;
 }
@@ -164,8 +170,8 @@ void Hall::end_of(Meeting& meeting) {
   if (next->second->has_work()) wake_some(*next->second);
 }
 
-void Hall::run_piece(Meeting& meeting, Lock& lock) {
-  const std::int64_t piece = meeting.claimed++;
+void Hall::run_piece(Meeting& meeting, int rank, Lock& lock) {
+  const std::int64_t piece = rank % 2 == 0 ? meeting.first++ : meeting.plan.pieces() - ++meeting.last;
   if (!meeting.has_work()) work_.remove(&meeting);
   lock.unlock();
   std::string problem;
@@ -187,21 +193,21 @@ Meeting* Hall::find_work(Meeting& first) {
   return work_.empty() ? nullptr : work_.front();
 }
 
-bool Hall::ask(Meeting& meeting, Clock::time_point deadline) {
+bool Hall::ask(Meeting& meeting, int rank, Clock::time_point deadline) {
   Lock lock(mutex_);
   if (meeting.over()) return true;
   if (Meeting* work = find_work(meeting))
-    run_piece(*work, lock);
+    run_piece(*work, rank, lock);
   else if (meeting.state == Meeting::State::gathering && Clock::now() >= deadline)
     fail_late(meeting);
   return meeting.over();
 }
 
-void Hall::wait(Meeting& meeting, Clock::time_point deadline) {
+void Hall::wait(Meeting& meeting, int rank, Clock::time_point deadline) {
   Lock lock(mutex_);
   while (!meeting.over()) {
     if (Meeting* work = find_work(meeting)) {
-      run_piece(*work, lock);
+      run_piece(*work, rank, lock);
     } else if (meeting.state == Meeting::State::running) {
       sleep(meeting, lock, std::nullopt);  // others run its last pieces, which wait for nothing
     } else if (Clock::now() >= deadline) {
@@ -232,7 +238,7 @@ std::shared_ptr<Event> Hall::give_up(Meeting& meeting, int rank) noexcept {
             true});
     while (!meeting.over()) {
       if (meeting.has_work())
-        run_piece(meeting, lock);
+        run_piece(meeting, rank, lock);
       else
         sleep(meeting, lock, std::nullopt);
     }
@@ -245,7 +251,18 @@ std::shared_ptr<Event> Hall::give_up(Meeting& meeting, int rank) noexcept {
 void Hall::sleep(Meeting& awaited, Lock& lock, std::optional<Clock::time_point> until) {
   Sleeper self{&awaited, {}};
   const auto place = sleepers_.insert(sleepers_.end(), &self);
-  const auto woken = [&] { return self.awaited == nullptr; };  // and out of the list
+  const auto woken = [&] { return self.awaited == nullptr; };
+  if (spins_) {
+    lock.unlock();
+    const Clock::time_point began = Clock::now();
+    for (auto spun = Clock::duration(0); spun < kSpin && !woken(); spun = Clock::now() - began) {
+      if (spun < kPure)
+        __builtin_ia32_pause();
+      else
+        std::this_thread::yield();  // who is waited for may want this very core
+    }
+    lock.lock();
+  }
   if (!until) {
     self.wake.wait(lock, woken);
   } else if (!self.wake.wait_until(lock, *until, woken)) {
@@ -256,7 +273,7 @@ void Hall::sleep(Meeting& awaited, Lock& lock, std::optional<Clock::time_point> 
 // As many threads as have work and a core. Those that wait for this very meeting first: they cannot go before it is
 // over, so that one of them is enough for it to end.
 void Hall::wake_some(Meeting& meeting) {
-  std::int64_t wanted = std::min<std::int64_t>(meeting.plan.pieces() - meeting.claimed, helpers_);
+  std::int64_t wanted = std::min<std::int64_t>(meeting.unclaimed(), helpers_);
   for (const bool its_own : {true, false})
     for (auto at = sleepers_.begin(); at != sleepers_.end() && wanted > 0;) {
       Sleeper& sleeper = **at;

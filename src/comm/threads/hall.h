@@ -2,8 +2,10 @@
 //
 // A Meeting is one operation of one group. Ranks arrive with their calls; the last to come makes the plan of what is to
 // be done, and the pieces of that plan are run by whichever threads are waiting for anything at all: so a rank that has
-// started an operation can compute on while others do the work, and many ranks share few cores without spinning. The
-// last to come to a small operation runs it on the spot, since waking another thread would take longer.
+// started an operation can compute on while others do the work, and many ranks share few cores without spinning. (Where
+// each rank can have a core, one that has nothing to do looks about for some 40 us before it sleeps: waking it would
+// take as long.) The last to come to a small operation runs it on the spot. Ranks take pieces from both ends, each from
+// its own, so that of tensors that are summed again and again a core has the same part in its cache.
 //
 // Meetings of a channel (the collectives of a group, or the messages from one rank to another) run one after the other.
 // All that the ranks share is behind one mutex; pieces run outside of it. Failure is kept with the group: everything
@@ -14,6 +16,7 @@
 // to give its plan to the group's carrier (threads/carrier.h): it is over when that has been done, and `carried` says
 // when the device has done it too. The last to come does so on the spot.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -51,7 +54,7 @@ struct Meeting {
   int holders = 0;  // ranks that have come and not let go
   State state = State::gathering;
   Plan plan = {};
-  std::int64_t claimed = 0;  // pieces that a thread has taken
+  std::int64_t first = 0, last = 0;  // pieces that threads have taken, from the first on and from the last
   std::int64_t finished = 0;
   Failure failure = {};
   std::vector<Event*> ready = {};       // by call, where ranks compute in streams: where each rank's stream was
@@ -60,7 +63,8 @@ struct Meeting {
   bool in_stream() const { return !ready.empty(); }
   bool complete() const { return arrived == static_cast<int>(ranks.size()); }
   bool over() const { return state == State::done || state == State::failed; }
-  bool has_work() const { return state == State::running && claimed < plan.pieces(); }
+  std::int64_t unclaimed() const { return plan.pieces() - first - last; }
+  bool has_work() const { return state == State::running && unclaimed() > 0; }
 };
 
 struct Channel {
@@ -110,8 +114,8 @@ class Hall {
   // The meeting that this call belongs to; or none and the failure, where the group has failed before.
   Meeting* arrive(Group& group, int rank, const Call& call, Failure& failure);
   // Whether it is over, having run a piece of work if there was one. The deadline passing ends it.
-  bool ask(Meeting& meeting, Clock::time_point deadline);
-  void wait(Meeting& meeting, Clock::time_point deadline);
+  bool ask(Meeting& meeting, int rank, Clock::time_point deadline);
+  void wait(Meeting& meeting, int rank, Clock::time_point deadline);
   // A rank lets go of a meeting that is over; says how it failed, if it did.
   std::optional<Failure> let_go(Meeting& meeting, int rank);
   // A rank goes away from a meeting, over or not. What a stream is still doing of it ends with the event, if any.
@@ -126,7 +130,7 @@ class Hall {
  private:
   using Lock = std::unique_lock<std::mutex>;
   struct Sleeper {
-    Meeting* awaited;
+    std::atomic<Meeting*> awaited;  // null: woken, and out of the list
     std::condition_variable wake;
   };
   struct Seen {  // the last call of a rank
@@ -142,7 +146,7 @@ class Hall {
   bool fits(Meeting& meeting, std::size_t newcomer);
   void begin(Meeting& meeting);
   void end_of(Meeting& meeting);
-  void run_piece(Meeting& meeting, Lock& lock);
+  void run_piece(Meeting& meeting, int rank, Lock& lock);
   Meeting* find_work(Meeting& first);
   void sleep(Meeting& awaited, Lock& lock, std::optional<Clock::time_point> until);
   void wake_some(Meeting& meeting);
@@ -156,6 +160,7 @@ class Hall {
 
   const double deadline_;
   const int helpers_;
+  const bool spins_;
   std::mutex mutex_;
   Group world_;
   std::list<Meeting*> work_;      // running, with pieces nobody has taken

@@ -12,7 +12,7 @@ namespace lockstep::threads {
 namespace {
 
 // Large enough that handing out a piece costs nothing beside running it, small enough that two cores end together.
-constexpr std::int64_t kPieceBytes = 1 << 20;
+constexpr std::int64_t kPieceBytes = 1 << 19;
 
 template <class View>
 View part(const View& t, std::int64_t begin, std::int64_t count) {

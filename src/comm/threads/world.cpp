@@ -34,14 +34,14 @@ class Joined final : public Pending {
   }
 
   bool done() override {
-    if (meeting_ && !hall_.ask(*meeting_, deadline())) return false;
+    if (meeting_ && !hall_.ask(*meeting_, rank_, deadline())) return false;
     Event* carried = meeting_ ? meeting_->carried.get() : carried_.get();
     return !carried || carried->done();
   }
 
   void wait() override {
     if (meeting_) {
-      hall_.wait(*meeting_, deadline());
+      hall_.wait(*meeting_, rank_, deadline());
       carried_ = meeting_->carried;
       if (const auto failure = hall_.let_go(*std::exchange(meeting_, nullptr), rank_)) failure_ = *failure;
       order();
