@@ -79,12 +79,17 @@ std::string unit_table(const Plan& plan) {
     return std::pair(a.find('.') == std::string::npos ? 0 : a.size(), a) <
            std::pair(b.find('.') == std::string::npos ? 0 : b.size(), b);
   });
-  std::string out = fmt::format("{:<12}", "unit");
-  for (const Tag tag : tags) out += fmt::format(" {:>12}", name_of(tag));
+  std::size_t width = 12;
+  for (const std::string& unit : units) width = std::max(width, unit.size());
+  std::string out = fmt::format("{:<{}}", "unit", width);
+  const auto column = [](Tag tag) { return std::max<std::size_t>(12, name_of(tag).size()); };
+  for (const Tag tag : tags) out += fmt::format(" {:>{}}", name_of(tag), column(tag));
   out += "\n";
   for (const std::string& unit : units) {
-    out += fmt::format("{:<12}", unit.empty() ? "(all)" : unit);
-    for (const Tag tag : tags) out += fmt::format(" {:>12}", bytes[unit][tag] ? byte_text(bytes[unit][tag]) : "");
+    out += fmt::format("{:<{}}", unit.empty() ? "(all)" : unit, width);
+    for (const Tag tag : tags)
+      out += fmt::format(" {:>{}}", bytes[unit][tag] ? byte_text(bytes[unit][tag]) : "", column(tag));
+    out.erase(out.find_last_not_of(' ') + 1);
     out += "\n";
   }
   out.pop_back();
