@@ -85,11 +85,11 @@ std::vector<LayoutSpec> layouts_at(const Settings& s, const LayoutSpec& base, st
   return all;
 }
 
+// In the words of spec/layout_spec.h.
 std::optional<std::string> why_not(std::int64_t global_batch, const LayoutSpec& layout) {
   try {
-    check_layout(global_batch, layout, [](std::string_view, const std::string& problem, const std::string& remedy) {
-      refuse(problem, remedy);
-    });
+    check_layout(global_batch, layout,
+                 [](std::string_view, const std::string& problem, const std::string&) { refuse(problem, ""); });
     return std::nullopt;
   } catch (const UserError& error) {
     return error.what();
@@ -102,7 +102,17 @@ std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, Compa
   const auto add = [&](const LayoutSpec& layout) {
     if (std::ranges::find(all, layout) == all.end()) all.push_back(layout);
   };
-  for (const LayoutSpec& layout : layouts_at(s, run.layout, asked.ranks)) add(layout);
+  for (const LayoutSpec& layout : layouts_at(s, run.layout, asked.ranks)) {
+    check_layout(run.train.global_batch, layout,
+                 [&](std::string_view, const std::string& problem, const std::string& remedy) {
+                   refuse(fmt::format("{}: {}",
+                                      s.layouts.empty() ? fmt::format("--ranks {}", asked.ranks)
+                                                        : fmt::format("--layout {}", to_text(layout)),
+                                      problem),
+                          remedy);
+                 });
+    add(layout);
+  }
   for (const std::int64_t count : asked.scale) {
     if (count == asked.ranks) continue;
     const std::vector<LayoutSpec> wanted = count == 1 ? usual_layouts(run.layout, 1) : layouts_at(s, run.layout, count);

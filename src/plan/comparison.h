@@ -33,8 +33,8 @@ struct ComparedLayout {
   LayoutSpec layout;
   int threads = 1;  // of each rank
   std::vector<ComparedRank> ranks;
-  int fullest = 0, sender = 0;     // the rank that held most bytes, and the one that sent most of them
-  Plan fullest_plan, sender_plan;  // of these, on meta
+  int fullest = 0, sender = 0;               // the rank that held most bytes, and the one that sent most of them
+  Plan fullest_plan = {}, sender_plan = {};  // of these, on meta
   std::int64_t tokens_a_step = 0;
   double loss = 0;  // of the last step
 
@@ -55,8 +55,8 @@ struct Comparison {
     std::string why;
   };
   std::vector<ComparedLayout> layouts;
-  std::vector<LeftOut> left_out;  // those that do not fit this machine
-  bool stopped = false;           // before all of them had been tried
+  std::vector<LeftOut> left_out = {};  // those that do not fit this machine
+  bool stopped = false;                // before all of them had been tried
   bool ok() const;
 };
 

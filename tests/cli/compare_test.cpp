@@ -159,7 +159,8 @@ TEST_F(Compare, CountsTheTextOnce) {
 
 TEST_F(Compare, MistakesAreOneLineWithARemedy) {
   const std::pair<std::vector<std::string>, std::string> mistakes[] = {
-      {{"--ranks", "5"}, "global_batch (12) is not a multiple of dp (5) times micro (3); use global_batch = 0 or 15"},
+      {{"--ranks", "5"}, "--ranks 5: dp (5) times micro (3) is more than global_batch (12); use global_batch = 15"},
+      {{"--ranks", "3"}, "--ranks 3: global_batch (12) is not a multiple of dp (3) times micro (3); use"},
       {{"--ranks", "0"}, "--ranks"},
       {{"--ranks", "1000"}, "--ranks"},
       {{"--steps", "0"}, "--steps"},

@@ -125,7 +125,7 @@ TEST(Costs, OfALayoutThatCannotBeAreRefusedBeforeAnythingRuns) {
 TEST(Costs, AreLeftOutWhereTheyDoNotFit) {
   RunSpec run = tiny_run();
   run.train.global_batch = 2;
-  run.model.ffn_width = 100'000'000'000;
+  run.model.ffn_width = 1'000'000'000;
   const Comparison comparison = compare_costs(run, {{.dp = 2}}, {.steps = 1});
   EXPECT_TRUE(comparison.layouts.empty());
   ASSERT_EQ(comparison.left_out.size(), 1u);
