@@ -55,6 +55,7 @@ class Names {
     names_uneven_ = !same(&LayoutSpec::uneven);
     names_reduce_ = !same(&LayoutSpec::reduce);
   }
+  bool dp_differs() const { return names_dp_; }
   std::string of(LayoutSpec layout) const {
     const bool alone = layout.dp == 1;
     if (!names_dp_) layout.dp = 1;
@@ -95,12 +96,10 @@ TextTable memory_table(const Shown& all, const Names& names) {
 }
 
 TextTable message_table(const Shown& all, const Names& names) {
-  TextTable table{
-      .title = fmt::format("messages of a step, in Ψ = {} stored parameters: what the rank sends that sends "
-                           "most",
-                           grouped_digits(all.front()->sender_plan.stored)),
-      .heads = {"layout"},
-      .rows = {}};
+  TextTable table{.title = fmt::format("messages a step, in Ψ = {} stored parameters: what the fullest sender sends",
+                                       grouped_digits(all.front()->sender_plan.stored)),
+                  .heads = {"layout"},
+                  .rows = {}};
   for (int op = 0; op < kCommOps; ++op) table.heads.emplace_back(name_of(static_cast<CommOp>(op)));
   table.heads.insert(table.heads.end(), {"all", "bytes", "calls", "plan"});
   for (const ComparedLayout* one : all) {
@@ -121,7 +120,7 @@ TextTable message_table(const Shown& all, const Names& names) {
 }
 
 TextTable time_table(const Shown& all, const Names& names) {
-  TextTable table{.title = "time of a step: medians over steps, means over ranks",
+  TextTable table{.title = "time a step: medians over steps, means over ranks",
                   .heads = {"layout", "step ms", "exposed ms", "of it", "tokens/s"},
                   .rows = {}};
   for (const ComparedLayout* one : all) {
@@ -184,28 +183,31 @@ std::string differences(const ComparedLayout& one) {
   return out;
 }
 
-std::string header(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked) {
+std::string header(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked, const Names& names) {
   const ComparedLayout& one = comparison.layouts.front();
-  const std::string ranks = asked.ranks == 1 ? "1 rank" : fmt::format("{} ranks", asked.ranks);
+  const auto counted = [](std::int64_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
   std::string out = fmt::format(
-      "{} parameters, {} samples of {} tokens a step in {} micro-batch{}, {}; {} of {} thread{} on {} core{}, "
-      "{} step{}\n",
-      count_text(static_cast<double>(one.fullest_plan.parameters)), run.train.global_batch, run.data.seq,
-      run.layout.micro, run.layout.micro == 1 ? "" : "es", name_of(run.precision.compute), ranks, one.threads,
-      one.threads == 1 ? "" : "s", asked.cores, asked.cores == 1 ? "" : "s", asked.steps, asked.steps == 1 ? "" : "s");
-  const std::int64_t most = asked.scale.empty() ? asked.ranks : *asked.scale.rbegin();
+      "{} parameters, {} of {} tokens a step in {}, {}; ", count_text(static_cast<double>(one.fullest_plan.parameters)),
+      counted(run.train.global_batch, "sample"), run.data.seq,
+      run.layout.micro == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", run.layout.micro),
+      name_of(run.precision.compute));
+  if (!names.dp_differs())
+    out += fmt::format("{} of {} on ", counted(asked.ranks, "rank"), counted(one.threads, "thread"));
+  out += fmt::format("{}, {}\n", counted(asked.cores, "core"), counted(asked.steps, "step"));
+  std::int64_t most = 0;
+  for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.dp);
   if (most > asked.cores)
-    out +=
-        fmt::format("More ranks than cores take turns: times are theirs together{}.\n",
-                    asked.scale.empty() ? ""
-                                        : fmt::format(", and efficiency is against the {} core{} there {}", asked.cores,
-                                                      asked.cores == 1 ? "" : "s", asked.cores == 1 ? "is" : "are"));
+    out += fmt::format("{} ranks share {} and take turns: a step's time is that of all of them{}.\n", most,
+                       counted(asked.cores, "core"),
+                       asked.scale.empty() ? "" : ", and efficiency is against the cores there are");
   return out;
 }
 
 constexpr std::string_view kLegend =
-    "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages.\n"
-    "ddp: every rank holds everything, overlap=on. zero=2 and 3: grad_sync=micro. zero=3: reshard=forward.\n";
+    "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages. Numbers,\n"
+    "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n";
 
 }  // namespace
 
@@ -227,7 +229,7 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
   };
   if (!comparison.layouts.empty()) {
     const Names names(comparison, !asked.scale.empty());
-    out += header(run, comparison, asked);
+    out += header(run, comparison, asked, names);
     if (!all.empty()) {
       add(memory_table(all, names));
       add(message_table(all, names));

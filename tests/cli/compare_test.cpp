@@ -148,6 +148,16 @@ TEST_F(Compare, TakesLayoutsByNameWithTheRunsMicroBatches) {
   EXPECT_THAT(o.out, HasSubstr("| --- | ---: |"));
 }
 
+// What the run file says for its own layout alone does not stand in the way of others.
+TEST_F(Compare, LeavesOutWhatIsOfTheRunsOwnLayout) {
+  const Outcome o = compare({"--set", "layout.dp=2", "--set", "layout.zero=3", "--set", "memory.gathered=1", "--steps",
+                             "1", "--layout", "zero=1", "--layout", "zero=3", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json all = json::parse(o.out)["layouts"];
+  EXPECT_EQ(all[0]["layout"], "dp=2,micro=3,zero=1");
+  EXPECT_EQ(all[1]["layout"], "dp=2,micro=3,zero=3");
+}
+
 TEST_F(Compare, CountsTheTextOnce) {
   const Outcome o = run_program({"compare", "--ranks", "2", "--steps", "1", "--json", "--layout", "zero=1", "--set",
                                  "model.layers=1", "--set", "data.seq=16", "--set", "train.global_batch=4"});
