@@ -157,6 +157,7 @@ TextTable scaling_table(const Comparison& comparison, const CompareAsked& asked,
       if (const auto e = efficiency(comparison, one, asked.cores); e && count > 1)
         row[column + 1] = fmt::format("{:.0f}%", *e * 100);
     }
+  table.drop_empty_columns();
   return table;
 }
 
@@ -199,9 +200,9 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   std::int64_t most = 0;
   for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.dp);
   if (most > asked.cores)
-    out += fmt::format("{} ranks share {} and take turns: a step's time is that of all of them{}.\n", most,
-                       counted(asked.cores, "core"),
-                       asked.scale.empty() ? "" : ", and efficiency is against the cores there are");
+    out +=
+        fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, counted(asked.cores, "core"),
+                    asked.scale.empty() ? "" : ", and efficiency is against the cores there are");
   return out;
 }
 
