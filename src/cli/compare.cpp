@@ -160,7 +160,7 @@ int compare(const Settings& s) {
   }
   const std::vector<LayoutSpec> layouts = all_layouts(s, run, asked);
   const std::atomic<bool>& stop = listen_for_signals();
-  ProgressLine progress(layouts.size());
+  ProgressLine progress(layouts.size() * static_cast<std::size_t>(std::min(s.steps, ComparisonOptions{}.rounds)));
   const Comparison comparison = compare_costs(run, layouts,
                                               {.steps = s.steps,
                                                .wants_stop = [&] { return stop.load(); },
@@ -209,7 +209,8 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N,..");
   command
       ->add_option("--steps", settings->steps,
-                   fmt::format("Steps that are timed under each layout, after one that is not [{}]", settings->steps))
+                   fmt::format("Steps that are timed under each layout, in three rounds whose first step is not [{}]",
+                               settings->steps))
       ->check(CLI::Range(1, 1000).description(""))
       ->type_name("N");
   command

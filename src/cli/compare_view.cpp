@@ -243,7 +243,9 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
   for (const auto& [ranks, reasons] : asked.skipped)
     for (const std::string& why : reasons) out += fmt::format("left out: {} ranks: {}\n", ranks, why);
   if (comparison.stopped)
-    out += fmt::format("stopped as asked, after {} of {} layouts\n", comparison.layouts.size(), asked.layouts);
+    out += comparison.layouts.size() + comparison.left_out.size() < asked.layouts
+               ? fmt::format("stopped as asked, after {} of {} layouts\n", comparison.layouts.size(), asked.layouts)
+               : fmt::format("stopped as asked, before all {} steps\n", asked.steps);
   for (const ComparedLayout& one : comparison.layouts) {
     const std::string words = differences(one);
     if (words.empty()) continue;

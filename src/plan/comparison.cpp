@@ -44,22 +44,34 @@ class StopTogether {
 
 class Trial {
  public:
-  Trial(const RunSpec& spec, const RunData& data, const ComparisonOptions& options)
-      : spec_(spec), data_(data), options_(options), stop_(options.wants_stop) {
+  Trial(const RunSpec& spec, const RunData& data, const std::function<bool()>& wants_stop)
+      : spec_(spec), data_(data), wants_stop_(wants_stop), times_(static_cast<std::size_t>(spec.layout.ranks())) {
     compared_.layout = spec.layout;
     compared_.threads = threads_of(spec);
-    compared_.ranks.resize(static_cast<std::size_t>(spec.layout.ranks()));
+    compared_.tokens_a_step = spec.train.global_batch * spec.data.seq;
+    compared_.ranks.resize(times_.size());
   }
 
-  // Nothing when it was stopped.
-  std::optional<ComparedLayout> run() {
-    const int ranks = static_cast<int>(spec_.layout.ranks());
+  // Trains from the beginning. False: it was stopped, and nothing of it counts.
+  bool round(std::int64_t steps) {
+    StopTogether stop(wants_stop_);
+    std::atomic<bool> stopped = false;
+    const auto body = [&](std::unique_ptr<Communicator> comm) {
+      if (!train(std::move(comm), steps, stop)) stopped = true;
+    };
     // In a thread of its own: rank 0 is the thread that calls run_ranks, and keeps to its share of the cores.
     std::async(std::launch::async, [&] {
-      run_ranks(ranks, [&](std::unique_ptr<Communicator> comm) { train(std::move(comm)); },
-                {.deadline_seconds = spec_.run.deadline});
+      run_ranks(static_cast<int>(times_.size()), body, {.deadline_seconds = spec_.run.deadline});
     }).get();
-    if (stopped_) return std::nullopt;
+    return !stopped;
+  }
+
+  // After a round.
+  ComparedLayout result() {
+    for (std::size_t r = 0; r < times_.size(); ++r) {
+      compared_.ranks[r].step_seconds = median(times_[r].step);
+      compared_.ranks[r].exposed_seconds = median(times_[r].exposed);
+    }
     const auto most = [&](const auto& of) {
       return static_cast<int>(std::ranges::max_element(compared_.ranks, {}, of) - compared_.ranks.begin());
     };
@@ -70,58 +82,63 @@ class Trial {
         compared_.sender == compared_.fullest ? compared_.fullest_plan : plan_run(spec_, compared_.sender, &data_);
     return std::move(compared_);
   }
+  const LayoutSpec& layout() const { return spec_.layout; }
+  bool has_round() const { return !times_[0].step.empty(); }
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Times {
+    std::vector<double> step, exposed;  // of each step
+  };
 
-  void train(std::unique_ptr<Communicator> comm) {
+  // One rank; whether it came to the end.
+  bool train(std::unique_ptr<Communicator> comm, std::int64_t steps, StopTogether& stop) {
     const int rank = comm->rank();
     if (spec_.run.pin) take_share_of_cores(rank, comm->size());
     CommLog log(std::numeric_limits<std::size_t>::max());
     Recorder ranks(std::move(comm), log);
     TrainingRun run(spec_, Device::cpu, "", {.ranks = &ranks, .threads = compared_.threads, .data = &data_});
     run.init_weights();
-    std::vector<double> seconds, exposed;
+    Times times;
     std::size_t messages_before = 0;
+    double waited_before = 0, loss = 0;
     auto begin = Clock::now();
-    double waited_before = 0;
-    for (std::int64_t step = 0; step <= options_.steps; ++step) {
-      if (stop_.before(step, rank)) {
-        stopped_ = true;
-        break;
-      }
+    bool stopped = false;
+    for (std::int64_t step = 0; step <= steps && !stopped; ++step) {
+      stopped = stop.before(step, rank);
+      if (stopped) break;
       messages_before = log.begun();
-      const Replica::Result result =
-          run.step(step * spec_.train.global_batch, learning_rate(spec_.schedule, spec_.optimizer.learning_rate, step,
-                                                                  std::max<std::int64_t>(1, spec_.train.steps)));
+      const double rate = learning_rate(spec_.schedule, spec_.optimizer.learning_rate, step,
+                                        std::max<std::int64_t>(1, spec_.train.steps));
+      loss = run.step(step * spec_.train.global_batch, rate).loss;
       const auto end = Clock::now();
       const double waited = log.waited();
       if (step > 0) {
-        seconds.push_back(std::chrono::duration<double>(end - begin).count());
-        exposed.push_back(waited - waited_before);
+        times.step.push_back(std::chrono::duration<double>(end - begin).count());
+        times.exposed.push_back(waited - waited_before);
       }
       begin = end;
       waited_before = waited;
-      if (rank == 0) compared_.loss = result.loss;
     }
     const std::vector<CommRecord> records = log.last();
     ranks.barrier()->wait();  // what the last step has left under way
-    if (stopped_) return;
+    if (stopped) return false;
     ComparedRank& mine = compared_.ranks[static_cast<std::size_t>(rank)];
+    Times& all = times_[static_cast<std::size_t>(rank)];
+    all.step.insert(all.step.end(), times.step.begin(), times.step.end());
+    all.exposed.insert(all.exposed.end(), times.exposed.begin(), times.exposed.end());
     mine.messages = step_messages(std::span(records).subspan(messages_before));
-    mine.step_seconds = median(seconds);
-    mine.exposed_seconds = median(exposed);
     mine.rows = run.ledger().rows();
     mine.peak = run.ledger().peak();
     for (int t = 0; t < kTags; ++t) mine.peaks[static_cast<std::size_t>(t)] = run.ledger().peak(static_cast<Tag>(t));
-    if (rank == 0) compared_.tokens_a_step = run.tokens_a_step();
+    if (rank == 0) compared_.loss = loss;
+    return true;
   }
 
   const RunSpec& spec_;
   const RunData& data_;
-  const ComparisonOptions& options_;
-  StopTogether stop_;
-  std::atomic<bool> stopped_ = false;
+  const std::function<bool()>& wants_stop_;
+  std::vector<Times> times_;  // by rank
   ComparedLayout compared_;
 };
 
@@ -174,17 +191,22 @@ Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layo
   }
   const RunData data(run);
   Comparison comparison;
+  std::vector<Trial> trials;
   for (const RunSpec& spec : specs) {
-    if (options.begins) options.begins(spec.layout);
-    if (const auto why = why_it_does_not_fit(spec, data)) {
+    if (const auto why = why_it_does_not_fit(spec, data))
       comparison.left_out.push_back({spec.layout, *why});
-      continue;
-    }
-    auto compared = Trial(spec, data, options).run();
-    comparison.stopped = !compared;
-    if (!compared) break;
-    comparison.layouts.push_back(std::move(*compared));
+    else
+      trials.emplace_back(spec, data, options.wants_stop);
   }
+  const std::int64_t rounds = std::min(options.rounds, options.steps);
+  for (std::int64_t round = 0; round < rounds && !comparison.stopped; ++round)
+    for (Trial& trial : trials) {
+      if (options.begins) options.begins(trial.layout());
+      comparison.stopped = !trial.round(options.steps / rounds + (round < options.steps % rounds ? 1 : 0));
+      if (comparison.stopped) break;
+    }
+  for (Trial& trial : trials)
+    if (trial.has_round()) comparison.layouts.push_back(trial.result());
   return comparison;
 }
 

@@ -6,7 +6,8 @@
 // their text, which rank 0 counts.
 //
 // A step is timed from the end of the one before, since what a step leaves under way (weights being published) is
-// waited for in the next one; a barrier between them would hide it. The first step is not counted.
+// waited for in the next one; a barrier between them would hide it. A machine's speed drifts over minutes, so steps are
+// taken in rounds, all layouts in turn in each of them; the first step of a round is not counted.
 #pragma once
 #include <array>
 #include <functional>
@@ -61,9 +62,10 @@ struct Comparison {
 };
 
 struct ComparisonOptions {
-  std::int64_t steps = 5;                              // that are timed
+  std::int64_t steps = 6;                              // that are timed, of each layout
+  std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
   std::function<bool()> wants_stop = {};               // asked before every step, by one thread
-  std::function<void(const LayoutSpec&)> begins = {};  // called before each layout
+  std::function<void(const LayoutSpec&)> begins = {};  // called before each layout of each round
 };
 
 // The run's own layout is not looked at. UserError when the run cannot be laid out so.

@@ -136,8 +136,9 @@ TEST(Costs, AreNotWaitedForWhenAskedToStop) {
   RunSpec run = tiny_run();
   run.train.global_batch = 3;
   int asked = 0;
-  const Comparison comparison = compare_costs(run, {{.dp = 3}, {.dp = 3, .zero = 1}, {.dp = 3, .zero = 3}},
-                                              {.steps = 1000, .wants_stop = [&] { return ++asked > 1004; }});
+  const Comparison comparison =
+      compare_costs(run, {{.dp = 3}, {.dp = 3, .zero = 1}, {.dp = 3, .zero = 3}},
+                    {.steps = 1000, .rounds = 1, .wants_stop = [&] { return ++asked > 1004; }});
   EXPECT_TRUE(comparison.stopped);
   EXPECT_EQ(comparison.layouts.size(), 1u);
   EXPECT_LT(asked, 1010);
