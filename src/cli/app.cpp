@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/bench.h"
+#include "cli/compare.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
@@ -60,6 +61,7 @@ int run_app(int argc, char** argv) {
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
   add_bench(app, chosen);
+  add_compare(app, chosen);
   add_verify(app, chosen);
   try {
     app.parse(argc, argv);

@@ -12,20 +12,28 @@
 
 namespace lockstep {
 
+namespace {
+constexpr int kMostRanks = 1'000'000;  // as many as a layout may name
+}
+
 void add_plan(CLI::App& app, std::function<int()>& chosen) {
   auto arguments = std::make_shared<RunArguments>();
+  auto layout = std::make_shared<LayoutArguments>();
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("plan", "Predict memory and work of a run, to the byte, without running it");
   command->footer(
       "The real set-up and one real step run on a device that holds and computes nothing, and its ledger is printed.\n"
-      "Any size works on any machine.\n\n"
-      "Example: lockstep plan --set model.preset=llama3.1-405b --set data.seq=8192");
+      "Any size works on any machine, and any number of ranks: it is rank 0 that is shown.\n\n"
+      "Examples: lockstep plan --set model.preset=llama3.1-405b --set data.seq=8192\n"
+      "          lockstep plan my.toml --layout dp=64,zero=3 --set train.global_batch=64");
   arguments->add_to(*command);
-  command->add_flag("--json", *json,
-                    "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…]}");
-  command->callback([arguments, json, &chosen] {
-    chosen = [arguments, json] {
-      const RunSpec spec = arguments->read();
+  layout->add_to(*command, kMostRanks, "1");
+  command->add_flag(
+      "--json", *json,
+      "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");
+  command->callback([arguments, layout, json, &chosen] {
+    chosen = [arguments, layout, json] {
+      const RunSpec spec = layout->read(*arguments);
       const Plan plan = plan_run(spec);
       if (*json)
         fmt::print("{}\n", plan_json(spec, plan).dump(2));

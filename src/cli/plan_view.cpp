@@ -13,6 +13,27 @@ namespace lockstep {
 
 namespace {
 std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<12} {}\n", name, text); }
+
+// What rank 0 sends in a step; nothing where it is alone.
+std::string message_rows(const Plan& plan) {
+  const SentMessages all = plan.messages.total(), &numbers = plan.messages.numbers;
+  if (all.calls + numbers.calls == 0) return "";
+  const auto psi = [&](std::int64_t elements) {
+    return static_cast<double>(elements) / static_cast<double>(plan.stored);
+  };
+  const auto line = [](std::string_view name, std::string_view type, const std::string& multiple,
+                       const SentMessages& of) {
+    return fmt::format("  {:<14} {:<5} {:>9} {:>20} {:>10}  in {}\n", name, type, multiple, grouped_digits(of.sent),
+                       byte_text(of.bytes_sent), grouped_digits(of.calls));
+  };
+  std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent a step, by rank 0", psi(all.sent),
+                                                grouped_digits(all.sent), byte_text(all.bytes_sent)));
+  for (const auto& [op, dtype, of] : plan.messages.tensors)
+    out += line(name_of(op), name_of(dtype), fmt::format("{:.3f} Ψ", psi(of.sent)), of);
+  if (numbers.calls > 0) out += line("numbers", "", "", numbers);
+  return out;
+}
+
 }  // namespace
 
 std::string plan_table(const RunSpec& spec, const Plan& plan) {
@@ -38,6 +59,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                          grouped_digits(plan.peaks[t]));
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
+  out += message_rows(plan);
   out.pop_back();
   return out;
 }
@@ -57,12 +79,17 @@ std::string unit_table(const Plan& plan) {
     return std::pair(a.find('.') == std::string::npos ? 0 : a.size(), a) <
            std::pair(b.find('.') == std::string::npos ? 0 : b.size(), b);
   });
-  std::string out = fmt::format("{:<12}", "unit");
-  for (const Tag tag : tags) out += fmt::format(" {:>12}", name_of(tag));
+  std::size_t width = 12;
+  for (const std::string& unit : units) width = std::max(width, unit.size());
+  std::string out = fmt::format("{:<{}}", "unit", width);
+  const auto column = [](Tag tag) { return std::max<std::size_t>(12, name_of(tag).size()); };
+  for (const Tag tag : tags) out += fmt::format(" {:>{}}", name_of(tag), column(tag));
   out += "\n";
   for (const std::string& unit : units) {
-    out += fmt::format("{:<12}", unit.empty() ? "(all)" : unit);
-    for (const Tag tag : tags) out += fmt::format(" {:>12}", bytes[unit][tag] ? byte_text(bytes[unit][tag]) : "");
+    out += fmt::format("{:<{}}", unit.empty() ? "(all)" : unit, width);
+    for (const Tag tag : tags)
+      out += fmt::format(" {:>{}}", bytes[unit][tag] ? byte_text(bytes[unit][tag]) : "", column(tag));
+    out.erase(out.find_last_not_of(' ') + 1);
     out += "\n";
   }
   out.pop_back();
@@ -92,7 +119,27 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"outside_bytes", plan.outside},
           {"host_bytes", plan.host},
           {"tags", tags},
-          {"units", rows}};
+          {"units", rows},
+          {"ranks", spec.layout.ranks()},
+          {"layout", to_text(spec.layout)},
+          {"messages", messages_json(plan.messages)}};
+}
+
+nlohmann::ordered_json messages_json(const StepMessages& messages) {
+  using Json = nlohmann::ordered_json;
+  const SentMessages all = messages.total(), &numbers = messages.numbers;
+  Json tensors = Json::array();
+  for (const auto& [op, dtype, of] : messages.tensors)
+    tensors.push_back({{"op", name_of(op)},
+                       {"dtype", name_of(dtype)},
+                       {"calls", of.calls},
+                       {"elements", of.sent},
+                       {"received", of.received},
+                       {"bytes", of.bytes_sent}});
+  return {{"tensors", tensors},
+          {"elements", all.sent},
+          {"bytes", all.bytes_sent},
+          {"numbers", {{"calls", numbers.calls}, {"elements", numbers.sent}, {"bytes", numbers.bytes_sent}}}};
 }
 
 }  // namespace lockstep

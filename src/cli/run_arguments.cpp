@@ -1,5 +1,8 @@
 #include "cli/run_arguments.h"
 
+#include <fmt/format.h>
+
+#include "spec/layout_toml.h"
 #include "spec/run_toml.h"
 
 namespace lockstep {
@@ -14,6 +17,25 @@ void RunArguments::add_to(CLI::App& command) {
 RunSpec RunArguments::read() const {
   if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets);
   return read_run_file(file, sets);
+}
+
+void LayoutArguments::add_to(CLI::App& command, int most_ranks, const std::string& usual_ranks) {
+  CLI::Option* count =
+      command.add_option("--ranks", ranks, fmt::format("Ranks that share each batch: layout.dp [{}]", usual_ranks))
+          ->check(CLI::Range(1, most_ranks).description(""))
+          ->type_name("N");
+  command.add_option("--layout", layout, "The whole layout, as in dp=4,micro=2; in place of the file's")
+      ->type_name("KEY=VALUE,..")
+      ->excludes(count);
+}
+
+RunSpec LayoutArguments::read(RunArguments arguments) const {
+  if (ranks > 0) arguments.sets.push_back(fmt::format("layout.dp={}", ranks));
+  RunSpec spec = arguments.read();
+  if (layout.empty()) return spec;
+  spec.layout = parse_layout(layout);
+  validate(spec, [&](std::string_view, std::string_view) { return "--layout " + layout; });
+  return spec;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The arguments that name a run: RUN.toml or the built-in example, and settings over it.
+// The arguments that name a run: RUN.toml or the built-in example, settings over it, and how it is laid out.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -14,6 +14,15 @@ struct RunArguments {
 
   void add_to(CLI::App& command);
   RunSpec read() const;
+};
+
+// --ranks N, which is layout.dp, or --layout, the whole layout in place of the file's.
+struct LayoutArguments {
+  std::string layout;
+  int ranks = 0;  // 0: as the run file says
+
+  void add_to(CLI::App& command, int most_ranks, const std::string& usual_ranks);
+  RunSpec read(RunArguments arguments) const;
 };
 
 }  // namespace lockstep

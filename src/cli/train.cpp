@@ -14,7 +14,6 @@
 #include "cli/train_view.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
-#include "spec/layout_toml.h"
 #include "spec/run_toml.h"
 #include "tensor/cuda/device.h"
 #include "train/host_values.h"
@@ -29,9 +28,9 @@ namespace {
 
 struct Settings {
   RunArguments run;
-  std::string out, resume, layout;
+  LayoutArguments layout;
+  std::string out, resume;
   bool resumes = false, overwrite = false;
-  int ranks = 0;  // 0: as the run file says
 };
 
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
@@ -49,15 +48,10 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
 
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
-  if (s.ranks > 0) arguments.sets.push_back(fmt::format("layout.dp={}", s.ranks));
   // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
   const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
   if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
-  RunSpec spec = arguments.read();
-  if (!s.layout.empty()) {
-    spec.layout = parse_layout(s.layout);
-    validate(spec, [&](std::string_view, std::string_view) { return "--layout " + s.layout; });
-  }
+  RunSpec spec = s.layout.read(arguments);
   if (own_file) spec.run.out = s.resume;
   if (!s.out.empty()) spec.run.out = s.out;
   return spec;
@@ -191,14 +185,7 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
   settings->run.add_to(*command);
-  CLI::Option* ranks = command
-                           ->add_option("--ranks", settings->ranks,
-                                        "Ranks that share each batch: layout.dp [1; under mpirun its processes]")
-                           ->check(CLI::Range(1, 1024).description(""))
-                           ->type_name("N");
-  command->add_option("--layout", settings->layout, "The whole layout, as in dp=4,micro=2; in place of the file's")
-      ->type_name("KEY=VALUE,..")
-      ->excludes(ranks);
+  settings->layout.add_to(*command, 1024, "1; under mpirun its processes");
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
   CLI::Option* resume = command
                             ->add_option("--resume", settings->resume,

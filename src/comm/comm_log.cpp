@@ -34,6 +34,11 @@ void CommLog::end(std::uint64_t number) {
   totals_[{record.group, record.op, record.dtype}].seconds += record.ended - record.started;
 }
 
+void CommLog::waited(const Key& key, double seconds) {
+  const std::lock_guard lock(mutex_);
+  totals_[key].waited += seconds;
+}
+
 CommLog::Totals CommLog::totals() const {
   const std::lock_guard lock(mutex_);
   return totals_;
@@ -52,6 +57,18 @@ std::int64_t CommLog::sent() const {
   std::int64_t elements = 0;
   for (const auto& [key, total] : totals_) elements += total.sent;
   return elements;
+}
+
+double CommLog::waited() const {
+  const std::lock_guard lock(mutex_);
+  double seconds = 0;
+  for (const auto& [key, total] : totals_) seconds += total.waited;
+  return seconds;
+}
+
+std::uint64_t CommLog::begun() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_ + records_.size();
 }
 
 std::vector<CommRecord> CommLog::last() const {

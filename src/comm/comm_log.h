@@ -40,6 +40,7 @@ struct CommTotal {
   std::int64_t messages = 0;
   std::int64_t bytes_sent = 0;
   double seconds = 0;  // from start to done, waiting or not
+  double waited = 0;   // that the caller was held in wait(): what of it nothing hid
 };
 
 class CommLog {
@@ -52,10 +53,14 @@ class CommLog {
   // What was begun, by number; `started` is filled in.
   std::uint64_t begin(CommRecord record);
   void end(std::uint64_t number);
+  // The caller was held so long by an operation of this kind, kept or not.
+  void waited(const Key& key, double seconds);
 
   Totals totals() const;
   std::int64_t sent(CommOp op) const;  // elements, over all groups and types
   std::int64_t sent() const;
+  double waited() const;  // seconds, over all of them
+  std::uint64_t begun() const;
   std::vector<CommRecord> last() const;  // oldest first
   std::string last_words(std::size_t most = 5) const;
 

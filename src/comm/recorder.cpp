@@ -1,18 +1,22 @@
 #include "comm/recorder.h"
 
+#include <chrono>
+
 namespace lockstep {
 
 namespace {
 
 class Recorded final : public Pending {
  public:
-  Recorded(std::unique_ptr<Pending> inner, CommLog& log, std::uint64_t number)
-      : inner_(std::move(inner)), log_(log), number_(number) {}
+  Recorded(std::unique_ptr<Pending> inner, CommLog& log, CommLog::Key key, std::uint64_t number)
+      : inner_(std::move(inner)), log_(log), key_(std::move(key)), number_(number) {}
 
   // A failure is left for wait() to tell, so what is done here may not be done well.
   bool done() override { return inner_->done(); }
   void wait() override {
+    const auto begin = std::chrono::steady_clock::now();
     inner_->wait();
+    log_.waited(key_, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     log_.end(number_);
   }
   std::string waits_for() override { return inner_->waits_for(); }
@@ -20,6 +24,7 @@ class Recorded final : public Pending {
  private:
   std::unique_ptr<Pending> inner_;
   CommLog& log_;
+  CommLog::Key key_;
   std::uint64_t number_;
 };
 
@@ -40,7 +45,7 @@ Communicator::Started Recorder::start(const Message& message) {
                                            .count = count,
                                            .bytes = count * size_of(dtype),
                                            .traffic = traffic_of(message, rank(), size())});
-  return std::make_unique<Recorded>(inner_->start(message), log_, number);
+  return std::make_unique<Recorded>(inner_->start(message), log_, CommLog::Key{name(), message.op, dtype}, number);
 }
 
 std::unique_ptr<Communicator> Recorder::split(const std::function<Place(int)>& place, const std::string& name) {

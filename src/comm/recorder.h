@@ -1,7 +1,8 @@
 // A communicator that writes every operation of its rank into a log (docs/design.md, rule 4).
 //
 // It wraps any backend, and the groups split from it are recorded in the same log. What is counted as sent is what the
-// algorithm sends (comm/traffic.h), also where ranks share memory and nothing need be sent at all.
+// algorithm sends (comm/traffic.h), also where ranks share memory and nothing need be sent at all. The time that a
+// caller is held in wait() is summed as well: where ranks compute in streams that run ahead, the host's, not theirs.
 #pragma once
 #include "comm/comm_log.h"
 #include "comm/communicator.h"

@@ -1,9 +1,11 @@
 #include "plan/plan.h"
 
+#include <limits>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/meta/communicator.h"
+#include "comm/recorder.h"
 #include "spec/model_flops.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
@@ -18,13 +20,16 @@ std::int64_t Plan::current(Tag tag) const {
   return total;
 }
 
-Plan plan_run(const RunSpec& spec) {
-  meta::Communicator ranks(0, static_cast<int>(spec.layout.dp));
-  TrainingRun run(spec, Device::meta, "", {.ranks = &ranks});
+Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
+  CommLog log(std::numeric_limits<std::size_t>::max());
+  Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.dp)), log);
+  TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = shared});
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());
   stream.work() = {};
+  const std::size_t before = log.begun();
   run.step(0, spec.optimizer.learning_rate);
+  const std::vector<CommRecord> records = log.last();
   const meta::Work executed = stream.work();
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
   run.save({});
@@ -37,6 +42,7 @@ Plan plan_run(const RunSpec& spec) {
             .steady = run.ledger().current(),
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
+            .messages = step_messages(std::span(records).subspan(before)),
             .rows = run.ledger().rows()};
   const Model& model = run.replica().model();
   for (int u = 0; u < model.units(); ++u) plan.stored += model.unit(u).layout().owned();

@@ -5,11 +5,14 @@
 #pragma once
 #include <cstdint>
 
+#include "plan/step_messages.h"
 #include "spec/run_spec.h"
 #include "tensor/ledger.h"
 #include "tensor/meta/stream.h"
 
 namespace lockstep {
+
+class RunData;
 
 struct Plan {
   std::int64_t parameters = 0;  // elements of the logical tensors
@@ -21,13 +24,15 @@ struct Plan {
   std::int64_t steady = 0;   // bytes held while training
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is saved, and text
+  StepMessages messages;     // of a training step
   Ledger::Rows rows;         // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};
 };
 
-Plan plan_run(const RunSpec& spec);
+// Of one rank. `shared`: the data that ranks of one process share, and rank 0 counts; none: each has its own.
+Plan plan_run(const RunSpec& spec, int rank = 0, const RunData* shared = nullptr);
 
 // UserError (does_not_fit) when the plan needs more than `available` bytes of its device: by how much, by which tags,
 // and settings that would fit, if some are found.

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "comm/ranks.h"
+#include "comm/recorder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -56,6 +57,35 @@ TEST(Delayed, HidesBehindWhatIsComputed) {
       while (!pending->done()) compute(0.0005);  // the other may not have come yet
       pending->wait();
       if (since(begin) >= 1.2 * kSeconds + kSlack) hidden = false;  // both, not one of the two
+    });
+  }
+  EXPECT_TRUE(hidden);
+}
+
+// The recorder knows how long its rank stood waiting: all of it where nothing was computed, and little where it was.
+TEST(Recorded, TheTimeThatAWaitTakesIsSummed) {
+  std::atomic<bool> hidden = false;
+  for (int attempt = 0; attempt < 10 && !hidden; ++attempt) {
+    hidden = true;
+    run_ranks(2, [&](std::unique_ptr<Communicator> inner) {
+      Link link(kLatency, kRate);
+      CommLog log(1);  // what is no longer kept is summed all the same
+      Recorder comm(std::make_unique<Delayed>(std::move(inner), link), log);
+      Row x = row_of(DType::f32, kElements, comm.rank()), y = x;
+      const auto begin = Clock::now();
+      const auto first = comm.all_reduce(x), second = comm.all_reduce(y);
+      first->wait();
+      second->wait();
+      const double passed = since(begin), waited = log.waited();
+      EXPECT_LE(waited, passed);
+      EXPECT_GE(waited, 2 * kSeconds - kSlack);
+      EXPECT_DOUBLE_EQ(log.totals().at({"world", CommOp::all_reduce, DType::f32}).waited, waited);
+      const auto pending = comm.all_reduce(x);
+      compute(1.2 * kSeconds);
+      while (!pending->done()) compute(0.0005);
+      pending->wait();
+      pending->wait();
+      if (log.waited() - waited > kSeconds / 5) hidden = false;
     });
   }
   EXPECT_TRUE(hidden);

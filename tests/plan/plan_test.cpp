@@ -141,6 +141,49 @@ TEST(Plan, A405BModelTakesUnderTwoSecondsAndAGibibyte) {
   EXPECT_EQ(json["tags"]["parameter"]["peak"], 405'853'388'800 * 2);
 }
 
+// Any number of ranks, with what one of them sends: 2Ψ(N-1)/N by ddp, and by ZeRO 3 the weights twice and the
+// gradients.
+TEST(Plan, OfAHundredThousandRanksTakesSeconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto plan = [](const std::string& layout, const std::string& batch) {
+    const Outcome o =
+        run_program({"plan", "--json", "--set", "model.preset=llama3.1-405b", "--set", "data.seq=8192", "--set",
+                     "train.global_batch=" + batch, "--set", "precision.compute=bf16", "--layout", layout});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return nlohmann::json::parse(o.out);
+  };
+  const auto ddp = plan("dp=4", "4"), zero = plan("dp=100000,zero=3", "100000");
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 5);
+  const std::int64_t psi = ddp["stored_parameters"];
+  EXPECT_EQ(ddp["messages"]["elements"], psi * 3 / 2);
+  EXPECT_EQ(ddp["messages"]["bytes"], psi * 3 / 2 * 4);
+  EXPECT_EQ(ddp["messages"]["numbers"]["calls"], 2);
+  EXPECT_EQ(zero["ranks"], 100000);
+  for (const auto& row : zero["messages"]["tensors"]) {
+    const double times = row["elements"].get<double>() / static_cast<double>(psi);
+    const bool weights = row["op"] == "all_gather";
+    EXPECT_EQ(row["dtype"], weights ? "bf16" : "fp32");
+    // Once and twice Ψ, less the units that are still whole; parts of whole blocks make it a little more.
+    EXPECT_GT(times, weights ? 1.9 : 0.99);
+    EXPECT_LT(times, weights ? 2.1 : 1.05);
+  }
+  EXPECT_LT(zero["tags"]["optimizer"]["peak"], psi / 100000 * 13);
+}
+
+TEST(Plan, TakesRanksOrALayoutNotBoth) {
+  const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=2"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, ::testing::HasSubstr("excludes"));
+  const Outcome refused = run_program({"plan", "--ranks", "3"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, ::testing::HasSubstr("is not a multiple of dp (3)"));
+  const Outcome two = run_program({"plan", "--ranks", "2"});
+  EXPECT_EQ(two.code, 0);
+  EXPECT_THAT(two.out, ::testing::HasSubstr("1.000 Ψ"));
+  EXPECT_THAT(run_program({"plan"}).out, ::testing::Not(::testing::HasSubstr("messages")));
+}
+
 TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
   RunSpec spec;
   spec.model = *preset("llama-1m");

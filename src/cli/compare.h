@@ -1,0 +1,10 @@
+// lockstep compare: one run under many layouts, and what each of them costs.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_compare(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/compare_view.h"
+#include "cli/plan_view.h"
+
+namespace lockstep {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json layout_json(const Comparison& comparison, const ComparedLayout& one, int cores) {
+  Json tags = Json::object(), held = Json::array();
+  for (std::size_t t = 0; t < kTags; ++t)
+    if (one.fullest_plan.peaks[t] + one.fullest_rank().peaks[t] > 0)
+      tags[std::string(name_of(static_cast<Tag>(t)))] = {{"predicted", one.fullest_plan.peaks[t]},
+                                                         {"measured", one.fullest_rank().peaks[t]}};
+  for (const ComparedRank& rank : one.ranks) held.push_back(rank.peak);
+  const auto e = efficiency(comparison, one, cores);
+  return {{"layout", to_text(one.layout)},
+          {"ranks", one.layout.ranks()},
+          {"threads", one.threads},
+          {"ok", one.ok()},
+          {"stored_parameters", one.fullest_plan.stored},
+          {"memory",
+           {{"rank", one.fullest},
+            {"tags", tags},
+            {"peak", {{"predicted", one.fullest_plan.peak}, {"measured", one.fullest_rank().peak}}},
+            {"peak_of_ranks", held},
+            {"mean_peak", one.mean_peak()}}},
+          {"messages",
+           {{"rank", one.sender},
+            {"predicted", messages_json(one.sender_plan.messages)},
+            {"measured", messages_json(one.sender_rank().messages)}}},
+          {"step_seconds", one.step_seconds()},
+          {"exposed_seconds", one.exposed_seconds()},
+          {"tokens_per_second", one.tokens_a_second()},
+          {"efficiency", e ? Json(*e) : Json()},
+          {"loss", one.loss}};
+}
+
+}  // namespace
+
+Json compare_json(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked) {
+  Json layouts = Json::array(), left_out = Json::array();
+  for (const ComparedLayout& one : comparison.layouts) layouts.push_back(layout_json(comparison, one, asked.cores));
+  for (const auto& [layout, why] : comparison.left_out)
+    left_out.push_back({{"layout", to_text(layout)}, {"ranks", layout.ranks()}, {"why", why}});
+  for (const auto& [ranks, reasons] : asked.skipped)
+    for (const std::string& why : reasons) left_out.push_back({{"layout", nullptr}, {"ranks", ranks}, {"why", why}});
+  return {{"ok", comparison.ok()},
+          {"complete", !comparison.stopped},
+          {"cores", asked.cores},
+          {"steps", asked.steps},
+          {"global_batch", run.train.global_batch},
+          {"tokens_per_step", run.train.global_batch * run.data.seq},
+          {"precision", name_of(run.precision.compute)},
+          {"layouts", layouts},
+          {"left_out", left_out}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// What `compare` shows: tables for people, markdown for documents, JSON for programs.
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+
+#include "plan/comparison.h"
+#include "spec/run_spec.h"
+
+namespace lockstep {
+
+struct CompareAsked {
+  std::int64_t ranks = 1;                                      // that are looked at closely
+  std::set<std::int64_t> scale = {};                           // empty: no scaling was asked for
+  std::map<std::int64_t, std::set<std::string>> skipped = {};  // at these numbers of ranks something was: why
+  int cores = 1;
+  std::int64_t steps = 1;
+  std::size_t layouts = 0;  // that were to be tried
+};
+
+enum class CompareStyle { plain, colour, markdown };
+
+std::string compare_text(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked,
+                         CompareStyle style);
+nlohmann::ordered_json compare_json(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked);
+
+// Tokens a second over those of one rank times the cores that the ranks have, at most those there are. Nothing where
+// one rank was not tried.
+std::optional<double> efficiency(const Comparison& comparison, const ComparedLayout& of, int cores);
+
+}  // namespace lockstep

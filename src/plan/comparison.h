@@ -1,0 +1,82 @@
+// One run under several layouts, a few steps under each: what was predicted of each of them, and what it took.
+//
+// Ranks are threads of this process, on the cpu. Of every rank the ledger, the messages and the times are kept, and the
+// plan (plan/plan.h) of two ranks is set beside what was measured of them: of the one that held most bytes and of the
+// one that sent most. Nothing is saved or evaluated, so bytes are those of training alone. Ranks of one process share
+// their text, which rank 0 counts.
+//
+// A step is timed from the end of the one before, since what a step leaves under way (weights being published) is
+// waited for in the next one; a barrier between them would hide it. A machine's speed drifts over minutes, so steps are
+// taken in rounds, all layouts in turn in each of them; the first step of a round is not counted.
+#pragma once
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/step_messages.h"
+#include "spec/run_spec.h"
+
+namespace lockstep {
+
+struct ComparedRank {
+  std::array<std::int64_t, kTags> peaks{};  // bytes, by tag
+  std::int64_t peak = 0;                    // of the whole
+  Ledger::Rows rows;
+  StepMessages messages;       // of the last step
+  double step_seconds = 0;     // median over steps
+  double exposed_seconds = 0;  // that it was held in waits for messages in a step; median over steps
+};
+
+struct ComparedLayout {
+  LayoutSpec layout;
+  int threads = 1;  // of each rank
+  std::vector<ComparedRank> ranks;
+  int fullest = 0, sender = 0;               // the rank that held most bytes, and the one that sent most of them
+  Plan fullest_plan = {}, sender_plan = {};  // of these, on meta
+  std::int64_t tokens_a_step = 0;
+  double loss = 0;  // of the last step
+
+  const ComparedRank& fullest_rank() const { return ranks[static_cast<std::size_t>(fullest)]; }
+  const ComparedRank& sender_rank() const { return ranks[static_cast<std::size_t>(sender)]; }
+  double mean_peak() const;        // bytes, over ranks
+  double step_seconds() const;     // mean over ranks
+  double exposed_seconds() const;  // mean over ranks
+  double tokens_a_second() const { return static_cast<double>(tokens_a_step) / step_seconds(); }
+  bool memory_as_planned() const;
+  bool messages_as_planned() const;
+  bool ok() const { return memory_as_planned() && messages_as_planned(); }
+};
+
+struct Comparison {
+  struct LeftOut {
+    LayoutSpec layout;
+    std::string why;
+  };
+  std::vector<ComparedLayout> layouts;
+  std::vector<LeftOut> left_out = {};  // those that do not fit this machine
+  bool stopped = false;                // before all of them had been tried
+  bool ok() const;
+};
+
+struct ComparisonOptions {
+  std::int64_t steps = 6;                              // that are timed, of each layout
+  std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
+  std::function<bool()> wants_stop = {};               // asked before every step, by one thread
+  std::function<void(const LayoutSpec&)> begins = {};  // called before each layout of each round
+};
+
+// The run's own layout is not looked at. UserError when the run cannot be laid out so.
+Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const ComparisonOptions& options);
+
+// The run with this layout and what goes with it alone. It has passed nothing.
+RunSpec laid_out(const RunSpec& run, const LayoutSpec& layout);
+
+// What is compared where nothing is named: central, ddp without and with overlap, ZeRO 1 to 3 with either grad_sync,
+// ZeRO 3 that keeps its weights, and hybrid where the ranks have a divisor. Micro-batches, uneven parts and reduction
+// are those of `base`. One rank has nothing to choose.
+std::vector<LayoutSpec> usual_layouts(const LayoutSpec& base, std::int64_t ranks);
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+// compare as a user meets it: tables that fit, JSON that adds up, one line for every mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/compare_view.h"
+#include "support/program.h"
+
+namespace lockstep::tests {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const char* const kTiny = R"(
+[model]
+family = "llama"
+vocabulary = 16
+layers = 2
+width = 32
+heads = 2
+ffn_width = 64
+max_positions = 32
+[data]
+seq = 16
+[data.synthetic]
+vocabulary = 16
+order = 1
+[train]
+global_batch = 12
+[layout]
+micro = 3
+)";
+
+class Compare : public ::testing::Test {
+ protected:
+  Compare() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+    std::vector<std::string> all{"compare", folder_ / "tiny.toml"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Outcome compare(const std::vector<std::string>& more) const { return run_program(arguments(more)); }
+  TemporaryFolder folder_;
+};
+
+std::size_t columns(const std::string& line) {
+  return static_cast<std::size_t>(std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
+  const Outcome o = compare({"--ranks", "4", "--steps", "2", "--scale", "1,2,3,4"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  for (const char* part : {"dp_kind=central",
+                           "overlap=off",
+                           "ddp",
+                           "zero=1",
+                           "zero=1,grad_sync=micro",
+                           "zero=2,grad_sync=step",
+                           "zero=2",
+                           "zero=3,grad_sync=step",
+                           "zero=3",
+                           "zero=3,reshard=never",
+                           "zero=3,shard=2",
+                           "one rank",
+                           "params",
+                           "gathered",
+                           "all_gather",
+                           "reduce_scatter",
+                           "exposed ms",
+                           "tokens/s",
+                           "eff.",
+                           "12 samples of 16 tokens",
+                           "3 micro-batches",
+                           "left out: 3 ranks: global_batch (12) is not a multiple of dp (3) times micro (3)"})
+    EXPECT_THAT(o.out, HasSubstr(part));
+  EXPECT_THAT(o.out, Not(HasSubstr("NOT AS PLANNED")));
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(columns(line), 120u) << line;
+    EXPECT_FALSE(line.ends_with(' ')) << line;
+  }
+}
+
+TEST_F(Compare, GivesJsonThatAddsUp) {
+  const Outcome o = compare({"--ranks", "4", "--steps", "1", "--scale", "2", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json all = json::parse(o.out);
+  EXPECT_EQ(all["ok"], true);
+  EXPECT_EQ(all["complete"], true);
+  EXPECT_EQ(all["tokens_per_step"], 192);
+  ASSERT_EQ(all["layouts"].size(), 11u + 10u + 1u);
+  double one_rank = 0;
+  for (const json& one : all["layouts"])
+    if (one["ranks"] == 1) one_rank = one["tokens_per_second"];
+  for (const json& one : all["layouts"]) {
+    const std::string name = one["layout"];
+    EXPECT_EQ(one["ok"], true) << name;
+    const json& memory = one["memory"];
+    std::int64_t measured = 0;
+    for (const auto& [tag, bytes] : memory["tags"].items()) {
+      EXPECT_EQ(bytes["predicted"], bytes["measured"]) << name << " " << tag;
+      measured += bytes["measured"].get<std::int64_t>();
+    }
+    EXPECT_EQ(memory["peak"]["measured"], measured) << name;
+    EXPECT_EQ(memory["peak"]["predicted"], measured) << name;
+    const std::vector<std::int64_t> held = memory["peak_of_ranks"];
+    ASSERT_EQ(held.size(), one["ranks"].get<std::size_t>());
+    EXPECT_EQ(held[memory["rank"].get<std::size_t>()], measured);
+    EXPECT_EQ(std::ranges::max(held), measured);
+    double sum = 0;
+    for (const std::int64_t bytes : held) sum += static_cast<double>(bytes);
+    EXPECT_DOUBLE_EQ(memory["mean_peak"].get<double>(), sum / static_cast<double>(held.size()));
+
+    const json& messages = one["messages"];
+    EXPECT_EQ(messages["predicted"], messages["measured"]) << name;
+    std::int64_t elements = 0, bytes = 0;
+    for (const json& row : messages["measured"]["tensors"]) {
+      elements += row["elements"].get<std::int64_t>();
+      bytes += row["bytes"].get<std::int64_t>();
+    }
+    EXPECT_EQ(messages["measured"]["elements"], elements);
+    EXPECT_EQ(messages["measured"]["bytes"], bytes);
+    EXPECT_EQ(elements == 0, one["ranks"] == 1) << name;
+    if (name == "dp=4,micro=3") {
+      EXPECT_EQ(elements, one["stored_parameters"].get<std::int64_t>() * 3 / 2);
+    }
+
+    const double seconds = one["step_seconds"], rate = one["tokens_per_second"];
+    EXPECT_DOUBLE_EQ(rate, 192 / seconds);
+    EXPECT_LE(one["exposed_seconds"].get<double>(), seconds);
+    const int cores = std::min(one["ranks"].get<int>(), all["cores"].get<int>());
+    EXPECT_NEAR(one["efficiency"].get<double>(), rate / one_rank / cores, 1e-9);
+  }
+}
+
+TEST_F(Compare, TakesLayoutsByNameWithTheRunsMicroBatches) {
+  const Outcome o = compare({"--ranks", "2", "--steps", "1", "--layout", "zero=3,overlap=off", "--layout",
+                             "dp=4,micro=1,dp_kind=central", "--markdown"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("| dp=2,micro=3,zero=3,overlap=off |"));
+  EXPECT_THAT(o.out, HasSubstr("| dp=4,dp_kind=central |"));
+  EXPECT_THAT(o.out, HasSubstr("| --- | ---: |"));
+}
+
+// What the run file says for its own layout alone does not stand in the way of others.
+TEST_F(Compare, LeavesOutWhatIsOfTheRunsOwnLayout) {
+  const Outcome o = compare({"--set", "layout.dp=2", "--set", "layout.zero=3", "--set", "memory.gathered=1", "--steps",
+                             "1", "--layout", "zero=1", "--layout", "zero=3", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json all = json::parse(o.out)["layouts"];
+  EXPECT_EQ(all[0]["layout"], "dp=2,micro=3,zero=1");
+  EXPECT_EQ(all[1]["layout"], "dp=2,micro=3,zero=3");
+}
+
+TEST_F(Compare, CountsTheTextOnce) {
+  const Outcome o = run_program({"compare", "--ranks", "2", "--steps", "1", "--json", "--layout", "zero=1", "--set",
+                                 "model.layers=1", "--set", "data.seq=16", "--set", "train.global_batch=4"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json one = json::parse(o.out)["layouts"][0];
+  EXPECT_EQ(one["memory"]["rank"], 0);
+  EXPECT_GT(one["memory"]["peak_of_ranks"][0], one["memory"]["peak_of_ranks"][1]);
+}
+
+TEST_F(Compare, MistakesAreOneLineWithARemedy) {
+  const std::pair<std::vector<std::string>, std::string> mistakes[] = {
+      {{"--ranks", "5"}, "--ranks 5: dp (5) times micro (3) is more than global_batch (12); use global_batch = 15"},
+      {{"--ranks", "3"}, "--ranks 3: global_batch (12) is not a multiple of dp (3) times micro (3); use"},
+      {{"--ranks", "0"}, "--ranks"},
+      {{"--ranks", "1000"}, "--ranks"},
+      {{"--steps", "0"}, "--steps"},
+      {{"--scale", "1,two"}, "'two' is no number of ranks from 1 to 256; give numbers as in --scale 1,2,4,8"},
+      {{"--scale", "2,"}, "'' is no number of ranks"},
+      {{"--layout", "zero=4"}, "--layout zero=4"},
+      {{"--layout", "zero=3,shard=3"}, "dp (4) is not a multiple of shard (3)"},
+      {{"--set", "run.device=cuda"}, "compare trains on the cpu"},
+      {{"--json", "--markdown"}, "excludes"},
+      {{"--set", "layout.zero=5"}, "zero"},
+  };
+  for (const auto& [more, words] : mistakes) {
+    const Outcome o = compare(more);
+    EXPECT_EQ(o.code, 2) << words;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, HasSubstr(words));
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+  }
+  const Outcome large = run_program({"compare", "--ranks", "2", "--set", "model.preset=llama3.1-405b"});
+  EXPECT_EQ(large.code, 3) << large.err;
+  EXPECT_THAT(large.err, HasSubstr("none of the layouts fits"));
+  EXPECT_EQ(std::ranges::count(large.err, '\n'), 1) << large.err;
+}
+
+TEST_F(Compare, EndsWhenAsked) {
+  Program running(arguments({"--ranks", "4", "--steps", "1000", "--set", "train.global_batch=1200"}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  running.signal(SIGINT);
+  const Outcome o = running.wait();
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("stopped as asked, after 0 of 11 layouts"));
+}
+
+// Nothing that a user can do makes them differ, so here a figure is changed by hand.
+TEST(CompareView, IsLoudWhereSomethingIsNotAsPlanned) {
+  ComparedLayout one{.layout = {.dp = 2, .zero = 2}, .ranks = std::vector<ComparedRank>(2)};
+  one.fullest_plan.peaks[0] = one.ranks[0].peaks[0] = one.fullest_plan.peak = one.ranks[0].peak = 4096;
+  one.sender_plan.stored = one.fullest_plan.stored = 1000;
+  for (ComparedRank& rank : one.ranks) rank.step_seconds = 1;
+  Comparison comparison{.layouts = {one}};
+  const CompareAsked asked{.ranks = 2};
+  EXPECT_TRUE(comparison.ok());
+  EXPECT_THAT(compare_text({}, comparison, asked, CompareStyle::plain), Not(HasSubstr("NOT AS PLANNED")));
+
+  comparison.layouts[0].ranks[0].peaks[0] = 5000;
+  EXPECT_FALSE(comparison.ok());
+  EXPECT_THAT(compare_text({}, comparison, asked, CompareStyle::plain),
+              HasSubstr("NOT AS PLANNED: dp=2,zero=2, rank 0: bytes of parameter: 4,096 planned, 5,000 measured\n"));
+  EXPECT_EQ(compare_json({}, comparison, asked)["ok"], false);
+
+  comparison = {.layouts = {one}};
+  comparison.layouts[0].ranks[0].messages.tensors = {{CommOp::all_reduce, DType::f32, {1, 10, 10, 40}}};
+  EXPECT_FALSE(comparison.ok());
+  EXPECT_THAT(compare_text({}, comparison, asked, CompareStyle::colour),
+              HasSubstr("NOT AS PLANNED: dp=2,zero=2, rank 0: elements sent by all_reduce: 0 planned, 10 measured\n"));
+
+  comparison = {.layouts = {one}};
+  comparison.layouts[0].ranks[0].rows[{Tag::parameter, "head"}] = {1, 1};
+  EXPECT_FALSE(comparison.ok());
+  EXPECT_THAT(compare_text({}, comparison, asked, CompareStyle::markdown),
+              HasSubstr("NOT AS PLANNED: dp=2,zero=2: bytes by unit"));
+}
+
+}  // namespace
+}  // namespace lockstep::tests

@@ -1,0 +1,158 @@
+// What every layout costs is known before: bytes and messages of real ranks are those that meta counted, for all of
+// them.
+#include "plan/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep::tests {
+namespace {
+
+// Parameters that no number of ranks divides; tied, a gradient has two homes.
+RunSpec tiny_run(const PrecisionSpec& precision = {}, bool tied = true) {
+  RunSpec spec;
+  spec.model = tiny_specs()[tied ? 1 : 0].spec;
+  spec.data.synthetic = SyntheticSpec{.vocabulary = spec.model.vocabulary, .order = 1};
+  spec.data.seq = 5;
+  spec.precision = precision;
+  spec.run.threads = 1;
+  return spec;
+}
+
+// Everything that data parallel can be over so many ranks.
+std::vector<LayoutSpec> every_layout(std::int64_t ranks, std::int64_t micro) {
+  std::vector<LayoutSpec> all = usual_layouts({.micro = micro}, ranks);
+  const auto add = [&](LayoutSpec layout) {
+    layout.dp = ranks;
+    layout.micro = micro;
+    all.push_back(layout);
+  };
+  for (const GradSync sync : kGradSyncs) {
+    add({.zero = 3, .grad_sync = sync, .overlap = Switch::off, .reshard = Reshard::never});
+    for (std::int64_t shard = 2; shard < ranks; ++shard)
+      for (const std::int64_t zero : {1, 2, 3})
+        if (ranks % shard == 0) add({.zero = zero, .grad_sync = sync, .shard = shard});
+  }
+  add({.grad_sync = GradSync::micro});
+  return all;
+}
+
+void expect_as_planned(const RunSpec& run, const ComparedLayout& one) {
+  const std::string what = fmt::format("{}, {}", to_text(one.layout), name_of(run.precision.compute));
+  EXPECT_TRUE(one.ok()) << what;
+  const RunSpec spec = laid_out(run, one.layout);
+  for (std::size_t r = 0; r < one.ranks.size(); ++r) {
+    const Plan plan = plan_run(spec, static_cast<int>(r));
+    const ComparedRank& rank = one.ranks[r];
+    EXPECT_EQ(rank.rows, plan.rows) << what << ", rank " << r;
+    EXPECT_EQ(rank.peaks, plan.peaks) << what << ", rank " << r;
+    EXPECT_EQ(rank.peak, plan.peak) << what << ", rank " << r;
+    EXPECT_TRUE(rank.messages == plan.messages) << what << ", rank " << r;
+    EXPECT_LE(rank.peak, one.fullest_rank().peak);
+    EXPECT_LE(rank.messages.total().bytes_sent, one.sender_rank().messages.total().bytes_sent);
+  }
+}
+
+TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
+  const PrecisionSpec precisions[] = {Precision::fp32, Precision::bf16, {Precision::bf16, StateType::bf16}};
+  int combinations = 0;
+  for (const std::int64_t ranks : {1, 2, 3, 5, 8})
+    for (const std::int64_t micro : {1, 3})
+      for (const PrecisionSpec& precision : precisions) {
+        const bool tied = micro > 1;
+        RunSpec run = tiny_run(precision, tied);
+        run.train.global_batch = ranks * micro;
+        const Comparison comparison = compare_costs(run, every_layout(ranks, micro), {.steps = 1});
+        for (const ComparedLayout& one : comparison.layouts) {
+          ++combinations;
+          expect_as_planned(run, one);
+          if (one.layout.dp_kind == DpKind::central) continue;
+          for (const ComparedRank& rank : one.ranks) {
+            EXPECT_EQ(rank.rows, one.ranks[0].rows) << to_text(one.layout) << ": all ranks hold the same";
+            if (one.layout.zero == 0 || (tied && one.layout.passes_on())) continue;  // pieces are not whole blocks
+            EXPECT_TRUE(rank.messages.tensors == one.ranks[0].messages.tensors)
+                << to_text(one.layout) << ": all ranks send the same";
+          }
+        }
+      }
+  EXPECT_GE(combinations, 300);
+}
+
+// The first ranks have more samples, and more activations.
+TEST(Costs, OfUnevenPartsAreKnownToo) {
+  RunSpec run = tiny_run();
+  run.train.global_batch = 14;
+  std::vector<LayoutSpec> layouts = every_layout(5, 2);
+  for (LayoutSpec& layout : layouts) layout.uneven = Switch::on;
+  const Comparison comparison = compare_costs(run, layouts, {.steps = 1});
+  ASSERT_EQ(comparison.layouts.size(), layouts.size());
+  for (const ComparedLayout& one : comparison.layouts) {
+    expect_as_planned(run, one);
+    EXPECT_LT(one.ranks.back().peak, one.ranks.front().peak);
+    EXPECT_LT(one.mean_peak(), static_cast<double>(one.fullest_rank().peak));
+  }
+}
+
+TEST(Costs, OfCentralFallOnRankZero) {
+  RunSpec run = tiny_run();
+  run.train.global_batch = 6;
+  const Comparison comparison = compare_costs(run, {{.dp = 3, .dp_kind = DpKind::central}, {.dp = 3}}, {.steps = 2});
+  const ComparedLayout &central = comparison.layouts[0], &ddp = comparison.layouts[1];
+  EXPECT_EQ(central.fullest, 0);
+  EXPECT_EQ(central.sender, 0);
+  EXPECT_EQ(central.sender_rank().messages.sent(CommOp::broadcast), 2 * central.sender_plan.stored);
+  EXPECT_EQ(ddp.fullest_rank().peak, static_cast<std::int64_t>(ddp.mean_peak()));
+  EXPECT_EQ(central.loss, ddp.loss);
+  for (const ComparedLayout& one : comparison.layouts) {
+    EXPECT_GT(one.step_seconds(), 0);
+    EXPECT_GT(one.exposed_seconds(), 0);
+    EXPECT_LE(one.exposed_seconds(), one.step_seconds());
+  }
+}
+
+TEST(Costs, OfALayoutThatCannotBeAreRefusedBeforeAnythingRuns) {
+  RunSpec run = tiny_run();
+  run.train.global_batch = 4;
+  int begun = 0;
+  const ComparisonOptions options{.begins = [&](const LayoutSpec&) { ++begun; }};
+  EXPECT_THROW(compare_costs(run, {{.dp = 2}, {.dp = 3}}, options), UserError);
+  EXPECT_EQ(begun, 0);
+}
+
+TEST(Costs, AreLeftOutWhereTheyDoNotFit) {
+  RunSpec run = tiny_run();
+  run.train.global_batch = 2;
+  run.model.ffn_width = 1'000'000'000;
+  const Comparison comparison = compare_costs(run, {{.dp = 2}}, {.steps = 1});
+  EXPECT_TRUE(comparison.layouts.empty());
+  ASSERT_EQ(comparison.left_out.size(), 1u);
+  EXPECT_THAT(comparison.left_out[0].why, ::testing::HasSubstr("are free in all"));
+}
+
+TEST(Costs, AreNotWaitedForWhenAskedToStop) {
+  RunSpec run = tiny_run();
+  run.train.global_batch = 3;
+  int asked = 0;
+  const Comparison comparison =
+      compare_costs(run, {{.dp = 3}, {.dp = 3, .zero = 1}, {.dp = 3, .zero = 3}},
+                    {.steps = 1000, .rounds = 1, .wants_stop = [&] { return ++asked > 1004; }});
+  EXPECT_TRUE(comparison.stopped);
+  EXPECT_EQ(comparison.layouts.size(), 1u);
+  EXPECT_LT(asked, 1010);
+}
+
+TEST(UsualLayouts, AreThoseThatTheRanksAllow) {
+  EXPECT_EQ(usual_layouts({}, 1), std::vector{LayoutSpec{}});
+  for (const std::int64_t ranks : {2, 3, 5, 7}) EXPECT_EQ(usual_layouts({}, ranks).size(), 10u) << ranks;
+  for (const auto& [ranks, shard] : {std::pair{4, 2}, {6, 2}, {8, 2}, {9, 3}, {16, 4}}) {
+    const std::vector<LayoutSpec> all = usual_layouts({.micro = 3}, ranks);
+    EXPECT_EQ(all.size(), 11u);
+    EXPECT_EQ(all.back(), (LayoutSpec{.dp = ranks, .micro = 3, .zero = 3, .shard = shard}));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests
