@@ -19,7 +19,7 @@ constexpr int kMostRanks = 1'000'000;  // as many as a layout may name
 void add_plan(CLI::App& app, std::function<int()>& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   auto layout = std::make_shared<LayoutArguments>();
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), picture = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("plan", "Predict memory and work of a run, to the byte, without running it");
   command->footer(
       "The real set-up and one real step run on a device that holds and computes nothing, and its ledger is printed.\n"
@@ -31,11 +31,18 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   command->add_flag(
       "--json", *json,
       "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");
-  command->callback([arguments, layout, json, &chosen] {
-    chosen = [arguments, layout, json] {
+  command->add_flag("--picture", *picture, "Draw the actions of a step instead: a line a unit, a column a phase")
+      ->excludes("--json");
+  command->callback([arguments, layout, json, picture, &chosen] {
+    chosen = [arguments, layout, json, picture] {
       const RunSpec spec = layout->read(*arguments);
       const Plan plan = plan_run(spec);
-      if (*json)
+      if (*picture)
+        fmt::print(
+            "{}\n{}", plan.picture,
+            "F forward  I backward, inputs  W backward, weights  N norm  U update\n"
+            "= its weights are whole, another unit computes  s its gradient's sum is under way  p it is published\n");
+      else if (*json)
         fmt::print("{}\n", plan_json(spec, plan).dump(2));
       else
         fmt::print("{}\n\n{}\n", plan_table(spec, plan), unit_table(plan));

@@ -1,5 +1,7 @@
 #include "plan/plan.h"
 
+#include <fmt/ranges.h>
+
 #include <limits>
 #include <vector>
 
@@ -7,6 +9,7 @@
 #include "comm/meta/communicator.h"
 #include "comm/recorder.h"
 #include "spec/model_flops.h"
+#include "spec/step_picture.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
 #include "train/training_run.h"
@@ -43,9 +46,15 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
             .messages = step_messages(std::span(records).subspan(before)),
+            .picture = {},
             .rows = run.ledger().rows()};
   const Model& model = run.replica().model();
-  for (int u = 0; u < model.units(); ++u) plan.stored += model.unit(u).layout().owned();
+  std::vector<std::string> units;
+  for (int u = 0; u < model.units(); ++u) {
+    plan.stored += model.unit(u).layout().owned();
+    units.push_back(model.unit(u).layout().name());
+  }
+  plan.picture = picture_of(run.replica().actions(), model.step_shape(static_cast<int>(spec.layout.micro)), units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }
@@ -53,31 +62,40 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
 namespace {
 
 // Settings that would fit and the bytes they need, the cheapest in time first: passes over memory, more micro-batches,
-// both, and only then projections computed again.
+// both; the same with state cut between the ranks; and only then projections computed again.
 std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
   std::vector<RunSpec> candidates;
+  const auto add = [&](std::int64_t zero, std::int64_t micro, Recompute level) {
+    RunSpec& spec = candidates.emplace_back(asked);
+    if (level != asked.memory.recompute) spec.memory.recompute_blocks = 0;
+    spec.memory.recompute = level;
+    spec.layout.micro = micro;
+    if (zero == asked.layout.zero) return;
+    spec.layout.zero = zero;
+    spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
+  };
+  const bool cuts = asked.layout.dp > 1 && asked.layout.dp_kind == DpKind::ddp;
   const auto add_micros = [&](std::initializer_list<Recompute> levels) {
-    for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
-      const std::int64_t batch = asked.train.global_batch, dp = asked.layout.dp;
-      if (batch % micro != 0 || batch / micro < dp) continue;
-      if (batch % (micro * dp) != 0 && asked.layout.uneven == Switch::off) continue;
-      for (const Recompute level : levels) {
-        if (level < asked.memory.recompute) continue;
-        RunSpec& spec = candidates.emplace_back(asked);
-        if (level != asked.memory.recompute) spec.memory = {.recompute = level};
-        spec.layout.micro = micro;
+    for (std::int64_t zero = asked.layout.zero; zero <= (cuts ? 3 : asked.layout.zero); ++zero)
+      for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
+        const std::int64_t batch = asked.train.global_batch, dp = asked.layout.dp;
+        if (batch % micro != 0 || batch / micro < dp) continue;
+        if (batch % (micro * dp) != 0 && asked.layout.uneven == Switch::off) continue;
+        for (const Recompute level : levels)
+          if (level >= asked.memory.recompute) add(zero, micro, level);
       }
-    }
   };
   add_micros({Recompute::none, Recompute::elementwise});
   add_micros({Recompute::projections});
   for (const RunSpec& spec : candidates) {
     const Plan plan = plan_run(spec);
     if (plan.peak + plan.outside > available) continue;
-    std::string text;
-    if (spec.memory != asked.memory) text = fmt::format("memory.recompute = \"{}\"", name_of(spec.memory.recompute));
-    if (spec.layout.micro != asked.layout.micro)
-      text += fmt::format("{}layout.micro = {}", text.empty() ? "" : " with ", spec.layout.micro);
+    std::vector<std::string> changes;
+    if (spec.memory != asked.memory)
+      changes.push_back(fmt::format("memory.recompute = \"{}\"", name_of(spec.memory.recompute)));
+    if (spec.layout.zero != asked.layout.zero) changes.push_back(fmt::format("layout.zero = {}", spec.layout.zero));
+    if (spec.layout.micro != asked.layout.micro) changes.push_back(fmt::format("layout.micro = {}", spec.layout.micro));
+    const std::string text = fmt::format("{}", fmt::join(changes, " with "));
     return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
   }
   return std::nullopt;

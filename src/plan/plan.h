@@ -4,6 +4,7 @@
 // and its ledger and counts are read, so a prediction cannot drift from the program.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "plan/step_messages.h"
 #include "spec/run_spec.h"
@@ -25,6 +26,7 @@ struct Plan {
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is saved, and text
   StepMessages messages;     // of a training step
+  std::string picture;       // of its actions (spec/step_picture.h)
   Ledger::Rows rows;         // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
