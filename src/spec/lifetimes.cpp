@@ -71,7 +71,10 @@ bool Lifetimes::place_at_both_ends(std::int64_t room) {
       if (i < living.size()) gap = std::max(gap, things_[living[i]].offset + things_[living[i]].bytes);
     }
     if (lowest < 0) return false;
-    thing.offset = low ? lowest : highest;
+    // At the end whose turn it is, if that is free; else at the other; else wherever there is room.
+    const bool bottom = lowest == 0, top = highest + thing.bytes == room;
+    low = low ? bottom || !top : bottom && !top;
+    thing.offset = low || !top ? lowest : highest;
     low = !low;
     living.insert(std::upper_bound(living.begin(), living.end(), id,
                                    [&](int a, int b) { return things_[a].offset < things_[b].offset; }),

@@ -73,6 +73,19 @@ TEST(Lifetimes, OfWhichTwoLiveAtATimeNeedNoMoreThanTwoNeighbours) {
   }
 }
 
+// One of two stays while several others come and go beside it.
+TEST(Lifetimes, OneThatStaysTakesNothingFromThoseBesideIt) {
+  Lifetimes lives(1);
+  lives.add(40, 0, 1);  // a large one
+  lives.add(30, 1, 9);  // stays
+  lives.add(40, 2, 3);
+  lives.add(30, 4, 5);
+  lives.add(40, 6, 9);
+  lives.add(30, 10, 12);
+  lives.add(40, 11, 12);
+  EXPECT_EQ(lives.plan(), 70);
+}
+
 TEST(Lifetimes, NothingNeedsNothing) {
   Lifetimes lives(256);
   EXPECT_EQ(lives.plan(), 0);
