@@ -121,7 +121,7 @@ class Trial {
       waited_before = waited;
     }
     const std::vector<CommRecord> records = log.last();
-    ranks.barrier()->wait();  // what the last step has left under way
+    run.replica().settle();
     if (stopped) return false;
     ComparedRank& mine = compared_.ranks[static_cast<std::size_t>(rank)];
     Times& all = times_[static_cast<std::size_t>(rank)];

@@ -127,6 +127,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       break;
     }
   }
+  run.replica().settle();
   if (t.save_last) save();
   run.wait_for_save();
   return ending;

@@ -258,6 +258,10 @@ void Replica::publish() {
   }
 }
 
+void Replica::settle() {
+  for (int u = 0; u < model_.units(); ++u) weights_->ready(u);
+}
+
 void Replica::resume(std::int64_t batches, std::int64_t updates) {
   publish();
   batches_done_ = batches;

@@ -91,6 +91,9 @@ class Replica {
   static constexpr int kStepsInFlight = BatchBuffers::kPlaces;
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result finish_step();
+  // Waits for what the last step has left under way: weights that are being published, which the next would wait for.
+  // All ranks call it before they part.
+  void settle();
   int steps_in_flight() const { return static_cast<int>(begun_ - finished_); }
   // Another cut of it: forward and backward, then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);

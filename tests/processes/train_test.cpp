@@ -135,9 +135,9 @@ class Processes : public ::testing::Test {
 };
 
 TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
-  for (const std::string layout :
-       {"dp=3,micro=2", "dp=3,micro=2,dp_kind=central", "dp=5,micro=2,uneven=on,bucket=0", "dp=3,micro=2,zero=1",
-        "dp=5,micro=2,zero=2,uneven=on", "dp=3,micro=2,zero=3", "dp=4,micro=1,zero=3,shard=2"}) {
+  for (const std::string layout : {"dp=3,micro=2", "dp=3,micro=2,dp_kind=central", "dp=5,micro=2,uneven=on,bucket=0",
+                                   "dp=3,micro=2,zero=1", "dp=5,micro=2,zero=2,uneven=on", "dp=3,micro=2,zero=3",
+                                   "dp=4,micro=1,zero=3,shard=2", "dp=4,micro=1,zero=1,shard=2"}) {
     const int ranks = layout[3] - '0';
     const Outcome processes = under_mpirun(ranks, "mpi" + layout, {"--layout", layout});
     ASSERT_EQ(processes.code, 0) << processes.out << processes.err;
