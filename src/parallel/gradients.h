@@ -52,6 +52,10 @@ class Gradients {
   virtual Tensor reduced(int unit) const = 0;
 };
 
+// In the way that the layout asks for.
+std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
+                                          ReplicaGroups& groups, Memory& memory, Stream& stream);
+
 // A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them.
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied);
 

@@ -4,14 +4,10 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "checkpoint/convert.h"
 #include "comm/alone.h"
-#include "kernels/elementwise.h"
 #include "kernels/norm_sum.h"
-#include "kernels/random.h"
-#include "parallel/gradient_buckets.h"
-#include "parallel/gradient_passes.h"
 #include "parallel/reduce_kind.h"
+#include "spec/laid_out_step.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
@@ -45,57 +41,35 @@ std::vector<const UnitLayout*> layouts_of(const Model& model) {
   return layouts;
 }
 
-// The units before the last that stay gathered until their backward.
-int kept_units(const Replica::Options& o, const Model& model) {
-  if (o.layout.reshard == Reshard::never) return model.units();
+StepShape shape_of(const Replica::Options& o, const Model& model) {
   const Shard cut{.index = 0, .count = o.layout.shards()};
-  std::int64_t left = o.how.memory.gathered << 20;
-  int kept = 0;
-  for (int u = model.units() - 2; u >= 0; --u, ++kept) {
-    left -= cut.padded(model.unit(u).layout().owned()) * size_of(model.dtype());
-    if (left < 0) break;
-  }
-  return kept;
+  std::vector<std::int64_t> unit_bytes;
+  for (const UnitLayout* unit : layouts_of(model))
+    unit_bytes.push_back(cut.padded(unit->owned()) * size_of(model.dtype()));
+  return laid_out(model.step_shape(static_cast<int>(o.layout.micro)), o.layout,
+                  {.unit_bytes = unit_bytes, .kept_bytes = o.how.memory.gathered << 20});
 }
 
-StepShape shape_of(const Replica::Options& options, const Model& model) {
-  const LayoutSpec& l = options.layout;
-  StepShape shape = model.step_shape(static_cast<int>(l.micro));
-  shape.publishes = l.dp_kind == DpKind::central || (l.shards() > 1 && !l.cuts_weights());
-  shape.reduces_each = l.passes_on();
-  shape.gathers = l.cuts_weights();
-  if (shape.gathers) shape.kept_units = kept_units(options, model);
-  return shape;
-}
-
-std::vector<Action> checked_actions(const Replica::Options& options, const Model& model) {
-  const StepShape shape = shape_of(options, model);
+std::vector<Action> checked_actions(const Replica::Options& options, const StepShape& shape) {
   std::vector<Action> actions = options.actions.empty() ? serial_step(shape) : options.actions;
   const auto fault = find_fault(actions, shape);
   LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
   return actions;
 }
 
-std::optional<int> root_of(const LayoutSpec& l) {
-  return l.dp_kind == DpKind::central ? std::optional(0) : std::nullopt;
-}
+bool overlaps(const LayoutSpec& l) { return l.overlap == Switch::on && l.dp_kind == DpKind::ddp; }
 
-std::unique_ptr<Gradients> make_gradients(const Replica::Options& options, const Model& model,
-                                          const std::vector<Action>& actions, ReplicaGroups& groups, Memory& memory,
-                                          Stream& stream) {
-  const LayoutSpec& l = options.layout;
+Gradients::Options gradient_options(const Replica::Options& options, const Model& model,
+                                    const std::vector<Action>& actions) {
   std::optional<TiedParameter> tie;
   if (const Model::Tie* t = model.tie())
     tie = {t->owner_unit, t->owner_parameter, t->borrower_unit, t->borrower_parameter};
-  const Gradients::Options common{.layouts = layouts_of(model),
-                                  .tie = tie,
-                                  .actions = actions,
-                                  .dtype = storage_types(options.precision).gradient,
-                                  .overlap = l.overlap == Switch::on && l.dp_kind == DpKind::ddp,
-                                  .algorithm = algorithm_of(l.reduce)};
-  if (l.passes_on()) return std::make_unique<GradientPasses>(common, groups, memory, stream);
-  return std::make_unique<GradientBuckets>(
-      common, GradientBuckets::Buckets{.bytes = l.bucket << 20, .root = root_of(l)}, groups, memory, stream);
+  return {.layouts = layouts_of(model),
+          .tie = tie,
+          .actions = actions,
+          .dtype = storage_types(options.precision).gradient,
+          .overlap = overlaps(options.layout),
+          .algorithm = algorithm_of(options.layout.reduce)};
 }
 
 BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank) {
@@ -127,11 +101,13 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       stream_(stream),
       model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
              execution(options, stream)),
-      actions_(checked_actions(options, model_)),
-      evaluation_(forward_pass(shape_of(options, model_))),
+      shape_(shape_of(options, model_)),
+      actions_(checked_actions(options, shape_)),
+      evaluation_(forward_pass(shape_)),
       groups_(ranks_.replicas, options.layout),
       seen_by_others_(memory.device() == Device::cpu ? ranks_.replicas.memory(memory.ledger()) : nullptr),
-      gradients_(make_gradients(options, model_, actions_, groups_, sent_memory(), stream)),
+      gradients_(
+          make_gradients(gradient_options(options, model_, actions_), options.layout, groups_, sent_memory(), stream)),
       batch_(options.spec, batch_sizes(options, ranks_.hosts.rank()), ranks_.hosts, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
   storage_.reserve(static_cast<std::size_t>(model_.units()));
@@ -147,8 +123,8 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_),
                                          .step = actions_,
                                          .evaluation = evaluation_,
-                                         .overlap = options.layout.overlap == Switch::on && !central(),
-                                         .root = root_of(options.layout)},
+                                         .overlap = overlaps(options.layout),
+                                         .root = central() ? std::optional(0) : std::nullopt},
                    storage_, groups_, sent_memory());
   tensors_of_.resize(storage_.size());
   for (int u = 0; u < model_.units(); ++u) {
@@ -187,88 +163,6 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   write_controls();
 }
 
-// Tells the device how many updates there were.
-void Replica::write_controls() {
-  double host[kStepControls] = {};
-  host[kStep] = static_cast<double>(steps_done_);
-  upload(control(), host, stream_);
-}
-
-std::vector<Replica::Named> Replica::tensors() const {
-  std::vector<Named> all;
-  for (int u = 0; u < model_.units(); ++u)
-    storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
-      all.push_back({piece.tensor, piece.begin, piece.of(storage_[u].own_master()), piece.of(gradients_->reduced(u))});
-    });
-  return all;
-}
-
-std::vector<StateTensor> Replica::state() const {
-  std::vector<StateTensor> all;
-  for (const UnitStorage& unit : storage_)
-    if (unit.updates())
-      unit.each_piece([&](const UnitStorage::Piece& piece) {
-        if (piece.elements == 0) return;
-        const auto add = [&](std::string_view part, const Tensor& flat) {
-          all.push_back(
-              {.part = std::string(part), .tensor = piece.tensor, .begin = piece.begin, .live = piece.of(flat)});
-        };
-        add(kWeightPart, unit.own_master());
-        for (const auto& [name, flat] : unit.optimizer_state()) add(name, flat);
-      });
-  return all;
-}
-
-void Replica::init_weights() {
-  for (UnitStorage& unit : storage_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
-      if (piece.elements == 0) return;
-      const Tensor part = piece.of(unit.own_master());
-      const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
-      if (piece.parameter.init == Init::normal)
-        init_normal({.x = part, .key = key, .first = piece.begin, .std = piece.parameter.init_std}, stream_);
-      else
-        fill({.y = part, .value = piece.parameter.init == Init::ones ? 1.0 : 0.0}, stream_);
-    });
-  publish();
-}
-
-void Replica::load(std::span<const ConstTensor> values) {
-  const std::vector<Named> all = tensors();
-  LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
-                   all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
-    LOCKSTEP_CHECK(values[i].contiguous(), "{}: its values have gaps", all[i].tensor.name);
-    if (all[i].master.elements() == 0) continue;
-    const char* from = static_cast<const char*>(values[i].raw());
-    upload_floats(all[i].master, from + all[i].begin * size_of(values[i].dtype()), values[i].dtype(), stream_);
-  }
-  publish();
-}
-
-// Weights everywhere become what the masters say.
-void Replica::publish() {
-  const bool moved_by_others = shape_of(options_, model_).publishes;
-  for (std::size_t u = 0; u < storage_.size(); ++u) {
-    storage_[u].publish(stream_);
-    if (!moved_by_others) continue;
-    weights_->publish(static_cast<int>(u));
-    weights_->ready(static_cast<int>(u));
-  }
-}
-
-void Replica::settle() {
-  for (int u = 0; u < model_.units(); ++u) weights_->ready(u);
-}
-
-void Replica::resume(std::int64_t batches, std::int64_t updates) {
-  publish();
-  batches_done_ = batches;
-  steps_done_ = updates;
-  write_controls();
-}
-
 Call Replica::call(const Action& action, const Batch& batch) const {
   // The first micro-batch starts the gradients, the others add to them: sums over micro-batches ascend in any list.
   return {tensors_of_[action.unit], activations_.of(action.micro), batch, stream_, gradients_->adds(action.micro)};
@@ -296,7 +190,7 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
 }
 
 void Replica::run_phase_of(const Action& action, bool training, std::int64_t batch_number) {
-  for (const int unit : units_read(action, model_.step_shape(micros()))) weights_->ready(unit);
+  for (const int unit : units_read(action, shape_)) weights_->ready(unit);
   const bool last = action.unit == model_.units() - 1;
   if (training && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
     tensors_of_[action.unit].gradients = gradients_->open(action.unit, action.micro);

@@ -140,6 +140,7 @@ class Replica {
   Memory& memory_;
   Stream& stream_;
   Model model_;
+  StepShape shape_;
   std::vector<Action> actions_;
   std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
   std::vector<Action> evaluation_;

@@ -4,9 +4,9 @@
 
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "support/program.h"
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 namespace {
@@ -46,17 +46,7 @@ class Ranks : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return run_program(all);
   }
-  // Losses of the run's steps, evaluations behind them.
-  std::vector<double> losses(const std::string& out) const {
-    std::ifstream lines(folder_ / (out + "/metrics.jsonl"));
-    std::vector<double> all;
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
-      for (const char* key : {"loss", "eval_loss"})
-        if (record.contains(key)) all.push_back(record[key]);
-    }
-    return all;
-  }
+  std::vector<double> losses(const std::string& out) const { return losses_in(folder_ / out); }
   TemporaryFolder folder_;
 };
 

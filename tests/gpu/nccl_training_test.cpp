@@ -8,11 +8,11 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "comm/control/coordinator.h"
 #include "support/program.h"
+#include "support/run_results.h"
 #include "tensor/cuda/device.h"
 
 namespace lockstep::tests {
@@ -71,17 +71,7 @@ class NcclTraining : public ::testing::Test {
   }
   static int free_port() { return control::Coordinator({.token = control::Token::make()}).port(); }
 
-  // Losses of the run's steps, evaluations among them.
-  std::vector<double> losses(const std::string& out) const {
-    std::ifstream lines(folder_ / (out + "/metrics.jsonl"));
-    std::vector<double> all;
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
-      for (const char* key : {"loss", "eval_loss"})
-        if (record.contains(key)) all.push_back(record[key]);
-    }
-    return all;
-  }
+  std::vector<double> losses(const std::string& out) const { return losses_in(folder_ / out); }
 
   void expect_trained(const std::string& out, int ranks, const std::vector<std::string>& more = {}) const {
     const int port = free_port();

@@ -18,16 +18,7 @@ TEST_P(TrainingDrill, EndsAsItShouldForEveryRankInTurn) {
   for (int round = 0; round < (each ? 3 : 1); ++round) EXPECT_EQ(round_of(harm, zero, round), "") << "round " << round;
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, TrainingDrill,
-                         ::testing::Combine(::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk,
-                                                              Harm::exception, Harm::pause),
-                                            ::testing::Values(0, 3)),
-                         [](const auto& test) {
-                           std::string name = name_of(std::get<0>(test.param));
-                           for (char& c : name)
-                             if (c == ' ') c = '_';
-                           return name + "_zero" + std::to_string(std::get<1>(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Of, TrainingDrill, every_harm(), name_of_harm);
 
 }  // namespace
 }  // namespace lockstep::tests

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "support/program.h"
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 namespace {
@@ -18,43 +18,9 @@ namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-const char* const kTiny = R"(
-[model]
-family = "llama"
-vocabulary = 64
-layers = 2
-width = 32
-heads = 2
-ffn_width = 48
-max_positions = 32
-[data]
-seq = 16
-[data.synthetic]
-vocabulary = 64
-order = 1
-[train]
-steps = 6
-global_batch = 12
-eval_every = 3
-[optim]
-warmup = 0
-clip = 0.1
-[layout]
-micro = 2
-[run]
-threads = 1
-deadline = 5
-)";
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 class Processes : public ::testing::Test {
  protected:
-  Processes() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  Processes() { std::ofstream(folder_ / "tiny.toml") << tiny_run(12, 5) << "[layout]\nmicro = 2\n"; }
 
   std::vector<std::string> command(const std::string& out, std::vector<std::string> more) const {
     std::vector<std::string> all{"train", folder_ / "tiny.toml", "--out", folder_ / out};
@@ -67,21 +33,6 @@ class Processes : public ::testing::Test {
   }
   Outcome under_mpirun(int ranks, const std::string& out, const std::vector<std::string>& more = {}) const {
     return Program(command(out, more), "/", mpirun(ranks)).wait();
-  }
-
-  // Everything that was learned: the losses of all steps, and the state's files byte by byte.
-  std::pair<std::vector<double>, std::map<std::string, std::string>> learned(const std::string& out) const {
-    std::vector<double> losses;
-    std::ifstream lines(folder_ / (out + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto record = nlohmann::json::parse(line);
-      for (const char* key : {"loss", "eval_loss"})
-        if (record.contains(key)) losses.push_back(record[key]);
-    }
-    std::map<std::string, std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_ / (out + "/checkpoints")))
-      if (entry.path().extension() == ".safetensors") files[entry.path().filename()] = text_of(entry.path());
-    return {losses, files};
   }
 
   // The processes that train in that folder, by rank.
@@ -142,11 +93,11 @@ TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
     const Outcome processes = under_mpirun(ranks, "mpi" + layout, {"--layout", layout});
     ASSERT_EQ(processes.code, 0) << processes.out << processes.err;
     ASSERT_EQ(Program(command("threads" + layout, {"--layout", layout})).wait().code, 0);
-    const auto mine = learned("mpi" + layout), theirs = learned("threads" + layout);
-    ASSERT_GE(mine.first.size(), 6u);
-    EXPECT_EQ(mine.first, theirs.first) << layout;
-    EXPECT_FALSE(mine.second.empty());
-    EXPECT_TRUE(mine.second == theirs.second) << layout;
+    const RunResults mine = results_in(folder_ / ("mpi" + layout)), theirs = results_in(folder_ / ("threads" + layout));
+    ASSERT_GE(mine.losses.size(), 6u);
+    EXPECT_EQ(mine.losses, theirs.losses) << layout;
+    EXPECT_FALSE(mine.files.empty());
+    EXPECT_TRUE(mine == theirs) << layout;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "support/drill.h"
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 namespace {
@@ -57,14 +58,14 @@ TEST_F(TwoHosts, LearnTheBitsThatThreadsLearn) {
   const Outcome threads =
       run_program({"train", folder_ / "tiny.toml", "--out", folder_ / "threads", "--layout", "dp=4,micro=3"});
   ASSERT_EQ(threads.code, 0) << threads.err;
-  const Learned theirs = learned_in(folder_ / "threads");
+  const RunResults theirs = results_in(folder_ / "threads");
   ASSERT_GE(theirs.losses.size(), 6u);
   ASSERT_FALSE(theirs.files.empty());
   for (const char* ranks : {"4", "3+1", "1+3"}) {
     drill_.start({"--overwrite"}, two_hosts(ranks), kTellHost);
     const Drill::Ended ended = drill_.end();
     ASSERT_EQ(ended.launcher.code, 0) << ended.text();
-    const Learned mine = learned_in(drill_.out());
+    const RunResults mine = results_in(drill_.out());
     EXPECT_EQ(mine.losses, theirs.losses) << ranks;
     EXPECT_TRUE(mine.files == theirs.files) << ranks;
     expect_nothing_left(ended);

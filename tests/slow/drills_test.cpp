@@ -25,16 +25,7 @@ TEST_P(ManyDrills, GoRightEveryTime) {
   std::printf("%s, zero = %d: %d of %d\n", name_of(harm), zero, right, kRounds);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, ManyDrills,
-                         ::testing::Combine(::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk,
-                                                              Harm::exception, Harm::pause),
-                                            ::testing::Values(0, 3)),
-                         [](const auto& test) {
-                           std::string name = name_of(std::get<0>(test.param));
-                           for (char& c : name)
-                             if (c == ' ') c = '_';
-                           return name + "_zero" + std::to_string(std::get<1>(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Of, ManyDrills, every_harm(), name_of_harm);
 
 }  // namespace
 }  // namespace lockstep::tests

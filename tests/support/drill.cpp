@@ -7,40 +7,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-const char* const kTiny = R"(
-[model]
-family = "llama"
-vocabulary = 64
-layers = 2
-width = 32
-heads = 2
-ffn_width = 48
-max_positions = 32
-[data]
-seq = 16
-[data.synthetic]
-vocabulary = 64
-order = 1
-[train]
-steps = 6
-global_batch = 36
-eval_every = 3
-[optim]
-warmup = 0
-clip = 0.1
-[run]
-threads = 1
-)";
 
 // Through a shell: the rank's words and code in the folder. It outlives mpirun's SIGTERM to tell them, and does so
 // without another program, which would not. A survivor ends a little later than it could: mpirun kills all that are
@@ -60,12 +36,6 @@ void nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::millisecon
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 bool in_path(const std::string& program) {
@@ -84,9 +54,8 @@ std::string no_drill_here(bool as_root) {
 }
 
 Drill::Drill(const TemporaryFolder& folder, int ranks, int zero, double deadline) : folder_(folder), ranks_(ranks) {
-  std::ofstream(folder_ / "tiny.toml") << kTiny
-                                       << fmt::format("deadline = {}\n[layout]\nmicro = 3\nzero = {}\n", deadline,
-                                                      zero);
+  std::ofstream(folder_ / "tiny.toml") << tiny_run(36, deadline)
+                                       << fmt::format("[layout]\nmicro = 3\nzero = {}\n", zero);
   fs::create_directories(folder_ / "told");
 }
 
@@ -174,20 +143,6 @@ std::string Drill::goes_on() const {
   const Outcome rest = next.wait();
   if (rest.code == 0 && has(rest.out, "going on from") && latest() != before) return "";
   return fmt::format("it did not go on: {} {} {}", rest.code, rest.out, rest.err);
-}
-
-Learned learned_in(const fs::path& out) {
-  Learned learned;
-  std::ifstream lines(out / "metrics.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
-    for (const char* key : {"loss", "eval_loss"})
-      if (record.contains(key)) learned.losses.push_back(record[key]);
-  }
-  for (const auto& entry : fs::recursive_directory_iterator(out / "checkpoints"))
-    if (entry.path().extension() == ".safetensors")
-      learned.files[fs::relative(entry.path(), out)] = text_of(entry.path());
-  return learned;
 }
 
 }  // namespace lockstep::tests

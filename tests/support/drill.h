@@ -58,12 +58,4 @@ class Drill {
   double did_ = 0;
 };
 
-// Everything that a run folder's training learned: the losses of all steps, and the state's files byte by byte.
-struct Learned {
-  std::vector<double> losses;
-  std::map<std::string, std::string> files;
-  bool operator==(const Learned&) const = default;
-};
-Learned learned_in(const std::filesystem::path& out);
-
 }  // namespace lockstep::tests

@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "support/drill.h"
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 
@@ -32,6 +34,12 @@ const char* name_of(Harm harm) {
       return "paused";
   }
   return "";
+}
+
+std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, int>>& test) {
+  std::string name = name_of(std::get<0>(test.param));
+  std::ranges::replace(name, ' ', '_');
+  return name + "_zero" + std::to_string(std::get<1>(test.param));
 }
 
 namespace {
@@ -157,7 +165,7 @@ std::string pause_one(int victim, int zero, const TemporaryFolder& folder, Drill
   const Outcome threads = run_program({"train", folder / "tiny.toml", "--out", folder / "threads", "--layout",
                                        fmt::format("dp=3,micro=3,zero={}", zero), "--set", "train.steps=100", "--set",
                                        "train.save_every=10"});
-  const Learned mine = learned_in(drill.out()), theirs = learned_in(folder / "threads");
+  const RunResults mine = results_in(drill.out()), theirs = results_in(folder / "threads");
   if (threads.code != 0 || mine.losses.size() < 100 || mine.files.empty()) return "nothing was learned\n" + threads.err;
   return mine == theirs ? "" : "other bits than threads learn\n";
 }

@@ -5,13 +5,24 @@
 // the cause tells it, all end with 5. In all of these no process is left and the run goes on from its newest
 // checkpoint. pause (stopped, and woken before the deadline): the run goes on, and learns the bits that threads learn.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 namespace lockstep::tests {
 
 enum class Harm : std::uint8_t { kill, stop, leave, full_disk, exception, pause };
 const char* name_of(Harm harm);
+
+// Every harm, without ZeRO and in its third stage: parameters of a test, and their names.
+inline auto every_harm() {
+  return ::testing::Combine(
+      ::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk, Harm::exception, Harm::pause),
+      ::testing::Values(0, 3));
+}
+std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, int>>& test);
 
 // One round, to another rank each time, under this stage of ZeRO. What was not as it should be, or nothing.
 std::string round_of(Harm harm, int zero, int round);

@@ -5,8 +5,7 @@
 
 #include "comm/meta/communicator.h"
 #include "comm/threads/run_ranks.h"
-#include "parallel/gradient_buckets.h"
-#include "parallel/gradient_passes.h"
+#include "parallel/gradients.h"
 #include "parallel/unit_storage.h"
 #include "support/devices.h"
 #include "support/host_run.h"
@@ -41,11 +40,7 @@ Held held_of_one_unit(std::int64_t elements, const LayoutSpec& layout, const Pre
       unit, {.types = types, .optimizer = {}, .cut = groups.cut(), .whole_weights = !layout.cuts_weights()}, *memory,
       stream);
   const Gradients::Options options{.layouts = {&unit}, .actions = actions, .dtype = types.gradient};
-  std::unique_ptr<Gradients> gradients;
-  if (layout.passes_on())
-    gradients = std::make_unique<GradientPasses>(options, groups, *memory, stream);
-  else
-    gradients = std::make_unique<GradientBuckets>(options, GradientBuckets::Buckets{}, groups, *memory, stream);
+  const auto gradients = make_gradients(options, layout, groups, *memory, stream);
   return held_in(ledger);
 }
 
