@@ -210,5 +210,45 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
   EXPECT_GT(available_memory(), 1 << 20);
 }
 
+// Where activations are not what is too large, state that ranks cut between them is what helps, and what is named fits.
+TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
+  RunSpec spec;
+  spec.model = *preset("llama-1m");
+  spec.data.synthetic = SyntheticSpec{};
+  spec.data.seq = 8;
+  spec.train.global_batch = 4;
+  spec.train.save_last = false;
+  spec.layout.dp = 4;
+  spec.run.threads = 1;
+  const auto refusal = [&](std::int64_t available) -> std::string {
+    try {
+      require_fit(spec, plan_run(spec), available);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  std::int64_t before = plan_run(spec).peak;
+  for (const std::int64_t zero : {1, 2, 3}) {
+    RunSpec cut = spec;
+    cut.layout = {.dp = 4, .zero = zero};
+    const std::int64_t needed = plan_run(cut).peak;
+    ASSERT_LT(needed, before) << zero;
+    EXPECT_THAT(refusal((needed + before) / 2), ::testing::HasSubstr(fmt::format("; layout.zero = {} fits: ", zero)));
+    before = needed;
+  }
+  spec.layout.dp_kind = DpKind::central;
+  EXPECT_THAT(refusal(before), ::testing::Not(::testing::HasSubstr("zero")));
+}
+
+TEST(Plan, DrawsTheStepOfALayout) {
+  const Outcome o = run_program(
+      {"plan", "--set", "model.preset=llama-1m", "--set", "data.seq=64", "--layout", "dp=2,zero=3", "--picture"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ::testing::HasSubstr("embedding  F."));
+  EXPECT_THAT(o.out, ::testing::HasSubstr("\nblock.0    =F."));
+  EXPECT_EQ(run_program({"plan", "--picture", "--json"}).code, 2);
+}
+
 }  // namespace
 }  // namespace lockstep::tests
