@@ -1,6 +1,9 @@
 #include "support/cases/attention_cases.h"
 
+#include <limits>
+
 #include "kernels/cuda/cudnn_attention_parts.h"
+#include "kernels/elementwise.h"
 #include "support/reference_ops.h"
 
 namespace lockstep::tests {
@@ -83,14 +86,15 @@ reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec) {
           .narrow_terms = spec.layout != Layout::strided && !cuda::why_not_cudnn(sizes_of(dtype, spec))};
 }
 
-// The kernel's workspace, for the length of a call.
+// The kernel's workspace, for the length of a call; like what it writes, poisoned.
 struct Workspace {
-  Workspace(Device device, const AttentionSizes& sizes) {
-    const std::int64_t bytes = attention_workspace(device, sizes);
+  Workspace(const AttentionSizes& sizes, Stream& stream) {
+    const std::int64_t bytes = attention_workspace(stream.device(), sizes);
     if (bytes == 0) return;
-    memory = make_memory(device, ledger);
+    memory = make_memory(stream.device(), ledger);
     buffer = memory->allocate(bytes, Tag::workspace);
     tensor = view(buffer, DType::f32, {bytes / 4});
+    fill({.y = tensor, .value = std::numeric_limits<double>::quiet_NaN()}, stream);
   }
   Ledger ledger;
   std::unique_ptr<Memory> memory;
@@ -148,7 +152,7 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
   made.plain = spec.layout != Layout::fused;
   made.run = [dtype, spec, gradients](Tensors t, Stream& stream) {
     const Three in(t, 3, spec), d(t, gradients, spec);
-    const Workspace workspace(stream.device(), sizes_of(dtype, spec));
+    const Workspace workspace(sizes_of(dtype, spec), stream);
     attention_backward({.dq = d.q,
                         .dk = d.k,
                         .dv = d.v,
