@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/integers.h"
-#include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -13,7 +12,8 @@ namespace lockstep {
 HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::string& name, std::int64_t heads)
     : eps_(build.spec.norm_eps) {
   const std::int64_t D = build.spec.head_width;
-  weight_ = layout.add({.shape = {D}, .pieces = {{name + ".weight", {D}}}, .init = Init::ones});
+  weight_ =
+      layout.add({.shape = {D}, .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)}, .init = Init::ones});
   rstd_ = build.slots.add({name + ".rstd",
                            accumulator_of(build.dtype),
                            {build.tokens(), heads},
@@ -38,18 +38,27 @@ void HeadNorm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) 
 
 namespace {
 
-Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names) {
-  const std::int64_t q = s.heads * s.head_width, kv = s.kv_heads * s.head_width;
-  Linear::Options o{.in = s.width,
-                    .out = q + 2 * kv,
-                    .in_out = s.in_out_weights,
-                    .init_std = s.init_std,
-                    .pieces = {},
-                    .bias = s.qkv_bias};
+// Heads as outputs of a projection that begins with output `begin` of `all`.
+Part outputs(const Part& heads, std::int64_t D, std::int64_t begin, std::int64_t all) {
+  return {all, begin + heads.first * D, heads.count * D, heads.each * D};
+}
+
+Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names, const HeadSplit& heads,
+                            const TensorSplit& split) {
+  const std::int64_t D = s.head_width, q = s.heads * D, kv = s.kv_heads * D;
+  Linear::Options o{
+      .in = Part::whole(s.width), .in_out = s.in_out_weights, .init_std = s.init_std, .pieces = {}, .bias = s.qkv_bias};
+  const bool first = split.rank % heads.copies == 0;
   if (names.qkv.empty())
-    o.pieces = {{names.query, q}, {names.key, kv}, {names.value, kv}};
+    o.pieces = {{names.query, {outputs(heads.queries, D, 0, q)}},
+                {names.key, {outputs(heads.keys, D, 0, kv)}, first, heads.copies},
+                {names.value, {outputs(heads.keys, D, 0, kv)}, first, heads.copies}};
+  else if (split.size == 1)
+    o.pieces = {{names.qkv, {Part::whole(q + 2 * kv)}}};
   else
-    o.pieces = {{names.qkv, q + 2 * kv}};
+    o.pieces = {{names.qkv,
+                 {outputs(heads.queries, D, 0, q + 2 * kv), outputs(heads.keys, D, q, q + 2 * kv),
+                  outputs(heads.keys, D, q + kv, q + 2 * kv)}}};
   return o;
 }
 
@@ -58,18 +67,19 @@ Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names) {
 Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : B_(b.B),
       T_(b.T),
-      H_(b.spec.heads),
-      K_(b.spec.kv_heads),
+      heads_(b.spec.heads, b.spec.kv_heads, b.how.split),
+      H_(heads_.queries.each),
+      K_(heads_.keys.each),
       D_(b.spec.head_width),
       rope_(b.spec.positions == PositionKind::rope),
-      qkv_(layout, qkv_options(b.spec, names)),
-      out_(layout, {.in = H_ * D_,
-                    .out = b.spec.width,
-                    .in_out = b.spec.in_out_weights,
-                    // Branches that join the residual start smaller in deeper models, as GPT-2's do.
-                    .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
-                    .pieces = {{names.out, b.spec.width}},
-                    .bias = b.spec.out_bias}),
+      qkv_(layout, b, {unit, Half::first, "attention's inputs"}, qkv_options(b.spec, names, heads_, b.how.split)),
+      out_(layout, b, {unit, Half::first, "attention's outputs"},
+           {.in = outputs(heads_.queries, D_, 0, b.spec.heads * D_),
+            .in_out = b.spec.in_out_weights,
+            // Branches that join the residual start smaller in deeper models, as GPT-2's do.
+            .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
+            .pieces = {{names.out, {Part::whole(b.spec.width)}}},
+            .bias = b.spec.out_bias}),
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
@@ -144,9 +154,8 @@ Attention::Heads Attention::append(const Heads& in, const Call& call) const {
   return {in.q, cache.k.slice(1, 0, cache.length + T_), cache.v.slice(1, 0, cache.length + T_)};
 }
 
-void Attention::project(const Projected& to, ConstTensor x, const Call& call) const {
+void Attention::finish_projection(const Projected& to, const Call& call) const {
   const Tensor &fused = call.at[to.fused], &turned = to.turned < 0 ? fused : call.at[to.turned];
-  qkv_.forward(fused, x, call);
   if (query_norm_) {
     query_norm_->forward(heads(turned, 0, H_), heads(fused, 0, H_), call);
     key_norm_->forward(heads(turned, H_, K_), heads(fused, H_, K_), call);
@@ -154,8 +163,17 @@ void Attention::project(const Projected& to, ConstTensor x, const Call& call) co
   turn(turned, false, call);
 }
 
+AttentionDropout Attention::dropout(const Call& call) const {
+  if (!dropout_.active(call)) return {};
+  return {.probability = dropout_.probability(),
+          .key = dropout_.key(call),
+          .first_sample = call.batch.first_sample,
+          .first_head = heads_.queries.first};
+}
+
 void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
-  project(first_, x, call);
+  qkv_.forward(call.at[first_.fused], x, call);
+  finish_projection(first_, call);
   const Heads in = call.cache ? append(inputs(first_, call), call) : inputs(first_, call);
   AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
                             .lse = call.at[lse_],
@@ -163,16 +181,17 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor r
                             .k = in.k,
                             .v = in.v,
                             .scale = 1 / std::sqrt(static_cast<double>(D_))};
-  if (dropout_.active(call))
-    args.dropout = {
-        .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
+  args.dropout = dropout(call);
   attention_forward(args, call.stream);
   out_.forward(y, call.at[mixed_], call, residual);
 }
 
 void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
   const Tensor& d_fused = call.at[d_fused_];
-  if (again_.fused != first_.fused) project(again_, x, call);
+  if (again_.fused != first_.fused) {
+    qkv_.forward_again(call.at[again_.fused], x, call);
+    finish_projection(again_, call);
+  }
   out_.backward_input(call.at[d_mixed_], dy, call);
   const Heads in = inputs(again_, call);
   // With norms in between, the gradients of queries and keys are those of the turned ones.
@@ -189,9 +208,7 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const C
                              .scale = 1 / std::sqrt(static_cast<double>(D_)),
                              .deterministic = deterministic_};
   if (workspace_ >= 0) args.workspace = call.at[workspace_];
-  if (dropout_.active(call))
-    args.dropout = {
-        .probability = dropout_.probability(), .key = dropout_.key(call), .first_sample = call.batch.first_sample};
+  args.dropout = dropout(call);
   attention_backward(args, call.stream);
   turn(d_turned, true, call);
   if (query_norm_) {
@@ -203,13 +220,14 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const C
 }
 
 void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  ColumnLinear::Gathering inputs = qkv_.begin_weight(x, call);
   out_.backward_weight(dy, call.at[mixed_], call);
   if (query_norm_) {
     const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
     query_norm_->backward_weight(heads(d_normed, 0, H_), heads(fused, 0, H_), call);
     key_norm_->backward_weight(heads(d_normed, H_, K_), heads(fused, H_, K_), call);
   }
-  qkv_.backward_weight(call.at[d_fused_], x, call);
+  qkv_.backward_weight(call.at[d_fused_], x, inputs, call);
 }
 
 }  // namespace lockstep

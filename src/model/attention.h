@@ -5,14 +5,15 @@
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
 // second activation, since backward needs both. Where projections are not kept (Recompute), backward-input makes them
 // again, in slots of its own. With a cache, the T new keys and values go behind those it holds, and
-// the T queries see all of them.
+// the T queries see all of them. Where ranks cut layers between them, H and K are this rank's heads.
 #pragma once
 #include <optional>
 
+#include "kernels/attention.h"
 #include "model/build.h"
 #include "model/dropout.h"
-#include "model/linear.h"
 #include "model/names.h"
+#include "model/split_linear.h"
 
 namespace lockstep {
 
@@ -48,15 +49,19 @@ class Attention {
     Tensor q, k, v;  // (B, T, heads, D)
   };
   Tensor heads(const Tensor& fused, std::int64_t first, std::int64_t count) const;  // (B·T, count, D)
-  Tensor split(const Tensor& rows) const;  // (B·T, heads, D) -> (B, T, heads, D)
-  void project(const Projected& to, ConstTensor x, const Call& call) const;
-  Heads inputs(const Projected& from, const Call& call) const;  // what attention reads
+  Tensor split(const Tensor& rows) const;                               // (B·T, heads, D) -> (B, T, heads, D)
+  void finish_projection(const Projected& to, const Call& call) const;  // norms and RoPE
+  Heads inputs(const Projected& from, const Call& call) const;          // what attention reads
   Heads append(const Heads& in, const Call& call) const;  // the same behind the cache's: k, v (B, length + T, K, D)
+  AttentionDropout dropout(const Call& call) const;
   void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
 
-  std::int64_t B_, T_, H_, K_, D_;
+  std::int64_t B_, T_;
+  HeadSplit heads_;
+  std::int64_t H_, K_, D_;
   bool rope_;
-  Linear qkv_, out_;
+  ColumnLinear qkv_;
+  RowLinear out_;
   std::optional<HeadNorm> query_norm_, key_norm_;
   DropoutSite dropout_;
   bool deterministic_;

@@ -15,12 +15,12 @@ Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, c
 // What a norm gives is kept for the weight phase, or lives in the forward alone.
 Slot normed_slot(const Build& b, int unit, const char* name) {
   const bool keeps = b.how.memory.of_block(unit - 1) == Recompute::none;
-  return b.rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
+  return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 
 Slot again_slot(const Build& b, int unit, const char* name, Slot first) {
   if (b.how.memory.of_block(unit - 1) == Recompute::none) return first;
-  return b.rows(unit, name, b.spec.width, Phase::input, Phase::weight);
+  return b.own_rows(unit, name, b.spec.width, Phase::input, Phase::weight);
 }
 }  // namespace
 
@@ -28,15 +28,15 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
     : Unit(fmt::format("block.{}", layer)),
       names_(block_names(b.spec, layer)),
       between_(between),
-      norm1_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm1, b.tokens()),
-      d_normed1_(b.rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight, Half::second)),
+      norm1_(layout_, b, unit, names_.norm1),
+      d_normed1_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight, Half::second)),
       normed1_(normed_slot(b, unit, "normed1")),
       normed1_again_(again_slot(b, unit, "normed1 again", normed1_)),
       attention_(layout_, b, unit, names_),
-      d_mid_(b.rows(unit, "d_mid", b.spec.width, Phase::input, Phase::weight)),
-      mid_(b.rows(unit, "mid", b.spec.width, Phase::forward, Phase::weight)),
-      norm2_(layout_, b.slots, unit, b.spec, b.dtype, names_.norm2, b.tokens()),
-      d_normed2_(b.rows(unit, "d_normed2", b.spec.width, Phase::input, Phase::weight)),
+      d_mid_(b.own_rows(unit, "d_mid", b.spec.width, Phase::input, Phase::weight)),
+      mid_(b.own_rows(unit, "mid", b.spec.width, Phase::forward, Phase::weight)),
+      norm2_(layout_, b, unit, names_.norm2),
+      d_normed2_(b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, Phase::weight)),
       normed2_(normed_slot(b, unit, "normed2")),
       normed2_again_(again_slot(b, unit, "normed2 again", normed2_)),
       mlp_(layout_, b, unit, names_),
@@ -44,30 +44,31 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       mlp_dropout_(b.spec.dropout, names_.down),
       recompute_(b.how.memory.of_block(unit - 1)) {
   const std::int64_t C = b.spec.width;
+  if (b.spec.dropout > 0 || b.splits()) branch_ = b.own_rows(unit, "branch", C, Phase::forward, Phase::forward);
   if (b.spec.dropout > 0) {
-    branch_ = b.rows(unit, "branch", C, Phase::forward, Phase::forward);
-    d_dropped1_ = b.rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
-    d_dropped2_ = b.rows(unit, "d_dropped2", C, Phase::input, Phase::weight);
+    d_dropped1_ = b.own_rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
+    d_dropped2_ = b.own_rows(unit, "d_dropped2", C, Phase::input, Phase::weight);
   }
 }
 
 void Block::forward(const Call& call) const {
   const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &y = call.at[between_.y];
   const Tensor &normed1 = call.at[normed1_], &normed2 = call.at[normed2_];
+  const bool split = call.split().size > 1;
   norm1_.forward(normed1, x, call);
-  if (attention_dropout_.active(call)) {
+  if (attention_dropout_.active(call) || split) {
     const Tensor& branch = call.at[branch_];
     attention_.forward(branch, normed1, call);
-    attention_dropout_.apply(branch, branch, call);
+    if (attention_dropout_.active(call)) attention_dropout_.apply(branch, branch, call);
     norm2_.forward(normed2, mid, branch, x, call);
   } else {
     attention_.forward(mid, normed1, call, x);
     norm2_.forward(normed2, mid, call);
   }
-  if (mlp_dropout_.active(call)) {
+  if (mlp_dropout_.active(call) || split) {
     const Tensor& branch = call.at[branch_];
     mlp_.forward(branch, normed2, call);
-    mlp_dropout_.apply(branch, branch, call);
+    if (mlp_dropout_.active(call)) mlp_dropout_.apply(branch, branch, call);
     add({.y = y, .a = mid, .b = branch}, call.stream);
   } else {
     mlp_.forward(y, normed2, call, mid);

@@ -1,9 +1,10 @@
 // One transformer block: mid = x + attention(norm1(x)); y = mid + mlp(norm2(mid)).
 //
-// A branch's last product adds the residual before it rounds; with dropout, which comes in between, the branch stands
-// by itself first. x, y and their gradients are the slots between units; y and dx are this block's to write, x and dy
-// its to read. Outputs of the norms that are not kept (Recompute) are made again in the input phase: before all else
-// for projections that are computed again, else by the norms' own backward, which costs it a write.
+// A branch's last product adds the residual before it rounds; with dropout, which comes in between, or where ranks cut
+// layers between them and sum what the product gives, the branch stands by itself first. x, y and their gradients are
+// the slots between units; y and dx are this block's to write, x and dy its to read. Outputs of the norms that are not
+// kept (Recompute) are made again in the input phase: before all else for projections that are computed again, else by
+// the norms' own backward, which costs it a write.
 #pragma once
 #include "model/attention.h"
 #include "model/build.h"
@@ -33,7 +34,8 @@ class Block final : public Unit {
   Slot d_normed2_, normed2_, normed2_again_;
   Mlp mlp_;
   DropoutSite attention_dropout_, mlp_dropout_;
-  Slot branch_ = -1, d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
+  Slot branch_ = -1;                        // only where a branch stands by itself
+  Slot d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
   Recompute recompute_;
 };
 

@@ -5,6 +5,8 @@
 #include "model/unit.h"
 #include "spec/memory_spec.h"
 #include "spec/model_spec.h"
+#include "spec/parameters.h"
+#include "spec/tensor_split.h"
 
 namespace lockstep {
 
@@ -19,8 +21,18 @@ struct Execution {
   Device runs_on = Device::cpu;  // or what `meta` stands for: kernels may ask for memory of their own there
   bool deterministic = true;     // false: kernels may be chosen whose last bits differ from run to run
   MemorySpec memory = {};
+  TensorSplit split = {};        // this rank's part of every layer
   std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
 };
+
+// Rows of a table that ranks cut between them.
+inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {
+  const std::int64_t width = table.elements() / rows.all;
+  ParameterPiece piece{std::move(table)};
+  piece.runs.emplace();
+  if (rows.count > 0) piece.runs->push_back(joined({.there = rows.first * width, .row = rows.count * width}));
+  return piece;
+}
 
 struct Build {
   const ModelSpec& spec;
@@ -31,11 +43,24 @@ struct Build {
   Execution how = {};
 
   std::int64_t tokens() const { return B * T; }
+  std::int64_t own_tokens() const { return how.split.own_rows(tokens()); }  // between products
+  bool splits() const { return how.split.size > 1; }
 
-  // A slot of (tokens, columns) that lives within one unit.
+  // A slot of (tokens, columns) that lives within one unit; of this rank's own tokens.
   Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
             Half born_half = Half::first, Half last_half = Half::second) const {
     return slots.add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+  }
+  Slot own_rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
+                Half born_half = Half::first, Half last_half = Half::second) const {
+    return slots.add({name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+  }
+  // A parameter that every rank has whole, and, with sequence parallelism, a part of its gradient.
+  ParameterPiece on_all_ranks(LogicalTensor tensor, bool partial) const {
+    ParameterPiece piece{std::move(tensor)};
+    piece.counted = how.split.rank == 0;
+    if (partial) piece.partial_over = how.split.size;
+    return piece;
   }
 };
 

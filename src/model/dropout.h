@@ -12,7 +12,8 @@ class DropoutSite {
   DropoutSite(double probability, std::string name) : probability_(probability), name_(std::move(name)) {}
 
   bool active(const Call& call) const { return probability_ > 0 && call.batch.training; }
-  // y = dropout(x), or its gradient; y may be x. x is (B·T, C). Only when active.
+  // y = dropout(x), or its gradient; y may be x. x is (rows, C), this rank's own tokens. Only when
+  // active.
   void apply(Tensor y, ConstTensor x, const Call& call) const;
   double probability() const { return probability_; }
   std::uint64_t key(const Call& call) const;

@@ -4,28 +4,41 @@
 
 namespace lockstep {
 
-Embedding::Embedding(const Build& b, int, const Between& between)
-    : Unit("embedding"), between_(between), dropout_(b.spec.dropout, "embedding") {
+Embedding::Embedding(const Build& b, int unit, const Between& between)
+    : Unit("embedding"),
+      between_(between),
+      dropout_(b.spec.dropout, "embedding"),
+      vocabulary_(b.how.split.part(b.spec.vocabulary)) {
+  const std::int64_t C = b.spec.width;
   const ModelNames names = model_names(b.spec);
-  const auto table = [&](const std::string& name, std::int64_t rows) {
-    return layout_.add({.shape = {rows, b.spec.width},
-                        .pieces = {{name + ".weight", {rows, b.spec.width}}},
+  table_ = layout_.add({.shape = {vocabulary_.each, C},
+                        .pieces = {rows_of({names.embedding + ".weight", {b.spec.vocabulary, C}}, vocabulary_)},
                         .init_std = b.spec.init_std});
-  };
-  table_ = table(names.embedding, b.spec.vocabulary);
-  if (b.spec.positions == PositionKind::learned) positions_ = table(names.positions, b.spec.max_positions);
+  if (b.spec.positions == PositionKind::learned)
+    positions_ =
+        layout_.add({.shape = {b.spec.max_positions, C},
+                     .pieces = {b.on_all_ranks({names.positions + ".weight", {b.spec.max_positions, C}}, false)},
+                     .init_std = b.spec.init_std});
+  if (!b.how.split.sequence) return;
+  partial_ = b.rows(unit, "embedding in part", C, Phase::forward, Phase::forward);
+  d_whole_ = b.rows(unit, "embedding of all tokens, gradient", C, Phase::weight, Phase::weight);
 }
 
 void Embedding::forward(const Call& call) const {
   const Tensor& y = call.at[between_.y];
-  EmbeddingForwardArgs args{.y = y.split(0, call.batch.tokens.dim(0), call.batch.tokens.dim(1)),
+  const TensorSplit split = call.split();
+  const Tensor& all = split.sequence ? call.at[partial_] : y;
+  EmbeddingForwardArgs args{.y = all.split(0, call.batch.tokens.dim(0), call.batch.tokens.dim(1)),
                             .table = call.weight(table_),
-                            .tokens = call.batch.tokens};
-  if (positions_ >= 0) {
+                            .tokens = call.batch.tokens,
+                            .part = split.size > 1,
+                            .first = vocabulary_.first};
+  if (positions_ >= 0 && split.rank == 0) {
     args.position_table = call.weight(positions_);
     args.positions = call.batch.positions;
   }
   embedding_forward(args, call.stream);
+  if (split.size > 1) call.tensor->sum(y, all, [](std::int64_t, std::int64_t) {});
   if (dropout_.active(call)) dropout_.apply(y, y, call);
 }
 
@@ -36,10 +49,21 @@ void Embedding::backward_input(const Call& call) const {
 }
 
 void Embedding::backward_weight(const Call& call) const {
-  const Tensor dy = call.at[between_.dy].split(0, call.batch.tokens.dim(0), call.batch.tokens.dim(1));
-  embedding_backward(
-      {.dtable = call.gradient(table_), .dy = dy, .indices = call.batch.tokens, .accumulate = call.accumulate},
-      call.stream);
+  const TensorSplit split = call.split();
+  Tensor all = call.at[between_.dy];
+  if (split.sequence) {
+    all = call.at[d_whole_];
+    TensorParallel::Gathering gathering = call.tensor->start_gather(all, call.at[between_.dy]);
+    TensorParallel::finish(gathering);
+  }
+  const Tensor dy = all.split(0, call.batch.tokens.dim(0), call.batch.tokens.dim(1));
+  embedding_backward({.dtable = call.gradient(table_),
+                      .dy = dy,
+                      .indices = call.batch.tokens,
+                      .accumulate = call.accumulate,
+                      .part = split.size > 1,
+                      .first = vocabulary_.first},
+                     call.stream);
   if (positions_ >= 0)
     embedding_backward(
         {.dtable = call.gradient(positions_), .dy = dy, .indices = call.batch.positions, .accumulate = call.accumulate},

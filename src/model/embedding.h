@@ -1,4 +1,7 @@
 // The first unit: token (and learned position) embeddings. It has no input gradient.
+//
+// Where ranks cut layers between them, each has some rows of the table: it looks up the tokens that are its own, and
+// the sum over ranks is everybody's. The first rank's part has the positions.
 #pragma once
 #include "model/build.h"
 #include "model/dropout.h"
@@ -19,8 +22,10 @@ class Embedding final : public Unit {
  private:
   Between between_;
   DropoutSite dropout_;
+  Part vocabulary_;
   int table_;
   int positions_ = -1;
+  Slot partial_ = -1, d_whole_ = -1;  // of all tokens; only with sequence parallelism
 };
 
 }  // namespace lockstep

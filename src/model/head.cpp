@@ -5,6 +5,7 @@
 #include "base/integers.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/matmul.h"
+#include "kernels/split_cross_entropy.h"
 
 namespace lockstep {
 
@@ -23,27 +24,39 @@ std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
 Head::Head(const Build& b, int unit, const Between& between)
     : Unit("head"),
       between_(between),
-      norm_(layout_, b.slots, unit, b.spec, b.dtype, model_names(b.spec).final_norm, b.tokens()),
-      chunk_(chunk_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), b.spec.vocabulary)) {
-  const std::int64_t V = b.spec.vocabulary, C = b.spec.width;
+      norm_(layout_, b, unit, model_names(b.spec).final_norm),
+      vocabulary_(b.how.split.part(b.spec.vocabulary)),
+      chunk_(chunk_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), vocabulary_.each)) {
+  const std::int64_t V = vocabulary_.each, C = b.spec.width;
   StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied};
-  if (!b.spec.tied) weight.pieces = {{model_names(b.spec).head + ".weight", {V, C}}};
+  if (!b.spec.tied)
+    weight.pieces = {rows_of({model_names(b.spec).head + ".weight", {b.spec.vocabulary, C}}, vocabulary_)};
   weight_ = layout_.add(std::move(weight));
 
   const DType sums = accumulator_of(b.dtype);
-  normed_ = b.rows(unit, "normed", C, Phase::forward, Phase::forward);
-  d_normed_ = b.rows(unit, "d_normed", C, Phase::forward, Phase::weight);
-  logits_ = b.slots.add({"logits", sums, {chunk_, V}, {unit, Phase::forward}, {unit, Phase::forward}});
+  normed_ = b.own_rows(unit, "normed", C, Phase::forward, Phase::forward);
+  d_normed_ = b.own_rows(unit, "d_normed", C, Phase::forward, Phase::weight);
+  const Moment forward{unit, Phase::forward};
+  logits_ = b.slots.add({"logits", sums, {chunk_, V}, forward, forward});
+  if (b.splits()) {
+    const std::int64_t each = chunk_ * kLossStatistics;
+    statistics_ = b.slots.add({"statistics of logits", sums, {each}, forward, forward});
+    all_statistics_ = b.slots.add({"statistics of all logits", sums, {b.how.split.size * each}, forward, forward});
+  }
+  if (b.how.split.sequence) {
+    all_normed_ = b.rows(unit, "normed of all tokens", C, Phase::forward, Phase::forward);
+    d_all_normed_ = b.rows(unit, "d_normed of all tokens", C, Phase::forward, Phase::forward);
+  }
 }
 
 void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
-  matmul({.c = out, .a = call.at[normed_].slice(0, first, out.dim(0)), .b = call.weight(weight_), .transpose_b = true},
+  matmul({.c = out, .a = normed(call).slice(0, first, out.dim(0)), .b = call.weight(weight_), .transpose_b = true},
          call.stream);
 }
 
 void Head::last_logits(Tensor out, const Call& call) const {
-  norm_.forward(call.at[normed_], call.at[between_.x], call);
-  logits(out, call.at[normed_].dim(0) - out.dim(0), call);
+  norm_.forward(normed(call), call.at[between_.x], call);
+  logits(out, normed(call).dim(0) - out.dim(0), call);
 }
 
 // The losses of one chunk; gives the gradient of its logits, which lies over them.
@@ -57,6 +70,10 @@ Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& c
     return d_scores;
   }
   const Tensor d_scores = batch.training ? scores.narrowed(call.at[normed_].dtype()) : Tensor{};
+  if (call.split().size > 1) {
+    take_split_losses(scores, d_scores, first, call);
+    return d_scores;
+  }
   cross_entropy({.losses = batch.losses.slice(0, first, count),
                  .dlogits = d_scores,
                  .logits = scores,
@@ -66,9 +83,40 @@ Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& c
   return d_scores;
 }
 
+void Head::take_split_losses(const Tensor& scores, const Tensor& d_scores, std::int64_t first, const Call& call) const {
+  const Batch& batch = call.batch;
+  const std::int64_t count = scores.dim(0), ranks = call.split().size;
+  const auto rows = [&](Slot slot, std::int64_t times) {
+    return call.at[slot].slice(0, 0, times * count * kLossStatistics);
+  };
+  const Tensor own = rows(statistics_, 1), all = rows(all_statistics_, ranks);
+  const ConstTensor targets = batch.targets.slice(0, first, count);
+  split_cross_entropy_statistics({.statistics = own.reshape({count, kLossStatistics}),
+                                  .logits = scores,
+                                  .targets = targets,
+                                  .first = vocabulary_.first,
+                                  .valid = vocabulary_.count},
+                                 call.stream);
+  call.tensor->ranks().all_gather(all, own)->wait();
+  split_cross_entropy({.losses = batch.losses.slice(0, first, count),
+                       .dlogits = d_scores,
+                       .logits = scores,
+                       .targets = targets,
+                       .statistics = all.reshape({ranks, count, kLossStatistics}),
+                       .scale = batch.loss_scale,
+                       .first = vocabulary_.first,
+                       .valid = vocabulary_.count},
+                      call.stream);
+}
+
 void Head::forward(const Call& call) const {
-  const Tensor& normed = call.at[normed_];
-  norm_.forward(normed, call.at[between_.x], call);
+  const TensorSplit split = call.split();
+  const Tensor& normed = this->normed(call);
+  const Tensor& d_normed = call.at[split.sequence ? d_all_normed_ : d_normed_];
+  norm_.forward(call.at[normed_], call.at[between_.x], call);
+  TensorParallel::Gathering gathering;
+  if (split.sequence) gathering = call.tensor->start_gather(normed, call.at[normed_]);
+  TensorParallel::finish(gathering);
   const std::int64_t tokens = normed.dim(0), end = call.batch.central ? call.batch.central->most_tokens() : tokens;
   for (std::int64_t first = 0; first < end; first += chunk_) {
     const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, chunk_);
@@ -76,7 +124,7 @@ void Head::forward(const Call& call) const {
     if (count > 0) logits(scores, first, call);
     const Tensor d_scores = take_losses(scores, first, call);
     if (!call.batch.training || count == 0) continue;
-    matmul({.c = call.at[d_normed_].slice(0, first, count), .a = d_scores, .b = call.weight(weight_)}, call.stream);
+    matmul({.c = d_normed.slice(0, first, count), .a = d_scores, .b = call.weight(weight_)}, call.stream);
     matmul({.c = call.gradient(weight_),
             .a = d_scores,
             .b = normed.slice(0, first, count),
@@ -84,6 +132,8 @@ void Head::forward(const Call& call) const {
             .accumulate = call.accumulate || first > 0},
            call.stream);
   }
+  if (call.batch.training && split.size > 1)
+    call.tensor->sum(call.at[d_normed_], d_normed, [](std::int64_t, std::int64_t) {});
 }
 
 void Head::backward_input(const Call& call) const {

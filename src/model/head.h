@@ -4,7 +4,8 @@
 // In training, forward therefore already computes the gradient of the normed activations, and adds the head weight's
 // gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
 // backward_input is the norm's alone. Under central data parallel the losses are computed elsewhere, chunk by chunk too
-// (parallel/central_loss.h).
+// (parallel/central_loss.h). Where ranks cut layers between them, each has the logits of some of the vocabulary; three
+// numbers a token and rank are exchanged, and each turns its own into losses (all of them the same) and gradients.
 #pragma once
 #include "model/build.h"
 #include "model/names.h"
@@ -20,23 +21,29 @@ class Head final : public Unit {
   void backward_input(const Call& call) const override;
   void backward_weight(const Call& call) const override;
 
-  // The logits of tokens [first, first + out.dim(0)), from the normed activations of the last forward. out: (n, V),
-  // accumulator type.
+  // The logits of tokens [first, first + out.dim(0)), from the normed activations of the last forward. out: (n,
+  // columns), accumulator type; of the vocabulary, vocabulary().count columns from vocabulary().first on.
   void logits(Tensor out, std::int64_t first, const Call& call) const;
   // In the place of forward where no loss is wanted: the norm, and the logits of the last out.dim(0) tokens.
   void last_logits(Tensor out, const Call& call) const;
   int weight() const { return weight_; }
   std::int64_t chunk() const { return chunk_; }  // tokens
+  const Part& vocabulary() const { return vocabulary_; }
 
  private:
   Tensor take_losses(const Tensor& scores, std::int64_t first, const Call& call) const;
+  void take_split_losses(const Tensor& scores, const Tensor& d_scores, std::int64_t first, const Call& call) const;
+  const Tensor& normed(const Call& call) const { return call.at[all_normed_ < 0 ? normed_ : all_normed_]; }
 
   Between between_;
   Norm norm_;
+  Part vocabulary_;
   int weight_;
   std::int64_t chunk_;  // tokens
   Slot normed_, d_normed_;
-  Slot logits_;  // and, written over them, their gradient
+  Slot logits_;                                 // and, written over them, their gradient
+  Slot all_normed_ = -1, d_all_normed_ = -1;    // of all tokens; only with sequence parallelism
+  Slot statistics_ = -1, all_statistics_ = -1;  // only where the vocabulary is cut
 };
 
 }  // namespace lockstep

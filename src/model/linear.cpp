@@ -1,30 +1,82 @@
 #include "model/linear.h"
 
+#include <algorithm>
+
 #include "kernels/bias.h"
 #include "kernels/matmul.h"
 
 namespace lockstep {
 
+namespace {
+
+std::int64_t stacked(const std::vector<Part>& parts, std::int64_t Part::*which) {
+  std::int64_t sum = 0;
+  for (const Part& part : parts) sum += part.*which;
+  return sum;
+}
+
+// The parts of one logical tensor here, which is (out, in) or (in, out), from output `at` of `all` on.
+std::vector<Run> runs_of(const Linear::Options& o, const std::vector<Part>& parts, std::int64_t whole, std::int64_t at,
+                         std::int64_t all) {
+  std::vector<Run> runs;
+  for (const Part& part : parts) {
+    if (part.count > 0 && o.in.count > 0)
+      runs.push_back(joined(o.in_out ? Run{.here = at,
+                                           .there = o.in.first * whole + part.first,
+                                           .rows = o.in.count,
+                                           .row = part.count,
+                                           .here_pitch = all,
+                                           .there_pitch = whole}
+                                     : Run{.here = at * o.in.each,
+                                           .there = part.first * o.in.all + o.in.first,
+                                           .rows = part.count,
+                                           .row = o.in.count,
+                                           .here_pitch = o.in.each,
+                                           .there_pitch = o.in.all}));
+    at += part.each;
+  }
+  return runs;
+}
+
+}  // namespace
+
 Linear::Linear(UnitLayout& layout, const Options& o) : in_out_(o.in_out) {
   LOCKSTEP_CHECK(!o.in_out || o.pieces.size() == 1,
                  "pieces stacked along out are not contiguous in an (in, out) weight");
-  StoredParameter weight{.shape = o.in_out ? std::vector{o.in, o.out} : std::vector{o.out, o.in},
+  std::int64_t all = 0;
+  for (const Stacked& piece : o.pieces) all += stacked(piece.parts, &Part::each);
+  StoredParameter weight{.shape = o.in_out ? std::vector{o.in.each, all} : std::vector{all, o.in.each},
                          .init_std = o.init_std};
-  StoredParameter bias{.shape = {o.out}, .init = Init::zeros};
-  for (const auto& [name, out] : o.pieces) {
-    weight.pieces.push_back({name + ".weight", o.in_out ? std::vector{o.in, out} : std::vector{out, o.in}});
-    bias.pieces.push_back({name + ".bias", {out}});
+  StoredParameter bias{.shape = {all}, .init = Init::zeros};
+  std::int64_t at = 0;
+  for (const Stacked& piece : o.pieces) {
+    std::int64_t whole = 0;
+    for (const Part& part : piece.parts) whole = std::max(whole, part.all);
+    weight.pieces.push_back(
+        {{piece.name + ".weight", o.in_out ? std::vector{o.in.all, whole} : std::vector{whole, o.in.all}},
+         runs_of(o, piece.parts, whole, at, all),
+         piece.counted,
+         piece.partial_over});
+    std::vector<Run> biases;
+    for (std::int64_t here = at; const Part& part : piece.parts) {
+      if (part.count > 0) biases.push_back(joined({.here = here, .there = part.first, .row = part.count}));
+      here += part.each;
+    }
+    // Where the inputs are cut, every rank has the bias, and the first of them answers for it.
+    bias.pieces.push_back(
+        {{piece.name + ".bias", {whole}}, biases, piece.counted && o.in.first == 0, piece.partial_over});
+    at += stacked(piece.parts, &Part::each);
   }
   weight_ = layout.add(std::move(weight));
   if (o.bias) bias_ = layout.add(std::move(bias));
 }
 
-void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend) const {
+void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend, bool with_bias) const {
   matmul({.c = y,
           .a = x,
           .b = call.weight(weight_),
           .transpose_b = !in_out_,
-          .bias = bias_ < 0 ? ConstTensor{} : call.weight(bias_),
+          .bias = bias_ < 0 || !with_bias ? ConstTensor{} : call.weight(bias_),
           .addend = addend},
          call.stream);
 }

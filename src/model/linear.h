@@ -7,24 +7,31 @@
 #include <vector>
 
 #include "model/unit.h"
+#include "spec/tensor_split.h"
 
 namespace lockstep {
 
 class Linear {
  public:
+  // A logical tensor, or, where ranks cut layers between them, those of its outputs that are here.
+  struct Stacked {
+    std::string name;         // without ".weight"/".bias"
+    std::vector<Part> parts;  // of its outputs, one behind the other
+    bool counted = true;      // as of ParameterPiece
+    std::int64_t partial_over = 1;
+  };
   struct Options {
-    std::int64_t in;
-    std::int64_t out;
+    Part in;
     bool in_out = false;  // the weight is stored (in, out)
     double init_std = 0.02;
-    // The logical tensors, stacked along `out`: name without ".weight"/".bias" and its share of `out`.
-    std::vector<std::pair<std::string, std::int64_t>> pieces;
+    std::vector<Stacked> pieces;  // along `out`
     bool bias = false;
   };
 
   Linear(UnitLayout& layout, const Options& options);
 
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;  // y = … + addend
+  // y = … + addend; the bias is left out where another rank adds it.
+  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

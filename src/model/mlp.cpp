@@ -8,30 +8,26 @@
 namespace lockstep {
 
 namespace {
-Linear::Options up_options(const ModelSpec& s, const BlockNames& names) {
-  const bool gated = s.mlp == MlpKind::swiglu;
-  Linear::Options o{.in = s.width,
-                    .out = (gated ? 2 : 1) * s.ffn_width,
-                    .in_out = s.in_out_weights,
-                    .init_std = s.init_std,
-                    .pieces = {},
-                    .bias = s.mlp_bias};
-  if (gated) o.pieces.push_back({names.gate, s.ffn_width});
-  o.pieces.push_back({names.up, s.ffn_width});
+Linear::Options up_options(const ModelSpec& s, const BlockNames& names, const Part& width) {
+  Linear::Options o{
+      .in = Part::whole(s.width), .in_out = s.in_out_weights, .init_std = s.init_std, .pieces = {}, .bias = s.mlp_bias};
+  if (s.mlp == MlpKind::swiglu) o.pieces.push_back({names.gate, {width}});
+  o.pieces.push_back({names.up, {width}});
   return o;
 }
 }  // namespace
 
 Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : kind_(b.spec.mlp),
-      up_(layout, up_options(b.spec, names)),
-      down_(layout, {.in = b.spec.ffn_width,
-                     .out = b.spec.width,
-                     .in_out = b.spec.in_out_weights,
-                     .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
-                     .pieces = {{names.down, b.spec.width}},
-                     .bias = b.spec.mlp_bias}) {
-  const std::int64_t F = b.spec.ffn_width, width = kind_ == MlpKind::swiglu ? 2 * F : F;
+      width_(b.how.split.part(b.spec.ffn_width)),
+      up_(layout, b, {unit, Half::second, "feed-forward's inputs"}, up_options(b.spec, names, width_)),
+      down_(layout, b, {unit, Half::second, "feed-forward's outputs"},
+            {.in = width_,
+             .in_out = b.spec.in_out_weights,
+             .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
+             .pieces = {{names.down, {Part::whole(b.spec.width)}}},
+             .bias = b.spec.mlp_bias}) {
+  const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
   const Recompute recompute = b.how.memory.of_block(unit - 1);
   const bool keeps_inner = recompute != Recompute::projections, keeps_active = recompute == Recompute::none;
   // The second half of a block's forward, the first of its backward.
@@ -58,7 +54,7 @@ void Mlp::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residua
 void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
   const Tensor &inner = call.at[again_.inner], &d_active = call.at[d_active_];
   const Tensor active = again_.active == first_.active ? Tensor{} : call.at[again_.active];
-  if (again_.inner != first_.inner) up_.forward(inner, x, call);
+  if (again_.inner != first_.inner) up_.forward_again(inner, x, call);
   down_.backward_input(d_active, dy, call);
   if (kind_ == MlpKind::swiglu)
     swiglu_backward({.d_gate_up = inner, .dy = d_active, .gate_up = inner, .y = active}, call.stream);
@@ -68,8 +64,9 @@ void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& c
 }
 
 void Mlp::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  ColumnLinear::Gathering inputs = up_.begin_weight(x, call);
   down_.backward_weight(dy, call.at[again_.active], call);
-  up_.backward_weight(call.at[again_.inner], x, call);
+  up_.backward_weight(call.at[again_.inner], x, inputs, call);
 }
 
 }  // namespace lockstep

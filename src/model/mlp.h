@@ -4,8 +4,8 @@
 // forward does not keep (Recompute) the backward-input makes again, in slots of its own.
 #pragma once
 #include "model/build.h"
-#include "model/linear.h"
 #include "model/names.h"
+#include "model/split_linear.h"
 
 namespace lockstep {
 
@@ -20,7 +20,9 @@ class Mlp {
 
  private:
   MlpKind kind_;
-  Linear up_, down_;
+  Part width_;  // this rank's part of the feed-forward width
+  ColumnLinear up_;
+  RowLinear down_;
   struct Made {
     Slot inner;   // what the projection gives; after backward-input, its gradient
     Slot active;  // after the activation function

@@ -13,7 +13,7 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
   std::vector<Between> between(count);
   for (int u = 0; u + 1 < count; ++u) {
-    const Shape shape{B * T, spec.width};
+    const Shape shape{build.own_tokens(), spec.width};
     between[u].y = between[u + 1].x =
         slots_.add({fmt::format("x.{}", u + 1), dtype, shape, {u, Phase::forward}, {u + 1, Phase::weight}});
     between[u].dy = between[u + 1].dx = slots_.add(

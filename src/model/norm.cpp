@@ -5,16 +5,21 @@
 
 namespace lockstep {
 
-Norm::Norm(UnitLayout& layout, Slots& slots, int unit, const ModelSpec& spec, DType dtype, const std::string& name,
-           std::int64_t rows)
-    : kind_(spec.norm), eps_(spec.norm_eps) {
-  weight_ = layout.add({.shape = {spec.width}, .pieces = {{name + ".weight", {spec.width}}}, .init = Init::ones});
-  const auto statistic = [&](const char* what) {
-    return slots.add({name + what, accumulator_of(dtype), {rows}, {unit, Phase::forward}, {unit, Phase::weight}});
+Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name)
+    : kind_(b.spec.norm), eps_(b.spec.norm_eps) {
+  const auto vector = [&](const char* what, Init init) {
+    return layout.add({.shape = {b.spec.width},
+                       .pieces = {b.on_all_ranks({name + what, {b.spec.width}}, b.how.split.sequence)},
+                       .init = init});
   };
+  const auto statistic = [&](const char* what) {
+    return b.slots.add(
+        {name + what, accumulator_of(b.dtype), {b.own_tokens()}, {unit, Phase::forward}, {unit, Phase::weight}});
+  };
+  weight_ = vector(".weight", Init::ones);
   rstd_ = statistic(".rstd");
   if (kind_ == NormKind::layer) {
-    bias_ = layout.add({.shape = {spec.width}, .pieces = {{name + ".bias", {spec.width}}}, .init = Init::zeros});
+    bias_ = vector(".bias", Init::zeros);
     mean_ = statistic(".mean");
   }
 }

@@ -2,16 +2,14 @@
 #pragma once
 #include <string>
 
-#include "model/unit.h"
-#include "spec/model_spec.h"
+#include "model/build.h"
 
 namespace lockstep {
 
 class Norm {
  public:
-  // `rows` rows of `width`; statistics live from the unit's forward to its weight phase.
-  Norm(UnitLayout& layout, Slots& slots, int unit, const ModelSpec& spec, DType dtype, const std::string& name,
-       std::int64_t rows);
+  // Over this rank's own tokens; statistics live from the unit's forward to its weight phase.
+  Norm(UnitLayout& layout, const Build& build, int unit, const std::string& name);
 
   void forward(Tensor y, ConstTensor x, const Call& call) const;
   // sum = x + residual, y = norm(sum).

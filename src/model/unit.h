@@ -13,6 +13,7 @@
 
 #include "model/slots.h"
 #include "parallel/central_loss.h"
+#include "parallel/tensor_parallel.h"
 #include "spec/parameters.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -59,7 +60,9 @@ struct Call {
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
   // Of a block, for generating: forward alone, the batch's positions being those from the cache's length on.
   const KeyValueCache* cache = nullptr;
+  const TensorParallel* tensor = nullptr;  // the ranks that cut layers with this one; none: it has all of them
 
+  TensorSplit split() const { return tensor ? tensor->split() : TensorSplit{}; }
   ConstTensor weight(int parameter) const { return unit.weights[parameter]; }
   Tensor gradient(int parameter) const { return unit.gradients[parameter]; }
 };

@@ -28,6 +28,7 @@ GradientBuckets::GradientBuckets(const Options& options, const Buckets& buckets,
       dtype_(options.dtype),
       overlap_(options.overlap),
       how_{.algorithm = options.algorithm},
+      complete_(options.complete),
       root_(buckets.root),
       begins_(layouts_.size()),
       sizes_(layouts_.size()),
@@ -86,6 +87,7 @@ void GradientBuckets::whole(int unit, int) {
     const Tensor& owner = tensors_[unit][tie_->owner_parameter];
     add({.y = owner, .a = owner, .b = tensors_[tie_->borrower_unit][tie_->borrower_parameter]}, stream_);
   }
+  if (complete_) complete_(unit, flat(unit));
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
   if (groups_.cuts()) {

@@ -43,6 +43,7 @@ class GradientBuckets final : public Gradients {
   DType dtype_;
   bool overlap_;
   Reducing how_;
+  std::function<void(int, const Tensor&)> complete_;
   std::optional<int> root_;
   std::int64_t elements_ = 0;
   std::vector<std::int64_t> begins_, sizes_;  // by unit, padding included

@@ -15,6 +15,7 @@ GradientPasses::GradientPasses(const Options& options, ReplicaGroups& groups, Me
       tie_(options.tie),
       layouts_(options.layouts),
       dtype_(options.dtype),
+      complete_(options.complete),
       sums_(groups, options.algorithm, options.overlap) {
   plan(options.actions, memory);
   std::int64_t elements = 0;
@@ -95,6 +96,7 @@ void GradientPasses::clear_padding(const UnitLayout& layout) const {
 void GradientPasses::whole(int unit, int micro) {
   LOCKSTEP_CHECK(passes_[current_].unit == unit && passes_[current_].micro == micro, "unit {} is not being written",
                  unit);
+  if (complete_) complete_(unit, flat_);
   if (tie_ && unit == tie_->borrower_unit) sum_tied(micro == 0);
   // Of the tie's owner, the borrower has written first.
   sum_owned(unit, micro == 0 && !(tie_ && unit == tie_->owner_unit));

@@ -47,6 +47,7 @@ class GradientPasses final : public Gradients {
   std::vector<Tensor> kept_;     // by unit
   Tensor flat_, tied_;           // of the current pass
   std::vector<Tensor> tensors_;  // its parameters
+  std::function<void(int, const Tensor&)> complete_;
   ShardedSums sums_;
 };
 

@@ -6,6 +6,7 @@
 //
 // One thread uses it; memory, groups, stream and layouts outlive it.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,9 @@ class Gradients {
     const std::vector<Action>& actions;  // of a step: in which order units are written and reduced
     DType dtype;
     bool overlap = true;  // false: every message is waited for before anything else is done
+    // Given the flat gradients of a unit that are whole but for what other ranks of its layers add
+    // (partial_gradients.h).
+    std::function<void(int unit, const Tensor& flat)> complete = {};
     Algorithm algorithm = Algorithm::canonical;
   };
 

@@ -54,25 +54,38 @@ class UnitStorage {
   // What the optimizer keeps, by the names a checkpoint gives it.
   std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
 
-  // The elements of a logical tensor that are in this rank's part, as a range of its flat buffers. There may be none.
+  // The elements of a logical tensor that are in this rank's part, within a range of its flat buffers. There may be
+  // none.
   struct Piece {
-    const LogicalTensor& tensor;
+    const ParameterPiece& tensor;
     const StoredParameter& parameter;  // that it is part of
-    std::int64_t begin, elements;      // of the tensor
-    std::int64_t offset;               // of the part's buffers
+    std::vector<Run> runs;             // `here` being from the range's beginning
+    std::int64_t offset, elements;     // of the range
     Tensor of(const Tensor& flat) const { return flat.slice(0, offset, elements); }
   };
   template <class Visit>
   void each_piece(Visit&& visit) const {
     const std::int64_t from = cut_.begin(layout_.owned()), to = from + cut_.elements(layout_.owned());
     for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
-      std::int64_t offset = layout_.offset(static_cast<int>(p));
-      for (const LogicalTensor& tensor : layout_.parameters()[p].pieces) {
-        const std::int64_t end = offset + tensor.elements();
-        const std::int64_t first = std::clamp(from, offset, end), last = std::clamp(to, offset, end);
-        const bool here = last > first;
-        visit(Piece{tensor, layout_.parameters()[p], here ? first - offset : 0, last - first, here ? first - from : 0});
-        offset = end;
+      const StoredParameter& parameter = layout_.parameters()[p];
+      const std::int64_t offset = layout_.offset(static_cast<int>(p));
+      for (std::size_t i = 0; i < parameter.pieces.size(); ++i) {
+        Piece piece{parameter.pieces[i], parameter, {}, 0, 0};
+        std::int64_t first = to, last = from;
+        for (Run run : parameter.runs_of(i)) {
+          run.here += offset;
+          for (const Run& inside : clipped(run, from, to)) {
+            first = std::min(first, inside.here);
+            last = std::max(last, inside.here_end());
+            piece.runs.push_back(inside);
+          }
+        }
+        if (!piece.runs.empty()) {
+          for (Run& run : piece.runs) run.here -= first;
+          piece.offset = first - from;
+          piece.elements = last - first;
+        }
+        visit(piece);
       }
     }
   }

@@ -127,7 +127,8 @@ Bench run_bench(const RunSpec& asked, int rounds) {
     }
   }
 
-  if (spec.layout.dp > 1) throw UserError(ExitCode::usage, "bench times one rank", "leave layout.dp out");
+  if (spec.layout.ranks() > 1)
+    throw UserError(ExitCode::usage, "bench times one rank", "leave layout.dp and layout.tp out");
   TrainingRun run(spec, device_of(spec), "");
   run.init_weights();
   Desk desk(spec, Desk::Kind::real);

@@ -25,7 +25,7 @@ std::int64_t Plan::current(Tag tag) const {
 
 Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   CommLog log(std::numeric_limits<std::size_t>::max());
-  Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.dp)), log);
+  Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.ranks())), log);
   TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = shared});
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());

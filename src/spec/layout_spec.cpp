@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "spec/model_spec.h"
+
 namespace lockstep {
 
 namespace {
@@ -43,6 +45,23 @@ void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFaul
   }
 }
 
+void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::int64_t tp = layout.tp, H = model.heads, K = model.kv_heads;
+  if (tp == 1) return;
+  if (!heads_divide(H, K, tp)) {
+    std::string fitting;
+    for (std::int64_t n = 1; n <= H; ++n)
+      if (heads_divide(H, K, n)) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
+    fail("tp", fmt::format("{} heads with {} key/value heads cannot be shared out to tp ({}) ranks", H, K, tp),
+         fmt::format("use tp = {}", fitting));
+  }
+  if (layout.sp == Switch::on && seq % tp != 0) {
+    const std::int64_t below = seq / tp * tp;
+    fail("sp", fmt::format("seq ({}) is not a multiple of tp ({})", seq, tp),
+         fmt::format("use seq = {} or {}, another tp, or sp = \"off\"", below == 0 ? tp : below, below + tp));
+  }
+}
+
 std::string to_text(const LayoutSpec& layout) {
   const LayoutSpec usual;
   std::string text;
@@ -50,6 +69,9 @@ std::string to_text(const LayoutSpec& layout) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
   };
   if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
+  if (layout.tp != usual.tp) say("tp", layout.tp);
+  if (layout.sp != LayoutSpec::usual_sp(layout.tp)) say("sp", name_of(layout.sp));
+  if (layout.tp > 1 && layout.tp_chunks != usual.tp_chunks) say("tp_chunks", layout.tp_chunks);
   if (layout.micro != usual.micro) say("micro", layout.micro);
   if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
   if (layout.zero != usual.zero) say("zero", layout.zero);

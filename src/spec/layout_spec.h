@@ -9,7 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include "spec/tensor_split.h"
+
 namespace lockstep {
+
+struct ModelSpec;
 
 enum class Switch { off, on };
 inline constexpr std::array kSwitches{Switch::off, Switch::on};
@@ -42,8 +46,11 @@ constexpr std::string_view name_of(ReduceKind kind) {
 }
 
 struct LayoutSpec {
-  std::int64_t dp = 1;     // ranks that each take a part of the global batch
-  std::int64_t micro = 1;  // micro-batches that a rank's part is cut into
+  std::int64_t dp = 1;         // ranks, or groups of tp ranks, that each take a part of the global batch
+  std::int64_t tp = 1;         // ranks that cut every layer between them
+  Switch sp = usual_sp(tp);    // tp > 1: what is between the products of a layer is cut too, by tokens
+  std::int64_t tp_chunks = 4;  // tp > 1: pieces, at most, in which tokens are exchanged beside a product
+  std::int64_t micro = 1;      // micro-batches that a rank's part is cut into
   DpKind dp_kind = DpKind::ddp;
   std::int64_t zero = 0;  // what ranks hold a part of: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
@@ -56,7 +63,15 @@ struct LayoutSpec {
   bool operator==(const LayoutSpec&) const = default;
 
   static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
-  std::int64_t ranks() const { return dp; }
+  static constexpr Switch usual_sp(std::int64_t tp) { return tp > 1 ? Switch::on : Switch::off; }
+  std::int64_t ranks() const { return dp * tp; }
+  // A rank's place: those that cut a layer between them are neighbours.
+  std::int64_t dp_rank(std::int64_t rank) const { return rank / tp; }
+  std::int64_t tp_rank(std::int64_t rank) const { return rank % tp; }
+  TensorSplit tensor_split(std::int64_t rank) const {
+    return {
+        .rank = tp_rank(rank), .size = tp, .sequence = tp > 1 && sp == Switch::on, .chunks = tp > 1 ? tp_chunks : 1};
+  }
   // Ranks that hold a part each of what is cut; 1: everybody holds all of it.
   std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : dp; }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
@@ -80,6 +95,8 @@ constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, st
 // wrong and a remedy, and throws.
 using LayoutFault = std::function<void(std::string_view key, const std::string& problem, const std::string& remedy)>;
 void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
+// Whether the layers of that model, over so many tokens a sample, can be cut so.
+void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
 // A layout as the command line has it, "dp=2,micro=3,overlap=off", which parse_layout (spec/layout_toml.h) reads: what
 // differs from the defaults; "dp=1" where nothing does.

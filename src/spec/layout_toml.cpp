@@ -19,12 +19,20 @@ namespace {
 
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::int64_t kMostChunks = 1024;
 constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
 // The keys that act: reading and writing both walk this list.
 template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
   visit("dp", layout.dp, Whole{1, kMostRanks});
+  if (layout.dp_kind == DpKind::ddp) {
+    visit("tp", layout.tp, Whole{1, kMostRanks});
+    if (layout.tp > 1) {
+      visit("sp", layout.sp);
+      visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
+    }
+  }
   visit("micro", layout.micro, Whole{1, kMaxIndex});
   visit("dp_kind", layout.dp_kind);
   if (layout.dp_kind == DpKind::ddp) {
@@ -41,14 +49,7 @@ void visit_layout(Spec& layout, Visitor&& visit) {
 }
 
 constexpr Later kLater[] = {
-    {"pp", "1"},
-    {"cp", "1"},
-    {"tp", "1"},
-    {"chunks", "1"},
-    {"sp", "'off'"},
-    {"cp_kind", "'ring'"},
-    {"cp_order", "'zigzag'"},
-    {"schedule", "'1f1b'"},
+    {"pp", "1"}, {"cp", "1"}, {"chunks", "1"}, {"cp_kind", "'ring'"}, {"cp_order", "'zigzag'"}, {"schedule", "'1f1b'"},
 };
 
 bool contains(const Keys& keys, std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
@@ -57,22 +58,25 @@ bool contains(const Keys& keys, std::string_view key) { return std::find(keys.be
 
 void read_layout(const TomlTable& table, LayoutSpec& layout) {
   Collect known;
-  for (const LayoutSpec& any : {LayoutSpec{}, LayoutSpec{.zero = 3}}) visit_layout(any, known);
+  for (const LayoutSpec& any : {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}}) visit_layout(any, known);
   table.refuse_unknown(known.keys + keys_of(kLater));
   refuse_later(table, kLater);
   table("dp_kind", layout.dp_kind);  // before the list, which depends on these
   table("zero", layout.zero, Whole{0, 3});
+  table("tp", layout.tp, Whole{1, kMostRanks});
+  layout.sp = LayoutSpec::usual_sp(layout.tp);
   layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
   table("grad_sync", layout.grad_sync);
   Collect used;
   visit_layout(layout, used);
   for (const std::string_view key : known.keys) {
     if (!table.has(key) || contains(used.keys, key)) continue;
-    const bool ddp = layout.dp_kind == DpKind::ddp;
+    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "sp" || key == "tp_chunks";
     table.refuse(key,
-                 ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
-                                   name_of(layout.grad_sync))
-                     : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
+                 ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
+                 : ddp        ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
+                                            name_of(layout.grad_sync))
+                              : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
                  "remove it");
   }
   visit_layout(layout, table);
@@ -85,7 +89,8 @@ void unmake_layout_choices(TomlDocument& document) {
     if (!document.set("layout", choice)) return;
     for (const std::string_view key : keys) document.drop("layout", key);
   };
-  drop("dp_kind", {"zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
+  drop("dp_kind", {"tp", "sp", "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
+  drop("tp", {"sp", "tp_chunks"});
   drop("zero", {"grad_sync", "bucket", "shard", "reshard"});
   drop("grad_sync", {"bucket"});
 }

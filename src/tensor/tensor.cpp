@@ -48,6 +48,20 @@ BasicTensor<Byte> BasicTensor<Byte>::slice(int dim, std::int64_t begin, std::int
 }
 
 template <class Byte>
+BasicTensor<Byte> BasicTensor<Byte>::rows_apart(std::int64_t begin, std::int64_t rows, std::int64_t row,
+                                                std::int64_t pitch) const {
+  LOCKSTEP_CHECK(dims() == 1 && stride(0) == 1 && rows >= 1 && pitch >= row && begin >= 0 &&
+                     begin + (rows - 1) * pitch + row <= elements(),
+                 "{} rows of {}, {} apart, from {} on of {} elements", rows, row, pitch, begin, elements());
+  BasicTensor result = *this;
+  result.data_ = offset(begin);
+  result.shape_ = {rows, row};
+  result.strides_[0] = pitch;
+  result.strides_[1] = 1;
+  return result;
+}
+
+template <class Byte>
 BasicTensor<Byte> BasicTensor<Byte>::reshape(const Shape& shape) const {
   LOCKSTEP_CHECK(contiguous(), "reshape of a tensor {} that is not contiguous", shape_);
   LOCKSTEP_CHECK(shape.elements() == elements(), "reshape of {} to {}", shape_, shape);

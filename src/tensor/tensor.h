@@ -58,6 +58,8 @@ class BasicTensor {
 
   // Elements [begin, begin + count) of one dim.
   BasicTensor slice(int dim, std::int64_t begin, std::int64_t count) const;
+  // Of a flat tensor: (rows, row) elements from `begin` on, a row beginning `pitch` elements behind the one before.
+  BasicTensor rows_apart(std::int64_t begin, std::int64_t rows, std::int64_t row, std::int64_t pitch) const;
   // The same elements under another shape; the tensor must be contiguous.
   BasicTensor reshape(const Shape& shape) const;
   // Splits one dim into two: (…, A·B, …) becomes (…, A, B, …); works for any strides.

@@ -21,6 +21,17 @@ std::optional<std::string> first_bad_element(ConstTensor t, Stream& stream) {
   return fmt::format("element {} is {}", bad - values.begin(), *bad);
 }
 
+// The same of the runs of a logical tensor, which knows the element by its place there.
+std::optional<std::string> first_bad_element(ConstTensor flat, const std::vector<Run>& runs, Stream& stream) {
+  const std::vector<double> values = to_doubles(flat, stream);
+  for (const Run& run : runs)
+    for (std::int64_t row = 0; row < run.rows; ++row)
+      for (std::int64_t i = 0; i < run.row; ++i)
+        if (const double v = values[static_cast<std::size_t>(run.here + row * run.here_pitch + i)]; !std::isfinite(v))
+          return fmt::format("element {} is {}", run.there + row * run.there_pitch + i, v);
+  return std::nullopt;
+}
+
 }  // namespace
 
 // The slots that a phase of a unit writes, about in the order it writes them: a unit declares its slots in the order of
@@ -50,12 +61,10 @@ std::optional<std::string> Replica::bad_value_after(const Action& action) const 
   const UnitLayout& layout = model_.unit(action.unit).layout();
   for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
     const Tensor gradient = tensors_of_[action.unit].gradients[p].reshape({layout.parameters()[p].elements()});
-    std::int64_t at = 0;
-    for (const LogicalTensor& tensor : layout.parameters()[p].pieces) {
-      if (const auto bad = first_bad_element(gradient.slice(0, at, tensor.elements()), stream_))
-        return fmt::format("the gradient of {} after {} ({})", tensor.name, to_string(action), *bad);
-      at += tensor.elements();
-    }
+    for (std::size_t i = 0; i < layout.parameters()[p].pieces.size(); ++i)
+      if (const auto bad = first_bad_element(gradient, layout.parameters()[p].runs_of(i), stream_))
+        return fmt::format("the gradient of {} after {} ({})", layout.parameters()[p].pieces[i].name, to_string(action),
+                           *bad);
   }
   return std::nullopt;
 }
@@ -85,7 +94,7 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
     if (place == kNowhere) place = at, words = what;
   };
   for (const Named& named : tensors())
-    if (const auto bad = first_bad_element(named.master, stream_))
+    if (const auto bad = first_bad_element(named.master, named.runs, stream_))
       found(-1, fmt::format("the weight {} ({})", named.tensor.name, *bad));
   set_batch(tokens, targets, 0);
   weights_->begin(true);

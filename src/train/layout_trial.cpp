@@ -28,16 +28,29 @@ struct StepValues {
 
 using Look = std::function<void(std::int64_t step, const StepValues&, const std::vector<Replica::Named>&)>;
 
-// What a rank holds of each tensor, in its place in the whole.
+// What a rank answers for of each tensor, in its place in the whole.
 void put(std::vector<std::vector<double>>& whole, const std::vector<Replica::Named>& tensors,
          Tensor Replica::Named::*which, Stream& stream) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if ((tensors[i].*which).elements() > 0)
-      std::ranges::copy(to_doubles(tensors[i].*which, stream), whole[i].begin() + tensors[i].begin);
+    if (tensors[i].counted && !tensors[i].runs.empty()) tensors[i].put(to_doubles(tensors[i].*which, stream), whole[i]);
+}
+
+// The first tensor of which this rank holds other values than the rank that answers for them; null: there is none.
+const Replica::Named* first_apart(const std::vector<std::vector<double>>& whole,
+                                  const std::vector<Replica::Named>& tensors, Tensor Replica::Named::*which,
+                                  Stream& stream) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].counted || tensors[i].runs.empty()) continue;
+    const std::vector<double> mine = to_doubles(tensors[i].*which, stream);
+    std::vector<double> theirs = mine;
+    tensors[i].take(theirs, whole[i]);
+    if (std::memcmp(mine.data(), theirs.data(), mine.size() * sizeof(double)) != 0) return &tensors[i];
+  }
+  return nullptr;
 }
 
 // Every rank trains. Ranks that cut a copy of gradients and masters between them put it together, and the first of them
-// looks at it; of central data parallel, rank 0 alone.
+// looks at it; of central data parallel, rank 0 alone. What several of them hold must be the same on all.
 void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOptions& options,
                  const std::function<Look(int rank)>& look_of) {
   RunSpec spec = run;
@@ -47,7 +60,7 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
   spec.train.save_every = 0;
   const int cut = static_cast<int>(layout.shards());
   std::vector<StepValues> copies(static_cast<std::size_t>(layout.dp / cut));
-  run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
+  run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> ranks) {
     const bool on_gpu = device_of(spec) == Device::cuda;
     TrainingRun::Where where{.ranks = ranks->size() > 1 ? ranks.get() : nullptr};
     if (on_gpu && where.ranks)
@@ -56,9 +69,11 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
     training.init_weights();
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();
-    const bool looks = ranks->rank() % cut == 0 && (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
+    const auto dp_rank = static_cast<int>(layout.dp_rank(ranks->rank()));
+    const bool looks = dp_rank % cut == 0 && layout.tp_rank(ranks->rank()) == 0 &&
+                       (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
     const Look look = look_of(ranks->rank());
-    StepValues& values = copies[static_cast<std::size_t>(ranks->rank() / cut)];
+    StepValues& values = copies[static_cast<std::size_t>(dp_rank / cut)];
     if (looks)
       for (const auto& named : tensors) {
         values.gradients.emplace_back(named.tensor.elements());
@@ -73,6 +88,12 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
       if (puts) put(values.gradients, tensors, &Replica::Named::gradient, training.stream());
       const double norm = replica.apply_gradients().norm;
       if (puts) put(values.weights, tensors, &Replica::Named::master, training.stream());
+      ranks->barrier()->wait();
+      for (const auto& [whole, which, what] : {std::tuple{&values.gradients, &Replica::Named::gradient, "gradient"},
+                                               std::tuple{&values.weights, &Replica::Named::master, "weight"}})
+        if (const Replica::Named* apart = first_apart(*whole, tensors, which, training.stream()))
+          throw ProgramError(fmt::format("rank {} has another {} of {} than the rank that answers for it",
+                                         ranks->rank(), what, apart->tensor.name));
       ranks->barrier()->wait();
       if (looks) {
         values.loss = loss;
@@ -168,7 +189,8 @@ LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& 
   report.last_loss = first.empty() ? 0 : first.back().loss;
   for (auto layout = layouts.begin() + 1; layout != layouts.end(); ++layout) {
     const double tolerance = tolerance_of(run.precision.compute);
-    std::vector<LayoutVerdict> verdicts(static_cast<std::size_t>(layout->dp), {*layout, 0, 0, 0, 0, tolerance, {}});
+    std::vector<LayoutVerdict> verdicts(static_cast<std::size_t>(layout->ranks()),
+                                        {*layout, 0, 0, 0, 0, tolerance, {}});
     train_under(run, *layout, options, [&](int rank) -> Look {
       LayoutVerdict& verdict = verdicts[static_cast<std::size_t>(rank)];
       return [&](std::int64_t step, const StepValues& mine, const std::vector<Replica::Named>& names) {

@@ -126,13 +126,12 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   // The tensors are whole on the first ranks, which may hold a part each.
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
-    const bool holds = ranks.rank() < options.layout.shards();
+    const bool holds = options.layout.dp_rank(ranks.rank()) < options.layout.shards();
     std::vector<Compared> all;
     for (const auto& named : tensors) {
       std::vector<double> whole(static_cast<std::size_t>(named.tensor.elements()));
-      if (holds && (named.*which).elements() > 0)
-        std::ranges::copy(to_doubles(named.*which, stream), whole.begin() + named.begin);
-      if (options.layout.shards() > 1) sum_over(ranks, std::span(whole));
+      if (holds && named.counted && !named.runs.empty()) named.put(to_doubles(named.*which, stream), whole);
+      if (options.layout.shards() > 1 || options.layout.tp > 1) sum_over(ranks, std::span(whole));
       if (ranks.rank() != 0) continue;
       for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, std::move(whole),
                                                       data.expected(prefix + named.tensor.name, named.tensor.shape)}))
@@ -142,12 +141,13 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   };
   // This rank's rows of the logits against those of the reference, over all ranks.
   const auto compare_logits = [&](std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-    const Share own = share_of(data.B(), options.layout, ranks.rank());
+    const Share own = share_of(data.B(), options.layout, options.layout.dp_rank(ranks.rank()));
     std::vector<double> logits(own.count * T * V);
     replica.evaluate(tokens, targets, logits);
     const std::vector<double> all = data.expected("logits", {data.B(), T, V});
     const auto first = all.begin() + own.first * T * V;
     double error = std::pow(distance(logits, {first, first + std::ssize(logits)}), 2);
+    if (options.layout.tp_rank(ranks.rank()) > 0) error = 0;  // all of them have the same
     sum_over(ranks, error);
     if (ranks.rank() == 0) report.items.push_back({"logits", std::sqrt(error) / norm(all), limits.logits});
   };
@@ -181,8 +181,12 @@ ReferenceReport verify_reference(const std::filesystem::path& folder, const Refe
   check_layout(data.B(), options.layout, [&](std::string_view, const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
   });
+  check_tensor_layout(data.spec(), data.T(), options.layout,
+                      [&](std::string_view, const std::string& problem, const std::string& remedy) {
+                        throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
+                      });
   ReferenceReport report{options.precision, data.steps(), {}};
-  run_ranks(static_cast<int>(options.layout.dp),
+  run_ranks(static_cast<int>(options.layout.ranks()),
             [&](std::unique_ptr<Communicator> ranks) { verify_rank(data, options, *ranks, report); });
   return report;
 }

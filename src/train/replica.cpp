@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/philox.h"
 #include "comm/alone.h"
@@ -9,6 +10,7 @@
 #include "parallel/reduce_kind.h"
 #include "spec/laid_out_step.h"
 #include "tensor/transfer.h"
+#include "train/host_values.h"
 
 namespace lockstep {
 
@@ -20,15 +22,16 @@ DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_
 
 std::int64_t micro_samples(const Replica::Options& o, const Communicator& ranks) {
   const LayoutSpec& l = o.layout;
-  LOCKSTEP_CHECK(l.dp == ranks.size(), "{} ranks for dp = {}", ranks.size(), l.dp);
+  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, tp = {}", ranks.size(), l.dp, l.tp);
   LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
                  "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
-  return share_of(o.B, l, ranks.rank()).count / l.micro;
+  return share_of(o.B, l, l.dp_rank(ranks.rank())).count / l.micro;
 }
 
 // A real stream knows what it runs on. Rounds of central losses are the same on all ranks: rank 0 has the most tokens.
-Execution execution(const Replica::Options& options, const Stream& stream) {
+Execution execution(const Replica::Options& options, const Communicator& ranks, const Stream& stream) {
   Execution how = options.how;
+  how.split = options.layout.tensor_split(ranks.rank());
   if (stream.device() != Device::meta) how.runs_on = stream.device();
   if (options.layout.dp_kind == DpKind::central)
     how.loss_tokens = share_of(options.B, options.layout, 0).count / options.layout.micro * options.T;
@@ -59,8 +62,12 @@ std::vector<Action> checked_actions(const Replica::Options& options, const StepS
 
 bool overlaps(const LayoutSpec& l) { return l.overlap == Switch::on && l.dp_kind == DpKind::ddp; }
 
+TensorParallel::Options tensor_options(const LayoutSpec& l, const Communicator& ranks) {
+  return {.split = l.tensor_split(ranks.rank()), .overlap = overlaps(l), .algorithm = algorithm_of(l.reduce)};
+}
+
 Gradients::Options gradient_options(const Replica::Options& options, const Model& model,
-                                    const std::vector<Action>& actions) {
+                                    const std::vector<Action>& actions, PartialGradients& partial) {
   std::optional<TiedParameter> tie;
   if (const Model::Tie* t = model.tie())
     tie = {t->owner_unit, t->owner_parameter, t->borrower_unit, t->borrower_parameter};
@@ -69,6 +76,7 @@ Gradients::Options gradient_options(const Replica::Options& options, const Model
           .actions = actions,
           .dtype = storage_types(options.precision).gradient,
           .overlap = overlaps(options.layout),
+          .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
           .algorithm = algorithm_of(options.layout.reduce)};
 }
 
@@ -97,25 +105,29 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
     : options_(options),
       alone_(std::move(alone)),
       ranks_(ranks ? *ranks : Ranks{*alone_[0], *alone_[1]}),
+      mesh_(ranks_.replicas, options.layout),
+      mesh_hosts_(ranks_.hosts, options.layout),
+      tensor_(mesh_.tensor(), tensor_options(options.layout, ranks_.hosts)),
       memory_(memory),
       stream_(stream),
       model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
-             execution(options, stream)),
+             execution(options, ranks_.hosts, stream)),
       shape_(shape_of(options, model_)),
       actions_(checked_actions(options, shape_)),
       evaluation_(forward_pass(shape_)),
-      groups_(ranks_.replicas, options.layout),
+      groups_(mesh_.data(), options.layout),
       seen_by_others_(memory.device() == Device::cpu ? ranks_.replicas.memory(memory.ledger()) : nullptr),
-      gradients_(
-          make_gradients(gradient_options(options, model_, actions_), options.layout, groups_, sent_memory(), stream)),
-      batch_(options.spec, batch_sizes(options, ranks_.hosts.rank()), ranks_.hosts, memory, stream) {
+      partial_(layouts_of(model_), mesh_.tensor(), algorithm_of(options.layout.reduce)),
+      gradients_(make_gradients(gradient_options(options, model_, actions_, partial_), options.layout, groups_,
+                                sent_memory(), stream)),
+      batch_(options.spec, batch_sizes(options, mesh_hosts_.data().rank()), mesh_hosts_.data(), memory, stream) {
   const StorageTypes types = storage_types(options.precision);
   storage_.reserve(static_cast<std::size_t>(model_.units()));
   for (int u = 0; u < model_.units(); ++u)
     storage_.emplace_back(model_.unit(u).layout(),
                           UnitStorage::Options{.types = types,
                                                .optimizer = options.optimizer,
-                                               .updates = !central() || ranks_.hosts.rank() == 0,
+                                               .updates = !central() || dp_rank() == 0,
                                                .cut = groups_.cut(),
                                                .whole_weights = !options.layout.cuts_weights(),
                                                .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
@@ -136,7 +148,8 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
                                       : storage_[u].weight(p);
   }
   while (actions_[norm_at_].kind != ActionKind::norm) ++norm_at_;
-  activations_ = StepActivations(model_.slots(), actions_, micros(), memory);
+  // Where layers are cut, activations are what is sent.
+  activations_ = StepActivations(model_.slots(), actions_, micros(), options.layout.tp > 1 ? sent_memory() : memory);
   if (central()) {
     CentralLoss::Sizes sizes{.tokens = {},
                              .micro = micros(),
@@ -149,6 +162,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
     central_loss_.emplace(sizes, ranks_.replicas, memory);
     dealt_.resize(static_cast<std::size_t>(own().count * options.T));
   }
+  find_counted();
   bins_ = memory.allocate(kNormBins * 8, Tag::workspace);
   control_ = memory.allocate(kStepControls * 8, Tag::workspace);
   for (InFlight& flight : flights_) {
@@ -165,7 +179,12 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
 
 Call Replica::call(const Action& action, const Batch& batch) const {
   // The first micro-batch starts the gradients, the others add to them: sums over micro-batches ascend in any list.
-  return {tensors_of_[action.unit], activations_.of(action.micro), batch, stream_, gradients_->adds(action.micro)};
+  return {.unit = tensors_of_[action.unit],
+          .at = activations_.of(action.micro),
+          .batch = batch,
+          .stream = stream_,
+          .accumulate = gradients_->adds(action.micro),
+          .tensor = &tensor_};
 }
 
 void Replica::run(const Action& action, bool training, std::int64_t batch_number) {
@@ -217,14 +236,41 @@ void Replica::gather(int unit) {
   }
 }
 
+// Of what ranks of one layer hold alike, one counts it.
+void Replica::find_counted() {
+  for (std::size_t u = 0; u < storage_.size(); ++u) {
+    const Tensor all = gradients_->reduced(static_cast<int>(u));
+    std::vector<Tensor>& ranges = counted_.emplace_back();
+    std::int64_t begin = 0;
+    const auto add_until = [&](std::int64_t end) {
+      if (end > begin) ranges.push_back(all.slice(0, begin, end - begin));
+    };
+    std::vector<std::pair<std::int64_t, std::int64_t>> left_out;
+    storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
+      if (!piece.tensor.counted && piece.elements > 0)
+        left_out.emplace_back(piece.offset, piece.offset + piece.elements);
+    });
+    std::ranges::sort(left_out);
+    for (const auto& [from, to] : left_out) {
+      add_until(from);
+      begin = to;
+    }
+    add_until(all.elements());
+    if (u == 0 && ranges.empty()) ranges.push_back(all.slice(0, 0, 0));  // the first one starts the sum
+  }
+}
+
 // Every rank counts its part of each unit; bins of integers add up in any order.
 void Replica::take_norm() {
   gradients_->wait();
   const Tensor bins = view(bins_, DType::i64, {kNormBins});
   if (storage_[0].updates()) {
-    for (std::size_t u = 0; u < storage_.size(); ++u)
-      norm_sum({.bins = bins, .x = gradients_->reduced(static_cast<int>(u)), .accumulate = u > 0}, stream_);
+    bool adds = false;
+    for (const std::vector<Tensor>& unit : counted_)
+      for (const Tensor& range : unit)
+        norm_sum({.bins = bins, .x = range, .accumulate = std::exchange(adds, true)}, stream_);
     if (groups_.cuts()) groups_.sharers().all_reduce(bins)->wait();
+    if (mesh_.tensor().size() > 1) mesh_.tensor().all_reduce(bins)->wait();
     step_control(
         {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
         stream_);
@@ -234,7 +280,7 @@ void Replica::take_norm() {
 
 Share Replica::given() const {
   if (!central()) return own();
-  return {0, ranks_.hosts.rank() == 0 ? options_.B : 0};
+  return {0, dp_rank() == 0 ? options_.B : 0};
 }
 
 // Where rank 0 has the whole batch, every rank gets its tokens from it; the targets stay.
@@ -262,7 +308,7 @@ double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::spa
   gradients_->wait();
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
-  ranks_.replicas.check();
+  mesh_.check();
   last_loss_ = batch_.mean_loss(0);
   return last_loss_;
 }
@@ -272,7 +318,7 @@ Replica::Result Replica::apply_gradients() {
   for (std::size_t i = norm_at_; i < actions_.size(); ++i) run(actions_[i], true, batches_done_);
   double host[kStepControls] = {};
   download(host, control(), stream_);
-  ranks_.replicas.check();
+  mesh_.check();
   const bool updated = host[kFinite] != 0;
   if (updated) ++steps_done_;
   ++batches_done_;
@@ -316,7 +362,7 @@ Replica::Result Replica::finish_step() {
   const int place = static_cast<int>(finished_ % kStepsInFlight);
   InFlight& flight = flights_[place];
   flight.done->wait();
-  ranks_.replicas.check();  // else what has come may be of ranks that never summed
+  mesh_.check();  // else what has come may be of ranks that never summed
   ++finished_;
   const std::span<double> controls = flight.controls.as<double>();
   const bool updated = controls[kFinite] != 0;
@@ -338,19 +384,25 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
   LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == micros() * rows * V, "room for {} logits of {}", logits.size(),
                  micros() * rows * V);
   Buffer whole;
-  if (!logits.empty()) whole = memory_.allocate(rows * V * size_of(sums_type(options_.precision)), Tag::workspace);
+  const Part columns = model_.head().vocabulary();
+  if (!logits.empty())
+    whole = memory_.allocate(rows * columns.each * size_of(sums_type(options_.precision)), Tag::workspace);
   weights_->begin(false);
   for (const Action& action : evaluation_) {
     run(action, false, batches_done_);
     if (logits.empty() || action.kind != ActionKind::forward || action.unit != model_.units() - 1) continue;
-    const Tensor out = view(whole, sums_type(options_.precision), {rows, V});
+    const Tensor out = view(whole, sums_type(options_.precision), {rows, columns.each});
     model_.head().logits(out, 0, call(action, batch_.micro_batch(action.micro, 0, false)));
     const std::vector<double> values = to_doubles(out, stream_);
-    std::ranges::copy(values, logits.begin() + action.micro * rows * V);
+    for (std::int64_t row = 0; row < rows; ++row)
+      std::copy_n(values.begin() + row * columns.each, columns.count,
+                  logits.begin() + (action.micro * rows + row) * V + columns.first);
   }
+  // Every rank of a layer has some columns.
+  if (!logits.empty() && mesh_hosts_.tensor().size() > 1) sum_over(mesh_hosts_.tensor(), logits);
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
-  ranks_.replicas.check();
+  mesh_.check();
   return batch_.mean_loss(0);
 }
 

@@ -22,7 +22,10 @@
 #include "model/model.h"
 #include "parallel/central_loss.h"
 #include "parallel/gradients.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/partial_gradients.h"
 #include "parallel/replica_groups.h"
+#include "parallel/tensor_parallel.h"
 #include "parallel/unit_storage.h"
 #include "parallel/whole_weights.h"
 #include "spec/layout_spec.h"
@@ -34,8 +37,8 @@ namespace lockstep {
 
 class Replica {
  public:
-  // The ranks that train together, each with a replica of its own and a part of the batch, by their data-parallel rank:
-  // for tensors, which are where the replica is, and for numbers of the host. They outlive the replica.
+  // The ranks of the layout's mesh (spec/layout_spec.h), each with a part of the batch and of every layer: for tensors,
+  // which are where the replica is, and for numbers of the host. They outlive the replica.
   struct Ranks {
     Communicator& replicas;
     Communicator& hosts;
@@ -44,7 +47,7 @@ class Replica {
     ModelSpec spec;
     std::int64_t B;          // samples of a step's batch, over all ranks; who takes which of them, share_of says
     std::int64_t T;          // tokens of a sample
-    LayoutSpec layout = {};  // dp is the number of ranks
+    LayoutSpec layout = {};  // of ranks() ranks
     PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
@@ -58,17 +61,22 @@ class Replica {
   Replica(const Options& options, Memory& memory, Stream& stream);  // alone
   Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream);
 
-  // A logical tensor and what of it lives here: its elements from `begin` on, of the master weights and of the
-  // gradients. Where ranks cut it between them that may be a part of it, or nothing.
+  // A logical tensor and what of it lives here, of the master weights and of the gradients: runs of its elements within
+  // two flat tensors. Where ranks cut it between them that may be a part of it, or nothing.
   struct Named {
     LogicalTensor tensor;
-    std::int64_t begin;
+    std::vector<Run> runs;
+    bool counted;  // false: another rank of its layer has the same and answers for it
     Tensor master;
     Tensor gradient;
+    // Of all its values on the host, and those of one of the two tensors.
+    void put(std::span<const double> here, std::span<double> there) const;
+    void take(std::span<double> here, std::span<const double> there) const;
   };
   std::vector<Named> tensors() const;
-  // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece.
-  std::vector<StateTensor> state() const;
+  // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece; all that is
+  // here, or without what another rank of the same layer answers for.
+  std::vector<StateTensor> state(bool counted_alone = false) const;
 
   void init_weights();  // from the seed and the tensors' names
   // In the order of tensors(), whole host tensors of any float type.
@@ -117,15 +125,17 @@ class Replica {
   Replica(const Options& options, std::array<std::unique_ptr<Communicator>, 2> alone, const Ranks* ranks,
           Memory& memory, Stream& stream);
   void run(const Action& action, bool training, std::int64_t batch_number);
+  int dp_rank() const { return mesh_hosts_.data().rank(); }
   bool central() const { return options_.layout.dp_kind == DpKind::central; }
   Memory& sent_memory() { return seen_by_others_ ? *seen_by_others_ : memory_; }
-  Share own() const { return share_of(options_.B, options_.layout, ranks_.hosts.rank()); }
+  Share own() const { return share_of(options_.B, options_.layout, dp_rank()); }
   int micros() const { return static_cast<int>(options_.layout.micro); }
   void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
   void publish();
   void run_phase_of(const Action& action, bool training, std::int64_t batch_number);
   void gather(int unit);
   void take_norm();
+  void find_counted();
   void write_controls();
   void run_step(std::int64_t batch_number);
   Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
@@ -137,6 +147,8 @@ class Replica {
   Options options_;
   std::array<std::unique_ptr<Communicator>, 2> alone_;  // only where there are no others
   Ranks ranks_;
+  MeshGroups mesh_, mesh_hosts_;
+  TensorParallel tensor_;
   Memory& memory_;
   Stream& stream_;
   Model model_;
@@ -146,6 +158,7 @@ class Replica {
   std::vector<Action> evaluation_;
   ReplicaGroups groups_;
   std::unique_ptr<Memory> seen_by_others_;  // where what is sent lies, if the ranks have such memory
+  PartialGradients partial_;
   std::unique_ptr<Gradients> gradients_;
   std::vector<UnitStorage> storage_;
   std::optional<WholeWeights> weights_;
@@ -155,8 +168,9 @@ class Replica {
   StepActivations activations_;
   BatchBuffers batch_;
   Buffer bins_, control_;
-  std::int64_t steps_done_ = 0;    // updates: what the optimizer's bias correction counts
-  std::int64_t batches_done_ = 0;  // batches, updated or not: what dropout's masks count
+  std::vector<std::vector<Tensor>> counted_;  // by unit: of the gradients that this rank updates with, those it counts
+  std::int64_t steps_done_ = 0;               // updates: what the optimizer's bias correction counts
+  std::int64_t batches_done_ = 0;             // batches, updated or not: what dropout's masks count
   double last_loss_ = 0;
 
   // The scalars of a step on their way: the learning rate to the device, all of them back.

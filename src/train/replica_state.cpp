@@ -1,6 +1,8 @@
 // What a replica holds: its tensors by name, where they come from, and what of them the other ranks have to get.
+#include <algorithm>
+
 #include "base/philox.h"
-#include "checkpoint/convert.h"
+#include "checkpoint/state_runs.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
 #include "tensor/transfer.h"
@@ -15,24 +17,38 @@ void Replica::write_controls() {
   upload(control(), host, stream_);
 }
 
+void Replica::Named::put(std::span<const double> here, std::span<double> there) const {
+  for (const Run& run : runs)
+    for (std::int64_t i = 0; i < run.rows; ++i)
+      std::copy_n(here.begin() + run.here + i * run.here_pitch, run.row,
+                  there.begin() + run.there + i * run.there_pitch);
+}
+
+void Replica::Named::take(std::span<double> here, std::span<const double> there) const {
+  for (const Run& run : runs)
+    for (std::int64_t i = 0; i < run.rows; ++i)
+      std::copy_n(there.begin() + run.there + i * run.there_pitch, run.row,
+                  here.begin() + run.here + i * run.here_pitch);
+}
+
 std::vector<Replica::Named> Replica::tensors() const {
   std::vector<Named> all;
   for (int u = 0; u < model_.units(); ++u)
     storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
-      all.push_back({piece.tensor, piece.begin, piece.of(storage_[u].own_master()), piece.of(gradients_->reduced(u))});
+      all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(storage_[u].own_master()),
+                     piece.of(gradients_->reduced(u))});
     });
   return all;
 }
 
-std::vector<StateTensor> Replica::state() const {
+std::vector<StateTensor> Replica::state(bool counted_alone) const {
   std::vector<StateTensor> all;
   for (const UnitStorage& unit : storage_)
     if (unit.updates())
       unit.each_piece([&](const UnitStorage::Piece& piece) {
-        if (piece.elements == 0) return;
+        if (counted_alone && !piece.tensor.counted) return;
         const auto add = [&](std::string_view part, const Tensor& flat) {
-          all.push_back(
-              {.part = std::string(part), .tensor = piece.tensor, .begin = piece.begin, .live = piece.of(flat)});
+          for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
         };
         add(kWeightPart, unit.own_master());
         for (const auto& [name, flat] : unit.optimizer_state()) add(name, flat);
@@ -43,13 +59,29 @@ std::vector<StateTensor> Replica::state() const {
 void Replica::init_weights() {
   for (UnitStorage& unit : storage_)
     unit.each_piece([&](const UnitStorage::Piece& piece) {
-      if (piece.elements == 0) return;
-      const Tensor part = piece.of(unit.own_master());
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
-      if (piece.parameter.init == Init::normal)
-        init_normal({.x = part, .key = key, .first = piece.begin, .std = piece.parameter.init_std}, stream_);
-      else
-        fill({.y = part, .value = piece.parameter.init == Init::ones ? 1.0 : 0.0}, stream_);
+      const StoredParameter& like = piece.parameter;
+      const auto set = [&](const Tensor& part, const Run& run) {
+        if (like.init == Init::normal)
+          init_normal({.x = part,
+                       .key = key,
+                       .first = run.there,
+                       .std = like.init_std,
+                       .row = run.rows == 1 ? 0 : run.row,
+                       .pitch = run.rows == 1 ? 0 : run.there_pitch},
+                      stream_);
+        else
+          fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, stream_);
+      };
+      for (const Run& run : piece.runs) {
+        const Tensor part = elements_of(run, piece.of(unit.own_master()));
+        if (part.dims() == 1) {
+          set(part, run);
+          continue;
+        }
+        for (std::int64_t i = 0; i < run.rows; ++i)
+          set(part.slice(0, i, 1).reshape({run.row}), {.there = run.there + i * run.there_pitch, .row = run.row});
+      }
     });
   publish();
 }
@@ -58,12 +90,10 @@ void Replica::load(std::span<const ConstTensor> values) {
   const std::vector<Named> all = tensors();
   LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    LOCKSTEP_CHECK(values[i].elements() == all[i].tensor.elements(), "{}: {} values for {} elements",
-                   all[i].tensor.name, values[i].elements(), all[i].tensor.elements());
-    LOCKSTEP_CHECK(values[i].contiguous(), "{}: its values have gaps", all[i].tensor.name);
-    if (all[i].master.elements() == 0) continue;
-    const char* from = static_cast<const char*>(values[i].raw());
-    upload_floats(all[i].master, from + all[i].begin * size_of(values[i].dtype()), values[i].dtype(), stream_);
+    const Named& named = all[i];
+    LOCKSTEP_CHECK(values[i].elements() == named.tensor.elements(), "{}: {} values for {} elements", named.tensor.name,
+                   values[i].elements(), named.tensor.elements());
+    upload_runs(named.master, named.runs, values[i], stream_);
   }
   publish();
 }

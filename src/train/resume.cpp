@@ -24,7 +24,8 @@ constexpr auto kMayChange =
                                      "layout.dp",          "layout.dp_kind",      "layout.overlap",
                                      "layout.bucket",      "layout.uneven",       "layout.reduce",
                                      "layout.zero",        "layout.grad_sync",    "layout.reshard",
-                                     "layout.shard",       "run.threads",         "run.pin",
+                                     "layout.shard",       "layout.tp",           "layout.sp",
+                                     "layout.tp_chunks",   "run.threads",         "run.pin",
                                      "run.deadline",       "run.device",          "run.out",
                                      "run.autotune",       "train.save_last",     "tuning.gpu",
                                      "tuning.library",     "precision.gradients", "train.deterministic",
@@ -48,6 +49,7 @@ constexpr auto kBefore =
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},
+                                                                  {"layout.tp", "1"},
                                                                   {"layout.zero", "0"},
                                                                   {"layout.grad_sync", "\"step\""}});
 

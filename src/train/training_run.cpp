@@ -12,7 +12,7 @@ namespace lockstep {
 
 int threads_of(const RunSpec& spec) {
   if (spec.run.threads > 0) return static_cast<int>(spec.run.threads);
-  return static_cast<int>(std::max<std::int64_t>(1, usable_cores() / spec.layout.dp));
+  return static_cast<int>(std::max<std::int64_t>(1, usable_cores() / spec.layout.ranks()));
 }
 
 Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
@@ -108,8 +108,10 @@ bool TrainingRun::any_rank(bool says) {
 // Ranks that hold the same share the work; in central data parallel rank 0 has all there is.
 std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
-  const int cut = static_cast<int>(spec_.layout.shards());
-  return share_of_state(replica_->state(), ranks_->rank() / cut, ranks_->size() / cut);
+  const LayoutSpec& layout = spec_.layout;
+  const std::int64_t cut = layout.shards();
+  return share_of_state(replica_->state(true), static_cast<int>(layout.dp_rank(ranks_->rank()) / cut),
+                        static_cast<int>(layout.dp / cut));
 }
 
 void TrainingRun::save(const Progress& progress) {

@@ -27,7 +27,7 @@ class TrainingRun {
   using Connect = std::function<std::unique_ptr<Communicator>(Communicator& hosts, Memory&, Stream&)>;
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
-    Communicator* ranks = nullptr;  // of the spec's layout.dp ranks, on the host; it outlives the run. None: alone
+    Communicator* ranks = nullptr;  // of the ranks of the spec's layout, on the host; it outlives the run. None: alone
     Connect connect = {};           // the ranks on the device; none: that is where they are
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run

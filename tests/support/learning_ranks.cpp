@@ -29,7 +29,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       elements += t.tensor.elements();
   }
   for (auto& copy : learned.copies) copy.resize(static_cast<std::size_t>(elements));
-  run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> group) {
+  run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     if (wrap) group = wrap(std::move(group));
     CpuDevice cpu;
@@ -46,10 +46,10 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       learned.losses.push_back(result.loss);
       learned.norms.push_back(result.norm);
     }
-    auto at = learned.copies[rank / cut].begin();
+    std::span<double> left = learned.copies[static_cast<std::size_t>(o.layout.dp_rank(static_cast<int>(rank))) / cut];
     for (const auto& t : replica.tensors()) {
-      if (t.master.elements() > 0) std::ranges::copy(to_doubles(t.master, cpu.stream()), at + t.begin);
-      at += t.tensor.elements();
+      if (t.counted && !t.runs.empty()) t.put(to_doubles(t.master, cpu.stream()), left);
+      left = left.subspan(static_cast<std::size_t>(t.tensor.elements()));
     }
   });
   return learned;

@@ -25,7 +25,7 @@ struct Learned {
 Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision precision) {
   Learned learned;
   std::vector<LogicalTensor> names;
-  run_ranks(static_cast<int>(layout.dp), [&](std::unique_ptr<Communicator> ranks) {
+  run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> ranks) {
     Ledger ledger;
     const auto memory = make_memory(Device::cpu, ledger);
     cpu::Stream stream(*memory, 1);
@@ -52,10 +52,10 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
     if (ranks->rank() == 0)
       for (const auto& named : tensors) learned.weights.emplace_back(named.tensor.elements());
     ranks->barrier()->wait();
-    if (ranks->rank() >= layout.shards()) return;  // the first copy is looked at
+    if (layout.dp_rank(ranks->rank()) >= layout.shards()) return;  // the first copy is looked at
     for (std::size_t t = 0; t < tensors.size(); ++t)
-      if (tensors[t].master.elements() > 0)
-        std::ranges::copy(to_doubles(tensors[t].master, stream), learned.weights[t].begin() + tensors[t].begin);
+      if (tensors[t].counted && !tensors[t].runs.empty())
+        tensors[t].put(to_doubles(tensors[t].master, stream), learned.weights[t]);
   });
   for (std::size_t t = 0; t < names.size(); ++t)
     if (const auto noise = key_bias_of(data.spec(), names[t].name))

@@ -1,0 +1,84 @@
+#include "model/split_linear.h"
+
+namespace lockstep {
+
+namespace {
+Half other(Half half) { return half == Half::first ? Half::second : Half::first; }
+
+// Rows [first, first + count) of a product.
+template <class Multiply>
+TensorParallel::Product by_rows(Multiply&& multiply) {
+  return [multiply](std::int64_t first, std::int64_t count) {
+    multiply([first, count](const auto& rows) { return rows.slice(0, first, count); });
+  };
+}
+}  // namespace
+
+ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
+    : linear_(layout, options) {
+  if (!b.how.split.sequence) return;
+  const Half back = other(at.half);
+  const auto slot = [&](const char* what, Phase phase, Half half) {
+    return b.rows(at.unit, std::string(at.name) + what, options.in.all, phase, phase, half, half);
+  };
+  whole_ = slot(" of all tokens", Phase::forward, at.half);
+  if (b.how.memory.of_block(at.unit - 1) == Recompute::projections)
+    whole_again_ = slot(" of all tokens again", Phase::input, back);
+  d_whole_ = slot(" of all tokens, gradient", Phase::input, back);
+  whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
+}
+
+void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, const Call& call) const {
+  if (!call.split().sequence) return linear_.forward(y, x, call);
+  const Tensor& whole = call.at[slot];
+  call.tensor->gather(whole, x, by_rows([&](auto&& rows) { linear_.forward(rows(y), rows(whole), call); }));
+}
+
+void ColumnLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  if (call.split().size == 1) return linear_.backward_input(dx, dy, call);
+  const Tensor& whole = call.split().sequence ? call.at[d_whole_] : dx;
+  call.tensor->sum(dx, whole, by_rows([&](auto&& rows) { linear_.backward_input(rows(whole), rows(dy), call); }));
+}
+
+ColumnLinear::Gathering ColumnLinear::begin_weight(ConstTensor x, const Call& call) const {
+  if (!call.split().sequence) return {};
+  return call.tensor->start_gather(call.at[whole_inputs_], x);
+}
+
+void ColumnLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const {
+  TensorParallel::finish(gathering);
+  linear_.backward_weight(dy, call.split().sequence ? ConstTensor(call.at[whole_inputs_]) : x, call);
+}
+
+RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
+    : linear_(layout, options) {
+  if (!b.how.split.sequence) return;
+  const std::int64_t width = b.spec.width;
+  partial_ =
+      b.rows(at.unit, std::string(at.name) + " in part", width, Phase::forward, Phase::forward, at.half, at.half);
+  // The second half of the weight phase needs it too, and the two phases need not be neighbours.
+  d_whole_ = b.rows(at.unit, std::string(at.name) + " of all tokens, gradient", width, Phase::input, Phase::weight,
+                    other(at.half), other(at.half));
+}
+
+// The first rank's part has the bias of all.
+void RowLinear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend) const {
+  const TensorSplit split = call.split();
+  if (split.size == 1) return linear_.forward(y, x, call, addend);
+  LOCKSTEP_CHECK(addend.none(), "a sum over {} ranks has no addend", split.size);
+  const Tensor& whole = split.sequence ? call.at[partial_] : y;
+  call.tensor->sum(y, whole,
+                   by_rows([&](auto&& rows) { linear_.forward(rows(whole), rows(x), call, {}, split.rank == 0); }));
+}
+
+void RowLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  if (!call.split().sequence) return linear_.backward_input(dx, dy, call);
+  const Tensor& whole = call.at[d_whole_];
+  call.tensor->gather(whole, dy, by_rows([&](auto&& rows) { linear_.backward_input(rows(dx), rows(whole), call); }));
+}
+
+void RowLinear::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  linear_.backward_weight(call.split().sequence ? ConstTensor(call.at[d_whole_]) : dy, x, call);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// The two products of a layer that is cut between ranks (parallel/tensor_parallel.h): one whose outputs are cut, which
+// gives each rank some of them from all inputs, and one whose inputs are cut, whose outputs are summed over ranks.
+//
+// Both take and give rows as they are between layers: a rank's own tokens with sequence parallelism, else all of them.
+// With sequence parallelism all tokens stand here only while a product needs them: what the weight's gradient wants of
+// the inputs is gathered again for it. Alone they are a Linear each, and take no room.
+#pragma once
+#include "model/build.h"
+#include "model/linear.h"
+
+namespace lockstep {
+
+// Where in a block a layer stands, and what its slots are called.
+struct LayerPlace {
+  int unit;
+  Half half;  // of the forward; in backward the other one
+  const char* name;
+};
+
+class ColumnLinear {
+ public:
+  ColumnLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
+
+  void forward(Tensor y, ConstTensor x, const Call& call) const { project(whole_, y, x, call); }
+  // Once more, in the input phase, where what it gave was not kept.
+  void forward_again(Tensor y, ConstTensor x, const Call& call) const { project(whole_again_, y, x, call); }
+  void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // The weight's gradient, in two calls: between them other work may be done while the inputs are gathered.
+  using Gathering = TensorParallel::Gathering;
+  [[nodiscard]] Gathering begin_weight(ConstTensor x, const Call& call) const;
+  void backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const;
+
+ private:
+  void project(Slot whole, Tensor y, ConstTensor x, const Call& call) const;
+
+  Linear linear_;
+  Slot whole_ = -1, whole_again_ = -1, whole_inputs_ = -1, d_whole_ = -1;  // only with sequence parallelism
+};
+
+class RowLinear {
+ public:
+  RowLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
+
+  // y = … + addend, which only a rank alone may have.
+  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;
+  void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;  // after backward_input
+
+ private:
+  Linear linear_;
+  Slot partial_ = -1, d_whole_ = -1;  // only with sequence parallelism
+};
+
+}  // namespace lockstep

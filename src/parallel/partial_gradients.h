@@ -1,0 +1,35 @@
+// Gradients of parameters that several ranks of a tensor-parallel group have alike, and of which each computes a part:
+// norms whose rows are cut between ranks, norms of heads, key/value heads that several ranks share.
+//
+// They are summed over those ranks before anything else is done with them, a unit's in as few messages as lie apart.
+// One thread uses it; ranks and layouts outlive it.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "spec/parameters.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+class PartialGradients {
+ public:
+  // All ranks of the group make theirs at the same point.
+  PartialGradients(const std::vector<const UnitLayout*>& layouts, Communicator& ranks, Algorithm algorithm);
+
+  // `flat`: the gradients of a unit, in the order of its layout.
+  void sum(int unit, const Tensor& flat);
+
+ private:
+  struct Range {
+    std::int64_t begin, end, over;
+  };
+  std::vector<std::vector<Range>> ranges_;  // by unit
+  Communicator& ranks_;
+  std::map<std::int64_t, std::unique_ptr<Communicator>> groups_;  // by how many ranks: those that are not all
+  Reducing how_;
+};
+
+}  // namespace lockstep

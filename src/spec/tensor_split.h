@@ -1,0 +1,63 @@
+// How the layers of a model are cut between the ranks of a tensor-parallel group, as one of them sees it.
+//
+// Whatever is cut is cut into equal parts, the last ones padded: heads, feed-forward width and vocabulary by what a
+// product gives or sums over, and with `sequence` the rows (tokens) of everything between products. Which rank has
+// which rows matters to nobody, since norms, residuals and dropout go row by row; so a chunk of consecutive rows is
+// shared out by itself, and what is exchanged of a chunk is one range. A group of one has all of everything.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "base/integers.h"
+
+namespace lockstep {
+
+// The elements [first, first + count) of `all`, in room for `each`.
+struct Part {
+  std::int64_t all, first, count, each;
+  static constexpr Part whole(std::int64_t n) { return {n, 0, n, n}; }
+};
+
+struct TensorSplit {
+  std::int64_t rank = 0, size = 1;
+  bool sequence = false;    // what is between products is cut too
+  std::int64_t chunks = 1;  // at most, in which rows are exchanged
+
+  Part part(std::int64_t all) const {
+    const std::int64_t each = ceil_div(all, size), first = std::min(rank * each, all);
+    return {all, first, std::min(each, all - first), each};
+  }
+  // Of so many rows: those that this rank has between products, and in how many chunks they are exchanged.
+  std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size : rows; }
+  std::int64_t chunks_of(std::int64_t rows) const {
+    std::int64_t n = std::min(chunks, std::max<std::int64_t>(own_rows(rows), 1));
+    while (own_rows(rows) % n != 0) --n;
+    return n;
+  }
+  // Of chunk c of so many rows: where this rank's part of it begins among all of them.
+  std::int64_t first_row(std::int64_t rows, std::int64_t chunk) const {
+    const std::int64_t n = chunks_of(rows);
+    return chunk * (rows / n) + (sequence ? rank * (rows / n / size) : 0);
+  }
+};
+
+// A rank's query heads, and the key/value heads that these read: a part of them, or, where there are fewer than ranks,
+// one that several ranks have.
+struct HeadSplit {
+  Part queries, keys;
+  std::int64_t copies = 1;  // consecutive ranks that have the same key/value heads
+
+  HeadSplit(std::int64_t heads, std::int64_t kv_heads, const TensorSplit& split)
+      : queries(split.part(heads)), keys(split.part(kv_heads)) {
+    if (kv_heads >= split.size) return;
+    copies = split.size / kv_heads;
+    keys = {kv_heads, split.rank / copies, 1, 1};
+  }
+};
+
+// Whether heads can be shared out so: query heads evenly, key/value heads evenly or each to as many ranks.
+constexpr bool heads_divide(std::int64_t heads, std::int64_t kv_heads, std::int64_t ranks) {
+  return heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
+}
+
+}  // namespace lockstep
