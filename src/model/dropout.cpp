@@ -8,9 +8,8 @@ namespace lockstep {
 std::uint64_t DropoutSite::key(const Call& call) const { return random_key(call.batch.dropout_seed, name_); }
 
 void DropoutSite::apply(Tensor y, ConstTensor x, const Call& call) const {
-  const Shape shape{call.batch.tokens.dim(0), call.batch.tokens.dim(1), x.dim(-1)};
-  lockstep::dropout({.y = y.reshape(shape),
-                     .x = x.reshape(shape),
+  lockstep::dropout({.y = y,
+                     .x = x,
                      .positions = call.batch.positions,
                      .probability = probability_,
                      .key = key(call),

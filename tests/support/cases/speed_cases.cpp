@@ -82,7 +82,7 @@ std::vector<KernelCase> speed_cases(DType dtype) {
                           {{"x", rows}, {"mean", {N}}, {"rstd", {N}}, {"dy", rows}, {"dweight", {C}}, {"dbias", {C}}}));
   cases.push_back(resized(first(plain, "cast"), {{"y", {N * C}}, {"x", {N * C}}}));
   cases.push_back(resized(first(plain, "fill"), {{"y", {N * C}}}));
-  cases.push_back(resized(first(random_cases(dtype), "dropout"), {{"x", tokens}, {"y", tokens}, {"positions", {T}}}));
+  cases.push_back(resized(first(random_cases(dtype), "dropout"), {{"x", rows}, {"y", rows}, {"positions", {T}}}));
   cases.push_back(resized(first(random_cases(dtype), "init_normal"), {{"x", {N * C}}}));
   const std::int64_t parameters = 4 << 20;
   cases.push_back(resized(first(optimizer_cases(dtype), "norm_sum"), {{"x", {parameters}}}));
