@@ -61,7 +61,9 @@ class EveryContract : public ::testing::TestWithParam<int> {
     if (kernel().operands.size() == 1) return true;
     if (kernel().op == "norm_sum") return name == "x";
     if (kernel().op == "dropout") return name == "positions";
-    return kernel().op == "cross_entropy" && name == "logits" && kernel().operands.back().name != "dlogits";
+    if (kernel().op == "split_cross_entropy_statistics") return name == "logits";
+    return (kernel().op == "cross_entropy" || kernel().op == "split_cross_entropy") && name == "logits" &&
+           kernel().operands.back().name != "dlogits";
   }
 
   CpuDevice device_;

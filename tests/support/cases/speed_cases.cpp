@@ -55,6 +55,13 @@ std::vector<KernelCase> speed_cases(DType dtype) {
   cases.push_back(resized(first(plain, "bias_backward"), {{"dbias", {C}}, {"dy", rows}}));
   cases.push_back(resized(first(cross_entropy_cases(dtype), "cross_entropy"),
                           {{"losses", {256}}, {"logits", {256, V}}, {"targets", {256}}, {"dlogits", {256, V}}}));
+  const Cases split = split_cross_entropy_cases(dtype);  // a rank's quarter of the words
+  const Shape quarter{256, 12568};
+  cases.push_back(resized(first(split, "split_cross_entropy_statistics"),
+                          {{"statistics", {256, 3}}, {"logits", quarter}, {"targets", {256}}}));
+  cases.push_back(resized(
+      first(split, "split_cross_entropy"),
+      {{"losses", {256}}, {"logits", quarter}, {"targets", {256}}, {"statistics", {4, 256, 3}}, {"dlogits", quarter}}));
   cases.push_back(
       resized(first(token_cases(dtype), "embedding_forward"), {{"y", tokens}, {"table", {V, C}}, {"tokens", {B, T}}}));
   cases.push_back(resized(first(token_cases(dtype), "embedding_backward"),
