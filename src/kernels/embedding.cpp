@@ -4,9 +4,17 @@
 
 namespace lockstep {
 
+namespace {
+void check_part(const char* op, bool part, std::int64_t first) {
+  LOCKSTEP_CHECK(first >= 0 && (part || first == 0), "{}: the first row is {} of {} table", op, first,
+                 part ? "a part of a" : "a whole");
+}
+}  // namespace
+
 void embedding_forward(const EmbeddingForwardArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(a.y.dims() == 3 && a.table.dims() == 2, "embedding_forward: y is {}, table is {}", a.y.shape(),
                  a.table.shape());
+  check_part("embedding_forward", a.part, a.first);
   const std::int64_t c = a.y.dim(2);
   Operands operands("embedding_forward", stream);
   operands.floats("y", a.y)
@@ -24,6 +32,7 @@ void embedding_forward(const EmbeddingForwardArgs& a, Stream& stream) {
 void embedding_backward(const EmbeddingBackwardArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(a.dy.dims() == 3 && a.dtable.dims() == 2, "embedding_backward: dy is {}, dtable is {}", a.dy.shape(),
                  a.dtable.shape());
+  check_part("embedding_backward", a.part, a.first);
   const Shape each{a.dy.dim(0), a.dy.dim(1)}, shared{a.dy.dim(1)};
   Operands("embedding_backward", stream)
       .floats("dy", a.dy)

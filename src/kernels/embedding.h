@@ -7,7 +7,13 @@
 // zero), and the sum is rounded once. On a GPU a row that more than 64 places share has them added in blocks of that
 // many, and the blocks' sums in a fixed tree, so that no row holds up all others (a space, in text of bytes). An index
 // outside its table throws ProgramError on the cpu: whoever reads data checks it before.
+//
+// With `part`, table (dtable) holds the rows [first, first + V) of a larger table, as ranks cut it between them. A
+// token outside of these gives a row of zeros, to which its position's row is still added, and adds nothing in
+// backward; no index is refused. What a row gets, and in which order, does not depend on how the table is cut.
 #pragma once
+#include <cstdint>
+
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -19,6 +25,8 @@ struct EmbeddingForwardArgs {
   ConstTensor tokens;
   ConstTensor position_table = {};
   ConstTensor positions = {};
+  bool part = false;
+  std::int64_t first = 0;  // of a part
 };
 
 struct EmbeddingBackwardArgs {
@@ -26,6 +34,8 @@ struct EmbeddingBackwardArgs {
   ConstTensor dy;
   ConstTensor indices;
   bool accumulate = false;
+  bool part = false;
+  std::int64_t first = 0;  // of a part
 };
 
 using EmbeddingForward = void(const EmbeddingForwardArgs&, Stream&);

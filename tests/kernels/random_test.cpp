@@ -42,6 +42,29 @@ TEST_F(Random, FarElementsAreSlicesToo) {
   EXPECT_TRUE(std::equal(b.begin(), b.end(), a.begin() + 50));
 }
 
+// As tensor parallelism cuts matrices: some columns of some rows.
+TEST_F(Random, ColumnsOfAMatrixAreThoseOfTheWhole) {
+  constexpr std::int64_t kRows = 23, kColumns = 37;
+  for (const DType type : kFloatTypes) {
+    const std::vector<double> whole = box_.read(normals(type, kRows * kColumns, 42));
+    for (const auto& [row, column, count, width] : {std::array<std::int64_t, 4>{0, 0, kRows, kColumns},
+                                                    {0, 0, kRows, 12},
+                                                    {0, 13, kRows, 24},
+                                                    {5, 7, 3, 5},
+                                                    {22, 36, 1, 1},
+                                                    {4, 9, 10, 1}})
+      for (const std::int64_t cut : {0, 1}) {  // the last row may be short
+        const Tensor x = box_.make(type, {count * width - (width > 1 ? cut : 0)});
+        init_normal({.x = x, .key = 42, .first = row * kColumns + column, .row = width, .pitch = kColumns},
+                    box_.stream(2));
+        const std::vector<double> part = box_.read(x);
+        for (std::int64_t i = 0; i < x.elements(); ++i)
+          ASSERT_EQ(part[i], whole[(row + i / width) * kColumns + column + i % width])
+              << name_of(type) << " " << row << ", " << column << ": element " << i;
+      }
+  }
+}
+
 TEST_F(Random, TheTypeRoundsTheSameNumbers) {
   const std::vector<double> exact = box_.read(normals(DType::f64, 1000, 3)),
                             single = box_.read(normals(DType::f32, 1000, 3));
@@ -91,7 +114,7 @@ class Dropping : public Random {
   std::vector<double> mask(std::int64_t batch, const std::vector<double>& positions, std::int64_t first_sample,
                            std::uint64_t key = 6, double probability = p, DType type = DType::f64) {
     const std::int64_t length = static_cast<std::int64_t>(positions.size());
-    const Shape shape{batch, length, C};
+    const Shape shape{batch * length, C};
     const Tensor y = box_.make(type, shape);
     dropout({.y = y,
              .x = box_.make(type, shape, constant(1)),
@@ -138,6 +161,37 @@ TEST_F(Dropping, EverySliceOfBatchAndSequenceSeesTheMaskOfTheWhole) {
     for (std::int64_t c = 0; c < C; ++c) ASSERT_EQ(chunks[t * C + c], at(3, static_cast<std::int64_t>(picked[t]), c));
 }
 
+// Runs that begin and end in the middle of samples, as sequence parallelism deals them.
+TEST_F(Dropping, EveryRunOfRowsSeesTheMaskOfTheWhole) {
+  const std::vector<double> whole = mask(B, range(2, T), 10);
+  const Tensor positions = box_.make(DType::i32, {T}, range(2, T));
+  for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, B * T},
+                                     {0, 1},
+                                     {1, T},
+                                     {T - 1, 2},
+                                     {T, 2 * T},
+                                     {2 * T + 5, T + 11},
+                                     {B * T - 1, 1}}) {
+    const Tensor y = box_.make(DType::f64, {count, C});
+    dropout({.y = y,
+             .x = box_.make(DType::f64, {count, C}, constant(1)),
+             .positions = positions,
+             .probability = p,
+             .key = 6,
+             .first_sample = 10,
+             .first_row = first},
+            box_.stream(2));
+    for (std::int64_t i = 0; i < count * C; ++i) ASSERT_EQ(box_.read(y, i), whole[first * C + i]) << first << " " << i;
+  }
+}
+
+// The mask is a promise to runs that are resumed and to other layouts: of these elements it is what it has always been.
+TEST_F(Dropping, TheMaskIsWhatItWas) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const double v : mask(B, range(0, T), 10)) hash = (hash ^ (v != 0 ? 1u : 0u)) * 1099511628211u;
+  EXPECT_EQ(hash, 13189658578743797273u);
+}
+
 TEST_F(Dropping, TheMaskIsTheSameInEveryType) {
   const std::vector<double> exact = mask(B, range(0, T), 0);
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
@@ -163,7 +217,7 @@ TEST_F(Dropping, MasksOfOtherKeysSamplesAndPositionsAreIndependent) {
 
 // What was dropped gets no gradient, what was kept gets it scaled as it was.
 TEST_F(Dropping, ItsBackwardIsTheSameMask) {
-  const Shape shape{2, 5, C};
+  const Shape shape{10, C};
   const Tensor x = box_.make(DType::f32, shape, normal()), y = box_.make(DType::f32, shape),
                positions = box_.make(DType::i32, {5}, range(0, 5));
   const Tensor dx = box_.make(DType::f32, shape);

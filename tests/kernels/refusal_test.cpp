@@ -6,6 +6,7 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
+#include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "support/case_names.h"
 #include "support/case_run.h"
@@ -59,7 +60,10 @@ class EveryContract : public ::testing::TestWithParam<int> {
   bool free_length(const std::string& name) const {
     if (kernel().operands.size() == 1) return true;
     if (kernel().op == "norm_sum") return name == "x";
-    return kernel().op == "cross_entropy" && name == "logits" && kernel().operands.back().name != "dlogits";
+    if (kernel().op == "dropout") return name == "positions";
+    if (kernel().op == "split_cross_entropy_statistics") return name == "logits";
+    return (kernel().op == "cross_entropy" || kernel().op == "split_cross_entropy") && name == "logits" &&
+           kernel().operands.back().name != "dlogits";
   }
 
   CpuDevice device_;
@@ -169,6 +173,39 @@ TEST_F(Contract, AnIndexOutsideItsTableIsRefused) {
     EXPECT_THROW(embedding_backward({.dtable = table, .dy = y, .indices = tokens}, device_.stream(2)), ProgramError)
         << bad;
   }
+}
+
+TEST_F(Contract, OnlyAPartBeginsFurtherOn) {
+  const Tensor table = make(DType::f32, {4, 3}), y = make(DType::f32, {1, 2, 3}), tokens = make(DType::i32, {1, 2});
+  for (const auto& [part, first, refused] : {std::tuple{false, 1, true}, {true, -1, true}, {true, 1, false}}) {
+    std::string message = "it ran";
+    try {
+      embedding_forward({.y = y, .table = table, .tokens = tokens, .part = part, .first = first}, device_.stream());
+      embedding_backward({.dtable = table, .dy = y, .indices = tokens, .part = part, .first = first}, device_.stream());
+    } catch (const ProgramError& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message != "it ran", refused) << part << " " << first << ": " << message;
+  }
+}
+
+TEST_F(Contract, RowsOfNormalNumbersLieApart) {
+  const Tensor x = make(DType::f32, {12});
+  EXPECT_NO_THROW(init_normal({.x = x, .key = 1, .row = 4, .pitch = 4}, device_.stream()));
+  EXPECT_THROW(init_normal({.x = x, .key = 1, .row = 4, .pitch = 3}, device_.stream()), ProgramError);
+  EXPECT_THROW(init_normal({.x = x, .key = 1, .row = -4, .pitch = 4}, device_.stream()), ProgramError);
+  EXPECT_THROW(init_normal({.x = x, .key = 1, .pitch = 4}, device_.stream()), ProgramError);
+}
+
+TEST_F(Contract, DroppedRowsHavePositions) {
+  const Tensor x = make(DType::f32, {2, 3}), none = make(DType::i32, {0}), one = make(DType::i32, {1});
+  const auto from = [&](const Tensor& positions, std::int64_t first) {
+    dropout({.y = x, .x = x, .positions = positions, .probability = 0.5, .key = 1, .first_row = first},
+            device_.stream());
+  };
+  EXPECT_NO_THROW(from(one, 3));
+  EXPECT_THROW(from(one, -1), ProgramError);
+  EXPECT_THROW(from(none, 0), ProgramError);
 }
 
 TEST_F(Contract, ATargetOutsideTheVocabularyIsRefused) {

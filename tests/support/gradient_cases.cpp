@@ -10,6 +10,7 @@
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/split_cross_entropy.h"
 #include "kernels/swiglu.h"
 
 namespace lockstep::tests {
@@ -160,6 +161,36 @@ GradientCase loss() {
               run, {{3, 2}}, {{0, 4}});
 }
 
+// The same in two parts, each computing its columns' gradients from the statistics of both.
+GradientCase split_loss() {
+  const Shape logits{7, 13};
+  const auto run = [](Tensors t, Stream& stream) {
+    const Tensor statistics = t[5];
+    for (const std::int64_t part : {0, 1})
+      split_cross_entropy_statistics({.statistics = statistics.slice(0, part, 1).reshape({7, kLossStatistics}),
+                                      .logits = t[0].slice(1, 7 * part, 7 - part),
+                                      .targets = t[1],
+                                      .first = 7 * part,
+                                      .valid = 7 - part},
+                                     stream);
+    for (const std::int64_t part : {0, 1})
+      split_cross_entropy({.losses = t[3],
+                           .dlogits = t[4].slice(1, 7 * part, 7 - part),
+                           .logits = t[0].slice(1, 7 * part, 7 - part),
+                           .targets = t[1],
+                           .statistics = statistics,
+                           .scale = t[2],
+                           .first = 7 * part,
+                           .valid = 7 - part},
+                          stream);
+  };
+  return make("split_cross_entropy", "some_ignored",
+              {in("logits", logits, normal(2)), integers("targets", {7}, targets(13, 3, kIgnoredTarget)),
+               in("scale", {1}, constant(0.37)), out("losses", {7}), out("dlogits", logits),
+               out("statistics", {2, 7, kLossStatistics})},
+              run, {{3, 2}}, {{0, 4}});
+}
+
 // In place: x becomes y, and the gradient that comes in becomes the one that goes on.
 GradientCase turning() {
   const Shape x{2, 5, 3, 8}, table{5, 4};
@@ -175,12 +206,12 @@ GradientCase turning() {
 }
 
 GradientCase dropping() {
-  const Shape x{2, 7, 5};
+  const Shape x{14, 5};
   const auto run = [](Tensors t, Stream& stream) {
     dropout({.y = t[3], .x = t[0], .positions = t[2], .probability = 0.4, .key = 8}, stream);
     dropout({.y = t[4], .x = t[1], .positions = t[2], .probability = 0.4, .key = 8}, stream);
   };
-  return make("dropout", "2x7x5",
+  return make("dropout", "14x5",
               {in("x", x), in("dy", x), integers("positions", {7}, positions()), out("y", x), out("dx", x)}, run,
               {{3, 1}}, {{0, 4}});
 }
@@ -230,7 +261,8 @@ const std::vector<GradientCase>& gradient_cases() {
       cases.push_back(rmsnorm({3, 2, 7}, residual));
       cases.push_back(layernorm({5, 13}, residual));
     }
-    for (const auto one : {swiglu, gelu, linear, embedding, loss, turning, dropping}) cases.push_back(one());
+    for (const auto one : {swiglu, gelu, linear, embedding, loss, split_loss, turning, dropping})
+      cases.push_back(one());
     for (const double dropout : {0.0, 0.3}) {
       cases.push_back(attention({2, 7, 7, 4, 2, 6, true, dropout}));
       cases.push_back(attention({1, 70, 70, 2, 1, 4, true, dropout}));  // more than one tile

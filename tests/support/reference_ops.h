@@ -50,9 +50,22 @@ void add(HostTensor& y, const HostTensor& a, const HostTensor& b);
 void cross_entropy(HostTensor& losses, HostTensor* dlogits, const HostTensor& logits, const HostTensor& targets,
                    double scale);
 
+// Of a vocabulary cut between ranks: these columns of the logits are the vocabulary's [first, first + valid).
+struct SplitColumns {
+  std::int64_t first;
+  std::int64_t valid;
+};
+void split_cross_entropy_statistics(HostTensor& statistics, const HostTensor& logits, const HostTensor& targets,
+                                    SplitColumns columns);
+void split_cross_entropy(HostTensor& losses, HostTensor* dlogits, const HostTensor& logits, const HostTensor& targets,
+                         const HostTensor& statistics, double scale, SplitColumns columns);
+
+// Of a part, `first` is the row of the larger table that the table begins with.
 void embedding_forward(HostTensor& y, const HostTensor& table, const HostTensor& tokens,
-                       const HostTensor* position_table, const HostTensor* positions);
-void embedding_backward(HostTensor& dtable, const HostTensor& dy, const HostTensor& indices, bool accumulate);
+                       const HostTensor* position_table, const HostTensor* positions,
+                       std::optional<std::int64_t> first = {});
+void embedding_backward(HostTensor& dtable, const HostTensor& dy, const HostTensor& indices, bool accumulate,
+                        std::optional<std::int64_t> first = {});
 
 void rope_table(HostTensor& cos, HostTensor& sin, const HostTensor& positions, double theta,
                 const std::optional<RopeSlowing>& slowing);

@@ -1,10 +1,9 @@
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
-#include <limits>
 
+#include "kernels/cpu/cross_entropy_rows.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
 
 namespace lockstep::cpu {
@@ -30,36 +29,12 @@ void run(const CrossEntropyArgs& a, Stream& stream) {
     }
     LOCKSTEP_CHECK(target >= 0 && target < vocabulary, "cross_entropy: target {} of row {} with a vocabulary of {}",
                    target, row, vocabulary);
-    constexpr int W = kLanes<T>;
-    const std::int64_t whole = vocabulary / W * W;
-    Vec<T> high = broadcast(-std::numeric_limits<T>::infinity());
-    for (std::int64_t i = 0; i < whole; i += W) high = max_of<T>(load(in + i), high);
-    T top = max<T>(high);
-    for (std::int64_t i = whole; i < vocabulary; ++i) {
-      const T v = static_cast<T>(in[i]);
-      top = (v > top || v != v) ? v : top;
-    }
-    // Lanes sum what falls to them; the tail's lanes beyond the row are given -inf, which adds nothing.
-    Vec<T> sums{};
-    for (std::int64_t i = 0; i < whole; i += W) sums += exp(load(in + i) - top);
-    if (whole < vocabulary) {
-      Vec<T> last = broadcast(-std::numeric_limits<T>::infinity());
-      for (std::int64_t i = whole; i < vocabulary; ++i) last[i - whole] = static_cast<T>(in[i]) - top;
-      sums += exp(last);
-    }
-    const T total = sum<T>(sums), hit = load_some(in + target, 1)[0];
+    const T top = largest_of(in, vocabulary), total = sum_of_exponentials(in, vocabulary, top),
+            hit = load_some(in + target, 1)[0];
     losses[row] = std::log(total) + (top - hit);
     if (!dlogits) return;
-    D* out = dlogits[row];
-    const T factor = scale / total;
-    // Forward, a vector read before its gradients are written: dlogits may lie over logits, and of 16 bits over 32 it
-    // never comes further than what has been read.
-    for_vectors<T>(vocabulary,
-                   [&](std::int64_t i, auto load, auto store) { store(out + i, exp(load(in + i) - top) * factor); });
-    // Computed from the logit kept aside; (p - 1)·scale rounds once in a narrow type.
-    Vec<T> p = broadcast(hit - top);
-    p = exp(p) / total;
-    out[target] = static_cast<D>((p[0] - T(1)) * scale);
+    write_softmax(dlogits[row], in, vocabulary, top, scale / total);
+    dlogits[row][target] = target_gradient<D>(hit, top, total, scale);
   });
 }
 

@@ -16,6 +16,15 @@ void check_indices(const char* op, const ConstTensor& indices, std::int64_t limi
     LOCKSTEP_CHECK(p[i] >= 0 && p[i] < limit, "{}: index {} at place {} of a table of {} rows", op, p[i], i, limit);
 }
 
+// The row of the table at hand that an index names; none (-1) where a part does not hold it.
+struct Held {
+  std::int64_t first, rows;
+  std::int64_t operator()(std::int32_t index) const {
+    const std::int64_t row = index - first;
+    return row >= 0 && row < rows ? row : -1;
+  }
+};
+
 // Work is cut by columns: every column adds its tokens in their order, whoever adds them.
 constexpr std::int64_t kColumns = 256;
 template <class Body>
@@ -33,11 +42,14 @@ void add_to_rows(const EmbeddingBackwardArgs& a, Stream& stream) {
   const std::int32_t* indices = a.indices.data<std::int32_t>();
   const auto dtable = rows<T>(a.dtable);
   const S* dy = a.dy.data<S>();
+  const Held held{a.first, a.dtable.dim(0)};
   each_column_range(stream, width, [&](std::int64_t begin, std::int64_t columns) {
     if (!a.accumulate)
       for (std::int64_t row = 0; row < a.dtable.dim(0); ++row) std::fill_n(dtable[row] + begin, columns, T(0));
     for (std::int64_t token = 0; token < tokens; ++token) {
-      T* out = dtable[indices[token % count]] + begin;
+      const std::int64_t row = held(indices[token % count]);
+      if (row < 0) continue;
+      T* out = dtable[row] + begin;
       const S* in = dy + token * width + begin;
       for_vectors<T>(columns,
                      [&](std::int64_t i, auto load, auto store) { store(out + i, load(out + i) + load(in + i)); });
@@ -54,12 +66,15 @@ void sum_each_row(const EmbeddingBackwardArgs& a, Stream& stream) {
   const std::int32_t* indices = a.indices.data<std::int32_t>();
   const auto dtable = rows<S>(a.dtable);
   const S* dy = a.dy.data<S>();
+  const Held held{a.first, a.dtable.dim(0)};
   std::vector<std::int64_t> ends(static_cast<std::size_t>(a.dtable.dim(0)) + 1),
       sorted(static_cast<std::size_t>(tokens));
-  for (std::int64_t token = 0; token < tokens; ++token) ++ends[indices[token % count] + 1];
+  for (std::int64_t token = 0; token < tokens; ++token)
+    if (const std::int64_t row = held(indices[token % count]); row >= 0) ++ends[row + 1];
   for (std::size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
   for (std::int64_t token = 0; token < tokens; ++token)
-    sorted[ends[indices[token % count]]++] = token;  // ends[row] is its end now
+    if (const std::int64_t row = held(indices[token % count]); row >= 0)
+      sorted[ends[row]++] = token;  // ends[row] is its end now
   each_column_range(stream, width, [&](std::int64_t begin, std::int64_t columns) {
     T sums[kColumns];
     std::int64_t next = 0;
@@ -82,7 +97,7 @@ void sum_each_row(const EmbeddingBackwardArgs& a, Stream& stream) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) {
-  check_indices("embedding_forward", a.tokens, a.table.dim(0));
+  if (!a.part) check_indices("embedding_forward", a.tokens, a.table.dim(0));
   if (a.positions) check_indices("embedding_forward", a.positions, a.position_table.dim(0));
   with_float(a.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
@@ -91,8 +106,11 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
     const std::int32_t* positions = a.positions ? a.positions.data<std::int32_t>() : nullptr;
     const auto table = rows<S>(a.table), position_table = rows<S>(a.position_table);
     S* y = a.y.data<S>();
+    const Held held{a.first, a.table.dim(0)};
+    const std::vector<S> zeros(static_cast<std::size_t>(a.part ? width : 0), S(0.0f));
     each_row(Stream::of(stream), a.tokens.elements(), width, [&](std::int64_t row, int) {
-      const S* from = table[tokens[row]];
+      const std::int64_t at = held(tokens[row]);
+      const S* from = at >= 0 ? table[at] : zeros.data();
       S* out = y + row * width;
       if (!positions) {
         std::copy_n(from, width, out);
@@ -106,7 +124,7 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& a, lockstep::Stream& stream) {
-  check_indices("embedding_backward", a.indices, a.dtable.dim(0));
+  if (!a.part) check_indices("embedding_backward", a.indices, a.dtable.dim(0));
   with_float_and_result(a.dy.dtype(), a.dtable.dtype(), [&]<class S, class G>(TypeTag<S>, TypeTag<G>) {
     if constexpr (std::is_same_v<G, Compute<S>>)
       add_to_rows<S>(a, Stream::of(stream));

@@ -34,7 +34,8 @@ void init_normal(const InitNormalArgs& a, lockstep::Stream& stream) {
       std::uint64_t have = ~std::uint64_t{0};
       double pair[2] = {};
       for (std::int64_t i = begin; i < begin + count; ++i) {
-        const std::uint64_t index = static_cast<std::uint64_t>(a.first + i);
+        const std::int64_t at = a.row == 0 ? i : i / a.row * a.pitch + i % a.row;
+        const std::uint64_t index = static_cast<std::uint64_t>(a.first + at);
         if (index >> 1 != have) two_normals(a.key, have = index >> 1, pair[0], pair[1]);
         x[i] = convert<double, S>(pair[index & 1] * a.std);
       }
@@ -46,14 +47,15 @@ void dropout(const DropoutArgs& a, lockstep::Stream& stream) {
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
-    const std::int64_t length = a.x.dim(1), width = a.x.dim(2);
+    const std::int64_t length = a.positions.elements(), width = a.x.dim(1);
     const std::int32_t* positions = a.positions.data<std::int32_t>();
     const S* x = a.x.data<S>();
     S* y = a.y.data<S>();
     const T scale = static_cast<T>(1 / (1 - a.probability));
     const DropoutMask mask(a.key, a.probability);
-    each_row(Stream::of(stream), a.x.dim(0) * length, width, [&](std::int64_t row, int) {
-      auto keep = mask.row(a.first_sample + row / length, positions[row % length]);
+    each_row(Stream::of(stream), a.x.dim(0), width, [&](std::int64_t row, int) {
+      const std::int64_t at = a.first_row + row;
+      auto keep = mask.row(a.first_sample + at / length, positions[at % length]);
       for (std::int64_t c = 0; c < width; ++c) {
         const T value = static_cast<T>(x[row * width + c]) * scale;
         y[row * width + c] = static_cast<S>(keep(c) ? value : T(0));

@@ -16,6 +16,7 @@
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/split_cross_entropy.h"
 #include "kernels/step_control.h"
 #include "kernels/swiglu.h"
 #include "kernels/tree_sum.h"
@@ -61,6 +62,8 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs&, lockstep::Stream&) 
 void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }
 void rope_table(const RopeTableArgs&, lockstep::Stream&) { absent(); }
 void rope(const RopeArgs&, lockstep::Stream&) { absent(); }
+void split_cross_entropy_statistics(const SplitCrossEntropyStatisticsArgs&, lockstep::Stream&) { absent(); }
+void split_cross_entropy(const SplitCrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void step_control(const StepControlArgs&, lockstep::Stream&) { absent(); }
 void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }

@@ -1,5 +1,5 @@
-// An index outside its table cannot throw here: forward gives a row of NaN, backward leaves the contribution out, and
-// neither touches memory beyond the table.
+// An index outside its table cannot throw here: forward gives a row of NaN (of a part, zeros), backward leaves the
+// contribution out, and neither touches memory beyond the table.
 //
 // Backward: places are sorted by their index, equal indices in the order of places, so that each row of the table has
 // its contributions in one run. A run is summed in blocks of places, in order; the sums of a run of several blocks are
@@ -21,19 +21,21 @@ struct Forward {
   Rows<S> y;  // (B·T, C)
   Rows<const S> table, position_table;
   const std::int32_t *tokens, *positions;  // positions and their table may be none
-  std::int64_t count, length, width, table_rows, position_rows;
+  std::int64_t count, length, width, table_rows, position_rows, first;
+  bool part;
 };
 
 template <class S, bool Whole>
 __global__ void forward(Forward<S> a) {
   using T = Compute<S>;
   each_pack<S>(a.count, a.width, [&](std::int64_t row, std::int64_t c, int n) {
-    const std::int64_t token = a.tokens[row], position = a.positions ? a.positions[place_of(row, a.length).inner] : 0;
-    const bool known =
-        token >= 0 && token < a.table_rows && (!a.positions || (position >= 0 && position < a.position_rows));
+    const std::int64_t token = a.tokens[row] - a.first,
+                       position = a.positions ? a.positions[place_of(row, a.length).inner] : 0;
+    const bool held = token >= 0 && token < a.table_rows;
+    const bool known = (held || a.part) && (!a.positions || (position >= 0 && position < a.position_rows));
     T v[kPack<S>], other[kPack<S>];
-    for (int i = 0; i < kPack<S>; ++i) v[i] = std::numeric_limits<T>::quiet_NaN();
-    if (known) read<Whole>(v, a.table[token] + c, n);
+    for (int i = 0; i < kPack<S>; ++i) v[i] = known ? T(0) : std::numeric_limits<T>::quiet_NaN();
+    if (known && held) read<Whole>(v, a.table[token] + c, n);
     if (known && a.positions) {
       read<Whole>(other, a.position_table[position] + c, n);
       for (int i = 0; i < kPack<S>; ++i) v[i] += other[i];
@@ -42,13 +44,13 @@ __global__ void forward(Forward<S> a) {
   });
 }
 
-// Keys to sort: an index, or for one outside the table the number of its rows, which no row has.
-__global__ void make_keys(unsigned* keys, int* places, const std::int32_t* indices, int count,
-                          std::int64_t table_rows) {
+// Keys to sort: an index's row, or for one outside the table the number of its rows, which no row has.
+__global__ void make_keys(unsigned* keys, int* places, const std::int32_t* indices, int count, std::int64_t table_rows,
+                          std::int64_t first) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
-  const std::int32_t index = indices[i];
-  keys[i] = static_cast<unsigned>(index >= 0 && index < table_rows ? index : table_rows);
+  const std::int64_t row = indices[i] - first;
+  keys[i] = static_cast<unsigned>(row >= 0 && row < table_rows ? row : table_rows);
   places[i] = i;
 }
 
@@ -188,14 +190,14 @@ int block_for(std::int64_t count, std::int64_t row_bytes, std::int64_t room) {
 
 // Sorts the places by index; false where the scratch has no room.
 bool sort_places(int*& places, unsigned*& keys, Cut& cut, const std::int32_t* indices, int count,
-                 std::int64_t table_rows, cudaStream_t queue) {
+                 std::int64_t table_rows, std::int64_t first, cudaStream_t queue) {
   places = cut.take<int>(count);
   keys = cut.take<unsigned>(count);
   Cut behind = cut;  // needed only until the sort is done
   int* unsorted = behind.take<int>(count);
   unsigned* unsorted_keys = behind.take<unsigned>(count);
   if (behind.left() < 0) return false;
-  make_keys<<<blocks_for(count), kThreads, 0, queue>>>(unsorted_keys, unsorted, indices, count, table_rows);
+  make_keys<<<blocks_for(count), kThreads, 0, queue>>>(unsorted_keys, unsorted, indices, count, table_rows, first);
   check_launch("embedding_backward");
   int bits = 1;
   while (table_rows >> bits) ++bits;
@@ -241,7 +243,9 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
                           .length = a.y.dim(1),
                           .width = width,
                           .table_rows = a.table.dim(0),
-                          .position_rows = a.positions ? a.position_table.dim(0) : 0};
+                          .position_rows = a.positions ? a.position_table.dim(0) : 0,
+                          .first = a.first,
+                          .part = a.part};
     const auto kernel = in_packs(width, args.y, args.table, args.position_table) ? forward<S, true> : forward<S, false>;
     const auto [blocks, threads] = pack_grid(args.count, width, kPack<S>);
     kernel<<<blocks, threads, 0, native(stream)>>>(args);
@@ -263,7 +267,7 @@ void embedding_backward(const EmbeddingBackwardArgs& a, lockstep::Stream& stream
   int* places = nullptr;
   unsigned* keys = nullptr;
   const bool sorted = count < 1 << 30 && sort_places(places, keys, cut, a.indices.data<std::int32_t>(),
-                                                     static_cast<int>(count), a.dtable.dim(0), queue);
+                                                     static_cast<int>(count), a.dtable.dim(0), a.first, queue);
   int2* runs = cut.take<int2>(count);
   LOCKSTEP_CHECK(sorted && cut.left() > 0, "{}: {} indices are more than the scratch holds", op, count);
   find_runs<<<blocks_for(count), kThreads, 0, queue>>>(runs, keys, static_cast<int>(count));

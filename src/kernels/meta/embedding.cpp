@@ -4,7 +4,8 @@
 
 namespace lockstep::meta {
 
-// Of a table, only the rows that are looked up move: as many bytes as the result has.
+// Of a table, only the rows that are looked up move: as many bytes as the result has. Which of them a part holds is not
+// known here, so it counts as if it held all.
 void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) {
   Work& work = count(stream, a.positions ? a.y.elements() : 0, {a.tokens, a.positions, a.y}, {a.y});
   if (a.positions) work.bytes_read += a.y.bytes();

@@ -19,6 +19,7 @@ Cases activation_cases(DType dtype);   // swiglu, gelu
 Cases elementwise_cases(DType dtype);  // add, cast, fill, bias_backward
 Cases token_cases(DType dtype);        // embedding, rope
 Cases cross_entropy_cases(DType dtype);
+Cases split_cross_entropy_cases(DType dtype);
 Cases random_cases(DType dtype);     // init_normal, dropout
 Cases optimizer_cases(DType dtype);  // norm_sum, step_control, adamw, sgd
 Cases tree_sum_cases(DType dtype);   // with the integers, among the floats of their size

@@ -16,11 +16,21 @@ KernelCase init(DType dtype, std::int64_t n, std::int64_t first) {
   return made;
 }
 
-KernelCase drop(DType dtype, const Shape& x, double probability, bool in_place) {
-  KernelCase made{.op = "dropout", .shape = label({x[0], x[1], x[2]}), .dtype = dtype};
+// Rows of a larger matrix.
+KernelCase init_rows(DType dtype, std::int64_t n, std::int64_t row, std::int64_t pitch) {
+  KernelCase made{.op = "init_normal", .shape = label({n}) + "_rows_of_" + label({row, pitch}), .dtype = dtype};
+  made.operands = {{"x", {n}, dtype, Role::out}};
+  made.run = [=](Tensors t, Stream& stream) {
+    init_normal({.x = t[0], .key = 99, .first = 5, .std = 0.02, .row = row, .pitch = pitch}, stream);
+  };
+  return made;
+}
+
+KernelCase drop(DType dtype, const Shape& x, std::int64_t length, double probability, bool in_place) {
+  KernelCase made{.op = "dropout", .shape = label({x[0], x[1]}) + "_of" + std::to_string(length), .dtype = dtype};
   made.shape += std::string(probability == 0 ? "_none" : "") + (in_place ? "_in_place" : "");
   made.operands = {{"x", x, dtype, in_place ? Role::inout : Role::in},
-                   {"positions", {x[1]}, DType::i32, Role::in, positions(5, 3)}};
+                   {"positions", {length}, DType::i32, Role::in, positions(5, 3)}};
   if (!in_place) made.operands.push_back({"y", x, dtype, Role::out});
   made.plain = !in_place;
   made.run = [=](Tensors t, Stream& stream) {
@@ -29,7 +39,8 @@ KernelCase drop(DType dtype, const Shape& x, double probability, bool in_place) 
              .positions = t[1],
              .probability = probability,
              .key = 5,
-             .first_sample = 3},
+             .first_sample = 3,
+             .first_row = 2},
             stream);
   };
   if (probability == 0) made.reference = [=](std::span<HostTensor> t) { t[in_place ? 0 : 2].value = t[0].value; };
@@ -42,9 +53,16 @@ Cases random_cases(DType dtype) {
   for (const std::int64_t n : {1, 7, 257, 5001})
     for (const std::int64_t first : {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 40) + 1})
       cases.push_back(init(dtype, n, first));
-  for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{3, 31, 257}, Shape{1, 65, 64}})
+  for (const auto& [n, row, pitch] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {7, 1, 3}, {257, 6, 13}, {5001, 65, 64 * 4 + 1}, {40, 64, 64}})
+    cases.push_back(init_rows(dtype, n, row, pitch));
+  for (const auto& [x, length] : {std::pair<Shape, std::int64_t>{{1, 1}, 1},
+                                  {{14, 13}, 7},
+                                  {{93, 257}, 31},
+                                  {{65, 64}, 65},
+                                  {{11, 5}, 40}})  // part of a sample
     for (const double probability : {0.0, 0.25})
-      for (const bool in_place : {false, true}) cases.push_back(drop(dtype, x, probability, in_place));
+      for (const bool in_place : {false, true}) cases.push_back(drop(dtype, x, length, probability, in_place));
   return cases;
 }
 

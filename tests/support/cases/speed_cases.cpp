@@ -55,6 +55,13 @@ std::vector<KernelCase> speed_cases(DType dtype) {
   cases.push_back(resized(first(plain, "bias_backward"), {{"dbias", {C}}, {"dy", rows}}));
   cases.push_back(resized(first(cross_entropy_cases(dtype), "cross_entropy"),
                           {{"losses", {256}}, {"logits", {256, V}}, {"targets", {256}}, {"dlogits", {256, V}}}));
+  const Cases split = split_cross_entropy_cases(dtype);  // a rank's quarter of the words
+  const Shape quarter{256, 12568};
+  cases.push_back(resized(first(split, "split_cross_entropy_statistics"),
+                          {{"statistics", {256, 3}}, {"logits", quarter}, {"targets", {256}}}));
+  cases.push_back(resized(
+      first(split, "split_cross_entropy"),
+      {{"losses", {256}}, {"logits", quarter}, {"targets", {256}}, {"statistics", {4, 256, 3}}, {"dlogits", quarter}}));
   cases.push_back(
       resized(first(token_cases(dtype), "embedding_forward"), {{"y", tokens}, {"table", {V, C}}, {"tokens", {B, T}}}));
   cases.push_back(resized(first(token_cases(dtype), "embedding_backward"),
@@ -82,7 +89,7 @@ std::vector<KernelCase> speed_cases(DType dtype) {
                           {{"x", rows}, {"mean", {N}}, {"rstd", {N}}, {"dy", rows}, {"dweight", {C}}, {"dbias", {C}}}));
   cases.push_back(resized(first(plain, "cast"), {{"y", {N * C}}, {"x", {N * C}}}));
   cases.push_back(resized(first(plain, "fill"), {{"y", {N * C}}}));
-  cases.push_back(resized(first(random_cases(dtype), "dropout"), {{"x", tokens}, {"y", tokens}, {"positions", {T}}}));
+  cases.push_back(resized(first(random_cases(dtype), "dropout"), {{"x", rows}, {"y", rows}, {"positions", {T}}}));
   cases.push_back(resized(first(random_cases(dtype), "init_normal"), {{"x", {N * C}}}));
   const std::int64_t parameters = 4 << 20;
   cases.push_back(resized(first(optimizer_cases(dtype), "norm_sum"), {{"x", {parameters}}}));

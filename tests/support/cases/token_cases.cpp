@@ -16,43 +16,61 @@ struct EmbeddingSize {
   std::int64_t batch, length, width, vocabulary;
 };
 
-KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool strided) {
+// The rows of the table that a case's operand holds: all, or about the middle third.
+struct Held {
+  Held(std::int64_t vocabulary, bool part)
+      : part(part), first(part ? vocabulary / 3 : 0), rows(part ? (vocabulary + 2) / 3 : vocabulary) {}
+  std::optional<std::int64_t> reference() const { return part ? std::optional(first) : std::nullopt; }
+  bool part;
+  std::int64_t first, rows;
+};
+
+KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool strided, bool part) {
+  const Held held(s.vocabulary, part);
   KernelCase made{.op = "embedding_forward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
-  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (strided ? "_strided" : "");
+  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (strided ? "_strided" : "") +
+                (part ? "_part" : "");
   const auto gaps = row_gap(2, strided);
   made.operands = {{"y", {s.batch, s.length, s.width}, dtype, Role::out},
-                   {"table", {s.vocabulary, s.width}, dtype, Role::in, normal(), gaps},
+                   {"table", {held.rows, s.width}, dtype, Role::in, normal(), gaps},
                    {"tokens", {s.batch, s.length}, DType::i32, Role::in, indices(s.vocabulary)}};
   if (positioned) {
     made.operands.push_back({"position_table", {2 * s.length + 7, s.width}, dtype, Role::in, normal(), gaps});
     made.operands.push_back({"positions", {s.length}, DType::i32, Role::in, positions(6, 2)});
   }
-  made.run = [positioned](Tensors t, Stream& stream) {
+  made.run = [=](Tensors t, Stream& stream) {
     embedding_forward({.y = t[0],
                        .table = t[1],
                        .tokens = t[2],
                        .position_table = positioned ? t[3] : Tensor(),
-                       .positions = positioned ? t[4] : Tensor()},
+                       .positions = positioned ? t[4] : Tensor(),
+                       .part = part,
+                       .first = held.first},
                       stream);
   };
-  made.reference = [positioned](Hosts t) {
-    reference::embedding_forward(t[0], t[1], t[2], positioned ? &t[3] : nullptr, positioned ? &t[4] : nullptr);
+  made.reference = [=](Hosts t) {
+    reference::embedding_forward(t[0], t[1], t[2], positioned ? &t[3] : nullptr, positioned ? &t[4] : nullptr,
+                                 held.reference());
   };
   return made;
 }
 
-KernelCase embedding_gradient(DType dtype, const EmbeddingSize& s, DType gradient, bool shared, bool accumulate) {
+KernelCase embedding_gradient(DType dtype, const EmbeddingSize& s, DType gradient, bool shared, bool accumulate,
+                              bool part) {
+  const Held held(s.vocabulary, part);
   KernelCase made{.op = "embedding_backward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
   made.shape += "_v" + std::to_string(s.vocabulary) + (shared ? "_shared" : "") + (accumulate ? "_accumulate" : "") +
-                (gradient == dtype ? "" : "_to_" + std::string(name_of(gradient)));
+                (part ? "_part" : "") + (gradient == dtype ? "" : "_to_" + std::string(name_of(gradient)));
   made.operands = {
-      {"dtable", {s.vocabulary, s.width}, gradient, accumulate ? Role::inout : Role::out},
+      {"dtable", {held.rows, s.width}, gradient, accumulate ? Role::inout : Role::out},
       {"dy", {s.batch, s.length, s.width}, dtype},
       {"indices", shared ? Shape{s.length} : Shape{s.batch, s.length}, DType::i32, Role::in, indices(s.vocabulary)}};
-  made.run = [accumulate](Tensors t, Stream& stream) {
-    embedding_backward({.dtable = t[0], .dy = t[1], .indices = t[2], .accumulate = accumulate}, stream);
+  made.run = [=](Tensors t, Stream& stream) {
+    embedding_backward(
+        {.dtable = t[0], .dy = t[1], .indices = t[2], .accumulate = accumulate, .part = part, .first = held.first},
+        stream);
   };
-  made.reference = [accumulate](Hosts t) { reference::embedding_backward(t[0], t[1], t[2], accumulate); };
+  made.reference = [=](Hosts t) { reference::embedding_backward(t[0], t[1], t[2], accumulate, held.reference()); };
   return made;
 }
 
@@ -100,12 +118,14 @@ Cases token_cases(DType dtype) {
                                     {2, 5, 257, 1000},
                                     {1, 200, 5, 7},
                                     {1, 1000, 64, 3}}) {
-    for (const bool positioned : {false, true})
-      for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided));
+    for (const bool part : {false, true})
+      for (const bool positioned : {false, true})
+        for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided, part));
     for (const DType gradient : std::views::reverse(gradients))
       for (const bool shared : {false, true})
         for (const bool accumulate : {false, true})
-          cases.push_back(embedding_gradient(dtype, size, gradient, shared, accumulate));
+          for (const bool part : {false, true})
+            cases.push_back(embedding_gradient(dtype, size, gradient, shared, accumulate, part));
   }
   const RopeSlowing slowing{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_positions = 8192};
   for (const std::int64_t width : {2, 6, 64, 128, 256})

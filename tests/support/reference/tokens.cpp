@@ -39,27 +39,39 @@ void cross_entropy(HostTensor& losses, HostTensor* dlogits, const HostTensor& lo
   }
 }
 
+namespace {
+// Whether the table has this row; a whole one has all.
+bool holds(const HostTensor& table, std::int64_t row, std::optional<std::int64_t> first) {
+  return !first || (row >= 0 && row < table.dim(0));
+}
+}  // namespace
+
 void embedding_forward(HostTensor& y, const HostTensor& table, const HostTensor& tokens,
-                       const HostTensor* position_table, const HostTensor* positions) {
+                       const HostTensor* position_table, const HostTensor* positions,
+                       std::optional<std::int64_t> first) {
   const std::int64_t batch = y.dim(0), length = y.dim(1), width = y.dim(2);
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t t = 0; t < length; ++t)
       for (std::int64_t c = 0; c < width; ++c) {
-        double v = table[static_cast<std::int64_t>(tokens[b * length + t]) * width + c];
+        const std::int64_t row = static_cast<std::int64_t>(tokens[b * length + t]) - first.value_or(0);
+        double v = holds(table, row, first) ? table[row * width + c] : 0;
         if (positions) v += (*position_table)[static_cast<std::int64_t>((*positions)[t]) * width + c];
         y.set((b * length + t) * width + c, v, std::abs(v));
       }
 }
 
-void embedding_backward(HostTensor& dtable, const HostTensor& dy, const HostTensor& indices, bool accumulate) {
+void embedding_backward(HostTensor& dtable, const HostTensor& dy, const HostTensor& indices, bool accumulate,
+                        std::optional<std::int64_t> first) {
   const std::int64_t batch = dy.dim(0), length = dy.dim(1), width = dy.dim(2);
   std::vector<Sum> sums(dtable.value.size());
   for (std::size_t i = 0; accumulate && i < sums.size(); ++i) sums[i].add(dtable.value[i]);
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t t = 0; t < length; ++t) {
       const double index = indices[indices.shape.dims() == 2 ? b * length + t : t];
+      const std::int64_t row = static_cast<std::int64_t>(index) - first.value_or(0);
+      if (!holds(dtable, row, first)) continue;
       for (std::int64_t c = 0; c < width; ++c) {
-        Sum& sum = sums[static_cast<std::size_t>(index) * width + c];
+        Sum& sum = sums[static_cast<std::size_t>(row * width + c)];
         sum.add(dy[(b * length + t) * width + c]);
       }
     }
