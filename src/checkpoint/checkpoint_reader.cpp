@@ -126,6 +126,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
   };
   Files opened;
   for (const StateTensor& want : tensors) {
+    LOCKSTEP_CHECK(want.row == 0, "{} of '{}': rows that lie apart cannot be loaded yet", want.part, want.tensor.name);
     const std::int64_t begin = want.begin, end = want.begin + want.live.elements();
     LOCKSTEP_CHECK(want.live.dims() == 1 && want.live.contiguous() && is_float(want.live.dtype()) && begin >= 0 &&
                        end <= want.tensor.elements(),

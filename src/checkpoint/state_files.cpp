@@ -59,6 +59,7 @@ StateFiles::StateFiles(std::span<const StateTensor> pieces, std::int64_t limit) 
     LOCKSTEP_CHECK(
         t.live.device() == Device::cpu && t.live.dims() == 1 && t.live.contiguous() && is_float(t.live.dtype()),
         "{} of '{}' is no flat float tensor on the host", t.part, t.tensor.name);
+    LOCKSTEP_CHECK(t.row == 0, "{} of '{}': rows that lie apart cannot be saved yet", t.part, t.tensor.name);
     pieces_.push_back({.state = &t});
   }
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {

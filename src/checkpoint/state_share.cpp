@@ -20,7 +20,10 @@ std::int64_t before_cut(const StateTensor& t, std::int64_t byte) {
 std::vector<StateTensor> share_of_state(std::span<const StateTensor> state, int rank, int ranks) {
   LOCKSTEP_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
   std::int64_t total = 0;
-  for (const StateTensor& t : state) total += t.live.bytes();
+  for (const StateTensor& t : state) {
+    LOCKSTEP_CHECK(t.row == 0, "{} of '{}': rows that lie apart cannot be shared yet", t.part, t.tensor.name);
+    total += t.live.bytes();
+  }
   // total · rank / ranks, which does not overflow
   const auto cut = [&](int r) { return total / ranks * r + total % ranks * r / ranks; };
   const std::int64_t from = cut(rank), to = cut(rank + 1);
