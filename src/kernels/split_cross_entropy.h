@@ -3,9 +3,9 @@
 // Two ops, and between them an all-gather of three numbers a row. split_cross_entropy_statistics looks at this rank's
 // columns alone: statistics (N, 3), in the accumulator type, has for each row the largest logit, the sum of
 // exp(logit - largest), and the target's logit where these columns hold it, else 0. Of no columns, and of columns that
-// are all -inf, the largest is -inf and the sum 0. split_cross_entropy is given the statistics (R, N, 3) of all ranks,
-// in rank order, and combines them in that order, so that all ranks have the same bits: with M the largest of all, S
-// the sum of sum·exp(largest - M), and t the sum of the target's logits,
+// are all -inf, the largest is -inf and the sum 0: they add nothing to what others have. split_cross_entropy is given
+// the statistics (R, N, 3) of all ranks, in rank order, and combines them in that order, so that all ranks have the
+// same bits: with M the largest of all, S the sum of sum·exp(largest - M), and t the sum of the target's logits,
 //   losses[n] = log S + M - t,   dlogits = (exp(logit - M) / S - onehot) · scale.
 //
 // Shapes and types are those of cross_entropy.h, and so are scale, losses, the ignored target, and where dlogits may

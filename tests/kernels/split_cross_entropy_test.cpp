@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "support/devices.h"
 #include "support/kernel_cases.h"
 #include "support/split_loss_trial.h"
@@ -112,6 +116,33 @@ TEST_F(SplitLoss, OfOneRankIsTheLossItself) {
     for (std::int64_t i = 0; i < N * V; ++i)
       EXPECT_NEAR(same.dlogits[i], one.dlogits[i], (8 * eps + 2 * unit_roundoff(type)) * std::abs(one.dlogits[i]));
   }
+}
+
+// As in cross_entropy: no word is possible, and no update is made of it. Beside a rank that has one, it is a row like
+// any other.
+TEST_F(SplitLoss, OfARowWithoutPossibleWordsIsNoNumber) {
+  constexpr double kImpossible = -std::numeric_limits<double>::infinity();
+  for (const DType type : {DType::f64, DType::f32})
+    for (const bool possible : {false, true}) {
+      const Tensor losses = box_.make(type, {1}), dlogits = box_.make(type, {1, 3});
+      const double high = possible ? 1.5 : kImpossible, sum = possible ? 2 : 0, hit = possible ? 1 : 0;
+      split_cross_entropy(
+          {.losses = losses,
+           .dlogits = dlogits,
+           .logits = box_.make(type, {1, 3}, constant(kImpossible)),
+           .targets = box_.make(DType::i32, {1}, constant(8)),
+           .statistics = box_.make(type, {3, 1, 3}, {kImpossible, 0, 0, kImpossible, 0, 0, high, sum, hit}),
+           .scale = box_.make(type, {1}, constant(1)),
+           .first = 3,
+           .valid = 3},
+          box_.stream());
+      if (possible)
+        EXPECT_NEAR(box_.read(losses, 0), std::log(2) + 0.5, 1e-6);
+      else
+        EXPECT_TRUE(std::isnan(box_.read(losses, 0)));
+      for (std::int64_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(possible ? box_.read(dlogits, i) == 0 : std::isnan(box_.read(dlogits, i))) << i;
+    }
 }
 
 TEST_F(SplitLoss, AcceptsColumnsThatAreThereAndTargetsThatCanBe) {

@@ -30,8 +30,8 @@ struct Row {
   T hit = 0;
 };
 
-// What all ranks' columns give together, in rank order. A rank that adds nothing is left out: its largest may be -inf,
-// and so may the others'.
+// What all ranks' columns give together, in rank order. A rank without any has 0·exp(-inf - top), which adds nothing;
+// where no rank has any, that is NaN, and so is the row.
 template <class T>
 Row<T> combined(const T* statistics, std::int64_t ranks, std::int64_t stride) {
   Row<T> row;
@@ -41,10 +41,8 @@ Row<T> combined(const T* statistics, std::int64_t ranks, std::int64_t stride) {
   }
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const T* one = statistics + rank * stride;
-    if (one[1] != 0) {
-      const Vec<T> part = exp(broadcast(one[0] - row.top));
-      row.total += one[1] * part[0];
-    }
+    const Vec<T> part = exp(broadcast(one[0] - row.top));
+    row.total += one[1] * part[0];
     row.hit += one[2];
   }
   return row;

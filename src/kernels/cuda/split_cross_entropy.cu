@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kWalkingThreads) statistics_kernel(Columns<S> 
   }
 }
 
-// What all ranks' columns give together, in rank order. A rank that adds nothing is left out: its largest may be -inf,
-// and so may the others'.
+// What all ranks' columns give together, in rank order. A rank without any has 0·exp(-inf - top), which adds nothing;
+// where no rank has any, that is NaN, and so is the row.
 template <class T>
 struct Combined {
   T top = -std::numeric_limits<T>::infinity();
@@ -87,7 +87,7 @@ struct Combined {
     }
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       const T* one = statistics + rank * stride;
-      if (one[1] != T(0)) total += one[1] * std::exp(one[0] - top);
+      total += one[1] * std::exp(one[0] - top);
       hit += one[2];
     }
   }

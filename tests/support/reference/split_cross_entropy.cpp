@@ -42,7 +42,7 @@ void split_cross_entropy(HostTensor& losses, HostTensor* dlogits, const HostTens
     double top = -kInfinity, total = 0, hit = 0;
     for (std::int64_t r = 0; r < ranks; ++r) top = larger(of(r, 0), top);
     for (std::int64_t r = 0; r < ranks; ++r) {
-      if (of(r, 1) != 0) total += of(r, 1) * std::exp(of(r, 0) - top);
+      total += of(r, 1) * std::exp(of(r, 0) - top);
       hit += of(r, 2);
     }
     const bool ignored = targets[n] == kIgnoredTarget;
