@@ -11,8 +11,13 @@ namespace {
 
 Sent sent_by(const CommLog& log) {
   Sent sent;
-  for (const auto& [key, total] : log.totals())
-    sent[{std::get<CommOp>(key), std::get<DType>(key)}] = {total.calls, total.sent, total.received, total.messages};
+  for (const auto& [key, total] : log.totals()) {  // of every group
+    auto& counts = sent[{std::get<CommOp>(key), std::get<DType>(key)}];
+    counts[0] += total.calls;
+    counts[1] += total.sent;
+    counts[2] += total.received;
+    counts[3] += total.messages;
+  }
   return sent;
 }
 
@@ -39,8 +44,8 @@ Recorded one_step(const Replica::Options& o, Communicator& ranks, CommLog& log, 
 }  // namespace
 
 std::vector<Recorded> on_threads(const Replica::Options& o) {
-  std::vector<Recorded> all(static_cast<std::size_t>(o.layout.dp));
-  run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> group) {
+  std::vector<Recorded> all(static_cast<std::size_t>(o.layout.ranks()));
+  run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     CommLog log;
     Recorder recorded(std::move(group), log);
@@ -52,7 +57,7 @@ std::vector<Recorded> on_threads(const Replica::Options& o) {
 
 Recorded on_meta(const Replica::Options& o, int rank) {
   CommLog log;
-  Recorder recorded(std::make_unique<meta::Communicator>(rank, static_cast<int>(o.layout.dp)), log);
+  Recorder recorded(std::make_unique<meta::Communicator>(rank, static_cast<int>(o.layout.ranks())), log);
   MetaDevice meta;
   return one_step(o, recorded, log, meta.memory(), meta.stream());
 }

@@ -34,8 +34,8 @@ double median(std::vector<double> of) {
 }  // namespace
 
 Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
-  std::vector<Times> of(static_cast<std::size_t>(o.layout.dp));
-  run_ranks(static_cast<int>(o.layout.dp), [&](std::unique_ptr<Communicator> inner) {
+  std::vector<Times> of(static_cast<std::size_t>(o.layout.ranks()));
+  run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> inner) {
     Times& mine = of[static_cast<std::size_t>(inner->rank())];
     const auto hosts = inner->split([](int r) { return Place{0, r}; }, "hosts");
     Link link(0, bytes_per_second);
