@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "checkpoint/disk.h"
+#include "checkpoint/manifest_json.h"
 #include "checkpoint/safetensors_index.h"
-#include "spec/json_fields.h"
 #include "spec/text_input.h"
 
 namespace lockstep {
@@ -248,14 +248,6 @@ std::string unsealed(std::string_view text, const std::string& where) {
   return object;
 }
 
-json parse_document(const std::string& text, const std::string& where) {
-  try {
-    return parse_json_object(text, where);
-  } catch (const UserError& error) {  // the same words, under the code of a checkpoint
-    throw UserError(ExitCode::checkpoint, error.what(), "");
-  }
-}
-
 }  // namespace
 
 const ManifestTensor* Manifest::find(std::string_view part, std::string_view name) const {
@@ -316,7 +308,7 @@ std::string seal_manifest(std::string_view object) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  const json document = parse_document(unsealed(text, where), where);
+  const json document = parse_manifest_json(unsealed(text, where), where);
   const Object top(document, "", where, 5);
   if (top.text("format", kMaxNameBytes) != kFormat) top.fail("format", fmt::format("is not '{}'", kFormat));
   const std::uint64_t version = top.whole("version", 0, std::numeric_limits<std::uint64_t>::max());
