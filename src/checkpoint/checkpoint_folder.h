@@ -17,7 +17,8 @@
 // A step that is there already is swapped with the new one in one moment. (On a file system that cannot swap names, NFS
 // for one, the old one is moved away first, and a kill between the two leaves only older steps.)
 //
-// A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end".
+// A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end",
+// and rows that lie apart, as a matrix of them, under "part/name:begin-end:row/pitch".
 //
 // Failure: EnvironmentError, on all ranks (together.h says who throws what); the partial folder is removed and all
 // older checkpoints are as they were. A checkpoint that does not read back as written is removed and named. One run

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kVerifiedBytes = 8 << 20;  // at a time
+constexpr std::int64_t kStagedBytes = 64 << 20;   // at a time; a longer row is staged whole
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
   throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem),
@@ -64,18 +65,12 @@ std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const Man
 void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, const ManifestSlice& slice) {
   const SafetensorsEntry* entry = file.find(slice.entry);
   if (!entry) refuse(file.path(), fmt::format("has no tensor {}, which the manifest names", quote_text(slice.entry)));
-  const std::int64_t bytes = (slice.end - slice.begin) * size_of(tensor.dtype);
+  const std::int64_t elements = slice.rows().elements(), bytes = elements * size_of(tensor.dtype);
   if (entry->dtype != safetensors_name(tensor.dtype) || entry->end - entry->begin != bytes ||
       entry->shape.size() > static_cast<std::size_t>(Shape::kMaxDims))
     refuse(file.path(), fmt::format("byte {}: tensor {} is {} [{}], the manifest says {} of {} elements", entry->begin,
                                     quote_text(slice.entry), entry->dtype, fmt::join(entry->shape, ", "),
-                                    safetensors_name(tensor.dtype), slice.end - slice.begin));
-}
-
-// Elements [begin, begin + to.elements()) of what a file's tensor holds.
-void fill(const Tensor& to, const ConstTensor& from, std::int64_t begin, Stream& stream) {
-  const auto* source = static_cast<const std::byte*>(from.raw()) + begin * size_of(from.dtype());
-  upload_floats(to, source, from.dtype(), stream);
+                                    safetensors_name(tensor.dtype), elements));
 }
 
 // The name `latest` holds, or nothing when there is no such file.
@@ -118,6 +113,47 @@ const SafetensorsFile& Checkpoint::file_with(const ManifestTensor& tensor, const
   return *file;
 }
 
+// A copy to a device has its price, whatever its size. So what comes in many short stretches is put together on the
+// host first, some whole rows at a time.
+void Checkpoint::fill(const Tensor& live, const Rows& rows, const ManifestTensor& saved, Files& opened,
+                      Stream& stream) const {
+  const bool staged =
+      live.device() != Device::meta && (rows.apart() || std::any_of(saved.slices.begin(), saved.slices.end(),
+                                                                    [](const ManifestSlice& s) { return s.row > 0; }));
+  const std::int64_t size = size_of(live.dtype()), unit = rows.apart() ? rows.row : 1;  // that a cut leaves whole
+  const std::int64_t at_a_time =
+      staged ? std::max(kStagedBytes / (unit * size), std::int64_t{1}) * unit : live.elements();
+  std::unique_ptr<std::byte[]> room;
+  if (staged)
+    room = std::make_unique_for_overwrite<std::byte[]>(
+        static_cast<std::size_t>(std::min(at_a_time, live.elements()) * size));
+  for (std::int64_t done = 0; done < live.elements(); done += at_a_time) {
+    const std::int64_t now = std::min(at_a_time, live.elements() - done);
+    const Tensor part = live.slice(0, done, now);
+    const Rows wanted =
+        rows.apart() ? rows.some(done / unit, now / unit) : flat_range(rows.begin + done, rows.begin + done + now);
+    for (const ManifestSlice& slice : saved.slices) {
+      if (slice.begin >= wanted.end()) break;  // so do all that follow
+      if (slice.end <= wanted.begin) continue;
+      const SafetensorsFile* file = nullptr;
+      const std::byte* from = nullptr;
+      each_common_run(wanted, slice.rows(), [&](std::int64_t to, std::int64_t at, std::int64_t count) {
+        if (!file) {
+          file = &file_with(saved, slice, opened);
+          from = static_cast<const std::byte*>(file->tensor(slice.entry).raw());
+        }
+        const std::byte* source = from + at * size_of(saved.dtype);
+        if (staged)
+          convert_floats(room.get() + to * size, live.dtype(), source, saved.dtype, count);
+        else
+          upload_floats(part.slice(0, to, count), source, saved.dtype, stream);
+      });
+      if (file) file->forget(*file->find(slice.entry));
+    }
+    if (staged) upload(part, room.get(), stream);
+  }
+}
+
 void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) const {
   const auto fail = [&](const StateTensor& want, const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::checkpoint,
@@ -126,12 +162,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
   };
   Files opened;
   for (const StateTensor& want : tensors) {
-    LOCKSTEP_CHECK(want.row == 0, "{} of '{}': rows that lie apart cannot be loaded yet", want.part, want.tensor.name);
-    const std::int64_t begin = want.begin, end = want.begin + want.live.elements();
-    LOCKSTEP_CHECK(want.live.dims() == 1 && want.live.contiguous() && is_float(want.live.dtype()) && begin >= 0 &&
-                       end <= want.tensor.elements(),
-                   "{} of '{}': elements {} to {} of {} into {}", want.part, want.tensor.name, begin, end,
-                   want.tensor.elements(), want.live.shape());
+    const Rows rows = rows_of(want);
     const auto found = tensors_.find({want.part, want.tensor.name});
     if (found == tensors_.end()) fail(want, "is not in the checkpoint", "resume with the model and optimizer it is of");
     const ManifestTensor& saved = *found->second;
@@ -142,13 +173,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
     if (saved.dtype != want.live.dtype() && want.part != kWeightPart)
       fail(want, fmt::format("is {}, the run needs {}", name_of(saved.dtype), name_of(want.live.dtype())),
            "resume with the precision it was saved with");
-    for (const ManifestSlice& slice : saved.slices) {
-      const std::int64_t from = std::max(begin, slice.begin), to = std::min(end, slice.end);
-      if (from >= to) continue;
-      const SafetensorsFile& file = file_with(saved, slice, opened);
-      fill(want.live.slice(0, from - begin, to - from), file.tensor(slice.entry), from - slice.begin, stream);
-      file.forget(*file.find(slice.entry));
-    }
+    fill(want.live, rows, saved, opened, stream);
   }
 }
 

@@ -6,8 +6,8 @@
 // load together one verifies and the others open what it has verified: they read the manifest, and of the files only
 // what they load.
 //
-// load() fills tensors by flat range: whatever pieces were saved, any piece of the same logical tensor can be asked
-// for, and only the bytes of that are touched again. Only the part "weight" may be loaded in another float type
+// load() fills any piece of a logical tensor, a flat range or rows that lie apart, from whatever pieces were saved, and
+// only the bytes of that are touched again. Only the part "weight" may be loaded in another float type
 // (convert.h): moments in another type would be another run.
 //
 // Failure: UserError (checkpoint), one line with the file and the place, or the tensor.
@@ -50,6 +50,7 @@ class Checkpoint {
   Manifest manifest_;
   using Files = std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>;
   const SafetensorsFile& file_with(const ManifestTensor& tensor, const ManifestSlice& slice, Files& opened) const;
+  void fill(const Tensor& live, const Rows& rows, const ManifestTensor& saved, Files& opened, Stream& stream) const;
 
   Files files_;  // all of them, or none: then those that are needed are opened by each load
   std::map<std::pair<std::string_view, std::string_view>, const ManifestTensor*> tensors_;  // by part and name

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "checkpoint/disk.h"
+#include "checkpoint/manifest_json.h"
 #include "checkpoint/safetensors_index.h"
-#include "spec/json_fields.h"
 #include "spec/text_input.h"
 
 namespace lockstep {
@@ -25,6 +25,7 @@ constexpr std::string_view kFormat = "lockstep checkpoint";
 constexpr std::string_view kSealBegin = R"({"xxh3":")", kSealEnd = R"(",)";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kMaxNameBytes = 1024;
+constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat range
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -135,7 +136,8 @@ std::int64_t read_shape(const Object& o, std::vector<std::int64_t>& shape) {
 // Reads the tensors one after the other and remembers what may come only once.
 class TensorReader {
  public:
-  TensorReader(const std::vector<ManifestFile>& files, const std::string& where) : where_(where) {
+  TensorReader(const std::vector<ManifestFile>& files, bool flat, const std::string& where)
+      : where_(where), flat_(flat) {
     for (const ManifestFile& file : files) files_.insert(file.name);
   }
 
@@ -155,23 +157,67 @@ class TensorReader {
     const auto known = dtype_from_safetensors(dtype);
     if (!known || !is_float(*known)) o.fail("dtype", fmt::format("is {}, which is no float type", quote_text(dtype)));
     tensor.dtype = *known;
-    std::int64_t next = 0;
+    std::int64_t pitch = 0;  // of all slices that have one
     for (const json& item : o.list("slices")) {
       const std::string inside = fmt::format("{}.slices[{}]", place, tensor.slices.size());
-      tensor.slices.push_back(read_slice(Object(item, inside, where_, 4), next, elements));
-      next = tensor.slices.back().end;
+      const bool apart = !flat_ && (item.contains("row") || item.contains("pitch"));
+      const Object slice(item, inside, where_, apart ? 6 : 4);
+      tensor.slices.push_back(read_slice(slice, elements));
+      if (apart) read_rows(slice, tensor.slices.back(), pitch);
     }
-    if (next != elements) o.fail("slices", fmt::format("cover {} of {} elements", next, elements));
+    if (pitch == 0)
+      check_flat(o, tensor, elements);
+    else
+      check_cover(o, tensor, elements);
     return tensor;
   }
 
  private:
-  ManifestSlice read_slice(const Object& o, std::int64_t next, std::int64_t elements) {
+  // One slice behind the other.
+  static void check_flat(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
+    std::int64_t next = 0;
+    for (std::size_t i = 0; i < tensor.slices.size(); next = tensor.slices[i++].end)
+      if (const std::int64_t begin = tensor.slices[i].begin; begin != next)
+        o.fail(fmt::format("slices[{}].begin", i), fmt::format("is {}, the slice before ends at {}", begin, next));
+    if (next != elements) o.fail("slices", fmt::format("cover {} of {} elements", next, elements));
+  }
+
+  // Rows that lie apart have others between them.
+  static void check_cover(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
+    std::vector<Rows> pieces;
+    for (const ManifestSlice& slice : tensor.slices) {
+      if (!pieces.empty() && slice.begin <= pieces.back().begin)
+        o.fail(fmt::format("slices[{}].begin", pieces.size()),
+               fmt::format("is {}, the slice before begins at {}", slice.begin, pieces.back().begin));
+      pieces.push_back(slice.rows());
+    }
+    const auto fault = find_cover_fault(pieces, elements);
+    if (!fault) return;
+    if (!fault->twice_in) o.fail("slices", fmt::format("leave out elements {} to {}", fault->begin, fault->end));
+    o.fail(fmt::format("slices[{}]", *fault->twice_in),
+           fmt::format("has elements {} to {}, which another slice has too", fault->begin, fault->end));
+  }
+
+  // The rows of a slice whose range is known to lie within the tensor.
+  static void read_rows(const Object& o, ManifestSlice& slice, std::int64_t& pitch) {
+    slice.row = o.count("row", 1);
+    slice.pitch = o.count("pitch", 1);
+    if (slice.row >= slice.pitch)
+      o.fail("row", fmt::format("is {}, not below the pitch of {}", slice.row, slice.pitch));
+    const std::int64_t last = slice.end - slice.begin - slice.row;  // where the last row begins
+    if (last < slice.pitch || last % slice.pitch != 0)
+      o.fail("end", fmt::format("is {}, not where the second or a later row of {} ends, {} apart from {} on", slice.end,
+                                slice.row, slice.pitch, slice.begin));
+    if (pitch != 0 && slice.pitch != pitch)
+      o.fail("pitch", fmt::format("is {}, that of a slice before is {}", slice.pitch, pitch));
+    pitch = slice.pitch;
+  }
+
+  ManifestSlice read_slice(const Object& o, std::int64_t elements) {
     ManifestSlice slice{.file = o.text("file", kMaxNameBytes),
                         .entry = o.text("entry", 2 * kMaxNameBytes),
                         .begin = o.count("begin"),
                         .end = o.count("end")};
-    if (slice.begin != next) o.fail("begin", fmt::format("is {}, the slice before ends at {}", slice.begin, next));
     if (slice.end <= slice.begin || slice.end > elements)
       o.fail("end", fmt::format("is {}, not above {} and at most {}", slice.end, slice.begin, elements));
     if (!files_.contains(slice.file))
@@ -182,6 +228,7 @@ class TensorReader {
   }
 
   const std::string& where_;
+  const bool flat_;
   std::set<std::string, std::less<>> files_;
   std::set<std::pair<std::string, std::string>> names_, entries_;
 };
@@ -201,14 +248,6 @@ std::string unsealed(std::string_view text, const std::string& where) {
   return object;
 }
 
-json parse_document(const std::string& text, const std::string& where) {
-  try {
-    return parse_json_object(text, where);
-  } catch (const UserError& error) {  // the same words, under the code of a checkpoint
-    throw UserError(ExitCode::checkpoint, error.what(), "");
-  }
-}
-
 }  // namespace
 
 const ManifestTensor* Manifest::find(std::string_view part, std::string_view name) const {
@@ -217,14 +256,25 @@ const ManifestTensor* Manifest::find(std::string_view part, std::string_view nam
   return at == tensors.end() ? nullptr : &*at;
 }
 
+Rows ManifestSlice::rows() const {
+  if (row == 0) return flat_range(begin, end);
+  return {.begin = begin, .row = row, .pitch = pitch, .count = (end - begin - row) / pitch + 1};
+}
+
 std::string manifest_text(const Manifest& manifest) {
   using Ordered = nlohmann::ordered_json;
   const Progress& p = manifest.progress;
   Ordered tensors = Ordered::array(), files = Ordered::array();
+  int version = kFlatVersion;
   for (const ManifestTensor& t : manifest.tensors) {
     Ordered slices = Ordered::array();
-    for (const ManifestSlice& s : t.slices)
+    for (const ManifestSlice& s : t.slices) {
       slices.push_back({{"file", s.file}, {"entry", s.entry}, {"begin", s.begin}, {"end", s.end}});
+      if (s.row == 0) continue;
+      slices.back()["row"] = s.row;
+      slices.back()["pitch"] = s.pitch;
+      version = kManifestVersion;
+    }
     tensors.push_back({{"part", t.part},
                        {"name", t.name},
                        {"shape", t.shape},
@@ -234,7 +284,7 @@ std::string manifest_text(const Manifest& manifest) {
   for (const ManifestFile& f : manifest.files)
     files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3", hex(f.checksum)}});
   const Ordered document = {{"format", kFormat},
-                            {"version", kManifestVersion},
+                            {"version", version},
                             {"progress",
                              {{"step", p.step},
                               {"updates", p.updates},
@@ -258,15 +308,15 @@ std::string seal_manifest(std::string_view object) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  const json document = parse_document(unsealed(text, where), where);
+  const json document = parse_manifest_json(unsealed(text, where), where);
   const Object top(document, "", where, 5);
   if (top.text("format", kMaxNameBytes) != kFormat) top.fail("format", fmt::format("is not '{}'", kFormat));
-  if (const std::uint64_t version = top.whole("version", 0, std::numeric_limits<std::uint64_t>::max());
-      version != kManifestVersion) {
-    throw UserError(
-        ExitCode::checkpoint,
-        fmt::format("{}: field 'version' is {}, this program reads version {}", where, version, kManifestVersion),
-        "use the program that wrote it");
+  const std::uint64_t version = top.whole("version", 0, std::numeric_limits<std::uint64_t>::max());
+  if (version != kFlatVersion && version != kManifestVersion) {
+    throw UserError(ExitCode::checkpoint,
+                    fmt::format("{}: field 'version' is {}, this program reads versions {} and {}", where, version,
+                                kFlatVersion, kManifestVersion),
+                    "use the program that wrote it");
   }
   Manifest manifest;
   manifest.progress = read_progress(Object(top.at("progress"), "progress", where, 6));
@@ -277,7 +327,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     if (!names.insert(manifest.files.back().name).second)
       o.fail("name", fmt::format("is {}, which comes twice", quote_text(manifest.files.back().name)));
   }
-  TensorReader reader(manifest.files, where);
+  TensorReader reader(manifest.files, version == kFlatVersion, where);
   for (const json& item : top.list("tensors"))
     manifest.tensors.push_back(reader.read(item, fmt::format("tensors[{}]", manifest.tensors.size())));
   return manifest;

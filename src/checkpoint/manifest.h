@@ -1,14 +1,16 @@
 // The manifest: what a checkpoint holds, which slices of which tensors in which file, and the sum of every file.
 //
 // A JSON object on one line (docs/formats.md, "Checkpoints"):
-//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1,
+//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1 or 2,
 //    "progress":{"step","updates","samples","seed","data_fingerprint","run_file"},
-//    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end"}]}],
+//    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end",("row","pitch")}]}],
 //    "files":[{"name","bytes","xxh3"}]}
 // The first field is the sum of every byte after it, so damage to the manifest is noticed as damage to a file is.
+// Version 2 has slices of rows that lie apart (rows.h); what has none is written as version 1.
 //
 // parse_manifest is a pure function of the text. What it returns holds together: parts, names and files are known once,
-// shapes and counts fit 63 bits, the slices of each tensor are in order and cover it exactly, every slice is in a file
+// shapes and counts fit 63 bits, the slices of each tensor are in order and cover it exactly, whether flat or rows that
+// lie apart, and these have one pitch, every slice is in a file
 // of the list, under an entry of its own, and every file name is plain (disk.h), so that none leads out of the folder.
 // Whether the files are there and say the same is the reader's to find out (checkpoint_reader.h).
 //
@@ -19,18 +21,21 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/rows.h"
 #include "checkpoint/state.h"
 
 namespace lockstep {
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr int kManifestVersion = 1;
+inline constexpr int kManifestVersion = 2;  // the newest
 inline constexpr std::size_t kMaxManifestBytes = 64 << 20;
 inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
 
 struct ManifestSlice {
   std::string file, entry;
-  std::int64_t begin = 0, end = 0;  // flat elements of the tensor
+  std::int64_t begin = 0, end = 0;  // flat elements of the tensor: the first, and behind the last
+  std::int64_t row = 0, pitch = 0;  // of two rows or more that lie apart; 0: all from begin to end
+  Rows rows() const;
   bool operator==(const ManifestSlice&) const = default;
 };
 
@@ -38,7 +43,7 @@ struct ManifestTensor {
   std::string part, name;
   std::vector<std::int64_t> shape;
   DType dtype = DType::f32;
-  std::vector<ManifestSlice> slices;  // in order
+  std::vector<ManifestSlice> slices;  // by `begin`
   bool operator==(const ManifestTensor&) const = default;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/rows.h"
 #include "checkpoint/safetensors_writer.h"
 
 namespace lockstep {
@@ -18,12 +19,17 @@ std::string file_name(std::int64_t i, std::int64_t all) {
   return fmt::format("state-{:05}-of-{:05}.safetensors", i, all);
 }
 
-std::int64_t end_of(const StateTensor& t) { return t.begin + t.live.elements(); }
-bool is_whole(const StateTensor& t) { return t.live.elements() == t.tensor.elements(); }
+// Slices of one tensor have names of their own: no two begin at one element.
+std::string entry_name(const std::string& part, const std::string& name, const Rows& rows, std::int64_t elements) {
+  if (rows.elements() == elements) return part + "/" + name;
+  const std::string range = fmt::format("{}/{}:{}-{}", part, name, rows.begin, rows.end());
+  return rows.apart() ? fmt::format("{}:{}/{}", range, rows.row, rows.pitch) : range;
+}
 
-std::string entry_name(const std::string& part, const std::string& name, std::int64_t begin, std::int64_t end,
-                       bool whole) {
-  return whole ? part + "/" + name : fmt::format("{}/{}:{}-{}", part, name, begin, end);
+// As others should see it who open the file.
+Shape entry_shape(const LogicalTensor& tensor, const Rows& rows) {
+  if (rows.elements() == tensor.elements()) return Shape(std::span(tensor.shape));
+  return rows.apart() ? Shape({rows.count, rows.row}) : Shape({rows.row});
 }
 
 // One rank's slice, on its way into the manifest.
@@ -31,36 +37,40 @@ struct Described {
   std::size_t rank;
   std::vector<std::int64_t> shape;
   int dtype;
-  std::int64_t file, begin, end;
+  std::int64_t file;
+  Rows rows;
 };
 
 std::int64_t elements_of(const Described& slice) { return LogicalTensor{"", slice.shape}.elements(); }
 
-// The slices are in order. Those without elements only say that there is such a tensor.
+// Slices without elements only say that there is such a tensor.
 void check_cover(const std::string& name, const std::vector<Described>& slices) {
   const Described& first = slices.front();
-  std::int64_t next = 0;
+  const Described* apart = nullptr;
+  std::vector<Rows> pieces;
   for (const Described& s : slices) {
     LOCKSTEP_CHECK(s.shape == first.shape && s.dtype == first.dtype,
                    "{}: ranks {} and {} do not agree on its shape and type", name, first.rank, s.rank);
-    if (s.begin == s.end) continue;
-    LOCKSTEP_CHECK(s.begin >= next, "{}: elements {} to {} of rank {} are another slice's too", name, s.begin,
-                   std::min(next, s.end), s.rank);
-    LOCKSTEP_CHECK(s.begin == next, "{}: no rank has elements {} to {}", name, next, s.begin);
-    next = s.end;
+    pieces.push_back(s.rows);
+    if (!s.rows.apart()) continue;
+    if (!apart) apart = &s;
+    LOCKSTEP_CHECK(s.rows.pitch == apart->rows.pitch, "{}: rows of rank {} are {} elements apart, those of rank {} {}",
+                   name, apart->rank, apart->rows.pitch, s.rank, s.rows.pitch);
   }
-  LOCKSTEP_CHECK(next == elements_of(first), "{}: slices cover {} of {} elements", name, next, elements_of(first));
+  const auto fault = find_cover_fault(pieces, elements_of(first));
+  if (!fault) return;
+  LOCKSTEP_CHECK(fault->twice_in, "{}: no rank has elements {} to {}", name, fault->begin, fault->end);
+  LOCKSTEP_CHECK(false, "{}: elements {} to {} of rank {} are another slice's too", name, fault->begin, fault->end,
+                 slices[*fault->twice_in].rank);
 }
 
 }  // namespace
 
 StateFiles::StateFiles(std::span<const StateTensor> pieces, std::int64_t limit) {
   for (const StateTensor& t : pieces) {
-    LOCKSTEP_CHECK(
-        t.live.device() == Device::cpu && t.live.dims() == 1 && t.live.contiguous() && is_float(t.live.dtype()),
-        "{} of '{}' is no flat float tensor on the host", t.part, t.tensor.name);
-    LOCKSTEP_CHECK(t.row == 0, "{} of '{}': rows that lie apart cannot be saved yet", t.part, t.tensor.name);
-    pieces_.push_back({.state = &t});
+    LOCKSTEP_CHECK(t.live.device() == Device::cpu, "{} of '{}' is on {}, not on the host", t.part, t.tensor.name,
+                   name_of(t.live.device()));
+    pieces_.push_back({.state = &t, .rows = rows_of(t)});
   }
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
     return std::tie(a.state->part, a.state->tensor.name, a.state->begin) <
@@ -83,8 +93,9 @@ std::string StateFiles::described() const {
   json slices = json::array();
   for (const Piece& piece : pieces_) {
     const StateTensor& t = *piece.state;
-    slices.push_back(
-        {t.part, t.tensor.name, t.tensor.shape, static_cast<int>(t.live.dtype()), piece.file, t.begin, end_of(t)});
+    const Rows& rows = piece.rows;
+    slices.push_back({t.part, t.tensor.name, t.tensor.shape, static_cast<int>(t.live.dtype()), piece.file, rows.begin,
+                      rows.row, rows.pitch, rows.count});
   }
   try {
     return json{{"files", files_}, {"slices", std::move(slices)}}.dump();
@@ -100,8 +111,8 @@ std::vector<ManifestFile> StateFiles::write(const std::filesystem::path& into, s
     const StateTensor& t = *piece.state;
     if (t.live.elements() == 0) continue;
     inside[static_cast<std::size_t>(piece.file)].push_back(
-        {entry_name(t.part, t.tensor.name, t.begin, end_of(t), is_whole(t)),
-         is_whole(t) ? t.live.reshape(Shape(std::span(t.tensor.shape))) : t.live});
+        {entry_name(t.part, t.tensor.name, piece.rows, t.tensor.elements()),
+         t.live.reshape(entry_shape(t.tensor, piece.rows))});
   }
   std::vector<ManifestFile> files;
   for (const std::vector<NamedTensor>& tensors : inside) {
@@ -124,25 +135,26 @@ WholeState join_state(std::span<const std::string> described) {
                                    .shape = s[2],
                                    .dtype = s[3],
                                    .file = whole.begins.back() + s[4].get<std::int64_t>(),
-                                   .begin = s[5],
-                                   .end = s[6]});
+                                   .rows = {.begin = s[5], .row = s[6], .pitch = s[7], .count = s[8]}});
     whole.begins.push_back(whole.begins.back() + said.at("files").get<std::int64_t>());
   }
   for (auto& [key, slices] : all) {
     const auto& [part, name] = key;
     std::stable_sort(slices.begin(), slices.end(),
-                     [](const Described& a, const Described& b) { return a.begin < b.begin; });
+                     [](const Described& a, const Described& b) { return a.rows.begin < b.rows.begin; });
     check_cover(part + "/" + name, slices);
-    std::erase_if(slices, [](const Described& s) { return s.begin == s.end; });
+    std::erase_if(slices, [](const Described& s) { return s.rows.count == 0; });
     if (slices.empty()) continue;  // a tensor without elements
     const Described& first = slices.front();
     ManifestTensor& tensor = whole.tensors.emplace_back(ManifestTensor{
         .part = part, .name = name, .shape = first.shape, .dtype = static_cast<DType>(first.dtype), .slices = {}});
     for (const Described& s : slices)
       tensor.slices.push_back({.file = file_name(s.file, whole.begins.back()),
-                               .entry = entry_name(part, name, s.begin, s.end, s.end - s.begin == elements_of(s)),
-                               .begin = s.begin,
-                               .end = s.end});
+                               .entry = entry_name(part, name, s.rows, elements_of(s)),
+                               .begin = s.rows.begin,
+                               .end = s.rows.end(),
+                               .row = s.rows.apart() ? s.rows.row : 0,
+                               .pitch = s.rows.apart() ? s.rows.pitch : 0});
   }
   return whole;
 }

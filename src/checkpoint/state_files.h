@@ -14,6 +14,7 @@
 
 #include "checkpoint/disk.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/rows.h"
 #include "checkpoint/state.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ class StateFiles {
  public:
   // The pieces that this rank writes, on the host, in any order. One without elements is not written, but says that
   // there is such a tensor, whose elements other ranks must have. A file holds at most `limit` bytes of tensors, unless
-  // a single piece has more. ProgramError for a tensor that no file can hold.
+  // a single piece has more. ProgramError for a tensor that no file can hold, or that breaks its contract (state.h).
   StateFiles(std::span<const StateTensor> pieces, std::int64_t limit);
 
   std::string described() const;
@@ -33,6 +34,7 @@ class StateFiles {
  private:
   struct Piece {
     const StateTensor* state;
+    Rows rows;
     std::int64_t file = 0;
   };
   std::vector<Piece> pieces_;
@@ -44,8 +46,8 @@ struct WholeState {
   std::vector<std::int64_t> begins;     // the number of each rank's first file, and in the end of all files
 };
 
-// What all ranks described, by rank. ProgramError when it does not cover each tensor that any of them names exactly: it
-// says the tensor, the place and the rank.
+// What all ranks described, by rank. ProgramError when it does not cover each tensor that any of them names exactly, or
+// when rows of one tensor lie apart in two ways: it says the tensor, the place and the rank.
 WholeState join_state(std::span<const std::string> described);
 
 }  // namespace lockstep

@@ -3,14 +3,16 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "checkpoint/rows.h"
 
 namespace lockstep {
 namespace {
 
 // How many elements of the piece lie before a cut at this byte of it.
-std::int64_t before_cut(const StateTensor& t, std::int64_t byte) {
+std::int64_t before_cut(const StateTensor& t, const Rows& rows, std::int64_t byte) {
   if (byte >= t.live.bytes()) return t.live.elements();
   const std::int64_t whole = std::max<std::int64_t>(byte, 0) / size_of(t.live.dtype());
+  if (rows.apart()) return whole / rows.row * rows.row;  // half a row would be a piece of its own
   const std::int64_t cut = (t.begin + whole) / kParameterAlignment * kParameterAlignment;  // of the logical tensor
   return std::max<std::int64_t>(cut - t.begin, 0);
 }
@@ -20,20 +22,25 @@ std::int64_t before_cut(const StateTensor& t, std::int64_t byte) {
 std::vector<StateTensor> share_of_state(std::span<const StateTensor> state, int rank, int ranks) {
   LOCKSTEP_CHECK(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
   std::int64_t total = 0;
-  for (const StateTensor& t : state) {
-    LOCKSTEP_CHECK(t.row == 0, "{} of '{}': rows that lie apart cannot be shared yet", t.part, t.tensor.name);
-    total += t.live.bytes();
-  }
+  for (const StateTensor& t : state) total += t.live.bytes();
   // total · rank / ranks, which does not overflow
   const auto cut = [&](int r) { return total / ranks * r + total % ranks * r / ranks; };
   const std::int64_t from = cut(rank), to = cut(rank + 1);
   std::vector<StateTensor> share;
   std::int64_t at = 0;  // bytes of the tensors before
   for (const StateTensor& t : state) {
-    const std::int64_t begin = before_cut(t, from - at), end = before_cut(t, to - at);
+    const Rows rows = rows_of(t);
+    const std::int64_t begin = before_cut(t, rows, from - at), end = before_cut(t, rows, to - at);
     at += t.live.bytes();
     if (begin == end) continue;
-    share.push_back({t.part, t.tensor, t.begin + begin, t.live.slice(0, begin, end - begin)});
+    const Rows mine = rows.apart() ? rows.some(begin / rows.row, (end - begin) / rows.row)
+                                   : flat_range(rows.begin + begin, rows.begin + end);
+    share.push_back({.part = t.part,
+                     .tensor = t.tensor,
+                     .begin = mine.begin,
+                     .live = t.live.slice(0, begin, end - begin),
+                     .row = mine.apart() ? mine.row : 0,
+                     .pitch = mine.apart() ? mine.pitch : 0});
   }
   return share;
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -90,7 +92,8 @@ std::ostream& operator<<(std::ostream& out, const Forgery& forgery) { return out
 const Forgery kForgeries[] = {
     {"OtherFormat", [](json& d) { d["format"] = "zip"; }, "field 'format' is not 'lockstep checkpoint'"},
     {"NoFormat", [](json& d) { d.erase("format"); }, "field 'format' is missing"},
-    {"NewerVersion", [](json& d) { d["version"] = 2; }, "field 'version' is 2, this program reads version 1"},
+    {"NewerVersion", [](json& d) { d["version"] = 3; }, "field 'version' is 3, this program reads versions 1 and 2"},
+    {"NoVersion", [](json& d) { d["version"] = 0; }, "field 'version' is 0, this program reads versions 1 and 2"},
     {"VersionText", [](json& d) { d["version"] = "1"; }, "field 'version' is not a whole number"},
     {"UnknownField", [](json& d) { d["extra"] = 1; }, "has 6 fields where 5 belong"},
     {"UnknownFieldInProgress", [](json& d) { d["progress"]["epoch"] = 1; }, "'progress' has 7 fields where 6 belong"},
@@ -159,6 +162,120 @@ class ManifestForged : public testing::TestWithParam<Forgery> {};
 TEST_P(ManifestForged, IsRefused) { EXPECT_THAT(refusal(edited(GetParam().edit)), HasSubstr(GetParam().reason)); }
 INSTANTIATE_TEST_SUITE_P(Edits, ManifestForged, testing::ValuesIn(kForgeries),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// A matrix of 4 x 6: two columns of every row, half a row, the whole rows of the rest, and the other half.
+Manifest with_columns() {
+  Manifest manifest = example();
+  manifest.tensors[0].shape = {4, 6};
+  manifest.tensors[0].slices = {
+      {.file = "s0", .entry = "weight/a:0-20:2/6", .begin = 0, .end = 20, .row = 2, .pitch = 6},
+      {.file = "s1", .entry = "weight/a:2-4", .begin = 2, .end = 4},
+      {.file = "s1", .entry = "weight/a:4-6", .begin = 4, .end = 6},
+      {.file = "s1", .entry = "weight/a:8-24:4/6", .begin = 8, .end = 24, .row = 4, .pitch = 6}};
+  return manifest;
+}
+
+template <class Edit>
+std::string edited_columns(Edit&& edit) {
+  json document = json::parse(manifest_text(with_columns()));
+  document.erase("xxh3");
+  edit(document, document["tensors"][0]["slices"]);
+  return seal_manifest(document.dump());
+}
+
+TEST(Manifest, OfRowsThatLieApartIsVersionTwoAndReadBackAsWritten) {
+  EXPECT_EQ(parse_manifest(manifest_text(with_columns()), "m"), with_columns());
+  EXPECT_THAT(manifest_text(with_columns()), HasSubstr("\"version\":2,"));
+  EXPECT_THAT(manifest_text(with_columns()), HasSubstr("\"begin\":0,\"end\":20,\"row\":2,\"pitch\":6}"));
+  EXPECT_THAT(manifest_text(with_columns()), HasSubstr("\"begin\":2,\"end\":4}"));
+  EXPECT_THAT(manifest_text(example()), AllOf(HasSubstr("\"version\":1,"), Not(HasSubstr("row\""))));
+  EXPECT_EQ(parse_manifest(edited([](json& d) { d["version"] = 2; }), "m"), example());
+}
+
+struct ColumnsForgery {
+  const char* name;
+  void (*edit)(json& document, json& slices);
+  const char* reason;
+};
+std::ostream& operator<<(std::ostream& out, const ColumnsForgery& forgery) { return out << forgery.name; }
+
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+
+const ColumnsForgery kColumnsForgeries[] = {
+    {"InVersionOne", [](json& d, json&) { d["version"] = 1; }, "'tensors[0].slices[0]' has 6 fields where 4 belong"},
+    {"NoPitch", [](json&, json& s) { s[0].erase("pitch"); }, "field 'tensors[0].slices[0].pitch' is missing"},
+    {"NoRow", [](json&, json& s) { s[0].erase("row"); }, "field 'tensors[0].slices[0].row' is missing"},
+    {"UnknownField", [](json&, json& s) { s[0]["x"] = 1; }, "has 7 fields where 6 belong"},
+    {"UnknownFieldInAFlatOne", [](json&, json& s) { s[1]["x"] = 1; }, "has 5 fields where 4 belong"},
+    {"ZeroRow", [](json&, json& s) { s[0]["row"] = 0; }, "slices[0].row' is not a whole number from 1"},
+    {"NegativeRow", [](json&, json& s) { s[0]["row"] = -2; }, "slices[0].row' is not a whole number from 1"},
+    {"TextRow", [](json&, json& s) { s[0]["row"] = "2"; }, "slices[0].row' is not a whole number from 1"},
+    {"ZeroPitch", [](json&, json& s) { s[0]["pitch"] = 0; }, "slices[0].pitch' is not a whole number from 1"},
+    {"PitchOver63Bits", [](json&, json& s) { s[0]["pitch"] = ~std::uint64_t{0}; }, "pitch' is not a whole number"},
+    {"RowAbovePitch", [](json&, json& s) { s[0]["row"] = 7; }, "slices[0].row' is 7, not below the pitch of 6"},
+    {"RowIsPitch", [](json&, json& s) { s[0]["row"] = 6; }, "slices[0].row' is 6, not below the pitch of 6"},
+    {"HugeRow", [](json&, json& s) { s[0]["row"] = kHuge; }, "is 9223372036854775807, not below the pitch of 6"},
+    {"HugeRowAndPitch",
+     [](json&, json& s) {
+       s[0]["row"] = kHuge - 1;
+       s[0]["pitch"] = kHuge;
+     },
+     "slices[0].end' is 20, not where the second or a later row of 9223372036854775806 ends"},
+    {"HugePitch", [](json&, json& s) { s[0]["pitch"] = kHuge; }, "slices[0].end' is 20, not where the second"},
+    {"OneRow", [](json&, json& s) { s[0]["end"] = 2; }, "slices[0].end' is 2, not where the second or a later row"},
+    {"EndInsideOfARow", [](json&, json& s) { s[0]["end"] = 19; }, "slices[0].end' is 19, not where the second"},
+    {"EndBehindARow", [](json&, json& s) { s[0]["end"] = 21; }, "slices[0].end' is 21, not where the second"},
+    {"EndBeforeARow", [](json&, json& s) { s[3]["begin"] = 22; }, "slices[3].end' is 24, not where the second"},
+    {"RowsBeyondTheShape", [](json&, json& s) { s[3]["end"] = 30; }, "is 30, not above 8 and at most 24"},
+    {"HugeEnd", [](json&, json& s) { s[3]["end"] = kHuge; }, "not above 8 and at most 24"},
+    {"HugeBegin", [](json&, json& s) { s[3]["begin"] = kHuge; }, "not above 9223372036854775807"},
+    {"AnotherPitch", [](json&, json& s) { s[3]["pitch"] = 12; }, "slices[3].pitch' is 12, that of a slice before is 6"},
+    {"OutOfOrder", [](json&, json& s) { std::swap(s[1], s[2]); },
+     "slices[2].begin' is 2, the slice before begins at 4"},
+    {"BeginsTwice", [](json&, json& s) { s[2]["begin"] = 2; }, "slices[2].begin' is 2, the slice before begins at 2"},
+    {"OverlapOfFlatOnes", [](json&, json& s) { s[2]["begin"] = 3; }, "slices[2]' has elements 3 to 4, which another"},
+    {"OverlapWithRows", [](json&, json& s) { s[2]["end"] = 7; }, "slices[2]' has elements 6 to 7, which another"},
+    {"OverlapOfRows", [](json&, json& s) { s[0]["row"] = 3, s[0]["end"] = 21; }, "has elements 2 to 3, which another"},
+    {"Hole", [](json&, json& s) { s[1]["end"] = 3; }, "field 'tensors[0].slices' leave out elements 3 to 4"},
+    {"HoleInEveryRow", [](json&, json& s) { s[3]["begin"] = 9, s[3]["row"] = 3; }, "leave out elements 8 to 9"},
+    {"NoColumns", [](json&, json& s) { s.erase(0); }, "leave out elements 0 to 2"},
+    {"NoRest", [](json&, json& s) { s.erase(3); }, "leave out elements 8 to 12"},
+    {"ARowTooFew", [](json&, json& s) { s[3]["end"] = 18; }, "leave out elements 20 to 24"},
+};
+
+class ManifestOfColumnsForged : public testing::TestWithParam<ColumnsForgery> {};
+TEST_P(ManifestOfColumnsForged, IsRefused) {
+  EXPECT_THAT(refusal(edited_columns(GetParam().edit)), HasSubstr(GetParam().reason));
+}
+INSTANTIATE_TEST_SUITE_P(Edits, ManifestOfColumnsForged, testing::ValuesIn(kColumnsForgeries),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// As many slices as fit, of a tensor as large as any: stairs, so that no row of it has what the row above has.
+TEST(Manifest, OfVeryManyHugeSlicesIsReadInTime) {
+  const std::int64_t width = 60000, height = (std::int64_t{1} << 59) / width;
+  Manifest manifest = example();
+  manifest.tensors[0].shape = {height, width};
+  std::vector<ManifestSlice>& slices = manifest.tensors[0].slices;
+  slices.clear();
+  const auto add = [&](std::int64_t row, std::int64_t column, std::int64_t end_row) {
+    const std::int64_t begin = row * width + column;
+    slices.push_back({.file = "s0",
+                      .entry = std::to_string(begin),
+                      .begin = begin,
+                      .end = (end_row - 1) * width + column + 1,
+                      .row = 1,
+                      .pitch = width});
+  };
+  for (std::int64_t i = 0; i < width; ++i) add(0, i, i + 2);
+  for (std::int64_t i = 0; i < width; ++i) add(i + 2, i, height);
+  const std::string text = manifest_text(manifest);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(refusal(text), "");
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(taken.count(), 5.0);  // a second; a look at every slice for every slice takes half a minute
+  slices.back().end -= width;
+  EXPECT_THAT(refusal(manifest_text(manifest)), HasSubstr("leave out elements"));
+}
 
 TEST(Manifest, KeysThatComeTwiceAndOtherTextsAreRefused) {
   const std::string text = manifest_text(example());

@@ -122,7 +122,7 @@ TEST(CheckpointRanksFailing, GapsAndOverlapsBetweenRanksAreRefusedBeforeAByteIsW
       [](int rank, auto& pieces) {
         if (rank == 2) pieces.back().live = pieces.back().live.slice(0, 0, 0);
       },
-      "h.0.attn \"é\": slices cover 0 of 105 elements");
+      "h.0.attn \"é\": no rank has elements 0 to 105");
   expect_refused([](int rank, auto& pieces) { rank == 2 ? pieces.push_back(pieces[0]) : void(); },
                  "of rank 2 are another slice's too");
   expect_refused(

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/disk.h"
@@ -13,6 +14,27 @@ namespace {
 
 void require(bool claim) {
   if (!claim) std::abort();
+}
+
+// Slices in order and within the tensor, as many elements as it has, and, where they can be counted, each of them once.
+void check_cover(const lockstep::ManifestTensor& tensor, unsigned __int128 elements) {
+  constexpr std::size_t kCounted = 1 << 16;
+  std::vector<char> held(elements <= kCounted ? static_cast<std::size_t>(elements) : 0);
+  unsigned __int128 sum = 0;
+  std::int64_t last = -1;
+  for (const lockstep::ManifestSlice& slice : tensor.slices) {
+    require(slice.begin > last && slice.end > slice.begin && static_cast<unsigned __int128>(slice.end) <= elements);
+    last = slice.begin;
+    const lockstep::Rows rows = slice.rows();
+    require(rows.end() == slice.end && rows.apart() == (slice.row > 0) && (slice.row > 0) == (slice.pitch > 0));
+    sum += static_cast<unsigned __int128>(rows.row) * static_cast<unsigned __int128>(rows.count);
+    for (std::int64_t i = 0; !held.empty() && i < rows.elements(); ++i) {
+      char& one = held.at(static_cast<std::size_t>(rows.begin + i / rows.row * rows.pitch + i % rows.row));
+      require(one == 0);
+      one = 1;
+    }
+  }
+  require(sum == elements);
 }
 
 void check(const lockstep::Manifest& manifest) {
@@ -25,12 +47,8 @@ void check(const lockstep::Manifest& manifest) {
     unsigned __int128 elements = 1;  // wider than the reader's, so that it cannot fail in the way that one might
     for (const std::int64_t extent : tensor.shape) elements *= static_cast<unsigned __int128>(extent);
     require(elements >= 1 && elements * 8 < static_cast<unsigned __int128>(1) << 63);
-    std::int64_t next = 0;
-    for (const lockstep::ManifestSlice& slice : tensor.slices) {
-      require(slice.begin == next && slice.end > slice.begin && files.contains(slice.file));
-      next = slice.end;
-    }
-    require(static_cast<unsigned __int128>(next) == elements);
+    check_cover(tensor, elements);
+    for (const lockstep::ManifestSlice& slice : tensor.slices) require(files.contains(slice.file));
     require(manifest.find(tensor.part, tensor.name) == &tensor);
   }
   require(lockstep::parse_manifest(lockstep::manifest_text(manifest), "fuzz") == manifest);

@@ -1,0 +1,292 @@
+// Ranks that hold columns of matrices: what any layout saved, any other loads, element for element.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "base/integers.h"
+#include "checkpoint/fake_state.h"
+#include "checkpoint/rank_saves.h"
+#include "checkpoint/state_files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace checkpoint_tests;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// `columns` ranks have a part of every row each (none: all of it), and each part, laid end to end, is cut into `zero`.
+struct Layout {
+  const char* name;
+  std::int64_t columns, zero;
+};
+constexpr Layout kLayouts[] = {{"flat 1", 1, 1},    {"flat 3", 1, 3},    {"columns 2", 2, 1},
+                               {"columns 3", 3, 1}, {"columns 4", 4, 1}, {"columns 2 x zero 3", 2, 3}};
+
+struct Matrix {
+  const char* name;
+  std::vector<std::int64_t> shape;
+  std::int64_t pitch;  // of its columns
+};
+const Matrix kMatrices[] = {
+    {"odd", {7, 12}, 12}, {"tall", {120, 64}, 64}, {"thin", {5, 4}, 4}, {"deep", {3, 8, 5}, 40}, {"bias", {24}, 24}};
+
+constexpr DType kTypes[] = {DType::f32, DType::bf16};  // weights and moments
+
+// One rank's pieces, of buffers that it owns. A matrix whose width the columns do not divide is cut unevenly.
+class Rank {
+ public:
+  Rank(const Layout& layout, std::int64_t rank) {
+    for (const Matrix& m : kMatrices)
+      for (const bool moment : {false, true}) add(m, moment, layout, rank / layout.zero, rank % layout.zero);
+  }
+  Rank(Rank&&) = default;
+
+  const std::vector<StateTensor>& pieces() const { return pieces_; }
+
+  // Each element says which it is; what is not loaded says something else.
+  void set() {
+    each([](float value, auto& element) { element = std::decay_t<decltype(element)>(value); });
+  }
+  void check(const std::string& what) const {
+    std::int64_t wrong = 0;
+    each([&](float value, const auto& element) {
+      wrong += static_cast<float>(element) != static_cast<float>(std::decay_t<decltype(element)>(value));
+    });
+    EXPECT_EQ(wrong, 0) << what;
+  }
+
+ private:
+  void add(const Matrix& m, bool moment, const Layout& layout, std::int64_t column, std::int64_t cut) {
+    const LogicalTensor tensor{m.name, m.shape};
+    const std::int64_t left = m.pitch * column / layout.columns, right = m.pitch * (column + 1) / layout.columns;
+    const std::int64_t row = right - left, height = tensor.elements() / m.pitch;
+    // ZeRO's share of the local elements begins and ends in the middle of a row.
+    const std::int64_t from = height * row * cut / layout.zero, to = height * row * (cut + 1) / layout.zero;
+    const auto piece = [&](std::int64_t begin, std::int64_t held, bool rows) {
+      const DType dtype = kTypes[moment];
+      auto& room = rooms_.emplace_back(std::make_unique<std::vector<double>>(held, -1.0));
+      pieces_.push_back({.part = moment ? "m" : "weight",
+                         .tensor = tensor,
+                         .begin = begin,
+                         .live = Tensor(room->data(), dtype, Device::cpu, {held}),
+                         .row = rows ? row : 0,
+                         .pitch = rows ? m.pitch : 0});
+    };
+    const auto place = [&](std::int64_t local) { return local / row * m.pitch + left + local % row; };
+    const std::int64_t first = std::min(to, round_up(from, row)), last = std::max(first, to / row * row);
+    if (first > from) piece(place(from), first - from, false);
+    if (last > first) piece(place(first), last - first, true);
+    if (to > last) piece(place(last), to - last, false);
+  }
+
+  template <class Body>
+  void each(Body&& body) const {
+    for (const StateTensor& t : pieces_)
+      for (std::int64_t i = 0; i < t.live.elements(); ++i) {
+        const std::int64_t e = t.row > 0 ? t.begin + i / t.row * t.pitch + i % t.row : t.begin + i;
+        const auto value = static_cast<float>(e) + (t.part == "m" ? 0.5f : 0.0f);
+        if (t.live.dtype() == DType::f32)
+          body(value, static_cast<float*>(t.live.raw())[i]);
+        else
+          body(value, static_cast<bf16*>(t.live.raw())[i]);
+      }
+  }
+
+  std::vector<std::unique_ptr<std::vector<double>>> rooms_;
+  std::vector<StateTensor> pieces_;
+};
+
+fs::path save_as(const Layout& layout, const fs::path& folder) {
+  run_ranks(static_cast<int>(layout.columns * layout.zero), [&](std::unique_ptr<Communicator> group) {
+    Rank rank(layout, group->rank());
+    rank.set();
+    save_checkpoint({.path = folder}, progress_at(4), rank.pieces(), Disk(), group.get());
+  });
+  return folder / step_folder_name(4);
+}
+
+TEST(CheckpointColumns, AnyLayoutLoadsWhatAnyOtherSaved) {
+  for (const Layout& saved : kLayouts) {
+    const TempFolder folder;
+    const fs::path path = save_as(saved, folder.path());
+    const bool apart = bytes_of(path / kManifestName).find("\"pitch\"") != std::string::npos;
+    EXPECT_EQ(apart, saved.columns > 1) << saved.name;
+    EXPECT_NE(bytes_of(path / kManifestName).find(apart ? "\"version\":2," : "\"version\":1,"), std::string::npos);
+    const Checkpoint checkpoint = open_checkpoint(path);
+    for (const Layout& loaded : kLayouts)
+      for (std::int64_t r = 0; r < loaded.columns * loaded.zero; ++r) {
+        Host host;
+        Rank rank(loaded, r);
+        checkpoint.load(rank.pieces(), host.stream);
+        rank.check(fmt::format("{} saved, rank {} of {} loads", saved.name, r, loaded.name));
+      }
+  }
+}
+
+// Columns of the last dim of what was saved as columns of the middle one.
+TEST(CheckpointColumns, RowsOfAnotherPitchAreLoadedToo) {
+  const TempFolder folder;
+  const Checkpoint checkpoint = open_checkpoint(save_as({"columns 2", 2, 1}, folder.path()));
+  std::vector<float> loaded(48);
+  const StateTensor want[] = {{.part = "weight",
+                               .tensor = {"deep", {3, 8, 5}},
+                               .begin = 1,
+                               .live = Tensor(loaded.data(), DType::f32, Device::cpu, {48}),
+                               .row = 2,
+                               .pitch = 5}};
+  Host host;
+  checkpoint.load(want, host.stream);
+  for (std::size_t i = 0; i < 48; ++i) EXPECT_EQ(loaded[i], static_cast<float>(1 + i / 2 * 5 + i % 2)) << i;
+}
+
+TEST(CheckpointColumns, WeightsMayChangeTheirTypeAndMomentsMayNot) {
+  const TempFolder folder;
+  const Checkpoint checkpoint = open_checkpoint(save_as({"columns 4", 4, 1}, folder.path()));
+  std::vector<double> loaded(7 * 5);
+  StateTensor want{.part = "weight",
+                   .tensor = {"odd", {7, 12}},
+                   .begin = 2,
+                   .live = Tensor(loaded.data(), DType::f64, Device::cpu, {7 * 5}),
+                   .row = 5,
+                   .pitch = 12};
+  Host host;
+  checkpoint.load(std::span(&want, 1), host.stream);
+  for (std::size_t i = 0; i < loaded.size(); ++i) EXPECT_EQ(loaded[i], static_cast<double>(2 + i / 5 * 12 + i % 5));
+  want.part = "m";
+  EXPECT_THAT(refusal([&] { checkpoint.load(std::span(&want, 1), host.stream); }), HasSubstr("the run needs fp64"));
+}
+
+TEST(CheckpointColumns, AreMatricesOfTheirOwnInTheFiles) {
+  const TempFolder folder;
+  const Checkpoint checkpoint = open_checkpoint(save_as({"columns 2 x zero 3", 2, 3}, folder.path()));
+  const ManifestTensor* odd = checkpoint.manifest().find("weight", "odd");
+  std::vector<std::string> entries;
+  for (const ManifestSlice& s : odd->slices) entries.push_back(s.entry);
+  // 42 elements of each half, cut at 14 and 28: two rows and two elements, and so on.
+  EXPECT_THAT(entries, ElementsAre("weight/odd:0-18:6/12", "weight/odd:6-24:6/12", "weight/odd:24-26",
+                                   "weight/odd:26-30", "weight/odd:30-32", "weight/odd:32-36", "weight/odd:36-42",
+                                   "weight/odd:42-48", "weight/odd:48-52", "weight/odd:52-54", "weight/odd:54-58",
+                                   "weight/odd:58-60", "weight/odd:60-78:6/12", "weight/odd:66-84:6/12"));
+  const SafetensorsFile file(checkpoint.path() / odd->slices[0].file);
+  EXPECT_THAT(file.find("weight/odd:0-18:6/12")->shape, ElementsAre(2, 6));
+}
+
+TEST(CheckpointColumns, OnlyFilesWithWantedColumnsAreRead) {
+  const TempFolder folder;
+  const fs::path path = save_as({"columns 4", 4, 1}, folder.path());
+  const std::vector<ManifestFile> files = open_checkpoint(path).manifest().files;
+  ASSERT_EQ(files.size(), 4u);
+  fs::remove(path / files[2].name);
+  fs::remove(path / files[3].name);
+  const Checkpoint checkpoint = open_verified_checkpoint(path);
+  Host host;
+  Rank left({"columns 2", 2, 1}, 0), right({"columns 2", 2, 1}, 1);
+  checkpoint.load(left.pieces(), host.stream);
+  left.check("the left half");
+  EXPECT_THAT(refusal([&] { checkpoint.load(right.pieces(), host.stream); }), HasSubstr(files[2].name));
+}
+
+// What join_state says of a 7 x 12 matrix in three columns, after a change.
+std::string join_words(const std::function<void(std::vector<std::vector<StateTensor>>&)>& change) {
+  std::vector<float> room(84);
+  std::vector<std::vector<StateTensor>> ranks(3);
+  for (std::int64_t r = 0; r < 3; ++r)
+    ranks[static_cast<std::size_t>(r)].push_back({.part = "m",
+                                                  .tensor = {"a", {7, 12}},
+                                                  .begin = 4 * r,
+                                                  .live = Tensor(room.data(), DType::f32, Device::cpu, {28}),
+                                                  .row = 4,
+                                                  .pitch = 12});
+  change(ranks);
+  try {
+    std::vector<std::string> described;
+    for (const auto& pieces : ranks) described.push_back(StateFiles(pieces, 1 << 20).described());
+    join_state(described);
+    return "";
+  } catch (const ProgramError& error) {
+    return error.what();
+  }
+}
+
+TEST(CheckpointColumns, GapsAndOverlapsAreNamed) {
+  EXPECT_EQ(join_words([](auto&) {}), "");
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[1].clear(); }), HasSubstr("m/a: no rank has elements 4 to 8"));
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[2].clear(); }), HasSubstr("m/a: no rank has elements 8 to 12"));
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[2] = ranks[1]; }),
+              HasSubstr("m/a: elements 4 to 8 of rank 2 are another slice's too"));
+  EXPECT_THAT(join_words([](auto& ranks) { --ranks[2][0].begin; }),
+              HasSubstr("m/a: elements 7 to 8 of rank 2 are another slice's too"));
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[2][0].live = ranks[2][0].live.slice(0, 0, 24); }),
+              HasSubstr("m/a: no rank has elements 80 to 84"));
+  EXPECT_THAT(join_words([](auto& ranks) {
+                StateTensor& t = ranks[2][0];
+                t.live = t.live.slice(0, 0, 8);
+                t.pitch = 24;
+              }),
+              HasSubstr("m/a: rows of rank 0 are 12 elements apart, those of rank 2 24"));
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[2][0].begin = 9; }), HasSubstr("are not within its 84"));
+  // A flat range among rows: the whole last row, which the columns have too.
+  EXPECT_THAT(join_words([](auto& ranks) {
+                StateTensor row = ranks[0][0];
+                row.begin = 72;
+                row.row = row.pitch = 0;
+                row.live = row.live.slice(0, 0, 12);
+                ranks[1].push_back(row);
+              }),
+              HasSubstr("m/a: elements 72 to 76 of rank 1 are another slice's too"));
+}
+
+TEST(CheckpointColumns, OfALargeMatrixAreJoinedAndLoadedInNoTime) {
+  const std::int64_t height = 16384, width = 4096;
+  const LogicalTensor tensor{"large", {height, width}};
+  std::vector<bf16> values(static_cast<std::size_t>(height * width));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = static_cast<std::uint16_t>(i * 40503u >> 8);
+  const auto columns = [&](std::vector<bf16>& room, std::int64_t r, std::int64_t ranks) {
+    return StateTensor{
+        .part = "weight",
+        .tensor = tensor,
+        .begin = width / ranks * r,
+        .live = Tensor(room.data() + height * width / ranks * r, DType::bf16, Device::cpu, {height * width / ranks}),
+        .row = width / ranks,
+        .pitch = width};
+  };
+  const auto seconds = [](const auto& body) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::vector<StateTensor> pieces;
+  std::vector<std::string> described;
+  for (std::int64_t r = 0; r < 8; ++r) {
+    pieces.push_back(columns(values, r, 8));
+    described.push_back(StateFiles(std::span(&pieces.back(), 1), 1 << 20).described());
+  }
+  EXPECT_LT(seconds([&] { join_state(described); }), 0.1);
+  const TempFolder folder;
+  const Checkpoint checkpoint = open_checkpoint(save_checkpoint({.path = folder.path()}, progress_at(1), pieces));
+  std::vector<bf16> loaded(values.size());
+  Host host;
+  EXPECT_LT(seconds([&] {
+              for (std::int64_t r = 0; r < 4; ++r) {
+                const StateTensor want[] = {columns(loaded, r, 4)};  // two of the eight behind each other
+                checkpoint.load(want, host.stream);
+              }
+            }),
+            2.0);
+  std::int64_t wrong = 0;
+  for (std::int64_t e = 0; e < height * width; ++e) {
+    const std::int64_t y = e / width, x = e % width;
+    const auto of = [&](std::int64_t ranks) {
+      const std::int64_t row = width / ranks;
+      return static_cast<std::size_t>(x / row * height * row + y * row + x % row);
+    };
+    wrong += values[of(8)].bits != loaded[of(4)].bits;
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace lockstep
