@@ -117,10 +117,11 @@ const SafetensorsFile& Checkpoint::file_with(const ManifestTensor& tensor, const
 // host first, some whole rows at a time.
 void Checkpoint::fill(const Tensor& live, const Rows& rows, const ManifestTensor& saved, Files& opened,
                       Stream& stream) const {
-  const bool staged =
-      live.device() != Device::meta && (rows.apart() || std::any_of(saved.slices.begin(), saved.slices.end(),
+  const bool staged = live.device() != Device::meta && (rows.apart() || live.dims() == 2 ||
+                                                        std::any_of(saved.slices.begin(), saved.slices.end(),
                                                                     [](const ManifestSlice& s) { return s.row > 0; }));
-  const std::int64_t size = size_of(live.dtype()), unit = rows.apart() ? rows.row : 1;  // that a cut leaves whole
+  const std::int64_t size = size_of(live.dtype());
+  const std::int64_t unit = rows.apart() ? rows.row : live.dims() == 2 ? live.dim(1) : 1;  // that a cut leaves whole
   const std::int64_t at_a_time =
       staged ? std::max(kStagedBytes / (unit * size), std::int64_t{1}) * unit : live.elements();
   std::unique_ptr<std::byte[]> room;
@@ -129,7 +130,7 @@ void Checkpoint::fill(const Tensor& live, const Rows& rows, const ManifestTensor
         static_cast<std::size_t>(std::min(at_a_time, live.elements()) * size));
   for (std::int64_t done = 0; done < live.elements(); done += at_a_time) {
     const std::int64_t now = std::min(at_a_time, live.elements() - done);
-    const Tensor part = live.slice(0, done, now);
+    const Tensor part = elements_of(live, done, now);
     const Rows wanted =
         rows.apart() ? rows.some(done / unit, now / unit) : flat_range(rows.begin + done, rows.begin + done + now);
     for (const ManifestSlice& slice : saved.slices) {

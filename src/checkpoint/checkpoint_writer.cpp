@@ -26,7 +26,7 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTen
   if (host.device() == Device::meta) return;
   auto* at = static_cast<std::byte*>(buffer_.data());
   for (StateTensor& t : snapshot_) {
-    t.live = Tensor(at, t.live.dtype(), Device::cpu, t.live.shape());
+    t.live = Tensor(at, t.live.dtype(), Device::cpu, {t.live.elements()});
     at += round_up(t.live.bytes(), kSnapshotAlignment);
   }
 }

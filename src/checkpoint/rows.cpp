@@ -63,7 +63,9 @@ Rows flat_range(std::int64_t begin, std::int64_t end) {
 
 Rows rows_of(const StateTensor& piece) {
   const std::int64_t held = piece.live.elements(), elements = piece.tensor.elements();
-  LOCKSTEP_CHECK(piece.live.dims() == 1 && piece.live.contiguous() && is_float(piece.live.dtype()),
+  const Tensor& live = piece.live;
+  const bool by_rows = live.dims() == 2 && live.dim(1) == piece.row && live.stride(1) == 1;
+  LOCKSTEP_CHECK(((live.dims() == 1 && live.contiguous()) || by_rows) && is_float(live.dtype()),
                  "{} of '{}': {} is no flat float tensor", piece.part, piece.tensor.name, piece.live.shape());
   LOCKSTEP_CHECK(piece.row >= 0 && (piece.row == 0 || (held % piece.row == 0 && piece.pitch >= piece.row)),
                  "{} of '{}': {} elements in rows of {}, {} apart", piece.part, piece.tensor.name, held, piece.row,
@@ -77,6 +79,13 @@ Rows rows_of(const StateTensor& piece) {
                  piece.tensor.name, held, piece.begin, piece.row, piece.pitch, elements);
   if (!apart) return flat_range(piece.begin, piece.begin + held);
   return {.begin = piece.begin, .row = piece.row, .pitch = piece.pitch, .count = count};
+}
+
+Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count) {
+  if (live.dims() == 1) return live.slice(0, begin, count);
+  const std::int64_t row = live.dim(1);
+  LOCKSTEP_CHECK(begin % row == 0 && count % row == 0, "{} elements from {} on are no rows of {}", count, begin, row);
+  return live.slice(0, begin / row, count / row);
 }
 
 std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::int64_t elements) {

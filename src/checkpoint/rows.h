@@ -31,6 +31,9 @@ Rows flat_range(std::int64_t begin, std::int64_t end);
 // ProgramError when the piece breaks its contract (state.h) or leaves its tensor.
 Rows rows_of(const StateTensor& piece);
 
+// Elements [begin, begin + count) of a piece; whole rows, where its rows lie apart here.
+Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count);
+
 // What is wrong with pieces that ought to hold each of a tensor's elements once: the flat range [begin, end) is in
 // none, or is in the piece of this index and in another one too. There may be more of the kind; this is the one of the
 // lowest row.

@@ -20,10 +20,11 @@ namespace lockstep {
 // One row alone, or rows with pitch = row, are the flat range they are. All pieces of a tensor whose rows lie apart
 // have one pitch: that of whoever saves it; whoever loads it may have another.
 struct StateTensor {
-  std::string part;                 // "weight" (master weights), "m", "v" (AdamW), "momentum" (SGD): [a-z0-9_]
-  LogicalTensor tensor;             // Hugging Face's name, the global shape
-  std::int64_t begin = 0;           // the first element of the global tensor that lives here, flattened row-major
-  Tensor live;                      // 1-D contiguous, any device; a float type
+  std::string part;        // "weight" (master weights), "m", "v" (AdamW), "momentum" (SGD): [a-z0-9_]
+  LogicalTensor tensor;    // Hugging Face's name, the global shape
+  std::int64_t begin = 0;  // the first element of the global tensor that lives here, flattened row-major
+  // A float type, any device. 1-D contiguous, or, with row > 0, the rows as (rows, row), which may lie apart here too.
+  Tensor live;
   std::int64_t row = 0, pitch = 0;  // in elements
 };
 

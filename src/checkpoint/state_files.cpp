@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
@@ -107,12 +108,23 @@ std::string StateFiles::described() const {
 std::vector<ManifestFile> StateFiles::write(const std::filesystem::path& into, std::int64_t first, std::int64_t all,
                                             const Disk& disk) const {
   std::vector<std::vector<NamedTensor>> inside(static_cast<std::size_t>(files_));
+  std::vector<std::unique_ptr<std::byte[]>> together;  // what lies apart
   for (const Piece& piece : pieces_) {
     const StateTensor& t = *piece.state;
     if (t.live.elements() == 0) continue;
+    Tensor flat = t.live;
+    if (!flat.contiguous()) {
+      std::byte* room =
+          together.emplace_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(flat.bytes())))
+              .get();
+      const std::int64_t row = flat.dim(1) * size_of(flat.dtype()), pitch = flat.stride(0) * size_of(flat.dtype());
+      for (std::int64_t i = 0; i < flat.dim(0); ++i)
+        std::copy_n(static_cast<const std::byte*>(flat.raw()) + i * pitch, row, room + i * row);
+      flat = Tensor(room, flat.dtype(), Device::cpu, flat.shape());
+    }
     inside[static_cast<std::size_t>(piece.file)].push_back(
         {entry_name(t.part, t.tensor.name, piece.rows, t.tensor.elements()),
-         t.live.reshape(entry_shape(t.tensor, piece.rows))});
+         flat.reshape(entry_shape(t.tensor, piece.rows))});
   }
   std::vector<ManifestFile> files;
   for (const std::vector<NamedTensor>& tensors : inside) {

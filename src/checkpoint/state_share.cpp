@@ -12,7 +12,8 @@ namespace {
 std::int64_t before_cut(const StateTensor& t, const Rows& rows, std::int64_t byte) {
   if (byte >= t.live.bytes()) return t.live.elements();
   const std::int64_t whole = std::max<std::int64_t>(byte, 0) / size_of(t.live.dtype());
-  if (rows.apart()) return whole / rows.row * rows.row;  // half a row would be a piece of its own
+  // Half a row would be a piece of its own.
+  if (rows.apart() || t.live.dims() == 2) return whole / t.row * t.row;
   const std::int64_t cut = (t.begin + whole) / kParameterAlignment * kParameterAlignment;  // of the logical tensor
   return std::max<std::int64_t>(cut - t.begin, 0);
 }
@@ -38,9 +39,9 @@ std::vector<StateTensor> share_of_state(std::span<const StateTensor> state, int 
     share.push_back({.part = t.part,
                      .tensor = t.tensor,
                      .begin = mine.begin,
-                     .live = t.live.slice(0, begin, end - begin),
-                     .row = mine.apart() ? mine.row : 0,
-                     .pitch = mine.apart() ? mine.pitch : 0});
+                     .live = elements_of(t.live, begin, end - begin),
+                     .row = mine.apart() || t.live.dims() == 2 ? t.row : 0,
+                     .pitch = mine.apart() || t.live.dims() == 2 ? t.pitch : 0});
   }
   return share;
 }

@@ -9,8 +9,17 @@
 namespace lockstep {
 
 namespace {
+bool by_rows(const ConstTensor& t) { return t.dims() == 2 && t.stride(1) == 1 && t.stride(0) >= t.dim(1); }
+
+// A contiguous tensor is one row.
+cuda::CopiedRows rows_of(const ConstTensor& t) {
+  if (t.contiguous()) return {.rows = 1, .row_bytes = t.bytes(), .pitch_bytes = t.bytes()};
+  const std::int64_t size = size_of(t.dtype());
+  return {.rows = t.dim(0), .row_bytes = t.dim(1) * size, .pitch_bytes = t.stride(0) * size};
+}
+
 bool check_and_move(const ConstTensor& t, const Stream& stream) {
-  LOCKSTEP_CHECK(t.contiguous(), "a copy of a tensor {} that is not contiguous", t.shape());
+  LOCKSTEP_CHECK(t.contiguous() || by_rows(t), "a copy of a tensor {} that is not contiguous", t.shape());
   LOCKSTEP_CHECK(t.device() == stream.device(), "a copy of a tensor on {} in a stream of {}", name_of(t.device()),
                  name_of(stream.device()));
   return t.bytes() > 0;
@@ -19,29 +28,36 @@ bool check_and_move(const ConstTensor& t, const Stream& stream) {
 
 void upload_later(Tensor to, const void* from, Stream& stream) {
   if (!check_and_move(to, stream)) return;
+  const cuda::CopiedRows rows = rows_of(to);
   switch (to.device()) {
     case Device::cpu:
-      std::memcpy(to.raw(), from, to.bytes());
+      for (std::int64_t i = 0; i < rows.rows; ++i)
+        std::memcpy(static_cast<char*>(to.raw()) + i * rows.pitch_bytes,
+                    static_cast<const char*>(from) + i * rows.row_bytes, static_cast<std::size_t>(rows.row_bytes));
       break;
     case Device::meta:
       break;
     case Device::cuda:
-      cuda::upload_later(to.raw(), from, to.bytes(), stream);
+      cuda::upload_later(to.raw(), from, rows, stream);
       break;
   }
 }
 
 void download_later(void* to, ConstTensor from, Stream& stream) {
   if (!check_and_move(from, stream)) return;
+  const cuda::CopiedRows rows = rows_of(from);
   switch (from.device()) {
     case Device::cpu:
-      std::memcpy(to, from.raw(), from.bytes());
+      for (std::int64_t i = 0; i < rows.rows; ++i)
+        std::memcpy(static_cast<char*>(to) + i * rows.row_bytes,
+                    static_cast<const char*>(from.raw()) + i * rows.pitch_bytes,
+                    static_cast<std::size_t>(rows.row_bytes));
       break;
     case Device::meta:
       std::memset(to, 0, from.bytes());
       break;
     case Device::cuda:
-      cuda::download_later(to, from.raw(), from.bytes(), stream);
+      cuda::download_later(to, from.raw(), rows, stream);
       break;
   }
 }

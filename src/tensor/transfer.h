@@ -1,7 +1,8 @@
 // Copies between host memory and a device's tensors.
 //
-// upload and download move a contiguous tensor's bytes to or from plain host memory, in the stream's order, and return
-// when the host memory may be used again. The two that come later return at once: the host memory, a HostBuffer's, must
+// upload and download move the bytes of a contiguous tensor, or of rows that lie apart (Tensor::rows_apart), to or from
+// plain host memory, where they lie one behind the other, in the stream's order, and return when the host memory may be
+// used again. The two that come later return at once: the host memory, a HostBuffer's, must
 // stay as it is (or is not there yet) until the stream has come so far. On meta an upload does nothing and a download
 // gives zeros.
 #pragma once

@@ -34,7 +34,7 @@ void Stream::begin_range(const char*) {}
 void Stream::end_range() {}
 Stream& Stream::of(lockstep::Stream&) { refuse(); }
 
-void upload_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
-void download_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
+void upload_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
+void download_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
 
 }  // namespace lockstep::cuda

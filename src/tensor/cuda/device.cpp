@@ -195,13 +195,19 @@ std::unique_ptr<Replay> Stream::capture(const std::function<void()>& work) {
 void Stream::begin_range(const char* name) { nvtxRangePushA(name); }
 void Stream::end_range() { nvtxRangePop(); }
 
-void upload_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, native(stream)),
+void upload_later(void* to, const void* from, const CopiedRows& r, lockstep::Stream& stream) {
+  const auto row = static_cast<std::size_t>(r.row_bytes), pitch = static_cast<std::size_t>(r.pitch_bytes);
+  check(r.rows == 1 ? cudaMemcpyAsync(to, from, row, cudaMemcpyHostToDevice, native(stream))
+                    : cudaMemcpy2DAsync(to, pitch, from, row, row, static_cast<std::size_t>(r.rows),
+                                        cudaMemcpyHostToDevice, native(stream)),
         "cudaMemcpyAsync to the GPU");
 }
 
-void download_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, native(stream)),
+void download_later(void* to, const void* from, const CopiedRows& r, lockstep::Stream& stream) {
+  const auto row = static_cast<std::size_t>(r.row_bytes), pitch = static_cast<std::size_t>(r.pitch_bytes);
+  check(r.rows == 1 ? cudaMemcpyAsync(to, from, row, cudaMemcpyDeviceToHost, native(stream))
+                    : cudaMemcpy2DAsync(to, row, from, pitch, row, static_cast<std::size_t>(r.rows),
+                                        cudaMemcpyDeviceToHost, native(stream)),
         "cudaMemcpyAsync from the GPU");
 }
 

@@ -82,7 +82,11 @@ class Stream final : public lockstep::Stream {
 };
 
 // In the stream's order, without waiting for it.
-void upload_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
-void download_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
+// Rows of bytes, which on the device may lie apart and on the host lie one behind the other.
+struct CopiedRows {
+  std::int64_t rows, row_bytes, pitch_bytes;
+};
+void upload_later(void* to, const void* from, const CopiedRows& rows, lockstep::Stream& stream);
+void download_later(void* to, const void* from, const CopiedRows& rows, lockstep::Stream& stream);
 
 }  // namespace lockstep::cuda
