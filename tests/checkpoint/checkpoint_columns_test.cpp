@@ -9,6 +9,7 @@
 #include "checkpoint/fake_state.h"
 #include "checkpoint/rank_saves.h"
 #include "checkpoint/state_files.h"
+#include "support/program.h"
 
 namespace lockstep {
 namespace {
@@ -237,6 +238,47 @@ TEST(CheckpointColumns, GapsAndOverlapsAreNamed) {
                 ranks[1].push_back(row);
               }),
               HasSubstr("m/a: elements 72 to 76 of rank 1 are another slice's too"));
+}
+
+// The commands that read checkpoints, on one of a real run that is saved again as columns of every matrix.
+TEST(CheckpointColumns, AreInspectedAndExportedAsTheWholeIs) {
+  const TempFolder folder;
+  const std::string run = folder.path() / "run", cut = folder.path() / "cut";
+  const tests::Outcome trained =
+      tests::run_program({"train", "--out", run, "--set", "model.preset=llama-1m", "--set", "model.vocabulary=257",
+                          "--set", "train.steps=1", "--set", "train.global_batch=2", "--set", "optim.warmup=0", "--set",
+                          "data.seq=32", "--set", "data.example=true"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Checkpoint whole = *open_newest_whole(run + "/checkpoints");
+  Host host;
+  std::vector<std::vector<float>> rooms;
+  std::vector<StateTensor> pieces;
+  for (const ManifestTensor& t : whole.manifest().tensors) {
+    const LogicalTensor tensor{t.name, t.shape};
+    const std::int64_t width = t.shape.back(), half = width / 2;
+    for (const std::int64_t begin : {std::int64_t{0}, half}) {
+      const std::int64_t row = begin == 0 ? half : width - half, held = tensor.elements() / width * row;
+      ASSERT_EQ(t.dtype, DType::f32);
+      rooms.emplace_back(static_cast<std::size_t>(held));
+      pieces.push_back({.part = t.part,
+                        .tensor = tensor,
+                        .begin = begin,
+                        .live = Tensor(rooms.back().data(), t.dtype, Device::cpu, {held}),
+                        .row = row,
+                        .pitch = width});
+    }
+  }
+  whole.load(pieces, host.stream);
+  const fs::path saved = save_checkpoint({.path = cut}, whole.progress(), pieces);
+  EXPECT_THAT(bytes_of(saved / kManifestName), HasSubstr("\"version\":2,"));
+  const tests::Outcome inspected = tests::run_program({"inspect", saved});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, HasSubstr("whole        yes"));
+  for (const std::string& from : {run, cut}) {
+    const tests::Outcome exported = tests::run_program({"export", from, "--out", from + "-hf"});
+    ASSERT_EQ(exported.code, 0) << exported.err;
+  }
+  EXPECT_TRUE(bytes_of(run + "-hf/model.safetensors") == bytes_of(cut + "-hf/model.safetensors"));
 }
 
 TEST(CheckpointColumns, OfALargeMatrixAreJoinedAndLoadedInNoTime) {
