@@ -50,7 +50,7 @@ std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::in
 // has fewer, whatever the pitches.
 template <class Run>
 void each_common_run(const Rows& into, const Rows& source, Run&& run) {
-  // The first row of `of` that ends behind `place`; its row i ends before.
+  // The first row that ends behind `place`, where another one ends before it.
   const auto row_behind = [](const Rows& of, std::int64_t place) { return (place - of.begin - of.row) / of.pitch + 1; };
   for (std::int64_t i = 0, j = 0; i < into.count && j < source.count;) {
     const std::int64_t a = into.begin + i * into.pitch, b = source.begin + j * source.pitch;

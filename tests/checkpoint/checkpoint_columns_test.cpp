@@ -9,6 +9,7 @@
 #include "checkpoint/fake_state.h"
 #include "checkpoint/rank_saves.h"
 #include "checkpoint/state_files.h"
+#include "support/program.h"
 
 namespace lockstep {
 namespace {
@@ -239,53 +240,88 @@ TEST(CheckpointColumns, GapsAndOverlapsAreNamed) {
               HasSubstr("m/a: elements 72 to 76 of rank 1 are another slice's too"));
 }
 
+// The commands that read checkpoints, on one of a real run that is saved again as columns of every matrix.
+TEST(CheckpointColumns, AreInspectedAndExportedAsTheWholeIs) {
+  const TempFolder folder;
+  const std::string run = folder.path() / "run", cut = folder.path() / "cut";
+  const tests::Outcome trained =
+      tests::run_program({"train", "--out", run, "--set", "model.preset=llama-1m", "--set", "model.vocabulary=257",
+                          "--set", "train.steps=1", "--set", "train.global_batch=2", "--set", "optim.warmup=0", "--set",
+                          "data.seq=32", "--set", "data.example=true"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Checkpoint whole = *open_newest_whole(run + "/checkpoints");
+  Host host;
+  std::vector<std::vector<float>> rooms;
+  std::vector<StateTensor> pieces;
+  for (const ManifestTensor& t : whole.manifest().tensors) {
+    const LogicalTensor tensor{t.name, t.shape};
+    const std::int64_t width = t.shape.back(), half = width / 2;
+    for (const std::int64_t begin : {std::int64_t{0}, half}) {
+      const std::int64_t row = begin == 0 ? half : width - half, held = tensor.elements() / width * row;
+      ASSERT_EQ(t.dtype, DType::f32);
+      rooms.emplace_back(static_cast<std::size_t>(held));
+      pieces.push_back({.part = t.part,
+                        .tensor = tensor,
+                        .begin = begin,
+                        .live = Tensor(rooms.back().data(), t.dtype, Device::cpu, {held}),
+                        .row = row,
+                        .pitch = width});
+    }
+  }
+  whole.load(pieces, host.stream);
+  const fs::path saved = save_checkpoint({.path = cut}, whole.progress(), pieces);
+  EXPECT_THAT(bytes_of(saved / kManifestName), HasSubstr("\"version\":2,"));
+  const tests::Outcome inspected = tests::run_program({"inspect", saved});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, HasSubstr("whole        yes"));
+  for (const std::string& from : {run, cut}) {
+    const tests::Outcome exported = tests::run_program({"export", from, "--out", from + "-hf"});
+    ASSERT_EQ(exported.code, 0) << exported.err;
+  }
+  EXPECT_TRUE(bytes_of(run + "-hf/model.safetensors") == bytes_of(cut + "-hf/model.safetensors"));
+}
+
+// More than is put together on the host at a time, in rows and flat.
 TEST(CheckpointColumns, OfALargeMatrixAreJoinedAndLoadedInNoTime) {
   const std::int64_t height = 16384, width = 4096;
-  const LogicalTensor tensor{"large", {height, width}};
-  std::vector<bf16> values(static_cast<std::size_t>(height * width));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = static_cast<std::uint16_t>(i * 40503u >> 8);
-  const auto columns = [&](std::vector<bf16>& room, std::int64_t r, std::int64_t ranks) {
-    return StateTensor{
-        .part = "weight",
-        .tensor = tensor,
-        .begin = width / ranks * r,
-        .live = Tensor(room.data() + height * width / ranks * r, DType::bf16, Device::cpu, {height * width / ranks}),
-        .row = width / ranks,
-        .pitch = width};
+  const auto columns = [&](std::vector<bf16>& room, std::int64_t begin, std::int64_t row) {
+    room.resize(static_cast<std::size_t>(height * row));
+    return StateTensor{.part = "weight",
+                       .tensor = {"large", {height, width}},
+                       .begin = begin,
+                       .live = Tensor(room.data(), DType::bf16, Device::cpu, {height * row}),
+                       .row = row,
+                       .pitch = width};
   };
+  const auto bits_of = [](std::int64_t element) { return static_cast<std::uint16_t>(element * 40503 >> 8); };
   const auto seconds = [](const auto& body) {
     const auto begin = std::chrono::steady_clock::now();
     body();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
+  std::vector<std::vector<bf16>> rooms(8);
   std::vector<StateTensor> pieces;
   std::vector<std::string> described;
   for (std::int64_t r = 0; r < 8; ++r) {
-    pieces.push_back(columns(values, r, 8));
+    std::vector<bf16>& room = rooms[static_cast<std::size_t>(r)];
+    pieces.push_back(columns(room, 512 * r, 512));
+    for (std::int64_t i = 0; i < height * 512; ++i)
+      room[static_cast<std::size_t>(i)].bits = bits_of(i / 512 * width + 512 * r + i % 512);
     described.push_back(StateFiles(std::span(&pieces.back(), 1), 1 << 20).described());
   }
   EXPECT_LT(seconds([&] { join_state(described); }), 0.1);
   const TempFolder folder;
   const Checkpoint checkpoint = open_checkpoint(save_checkpoint({.path = folder.path()}, progress_at(1), pieces));
-  std::vector<bf16> loaded(values.size());
-  Host host;
-  EXPECT_LT(seconds([&] {
-              for (std::int64_t r = 0; r < 4; ++r) {
-                const StateTensor want[] = {columns(loaded, r, 4)};  // two of the eight behind each other
-                checkpoint.load(want, host.stream);
-              }
-            }),
-            2.0);
-  std::int64_t wrong = 0;
-  for (std::int64_t e = 0; e < height * width; ++e) {
-    const std::int64_t y = e / width, x = e % width;
-    const auto of = [&](std::int64_t ranks) {
-      const std::int64_t row = width / ranks;
-      return static_cast<std::size_t>(x / row * height * row + y * row + x % row);
-    };
-    wrong += values[of(8)].bits != loaded[of(4)].bits;
+  for (const auto& [begin, row] : {std::pair(100, 900), std::pair(1000, 3096), std::pair(0, 4096)}) {
+    std::vector<bf16> loaded;
+    const StateTensor want[] = {columns(loaded, begin, row)};
+    Host host;
+    EXPECT_LT(seconds([&] { checkpoint.load(want, host.stream); }), 1.0);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < height * row; ++i)
+      wrong += loaded[static_cast<std::size_t>(i)].bits != bits_of(i / row * width + begin + i % row);
+    EXPECT_EQ(wrong, 0) << row;
   }
-  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

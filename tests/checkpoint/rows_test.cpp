@@ -178,7 +178,7 @@ TEST(StateShare, CutsRowsThatLieApartBetweenThemAndCoversThemExactly) {
   add(flat, 0, 5001, 0, 0);
   add(tall, 8, 8, 0, 0);            // ZeRO's half a row
   add(tall, 64, 119 * 16, 16, 64);  // of other columns
-  for (const int ranks : {1, 2, 3, 5, 16, 200}) {
+  for (const int ranks : {1, 2, 3, 5, 16, 200, 500}) {
     std::vector<int> times(static_cast<std::size_t>(at));
     for (int rank = 0; rank < ranks; ++rank) {
       std::int64_t mine = 0;
