@@ -28,10 +28,8 @@ void visit_layout(Spec& layout, Visitor&& visit) {
   visit("dp", layout.dp, Whole{1, kMostRanks});
   if (layout.dp_kind == DpKind::ddp) {
     visit("tp", layout.tp, Whole{1, kMostRanks});
-    if (layout.tp > 1) {
-      visit("sp", layout.sp);
-      visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
-    }
+    visit("sp", layout.sp);
+    if (layout.tp > 1) visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
   }
   visit("micro", layout.micro, Whole{1, kMaxIndex});
   visit("dp_kind", layout.dp_kind);
@@ -71,7 +69,7 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
   visit_layout(layout, used);
   for (const std::string_view key : known.keys) {
     if (!table.has(key) || contains(used.keys, key)) continue;
-    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "sp" || key == "tp_chunks";
+    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "tp_chunks";
     table.refuse(key,
                  ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
                  : ddp        ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
@@ -80,6 +78,7 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
                  "remove it");
   }
   visit_layout(layout, table);
+  if (layout.tp == 1 && layout.sp == Switch::on) table.refuse("sp", "'sp' does nothing with tp = 1", "remove it");
 }
 
 void write_layout(const LayoutSpec& layout, TomlWriter& writer) { visit_layout(layout, writer); }

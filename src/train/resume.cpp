@@ -50,6 +50,7 @@ constexpr auto kBefore =
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},
                                                                   {"layout.tp", "1"},
+                                                                  {"layout.sp", "\"off\""},
                                                                   {"layout.zero", "0"},
                                                                   {"layout.grad_sync", "\"step\""}});
 

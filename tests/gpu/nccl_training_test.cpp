@@ -27,7 +27,7 @@ family = "llama"
 vocabulary = 64
 layers = 2
 width = 64
-heads = 2
+heads = 4
 ffn_width = 96
 max_positions = 32
 [data]
@@ -113,6 +113,22 @@ TEST_F(NcclTraining, EveryStageOfZeroLearnsTheBitsOfThreads) {
     expect_trained("processes" + layout, layout[3] - '0', more);
     EXPECT_EQ(losses("processes" + layout), losses("threads" + layout)) << layout;
     EXPECT_EQ(losses("processes" + layout).size(), 8u);
+  }
+}
+
+// Layers cut between two and four ranks: the bits of threads, and to rounding what one rank learns.
+TEST_F(NcclTraining, CutLayersLearnTheBitsOfThreads) {
+  ASSERT_EQ(run_program(command("one")).code, 0);
+  const std::vector<double> one = losses("one");
+  for (const auto& [layout, ranks] :
+       {std::pair<std::string, int>{"tp=2", 2}, {"tp=2,sp=off", 2}, {"tp=4", 4}, {"dp=2,tp=2,zero=3", 4}}) {
+    const std::vector<std::string> more{"--layout", layout};
+    ASSERT_EQ(run_program(command("threads" + layout, more)).code, 0) << layout;
+    expect_trained("processes" + layout, ranks, more);
+    const std::vector<double> cut = losses("processes" + layout);
+    EXPECT_EQ(cut, losses("threads" + layout)) << layout;
+    ASSERT_EQ(cut.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(cut[i], one[i], 1e-5 * one[i]) << layout << ", " << i;
   }
 }
 

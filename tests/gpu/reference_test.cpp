@@ -26,11 +26,15 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenOnTheGpu,
                                                               "gpt2-tiny", "qwen2-tiny"),
                                             ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16)));
 
-// Ranks that are threads and share the GPU, in every stage of ZeRO.
+// Ranks that are threads and share the GPU, in every stage of ZeRO, and where they cut layers between them.
 TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
   const auto& [name, precision] = GetParam();
-  for (const LayoutSpec& layout : {LayoutSpec{.dp = 3, .zero = 1, .uneven = Switch::on},
+  for (const LayoutSpec& layout : {LayoutSpec{.tp = 2},
+                                   {.tp = 2, .sp = Switch::off},
+                                   {.tp = 4},
+                                   {.dp = 2, .tp = 2, .micro = 2, .zero = 3},
+                                   {.dp = 3, .zero = 1, .uneven = Switch::on},
                                    {.dp = 2, .micro = 2, .zero = 2},
                                    {.dp = 2, .micro = 2, .zero = 3},
                                    {.dp = 4, .zero = 3, .reshard = Reshard::never, .shard = 2}}) {
@@ -60,6 +64,25 @@ TEST(ZeroOnTheGpu, LearnsExactlyWhatDdpLearns) {
     for (const LayoutVerdict& verdict : report.verdicts)
       EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
   }
+}
+
+// Messages in chunks beside products, or one after the other: the same bits.
+TEST(TensorParallelOnTheGpu, LearnsTheSameBitsWithAndWithoutOverlap) {
+  if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  RunSpec run;
+  run.model = tiny_specs()[6].spec;
+  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
+  run.data.seq = 12;
+  run.train.global_batch = 8;
+  run.run.device = "cuda";
+  for (const std::int64_t tp : {2, 3})
+    for (const Switch sp : {Switch::off, Switch::on}) {
+      const LayoutReport report =
+          compare_layouts(run, {{.dp = 2, .tp = tp, .sp = sp}, {.dp = 2, .tp = tp, .sp = sp, .overlap = Switch::off}},
+                          {.steps = 3, .exact = true});
+      for (const LayoutVerdict& verdict : report.verdicts)
+        EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
+    }
 }
 
 }  // namespace

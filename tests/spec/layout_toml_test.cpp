@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "spec/model_spec.h"
 #include "spec/run_toml.h"
 
 namespace lockstep::tests {
@@ -31,7 +32,7 @@ TEST(LayoutText, ReadsBackWhatItSays) {
   for (const char* text :
        {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
         "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro", "dp=2,bucket=0,reduce=ring",
-        "dp=2,dp_kind=central"})
+        "dp=2,dp_kind=central", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
     EXPECT_EQ(to_text(parse_layout(text)), text);
 }
 
@@ -44,7 +45,10 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"dp=2,dp_kind=central,zero=1", "'zero' does nothing with dp_kind = \"central\""},
         {"dp=2,dp_kind=central,grad_sync=micro", "'grad_sync' does nothing"},
         {"dp=2,zero=4", "zero"},
-        {"dp=2,tp=2", "tp = 2 is not in this version"}})
+        {"dp=2,sp=on", "'sp' does nothing with tp = 1"},
+        {"tp_chunks=2", "'tp_chunks' does nothing with tp = 1"},
+        {"tp=2,dp_kind=central", "'tp' does nothing with dp_kind = \"central\""},
+        {"dp=2,pp=2", "pp = 2 is not in this version"}})
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
 }
 
@@ -54,6 +58,29 @@ std::string fault(std::int64_t batch, const LayoutSpec& layout) {
     if (words.empty()) words = std::string(key) + ": " + problem + "; " + remedy;
   });
   return words;
+}
+
+std::string tensor_fault(std::int64_t heads, std::int64_t kv_heads, std::int64_t seq, const LayoutSpec& layout) {
+  ModelSpec model;
+  model.heads = heads;
+  model.kv_heads = kv_heads;
+  std::string words;
+  check_tensor_layout(model, seq, layout,
+                      [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+                        if (words.empty()) words = std::string(key) + ": " + problem + "; " + remedy;
+                      });
+  return words;
+}
+
+TEST(LayoutText, HeadsAndTokensThatDoNotDivideAreRefusedWithWhatDoes) {
+  EXPECT_EQ(tensor_fault(6, 3, 12, {.tp = 2}),
+            "tp: 6 heads with 3 key/value heads cannot be shared out to tp (2) ranks; use tp = 1, 3, 6");
+  EXPECT_EQ(tensor_fault(8, 2, 24, {.tp = 16}),
+            "tp: 8 heads with 2 key/value heads cannot be shared out to tp (16) ranks; use tp = 1, 2, 4, 8");
+  EXPECT_EQ(tensor_fault(8, 8, 30, {.tp = 4}),
+            "sp: seq (30) is not a multiple of tp (4); use seq = 28 or 32, another tp, or sp = \"off\"");
+  EXPECT_EQ(tensor_fault(8, 8, 30, {.tp = 4, .sp = Switch::off}), "");
+  EXPECT_EQ(tensor_fault(8, 2, 24, {.tp = 8}), "");
 }
 
 TEST(LayoutText, GroupsThatDoNotDivideTheRanksAreRefusedWithThoseThatDo) {

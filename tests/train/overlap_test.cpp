@@ -24,5 +24,11 @@ TEST(ZeroOverlap, HidesGathersAndSums) {
   expect_hidden({.dp = 2, .zero = 3, .grad_sync = GradSync::step}, 0.7);
 }
 
+// Of four chunks one cannot be hidden, and the embedding's and the head's exchanges have no product beside them.
+TEST(TensorParallelOverlap, HidesMostOfWhatHasAProductBesideIt) {
+  const double blocks = 8, hideable = (8 * 3.0 / 4 + 2) * blocks / (10 * blocks + 4);
+  expect_hidden({.tp = 2, .tp_chunks = 4}, 0.6 * hideable);
+}
+
 }  // namespace
 }  // namespace lockstep::tests

@@ -1,0 +1,131 @@
+// The seams of a layer that is cut between ranks: whose rows are whose, what is summed, and in which order exchanges
+// and products go.
+#include "parallel/tensor_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "comm/threads/run_ranks.h"
+
+namespace lockstep::tests {
+namespace {
+
+Tensor rows(std::vector<double>& values, std::int64_t width) {
+  return {values.data(), DType::f64, Device::cpu, {std::ssize(values) / width, width}};
+}
+
+TEST(TensorParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
+  for (const int ranks : {2, 3, 5})
+    for (const std::int64_t chunks : {1, 2, 4, 7})
+      run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
+        const std::int64_t N = 12 * ranks, width = 3, size = N / ranks * width;
+        const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = true, .chunks = chunks};
+        const TensorParallel tensor(*group, {.split = split});
+        const std::int64_t n = split.chunks_of(N), each = N / ranks / n;
+        ASSERT_EQ(n, chunks == 7 ? 6 : chunks);
+        const auto row_of = [&](std::int64_t own) { return split.first_row(N, own / each) + own % each; };
+
+        std::vector<double> own(static_cast<std::size_t>(size)), whole(static_cast<std::size_t>(N * width));
+        for (std::int64_t i = 0; i < size; ++i) own[i] = static_cast<double>(row_of(i / width));
+        std::int64_t covered = 0;
+        tensor.gather(rows(whole, width), rows(own, width), [&](std::int64_t first, std::int64_t count) {
+          ASSERT_EQ(first, covered);
+          covered += count;
+          for (std::int64_t i = first * width; i < (first + count) * width; ++i)
+            ASSERT_EQ(whole[i], static_cast<double>(i / width));
+        });
+        EXPECT_EQ(covered, N);
+
+        // Row n of rank r's is 100 r + n.
+        tensor.sum(rows(own, width), rows(whole, width), [&](std::int64_t first, std::int64_t count) {
+          for (std::int64_t i = first * width; i < (first + count) * width; ++i)
+            whole[i] = 100.0 * group->rank() + static_cast<double>(i / width);
+        });
+        const double of_ranks = 100.0 * ranks * (ranks - 1) / 2;
+        for (std::int64_t i = 0; i < size; ++i)
+          ASSERT_EQ(own[i], of_ranks + static_cast<double>(ranks * row_of(i / width)));
+      });
+}
+
+TEST(TensorParallel, WithoutSequenceParallelismOnlySums) {
+  run_ranks(3, [&](std::unique_ptr<Communicator> group) {
+    const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 3, .chunks = 4}});
+    std::vector<double> whole(24);
+    tensor.sum(rows(whole, 3), rows(whole, 3), [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = first * 3; i < (first + count) * 3; ++i) whole[i] = group->rank() + static_cast<double>(i);
+    });
+    for (std::int64_t i = 0; i < 24; ++i) ASSERT_EQ(whole[i], 3.0 + 3.0 * static_cast<double>(i));
+    EXPECT_TRUE(tensor.start_gather(rows(whole, 3), rows(whole, 3)).empty());
+  });
+}
+
+// Writes down what is started and what is waited for.
+class Noted final : public Communicator {
+ public:
+  Noted(Communicator& inner, std::vector<std::string>& notes)
+      : Communicator(inner.rank(), inner.size(), inner.name(), inner.device()), inner_(inner), notes_(notes) {}
+
+  Started start(const Message& message) override {
+    const int number = count_++;
+    notes_.push_back("start " + std::to_string(number));
+    return std::make_unique<One>(inner_.start(message), notes_, number);
+  }
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
+    return inner_.split(place, name);
+  }
+
+ private:
+  struct One final : Pending {
+    One(Started inner, std::vector<std::string>& notes, int number)
+        : inner_(std::move(inner)), notes_(notes), number_(number) {}
+    bool done() override { return inner_->done(); }
+    void wait() override {
+      notes_.push_back("wait " + std::to_string(number_));
+      inner_->wait();
+    }
+    Started inner_;
+    std::vector<std::string>& notes_;
+    int number_;
+  };
+  Communicator& inner_;
+  std::vector<std::string>& notes_;
+  int count_ = 0;
+};
+
+// An exchange is under way while another chunk is multiplied; without overlap none is.
+TEST(TensorParallel, ChunksAreExchangedBesideProductsOfOthers) {
+  using Notes = std::vector<std::string>;
+  std::mutex mutex;
+  run_ranks(2, [&](std::unique_ptr<Communicator> group) {
+    const auto notes_of = [&](bool overlap, bool gathers) {
+      Notes notes;
+      Noted noted(*group, notes);
+      const TensorParallel tensor(
+          noted, {.split = {.rank = group->rank(), .size = 2, .sequence = true, .chunks = 3}, .overlap = overlap});
+      std::vector<double> own(3), whole(6);
+      const auto product = [&](std::int64_t first, std::int64_t) {
+        notes.push_back("product " + std::to_string(first / 2));
+      };
+      if (gathers)
+        tensor.gather(rows(whole, 1), rows(own, 1), product);
+      else
+        tensor.sum(rows(own, 1), rows(whole, 1), product);
+      return notes;
+    };
+    const Notes gathered = notes_of(true, true), summed = notes_of(true, false);
+    const Notes gathered_in_turn = notes_of(false, true), summed_in_turn = notes_of(false, false);
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(gathered, (Notes{"start 0", "start 1", "wait 0", "product 0", "start 2", "wait 1", "product 1", "wait 2",
+                               "product 2"}));
+    EXPECT_EQ(summed, (Notes{"product 0", "start 0", "product 1", "start 1", "product 2", "start 2", "wait 0", "wait 1",
+                             "wait 2"}));
+    EXPECT_EQ(gathered_in_turn, (Notes{"start 0", "wait 0", "product 0", "start 1", "wait 1", "product 1", "start 2",
+                                       "wait 2", "product 2"}));
+    EXPECT_EQ(summed_in_turn, (Notes{"product 0", "start 0", "wait 0", "product 1", "start 1", "wait 1", "product 2",
+                                     "start 2", "wait 2", "wait 0", "wait 1", "wait 2"}));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::tests
