@@ -17,11 +17,15 @@
 #include "checkpoint/manifest.h"
 #include "cli/device_option.h"
 #include "cli/signals.h"
+#include "comm/threads/run_ranks.h"
 #include "data/byte_tokenizer.h"
+#include "spec/layout_spec.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
 #include "tensor/make_stream.h"
 #include "train/generator.h"
+#include "train/host_values.h"
+#include "train/shared_gpu.h"
 
 namespace lockstep {
 
@@ -29,11 +33,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Ranks wait for each other while the first of them waits for whoever reads its text. One that fails ends the others at
+// once, being of the same process.
+constexpr double kDeadlineSeconds = 24 * 3600;
+
 struct Settings {
   std::string folder, prompt, tokens;
   bool has_tokens = false, json = false;
   std::int64_t max_tokens = 200;
   Sampling sampling;
+  std::int64_t tp = 1;
   int threads = 0;
   Device device = Device::cpu;
   Precision precision = Precision::fp32;
@@ -114,59 +123,106 @@ std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
   return ids;
 }
 
-int run_generate(const Settings& s) {
-  validate(s.sampling);
-  Source source = open_source(s.folder);
-  const std::vector<std::int32_t> prompt = prompt_of(s, source);
-  const bool text = !s.has_tokens;
+void require_tp(const Settings& s, const ModelSpec& spec) {
+  check_tensor_layout(spec, 1, {.tp = s.tp, .sp = Switch::off},
+                      [](std::string_view, const std::string& problem, const std::string& remedy) {
+                        throw UserError(ExitCode::usage, problem, remedy);
+                      });
+}
 
+// What is given, as it comes; of several ranks the first alone has one.
+class Answer {
+ public:
+  explicit Answer(const Settings& s) : s_(s) {}
+
+  // Whether it could be told.
+  bool add(std::int32_t token) {
+    tokens_.push_back(token);
+    return print(s_.has_tokens ? fmt::format("{}{}", tokens_.size() > 1 ? " " : "", token) : decoder_.push(token));
+  }
+  void finish(const std::vector<std::int32_t>& prompt, double seconds) {
+    const bool text = !s_.has_tokens;
+    if (text) print(decoder_.finish());
+    if (!s_.json) {
+      std::fputc('\n', stdout);
+      return;
+    }
+    const nlohmann::ordered_json out{{"prompt_tokens", prompt},
+                                     {"tokens", tokens_},
+                                     {"text", text ? nlohmann::ordered_json(whole_) : nlohmann::ordered_json()},
+                                     {"tokens_per_s", static_cast<double>(tokens_.size()) / seconds}};
+    fmt::print("{}\n", out.dump());
+  }
+  std::size_t tokens() const { return tokens_.size(); }
+
+ private:
+  bool print(const std::string& piece) {
+    whole_ += piece;
+    if (s_.json) return true;
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    return std::fflush(stdout) == 0;
+  }
+
+  const Settings& s_;
+  std::vector<std::int32_t> tokens_;
+  std::string whole_;
+  Utf8Stream decoder_;
+};
+
+// One rank of those that cut the model between them. All choose the same tokens; whether to go on, the first says.
+void generate_rank(const Settings& s, Source& source, const std::vector<std::int32_t>& prompt, Communicator& ranks) {
   Ledger ledger;
   const auto memory = make_memory(s.device, ledger);
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const auto stream = make_stream(*memory, s.threads > 0 ? s.threads : cores);
+  const int share = static_cast<int>(std::thread::hardware_concurrency()) / ranks.size();
+  const auto stream = make_stream(*memory, s.threads > 0 ? s.threads : std::max(1, share));
+  const auto shared = s.device == Device::cuda && ranks.size() > 1 ? on_shared_gpu(ranks, *stream) : nullptr;
   // The last token is given and not read.
   const std::int64_t positions = std::min(source.spec.max_positions, std::ssize(prompt) + s.max_tokens - 1);
-  Generator generator({.spec = source.spec, .positions = positions, .precision = s.precision}, *memory, *stream);
+  Generator generator({.spec = source.spec,
+                       .positions = positions,
+                       .precision = s.precision,
+                       .ranks = ranks.size() == 1 ? nullptr
+                                : shared          ? shared.get()
+                                                  : &ranks},
+                      *memory, *stream);
   if (source.checkpoint)
     generator.load(*source.checkpoint);
   else
     generator.load(*source.hf);
-  source.checkpoint.reset();  // files stay mapped no longer than needed
-  source.hf.reset();
+  ranks.barrier()->wait();
+  const bool first = ranks.rank() == 0;
+  if (first) {  // files stay mapped no longer than needed
+    source.checkpoint.reset();
+    source.hf.reset();
+  }
 
-  const std::atomic<bool>& stop_asked = listen_for_signals();
-  std::vector<std::int32_t> tokens;
-  std::string whole;
-  Utf8Stream decoder;
-  const auto print = [&](const std::string& piece) {
-    whole += piece;
-    if (s.json) return true;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    return std::fflush(stdout) == 0;
-  };
+  const std::atomic<bool>* const stop_asked = first ? &listen_for_signals() : nullptr;
+  Answer answer(s);
   const auto start = std::chrono::steady_clock::now();
   const Finish finish = go_on(generator, prompt,
                               {.max_tokens = s.max_tokens,
                                .sampling = s.sampling,
                                .end = source.bytes ? std::optional(kEndOfDocument) : std::nullopt},
                               [&](std::int32_t token) {
-                                tokens.push_back(token);
-                                const std::string id = fmt::format("{}{}", tokens.size() > 1 ? " " : "", token);
-                                return print(text ? decoder.push(token) : id) && !stop_asked;
+                                std::int64_t stops = first && (!answer.add(token) || *stop_asked) ? 1 : 0;
+                                sum_over(ranks, stops);
+                                return stops == 0;
                               });
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (text) print(decoder.finish());
-  if (s.json) {
-    const nlohmann::ordered_json out{{"prompt_tokens", prompt},
-                                     {"tokens", tokens},
-                                     {"text", text ? nlohmann::ordered_json(whole) : nlohmann::ordered_json()},
-                                     {"tokens_per_s", static_cast<double>(tokens.size()) / seconds}};
-    fmt::print("{}\n", out.dump());
-  } else {
-    std::fputc('\n', stdout);
-  }
+  if (!first) return;
+  answer.finish(prompt, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   if (finish == Finish::no_positions)
-    note(fmt::format("the model's {} positions are used up after {} tokens", source.spec.max_positions, tokens.size()));
+    note(fmt::format("the model's {} positions are used up after {} tokens", source.spec.max_positions,
+                     answer.tokens()));
+}
+
+int run_generate(const Settings& s) {
+  validate(s.sampling);
+  Source source = open_source(s.folder);
+  const std::vector<std::int32_t> prompt = prompt_of(s, source);
+  require_tp(s, source.spec);
+  run_ranks(static_cast<int>(s.tp),
+            [&](std::unique_ptr<Communicator> ranks) { generate_rank(s, source, prompt, *ranks); },
+            {.deadline_seconds = kDeadlineSeconds});
   return static_cast<int>(ExitCode::done);
 }
 
@@ -183,7 +239,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       "used up, or with Ctrl-C. The same seed gives the same text.\n\n"
       "Examples: lockstep generate runs/example --prompt \"Once upon\"\n"
       "          lockstep generate runs/example/checkpoints/step-00000050 --temperature 0\n"
-      "          lockstep generate my-hf-folder --tokens \"1 5 9\" --top-p 0.9");
+      "          lockstep generate my-hf-folder --tokens \"1 5 9\" --top-p 0.9 --tp 2");
   command
       ->add_option("folder", s->folder, "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
       ->required()
@@ -202,8 +258,12 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--top-p", s->sampling.top_p, "Choose among the fewest that have this share of the probability [1]")
       ->type_name("P");
   command->add_option("--seed", s->sampling.seed, "Of the choices [0]")->type_name("S");
+  command->add_option("--tp", s->tp, "Ranks, as threads of this process, that cut every layer between them [1]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
   command
-      ->add_option("--threads", s->threads, "Threads of the kernels; the result is the same for any number [all cores]")
+      ->add_option("--threads", s->threads,
+                   "Threads of each rank's kernels; the result is the same for any number [its share of all cores]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   add_device_option(*command, s->device);

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/state_runs.h"
 #include "kernels/rope.h"
-#include "parallel/unit_storage.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
@@ -18,10 +17,15 @@ std::vector<Action> forward_actions(const Model& model, bool with_head) {
   return actions;
 }
 
+TensorSplit split_of(const Communicator* ranks) {
+  if (!ranks) return {};
+  return {.rank = ranks->rank(), .size = ranks->size()};
+}
+
 }  // namespace
 
-Generator::Pass::Pass(const ModelSpec& spec, std::int64_t T, DType dtype, bool with_head, Memory& memory)
-    : model(spec, 1, T, dtype, {.runs_on = memory.device()}),
+Generator::Pass::Pass(const Options& options, const TensorSplit& split, std::int64_t T, bool with_head, Memory& memory)
+    : model(options.spec, 1, T, storage_types(options.precision).compute, {.runs_on = memory.device(), .split = split}),
       activations(model.slots(), forward_actions(model, with_head), 1, memory),
       tokens(memory.allocate(T * 4, Tag::data)) {}
 
@@ -31,40 +35,49 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
       stream_(stream),
       dtype_(storage_types(options.precision).compute),
       sums_(accumulator_of(dtype_)),
-      one_(options.spec, 1, dtype_, true, memory) {
+      alone_(memory.device()),
+      tensor_(options.ranks ? *options.ranks : alone_, {.split = split_of(options.ranks)}),
+      one_(options, tensor_.split(), 1, true, memory) {
   const ModelSpec& s = options.spec;
-  const std::int64_t S = options.positions;
-  LOCKSTEP_CHECK(S >= 1 && S <= s.max_positions && options.chunk >= 1, "{} positions of {}, {} at a time", S,
-                 s.max_positions, options.chunk);
-  if (options.chunk > 1 && options.chunk < S) many_.emplace(s, options.chunk, dtype_, false, memory);
+  LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.chunk >= 1,
+                 "{} positions of {}, {} at a time", options.positions, s.max_positions, options.chunk);
+  if (options.chunk > 1 && options.chunk < options.positions)
+    many_.emplace(options, tensor_.split(), options.chunk, false, memory);
   take_weights();
-  const Shape shape{1, S, s.kv_heads, s.head_width};
-  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
-    const std::string& unit = one_.model.unit(static_cast<int>(layer) + 1).layout().name();
-    cached_.push_back(memory.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, unit));
-    caches_.push_back({view(cached_.back(), dtype_, shape), view(cached_.back(), dtype_, shape, shape.elements())});
-  }
+  take_caches();
   take_positions();
-  scores_ = memory.allocate(s.vocabulary * size_of(sums_), Tag::activation);
+  scores_ =
+      memory.allocate(one_.model.head().vocabulary().each * tensor_.split().size * size_of(sums_), Tag::activation);
   logits_.resize(s.vocabulary);
   narrow_logits_.resize(sums_ == DType::f64 ? 0 : s.vocabulary);
 }
 
+// Of weights that nobody updates; zero where they are padding.
 void Generator::take_weights() {
   const Model& model = one_.model;
-  const auto part = [&](int unit, int parameter) {
-    const UnitLayout& layout = model.unit(unit).layout();
-    return view(weights_[unit], dtype_, Shape(std::span(layout.parameters()[parameter].shape)),
-                layout.offset(parameter));
-  };
+  for (int u = 0; u < model.units(); ++u)
+    weights_.emplace_back(
+        model.unit(u).layout(),
+        UnitStorage::Options{.types = storage_types(options_.precision), .optimizer = {}, .updates = false}, memory_,
+        stream_);
   for (int u = 0; u < model.units(); ++u) {
-    const UnitLayout& layout = model.unit(u).layout();
-    weights_.push_back(memory_.allocate(layout.owned() * size_of(dtype_), Tag::parameter, layout.name()));
+    const std::vector<StoredParameter>& parameters = model.unit(u).layout().parameters();
     UnitTensors tensors;
-    for (int p = 0; p < std::ssize(layout.parameters()); ++p)
-      tensors.weights.push_back(
-          layout.parameters()[p].tied ? part(model.tie()->owner_unit, model.tie()->owner_parameter) : part(u, p));
+    for (int p = 0; p < std::ssize(parameters); ++p)
+      tensors.weights.push_back(parameters[p].tied
+                                    ? weights_[model.tie()->owner_unit].weight(model.tie()->owner_parameter)
+                                    : weights_[u].weight(p));
     units_.push_back(std::move(tensors));
+  }
+}
+
+void Generator::take_caches() {
+  const ModelSpec& s = options_.spec;
+  const Shape shape{1, options_.positions, HeadSplit(s.heads, s.kv_heads, tensor_.split()).keys.each, s.head_width};
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::string& unit = one_.model.unit(static_cast<int>(layer) + 1).layout().name();
+    cached_.push_back(memory_.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, unit));
+    caches_.push_back({view(cached_.back(), dtype_, shape), view(cached_.back(), dtype_, shape, shape.elements())});
   }
 }
 
@@ -92,28 +105,26 @@ void Generator::take_positions() {
 
 std::vector<StateTensor> Generator::weights() const {
   std::vector<StateTensor> all;
-  for (int u = 0; u < one_.model.units(); ++u) {
-    const UnitLayout& layout = one_.model.unit(u).layout();
-    for (int p = 0; p < std::ssize(layout.parameters()); ++p) {
-      std::int64_t offset = layout.offset(p);
-      for (const LogicalTensor& tensor : layout.parameters()[p].pieces) {
-        all.push_back(
-            {.part = kWeightPart, .tensor = tensor, .live = view(weights_[u], dtype_, {tensor.elements()}, offset)});
-        offset += tensor.elements();
-      }
-    }
-  }
+  for (const UnitStorage& unit : weights_)
+    unit.each_piece([&](const UnitStorage::Piece& piece) {
+      for (const Run& run : piece.runs)
+        all.push_back(state_of(kWeightPart, piece.tensor, run, piece.of(unit.flat_weight())));
+    });
   return all;
 }
 
 void Generator::load(const Checkpoint& checkpoint) { checkpoint.load(weights(), stream_); }
 
 void Generator::load(const HfFolder& folder) {
-  const std::vector<StateTensor> all = weights();
   std::vector<LogicalTensor> names;
-  for (const StateTensor& one : all) names.push_back(one.tensor);
+  for (const UnitStorage& unit : weights_)
+    unit.each_piece([&](const UnitStorage::Piece& piece) { names.push_back(piece.tensor); });
   const std::vector<ConstTensor> values = folder.find(names);
-  for (std::size_t i = 0; i < all.size(); ++i) upload_floats(all[i].live, values[i].raw(), values[i].dtype(), stream_);
+  auto next = values.begin();
+  for (const UnitStorage& unit : weights_)
+    unit.each_piece([&](const UnitStorage::Piece& piece) {
+      upload_runs(piece.of(unit.flat_weight()), piece.runs, *next++, stream_);
+    });
 }
 
 void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits) {
@@ -132,15 +143,19 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
   }
   const int head = pass.model.units() - 1;
   const auto call = [&](int u, const KeyValueCache* cache) {
-    return Call{units_[u], pass.activations.of(0), batch, stream_, false, cache};
+    return Call{units_[u], pass.activations.of(0), batch, stream_, false, cache, &tensor_};
   };
   pass.model.unit(0).forward(call(0, nullptr));
   for (int u = 1; u < head; ++u) {
     caches_[u - 1].length = length_;
     pass.model.unit(u).forward(call(u, &caches_[u - 1]));
   }
-  if (wants_logits)
-    pass.model.head().last_logits(view(scores_, sums_, {1, options_.spec.vocabulary}), call(head, nullptr));
+  if (wants_logits) {
+    const std::int64_t each = pass.model.head().vocabulary().each, rank = tensor_.split().rank;
+    const Tensor own = view(scores_, sums_, {1, each}, rank * each);
+    pass.model.head().last_logits(own, call(head, nullptr));
+    tensor_.ranks().all_gather(view(scores_, sums_, {tensor_.split().size * each}), own)->wait();
+  }
   length_ += T;
 }
 
@@ -160,6 +175,7 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
     download(narrow_logits_.data(), scores, stream_);
     std::ranges::copy(narrow_logits_, logits_.begin());
   }
+  tensor_.ranks().check();
   return logits_;
 }
 

@@ -8,6 +8,10 @@
 // (Tag::activation, by unit) and the activations of one and of `chunk` tokens. All are taken at construction; nothing
 // is allocated by feed(). Memory and stream outlive it; it belongs to one thread at a time.
 //
+// Ranks may cut every layer between them (spec/tensor_split.h): then each has a part of the weights and the cache of
+// its key/value heads alone, all of them make the same calls, and all get the same logits, to the bit: so all of them
+// choose the same token, and need not tell each other which.
+//
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
 #include <cstdint>
@@ -19,7 +23,10 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/state.h"
+#include "comm/alone.h"
 #include "model/model.h"
+#include "parallel/tensor_parallel.h"
+#include "parallel/unit_storage.h"
 #include "spec/precision.h"
 #include "tensor/memory.h"
 #include "train/sampling.h"
@@ -33,6 +40,8 @@ class Generator {
     std::int64_t positions;   // tokens there is room for; at most the model's positions
     std::int64_t chunk = 64;  // tokens of a prompt that are read at once
     Precision precision = Precision::fp32;
+    // Those that cut every layer between them, on the generator's device; they outlive it. Null: it has all of them.
+    Communicator* ranks = nullptr;
   };
 
   Generator(const Options& options, Memory& memory, Stream& stream);
@@ -40,7 +49,7 @@ class Generator {
   // The weights are undefined until one of these has been called, or the tensors of weights() have been filled.
   void load(const Checkpoint& checkpoint);
   void load(const HfFolder& folder);
-  std::vector<StateTensor> weights() const;
+  std::vector<StateTensor> weights() const;  // what of them is on this rank
 
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
   // for length() + tokens.size() <= positions().
@@ -54,13 +63,14 @@ class Generator {
  private:
   // The model for T tokens at a time.
   struct Pass {
-    Pass(const ModelSpec& spec, std::int64_t T, DType dtype, bool with_head, Memory& memory);
+    Pass(const Options& options, const TensorSplit& split, std::int64_t T, bool with_head, Memory& memory);
     Model model;
     StepActivations activations;
     Buffer tokens;
   };
 
   void take_weights();
+  void take_caches();
   void take_positions();
   void run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits);
 
@@ -68,13 +78,16 @@ class Generator {
   Memory& memory_;
   Stream& stream_;
   DType dtype_, sums_;
+  Alone alone_;
+  TensorParallel tensor_;
   Pass one_;
-  std::optional<Pass> many_;        // without a head: the last token is always read by itself
-  std::vector<Buffer> weights_;     // of each unit
-  std::vector<UnitTensors> units_;  // views of them
-  std::vector<Buffer> cached_;      // of each block
+  std::optional<Pass> many_;          // without a head: the last token is always read by itself
+  std::vector<UnitStorage> weights_;  // of each unit
+  std::vector<UnitTensors> units_;    // views of them
+  std::vector<Buffer> cached_;        // of each block
   std::vector<KeyValueCache> caches_;
-  Buffer positions_, cos_, sin_, scores_;
+  Buffer positions_, cos_, sin_;
+  Buffer scores_;  // all ranks' columns, one rank's behind the other's; behind the vocabulary there may be padding
   std::vector<double> logits_;
   std::vector<float> narrow_logits_;  // where they land when they are fp32
   std::int64_t length_ = 0;

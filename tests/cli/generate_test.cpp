@@ -77,6 +77,17 @@ TEST_F(GenerateCommand, GivesTheSameTextForTheSameSeedOnAnyNumberOfThreads) {
   EXPECT_NE(json_of(rest + " --seed 5")["tokens"], tokens);
 }
 
+TEST_F(GenerateCommand, GivesTheSameTextOnRanksThatCutTheModel) {
+  const std::string rest = kGolden + "llama-tiny --tokens '1 5 9' --max-tokens 20 --precision fp64 --seed 4";
+  const auto tokens = json_of(rest)["tokens"];
+  EXPECT_EQ(tokens.size(), 20u);
+  EXPECT_EQ(json_of(rest + " --tp 2")["tokens"], tokens);
+  EXPECT_EQ(json_of(rest + " --tp 4 --threads 1")["tokens"], tokens);
+  const Outcome plain = run_in_shell("generate " + rest), cut = run_in_shell("generate --tp 2 " + rest);
+  EXPECT_EQ(cut.code, 0);
+  EXPECT_EQ(cut.out, plain.out);
+}
+
 TEST_F(GenerateCommand, EverySamplingOptionActs) {
   const std::string rest = text_run() + " --prompt abc --max-tokens 30";
   const auto greedy = json_of(rest + " --temperature 0")["tokens"];
@@ -132,11 +143,16 @@ TEST_F(GenerateCommand, EndsCleanlyWithCtrlC) {
                    "optim.schedule=constant --set optim.warmup=0 --out " +
                    many);
   ASSERT_EQ(trained.code, 0) << trained.out;
-  const Outcome o = run_in_shell(
-      "generate " + many + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
-      " ] && break; sleep 0.05; done; kill -INT $!; " + "wait $!; echo $?; tail -c 1 " + out + " | od -An -c");
-  EXPECT_EQ(o.out, "0\n  \\n\n");                       // the last line is whole
-  EXPECT_LT(std::filesystem::file_size(out), 60'000u);  // and 40,000 tokens are at least 80,000 bytes
+  const std::string exported = folder_ + "/many-hf";
+  ASSERT_EQ(run_in_shell("export " + many + " --out " + exported).code, 0);
+  for (const std::string& which : {many, exported + " --tp 2"}) {
+    std::filesystem::remove(out);
+    const Outcome o = run_in_shell(
+        "generate " + which + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
+        " ] && break; sleep 0.05; done; kill -INT $!; " + "wait $!; echo $?; tail -c 1 " + out + " | od -An -c");
+    EXPECT_EQ(o.out, "0\n  \\n\n");                       // the last line is whole
+    EXPECT_LT(std::filesystem::file_size(out), 60'000u);  // and 40,000 tokens are at least 80,000 bytes
+  }
 }
 
 TEST_F(GenerateCommand, ACharacterLeftUnfinishedAtTheEndIsShownAsSuch) {
@@ -154,9 +170,12 @@ TEST_F(GenerateCommand, ACharacterLeftUnfinishedAtTheEndIsShownAsSuch) {
 }
 
 TEST_F(GenerateCommand, SaysWhenItsAnswerCouldNotBeWritten) {
-  const Outcome o = run_in_shell("generate " + text_run() + " --prompt abc 3>&1 >/dev/full 2>&3 3>&-");
-  EXPECT_EQ(o.code, 5);
-  EXPECT_THAT(o.out, HasSubstr("standard output"));
+  for (const std::string& rest :
+       {text_run() + " --prompt abc", kGolden + "llama-tiny --tokens 1 --max-tokens 20 --tp 2"}) {
+    const Outcome o = run_in_shell("generate " + rest + " 3>&1 >/dev/full 2>&3 3>&-");
+    EXPECT_EQ(o.code, 5);
+    EXPECT_THAT(o.out, HasSubstr("standard output"));
+  }
 }
 
 TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
@@ -181,6 +200,9 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
            {text + " --top-k -3", 2, "a top-k of -3"},
            {text + " --max-tokens 0", 2, "--max-tokens"},
            {text + " --threads 0", 2, "--threads"},
+           {text + " --tp 0", 2, "--tp"},
+           {text + " --tp 3", 2,
+            "4 heads with 2 key/value heads cannot be shared out to tp (3) ranks; use tp = 1, 2, 4"},
            {text + " --precision fp13", 2, "fp13"},
            {text + " --prompt " + std::string(kPositions + 1, 'x'), 2, "the prompt has 49 tokens and the model 48"},
            {ids + " --prompt abc", 2, "are not bytes of text; give the prompt as ids, such as --tokens"},

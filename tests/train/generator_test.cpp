@@ -1,4 +1,5 @@
-// Generation: reading tokens in any pieces gives the logits of the whole sequence, with weights and a cache alone.
+// Generation: reading tokens in any pieces gives the logits of the whole sequence, with weights and a cache alone, on
+// one rank and on several that cut the model between them.
 #include "train/generator.h"
 
 #include <gmock/gmock.h>
@@ -7,9 +8,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "comm/threads/run_ranks.h"
 #include "kernels/elementwise.h"
 #include "support/host_run.h"
 #include "support/tiny_specs.h"
@@ -114,6 +117,75 @@ TEST_P(EveryFamilyGenerates, TheLogitsOfTheWholeSequenceInWhateverPiecesItIsRead
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFamilyGenerates, ::testing::ValuesIn(tiny_specs()),
+                         [](const auto& info) { return info.param.name; });
+
+// Ranks that cut the model between them. Beside the tiny models, odd in everything (6 heads, 3 key/value heads,
+// vocabulary 37, feed-forward 29), ones whose heads go to 4 ranks, which share 2 key/value heads.
+std::vector<NamedSpec> cut_models() {
+  std::vector<NamedSpec> all = tiny_specs();
+  for (const NamedSpec& model : tiny_specs()) {
+    NamedSpec eight = model;
+    eight.name += "_8_heads";
+    eight.spec.heads = 8;
+    eight.spec.kv_heads = model.spec.kv_heads == model.spec.heads ? 8 : 2;
+    if (eight.spec.family == Family::gpt2) eight.spec.head_width = 3;
+    all.push_back(eight);
+  }
+  return all;
+}
+
+using Values = std::map<std::string, std::vector<double>>;
+
+Values values_of(const HostRun& run) {
+  Values values;
+  for (const auto& named : run.replica->tensors()) values[named.tensor.name] = to_doubles(named.master, *run.stream);
+  return values;
+}
+
+// What of a whole fp64 tensor lives here.
+void put(const StateTensor& here, const std::vector<double>& whole) {
+  const bool apart = here.live.dims() == 2;
+  const std::int64_t row = here.row > 0 ? here.row : here.live.elements();
+  for (std::int64_t i = 0; i < here.live.elements() / row; ++i)
+    std::copy_n(whole.begin() + here.begin + i * here.pitch, row,
+                here.live.data<double>() + i * (apart ? here.live.stride(0) : row));
+}
+
+class CutModelsGenerate : public ::testing::TestWithParam<NamedSpec> {};
+
+TEST_P(CutModelsGenerate, TheLogitsOfOneRankAndTheSameBitsOnAll) {
+  const std::int64_t T = 32;
+  const ModelSpec& spec = GetParam().spec;
+  const Replica::Options o{.spec = spec, .B = 1, .T = T, .precision = Precision::fp64, .seed = 3};
+  const auto run = trained(o);
+  const Values values = values_of(*run);
+  const TokenBatch batch = random_batch(o, 1);
+  const Whole whole(*run->replica, batch);
+  int tried = 0;
+  for (const int tp : {2, 3, 4}) {
+    if (!heads_divide(spec.heads, spec.kv_heads, tp)) continue;
+    ++tried;
+    std::vector<std::vector<std::vector<double>>> all(tp);  // by rank, the logits after each piece
+    run_ranks(tp, [&](std::unique_ptr<Communicator> ranks) {
+      HostGenerator host(
+          {.spec = spec, .positions = T, .chunk = 4, .precision = Precision::fp64, .ranks = ranks.get()});
+      for (const StateTensor& here : host.generator->weights()) put(here, values.at(here.tensor.name));
+      const std::int64_t K = std::max<std::int64_t>(1, spec.kv_heads / tp);
+      EXPECT_EQ(host.ledger.rows().at({Tag::activation, "block.1"}).current, 2 * T * K * spec.head_width * 8);
+      std::span<const std::int32_t> left = batch.tokens;
+      for (const std::int64_t count : {1, 6, 5, 1, 19}) {
+        all[ranks->rank()].push_back(host.feed(left.first(count)));
+        left = left.subspan(count);
+        const std::int64_t read = T - std::ssize(left);
+        EXPECT_LT(whole.error(all[ranks->rank()].back(), read - 1), 1e-11) << tp << " ranks, " << read << " tokens";
+      }
+    });
+    for (const auto& other : all) EXPECT_EQ(other, all[0]);
+  }
+  EXPECT_GT(tried, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CutModelsGenerate, ::testing::ValuesIn(cut_models()),
                          [](const auto& info) { return info.param.name; });
 
 class EveryPrecisionGenerates : public ::testing::TestWithParam<Precision> {};
@@ -233,6 +305,24 @@ TEST(Generator, LoadsTheWeightsOfAHuggingFaceFolder) {
     HostGenerator host({.spec = folder.spec(), .positions = 12, .chunk = 5, .precision = Precision::fp64});
     host.generator->load(folder);
     EXPECT_LT(whole.error(host.feed(batch.tokens), 11), 1e-12) << name;
+  }
+}
+
+TEST(Generator, LoadsItsPartOfAHuggingFaceFolder) {
+  for (const char* name : {"gpt2-tiny", "llama-tied-scaled", "qwen2-tiny"}) {
+    const HfFolder folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name);
+    const TokenBatch batch = random_batch({.spec = folder.spec(), .B = 1, .T = 12}, 1);
+    HostGenerator one({.spec = folder.spec(), .positions = 12, .chunk = 5, .precision = Precision::fp64});
+    one.generator->load(folder);
+    const auto expected = one.feed(batch.tokens);
+    const double largest = std::abs(*std::ranges::max_element(expected, {}, [](double x) { return std::abs(x); }));
+    run_ranks(2, [&](std::unique_ptr<Communicator> ranks) {
+      HostGenerator host(
+          {.spec = folder.spec(), .positions = 12, .chunk = 5, .precision = Precision::fp64, .ranks = ranks.get()});
+      host.generator->load(folder);
+      const auto logits = host.feed(batch.tokens);
+      for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], expected[i], 1e-12 * largest) << name;
+    });
   }
 }
 
