@@ -60,6 +60,11 @@ TEST_F(Ranks, LearnWhatOneLearnsAndGoOnInAnyNumber) {
   ASSERT_EQ(four.size(), one.size());
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(four[i], one[i], 1e-11 * one[i]) << i;
 
+  const Outcome cut = train("cut", {"--layout", "dp=2,tp=2,zero=1"});
+  ASSERT_EQ(cut.code, 0) << cut.err;
+  ASSERT_EQ(losses("cut").size(), one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(losses("cut")[i], one[i], 1e-11 * one[i]) << i;
+
   // Five steps on three ranks, the rest on two.
   ASSERT_EQ(train("moved", {"--ranks", "3", "--set", "optim.schedule=constant", "--set", "train.steps=5"}).code, 0);
   ASSERT_EQ(train("unbroken", {"--set", "optim.schedule=constant"}).code, 0);

@@ -42,7 +42,8 @@ family = "llama"
 vocabulary = 64
 layers = 2
 width = 32
-heads = 2
+heads = 4
+kv_heads = 2
 ffn_width = 48
 max_positions = 32
 [data]
