@@ -38,7 +38,7 @@ void Embedding::forward(const Call& call) const {
     args.positions = call.batch.positions;
   }
   embedding_forward(args, call.stream);
-  if (split.size > 1) call.tensor->sum(y, all, [](std::int64_t, std::int64_t) {});
+  if (split.size > 1) call.tensor->sum(y, all);
   if (dropout_.active(call)) dropout_.apply(y, y, call);
 }
 
@@ -53,8 +53,7 @@ void Embedding::backward_weight(const Call& call) const {
   Tensor all = call.at[between_.dy];
   if (split.sequence) {
     all = call.at[d_whole_];
-    TensorParallel::Gathering gathering = call.tensor->start_gather(all, call.at[between_.dy]);
-    TensorParallel::finish(gathering);
+    call.tensor->gather(all, call.at[between_.dy]);
   }
   const Tensor dy = all.split(0, call.batch.tokens.dim(0), call.batch.tokens.dim(1));
   embedding_backward({.dtable = call.gradient(table_),

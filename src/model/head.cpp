@@ -55,6 +55,7 @@ void Head::logits(Tensor out, std::int64_t first, const Call& call) const {
 }
 
 void Head::last_logits(Tensor out, const Call& call) const {
+  LOCKSTEP_CHECK(!call.split().sequence, "the last tokens are {} ranks'", call.split().size);
   norm_.forward(normed(call), call.at[between_.x], call);
   logits(out, normed(call).dim(0) - out.dim(0), call);
 }
@@ -114,9 +115,7 @@ void Head::forward(const Call& call) const {
   const Tensor& normed = this->normed(call);
   const Tensor& d_normed = call.at[split.sequence ? d_all_normed_ : d_normed_];
   norm_.forward(call.at[normed_], call.at[between_.x], call);
-  TensorParallel::Gathering gathering;
-  if (split.sequence) gathering = call.tensor->start_gather(normed, call.at[normed_]);
-  TensorParallel::finish(gathering);
+  if (split.sequence) call.tensor->gather(normed, call.at[normed_]);
   const std::int64_t tokens = normed.dim(0), end = call.batch.central ? call.batch.central->most_tokens() : tokens;
   for (std::int64_t first = 0; first < end; first += chunk_) {
     const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, chunk_);
@@ -132,8 +131,7 @@ void Head::forward(const Call& call) const {
             .accumulate = call.accumulate || first > 0},
            call.stream);
   }
-  if (call.batch.training && split.size > 1)
-    call.tensor->sum(call.at[d_normed_], d_normed, [](std::int64_t, std::int64_t) {});
+  if (call.batch.training && split.size > 1) call.tensor->sum(call.at[d_normed_], d_normed);
 }
 
 void Head::backward_input(const Call& call) const {

@@ -34,6 +34,11 @@ TensorParallel::Gathering TensorParallel::start_gather(const Tensor& whole, cons
   return gathering;
 }
 
+void TensorParallel::gather(const Tensor& whole, const ConstTensor& own) const {
+  Gathering gathering = start_gather(whole, own);
+  finish(gathering);
+}
+
 void TensorParallel::finish(Gathering& gathering) {
   for (Communicator::Started& chunk : gathering) chunk->wait();
   gathering.clear();
@@ -64,6 +69,10 @@ void TensorParallel::sum(const Tensor& own, const Tensor& whole, const Product& 
     if (!options_.overlap) under_way.back()->wait();
   }
   finish(under_way);
+}
+
+void TensorParallel::sum(const Tensor& own, const Tensor& whole) const {
+  sum(own, whole, [](std::int64_t, std::int64_t) {});
 }
 
 }  // namespace lockstep

@@ -41,7 +41,8 @@ class TensorParallel {
   // Entering: `whole` (N, …) becomes everybody's rows, of which this rank has `own`, and is handed to the product chunk
   // by chunk. Without sequence parallelism `whole` is `own`, and this is the product.
   void gather(const Tensor& whole, const ConstTensor& own, const Product& product) const;
-  // The same in two calls, for a product that wants all rows at once.
+  // All of it at once; and the same in two calls, for other work in between.
+  void gather(const Tensor& whole, const ConstTensor& own) const;
   using Gathering = std::vector<Communicator::Started>;
   [[nodiscard]] Gathering start_gather(const Tensor& whole, const ConstTensor& own) const;
   static void finish(Gathering& gathering);
@@ -49,6 +50,7 @@ class TensorParallel {
   // Leaving: the product writes its rows of `whole`, chunk by chunk; they are summed over ranks, and `own` gets this
   // rank's rows. Without sequence parallelism `own` is `whole`.
   void sum(const Tensor& own, const Tensor& whole, const Product& product) const;
+  void sum(const Tensor& own, const Tensor& whole) const;  // of what is there
 
  private:
   Communicator::Started start_chunk(const Tensor& whole, const ConstTensor& own, std::int64_t chunk) const;

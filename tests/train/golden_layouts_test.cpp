@@ -77,6 +77,14 @@ TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
     layouts.push_back({.dp = 8, .zero = zero, .shard = 2});
     layouts.push_back({.dp = 5, .zero = zero, .overlap = Switch::off, .uneven = Switch::on});
   }
+  for (const std::int64_t tp : {2, 4, 8}) {
+    if (!heads_divide(data.spec().heads, data.spec().kv_heads, tp)) continue;
+    for (const Switch sp : {Switch::off, Switch::on}) {
+      layouts.push_back({.tp = tp, .sp = sp});
+      for (const std::int64_t zero : {0, 1, 2, 3})
+        if (tp == 2) layouts.push_back({.dp = zero < 2 ? 2 : 4, .tp = tp, .sp = sp, .micro = 2, .zero = zero});
+    }
+  }
   for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}}) {
     const Learned one = learn(data, {}, precision);
     for (const LayoutSpec& layout : layouts) {
