@@ -67,29 +67,42 @@ RunSpec read(const Settings& s) {
 }
 
 // The layouts at one number of ranks. What a named one does not say of ranks, micro-batches, uneven parts and the
-// reduction is as the run file has it.
-std::vector<LayoutSpec> layouts_at(const Settings& s, const LayoutSpec& base, std::int64_t ranks) {
-  if (s.layouts.empty()) return usual_layouts(base, ranks);
+// reduction is as the run file has it. One whose tp does not divide the ranks is a fault, and left out.
+std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::int64_t ranks, const LayoutFault& fail) {
+  if (s.layouts.empty()) return usual_layouts(run, ranks);
   std::vector<LayoutSpec> all;
   for (const std::string& text : s.layouts) {
     LayoutSpec layout = parse_layout(text);
     const auto says = [&](std::string_view key) {
       return ("," + text).find(fmt::format(",{}=", key)) != std::string::npos;
     };
-    if (!says("dp") || !s.scale.empty()) layout.dp = ranks;
-    if (!says("micro")) layout.micro = base.micro;
-    if (!says("uneven")) layout.uneven = base.uneven;
-    if (!says("reduce")) layout.reduce = base.reduce;
+    if (!says("micro")) layout.micro = run.layout.micro;
+    if (!says("uneven")) layout.uneven = run.layout.uneven;
+    if (!says("reduce")) layout.reduce = run.layout.reduce;
+    if (!says("dp") || !s.scale.empty()) {
+      const std::int64_t tp = layout.tp, below = ranks / tp * tp;
+      if (below != ranks) {
+        fail("tp", fmt::format("tp ({}) does not divide {} rank{}", tp, ranks, ranks == 1 ? "" : "s"),
+             below == 0 ? fmt::format("use --ranks {}, or a smaller tp", tp)
+                        : fmt::format("use --ranks {} or {}, or another tp", below, below + tp));
+        continue;
+      }
+      layout.dp = ranks / tp;
+    }
     all.push_back(layout);
   }
   return all;
 }
 
+void check(const RunSpec& run, const LayoutSpec& layout, const LayoutFault& fail) {
+  check_layout(run.train.global_batch, layout, fail);
+  check_tensor_layout(run.model, run.data.seq, layout, fail);
+}
+
 // In the words of spec/layout_spec.h.
-std::optional<std::string> why_not(std::int64_t global_batch, const LayoutSpec& layout) {
+std::optional<std::string> why_not(const RunSpec& run, const LayoutSpec& layout) {
   try {
-    check_layout(global_batch, layout,
-                 [](std::string_view, const std::string& problem, const std::string&) { refuse(problem, ""); });
+    check(run, layout, [](std::string_view, const std::string& problem, const std::string&) { refuse(problem, ""); });
     return std::nullopt;
   } catch (const UserError& error) {
     return error.what();
@@ -102,22 +115,24 @@ std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, Compa
   const auto add = [&](const LayoutSpec& layout) {
     if (std::ranges::find(all, layout) == all.end()) all.push_back(layout);
   };
-  for (const LayoutSpec& layout : layouts_at(s, run.layout, asked.ranks)) {
-    check_layout(run.train.global_batch, layout,
-                 [&](std::string_view, const std::string& problem, const std::string& remedy) {
-                   refuse(fmt::format("{}: {}",
-                                      s.layouts.empty() ? fmt::format("--ranks {}", asked.ranks)
-                                                        : fmt::format("--layout {}", to_text(layout)),
-                                      problem),
-                          remedy);
-                 });
+  const auto refusing = [](const std::string& what) {
+    return [what](std::string_view, const std::string& problem, const std::string& remedy) {
+      refuse(fmt::format("{}: {}", what, problem), remedy);
+    };
+  };
+  const std::string ranks = fmt::format("--ranks {}", asked.ranks);
+  for (const LayoutSpec& layout : layouts_at(s, run, asked.ranks, refusing(ranks))) {
+    check(run, layout, refusing(s.layouts.empty() ? ranks : fmt::format("--layout {}", to_text(layout))));
     add(layout);
   }
   for (const std::int64_t count : asked.scale) {
     if (count == asked.ranks) continue;
-    const std::vector<LayoutSpec> wanted = count == 1 ? usual_layouts(run.layout, 1) : layouts_at(s, run.layout, count);
+    const auto skip = [&](std::string_view, const std::string& problem, const std::string&) {
+      asked.skipped[count].insert(problem);
+    };
+    const std::vector<LayoutSpec> wanted = count == 1 ? usual_layouts(run, 1) : layouts_at(s, run, count, skip);
     for (const LayoutSpec& layout : wanted) {
-      if (const auto why = why_not(run.train.global_batch, layout))
+      if (const auto why = why_not(run, layout))
         asked.skipped[count].insert(*why);
       else
         add(layout);
@@ -150,10 +165,10 @@ class ProgressLine {
 int compare(const Settings& s) {
   RunSpec run = read(s);
   CompareAsked asked{.scale = rank_counts(s.scale), .cores = usable_cores()};
-  asked.ranks = s.ranks > 0            ? s.ranks
-                : !asked.scale.empty() ? *asked.scale.rbegin()
-                : run.layout.dp > 1    ? run.layout.dp
-                                       : kUsualRanks;
+  asked.ranks = s.ranks > 0              ? s.ranks
+                : !asked.scale.empty()   ? *asked.scale.rbegin()
+                : run.layout.ranks() > 1 ? run.layout.ranks()
+                                         : kUsualRanks;
   if (!asked.scale.empty()) {
     asked.scale.insert({1, asked.ranks});           // efficiency is against one rank
     if (run.run.threads == 0) run.run.threads = 1;  // one rank is to have what each of many has
@@ -189,20 +204,20 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("compare", "Train a few steps under many layouts and show what each costs");
   command->footer(
       "Ranks are threads of this process. Without --layout: central, ddp without and with overlap, zero 1 to 3 with\n"
-      "either grad_sync, zero 3 with reshard=never, and hybrid where the ranks have a divisor. Global batch and "
-      "micro-\n"
-      "batches are the run's. Bytes by tag and messages are shown as predicted on meta and as measured, which must be\n"
+      "either grad_sync, zero 3 with reshard=never, hybrid where the ranks have a divisor, and where heads can be\n"
+      "shared out so, tp over all ranks with sp=on and sp=off and, of four ranks or more, over each two. Global batch\n"
+      "and micro-batches are the run's. Bytes by tag and messages are predicted on meta and measured, which must be\n"
       "equal; exit code 1: they are not. A layout that does not fit the machine is left out with a word.\n\n"
       "With --scale every layout also runs at these numbers of ranks, each with run.threads threads (1), at the same\n"
       "global batch; a number that does not divide it is left out with a word. Efficiency is against one rank, times\n"
       "the cores that the ranks have. Ctrl-C ends after the step and shows what has been measured.\n\n"
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
-      "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout zero=3,shard=2,micro=4");
+      "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1");
   settings->run.add_to(*command);
   command
       ->add_option("--ranks", settings->ranks,
-                   fmt::format("Ranks that share each batch [layout.dp, or {} where that is 1]", kUsualRanks))
+                   fmt::format("Ranks that share each batch [those of the layout, or {} where it has 1]", kUsualRanks))
       ->check(CLI::Range(1, kMostRanks).description(""))
       ->type_name("N");
   command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8")

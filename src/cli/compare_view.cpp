@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "cli/text_table.h"
 #include "telemetry/number_text.h"
@@ -37,28 +38,28 @@ struct ByteUnit {
 std::vector<const ComparedLayout*> shown(const Comparison& comparison, const CompareAsked& asked) {
   std::vector<const ComparedLayout*> all;
   for (const ComparedLayout& one : comparison.layouts)
-    if (asked.scale.empty() || one.layout.dp == asked.ranks) all.push_back(&one);
+    if (asked.scale.empty() || one.layout.ranks() == asked.ranks) all.push_back(&one);
   return all;
 }
 
-// A layout's name, less what all of them have and the header says.
+// A layout's name, less what all of them have and the header says: so many ranks, as many as tp leaves being dp.
 class Names {
  public:
-  explicit Names(const Comparison& comparison, bool scaling) {
-    const auto same = [&](auto LayoutSpec::*key) {
+  Names(const Comparison& comparison, bool scaling) : scaling_(scaling) {
+    const auto same = [&](auto key) {
       return std::ranges::all_of(comparison.layouts, [&](const ComparedLayout& one) {
-        return one.layout.*key == comparison.layouts.front().layout.*key;
+        return std::invoke(key, one.layout) == std::invoke(key, comparison.layouts.front().layout);
       });
     };
-    names_dp_ = !scaling && !same(&LayoutSpec::dp);
+    names_ranks_ = !scaling && !same(&LayoutSpec::ranks);
     names_micro_ = !same(&LayoutSpec::micro);
     names_uneven_ = !same(&LayoutSpec::uneven);
     names_reduce_ = !same(&LayoutSpec::reduce);
   }
-  bool dp_differs() const { return names_dp_; }
+  bool ranks_differ() const { return names_ranks_; }
   std::string of(LayoutSpec layout) const {
-    const bool alone = layout.dp == 1;
-    if (!names_dp_) layout.dp = 1;
+    const bool alone = layout.ranks() == 1;
+    if (scaling_ || (!names_ranks_ && layout.tp == 1)) layout.dp = 1;
     if (!names_micro_) layout.micro = 1;
     if (!names_uneven_) layout.uneven = Switch::off;
     if (!names_reduce_) layout.reduce = ReduceKind::canonical;
@@ -67,7 +68,7 @@ class Names {
   }
 
  private:
-  bool names_dp_, names_micro_, names_uneven_, names_reduce_;
+  bool scaling_, names_ranks_, names_micro_, names_uneven_, names_reduce_;
 };
 
 constexpr std::string_view kAsPlanned = "=";
@@ -101,7 +102,7 @@ TextTable message_table(const Shown& all, const Names& names) {
                   .heads = {"layout"},
                   .rows = {}};
   for (int op = 0; op < kCommOps; ++op) table.heads.emplace_back(name_of(static_cast<CommOp>(op)));
-  table.heads.insert(table.heads.end(), {"all", "bytes", "calls", "plan"});
+  table.heads.insert(table.heads.end(), {"all", "tp", "bytes", "calls", "plan"});
   for (const ComparedLayout* one : all) {
     const StepMessages& sent = one->sender_rank().messages;
     const auto psi = [&](std::int64_t elements) {
@@ -111,6 +112,10 @@ TextTable message_table(const Shown& all, const Names& names) {
     auto& row = table.rows.emplace_back(std::vector{names.of(one->layout)});
     for (int op = 0; op < kCommOps; ++op) row.push_back(psi(sent.sent(static_cast<CommOp>(op))));
     row.push_back(psi(sent.total().sent));
+    const std::int64_t over_tp = sent.total(MeshAxis::tp).sent;
+    row.push_back(over_tp == 0 ? ""
+                               : fmt::format("{:.0f}%", 100 * static_cast<double>(over_tp) /
+                                                            static_cast<double>(sent.total().sent)));
     row.push_back(sent.total().sent > 0 ? byte_text(sent.total().bytes_sent) : "");
     row.push_back(sent.total().sent > 0 ? grouped_digits(sent.total().calls) : "");
     row.emplace_back(one->messages_as_planned() ? kAsPlanned : kNotAsPlanned);
@@ -149,7 +154,7 @@ TextTable scaling_table(const Comparison& comparison, const CompareAsked& asked,
   };
   for (const std::int64_t count : asked.scale)  // one rank first
     for (const ComparedLayout& one : comparison.layouts) {
-      if (one.layout.dp != count) continue;
+      if (one.layout.ranks() != count) continue;
       const auto before = static_cast<std::size_t>(std::distance(asked.scale.begin(), asked.scale.find(count)));
       const std::size_t column = count == 1 ? 1 : 2 * before;
       auto& row = row_of(names.of(one.layout));
@@ -194,11 +199,11 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
       counted(run.train.global_batch, "sample"), run.data.seq,
       run.layout.micro == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", run.layout.micro),
       name_of(run.precision.compute));
-  if (!names.dp_differs())
+  if (!names.ranks_differ())
     out += fmt::format("{} of {} on ", counted(asked.ranks, "rank"), counted(one.threads, "thread"));
   out += fmt::format("{}, {}\n", counted(asked.cores, "core"), counted(asked.steps, "step"));
   std::int64_t most = 0;
-  for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.dp);
+  for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.ranks());
   if (most > asked.cores)
     out +=
         fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, counted(asked.cores, "core"),
@@ -208,16 +213,17 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
 
 constexpr std::string_view kLegend =
     "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages. Numbers,\n"
-    "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n";
+    "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n"
+    "tp: how much of all goes between ranks that cut layers.\n";
 
 }  // namespace
 
 std::optional<double> efficiency(const Comparison& comparison, const ComparedLayout& of, int cores) {
   const auto used = [&](const ComparedLayout& one) {
-    return static_cast<double>(std::min<std::int64_t>(one.layout.dp * one.threads, cores));
+    return static_cast<double>(std::min<std::int64_t>(one.layout.ranks() * one.threads, cores));
   };
   for (const ComparedLayout& one : comparison.layouts)
-    if (one.layout.dp == 1) return of.tokens_a_second() / used(of) / (one.tokens_a_second() / used(one));
+    if (one.layout.ranks() == 1) return of.tokens_a_second() / used(of) / (one.tokens_a_second() / used(one));
   return std::nullopt;
 }
 

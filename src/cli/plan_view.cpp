@@ -21,15 +21,17 @@ std::string message_rows(const Plan& plan) {
   const auto psi = [&](std::int64_t elements) {
     return static_cast<double>(elements) / static_cast<double>(plan.stored);
   };
-  const auto line = [](std::string_view name, std::string_view type, const std::string& multiple,
-                       const SentMessages& of) {
-    return fmt::format("  {:<14} {:<5} {:>9} {:>20} {:>10}  in {}\n", name, type, multiple, grouped_digits(of.sent),
-                       byte_text(of.bytes_sent), grouped_digits(of.calls));
+  const bool by_axis = plan.messages.total(MeshAxis::tp).calls > 0;
+  const auto line = [&](const std::string& name, std::string_view type, const std::string& multiple,
+                        const SentMessages& of) {
+    return fmt::format("  {:<{}} {:<5} {:>9} {:>20} {:>10}  in {}\n", name, by_axis ? 17 : 14, type, multiple,
+                       grouped_digits(of.sent), byte_text(of.bytes_sent), grouped_digits(of.calls));
   };
   std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent a step, by rank 0", psi(all.sent),
                                                 grouped_digits(all.sent), byte_text(all.bytes_sent)));
-  for (const auto& [op, dtype, of] : plan.messages.tensors)
-    out += line(name_of(op), name_of(dtype), fmt::format("{:.3f} Ψ", psi(of.sent)), of);
+  for (const auto& [op, dtype, of, axis] : plan.messages.tensors)
+    out += line(by_axis ? fmt::format("{} {}", name_of(axis), name_of(op)) : std::string(name_of(op)), name_of(dtype),
+                fmt::format("{:.3f} Ψ", psi(of.sent)), of);
   if (numbers.calls > 0) out += line("numbers", "", "", numbers);
   return out;
 }
@@ -42,17 +44,22 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                              "feed-forward {}, vocabulary {}",
                                              name_of(m.family), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
                                              m.ffn_width, grouped_digits(m.vocabulary)));
-  out += row("parameters", fmt::format("{} ({}; {} stored)", grouped_digits(plan.parameters),
-                                       count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored)));
+  out += row("parameters",
+             fmt::format("{} ({}; {} stored{})", grouped_digits(plan.parameters),
+                         count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored),
+                         spec.layout.tp == 1 ? ""
+                                             : fmt::format(", {} by each of {} ranks that cut layers",
+                                                           grouped_digits(plan.layer_part), spec.layout.tp)));
   out +=
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
-  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
-                                 count_text(static_cast<double>(plan.executed.flops)),
-                                 spec.layout.dp > 1 ? fmt::format(" by each of {} ranks", spec.layout.dp) : ""));
+  out +=
+      row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
+                              count_text(static_cast<double>(plan.executed.flops)),
+                              spec.layout.ranks() > 1 ? fmt::format(" by each of {} ranks", spec.layout.ranks()) : ""));
   out += row("memory", fmt::format("{} = {} bytes at most{}", byte_text(plan.peak), grouped_digits(plan.peak),
-                                   spec.layout.dp > 1 ? ", of each rank" : ""));
+                                   spec.layout.ranks() > 1 ? ", of each rank" : ""));
   for (int t = 0; t < kTags; ++t)
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
@@ -108,6 +115,7 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
         {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
   return {{"parameters", plan.parameters},
           {"stored_parameters", plan.stored},
+          {"stored_parameters_of_rank", plan.layer_part},
           {"tokens_per_step", plan.tokens_a_step},
           {"precision", name_of(spec.precision.compute)},
           {"micro", spec.layout.micro},
@@ -129,8 +137,9 @@ nlohmann::ordered_json messages_json(const StepMessages& messages) {
   using Json = nlohmann::ordered_json;
   const SentMessages all = messages.total(), &numbers = messages.numbers;
   Json tensors = Json::array();
-  for (const auto& [op, dtype, of] : messages.tensors)
-    tensors.push_back({{"op", name_of(op)},
+  for (const auto& [op, dtype, of, axis] : messages.tensors)
+    tensors.push_back({{"axis", name_of(axis)},
+                       {"op", name_of(op)},
                        {"dtype", name_of(dtype)},
                        {"calls", of.calls},
                        {"elements", of.sent},

@@ -13,7 +13,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan);
 // By tag and unit as well.
 std::string unit_table(const Plan& plan);
 nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan);
-// {tensors[{op, dtype, calls, elements, received, bytes}], elements, bytes, numbers{calls, elements, bytes}}
+// {tensors[{axis, op, dtype, calls, elements, received, bytes}], elements, bytes, numbers{calls, elements, bytes}}
 nlohmann::ordered_json messages_json(const StepMessages& messages);
 
 }  // namespace lockstep

@@ -127,7 +127,7 @@ class Trial {
     Times& all = times_[static_cast<std::size_t>(rank)];
     all.step.insert(all.step.end(), times.step.begin(), times.step.end());
     all.exposed.insert(all.exposed.end(), times.exposed.begin(), times.exposed.end());
-    mine.messages = step_messages(std::span(records).subspan(messages_before));
+    mine.messages = step_messages(std::span(records).subspan(messages_before), spec_.layout);
     mine.rows = run.ledger().rows();
     mine.peak = run.ledger().peak();
     for (int t = 0; t < kTags; ++t) mine.peaks[static_cast<std::size_t>(t)] = run.ledger().peak(static_cast<Tag>(t));
@@ -156,6 +156,13 @@ std::optional<std::int64_t> hybrid_shard(std::int64_t ranks) {
   for (std::int64_t d = 2; d * d <= ranks; ++d)
     if (ranks % d == 0) shard = d;
   return shard;
+}
+
+bool can_be_cut(const RunSpec& run, const LayoutSpec& layout) {
+  bool can = true;
+  check_tensor_layout(run.model, run.data.seq, layout,
+                      [&](std::string_view, const std::string&, const std::string&) { can = false; });
+  return can;
 }
 
 }  // namespace
@@ -210,7 +217,8 @@ Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layo
   return comparison;
 }
 
-std::vector<LayoutSpec> usual_layouts(const LayoutSpec& base, std::int64_t ranks) {
+std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
+  const LayoutSpec& base = run.layout;
   const LayoutSpec plain{.dp = ranks, .micro = base.micro, .uneven = base.uneven, .reduce = base.reduce};
   if (ranks == 1) return {plain};
   std::vector<LayoutSpec> all;
@@ -231,6 +239,16 @@ std::vector<LayoutSpec> usual_layouts(const LayoutSpec& base, std::int64_t ranks
     all.push_back(three);
     all.back().shard = *shard;
   }
+  const auto add_cut = [&](std::int64_t tp, Switch sp) {
+    LayoutSpec cut = plain;
+    cut.dp = ranks / tp;
+    cut.tp = tp;
+    cut.sp = sp;
+    if (ranks % tp == 0 && can_be_cut(run, cut)) all.push_back(cut);
+  };
+  add_cut(ranks, Switch::on);
+  add_cut(ranks, Switch::off);
+  if (ranks >= 4) add_cut(2, run.data.seq % 2 == 0 ? Switch::on : Switch::off);
   return all;
 }
 

@@ -23,6 +23,14 @@ std::int64_t Plan::current(Tag tag) const {
   return total;
 }
 
+namespace {
+std::int64_t stored_by(const Model& model) {
+  std::int64_t elements = 0;
+  for (int u = 0; u < model.units(); ++u) elements += model.unit(u).layout().owned();
+  return elements;
+}
+}  // namespace
+
 Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   CommLog log(std::numeric_limits<std::size_t>::max());
   Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.ranks())), log);
@@ -45,15 +53,14 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
             .steady = run.ledger().current(),
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
-            .messages = step_messages(std::span(records).subspan(before)),
+            .messages = step_messages(std::span(records).subspan(before), spec.layout),
             .picture = {},
             .rows = run.ledger().rows()};
   const Model& model = run.replica().model();
   std::vector<std::string> units;
-  for (int u = 0; u < model.units(); ++u) {
-    plan.stored += model.unit(u).layout().owned();
-    units.push_back(model.unit(u).layout().name());
-  }
+  for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
+  plan.layer_part = stored_by(model);
+  plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()));
   plan.picture = picture_of(run.replica().actions(), model.step_shape(static_cast<int>(spec.layout.micro)), units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;

@@ -17,7 +17,8 @@ class RunData;
 
 struct Plan {
   std::int64_t parameters = 0;  // elements of the logical tensors
-  std::int64_t stored = 0;      // Ψ: elements as stored, padding included
+  std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
+  std::int64_t layer_part = 0;  // of this rank, whose part of every layer they are; alone, Ψ
   std::int64_t tokens_a_step = 0;
   double model_flops = 0;    // of a step, as the field counts them (spec/model_flops.h)
   meta::Work executed;       // of a step, as the kernels count them

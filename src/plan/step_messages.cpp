@@ -1,5 +1,7 @@
 #include "plan/step_messages.h"
 
+#include <tuple>
+
 #include "spec/parameters.h"
 
 namespace lockstep {
@@ -7,6 +9,14 @@ namespace lockstep {
 namespace {
 
 bool is_number(const CommRecord& record) { return size_of(record.dtype) == 8 && record.count < kParameterAlignment; }
+
+// By the group's name (parallel/mesh_groups.h, parallel/partial_gradients.h); where layers alone are cut, the world is
+// the group that cuts them.
+MeshAxis axis_of(const CommRecord& record, const LayoutSpec& layout) {
+  if (layout.tp == 1) return MeshAxis::dp;
+  const bool tensor = record.group == "tp" || record.group == "copies of heads" || layout.dp == 1;
+  return tensor ? MeshAxis::tp : MeshAxis::dp;
+}
 
 }  // namespace
 
@@ -24,6 +34,13 @@ SentMessages StepMessages::total() const {
   return all;
 }
 
+SentMessages StepMessages::total(MeshAxis axis) const {
+  SentMessages all;
+  for (const Row& row : tensors)
+    if (row.axis == axis) all += row.of;
+  return all;
+}
+
 std::int64_t StepMessages::sent(CommOp op) const {
   std::int64_t elements = 0;
   for (const Row& row : tensors)
@@ -31,16 +48,18 @@ std::int64_t StepMessages::sent(CommOp op) const {
   return elements;
 }
 
-StepMessages step_messages(std::span<const CommRecord> records) {
+StepMessages step_messages(std::span<const CommRecord> records, const LayoutSpec& layout) {
   StepMessages messages;
-  std::map<std::pair<CommOp, DType>, SentMessages> tensors;
+  std::map<std::tuple<MeshAxis, CommOp, DType>, SentMessages> tensors;
   for (const CommRecord& record : records) {
     const Traffic& t = record.traffic;
     if (t.sent == 0 && t.received == 0) continue;
-    (is_number(record) ? messages.numbers : tensors[{record.op, record.dtype}]) +=
+    (is_number(record) ? messages.numbers : tensors[{axis_of(record, layout), record.op, record.dtype}]) +=
         {1, t.sent, t.received, t.sent * size_of(record.dtype)};
   }
-  for (const auto& [key, sent] : tensors) messages.tensors.push_back({key.first, key.second, sent});
+  for (const auto& [key, sent] : tensors)
+    messages.tensors.push_back(
+        {.op = std::get<CommOp>(key), .dtype = std::get<DType>(key), .of = sent, .axis = std::get<MeshAxis>(key)});
   return messages;
 }
 

@@ -1,4 +1,4 @@
-// What one rank sends in a step, by operation and type, from the record of its messages.
+// What one rank sends in a step, by axis of the mesh, operation and type, from the record of its messages.
 //
 // Numbers go apart from tensors: counts, losses, the norm's bins and the step's controls are of 8 bytes each and fewer
 // than any stored parameter has elements, so a log needs no name for them.
@@ -7,8 +7,13 @@
 #include <vector>
 
 #include "comm/comm_log.h"
+#include "spec/layout_spec.h"
 
 namespace lockstep {
+
+// Whom a message is between: ranks that have other parts of the batch, or other parts of every layer.
+enum class MeshAxis { dp, tp };
+constexpr std::string_view name_of(MeshAxis axis) { return axis == MeshAxis::dp ? "dp" : "tp"; }
 
 struct SentMessages {
   std::int64_t calls = 0;
@@ -24,16 +29,19 @@ struct StepMessages {
     CommOp op;
     DType dtype;
     SentMessages of;
+    MeshAxis axis = MeshAxis::dp;
     bool operator==(const Row&) const = default;
   };
-  std::vector<Row> tensors;  // by op, then type; without those that send and receive nothing
+  std::vector<Row> tensors;  // by axis, then op, then type; without those that send and receive nothing
   SentMessages numbers;
   bool operator==(const StepMessages&) const = default;
 
   SentMessages total() const;  // of the tensors
+  SentMessages total(MeshAxis axis) const;
   std::int64_t sent(CommOp op) const;
 };
 
-StepMessages step_messages(std::span<const CommRecord> records);
+// The records are of one step under this layout.
+StepMessages step_messages(std::span<const CommRecord> records, const LayoutSpec& layout);
 
 }  // namespace lockstep

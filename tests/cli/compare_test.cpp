@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/compare_view.h"
 #include "support/program.h"
@@ -67,6 +68,9 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
                            "zero=3",
                            "zero=3,reshard=never",
                            "zero=3,shard=2",
+                           "\n  tp=2 ",
+                           "\n  tp=2,sp=off ",
+                           "76%",
                            "one rank",
                            "params",
                            "gathered",
@@ -81,10 +85,13 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
     EXPECT_THAT(o.out, HasSubstr(part));
   EXPECT_THAT(o.out, Not(HasSubstr("NOT AS PLANNED")));
   std::istringstream lines(o.out);
+  int cut = 0;
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  tp=2 ")) ++cut;
     EXPECT_LE(columns(line), 120u) << line;
     EXPECT_FALSE(line.ends_with(' ')) << line;
   }
+  EXPECT_EQ(cut, 4) << "it is in all tables";
 }
 
 TEST_F(Compare, GivesJsonThatAddsUp) {
@@ -94,7 +101,7 @@ TEST_F(Compare, GivesJsonThatAddsUp) {
   EXPECT_EQ(all["ok"], true);
   EXPECT_EQ(all["complete"], true);
   EXPECT_EQ(all["tokens_per_step"], 192);
-  ASSERT_EQ(all["layouts"].size(), 11u + 10u + 1u);
+  ASSERT_EQ(all["layouts"].size(), 12u + 12u + 1u);
   double one_rank = 0;
   for (const json& one : all["layouts"])
     if (one["ranks"] == 1) one_rank = one["tokens_per_second"];
@@ -148,6 +155,39 @@ TEST_F(Compare, TakesLayoutsByNameWithTheRunsMicroBatches) {
   EXPECT_THAT(o.out, HasSubstr("| --- | ---: |"));
 }
 
+TEST_F(Compare, SharesItsRanksOutToThoseThatCutLayers) {
+  const Outcome o = compare(
+      {"--ranks", "4", "--steps", "1", "--layout", "tp=2", "--layout", "tp=2,sp=off,zero=1", "--layout", "zero=1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* name : {"\n  dp=2,tp=2 ", "\n  dp=2,tp=2,sp=off,zero=1 ", "\n  zero=1 "})
+    EXPECT_THAT(o.out, HasSubstr(name));
+  EXPECT_THAT(o.out, HasSubstr("4 ranks of "));
+
+  const Outcome scaled =
+      compare({"--ranks", "4", "--scale", "2,3", "--steps", "1", "--layout", "tp=2,micro=1", "--json"});
+  ASSERT_EQ(scaled.code, 0) << scaled.err;
+  const json all = json::parse(scaled.out);
+  ASSERT_EQ(all["layouts"].size(), 3u);
+  double one_rank = 0;
+  for (const json& one : all["layouts"])
+    if (one["layout"] == "micro=3") one_rank = one["tokens_per_second"];
+  EXPECT_GT(one_rank, 0);
+  for (const json& one : all["layouts"]) {
+    const int ranks = one["layout"] == "dp=2,tp=2" ? 4 : one["layout"] == "tp=2" ? 2 : 1;
+    EXPECT_EQ(one["ranks"], ranks);
+    EXPECT_EQ(one["memory"]["peak_of_ranks"].size(), static_cast<std::size_t>(ranks));
+    EXPECT_NEAR(one["efficiency"].get<double>(),
+                one["tokens_per_second"].get<double>() / one_rank / std::min(ranks, all["cores"].get<int>()), 1e-9);
+    std::set<std::string> axes;
+    for (const json& row : one["messages"]["measured"]["tensors"]) axes.insert(row["axis"]);
+    EXPECT_EQ(axes, ranks == 4   ? (std::set<std::string>{"dp", "tp"})
+                    : ranks == 2 ? std::set<std::string>{"tp"}
+                                 : std::set<std::string>{});
+  }
+  EXPECT_EQ(all["left_out"][0]["ranks"], 3);
+  EXPECT_EQ(all["left_out"][0]["why"], "tp (2) does not divide 3 ranks");
+}
+
 // What the run file says for its own layout alone does not stand in the way of others.
 TEST_F(Compare, LeavesOutWhatIsOfTheRunsOwnLayout) {
   const Outcome o = compare({"--set", "layout.dp=2", "--set", "layout.zero=3", "--set", "memory.gathered=1", "--steps",
@@ -178,6 +218,11 @@ TEST_F(Compare, MistakesAreOneLineWithARemedy) {
       {{"--scale", "2,"}, "'' is no number of ranks"},
       {{"--layout", "zero=4"}, "--layout zero=4"},
       {{"--layout", "zero=3,shard=3"}, "dp (4) is not a multiple of shard (3)"},
+      {{"--layout", "tp=3"}, "--ranks 4: tp (3) does not divide 4 ranks; use --ranks 3 or 6, or another tp"},
+      {{"--ranks", "2", "--layout", "tp=8"}, "tp (8) does not divide 2 ranks; use --ranks 8, or a smaller tp"},
+      {{"--layout", "tp=4"},
+       "--layout tp=4,micro=3: 2 heads with 2 key/value heads cannot be shared out to tp (4) ranks; use tp = 1, 2"},
+      {{"--ranks", "2", "--layout", "tp=2", "--set", "data.seq=15"}, "seq (15) is not a multiple of tp (2); use seq"},
       {{"--set", "run.device=cuda"}, "compare trains on the cpu"},
       {{"--json", "--markdown"}, "excludes"},
       {{"--set", "layout.zero=5"}, "zero"},
@@ -201,7 +246,7 @@ TEST_F(Compare, EndsWhenAsked) {
   running.signal(SIGINT);
   const Outcome o = running.wait();
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("stopped as asked, after 0 of 11 layouts"));
+  EXPECT_THAT(o.out, HasSubstr("stopped as asked, after 0 of 12 layouts"));
 }
 
 // Nothing that a user can do makes them differ, so here a figure is changed by hand.

@@ -86,6 +86,8 @@ TEST_F(GenerateCommand, GivesTheSameTextOnRanksThatCutTheModel) {
   const Outcome plain = run_in_shell("generate " + rest), cut = run_in_shell("generate --tp 2 " + rest);
   EXPECT_EQ(cut.code, 0);
   EXPECT_EQ(cut.out, plain.out);
+  const std::string trained = text_run() + " --prompt abc --max-tokens 30 --precision fp64";
+  EXPECT_EQ(json_of(trained + " --tp 2")["text"], json_of(trained)["text"]);
 }
 
 TEST_F(GenerateCommand, EverySamplingOptionActs) {

@@ -22,9 +22,11 @@ RunSpec tiny_run(const PrecisionSpec& precision = {}, bool tied = true) {
   return spec;
 }
 
-// Everything that data parallel can be over so many ranks.
+// Everything that data parallel can be over so many ranks, and what is usual of layers that are cut.
 std::vector<LayoutSpec> every_layout(std::int64_t ranks, std::int64_t micro) {
-  std::vector<LayoutSpec> all = usual_layouts({.micro = micro}, ranks);
+  RunSpec run = tiny_run();
+  run.layout.micro = micro;
+  std::vector<LayoutSpec> all = usual_layouts(run, ranks);
   const auto add = [&](LayoutSpec layout) {
     layout.dp = ranks;
     layout.micro = micro;
@@ -144,14 +146,96 @@ TEST(Costs, AreNotWaitedForWhenAskedToStop) {
   EXPECT_LT(asked, 1010);
 }
 
+// A model whose heads go to 2, 4 and 8 ranks, or to as many as there are.
+RunSpec cut_run(const ModelSpec& model, std::int64_t kv_heads) {
+  RunSpec run = tiny_run();
+  run.model = model;
+  run.model.heads = 8;
+  run.model.kv_heads = kv_heads;
+  if (model.family == Family::gpt2) run.model.head_width = 3;
+  run.data.seq = 8;
+  run.train.global_batch = 8;
+  return run;
+}
+
+TEST(Costs, OfLayersCutBetweenRanksAreThoseThatMetaCounted) {
+  const std::vector<LayoutSpec> layouts{{.tp = 2},
+                                        {.tp = 4, .micro = 2},
+                                        {.tp = 4, .sp = Switch::off, .overlap = Switch::off},
+                                        {.tp = 8, .tp_chunks = 2},
+                                        {.dp = 2, .tp = 2, .micro = 2},
+                                        {.dp = 2, .tp = 4, .sp = Switch::off, .zero = 1},
+                                        {.dp = 2, .tp = 2, .micro = 2, .zero = 2},
+                                        {.dp = 4, .tp = 2, .micro = 2, .zero = 3},
+                                        {.dp = 4, .tp = 2, .sp = Switch::off, .zero = 3, .shard = 2}};
+  for (const NamedSpec& model : {tiny_specs()[1], tiny_specs()[5], tiny_specs()[6]}) {
+    const RunSpec run = cut_run(model.spec, model.spec.family == Family::gpt2 ? 8 : 2);
+    const Comparison comparison = compare_costs(run, layouts, {.steps = 1});
+    ASSERT_EQ(comparison.layouts.size(), layouts.size());
+    for (const ComparedLayout& one : comparison.layouts) {
+      expect_as_planned(run, one);
+      EXPECT_EQ(std::ssize(one.ranks), one.layout.ranks());
+      const StepMessages& sent = one.sender_rank().messages;
+      EXPECT_GT(sent.total(MeshAxis::tp).sent, 0) << to_text(one.layout);
+      EXPECT_EQ(sent.total(MeshAxis::dp).sent > 0, one.layout.dp > 1) << to_text(one.layout);
+      EXPECT_LT(one.sender_plan.layer_part, one.sender_plan.stored);
+      EXPECT_NEAR(one.loss, comparison.layouts[0].loss, 1e-5);
+    }
+  }
+}
+
+// Without sequence parallelism activations are summed where the embedding and each of a block's two layers end, and
+// gradients of them where those began: of 4 ranks each sends 2·3/4 of such a sum. The norms of all ranks are whole.
+TEST(Costs, OfCutLayersAreTheirSums) {
+  const RunSpec run = cut_run(tiny_specs()[0].spec, 8);
+  const Comparison comparison = compare_costs(
+      run, {{.tp = 4, .sp = Switch::off, .micro = 2}, {.dp = 2, .tp = 4, .sp = Switch::off, .micro = 2}}, {.steps = 1});
+  const std::int64_t C = run.model.width, L = run.model.layers;
+  for (const ComparedLayout& one : comparison.layouts) {
+    const std::int64_t tokens = run.train.global_batch * run.data.seq / one.layout.dp;  // of a group, in two parts
+    int found = 0;
+    for (const StepMessages::Row& row : one.sender_rank().messages.tensors) {
+      if (row.axis != MeshAxis::tp || row.op != CommOp::all_reduce) continue;
+      ++found;
+      EXPECT_EQ(row.dtype, DType::f32);
+      EXPECT_EQ(row.of.sent, (1 + 2 * L + 2 * L + 1) * tokens * C * 2 * 3 / 4) << to_text(one.layout);
+    }
+    EXPECT_EQ(found, 1);
+  }
+}
+
 TEST(UsualLayouts, AreThoseThatTheRanksAllow) {
-  EXPECT_EQ(usual_layouts({}, 1), std::vector{LayoutSpec{}});
-  for (const std::int64_t ranks : {2, 3, 5, 7}) EXPECT_EQ(usual_layouts({}, ranks).size(), 10u) << ranks;
+  RunSpec run = tiny_run();
+  run.model.heads = run.model.kv_heads = 1;
+  run.layout = {};
+  EXPECT_EQ(usual_layouts(run, 1), std::vector{LayoutSpec{}});
+  for (const std::int64_t ranks : {2, 3, 5, 7}) EXPECT_EQ(usual_layouts(run, ranks).size(), 10u) << ranks;
+  run.layout.micro = 3;
   for (const auto& [ranks, shard] : {std::pair{4, 2}, {6, 2}, {8, 2}, {9, 3}, {16, 4}}) {
-    const std::vector<LayoutSpec> all = usual_layouts({.micro = 3}, ranks);
+    const std::vector<LayoutSpec> all = usual_layouts(run, ranks);
     EXPECT_EQ(all.size(), 11u);
     EXPECT_EQ(all.back(), (LayoutSpec{.dp = ranks, .micro = 3, .zero = 3, .shard = shard}));
   }
+}
+
+TEST(UsualLayouts, CutLayersWhereHeadsAndTokensAllowIt) {
+  RunSpec run = cut_run(tiny_specs()[0].spec, 2);
+  const auto cut = [&](std::int64_t ranks, std::int64_t seq) {
+    run.data.seq = seq;
+    std::vector<LayoutSpec> all = usual_layouts(run, ranks);
+    std::erase_if(all, [](const LayoutSpec& layout) { return layout.tp == 1; });
+    return all;
+  };
+  using All = std::vector<LayoutSpec>;
+  EXPECT_EQ(cut(1, 8), All{});
+  EXPECT_EQ(cut(2, 8), (All{{.tp = 2}, {.tp = 2, .sp = Switch::off}}));
+  EXPECT_EQ(cut(3, 6), All{});
+  EXPECT_EQ(cut(4, 8), (All{{.tp = 4}, {.tp = 4, .sp = Switch::off}, {.dp = 2, .tp = 2}}));
+  EXPECT_EQ(cut(4, 6), (All{{.tp = 4, .sp = Switch::off}, {.dp = 2, .tp = 2}}));
+  EXPECT_EQ(cut(4, 5), (All{{.tp = 4, .sp = Switch::off}, {.dp = 2, .tp = 2, .sp = Switch::off}}));
+  EXPECT_EQ(cut(5, 5), All{});
+  EXPECT_EQ(cut(6, 6), (All{{.dp = 3, .tp = 2}}));
+  EXPECT_EQ(cut(16, 16), (All{{.dp = 8, .tp = 2}}));
 }
 
 }  // namespace

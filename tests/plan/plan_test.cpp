@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -171,6 +172,59 @@ TEST(Plan, OfAHundredThousandRanksTakesSeconds) {
   EXPECT_LT(zero["tags"]["optimizer"]["peak"], psi / 100000 * 13);
 }
 
+// Of layers that are cut between 8 ranks, each has an eighth; what they exchange is apart from what is exchanged
+// between parts of the batch.
+TEST(Plan, OfCutLayersHasTheirMessages) {
+  const std::vector<std::string> arguments{"plan",
+                                           "--set",
+                                           "model.preset=llama3.1-405b",
+                                           "--set",
+                                           "data.seq=8192",
+                                           "--set",
+                                           "train.global_batch=64",
+                                           "--set",
+                                           "precision.compute=bf16",
+                                           "--layout",
+                                           "dp=16,tp=8,zero=3,micro=4"};
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome text = run_program(arguments);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_LT(took.count(), 3);
+  for (const char* words : {" by each of 8 ranks that cut layers", " by each of 128 ranks", ", of each rank",
+                            "\n  dp all_gather ", "\n  tp all_gather ", "\n  tp reduce_scatter ", "\n  numbers "})
+    EXPECT_THAT(text.out, ::testing::HasSubstr(words));
+
+  std::vector<std::string> for_json = arguments;
+  for_json.push_back("--json");
+  const auto json = nlohmann::json::parse(run_program(for_json).out);
+  const std::int64_t psi = json["stored_parameters"], part = json["stored_parameters_of_rank"];
+  EXPECT_EQ(json["ranks"], 128);
+  EXPECT_EQ(psi, 405'853'388'800);
+  // Norms are on all ranks.
+  EXPECT_EQ(part, (psi - (2 * 126 + 1) * 16384) / 8 + (2 * 126 + 1) * 16384);
+  EXPECT_LT(json["tags"]["optimizer"]["peak"], part / 16 * 12 * 1.01);
+  std::map<std::pair<std::string, std::string>, std::int64_t> sent;
+  for (const auto& row : json["messages"]["tensors"])
+    if (row["dtype"] == "bf16") sent[{row["axis"], row["op"]}] += row["elements"].get<std::int64_t>();
+  // A micro-batch of one sample: summed and dealt out behind the embedding and a block's two layers, and before them in
+  // backward.
+  EXPECT_EQ((sent[{"tp", "reduce_scatter"}]), 4 * (4 * 126 + 2) * (8192 * std::int64_t{16384}) * 7 / 8);
+  EXPECT_LT((sent[{"dp", "all_gather"}]), part * 21 / 10 * 4);
+  EXPECT_GT((sent[{"dp", "all_gather"}]), part * 15 / 16);
+}
+
+TEST(Plan, RefusesLayersThatCannotBeCutSo) {
+  const auto refusal = [](const std::string& layout) {
+    const Outcome o =
+        run_program({"plan", "--set", "model.preset=llama-1m", "--set", "data.seq=62", "--layout", layout});
+    EXPECT_EQ(o.code, 2) << layout;
+    return o.err;
+  };
+  EXPECT_THAT(refusal("tp=5"), ::testing::HasSubstr("cannot be shared out to tp (5) ranks; use tp = 1, 2"));
+  EXPECT_THAT(refusal("tp=4"), ::testing::HasSubstr("seq (62) is not a multiple of tp (4); use seq = 60 or 64"));
+}
+
 TEST(Plan, TakesRanksOrALayoutNotBoth) {
   const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=2"});
   EXPECT_EQ(both.code, 2);
@@ -239,6 +293,33 @@ TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
   }
   spec.layout.dp_kind = DpKind::central;
   EXPECT_THAT(refusal(before), ::testing::Not(::testing::HasSubstr("zero")));
+}
+
+// Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.
+TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
+  RunSpec spec;
+  spec.model = *preset("llama-1m");
+  spec.data.synthetic = SyntheticSpec{};
+  spec.data.seq = 8;
+  spec.train.global_batch = 4;
+  spec.train.save_last = false;
+  spec.run.threads = 1;
+  const auto refusal = [&](std::int64_t available) -> std::string {
+    try {
+      require_fit(spec, plan_run(spec), available);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  spec.layout = {.dp = 4, .tp = 2};
+  RunSpec cut = spec;
+  cut.layout.zero = 1;
+  const std::int64_t before = plan_run(spec).peak, needed = plan_run(cut).peak;
+  ASSERT_LT(needed, before);
+  EXPECT_THAT(refusal((needed + before) / 2), ::testing::HasSubstr("; layout.zero = 1 fits: "));
+  spec.layout = {.tp = 4};
+  EXPECT_THAT(refusal(plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
 TEST(Plan, DrawsTheStepOfALayout) {

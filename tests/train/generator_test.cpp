@@ -292,6 +292,29 @@ TEST(Generator, LoadsTheWeightsOfACheckpointInAnyPrecision) {
   std::filesystem::remove_all(folder);
 }
 
+// Columns of the second products, rows of the first, padded where they do not divide, and three parts of GPT-2's.
+TEST(Generator, LoadsItsPartOfACheckpoint) {
+  for (const auto& [which, tp] : {std::pair{0, 3}, {6, 2}, {6, 3}}) {
+    std::string folder = ::testing::TempDir() + "lockstep-generator-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const ModelSpec spec = tiny_specs()[which].spec;
+    const auto run = trained({.spec = spec, .B = 1, .T = 8, .precision = Precision::fp64, .seed = 3});
+    save_checkpoint({.path = folder}, {.step = 7, .run_file = "x"}, run->replica->state());
+    const auto checkpoint = open_newest_whole(folder);
+    ASSERT_TRUE(checkpoint);
+    HostGenerator one({.spec = spec, .positions = 40, .precision = Precision::fp64});
+    one.copy(*run->replica);
+    const auto expected = one.feed(kPrompt);
+    run_ranks(tp, [&](std::unique_ptr<Communicator> ranks) {
+      HostGenerator host({.spec = spec, .positions = 40, .precision = Precision::fp64, .ranks = ranks.get()});
+      host.generator->load(*checkpoint);
+      const auto logits = host.feed(kPrompt);
+      for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], expected[i], 1e-11) << which;
+    });
+    std::filesystem::remove_all(folder);
+  }
+}
+
 TEST(Generator, LoadsTheWeightsOfAHuggingFaceFolder) {
   for (const char* name : {"gpt2-tiny", "llama-tied-scaled", "qwen2-tiny"}) {
     const HfFolder folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name);
