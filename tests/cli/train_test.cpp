@@ -341,7 +341,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
       {with({"--set", "train.steps=-1"}), 2, "train.steps"},
       {with({"--set", "data.seq=33"}), 2, "max_positions"},
       {with({"--set", "layout.micro=3"}), 2, "micro"},
-      {with({"--set", "layout.tp=2"}), 2, "not in this version"},
+      {with({"--set", "layout.pp=2"}), 2, "not in this version"},
       {with({"--ranks", "3"}), 2, "dp (3) times micro (2) is more than global_batch (4)"},
       {with({"--set", "precision.compute=fp16"}), 2, "bf16"},
       {with({"--set", "run.device=gpu"}), 2, "use \"cpu\" or \"cuda\""},

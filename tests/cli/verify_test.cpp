@@ -101,6 +101,8 @@ TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
   const Outcome close = run_in_shell(kTiny + "--layout dp=3 --precision fp64");
   EXPECT_EQ(close.code, 0) << close.out << close.err;
   EXPECT_THAT(close.out, ::testing::HasSubstr("equal within 1e-11 in fp64: 2 layouts over 2 steps"));
+  const Outcome cut = run_in_shell(kTiny + "--layout dp=1 --layout tp=2 --layout dp=3,tp=4,zero=3 --precision fp64");
+  EXPECT_EQ(cut.code, 0) << cut.out << cut.err;
   const Outcome exact = run_in_shell(kTiny +
                                      "--layout dp=3,micro=2 --layout dp=3,micro=2,overlap=off,bucket=0 "
                                      "--layout dp=3,micro=2,dp_kind=central --exact");
@@ -128,7 +130,11 @@ TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
       {kTiny + "--layout dp=7,uneven=on", "at most 6 ranks"},
       {kTiny + "--layout dp", "names no key and value"},
       {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
-      {kTiny + "--layout tp=2", "--layout tp=2: tp = 2 is not in this version"},
+      {kTiny + "--layout pp=2", "--layout pp=2: pp = 2 is not in this version"},
+      {kTiny + "--layout tp=3", "--layout tp=3: 8 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
+      {kTiny + "--set data.seq=15 --layout tp=2", "seq (15) is not a multiple of tp (2); use seq = 14 or 16"},
+      {"verify --layout tp=16 --reference " + kGolden + "llama-tiny",
+       "cannot be shared out to tp (16) ranks; use tp = "},
       {kTiny + "--layout dp=2,dp_kind=central,overlap=on", "'overlap' does nothing with dp_kind"},
       {"verify --exact --layout dp=2 --reference " + kGolden + "llama-tiny", "--exact beside --reference"},
       {"verify --layout dp=3 --reference " + kGolden + "llama-tiny", "use global_batch = 6 or 9"},
