@@ -86,6 +86,19 @@ TEST(TensorParallelBits, DoNotDependOnOverlapOrOnHowStateIsCut) {
     }
 }
 
+TEST(TensorParallelBits, DoNotDependOnWhatIsComputedAgain) {
+  for (const NamedSpec& model : {models().front(), models()[5], models()[7]})
+    for (const Switch sp : {Switch::off, Switch::on}) {
+      Replica::Options options = learning_options(model.spec, {.dp = 2, .tp = 3, .sp = sp, .zero = 3}, Precision::fp32);
+      options.T = 24;
+      const Learned kept = learn(options, 2);
+      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+        options.how.memory.recompute = recompute;
+        expect_equal(learn(options, 2), kept, fmt::format("{}, {}", model.name, name_of(recompute)));
+      }
+    }
+}
+
 TEST(TensorParallelBf16, LosesLittle) {
   for (const NamedSpec& model : {models().front(), models()[6]}) {
     const Learned one = learn_long(model.spec, {}, Precision::bf16);
