@@ -264,62 +264,56 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
   EXPECT_GT(available_memory(), 1 << 20);
 }
 
-// Where activations are not what is too large, state that ranks cut between them is what helps, and what is named fits.
-TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
+// A run whose memory is state, not activations.
+RunSpec mostly_state() {
   RunSpec spec;
   spec.model = *preset("llama-1m");
   spec.data.synthetic = SyntheticSpec{};
   spec.data.seq = 8;
   spec.train.global_batch = 4;
   spec.train.save_last = false;
-  spec.layout.dp = 4;
   spec.run.threads = 1;
-  const auto refusal = [&](std::int64_t available) -> std::string {
-    try {
-      require_fit(spec, plan_run(spec), available);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
-  };
+  return spec;
+}
+
+std::string refusal(const RunSpec& spec, std::int64_t available) {
+  try {
+    require_fit(spec, plan_run(spec), available);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Where activations are not what is too large, state that ranks cut between them is what helps, and what is named fits.
+TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
+  RunSpec spec = mostly_state();
+  spec.layout.dp = 4;
   std::int64_t before = plan_run(spec).peak;
   for (const std::int64_t zero : {1, 2, 3}) {
     RunSpec cut = spec;
     cut.layout = {.dp = 4, .zero = zero};
     const std::int64_t needed = plan_run(cut).peak;
     ASSERT_LT(needed, before) << zero;
-    EXPECT_THAT(refusal((needed + before) / 2), ::testing::HasSubstr(fmt::format("; layout.zero = {} fits: ", zero)));
+    EXPECT_THAT(refusal(spec, (needed + before) / 2),
+                ::testing::HasSubstr(fmt::format("; layout.zero = {} fits: ", zero)));
     before = needed;
   }
   spec.layout.dp_kind = DpKind::central;
-  EXPECT_THAT(refusal(before), ::testing::Not(::testing::HasSubstr("zero")));
+  EXPECT_THAT(refusal(spec, before), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
 // Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.
 TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
-  RunSpec spec;
-  spec.model = *preset("llama-1m");
-  spec.data.synthetic = SyntheticSpec{};
-  spec.data.seq = 8;
-  spec.train.global_batch = 4;
-  spec.train.save_last = false;
-  spec.run.threads = 1;
-  const auto refusal = [&](std::int64_t available) -> std::string {
-    try {
-      require_fit(spec, plan_run(spec), available);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
-  };
+  RunSpec spec = mostly_state();
   spec.layout = {.dp = 4, .tp = 2};
   RunSpec cut = spec;
   cut.layout.zero = 1;
   const std::int64_t before = plan_run(spec).peak, needed = plan_run(cut).peak;
   ASSERT_LT(needed, before);
-  EXPECT_THAT(refusal((needed + before) / 2), ::testing::HasSubstr("; layout.zero = 1 fits: "));
+  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; layout.zero = 1 fits: "));
   spec.layout = {.tp = 4};
-  EXPECT_THAT(refusal(plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
+  EXPECT_THAT(refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
 TEST(Plan, DrawsTheStepOfALayout) {

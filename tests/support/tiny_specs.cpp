@@ -42,4 +42,17 @@ std::vector<NamedSpec> tiny_specs() {
   return all;
 }
 
+std::vector<NamedSpec> cut_specs() {
+  std::vector<NamedSpec> all = tiny_specs();
+  for (const NamedSpec& model : tiny_specs()) {
+    NamedSpec eight = model;
+    eight.name += "_8_heads";
+    eight.spec.heads = 8;
+    eight.spec.kv_heads = model.spec.kv_heads == model.spec.heads ? 8 : 2;
+    if (eight.spec.family == Family::gpt2) eight.spec.head_width = 3;
+    all.push_back(eight);
+  }
+  return all;
+}
+
 }  // namespace lockstep::tests

@@ -14,5 +14,7 @@ struct NamedSpec {
 
 // Llama (grouped heads, tied and scaled RoPE), Mistral, Qwen2, Qwen3, GPT-2 without and with dropout.
 std::vector<NamedSpec> tiny_specs();
+// These, whose heads go to 3 and 6 ranks, and the same with heads that go to 2, 4 and 8, which share 2 key/value heads.
+std::vector<NamedSpec> cut_specs();
 
 }  // namespace lockstep::tests

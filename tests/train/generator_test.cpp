@@ -119,21 +119,7 @@ TEST_P(EveryFamilyGenerates, TheLogitsOfTheWholeSequenceInWhateverPiecesItIsRead
 INSTANTIATE_TEST_SUITE_P(All, EveryFamilyGenerates, ::testing::ValuesIn(tiny_specs()),
                          [](const auto& info) { return info.param.name; });
 
-// Ranks that cut the model between them. Beside the tiny models, odd in everything (6 heads, 3 key/value heads,
-// vocabulary 37, feed-forward 29), ones whose heads go to 4 ranks, which share 2 key/value heads.
-std::vector<NamedSpec> cut_models() {
-  std::vector<NamedSpec> all = tiny_specs();
-  for (const NamedSpec& model : tiny_specs()) {
-    NamedSpec eight = model;
-    eight.name += "_8_heads";
-    eight.spec.heads = 8;
-    eight.spec.kv_heads = model.spec.kv_heads == model.spec.heads ? 8 : 2;
-    if (eight.spec.family == Family::gpt2) eight.spec.head_width = 3;
-    all.push_back(eight);
-  }
-  return all;
-}
-
+// Ranks that cut the model between them.
 using Values = std::map<std::string, std::vector<double>>;
 
 Values values_of(const HostRun& run) {
@@ -185,7 +171,7 @@ TEST_P(CutModelsGenerate, TheLogitsOfOneRankAndTheSameBitsOnAll) {
   EXPECT_GT(tried, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CutModelsGenerate, ::testing::ValuesIn(cut_models()),
+INSTANTIATE_TEST_SUITE_P(All, CutModelsGenerate, ::testing::ValuesIn(cut_specs()),
                          [](const auto& info) { return info.param.name; });
 
 class EveryPrecisionGenerates : public ::testing::TestWithParam<Precision> {};
