@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/philox.h"
 #include "comm/alone.h"
-#include "kernels/norm_sum.h"
 #include "parallel/reduce_kind.h"
 #include "spec/laid_out_step.h"
 #include "tensor/transfer.h"
@@ -162,8 +160,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
     central_loss_.emplace(sizes, ranks_.replicas, memory);
     dealt_.resize(static_cast<std::size_t>(own().count * options.T));
   }
-  find_counted();
-  bins_ = memory.allocate(kNormBins * 8, Tag::workspace);
+  norm_.emplace(storage_, *gradients_, memory);
   control_ = memory.allocate(kStepControls * 8, Tag::workspace);
   for (InFlight& flight : flights_) {
     flight.rate = HostBuffer(8, stream);
@@ -236,45 +233,14 @@ void Replica::gather(int unit) {
   }
 }
 
-// Of what ranks of one layer hold alike, one counts it.
-void Replica::find_counted() {
-  for (std::size_t u = 0; u < storage_.size(); ++u) {
-    const Tensor all = gradients_->reduced(static_cast<int>(u));
-    std::vector<Tensor>& ranges = counted_.emplace_back();
-    std::int64_t begin = 0;
-    const auto add_until = [&](std::int64_t end) {
-      if (end > begin) ranges.push_back(all.slice(0, begin, end - begin));
-    };
-    std::vector<std::pair<std::int64_t, std::int64_t>> left_out;
-    storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
-      if (!piece.tensor.counted && piece.elements > 0)
-        left_out.emplace_back(piece.offset, piece.offset + piece.elements);
-    });
-    std::ranges::sort(left_out);
-    for (const auto& [from, to] : left_out) {
-      add_until(from);
-      begin = to;
-    }
-    add_until(all.elements());
-    if (u == 0 && ranges.empty()) ranges.push_back(all.slice(0, 0, 0));  // the first one starts the sum
-  }
-}
-
-// Every rank counts its part of each unit; bins of integers add up in any order.
 void Replica::take_norm() {
   gradients_->wait();
-  const Tensor bins = view(bins_, DType::i64, {kNormBins});
-  if (storage_[0].updates()) {
-    bool adds = false;
-    for (const std::vector<Tensor>& unit : counted_)
-      for (const Tensor& range : unit)
-        norm_sum({.bins = bins, .x = range, .accumulate = std::exchange(adds, true)}, stream_);
-    if (groups_.cuts()) groups_.sharers().all_reduce(bins)->wait();
-    if (mesh_.tensor().size() > 1) mesh_.tensor().all_reduce(bins)->wait();
-    step_control(
-        {.control = control(), .bins = bins, .clip = options_.optimizer.clip, .halt = options_.halt_on_bad_value},
-        stream_);
-  }
+  if (storage_[0].updates())
+    step_control({.control = control(),
+                  .bins = norm_->sum(groups_, mesh_.tensor(), stream_),
+                  .clip = options_.optimizer.clip,
+                  .halt = options_.halt_on_bad_value},
+                 stream_);
   if (central()) ranks_.replicas.broadcast(control(), 0)->wait();
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/step_control.h"
 #include "model/model.h"
 #include "parallel/central_loss.h"
+#include "parallel/global_norm.h"
 #include "parallel/gradients.h"
 #include "parallel/mesh_groups.h"
 #include "parallel/partial_gradients.h"
@@ -135,7 +136,6 @@ class Replica {
   void run_phase_of(const Action& action, bool training, std::int64_t batch_number);
   void gather(int unit);
   void take_norm();
-  void find_counted();
   void write_controls();
   void run_step(std::int64_t batch_number);
   Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
@@ -167,10 +167,10 @@ class Replica {
   std::vector<std::int32_t> dealt_;  // tokens from rank 0
   StepActivations activations_;
   BatchBuffers batch_;
-  Buffer bins_, control_;
-  std::vector<std::vector<Tensor>> counted_;  // by unit: of the gradients that this rank updates with, those it counts
-  std::int64_t steps_done_ = 0;               // updates: what the optimizer's bias correction counts
-  std::int64_t batches_done_ = 0;             // batches, updated or not: what dropout's masks count
+  std::optional<GlobalNorm> norm_;
+  Buffer control_;
+  std::int64_t steps_done_ = 0;    // updates: what the optimizer's bias correction counts
+  std::int64_t batches_done_ = 0;  // batches, updated or not: what dropout's masks count
   double last_loss_ = 0;
 
   // The scalars of a step on their way: the learning rate to the device, all of them back.

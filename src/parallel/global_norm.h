@@ -1,0 +1,28 @@
+// The norm of the gradient of all units over all ranks, each element counted once.
+//
+// Every rank counts the part that it updates with, less what several ranks of one layer hold alike and another of them
+// answers for; bins of integers (kernels/norm_sum.h) then add up in any order. One thread uses it; storage and
+// gradients outlive it.
+#pragma once
+#include <vector>
+
+#include "parallel/gradients.h"
+#include "parallel/replica_groups.h"
+#include "parallel/unit_storage.h"
+
+namespace lockstep {
+
+class GlobalNorm {
+ public:
+  GlobalNorm(const std::vector<UnitStorage>& storage, const Gradients& gradients, Memory& memory);
+
+  // When all gradients are those of the global batch: the bins of all of them, over the ranks that cut state between
+  // them and those that cut layers.
+  Tensor sum(ReplicaGroups& replicas, Communicator& layers, Stream& stream) const;
+
+ private:
+  std::vector<Tensor> counted_;
+  Buffer bins_;
+};
+
+}  // namespace lockstep
