@@ -1,7 +1,8 @@
 // find_fault: a list of actions is walked, and each of them asked whether its time has come.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "spec/actions.h"
@@ -13,63 +14,61 @@ namespace {
 // Which actions have run, while a list is walked.
 class Walk {
  public:
-  explicit Walk(const StepShape& shape)
-      : shape_(shape),
-        phases_(3 * static_cast<std::size_t>(shape.units) * shape.micro, false),
-        reduced_(static_cast<std::size_t>(shape.units) * shape.micro, false),
-        updated_(shape.units, false),
-        published_(shape.units, false),
-        whole_(shape.units, false) {}
+  explicit Walk(const StepShape& shape) : shape_(shape), whole_(static_cast<std::size_t>(shape.units), false) {
+    for (const Action& a : work_of(shape)) left_.insert(key(a));
+  }
 
   bool in_range(const Action& a) const {
-    if (a.kind == ActionKind::norm) return a.unit == -1 && a.micro == -1;
-    if (a.unit < 0 || a.unit >= shape_.units) return false;
-    if (a.kind == ActionKind::publish && !shape_.publishes) return false;
-    if (is_lending(a.kind) && !shape_.gathers) return false;
-    const bool of_a_micro = is_phase(a.kind) || (a.kind == ActionKind::reduce && shape_.reduces_each);
-    return of_a_micro ? a.micro >= 0 && a.micro < shape_.micro : a.micro == -1;
+    if (is_lending(a.kind))
+      return shape_.gathers && a.unit >= 0 && a.unit < shape_.units && a.micro == -1 &&
+             (shape_.has(a.unit) || shape_.has_copy(a.unit));
+    return left_.contains(key(a)) || run_.contains(key(a));
   }
-
   // Once is enough: of all but gathers and releases.
-  bool has_run(const Action& a) const { return !is_lending(a.kind) && const_cast<Walk*>(this)->mark(a); }
-  bool is_missing(const Action& a) const { return !is_lending(a.kind) && !has_run(a); }
+  bool has_run(const Action& a) const { return run_.contains(key(a)); }
   void run(const Action& a) {
     if (is_lending(a.kind))
-      whole_[a.unit] = a.kind == ActionKind::gather;
+      whole_[static_cast<std::size_t>(a.unit)] = a.kind == ActionKind::gather;
     else
-      mark(a) = true;
+      left_.erase(key(a)), run_.insert(key(a));
   }
+  bool is_left(const Action& a) const { return left_.contains(key(a)); }
 
   // What is wrong with the unit's weights being whole, or not, now.
   std::optional<std::string> lending_fault(const Action& a) const {
     if (!shape_.gathers) return std::nullopt;
-    if (a.kind == ActionKind::gather && whole_[a.unit]) return "it is whole already";
-    if (a.kind == ActionKind::release && !whole_[a.unit]) return "it is not whole";
-    if (a.kind == ActionKind::update && whole_[a.unit]) return "it is whole, and would be so with the old weights";
-    if (a.kind == ActionKind::gather && updated_[a.unit]) return "it has moved, and nothing more reads it";
+    const bool moves = a.kind == ActionKind::update || a.kind == ActionKind::receive_tied_weight;
+    const int moved = a.kind == ActionKind::receive_tied_weight ? shape_.tie_owner : a.unit;
+    if (a.kind == ActionKind::gather && whole(a.unit)) return "it is whole already";
+    if (a.kind == ActionKind::release && !whole(a.unit)) return "it is not whole";
+    if (moves && whole(moved)) return "it is whole, and would be so with the old weights";
+    if (a.kind == ActionKind::gather && has_moved(a.unit)) return "it has moved, and nothing more reads it";
     if (is_phase(a.kind))
       for (const int u : units_read(a, shape_))
-        if (!whole_[u]) return fmt::format("unit {} is not whole", u);
+        if (!whole(u)) return fmt::format("unit {} is not whole", u);
     return std::nullopt;
   }
   std::optional<int> still_whole() const {
     for (int u = 0; u < shape_.units; ++u)
-      if (whole_[u]) return u;
+      if (whole(u)) return u;
     return std::nullopt;
   }
 
   // What has to come before `a`, given to `visit`.
   template <class Visit>
   void each_need(const Action& a, Visit&& visit) const {
-    const int u = a.unit, m = a.micro, last = shape_.units - 1;
+    const int u = a.unit, m = a.micro, last = shape_.last();
     switch (a.kind) {
       case ActionKind::forward:
-        if (u > 0) visit(Action{ActionKind::forward, u - 1, m});
+        if (u > 0)
+          visit(shape_.has(u - 1) ? Action{ActionKind::forward, u - 1, m} : Action{ActionKind::receive_input, u, m});
         if (u == last && m > 0) visit(Action{ActionKind::forward, u, m - 1});
         return;
       case ActionKind::backward_input:
         visit(Action{ActionKind::forward, u, m});
-        if (u < last) visit(Action{ActionKind::backward_input, u + 1, m});
+        if (u < last)
+          visit(shape_.has(u + 1) ? Action{ActionKind::backward_input, u + 1, m}
+                                  : Action{ActionKind::receive_output_gradient, u, m});
         return;
       case ActionKind::backward_weight:
         visit(Action{ActionKind::backward_input, u, m});
@@ -78,16 +77,33 @@ class Walk {
       case ActionKind::reduce:
         return each_need_of_reduce(a, visit);
       case ActionKind::norm:
-        for (int i = 0; i < shape_.units; ++i)
-          for (int k = 0; k < (shape_.reduces_each ? shape_.micro : 1); ++k)
-            visit(Action{ActionKind::reduce, i, shape_.reduces_each ? k : -1});
+        for (const Action& b : work_of(shape_))
+          if (b.kind == ActionKind::reduce || is_handed_on(b.kind) || b.kind == ActionKind::send_tied_gradient)
+            visit(b);
         return;
       case ActionKind::update:
+      case ActionKind::receive_tied_weight:
         visit(Action{ActionKind::norm});
         return;
-      case ActionKind::publish:
+      case ActionKind::send_tied_weight:
         visit(Action{ActionKind::update, u});
         return;
+      case ActionKind::publish:
+        visit(shape_.has(u) ? Action{ActionKind::update, u}
+                            : Action{ActionKind::receive_tied_weight, shape_.tie_borrower});
+        return;
+      case ActionKind::send_output:
+        visit(Action{ActionKind::forward, u, m});
+        return;
+      case ActionKind::send_input_gradient:
+        visit(Action{ActionKind::backward_input, u, m});
+        return;
+      case ActionKind::send_tied_gradient:  // of all micro-batches, which the last of these is behind
+        visit(shape_.reduces_each ? Action{ActionKind::reduce, u, shape_.micro - 1} : Action{ActionKind::reduce, u});
+        return;
+      case ActionKind::receive_tied_gradient:
+      case ActionKind::receive_input:
+      case ActionKind::receive_output_gradient:
       case ActionKind::gather:
       case ActionKind::release:
         return;
@@ -95,37 +111,34 @@ class Walk {
   }
 
  private:
+  using Key = std::tuple<ActionKind, int, int>;
+  static Key key(const Action& a) { return {a.kind, a.unit, a.micro}; }
   static bool is_lending(ActionKind kind) { return kind == ActionKind::gather || kind == ActionKind::release; }
+  bool whole(int unit) const { return whole_[static_cast<std::size_t>(unit)]; }
+  bool has_moved(int unit) const {
+    return has_run(shape_.has(unit) ? Action{ActionKind::update, unit}
+                                    : Action{ActionKind::receive_tied_weight, shape_.tie_borrower});
+  }
 
   template <class Visit>
   void each_need_of_reduce(const Action& a, Visit&& visit) const {
+    const bool closes = !shape_.reduces_each || a.micro == shape_.micro - 1;
     if (shape_.reduces_each) {
       visit(Action{ActionKind::backward_weight, a.unit, a.micro});
       if (a.micro > 0) visit(Action{ActionKind::reduce, a.unit, a.micro - 1});
-      return;
+    } else {
+      for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, a.unit, i});
     }
-    for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, a.unit, i});
-    if (a.unit == shape_.tie_owner)
+    if (!shape_.has_tie() || a.unit != shape_.tie_owner || !closes) return;
+    if (shape_.tie_is_sent())
+      visit(Action{ActionKind::receive_tied_gradient, a.unit});
+    else if (!shape_.reduces_each)
       for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, shape_.tie_borrower, i});
   }
 
-  std::vector<bool>::reference mark(const Action& a) {
-    switch (a.kind) {
-      case ActionKind::reduce:
-        return reduced_[static_cast<std::size_t>(a.unit) * shape_.micro + std::max(0, a.micro)];
-      case ActionKind::norm:
-        return normed_[0];
-      case ActionKind::update:
-        return updated_[a.unit];
-      case ActionKind::publish:
-        return published_[a.unit];
-      default:
-        return phases_[(static_cast<std::size_t>(a.kind) * shape_.units + a.unit) * shape_.micro + a.micro];
-    }
-  }
-
-  StepShape shape_;
-  std::vector<bool> phases_, reduced_, updated_, published_, whole_, normed_{false};
+  const StepShape& shape_;
+  std::set<Key> left_, run_;
+  std::vector<bool> whole_;
 };
 
 }  // namespace
@@ -146,8 +159,8 @@ std::optional<std::string> find_fault(const std::vector<Action>& actions, const 
     if (const auto fault = walk.lending_fault(a)) return fmt::format("action {}, {}: {}", i, to_string(a), *fault);
     walk.run(a);
   }
-  for (const Action& a : serial_step(shape))
-    if (walk.is_missing(a)) return fmt::format("{} is missing", to_string(a));
+  for (const Action& a : work_of(shape))
+    if (walk.is_left(a)) return fmt::format("{} is missing", to_string(a));
   if (const auto unit = walk.still_whole()) return fmt::format("release({}) is missing", *unit);
   return std::nullopt;
 }

@@ -8,7 +8,8 @@ StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom
   shape.reduces_each = layout.passes_on();
   if (!shape.gathers) return shape;
   std::int64_t left = room.kept_bytes;
-  for (int u = shape.units - 2; u >= 0; --u) {  // the last is used twice in a row, and stays anyway
+  for (int u = shape.last() - 1; u >= 0; --u) {  // the last is used twice in a row, and stays anyway
+    if (!shape.has(u)) continue;
     left -= room.unit_bytes[static_cast<std::size_t>(u)];
     if (left < 0 && layout.reshard == Reshard::forward) break;
     ++shape.kept_units;

@@ -1,6 +1,7 @@
 #include "spec/residency.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep {
 
@@ -60,8 +61,7 @@ class Residency {
   }
 
   void keep() {
-    const int first = std::max(0, shape_.units - 1 - shape_.kept_units);
-    for (int u = first; u < shape_.units - 1; ++u)
+    for (const int u : kept_units(shape_))
       for (int m = 0; m < shape_.micro; ++m) {
         std::size_t begin = readers_.size(), end = 0;
         for (std::size_t r = 0; r < readers_.size(); ++r)
@@ -87,6 +87,13 @@ class Residency {
 };
 
 }  // namespace
+
+std::vector<int> kept_units(const StepShape& shape) {
+  std::vector<int> kept;
+  for (int u = shape.last() - 1; u >= 0 && std::ssize(kept) < shape.kept_units; --u)
+    if (shape.has(u)) kept.push_back(u);
+  return kept;
+}
 
 std::vector<Action> with_gathers(const std::vector<Action>& list, const StepShape& shape) {
   return Residency(list, shape).woven_into(list);

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// The units that the shape keeps: of those of its stage that come before the model's last, the last ones.
+std::vector<int> kept_units(const StepShape& shape);
+
 // The list, which has none, with gathers and releases.
 std::vector<Action> with_gathers(const std::vector<Action>& list, const StepShape& shape);
 

@@ -35,6 +35,9 @@ class Picture {
       case ActionKind::publish:
         sent_[a.unit] = 'p';
         return;
+      default:
+        if (is_handed_on(a.kind)) sent_[a.unit] = is_send(a.kind) ? '>' : '<';
+        return;
     }
   }
 
@@ -42,7 +45,8 @@ class Picture {
     std::size_t width = 0;
     for (const std::string& name : names) width = std::max(width, name.size());
     std::string text;
-    for (int u = 0; u < shape_.units; ++u) text += fmt::format("{:<{}}  {}\n", names[u], width, rows_[u]);
+    for (int u = 0; u < shape_.units; ++u)
+      if (shape_.has(u) || shape_.has_copy(u)) text += fmt::format("{:<{}}  {}\n", names[u], width, rows_[u]);
     return text;
   }
 

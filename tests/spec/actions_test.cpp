@@ -136,6 +136,8 @@ class BruteForce {
         if (elsewhere_[u] != "w") throw std::runtime_error("published twice");
         elsewhere_[u] = weight_[u];
         return;
+      default:
+        throw std::out_of_range("there is one stage");
     }
   }
   void read(int u) const {

@@ -1,0 +1,266 @@
+#include "spec/world_faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+
+// What one rank sends to another, from the unit that makes it to the one that gets it.
+struct Letter {
+  ActionKind sent_as;
+  int unit, micro;  // of the sender
+  bool operator==(const Letter&) const = default;
+};
+
+Letter letter_of(const Action& a, const StepShape& shape) {
+  switch (a.kind) {
+    case ActionKind::receive_input:
+      return {ActionKind::send_output, a.unit - 1, a.micro};
+    case ActionKind::receive_output_gradient:
+      return {ActionKind::send_input_gradient, a.unit + 1, a.micro};
+    case ActionKind::receive_tied_gradient:
+      return {ActionKind::send_tied_gradient, shape.tie_borrower, -1};
+    case ActionKind::receive_tied_weight:
+      return {ActionKind::send_tied_weight, shape.tie_owner, -1};
+    default:
+      return {a.kind, a.unit, a.micro};
+  }
+}
+
+enum class Axis { dp, tp, world };
+
+// Whether ranks of that axis do it together.
+bool joint(const Action& a, Axis axis) {
+  if (a.kind == ActionKind::norm) return true;
+  const bool state = a.kind == ActionKind::gather || a.kind == ActionKind::reduce || a.kind == ActionKind::publish;
+  if (axis == Axis::dp) return state;
+  return axis == Axis::tp && (is_phase(a.kind) || a.kind == ActionKind::reduce);
+}
+
+class World {
+ public:
+  explicit World(const WorldLists& lists)
+      : lists_(lists), stages_(lists.shape.stages.count()), ranks_(lists.ranks.size()) {
+    LOCKSTEP_CHECK(std::ssize(lists.ranks) == lists.dp * stages_ * lists.tp, "{} lists for {} · {} · {} ranks",
+                   lists.ranks.size(), lists.dp, stages_, lists.tp);
+  }
+
+  std::optional<std::string> own_fault() const {
+    std::map<int, std::size_t> checked;  // by stage: a rank whose list is a step
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      const auto known = checked.find(stage(r));
+      if (known != checked.end() && list(known->second) == list(r)) continue;
+      const StepShape shape = shape_of(r);
+      if (const auto fault = find_fault(list(r), shape)) return fmt::format("rank {}, {}", r, *fault);
+      if (!lists_.most_in_flight.empty()) {
+        const int most = lists_.most_in_flight[static_cast<std::size_t>(stage(r))], now = in_flight(list(r), shape);
+        if (now > most) return fmt::format("rank {} keeps {} micro-batches in flight, {} may be", r, now, most);
+      }
+      checked.try_emplace(stage(r), r);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> order_fault() const {
+    for (std::size_t from = 0; from < ranks_; ++from)
+      for (int s = 0; s < stages_; ++s) {
+        if (s == stage(from)) continue;
+        const std::size_t to = with_stage(from, s);
+        const std::vector<Letter> sent = letters(from, s, is_send), received = letters(to, stage(from), is_receive);
+        const auto [a, b] = std::ranges::mismatch(sent, received);
+        if (a == sent.end() && b == received.end()) continue;
+        if (a == sent.end())
+          return fmt::format("rank {} waits for {} from rank {}, which does not send it", to, words(*b), from);
+        if (b == received.end())
+          return fmt::format("rank {} sends {} to rank {}, which does not receive it", from, words(*a), to);
+        return fmt::format("rank {} sends {} where rank {} receives {}", from, words(*a), to, words(*b));
+      }
+    for (const Axis axis : {Axis::dp, Axis::tp})
+      for (std::size_t r = 0; r < ranks_; ++r) {
+        const std::size_t first = members(r, axis).front();
+        const std::vector<Action> mine = joint_work(r, axis), others = joint_work(first, axis);
+        const auto [a, b] = std::ranges::mismatch(mine, others);
+        if (a != mine.end() || b != others.end())
+          return fmt::format("rank {} comes to {} where rank {} comes to {}", r,
+                             a == mine.end() ? "the end" : to_string(*a), first,
+                             b == others.end() ? "the end" : to_string(*b));
+      }
+    return std::nullopt;
+  }
+
+  // Runs everything, each rank as far as it gets, until nobody gets further.
+  std::optional<std::string> wait_fault() {
+    at_.assign(ranks_, 0);
+    started_.assign(ranks_, {});
+    arrived_.assign(ranks_, {});
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t r = 0; r < ranks_; ++r)
+        for (; at_[r] < list(r).size() && goes_on(r, list(r)[at_[r]]); ++at_[r], moved = true) run(r, list(r)[at_[r]]);
+    }
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (at_[r] < list(r).size())
+        return fmt::format("rank {} waits for ever at action {}, {}: the ranks wait for each other", r, at_[r],
+                           to_string(list(r)[at_[r]]));
+    return std::nullopt;
+  }
+
+ private:
+  struct Started {
+    std::map<int, int> sends, receives;  // by the other stage, how many
+    int gathers = 0, reduces = 0, publishes = 0;
+    std::map<int, int> gather_of;                                   // by unit, which gather made it whole
+    std::map<std::tuple<ActionKind, int, int>, int> received_as{};  // which message from that stage it is
+  };
+
+  const std::vector<Action>& list(std::size_t r) const { return lists_.ranks[r]; }
+  int stage(std::size_t r) const { return static_cast<int>(r / static_cast<std::size_t>(lists_.tp)) % stages_; }
+  std::size_t with_stage(std::size_t r, int s) const {
+    return r + static_cast<std::size_t>(lists_.tp) * static_cast<std::size_t>(s) -
+           static_cast<std::size_t>(lists_.tp) * static_cast<std::size_t>(stage(r));
+  }
+  StepShape shape_of(std::size_t r) const {
+    StepShape shape = lists_.shape;
+    shape.stage = stage(r);
+    return shape;
+  }
+  std::vector<std::size_t> members(std::size_t r, Axis axis) const {
+    std::vector<std::size_t> all;
+    const std::size_t tp = static_cast<std::size_t>(lists_.tp), line = tp * static_cast<std::size_t>(stages_);
+    for (std::size_t other = 0; other < ranks_; ++other)
+      if (axis == Axis::world || (axis == Axis::dp ? other % line == r % line : other / tp == r / tp))
+        all.push_back(other);
+    return all;
+  }
+  std::vector<Letter> letters(std::size_t r, int other, bool (*kind)(ActionKind)) const {
+    const StepShape shape = shape_of(r);
+    std::vector<Letter> all;
+    for (const Action& a : list(r))
+      if (kind(a.kind) && other_end(a, shape) == other) all.push_back(letter_of(a, shape));
+    return all;
+  }
+  static std::string words(const Letter& letter) {
+    return to_string(Action{letter.sent_as, letter.unit, letter.micro});
+  }
+  std::vector<Action> joint_work(std::size_t r, Axis axis) const {
+    std::vector<Action> all;
+    for (const Action& a : list(r))
+      if (joint(a, axis)) all.push_back(a);
+    return all;
+  }
+
+  int sends_started(std::size_t from, int to) { return started_[from].sends[to]; }
+  int receives_started(std::size_t at, int from) { return started_[at].receives[from]; }
+  bool has_come(std::size_t r, ActionKind receive, int unit, int micro) {
+    const int from = other_end({receive, unit, micro}, lists_.shape);
+    const auto number = started_[r].received_as.find({receive, unit, micro});
+    return number != started_[r].received_as.end() && sends_started(with_stage(r, from), stage(r)) > number->second;
+  }
+  bool all_have(std::size_t r, int Started::*count, int enough) {
+    return std::ranges::all_of(members(r, Axis::dp), [&](std::size_t m) { return started_[m].*count >= enough; });
+  }
+  // Ranks that do something together go on when all of them have come to it.
+  bool together(std::size_t r, Axis axis) {
+    const std::vector<std::size_t> all = members(r, axis);
+    if (all.size() == 1) return true;
+    int& mine = arrived_[r][axis].first;
+    const int wanted = arrived_[r][axis].second + 1;
+    mine = wanted;
+    return std::ranges::all_of(all, [&](std::size_t m) { return arrived_[m][axis].first >= wanted; });
+  }
+
+  // Whether the rank gets past the action now.
+  bool goes_on(std::size_t r, const Action& a) {
+    const StepShape& shape = lists_.shape;
+    if (is_phase(a.kind)) {
+      if (a.kind == ActionKind::forward && shape.comes(a.unit) &&
+          !has_come(r, ActionKind::receive_input, a.unit, a.micro))
+        return false;
+      if (a.kind == ActionKind::backward_input && shape.goes(a.unit) &&
+          !has_come(r, ActionKind::receive_output_gradient, a.unit, a.micro))
+        return false;
+      if (shape.gathers)
+        for (const int u : units_read(a, shape))
+          if (!all_have(r, &Started::gathers, started_[r].gather_of[u])) return false;
+      return together(r, Axis::tp);
+    }
+    if (is_send(a.kind)) {
+      const int to = other_end(a, shape);
+      return sends_started(r, to) - receives_started(with_stage(r, to), stage(r)) < kSendsInFlight;
+    }
+    switch (a.kind) {
+      case ActionKind::reduce:
+        if (shape.tie_is_sent() && a.unit == shape.tie_owner && (a.micro < 0 || a.micro == shape.micro - 1) &&
+            !has_come(r, ActionKind::receive_tied_gradient, a.unit, -1))
+          return false;
+        return together(r, Axis::tp);
+      case ActionKind::norm: {
+        if (!all_have(r, &Started::reduces, started_[r].reduces)) return false;
+        for (int s = 0; s < stages_; ++s)
+          if (s != stage(r) && sends_started(r, s) > receives_started(with_stage(r, s), stage(r))) return false;
+        return together(r, Axis::world);
+      }
+      case ActionKind::publish:
+        return !shape.tie_is_sent() || a.unit != shape.tie_owner || stage(r) == shape.stage_of(a.unit) ||
+               has_come(r, ActionKind::receive_tied_weight, shape.tie_borrower, -1);
+      case ActionKind::release:
+        return all_have(r, &Started::gathers, started_[r].gather_of[a.unit]);
+      default:
+        return true;
+    }
+  }
+
+  void run(std::size_t r, const Action& a) {
+    Started& done = started_[r];
+    if (is_send(a.kind)) ++done.sends[other_end(a, lists_.shape)];
+    if (is_receive(a.kind)) done.received_as[{a.kind, a.unit, a.micro}] = done.receives[other_end(a, lists_.shape)]++;
+    if (a.kind == ActionKind::gather) done.gather_of[a.unit] = ++done.gathers;
+    if (a.kind == ActionKind::reduce) ++done.reduces;
+    if (a.kind == ActionKind::publish) ++done.publishes;
+    for (const Axis axis : {Axis::tp, Axis::world})
+      if (axis == Axis::tp ? is_phase(a.kind) || a.kind == ActionKind::reduce : a.kind == ActionKind::norm)
+        ++arrived_[r][axis].second;
+  }
+
+  const WorldLists& lists_;
+  int stages_;
+  std::size_t ranks_;
+  std::vector<std::size_t> at_;
+  std::vector<Started> started_;
+  std::vector<std::map<Axis, std::pair<int, int>>> arrived_;  // come to, and past
+};
+
+}  // namespace
+
+std::optional<std::string> find_world_fault(const WorldLists& lists) {
+  World world(lists);
+  if (auto fault = world.own_fault()) return fault;
+  if (auto fault = world.order_fault()) return fault;
+  return world.wait_fault();
+}
+
+int in_flight(const std::vector<Action>& list, const StepShape& shape) {
+  std::map<std::pair<int, int>, int> left;  // phases still to come, by chunk and micro-batch
+  for (const Action& a : list)
+    if (is_phase(a.kind)) ++left[{shape.stages.chunk_of(a.unit), a.micro}];
+  std::map<std::pair<int, int>, bool> begun;
+  int now = 0, most = 0;
+  for (const Action& a : list) {
+    if (!is_phase(a.kind)) continue;
+    const std::pair key{shape.stages.chunk_of(a.unit), a.micro};
+    if (!std::exchange(begun[key], true)) most = std::max(most, ++now);
+    if (--left[key] == 0) --now;
+  }
+  return most;
+}
+
+}  // namespace lockstep
