@@ -11,21 +11,21 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   const int count = static_cast<int>(spec.layers) + 2;
 
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
-  std::vector<Between> between(count);
+  between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
-    between[u].y = between[u + 1].x =
+    between_[u].y = between_[u + 1].x =
         slots_.add({fmt::format("x.{}", u + 1), dtype, shape, {u, Phase::forward}, {u + 1, Phase::weight}});
-    between[u].dy = between[u + 1].dx = slots_.add(
+    between_[u].dy = between_[u + 1].dx = slots_.add(
         {fmt::format("dx.{}", u + 1), dtype, shape, {u + 1, Phase::input}, {u, Phase::weight}, Half::second});
   }
 
-  auto embedding = std::make_unique<Embedding>(build, 0, between[0]);
+  auto embedding = std::make_unique<Embedding>(build, 0, between_[0]);
   tie_.owner_unit = 0;
   tie_.owner_parameter = embedding->table();
   units_.push_back(std::move(embedding));
-  for (int u = 1; u + 1 < count; ++u) units_.push_back(std::make_unique<Block>(build, u, u - 1, between[u]));
-  auto head = std::make_unique<Head>(build, count - 1, between[count - 1]);
+  for (int u = 1; u + 1 < count; ++u) units_.push_back(std::make_unique<Block>(build, u, u - 1, between_[u]));
+  auto head = std::make_unique<Head>(build, count - 1, between_[count - 1]);
   head_ = head.get();
   tie_.borrower_unit = count - 1;
   tie_.borrower_parameter = head->weight();
@@ -37,6 +37,14 @@ StepShape Model::step_shape(int micro) const {
           .micro = micro,
           .tie_owner = tie() ? tie_.owner_unit : -1,
           .tie_borrower = tie() ? tie_.borrower_unit : -1};
+}
+
+std::vector<LogicalTensor> logical_tensors(const Model& model) {
+  std::vector<LogicalTensor> all;
+  for (int u = 0; u < model.units(); ++u)
+    for (const StoredParameter& parameter : model.unit(u).layout().parameters())
+      for (const ParameterPiece& piece : parameter.pieces) all.push_back(piece);
+  return all;
 }
 
 void run_phase(const Unit& unit, ActionKind phase, const Call& call) {

@@ -26,6 +26,7 @@ class Model {
   const Unit& unit(int index) const { return *units_[index]; }
   const Head& head() const { return *head_; }
   const Slots& slots() const { return slots_; }
+  const Between& between(int unit) const { return between_[static_cast<std::size_t>(unit)]; }  // it and its neighbours
 
   // What a step over this model must do, in so many micro-batches.
   StepShape step_shape(int micro) const;
@@ -41,10 +42,14 @@ class Model {
   std::int64_t B_, T_;
   DType dtype_;
   Slots slots_;
+  std::vector<Between> between_;
   std::vector<std::unique_ptr<Unit>> units_;
   const Head* head_ = nullptr;
   Tie tie_{};
 };
+
+// Every tensor of the model by the name the world knows it by, in the order of its units.
+std::vector<LogicalTensor> logical_tensors(const Model& model);
 
 // Runs one phase of one unit.
 void run_phase(const Unit& unit, ActionKind phase, const Call& call);

@@ -3,7 +3,8 @@
 // A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch. A
 // phase may have two halves (a block's attention and its feed-forward part): what only one of them needs says so. Given
 // the list of actions, two slots that never live together share bytes, and nothing is allocated while training. What a
-// weight phase needs stays after the input phase has freed the rest, wherever the list puts it.
+// weight phase needs stays after the input phase has freed the rest, wherever the list puts it. What one unit hands to
+// another that is elsewhere lives until it has been sent, and there from when it is asked for.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -62,9 +63,10 @@ class Activations {
 class StepActivations {
  public:
   StepActivations() = default;
-  // Takes the bytes that this list of actions needs. A phase that is not in the list never runs: slots live only as
-  // long as they are used. Micro-batches that are never in flight together lie in the same places.
-  StepActivations(const Slots& slots, const std::vector<Action>& actions, int micro, Memory& memory);
+  // Takes the bytes that this list of actions needs, of a step of this shape or its forwards. A phase that is not in
+  // the list never runs: slots live only as long as they are used. Micro-batches that are never in flight together lie
+  // in the same places.
+  StepActivations(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape, Memory& memory);
 
   const Activations& of(int micro) const { return places_[place_of_[micro]]; }
 

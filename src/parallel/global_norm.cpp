@@ -7,12 +7,13 @@
 
 namespace lockstep {
 
-GlobalNorm::GlobalNorm(const std::vector<UnitStorage>& storage, const Gradients& gradients, Memory& memory)
+GlobalNorm::GlobalNorm(const std::map<int, UnitStorage>& storage, const Gradients& gradients, Memory& memory)
     : bins_(memory.allocate(kNormBins * 8, Tag::workspace)) {
-  for (std::size_t u = 0; u < storage.size(); ++u) {
-    const Tensor all = gradients.reduced(static_cast<int>(u));
+  for (const auto& [u, unit] : storage) {
+    if (!unit.updates()) continue;
+    const Tensor all = gradients.reduced(u);
     std::vector<std::pair<std::int64_t, std::int64_t>> left_out;
-    storage[u].each_piece([&](const UnitStorage::Piece& piece) {
+    unit.each_piece([&](const UnitStorage::Piece& piece) {
       if (!piece.tensor.counted && piece.elements > 0)
         left_out.emplace_back(piece.offset, piece.offset + piece.elements);
     });
@@ -25,16 +26,17 @@ GlobalNorm::GlobalNorm(const std::vector<UnitStorage>& storage, const Gradients&
     }
   }
   // The first one starts the sum.
-  if (counted_.empty()) counted_.push_back(gradients.reduced(0).slice(0, 0, 0));
+  if (counted_.empty()) counted_.push_back(view(bins_, DType::f32, {0}));
 }
 
-Tensor GlobalNorm::sum(ReplicaGroups& replicas, Communicator& layers, Stream& stream) const {
+Tensor GlobalNorm::sum(ReplicaGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const {
   const Tensor bins = view(bins_, DType::i64, {kNormBins});
   bool adds = false;
   for (const Tensor& part : counted_)
     norm_sum({.bins = bins, .x = part, .accumulate = std::exchange(adds, true)}, stream);
   if (replicas.cuts()) replicas.sharers().all_reduce(bins)->wait();
-  if (layers.size() > 1) layers.all_reduce(bins)->wait();
+  for (Communicator* others : {&layers, &stages})
+    if (others->size() > 1) others->all_reduce(bins)->wait();
   return bins;
 }
 

@@ -4,6 +4,7 @@
 // answers for; bins of integers (kernels/norm_sum.h) then add up in any order. One thread uses it; storage and
 // gradients outlive it.
 #pragma once
+#include <map>
 #include <vector>
 
 #include "parallel/gradients.h"
@@ -14,11 +15,11 @@ namespace lockstep {
 
 class GlobalNorm {
  public:
-  GlobalNorm(const std::vector<UnitStorage>& storage, const Gradients& gradients, Memory& memory);
+  GlobalNorm(const std::map<int, UnitStorage>& storage, const Gradients& gradients, Memory& memory);
 
   // When all gradients are those of the global batch: the bins of all of them, over the ranks that cut state between
-  // them and those that cut layers.
-  Tensor sum(ReplicaGroups& replicas, Communicator& layers, Stream& stream) const;
+  // them, those that cut layers, and the stages that have other layers.
+  Tensor sum(ReplicaGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const;
 
  private:
   std::vector<Tensor> counted_;

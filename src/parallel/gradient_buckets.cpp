@@ -35,7 +35,6 @@ GradientBuckets::GradientBuckets(const Options& options, const Buckets& buckets,
       sums_(groups, options.algorithm, options.overlap) {
   for (const Action& action : options.actions)
     if (action.kind == ActionKind::reduce) order_.push_back(action.unit);
-  LOCKSTEP_CHECK(order_.size() == layouts_.size(), "{} units in an order of {}", layouts_.size(), order_.size());
   cut_into_buckets(buckets);
   buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
@@ -48,6 +47,14 @@ GradientBuckets::GradientBuckets(const Options& options, const Buckets& buckets,
     }
     tensors_.push_back(
         parameters_in(*layouts_[u], flat(static_cast<int>(u)), tied > 0 ? view(tied_, dtype_, {tied}) : Tensor{}));
+  }
+  if (!tie_) return;
+  const std::int64_t elements = tie_->owner->parameters()[tie_->owner_parameter].elements();
+  if (tie_->has_borrower) {
+    tied_gradient_ = tensors_[tie_->borrower_unit][tie_->borrower_parameter].reshape({elements});
+  } else {
+    tied_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, tie_->owner->name());
+    tied_gradient_ = view(tied_, dtype_, {elements});
   }
 }
 
@@ -84,8 +91,8 @@ void GradientBuckets::whole(int unit, int) {
   LOCKSTEP_CHECK(units_whole_ < order_.size() && order_[units_whole_] == unit, "unit {} is whole out of its turn",
                  unit);
   if (tie_ && unit == tie_->owner_unit) {
-    const Tensor& owner = tensors_[unit][tie_->owner_parameter];
-    add({.y = owner, .a = owner, .b = tensors_[tie_->borrower_unit][tie_->borrower_parameter]}, stream_);
+    const Tensor owner = tensors_[unit][tie_->owner_parameter].reshape(tied_gradient_.shape());
+    add({.y = owner, .a = owner, .b = tied_gradient_}, stream_);
   }
   if (complete_) complete_(unit, flat(unit));
   const std::int64_t filled = begins_[unit] + sizes_[unit];

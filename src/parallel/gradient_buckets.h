@@ -28,6 +28,7 @@ class GradientBuckets final : public Gradients {
   const std::vector<Tensor>& open(int unit, int) override { return tensors_[unit]; }
   bool adds(int micro) const override { return micro > 0; }
   void whole(int unit, int micro) override;
+  Tensor tied() override { return tied_gradient_; }
   void wait() override;
   Tensor reduced(int unit) const override;
 
@@ -50,6 +51,7 @@ class GradientBuckets final : public Gradients {
   std::vector<std::int64_t> ends_;            // of the buckets, ascending
   std::vector<int> order_;
   Buffer buffer_, tied_;
+  Tensor tied_gradient_;                       // that the borrower has made, here or where it came from
   std::vector<std::vector<Tensor>> tensors_;   // by unit and parameter
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;

@@ -28,6 +28,11 @@ GradientPasses::GradientPasses(const Options& options, ReplicaGroups& groups, Me
     kept_.push_back(view(kept_buffer_, dtype_, {part}, at));
     at += part;
   }
+  if (tie_) {
+    const auto [begin, end] = tied_range(groups.cut().index);
+    kept_tied_buffer_ = memory.allocate((end - begin) * size_of(dtype_), Tag::gradient, "tied");
+    kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
+  }
   current_ = passes_.size() - 1;
 }
 
@@ -98,8 +103,29 @@ void GradientPasses::whole(int unit, int micro) {
                  unit);
   if (complete_) complete_(unit, flat_);
   if (tie_ && unit == tie_->borrower_unit) sum_tied(micro == 0);
-  // Of the tie's owner, the borrower has written first.
-  sum_owned(unit, micro == 0 && !(tie_ && unit == tie_->owner_unit));
+  if (tie_ && unit == tie_->owner_unit) joins_tied_ = true;
+  sum_owned(unit, micro == 0);
+}
+
+void GradientPasses::wait() {
+  sums_.settle();
+  if (!std::exchange(joins_tied_, false) || kept_tied_.elements() == 0) return;
+  const Tensor kept = kept_[tie_->owner_unit];
+  const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.cut().begin(tie_->owner->owned());
+  const Tensor into = kept.slice(0, table + tied_range(groups_.cut().index).first, kept_tied_.elements());
+  add({.y = into, .a = into, .b = kept_tied_}, stream_);
+}
+
+Tensor GradientPasses::tied() {
+  if (tie_->has_borrower) sums_.settle();
+  return kept_tied_;
+}
+
+std::pair<std::int64_t, std::int64_t> GradientPasses::tied_range(std::int64_t part) const {
+  const std::int64_t begin = tie_->owner->offset(tie_->owner_parameter),
+                     end = begin + tie_->owner->parameters()[tie_->owner_parameter].elements(),
+                     each = groups_.cut().elements(tie_->owner->owned());
+  return {std::clamp(part * each, begin, end) - begin, std::clamp((part + 1) * each, begin, end) - begin};
 }
 
 void GradientPasses::sum_owned(int unit, bool first) {
@@ -113,23 +139,15 @@ void GradientPasses::sum_owned(int unit, bool first) {
 
 // Cut as the unit is cut that owns the weight.
 void GradientPasses::sum_tied(bool first) {
-  const UnitLayout& owner = *layouts_[tie_->owner_unit];
   const Shard cut = groups_.cut();
-  const std::int64_t begin = owner.offset(tie_->owner_parameter), each = cut.elements(owner.owned());
-  const std::int64_t end = begin + owner.parameters()[tie_->owner_parameter].elements();
-  const auto part_begin = [&](std::int64_t r) { return std::clamp(r * each, begin, end); };
   Communicator::Counts counts;
-  for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(part_begin(r + 1) - part_begin(r));
-  const std::int64_t from = part_begin(cut.index), count = counts[static_cast<std::size_t>(cut.index)];
-  const Tensor all = tied_.slice(0, 0, end - begin), part = all.slice(0, from - begin, count);
-  const Tensor kept = kept_[tie_->owner_unit];
-  ShardedSums::Sum sum{.in = all, .out = part, .counts = counts};
-  sum.after = [this, first, kept, part, at = from - cut.index * each] {
-    if (first) fill({.y = kept, .value = 0}, stream_);
-    if (part.elements() == 0) return;
-    const Tensor into = kept.slice(0, at, part.elements());
-    add({.y = into, .a = into, .b = part}, stream_);
-  };
+  for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(tied_range(r).second - tied_range(r).first);
+  const auto [from, to] = tied_range(cut.index);
+  const Tensor all = tied_.slice(0, 0, tie_->owner->parameters()[tie_->owner_parameter].elements());
+  const Tensor part = all.slice(0, from, to - from);
+  ShardedSums::Sum sum{.in = all, .out = first ? kept_tied_ : part, .counts = counts};
+  if (!first && part.elements() > 0)
+    sum.after = [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); };
   sums_.start(std::move(sum));
   ++sums_now_;
 }

@@ -5,8 +5,9 @@
 // most two units: before a third begins to write, the oldest is waited for. They lie in one buffer, by lifetime over
 // the list of actions, and are tagged as what they are, messages; what is tagged as gradients are the parts kept.
 //
-// A tied parameter's gradient is summed where its unit is done with it, and added to the part of the unit that owns the
-// weight: neither waits for the other at full size.
+// A tied parameter's gradient is summed where its unit is done with it, into a part of its own that joins the part of
+// the unit that owns the weight when all micro-batches are in both: neither waits for the other at full size, and in
+// which order they come does not change the sum.
 #pragma once
 #include "parallel/gradients.h"
 #include "parallel/sharded_sums.h"
@@ -20,7 +21,8 @@ class GradientPasses final : public Gradients {
   const std::vector<Tensor>& open(int unit, int micro) override;
   bool adds(int) const override { return false; }
   void whole(int unit, int micro) override;
-  void wait() override { sums_.settle(); }
+  Tensor tied() override;
+  void wait() override;
   Tensor reduced(int unit) const override { return kept_[unit]; }
 
  private:
@@ -33,6 +35,9 @@ class GradientPasses final : public Gradients {
   void clear_padding(const UnitLayout& layout) const;
   void sum_owned(int unit, bool first);
   void sum_tied(bool first);
+  // The elements of the tied weight that are in the part of so many ranks' one of its owner, from the weight's
+  // beginning.
+  std::pair<std::int64_t, std::int64_t> tied_range(std::int64_t part) const;
   std::int64_t tied_elements(int unit) const { return layouts_[unit]->elements() - layouts_[unit]->owned(); }
 
   ReplicaGroups& groups_;
@@ -44,7 +49,10 @@ class GradientPasses final : public Gradients {
   std::size_t current_ = 0;
   std::size_t sums_before_ = 0, sums_now_ = 0;  // that the pass before the current one, and it, have started
   Buffer buffer_, kept_buffer_;
-  std::vector<Tensor> kept_;     // by unit
+  std::vector<Tensor> kept_;  // by unit
+  Buffer kept_tied_buffer_;
+  Tensor kept_tied_;             // of the tied weight's gradient
+  bool joins_tied_ = false;      // it has still to be added
   Tensor flat_, tied_;           // of the current pass
   std::vector<Tensor> tensors_;  // its parameters
   std::function<void(int, const Tensor&)> complete_;

@@ -21,15 +21,18 @@
 
 namespace lockstep {
 
-// A parameter of one unit whose weight is another's: its gradient is added to that one's.
+// A parameter of one unit whose weight is another's: its gradient is added to that one's. Where the two are of
+// different stages of a pipeline, what the borrower's rank has added up is sent to the owner's (Gradients::tied).
 struct TiedParameter {
   int owner_unit, owner_parameter, borrower_unit, borrower_parameter;
+  const UnitLayout* owner;  // its layout, wherever it is
+  bool has_owner = true, has_borrower = true;
 };
 
 class Gradients {
  public:
   struct Options {
-    std::vector<const UnitLayout*> layouts;  // by unit
+    std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
     std::optional<TiedParameter> tie = {};
     const std::vector<Action>& actions;  // of a step: in which order units are written and reduced
     DType dtype;
@@ -50,6 +53,9 @@ class Gradients {
   // The action reduce: this rank's gradient is whole, of the step or (micro >= 0) of a micro-batch. Starts what can be
   // summed now.
   virtual void whole(int unit, int micro) = 0;
+  // Of a tie whose other end is elsewhere, flat: what the borrower has added up, after its last reduce; or where the
+  // owner gets that, before its own last reduce. The same number of elements on both.
+  virtual Tensor tied() = 0;
   // All of them are those of the global batch, where they are wanted. Asked again, it returns at once.
   virtual void wait() = 0;
   // Flat, of a unit: the part that this rank updates with.

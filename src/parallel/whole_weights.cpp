@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-WholeWeights::WholeWeights(const Options& options, std::vector<UnitStorage>& storage, ReplicaGroups& groups,
+WholeWeights::WholeWeights(const Options& options, std::map<int, UnitStorage>& storage, ReplicaGroups& groups,
                            Memory& memory)
     : layouts_(options.layouts),
       storage_(storage),
@@ -21,7 +21,7 @@ WholeWeights::WholeWeights(const Options& options, std::vector<UnitStorage>& sto
 }
 
 std::vector<std::int64_t> WholeWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
-  const int width = size_of(storage_[0].flat_weight().dtype());
+  const int width = size_of(storage_.begin()->second.flat_weight().dtype());
   Lifetimes lives(kAlignment);
   std::vector<std::pair<std::int64_t, int>> found;  // where each gather stands in the list, and its unit
   for (std::size_t i = 0; i < list.size(); ++i)
@@ -38,7 +38,7 @@ std::vector<std::int64_t> WholeWeights::places(const std::vector<Action>& list, 
 }
 
 void WholeWeights::publish(int unit) {
-  const UnitStorage& storage = storage_[unit];
+  const UnitStorage& storage = storage_.at(unit);
   if (root_)
     pending_[unit] = groups_.all().broadcast(storage.flat_weight(), *root_);
   else
@@ -52,7 +52,7 @@ void WholeWeights::begin(bool training) {
 }
 
 Tensor WholeWeights::gather(int unit) {
-  const Tensor part = storage_[unit].own_weight();
+  const Tensor part = storage_.at(unit).own_weight();
   const Tensor whole = view(gathered_, part.dtype(), {groups_.cut().padded(layouts_[unit]->owned())},
                             offsets_[training_ ? 1 : 0].at(next_++));
   pending_[unit] = groups_.sharers().all_gather(whole, part);

@@ -11,6 +11,7 @@
 // One thread uses it; storage, groups, memory and lists outlive it.
 #pragma once
 #include <array>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -23,13 +24,13 @@ namespace lockstep {
 class WholeWeights {
  public:
   struct Options {
-    std::vector<const UnitLayout*> layouts;  // by unit
+    std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
     const std::vector<Action>& step;
     const std::vector<Action>& evaluation;
     bool overlap = true;           // false: every message is waited for before anything else is done
     std::optional<int> root = {};  // the rank that moves all
   };
-  WholeWeights(const Options& options, std::vector<UnitStorage>& storage, ReplicaGroups& groups, Memory& memory);
+  WholeWeights(const Options& options, std::map<int, UnitStorage>& storage, ReplicaGroups& groups, Memory& memory);
 
   void publish(int unit);
   // A list is run from its beginning.
@@ -44,7 +45,7 @@ class WholeWeights {
   std::vector<std::int64_t> places(const std::vector<Action>& list, std::int64_t& most) const;
 
   std::vector<const UnitLayout*> layouts_;
-  std::vector<UnitStorage>& storage_;
+  std::map<int, UnitStorage>& storage_;
   ReplicaGroups& groups_;
   bool overlap_;
   std::optional<int> root_;

@@ -61,7 +61,7 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   plan.layer_part = stored_by(model);
   plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()));
-  plan.picture = picture_of(run.replica().actions(), model.step_shape(static_cast<int>(spec.layout.micro)), units);
+  plan.picture = picture_of(run.replica().actions(), run.replica().rank_step().shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <numeric>
+
 #include "spec/model_spec.h"
+#include "spec/text_input.h"
 
 namespace lockstep {
 
@@ -62,6 +66,70 @@ void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutS
   }
 }
 
+void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
+  if (layout.schedule_file.empty())
+    check_schedule(layout.schedule,
+                   {static_cast<int>(layout.pp), static_cast<int>(layout.micro), static_cast<int>(layout.chunks)},
+                   [&](const std::string& problem, const std::string& remedy) { fail("chunks", problem, remedy); });
+  else
+    schedule_of(layout);
+  const std::int64_t chunks = layout.pp * layout.chunks, units = model.layers + 2;
+  if (chunks > units) {
+    const std::int64_t most = std::max<std::int64_t>(units / layout.chunks, 1);
+    fail("pp",
+         fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) times chunks ({}) parts",
+                     model.layers, layout.pp, layout.chunks),
+         fmt::format("use pp = {} or less", most));
+  }
+  if (layout.stages == kStagesByCost || layout.stages == kStagesEven) return;
+  const std::optional<std::vector<std::int64_t>> blocks = parse_stages(layout.stages);
+  if (!blocks)
+    fail("stages", fmt::format("stages = {} says nothing", quote_text(layout.stages)),
+         "use \"cost\", \"even\", or the layers of each part by hand, as in \"3+5\"");
+  const std::int64_t sum = std::accumulate(blocks->begin(), blocks->end(), std::int64_t{0});
+  if (std::ssize(*blocks) != chunks || sum != model.layers)
+    fail("stages",
+         fmt::format("stages = \"{}\" has {} parts with {} layers, and there are pp ({}) times chunks ({}) "
+                     "parts and {} layers",
+                     layout.stages, blocks->size(), sum, layout.pp, layout.chunks, model.layers),
+         fmt::format("name {} numbers that add up to {}", chunks, model.layers));
+  for (std::size_t k = 1; k + 1 < blocks->size(); ++k)
+    if ((*blocks)[k] == 0)
+      fail("stages", fmt::format("part {} of stages = \"{}\" is empty", k, layout.stages),
+           "give every part between the first and the last a layer");
+}
+
+std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text) {
+  std::vector<std::int64_t> blocks;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t plus = std::min(text.find('+', at), text.size());
+    std::int64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + plus, count);
+    if (error != std::errc{} || end != text.data() + plus || count < 0 || count > kMaxLayers) return std::nullopt;
+    blocks.push_back(count);
+    at = plus + 1;
+  }
+  return blocks;
+}
+
+PipelineSchedule schedule_of(const LayoutSpec& layout) {
+  const PipelineShape shape{static_cast<int>(layout.pp), static_cast<int>(layout.micro),
+                            static_cast<int>(layout.chunks)};
+  if (layout.schedule_file.empty()) return make_schedule(layout.schedule, shape);
+  constexpr std::size_t kMostText = 16 << 20;
+  PipelineSchedule schedule =
+      parse_schedule(read_text_file(layout.schedule_file, kMostText, ExitCode::usage), layout.schedule_file);
+  if (schedule.shape != shape)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{}: it has {} stages, {} micro-batches and {} chunks a stage; the layout has {}, {} and {}",
+                    layout.schedule_file, schedule.shape.stages, schedule.shape.micro, schedule.shape.chunks,
+                    shape.stages, shape.micro, shape.chunks),
+        fmt::format("use pp = {}, micro = {}, chunks = {}", schedule.shape.stages, schedule.shape.micro,
+                    schedule.shape.chunks));
+  return schedule;
+}
+
 std::string to_text(const LayoutSpec& layout) {
   const LayoutSpec usual;
   std::string text;
@@ -69,10 +137,15 @@ std::string to_text(const LayoutSpec& layout) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
   };
   if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
+  if (layout.pp != usual.pp) say("pp", layout.pp);
   if (layout.tp != usual.tp) say("tp", layout.tp);
   if (layout.sp != LayoutSpec::usual_sp(layout.tp)) say("sp", name_of(layout.sp));
   if (layout.tp > 1 && layout.tp_chunks != usual.tp_chunks) say("tp_chunks", layout.tp_chunks);
   if (layout.micro != usual.micro) say("micro", layout.micro);
+  if (!layout.schedule_file.empty()) say("schedule_file", layout.schedule_file);
+  if (layout.schedule != usual.schedule) say("schedule", name_of(layout.schedule));
+  if (layout.chunks != usual_chunks(layout.schedule)) say("chunks", layout.chunks);
+  if (layout.stages != usual.stages) say("stages", layout.stages);
   if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
   if (layout.zero != usual.zero) say("zero", layout.zero);
   if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));

@@ -1,19 +1,25 @@
 // Over how many ranks a run is laid out, and how they work together, as plain data.
 //
 // The names are those of docs/design.md. Nothing of this changes what is learned; what keeps the order of sums
-// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two) does not change a bit of it.
+// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two, pp and all that goes with it) does not change a bit
+// of it.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "spec/pipeline_schedule.h"
 #include "spec/tensor_split.h"
 
 namespace lockstep {
 
 struct ModelSpec;
+
+inline constexpr std::string_view kStagesByCost = "cost", kStagesEven = "even";
 
 enum class Switch { off, on };
 inline constexpr std::array kSwitches{Switch::off, Switch::on};
@@ -46,8 +52,13 @@ constexpr std::string_view name_of(ReduceKind kind) {
 }
 
 struct LayoutSpec {
-  std::int64_t dp = 1;         // ranks, or groups of tp ranks, that each take a part of the global batch
-  std::int64_t tp = 1;         // ranks that cut every layer between them
+  std::int64_t dp = 1;  // ranks, or groups of pp · tp ranks, that each take a part of the global batch
+  std::int64_t pp = 1;  // stages, of tp ranks each, that cut the model in depth between them
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;  // in which order stages work
+  std::int64_t chunks = usual_chunks(schedule);       // parts of the model that a stage has
+  std::string stages = std::string(kStagesByCost);    // where chunks end: by cost, evenly, or blocks by hand, "3+5"
+  std::string schedule_file = {};                     // a schedule written by hand, in the place of `schedule`
+  std::int64_t tp = 1;                                // ranks that cut every layer between them
   Switch sp = usual_sp(tp);    // tp > 1: what is between the products of a layer is cut too, by tokens
   std::int64_t tp_chunks = 4;  // tp > 1: pieces, at most, in which tokens are exchanged beside a product
   std::int64_t micro = 1;      // micro-batches that a rank's part is cut into
@@ -64,9 +75,10 @@ struct LayoutSpec {
 
   static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
   static constexpr Switch usual_sp(std::int64_t tp) { return tp > 1 ? Switch::on : Switch::off; }
-  std::int64_t ranks() const { return dp * tp; }
-  // A rank's place: those that cut a layer between them are neighbours.
-  std::int64_t dp_rank(std::int64_t rank) const { return rank / tp; }
+  std::int64_t ranks() const { return dp * pp * tp; }
+  // A rank's place: those that cut a layer between them are neighbours, then the stages.
+  std::int64_t dp_rank(std::int64_t rank) const { return rank / (pp * tp); }
+  std::int64_t stage(std::int64_t rank) const { return rank / tp % pp; }
   std::int64_t tp_rank(std::int64_t rank) const { return rank % tp; }
   TensorSplit tensor_split(std::int64_t rank) const {
     return {
@@ -97,6 +109,15 @@ using LayoutFault = std::function<void(std::string_view key, const std::string& 
 void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
 // Whether the layers of that model, over so many tokens a sample, can be cut so.
 void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+
+// Whether a model of so many layers can be cut in depth so, and the schedule is one.
+void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
+
+// "3+5": the layers of each chunk; nothing where the text is no such thing.
+std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text);
+
+// The schedule that the layout names. UserError (usage) where a file is none, or one of another shape.
+PipelineSchedule schedule_of(const LayoutSpec& layout);
 
 // A layout as the command line has it, "dp=2,micro=3,overlap=off", which parse_layout (spec/layout_toml.h) reads: what
 // differs from the defaults; "dp=1" where nothing does.

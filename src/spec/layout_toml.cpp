@@ -14,12 +14,14 @@ static constexpr auto values_of(DpKind) { return kDpKinds; }
 static constexpr auto values_of(GradSync) { return kGradSyncs; }
 static constexpr auto values_of(Reshard) { return kReshards; }
 static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
+static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
 
 namespace {
 
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr std::int64_t kMostChunks = 1024;
+constexpr std::int64_t kMostStages = kMaxLayers;  // and chunks of one
 constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
 // The keys that act: reading and writing both walk this list.
@@ -27,6 +29,13 @@ template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
   visit("dp", layout.dp, Whole{1, kMostRanks});
   if (layout.dp_kind == DpKind::ddp) {
+    visit("pp", layout.pp, Whole{1, kMostStages});
+    if (layout.schedule_file.empty())
+      visit("schedule", layout.schedule);
+    else
+      visit("schedule_file", layout.schedule_file);
+    visit("chunks", layout.chunks, Whole{1, kMostStages});
+    visit("stages", layout.stages);
     visit("tp", layout.tp, Whole{1, kMostRanks});
     visit("sp", layout.sp);
     if (layout.tp > 1) visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
@@ -46,9 +55,7 @@ void visit_layout(Spec& layout, Visitor&& visit) {
   visit("reduce", layout.reduce);
 }
 
-constexpr Later kLater[] = {
-    {"pp", "1"}, {"cp", "1"}, {"chunks", "1"}, {"cp_kind", "'ring'"}, {"cp_order", "'zigzag'"}, {"schedule", "'1f1b'"},
-};
+constexpr Later kLater[] = {{"cp", "1"}, {"cp_kind", "'ring'"}, {"cp_order", "'zigzag'"}};
 
 bool contains(const Keys& keys, std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
 
@@ -56,12 +63,18 @@ bool contains(const Keys& keys, std::string_view key) { return std::find(keys.be
 
 void read_layout(const TomlTable& table, LayoutSpec& layout) {
   Collect known;
-  for (const LayoutSpec& any : {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}}) visit_layout(any, known);
+  for (const LayoutSpec& any : {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.schedule_file = "any"}})
+    visit_layout(any, known);
   table.refuse_unknown(known.keys + keys_of(kLater));
   refuse_later(table, kLater);
   table("dp_kind", layout.dp_kind);  // before the list, which depends on these
   table("zero", layout.zero, Whole{0, 3});
   table("tp", layout.tp, Whole{1, kMostRanks});
+  table("schedule", layout.schedule);
+  table("schedule_file", layout.schedule_file);
+  if (table.has("schedule") && table.has("schedule_file"))
+    table.refuse("schedule_file", "'schedule' and 'schedule_file' both name a schedule", "remove one of them");
+  layout.chunks = layout.schedule_file.empty() ? usual_chunks(layout.schedule) : 1;
   layout.sp = LayoutSpec::usual_sp(layout.tp);
   layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
   table("grad_sync", layout.grad_sync);
@@ -88,7 +101,12 @@ void unmake_layout_choices(TomlDocument& document) {
     if (!document.set("layout", choice)) return;
     for (const std::string_view key : keys) document.drop("layout", key);
   };
-  drop("dp_kind", {"tp", "sp", "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
+  drop("dp_kind", {"pp", "schedule", "schedule_file", "chunks", "stages", "tp", "sp", "tp_chunks", "zero", "grad_sync",
+                   "overlap", "bucket", "shard", "reshard"});
+  drop("pp", {"stages"});
+  drop("schedule", {"chunks", "schedule_file", "stages"});
+  drop("schedule_file", {"chunks", "schedule", "stages"});
+  drop("chunks", {"stages"});
   drop("tp", {"sp", "tp_chunks"});
   drop("zero", {"grad_sync", "bucket", "shard", "reshard"});
   drop("grad_sync", {"bucket"});

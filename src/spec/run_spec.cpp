@@ -67,6 +67,10 @@ class Checker {
                         [&](std::string_view key, const std::string& problem, const std::string& remedy) {
                           fail("layout", key, problem, remedy);
                         });
+    check_pipeline_layout(spec_.model, spec_.layout,
+                          [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+                            fail("layout", key, problem, remedy);
+                          });
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {
@@ -91,7 +95,7 @@ class Checker {
       fail("optim", "warmup", fmt::format("warmup ({}) is longer than the run ({} steps)", schedule.warmup, steps),
            fmt::format("use warmup = {} or less, or more steps", steps));
     }
-    if (schedule.kind != ScheduleKind::wsd) return;
+    if (schedule.kind != RateKind::wsd) return;
     if (schedule.decay < 1) {
       fail("optim", "decay", "schedule \"wsd\" has no decay", "say how many of the last steps decay, as in decay = 20");
     }

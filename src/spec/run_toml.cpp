@@ -15,7 +15,7 @@ namespace lockstep {
 
 // Found by their arguments, so not in the unnamed namespace.
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
-static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
+static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 static constexpr std::array<Recompute, 3> values_of(Recompute) {
   return {Recompute::none, Recompute::elementwise, Recompute::projections};
@@ -80,8 +80,8 @@ void visit_optim(Spec& run, Visitor&& visit) {
   visit("clip", optimizer.clip, Real{.least = 0, .most = 1e30});
   visit("schedule", schedule.kind);
   visit("warmup", schedule.warmup, Whole{0, kMostSteps});
-  if (schedule.kind == ScheduleKind::wsd) visit("decay", schedule.decay, Whole{0, kMostSteps});
-  if (schedule.kind != ScheduleKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
+  if (schedule.kind == RateKind::wsd) visit("decay", schedule.decay, Whole{0, kMostSteps});
+  if (schedule.kind != RateKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
 }
 
 template <class Spec, class Visitor>
@@ -237,7 +237,7 @@ void read_data(const TomlTable& table, const std::filesystem::path& base_folder,
 void read_optim(const TomlTable& table, RunSpec& spec) {
   Collect known;
   for (const OptimizerKind kind : kOptimizerKinds) {
-    for (const ScheduleKind schedule : kScheduleKinds) {
+    for (const RateKind schedule : kRateKinds) {
       RunSpec any;
       any.optimizer.kind = kind;
       any.schedule.kind = schedule;

@@ -7,28 +7,27 @@
 namespace lockstep {
 
 // wsd: warm-up, stable, decay. The rate stays at its peak until the last `decay` steps.
-enum class ScheduleKind { constant, linear, cosine, wsd };
+enum class RateKind { constant, linear, cosine, wsd };
 
-inline constexpr std::array kScheduleKinds{ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine,
-                                           ScheduleKind::wsd};
+inline constexpr std::array kRateKinds{RateKind::constant, RateKind::linear, RateKind::cosine, RateKind::wsd};
 
 struct ScheduleSpec {
-  ScheduleKind kind = ScheduleKind::cosine;
+  RateKind kind = RateKind::cosine;
   std::int64_t warmup = 0;  // steps of the linear rise to the peak
   std::int64_t decay = 0;   // wsd: steps of the final fall
   double final = 0.1;       // the last step's rate as a share of the peak; constant has no use for it
   bool operator==(const ScheduleSpec&) const = default;
 };
 
-constexpr std::string_view name_of(ScheduleKind kind) {
+constexpr std::string_view name_of(RateKind kind) {
   switch (kind) {
-    case ScheduleKind::constant:
+    case RateKind::constant:
       return "constant";
-    case ScheduleKind::linear:
+    case RateKind::linear:
       return "linear";
-    case ScheduleKind::cosine:
+    case RateKind::cosine:
       return "cosine";
-    case ScheduleKind::wsd:
+    case RateKind::wsd:
       return "wsd";
   }
   return "?";

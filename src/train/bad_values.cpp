@@ -32,6 +32,15 @@ std::optional<std::string> first_bad_element(ConstTensor flat, const std::vector
   return std::nullopt;
 }
 
+// When a phase runs where one rank has everything: what is first does not depend on who runs what in which order.
+std::int64_t serial_place(const Action& a, int units) {
+  const std::int64_t behind = units - 1 - a.unit;
+  const std::int64_t within = a.kind == ActionKind::forward          ? a.unit
+                              : a.kind == ActionKind::backward_input ? units + 2 * behind
+                                                                     : units + 2 * behind + 1;
+  return a.micro * 3LL * units + within;
+}
+
 }  // namespace
 
 // The slots that a phase of a unit writes, about in the order it writes them: a unit declares its slots in the order of
@@ -99,13 +108,15 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
   set_batch(tokens, targets, 0);
   weights_->begin(true);
   for (std::size_t i = 0; i < norm_at_; ++i) {
-    // Sums over ranks are left out: each looks at what is its own. Losses and weights may need all ranks, so all run to
-    // the end.
-    if (actions_[i].kind == ActionKind::reduce) continue;
-    run(actions_[i], true, std::max<std::int64_t>(0, batches_done_ - 1));
-    if (place != kNowhere || !is_phase(actions_[i].kind)) continue;
-    if (const auto bad = bad_value_after(actions_[i])) found(static_cast<std::int64_t>(i), *bad);
+    // Sums over ranks are left out: each looks at what is its own. Losses, weights and activations may need all ranks,
+    // so all run to the end.
+    const Action& action = actions()[i];
+    if (action.kind == ActionKind::reduce) continue;
+    run(action, true, std::max<std::int64_t>(0, batches_done_ - 1));
+    if (place != kNowhere || !is_phase(action.kind)) continue;
+    if (const auto bad = bad_value_after(action)) found(serial_place(action, model_.units()), *bad);
   }
+  links_.settle();
   return earliest_of(place, words);
 }
 

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory,
+BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory,
                            Stream& stream)
     : spec_(spec), sizes_(sizes), ranks_(ranks) {
   const std::int64_t T = sizes.T, tokens = sizes.B * T, losses = sizes.loss_B * T;
@@ -51,7 +51,7 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
                  sizes_.loss_B, sizes_.T);
   Place& at = places_[place];
   std::int64_t valid = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
-  sum_over(ranks_, valid);
+  sum_over(ranks_.data, valid);
   at.valid_targets = valid;
   if (stream.device() == Device::meta) return;
   std::ranges::copy(tokens, at.tokens.as<std::int32_t>().begin());
@@ -95,7 +95,7 @@ CentralLoss::Targets BatchBuffers::central_targets() const {
 }
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
-  if (stream.device() == Device::meta) return;
+  if (stream.device() == Device::meta || !sizes_.has_head) return;
   download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.T}),
                  stream);
 }
@@ -103,8 +103,10 @@ void BatchBuffers::fetch_losses(int place, Stream& stream) {
 double BatchBuffers::mean_loss(int place) const {
   const Place& at = places_[place];
   const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
-  double total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
-  sum_over(ranks_, total);
+  double total = 0;
+  if (sizes_.has_head) total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
+  sum_over(ranks_.data, total);
+  sum_over(ranks_.stages, total);  // of which one has it
   return at.valid_targets == 0 ? 0 : total / static_cast<double>(at.valid_targets);
 }
 

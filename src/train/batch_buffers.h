@@ -28,11 +28,17 @@ class BatchBuffers {
     std::int64_t B;      // samples of this rank
     std::int64_t T;
     int micro;
-    DType sums;           // the accumulator type
-    std::int64_t loss_B;  // samples whose losses are computed here: B, but of central data parallel all or none
+    DType sums;            // the accumulator type
+    std::int64_t loss_B;   // samples whose losses are computed here: B, but of central data parallel all or none
+    bool has_head = true;  // false: another stage computes the losses
   };
-  // `ranks` share the global batch; its tensors are on the host. It outlives this.
-  BatchBuffers(const ModelSpec& spec, const Sizes& sizes, Communicator& ranks, Memory& memory, Stream& stream);
+  // Those that share the global batch, and the stages of a pipeline that work at the same part of it; on the host. They
+  // outlive this.
+  struct Ranks {
+    Communicator& data;
+    Communicator& stages;
+  };
+  BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory, Stream& stream);
 
   static constexpr int kPlaces = 2;
 
@@ -46,13 +52,14 @@ class BatchBuffers {
   // Behind the batch's last forward: fetches its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
   // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of
-  // samples whatever the micro-batches were, then the ranks'. Zero when no target counts. All ranks call it.
+  // samples whatever the micro-batches were, then the ranks'. Zero when no target counts. All ranks call it, and get
+  // it.
   double mean_loss(int place) const;
 
  private:
   ModelSpec spec_;
   Sizes sizes_;
-  Communicator& ranks_;
+  Ranks ranks_;
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
   struct Place {
     HostBuffer tokens, targets, loss_scale, losses;

@@ -26,7 +26,7 @@ TensorSplit split_of(const Communicator* ranks) {
 
 Generator::Pass::Pass(const Options& options, const TensorSplit& split, std::int64_t T, bool with_head, Memory& memory)
     : model(options.spec, 1, T, storage_types(options.precision).compute, {.runs_on = memory.device(), .split = split}),
-      activations(model.slots(), forward_actions(model, with_head), 1, memory),
+      activations(model.slots(), forward_actions(model, with_head), model.step_shape(1), memory),
       tokens(memory.allocate(T * 4, Tag::data)) {}
 
 Generator::Generator(const Options& options, Memory& memory, Stream& stream)

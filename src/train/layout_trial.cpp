@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include "comm/threads/run_ranks.h"
 #include "optim/learning_rate.h"
@@ -20,31 +21,32 @@ bool LayoutReport::ok() const {
 
 namespace {
 
-// What of a step is looked at, of all tensors in order.
+// Whole tensors by name.
+using Values = std::map<std::string, std::vector<double>>;
+
+// What of a step is looked at, of all tensors.
 struct StepValues {
   double loss = 0, norm = 0;
-  std::vector<std::vector<double>> gradients, weights;
+  Values gradients, weights;
 };
 
-using Look = std::function<void(std::int64_t step, const StepValues&, const std::vector<Replica::Named>&)>;
+using Look = std::function<void(std::int64_t step, const StepValues&)>;
 
 // What a rank answers for of each tensor, in its place in the whole.
-void put(std::vector<std::vector<double>>& whole, const std::vector<Replica::Named>& tensors,
-         Tensor Replica::Named::*which, Stream& stream) {
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].counted && !tensors[i].runs.empty()) tensors[i].put(to_doubles(tensors[i].*which, stream), whole[i]);
+void put(Values& whole, const std::vector<Replica::Named>& tensors, Tensor Replica::Named::*which, Stream& stream) {
+  for (const Replica::Named& named : tensors)
+    if (named.counted && !named.runs.empty()) named.put(to_doubles(named.*which, stream), whole.at(named.tensor.name));
 }
 
 // The first tensor of which this rank holds other values than the rank that answers for them; null: there is none.
-const Replica::Named* first_apart(const std::vector<std::vector<double>>& whole,
-                                  const std::vector<Replica::Named>& tensors, Tensor Replica::Named::*which,
-                                  Stream& stream) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].counted || tensors[i].runs.empty()) continue;
-    const std::vector<double> mine = to_doubles(tensors[i].*which, stream);
+const Replica::Named* first_apart(const Values& whole, const std::vector<Replica::Named>& tensors,
+                                  Tensor Replica::Named::*which, Stream& stream) {
+  for (const Replica::Named& named : tensors) {
+    if (named.counted || named.runs.empty()) continue;
+    const std::vector<double> mine = to_doubles(named.*which, stream);
     std::vector<double> theirs = mine;
-    tensors[i].take(theirs, whole[i]);
-    if (std::memcmp(mine.data(), theirs.data(), mine.size() * sizeof(double)) != 0) return &tensors[i];
+    named.take(theirs, whole.at(named.tensor.name));
+    if (std::memcmp(mine.data(), theirs.data(), mine.size() * sizeof(double)) != 0) return &named;
   }
   return nullptr;
 }
@@ -70,15 +72,14 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();
     const auto dp_rank = static_cast<int>(layout.dp_rank(ranks->rank()));
-    const bool looks = dp_rank % cut == 0 && layout.tp_rank(ranks->rank()) == 0 &&
+    const bool looks = dp_rank % cut == 0 && layout.tp_rank(ranks->rank()) == 0 && layout.stage(ranks->rank()) == 0 &&
                        (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
     const Look look = look_of(ranks->rank());
     StepValues& values = copies[static_cast<std::size_t>(dp_rank / cut)];
     if (looks)
-      for (const auto& named : tensors) {
-        values.gradients.emplace_back(named.tensor.elements());
-        values.weights.emplace_back(named.tensor.elements());
-      }
+      for (const LogicalTensor& tensor : logical_tensors(replica.model()))
+        for (Values* all : {&values.gradients, &values.weights})
+          all->try_emplace(tensor.name, static_cast<std::size_t>(tensor.elements()));
     ranks->barrier()->wait();
     const bool puts = layout.dp_kind == DpKind::ddp || ranks->rank() == 0;
     for (std::int64_t step = 0; step < options.steps; ++step) {
@@ -98,10 +99,10 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
       if (looks) {
         values.loss = loss;
         values.norm = norm;
-        for (std::size_t i = 0; i < tensors.size() && !options.exact; ++i)
-          if (const auto noise = key_bias_of(spec.model, tensors[i].tensor.name))
-            std::fill(values.weights[i].begin() + noise->first, values.weights[i].begin() + noise->second, 0.0);
-        look(step, values, tensors);
+        for (auto& [name, weights] : values.weights)
+          if (const auto noise = key_bias_of(spec.model, name); noise && !options.exact)
+            std::fill(weights.begin() + noise->first, weights.begin() + noise->second, 0.0);
+        look(step, values);
       }
       ranks->barrier()->wait();
     }
@@ -133,21 +134,21 @@ class Comparison {
     judge(step, what, error, mine != theirs, 1, verdict_.tolerance, largest);
   }
 
-  void tensors(std::int64_t step, const char* what, const std::vector<std::vector<double>>& mine,
-               const std::vector<std::vector<double>>& theirs, const std::vector<Replica::Named>& names,
-               double tolerance, double& largest) {
+  void tensors(std::int64_t step, const char* what, const Values& mine, const Values& theirs, double tolerance,
+               double& largest) {
     double squares = 0;
-    for (const auto& t : theirs) squares += std::pow(norm_of(t), 2);
+    for (const auto& [name, values] : theirs) squares += std::pow(norm_of(values), 2);
     const double floor = std::max(1e-6 * std::sqrt(squares), 1e-300);
-    for (std::size_t i = 0; i < mine.size(); ++i) {
+    for (const auto& [name, values] : mine) {
+      const std::vector<double>& others = theirs.at(name);
       double sum = 0;
       std::int64_t different = 0;
-      for (std::size_t e = 0; e < mine[i].size(); ++e) {
-        sum += (mine[i][e] - theirs[i][e]) * (mine[i][e] - theirs[i][e]);
-        different += std::memcmp(&mine[i][e], &theirs[i][e], sizeof(double)) != 0;
+      for (std::size_t e = 0; e < values.size(); ++e) {
+        sum += (values[e] - others[e]) * (values[e] - others[e]);
+        different += std::memcmp(&values[e], &others[e], sizeof(double)) != 0;
       }
-      judge(step, fmt::format("{} {}", what, names[i].tensor.name),
-            std::sqrt(sum) / std::max(norm_of(theirs[i]), floor), different > 0, different, tolerance, largest);
+      judge(step, fmt::format("{} {}", what, name), std::sqrt(sum) / std::max(norm_of(others), floor), different > 0,
+            different, tolerance, largest);
     }
   }
 
@@ -181,7 +182,7 @@ LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& 
   LayoutReport report{
       .precision = run.precision.compute, .steps = options.steps, .tensors = 0, .last_loss = 0, .verdicts = {}};
   train_under(run, layouts[0], options, [&](int rank) -> Look {
-    return [&, rank](std::int64_t, const StepValues& values, const auto&) {
+    return [&, rank](std::int64_t, const StepValues& values) {
       if (rank == 0) first.push_back(values);
     };
   });
@@ -193,14 +194,13 @@ LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& 
                                         {*layout, 0, 0, 0, 0, tolerance, {}});
     train_under(run, *layout, options, [&](int rank) -> Look {
       LayoutVerdict& verdict = verdicts[static_cast<std::size_t>(rank)];
-      return [&](std::int64_t step, const StepValues& mine, const std::vector<Replica::Named>& names) {
+      return [&](std::int64_t step, const StepValues& mine) {
         const StepValues& theirs = first[static_cast<std::size_t>(step)];
         Comparison compare(verdict, options.exact);
         compare.number(step, "the loss", mine.loss, theirs.loss, verdict.loss);
-        compare.tensors(step, "the gradient of", mine.gradients, theirs.gradients, names, tolerance, verdict.gradient);
+        compare.tensors(step, "the gradient of", mine.gradients, theirs.gradients, tolerance, verdict.gradient);
         compare.number(step, "the gradient's norm", mine.norm, theirs.norm, verdict.norm);
-        compare.tensors(step, "the weight", mine.weights, theirs.weights, names, kWeightsBy * tolerance,
-                        verdict.weight);
+        compare.tensors(step, "the weight", mine.weights, theirs.weights, kWeightsBy * tolerance, verdict.weight);
       };
     });
     LayoutVerdict all{*layout, 0, 0, 0, 0, tolerance, {}};

@@ -126,15 +126,20 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   // The tensors are whole on the first ranks, which may hold a part each.
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
-    const bool holds = options.layout.dp_rank(ranks.rank()) < options.layout.shards();
+    const LayoutSpec& layout = options.layout;
+    const bool holds = layout.dp_rank(ranks.rank()) < layout.shards();
     std::vector<Compared> all;
-    for (const auto& named : tensors) {
-      std::vector<double> whole(static_cast<std::size_t>(named.tensor.elements()));
-      if (holds && named.counted && !named.runs.empty()) named.put(to_doubles(named.*which, stream), whole);
-      if (options.layout.shards() > 1 || options.layout.tp > 1) sum_over(ranks, std::span(whole));
+    auto own = tensors.begin();  // those of this rank's stage, in the same order
+    for (const LogicalTensor& tensor : logical_tensors(replica.model())) {
+      std::vector<double> whole(static_cast<std::size_t>(tensor.elements()));
+      if (own != tensors.end() && own->tensor.name == tensor.name) {
+        if (holds && own->counted && !own->runs.empty()) own->put(to_doubles((*own).*which, stream), whole);
+        ++own;
+      }
+      if (layout.shards() > 1 || layout.tp > 1 || layout.pp > 1) sum_over(ranks, std::span(whole));
       if (ranks.rank() != 0) continue;
-      for (Compared& c : split_key_bias(data.spec(), {prefix + named.tensor.name, std::move(whole),
-                                                      data.expected(prefix + named.tensor.name, named.tensor.shape)}))
+      for (Compared& c : split_key_bias(data.spec(), {prefix + tensor.name, std::move(whole),
+                                                      data.expected(prefix + tensor.name, tensor.shape)}))
         all.push_back(std::move(c));
     }
     if (ranks.rank() == 0) compare(report.items, all, tolerance, absolute, by_cosine);
@@ -147,7 +152,8 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
     const std::vector<double> all = data.expected("logits", {data.B(), T, V});
     const auto first = all.begin() + own.first * T * V;
     double error = std::pow(distance(logits, {first, first + std::ssize(logits)}), 2);
-    if (options.layout.tp_rank(ranks.rank()) > 0) error = 0;  // all of them have the same
+    // All of them have the same.
+    if (options.layout.tp_rank(ranks.rank()) > 0 || options.layout.stage(ranks.rank()) > 0) error = 0;
     sum_over(ranks, error);
     if (ranks.rank() == 0) report.items.push_back({"logits", std::sqrt(error) / norm(all), limits.logits});
   };
@@ -178,13 +184,12 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
 
 ReferenceReport verify_reference(const std::filesystem::path& folder, const ReferenceOptions& options) {
   const ReferenceData data(folder);
-  check_layout(data.B(), options.layout, [&](std::string_view, const std::string& problem, const std::string& remedy) {
+  const LayoutFault fail = [&](std::string_view, const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
-  });
-  check_tensor_layout(data.spec(), data.T(), options.layout,
-                      [&](std::string_view, const std::string& problem, const std::string& remedy) {
-                        throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
-                      });
+  };
+  check_layout(data.B(), options.layout, fail);
+  check_tensor_layout(data.spec(), data.T(), options.layout, fail);
+  check_pipeline_layout(data.spec(), options.layout, fail);
   ReferenceReport report{options.precision, data.steps(), {}};
   run_ranks(static_cast<int>(options.layout.ranks()),
             [&](std::unique_ptr<Communicator> ranks) { verify_rank(data, options, *ranks, report); });

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/philox.h"
 #include "comm/alone.h"
 #include "parallel/reduce_kind.h"
-#include "spec/laid_out_step.h"
 #include "tensor/transfer.h"
 #include "train/host_values.h"
 
@@ -20,7 +20,7 @@ DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_
 
 std::int64_t micro_samples(const Replica::Options& o, const Communicator& ranks) {
   const LayoutSpec& l = o.layout;
-  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, tp = {}", ranks.size(), l.dp, l.tp);
+  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, tp = {}", ranks.size(), l.dp, l.pp, l.tp);
   LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
                  "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
   return share_of(o.B, l, l.dp_rank(ranks.rank())).count / l.micro;
@@ -36,26 +36,25 @@ Execution execution(const Replica::Options& options, const Communicator& ranks, 
   return how;
 }
 
-std::vector<const UnitLayout*> layouts_of(const Model& model) {
+// By unit; those that are not here have nothing.
+std::vector<const UnitLayout*> layouts_of(const Model& model, const std::function<bool(int unit)>& here) {
+  static const UnitLayout kNothing("");
   std::vector<const UnitLayout*> layouts;
-  for (int u = 0; u < model.units(); ++u) layouts.push_back(&model.unit(u).layout());
+  for (int u = 0; u < model.units(); ++u) layouts.push_back(here(u) ? &model.unit(u).layout() : &kNothing);
   return layouts;
 }
-
-StepShape shape_of(const Replica::Options& o, const Model& model) {
-  const Shard cut{.index = 0, .count = o.layout.shards()};
-  std::vector<std::int64_t> unit_bytes;
-  for (const UnitLayout* unit : layouts_of(model))
-    unit_bytes.push_back(cut.padded(unit->owned()) * size_of(model.dtype()));
-  return laid_out(model.step_shape(static_cast<int>(o.layout.micro)), o.layout,
-                  {.unit_bytes = unit_bytes, .kept_bytes = o.how.memory.gathered << 20});
+std::vector<const UnitLayout*> layouts_of(const Model& model, const StepShape& shape) {
+  return layouts_of(model, [&](int u) { return shape.has(u); });
 }
 
-std::vector<Action> checked_actions(const Replica::Options& options, const StepShape& shape) {
-  std::vector<Action> actions = options.actions.empty() ? serial_step(shape) : options.actions;
-  const auto fault = find_fault(actions, shape);
-  LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
-  return actions;
+RankStep rank_step_of(const Replica::Options& o, const Model& model, const Communicator& ranks, const Stream& stream) {
+  return rank_step({.model = model,
+                    .layout = o.layout,
+                    .stage = static_cast<int>(o.layout.stage(ranks.rank())),
+                    .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
+                    .runs_on = stream.device() == Device::meta ? o.how.runs_on : stream.device(),
+                    .kept_bytes = o.how.memory.gathered << 20,
+                    .actions = o.actions});
 }
 
 bool overlaps(const LayoutSpec& l) { return l.overlap == Switch::on && l.dp_kind == DpKind::ddp; }
@@ -64,21 +63,27 @@ TensorParallel::Options tensor_options(const LayoutSpec& l, const Communicator& 
   return {.split = l.tensor_split(ranks.rank()), .overlap = overlaps(l), .algorithm = algorithm_of(l.reduce)};
 }
 
-Gradients::Options gradient_options(const Replica::Options& options, const Model& model,
-                                    const std::vector<Action>& actions, PartialGradients& partial) {
+Gradients::Options gradient_options(const Replica::Options& options, const Model& model, const RankStep& step,
+                                    PartialGradients& partial) {
   std::optional<TiedParameter> tie;
-  if (const Model::Tie* t = model.tie())
-    tie = {t->owner_unit, t->owner_parameter, t->borrower_unit, t->borrower_parameter};
-  return {.layouts = layouts_of(model),
+  if (const Model::Tie* t = model.tie(); t && (step.shape.has(t->owner_unit) || step.shape.has(t->borrower_unit)))
+    tie = {.owner_unit = t->owner_unit,
+           .owner_parameter = t->owner_parameter,
+           .borrower_unit = t->borrower_unit,
+           .borrower_parameter = t->borrower_parameter,
+           .owner = &model.unit(t->owner_unit).layout(),
+           .has_owner = step.shape.has(t->owner_unit),
+           .has_borrower = step.shape.has(t->borrower_unit)};
+  return {.layouts = layouts_of(model, step.shape),
           .tie = tie,
-          .actions = actions,
+          .actions = step.actions,
           .dtype = storage_types(options.precision).gradient,
           .overlap = overlaps(options.layout),
           .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
           .algorithm = algorithm_of(options.layout.reduce)};
 }
 
-BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank) {
+BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank, bool has_head) {
   const Share own = share_of(o.B, o.layout, rank);
   const std::int64_t losses = o.layout.dp_kind == DpKind::ddp ? own.count : rank == 0 ? o.B : 0;
   return {.first = own.first,
@@ -86,7 +91,8 @@ BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank) {
           .T = o.T,
           .micro = static_cast<int>(o.layout.micro),
           .sums = sums_type(o.precision),
-          .loss_B = losses};
+          .loss_B = losses,
+          .has_head = has_head};
 }
 
 }  // namespace
@@ -110,44 +116,47 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       stream_(stream),
       model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
              execution(options, ranks_.hosts, stream)),
-      shape_(shape_of(options, model_)),
-      actions_(checked_actions(options, shape_)),
-      evaluation_(forward_pass(shape_)),
+      step_(rank_step_of(options, model_, ranks_.hosts, stream)),
+      links_(mesh_.pipeline()),
       groups_(mesh_.data(), options.layout),
       seen_by_others_(memory.device() == Device::cpu ? ranks_.replicas.memory(memory.ledger()) : nullptr),
-      partial_(layouts_of(model_), mesh_.tensor(), algorithm_of(options.layout.reduce)),
-      gradients_(make_gradients(gradient_options(options, model_, actions_, partial_), options.layout, groups_,
+      partial_(layouts_of(model_, step_.shape), mesh_.tensor(), algorithm_of(options.layout.reduce)),
+      gradients_(make_gradients(gradient_options(options, model_, step_, partial_), options.layout, groups_,
                                 sent_memory(), stream)),
-      batch_(options.spec, batch_sizes(options, mesh_hosts_.data().rank()), mesh_hosts_.data(), memory, stream) {
+      batch_(options.spec, batch_sizes(options, mesh_hosts_.data().rank(), has(model_.units() - 1)),
+             {mesh_hosts_.data(), mesh_hosts_.pipeline()}, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
-  storage_.reserve(static_cast<std::size_t>(model_.units()));
+  const auto held = [&](int u) { return has(u) || step_.shape.has_copy(u); };
   for (int u = 0; u < model_.units(); ++u)
-    storage_.emplace_back(model_.unit(u).layout(),
-                          UnitStorage::Options{.types = types,
-                                               .optimizer = options.optimizer,
-                                               .updates = !central() || dp_rank() == 0,
-                                               .cut = groups_.cut(),
-                                               .whole_weights = !options.layout.cuts_weights(),
-                                               .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
-                          memory, stream);
-  weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_),
-                                         .step = actions_,
-                                         .evaluation = evaluation_,
+    if (held(u))
+      storage_.try_emplace(u, model_.unit(u).layout(),
+                           UnitStorage::Options{.types = types,
+                                                .optimizer = options.optimizer,
+                                                .updates = has(u) && (!central() || dp_rank() == 0),
+                                                .cut = groups_.cut(),
+                                                .whole_weights = !options.layout.cuts_weights(),
+                                                .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
+                           memory, stream);
+  weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_, held),
+                                         .step = step_.actions,
+                                         .evaluation = step_.evaluation,
                                          .overlap = overlaps(options.layout),
                                          .root = central() ? std::optional(0) : std::nullopt},
                    storage_, groups_, sent_memory());
-  tensors_of_.resize(storage_.size());
+  tensors_of_.resize(static_cast<std::size_t>(model_.units()));
   for (int u = 0; u < model_.units(); ++u) {
+    if (!has(u)) continue;
     const auto& parameters = model_.unit(u).layout().parameters();
     tensors_of_[u].weights.resize(parameters.size());
     for (int p = 0; p < static_cast<int>(parameters.size()) && !options.layout.cuts_weights(); ++p)
       tensors_of_[u].weights[p] = parameters[p].tied
-                                      ? storage_[model_.tie()->owner_unit].weight(model_.tie()->owner_parameter)
-                                      : storage_[u].weight(p);
+                                      ? storage_.at(model_.tie()->owner_unit).weight(model_.tie()->owner_parameter)
+                                      : storage_.at(u).weight(p);
   }
-  while (actions_[norm_at_].kind != ActionKind::norm) ++norm_at_;
-  // Where layers are cut, activations are what is sent.
-  activations_ = StepActivations(model_.slots(), actions_, micros(), options.layout.tp > 1 ? sent_memory() : memory);
+  while (actions()[norm_at_].kind != ActionKind::norm) ++norm_at_;
+  // Where the model is cut, activations are what is sent.
+  const bool sends = options.layout.tp > 1 || options.layout.pp > 1;
+  activations_ = StepActivations(model_.slots(), actions(), step_.shape, sends ? sent_memory() : memory);
   if (central()) {
     CentralLoss::Sizes sizes{.tokens = {},
                              .micro = micros(),
@@ -195,18 +204,57 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
     case ActionKind::release:
       return weights_->release(action.unit);
     case ActionKind::reduce:
+      links_.ready({ActionKind::receive_tied_gradient, action.unit});
       return gradients_->whole(action.unit, action.micro);
     case ActionKind::norm:
       return take_norm();
     case ActionKind::update:
-      return storage_[action.unit].update(gradients_->reduced(action.unit), control(), stream_);
+      return storage_.at(action.unit).update(gradients_->reduced(action.unit), control(), stream_);
     case ActionKind::publish:
+      links_.ready({ActionKind::receive_tied_weight, step_.shape.tie_borrower});
       return weights_->publish(action.unit);
+    default:
+      return exchange(action);
   }
 }
 
+// What a message between stages carries.
+Tensor Replica::handed_on(const Action& action) const {
+  const Between& between = model_.between(action.unit);
+  switch (action.kind) {
+    case ActionKind::receive_input:
+      return activations_.of(action.micro)[between.x];
+    case ActionKind::send_output:
+      return activations_.of(action.micro)[between.y];
+    case ActionKind::receive_output_gradient:
+      return activations_.of(action.micro)[between.dy];
+    case ActionKind::send_input_gradient:
+      return activations_.of(action.micro)[between.dx];
+    case ActionKind::send_tied_gradient:
+    case ActionKind::receive_tied_gradient:
+      return gradients_->tied();
+    default:  // tied weights: what this rank updates of them, and has to get
+      return storage_.at(step_.shape.tie_owner).own_weight();
+  }
+}
+
+void Replica::exchange(const Action& action) {
+  const int other = other_end(action, step_.shape);
+  const Tensor tensor = handed_on(action);
+  if (is_send(action.kind))
+    links_.send(tensor, other);
+  else
+    links_.receive(action, tensor, other);
+}
+
 void Replica::run_phase_of(const Action& action, bool training, std::int64_t batch_number) {
-  for (const int unit : units_read(action, shape_)) weights_->ready(unit);
+  if (action.kind == ActionKind::forward) {
+    links_.ready({ActionKind::receive_input, action.unit, action.micro});
+    if (action.unit == step_.shape.tie_borrower) links_.ready({ActionKind::receive_tied_weight, action.unit});
+  }
+  if (action.kind == ActionKind::backward_input)
+    links_.ready({ActionKind::receive_output_gradient, action.unit, action.micro});
+  for (const int unit : units_read(action, step_.shape)) weights_->ready(unit);
   const bool last = action.unit == model_.units() - 1;
   if (training && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
     tensors_of_[action.unit].gradients = gradients_->open(action.unit, action.micro);
@@ -221,23 +269,26 @@ void Replica::run_phase_of(const Action& action, bool training, std::int64_t bat
 
 // The unit's phases compute with what is gathered, and those of a unit whose weight is tied to it.
 void Replica::gather(int unit) {
+  if (step_.shape.has_copy(unit)) links_.ready({ActionKind::receive_tied_weight, step_.shape.tie_borrower});
   const Tensor flat = weights_->gather(unit);
   const UnitLayout& layout = model_.unit(unit).layout();
   for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
     const StoredParameter& stored = layout.parameters()[p];
     if (stored.tied) continue;
     const Tensor weight = flat.slice(0, layout.offset(p), stored.elements()).reshape(Shape(std::span(stored.shape)));
-    tensors_of_[unit].weights[p] = weight;
-    if (const Model::Tie* tie = model_.tie(); tie && unit == tie->owner_unit && p == tie->owner_parameter)
+    if (has(unit)) tensors_of_[unit].weights[p] = weight;
+    if (const Model::Tie* tie = model_.tie();
+        tie && unit == tie->owner_unit && p == tie->owner_parameter && has(tie->borrower_unit))
       tensors_of_[tie->borrower_unit].weights[tie->borrower_parameter] = weight;
   }
 }
 
 void Replica::take_norm() {
+  links_.settle();
   gradients_->wait();
-  if (storage_[0].updates())
+  if (!central() || dp_rank() == 0)
     step_control({.control = control(),
-                  .bins = norm_->sum(groups_, mesh_.tensor(), stream_),
+                  .bins = norm_->sum(groups_, mesh_.tensor(), mesh_.pipeline(), stream_),
                   .clip = options_.optimizer.clip,
                   .halt = options_.halt_on_bad_value},
                  stream_);
@@ -270,7 +321,7 @@ double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::spa
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
   set_batch(tokens, targets, 0);
   weights_->begin(true);
-  for (std::size_t i = 0; i < norm_at_; ++i) run(actions_[i], true, batches_done_);
+  for (std::size_t i = 0; i < norm_at_; ++i) run(actions()[i], true, batches_done_);
   gradients_->wait();
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
@@ -281,7 +332,7 @@ double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::spa
 
 Replica::Result Replica::apply_gradients() {
   upload(control().slice(0, kLearningRate, 1), &options_.optimizer.learning_rate, stream_);
-  for (std::size_t i = norm_at_; i < actions_.size(); ++i) run(actions_[i], true, batches_done_);
+  for (std::size_t i = norm_at_; i < actions().size(); ++i) run(actions()[i], true, batches_done_);
   double host[kStepControls] = {};
   download(host, control(), stream_);
   mesh_.check();
@@ -296,7 +347,7 @@ Replica::Result Replica::apply_gradients() {
 void Replica::run_step(std::int64_t batch_number) {
   const auto all = [&] {
     weights_->begin(true);
-    for (const Action& action : actions_) {
+    for (const Action& action : actions()) {
       if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
       run(action, true, batch_number);
       if (stream_.runs_ahead()) stream_.end_range();
@@ -354,7 +405,7 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
   if (!logits.empty())
     whole = memory_.allocate(rows * columns.each * size_of(sums_type(options_.precision)), Tag::workspace);
   weights_->begin(false);
-  for (const Action& action : evaluation_) {
+  for (const Action& action : step_.evaluation) {
     run(action, false, batches_done_);
     if (logits.empty() || action.kind != ActionKind::forward || action.unit != model_.units() - 1) continue;
     const Tensor out = view(whole, sums_type(options_.precision), {rows, columns.each});
@@ -364,8 +415,10 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
       std::copy_n(values.begin() + row * columns.each, columns.count,
                   logits.begin() + (action.micro * rows + row) * V + columns.first);
   }
-  // Every rank of a layer has some columns.
-  if (!logits.empty() && mesh_hosts_.tensor().size() > 1) sum_over(mesh_hosts_.tensor(), logits);
+  links_.settle();
+  // Every rank of a layer has some columns, and the last stage has them all.
+  for (Communicator* others : {&mesh_hosts_.tensor(), &mesh_hosts_.pipeline()})
+    if (!logits.empty() && others->size() > 1) sum_over(*others, logits);
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();
   mesh_.check();

@@ -10,6 +10,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,7 @@
 #include "parallel/mesh_groups.h"
 #include "parallel/partial_gradients.h"
 #include "parallel/replica_groups.h"
+#include "parallel/stage_links.h"
 #include "parallel/tensor_parallel.h"
 #include "parallel/unit_storage.h"
 #include "parallel/whole_weights.h"
@@ -33,6 +35,7 @@
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
 #include "train/batch_buffers.h"
+#include "train/rank_step.h"
 
 namespace lockstep {
 
@@ -52,7 +55,7 @@ class Replica {
     PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
-    // The step in another order (spec/actions.h says which are allowed); empty: one micro-batch after the other.
+    // The step in another order (spec/actions.h says which are allowed); empty: by the layout's schedule.
     std::vector<Action> actions = {};
     Execution how = {};              // runs_on is the stream's own device, or what meta stands for
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
@@ -63,7 +66,8 @@ class Replica {
   Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream);
 
   // A logical tensor and what of it lives here, of the master weights and of the gradients: runs of its elements within
-  // two flat tensors. Where ranks cut it between them that may be a part of it, or nothing.
+  // two flat tensors. Where ranks cut it between them that may be a part of it, or nothing; tensors of layers that are
+  // another stage's are not there at all.
   struct Named {
     LogicalTensor tensor;
     std::vector<Run> runs;
@@ -109,7 +113,7 @@ class Replica {
   Result apply_gradients();
   void set_learning_rate(double rate) { options_.optimizer.learning_rate = rate; }  // of the steps to come
   // Forward alone: the loss, and the logits of this rank's samples (its share's count · T, V) when a host buffer for
-  // them is given, in the accumulator type's values.
+  // them is given, of zeros, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
   // After a step that did not update: computes its gradients again and says which tensor was the first to hold a value
@@ -119,7 +123,8 @@ class Replica {
                                             std::span<const std::int32_t> targets);
 
   const Model& model() const { return model_; }
-  const std::vector<Action>& actions() const { return actions_; }
+  const RankStep& rank_step() const { return step_; }
+  const std::vector<Action>& actions() const { return step_.actions; }
   std::int64_t steps_done() const { return steps_done_; }
 
  private:
@@ -131,8 +136,12 @@ class Replica {
   Memory& sent_memory() { return seen_by_others_ ? *seen_by_others_ : memory_; }
   Share own() const { return share_of(options_.B, options_.layout, dp_rank()); }
   int micros() const { return static_cast<int>(options_.layout.micro); }
+  bool has(int unit) const { return step_.shape.has(unit); }
   void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
   void publish();
+  void exchange(const Action& action);
+  void exchange_tied_weight();
+  Tensor handed_on(const Action& action) const;
   void run_phase_of(const Action& action, bool training, std::int64_t batch_number);
   void gather(int unit);
   void take_norm();
@@ -152,15 +161,14 @@ class Replica {
   Memory& memory_;
   Stream& stream_;
   Model model_;
-  StepShape shape_;
-  std::vector<Action> actions_;
-  std::size_t norm_at_ = 0;  // where in actions_ the gradients are whole
-  std::vector<Action> evaluation_;
+  RankStep step_;
+  std::size_t norm_at_ = 0;  // where in its actions the gradients are whole
+  StageLinks links_;
   ReplicaGroups groups_;
   std::unique_ptr<Memory> seen_by_others_;  // where what is sent lies, if the ranks have such memory
   PartialGradients partial_;
   std::unique_ptr<Gradients> gradients_;
-  std::vector<UnitStorage> storage_;
+  std::map<int, UnitStorage> storage_;  // of the units that are here, and a tied weight's that is used here
   std::optional<WholeWeights> weights_;
   std::vector<UnitTensors> tensors_of_;
   std::optional<CentralLoss> central_loss_;

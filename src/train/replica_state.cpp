@@ -33,19 +33,20 @@ void Replica::Named::take(std::span<double> here, std::span<const double> there)
 
 std::vector<Replica::Named> Replica::tensors() const {
   std::vector<Named> all;
-  for (int u = 0; u < model_.units(); ++u)
-    storage_[u].each_piece([&](const UnitStorage::Piece& piece) {
-      all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(storage_[u].own_master()),
-                     piece.of(gradients_->reduced(u))});
-    });
+  for (const auto& [u, unit] : storage_)
+    if (has(u))
+      unit.each_piece([&, u = u, &unit = unit](const UnitStorage::Piece& piece) {
+        all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(unit.own_master()),
+                       piece.of(gradients_->reduced(u))});
+      });
   return all;
 }
 
 std::vector<StateTensor> Replica::state(bool counted_alone) const {
   std::vector<StateTensor> all;
-  for (const UnitStorage& unit : storage_)
+  for (const auto& [u, unit] : storage_)
     if (unit.updates())
-      unit.each_piece([&](const UnitStorage::Piece& piece) {
+      unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
         if (counted_alone && !piece.tensor.counted) return;
         const auto add = [&](std::string_view part, const Tensor& flat) {
           for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
@@ -57,8 +58,8 @@ std::vector<StateTensor> Replica::state(bool counted_alone) const {
 }
 
 void Replica::init_weights() {
-  for (UnitStorage& unit : storage_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
+  for (auto& [u, unit] : storage_)
+    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
       const StoredParameter& like = piece.parameter;
       const auto set = [&](const Tensor& part, const Run& run) {
@@ -100,15 +101,26 @@ void Replica::load(std::span<const ConstTensor> values) {
 
 // Weights everywhere become what the masters say.
 void Replica::publish() {
-  for (std::size_t u = 0; u < storage_.size(); ++u) {
-    storage_[u].publish(stream_);
-    if (!shape_.publishes) continue;
-    weights_->publish(static_cast<int>(u));
-    weights_->ready(static_cast<int>(u));
+  for (auto& [u, unit] : storage_) unit.publish(stream_);
+  exchange_tied_weight();
+  for (const auto& [u, unit] : storage_) {
+    if (!step_.shape.publishes) continue;
+    weights_->publish(u);
+    weights_->ready(u);
   }
 }
 
+// A copy of a tied weight is what its owner says.
+void Replica::exchange_tied_weight() {
+  const StepShape& shape = step_.shape;
+  if (!shape.tie_is_sent()) return;
+  if (has(shape.tie_owner)) exchange({ActionKind::send_tied_weight, shape.tie_owner});
+  if (has(shape.tie_borrower)) exchange({ActionKind::receive_tied_weight, shape.tie_borrower});
+  links_.settle();
+}
+
 void Replica::settle() {
+  links_.settle();
   for (int u = 0; u < model_.units(); ++u) weights_->ready(u);
 }
 

@@ -45,7 +45,7 @@ RunSpec small_run(const std::string& device, Precision precision) {
   spec.optimizer.learning_rate = 3e-3;
   spec.precision = precision;
   spec.run.device = device;
-  spec.schedule.kind = ScheduleKind::constant;  // a run of another length has the same rates
+  spec.schedule.kind = RateKind::constant;  // a run of another length has the same rates
   spec.run.threads = 4;
   return spec;
 }

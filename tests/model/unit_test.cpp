@@ -35,7 +35,7 @@ class Bench {
       tensors_.weights.push_back(fresh(Shape(std::span(p.shape)), 0.3));
       tensors_.gradients.push_back(fresh(Shape(std::span(p.shape)), 0));
     }
-    step_ = StepActivations(model_.slots(), serial_step(model_.step_shape(1)), 1, *memory_);
+    step_ = StepActivations(model_.slots(), serial_step(model_.step_shape(1)), model_.step_shape(1), *memory_);
     fill_batch(spec);
   }
 

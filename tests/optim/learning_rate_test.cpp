@@ -20,7 +20,7 @@ std::vector<double> rates(const ScheduleSpec& schedule, std::int64_t steps, doub
 }
 
 TEST(LearningRate, WarmUpRisesInEqualStepsToThePeak) {
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const RateKind kind : kRateKinds) {
     SCOPED_TRACE(name_of(kind));
     const auto r = rates({.kind = kind, .warmup = 4, .decay = 3}, 20, 8.0);
     EXPECT_EQ(std::vector<double>(r.begin(), r.begin() + 4), (std::vector<double>{2, 4, 6, 8}));
@@ -30,12 +30,12 @@ TEST(LearningRate, WarmUpRisesInEqualStepsToThePeak) {
 
 TEST(LearningRate, EachScheduleHasItsValuesWorkedOutByHand) {
   using V = std::vector<double>;
-  EXPECT_EQ(rates({.kind = ScheduleKind::constant, .warmup = 2, .final = 0.5}, 5, 8.0), (V{4, 8, 8, 8, 8}));
-  EXPECT_EQ(rates({.kind = ScheduleKind::linear, .warmup = 0, .final = 0.5}, 5, 8.0), (V{8, 7, 6, 5, 4}));
-  EXPECT_EQ(rates({.kind = ScheduleKind::linear, .warmup = 2, .final = 0}, 6, 8.0), (V{4, 8, 6, 4, 2, 0}));
-  EXPECT_EQ(rates({.kind = ScheduleKind::wsd, .warmup = 2, .decay = 2, .final = 0}, 6, 8.0), (V{4, 8, 8, 8, 4, 0}));
-  EXPECT_EQ(rates({.kind = ScheduleKind::wsd, .warmup = 2, .decay = 1, .final = 0.25}, 4, 8.0), (V{4, 8, 8, 2}));
-  const auto cosine = rates({.kind = ScheduleKind::cosine, .warmup = 1, .final = 0.5}, 5, 8.0);
+  EXPECT_EQ(rates({.kind = RateKind::constant, .warmup = 2, .final = 0.5}, 5, 8.0), (V{4, 8, 8, 8, 8}));
+  EXPECT_EQ(rates({.kind = RateKind::linear, .warmup = 0, .final = 0.5}, 5, 8.0), (V{8, 7, 6, 5, 4}));
+  EXPECT_EQ(rates({.kind = RateKind::linear, .warmup = 2, .final = 0}, 6, 8.0), (V{4, 8, 6, 4, 2, 0}));
+  EXPECT_EQ(rates({.kind = RateKind::wsd, .warmup = 2, .decay = 2, .final = 0}, 6, 8.0), (V{4, 8, 8, 8, 4, 0}));
+  EXPECT_EQ(rates({.kind = RateKind::wsd, .warmup = 2, .decay = 1, .final = 0.25}, 4, 8.0), (V{4, 8, 8, 2}));
+  const auto cosine = rates({.kind = RateKind::cosine, .warmup = 1, .final = 0.5}, 5, 8.0);
   const double eighth = 4 * 0.5 * (1 + std::cos(std::acos(-1.0) / 4));  // a quarter of the way down
   EXPECT_EQ(cosine[0], 8);
   EXPECT_NEAR(cosine[1], 4 + eighth, 1e-14);
@@ -45,7 +45,7 @@ TEST(LearningRate, EachScheduleHasItsValuesWorkedOutByHand) {
 }
 
 TEST(LearningRate, EndsAtItsFinalShareToTheBitAndNeverRisesAfterWarmUp) {
-  for (const ScheduleKind kind : {ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::wsd}) {
+  for (const RateKind kind : {RateKind::linear, RateKind::cosine, RateKind::wsd}) {
     for (const std::int64_t warmup : {0, 1, 7, 99}) {
       for (const double final : {0.0, 0.1, 1.0 / 3, 1.0}) {
         const auto r = rates({.kind = kind, .warmup = warmup, .decay = 13, .final = final}, 100);
@@ -61,14 +61,14 @@ TEST(LearningRate, EndsAtItsFinalShareToTheBitAndNeverRisesAfterWarmUp) {
 }
 
 TEST(LearningRate, WithoutWarmUpIsAsWithAWarmUpOfOneStep) {
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const RateKind kind : kRateKinds) {
     EXPECT_EQ(rates({.kind = kind, .warmup = 0, .decay = 4}, 9), rates({.kind = kind, .warmup = 1, .decay = 4}, 9));
   }
 }
 
 TEST(LearningRate, ShortRunsAndLongWarmUpsAreDefined) {
   using V = std::vector<double>;
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const RateKind kind : kRateKinds) {
     SCOPED_TRACE(name_of(kind));
     EXPECT_EQ(rates({.kind = kind, .decay = 1, .final = 0}, 1, 8.0), V{8}) << "one step is at the peak";
     EXPECT_EQ(rates({.kind = kind, .warmup = 1, .decay = 1, .final = 0}, 1, 8.0), V{8});
@@ -77,16 +77,16 @@ TEST(LearningRate, ShortRunsAndLongWarmUpsAreDefined) {
     const std::int64_t huge = INT64_MAX;
     EXPECT_EQ(learning_rate({.kind = kind, .warmup = huge, .decay = huge}, 8.0, huge, huge), 8.0);
   }
-  EXPECT_EQ(rates({.kind = ScheduleKind::linear, .final = 0}, 2, 8.0), (V{8, 0}));
-  EXPECT_EQ(rates({.kind = ScheduleKind::wsd, .decay = 0, .final = 0}, 3, 8.0), (V{8, 8, 8})) << "no decay";
-  EXPECT_EQ(rates({.kind = ScheduleKind::wsd, .decay = 100, .final = 0}, 5, 8.0),
-            rates({.kind = ScheduleKind::linear, .final = 0}, 5, 8.0))
+  EXPECT_EQ(rates({.kind = RateKind::linear, .final = 0}, 2, 8.0), (V{8, 0}));
+  EXPECT_EQ(rates({.kind = RateKind::wsd, .decay = 0, .final = 0}, 3, 8.0), (V{8, 8, 8})) << "no decay";
+  EXPECT_EQ(rates({.kind = RateKind::wsd, .decay = 100, .final = 0}, 5, 8.0),
+            rates({.kind = RateKind::linear, .final = 0}, 5, 8.0))
       << "a decay longer than the run";
-  EXPECT_EQ(rates({.kind = ScheduleKind::wsd, .warmup = 3, .decay = 100, .final = 0}, 5, 9.0), (V{3, 6, 9, 4.5, 0}));
+  EXPECT_EQ(rates({.kind = RateKind::wsd, .warmup = 3, .decay = 100, .final = 0}, 5, 9.0), (V{3, 6, 9, 4.5, 0}));
 }
 
 TEST(LearningRate, AStepPastTheEndHasTheLastRate) {
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const RateKind kind : kRateKinds) {
     const ScheduleSpec schedule{.kind = kind, .warmup = 2, .decay = 3, .final = 0.25};
     EXPECT_EQ(learning_rate(schedule, kPeak, 1000, 10), learning_rate(schedule, kPeak, 9, 10));
   }

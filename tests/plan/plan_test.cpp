@@ -106,7 +106,7 @@ TEST(Plan, ALayerAddedOnlyInATestIsCountedAsItIs) {
   const auto run = [&](Memory& memory, Stream& stream) {
     const Buffer gradient = memory.allocate(layer.layout().owned() * 4, Tag::gradient);
     UnitStorage storage(layer.layout(), {.types = storage_types(Precision::fp32), .optimizer = {}}, memory, stream);
-    const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), 1, memory);
+    const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), {.units = 1, .micro = 1}, memory);
     const UnitTensors tensors{{storage.weight(0)},
                               parameters_in(layer.layout(), view(gradient, DType::f32, {layer.layout().owned()}), {})};
     const Call call{tensors, activations.of(0), {}, stream};

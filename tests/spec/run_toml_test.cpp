@@ -144,7 +144,7 @@ threads = 2
                                 .weight_decay = 0.25,
                                 .clip = 0};
   EXPECT_EQ(run.optimizer, optimizer);
-  const ScheduleSpec schedule{.kind = ScheduleKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
+  const ScheduleSpec schedule{.kind = RateKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
@@ -381,7 +381,7 @@ TEST(RunToml, AChoiceBySettingUnmakesTheFilesChoice) {
   EXPECT_EQ(text.text, (std::vector<std::string>{"/b", "/c"}));
   EXPECT_FALSE(text.example);
   EXPECT_EQ(parse(example, {"optim.name=sgd"}).optimizer.kind, OptimizerKind::sgd);
-  EXPECT_EQ(parse(example, {"optim.schedule=constant"}).schedule.kind, ScheduleKind::constant);
+  EXPECT_EQ(parse(example, {"optim.schedule=constant"}).schedule.kind, RateKind::constant);
   EXPECT_EQ(parse(example, {"data.example=false", "data.synthetic.seed=4"}).data.synthetic->seed, 4u);
   EXPECT_NE(refusal(example, {"data.synthetic.seed=4"}).find("both synthetic and example"), std::string::npos);
   EXPECT_NE(refusal(example, {"data.text=b", "data.tokens=c"}).find("--set data.tokens=c: "), std::string::npos);
@@ -447,7 +447,7 @@ TEST(RunToml, WritingAndReadingAreInverse) {
                    .momentum = 1.0 / 3,
                    .weight_decay = 1e-300,
                    .clip = 5e-324};
-  odd.schedule = {.kind = ScheduleKind::wsd, .warmup = 3, .decay = 97, .final = std::nextafter(1.0, 0)};
+  odd.schedule = {.kind = RateKind::wsd, .warmup = 3, .decay = 97, .final = std::nextafter(1.0, 0)};
   odd.precision = Precision::fp64;
   odd.run = {.out = "o'\"\\", .device = "cpu", .threads = 4096};
   expect_inverse(odd);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "comm/threads/run_ranks.h"
 #include "support/devices.h"
@@ -23,10 +24,10 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
   Learned learned;
   learned.copies.resize(static_cast<std::size_t>(o.layout.dp) / cut);
   std::int64_t elements = 0;
-  {
-    MetaDevice meta;
-    for (const auto& t : Replica({.spec = o.spec, .B = 1, .T = o.T}, meta.memory(), meta.stream()).tensors())
-      elements += t.tensor.elements();
+  std::map<std::string, std::int64_t> begins;
+  for (const LogicalTensor& t : logical_tensors(Model(o.spec, 1, o.T, DType::f32))) {
+    begins[t.name] = elements;
+    elements += t.elements();
   }
   for (auto& copy : learned.copies) copy.resize(static_cast<std::size_t>(elements));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
@@ -46,11 +47,12 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       learned.losses.push_back(result.loss);
       learned.norms.push_back(result.norm);
     }
-    std::span<double> left = learned.copies[static_cast<std::size_t>(o.layout.dp_rank(static_cast<int>(rank))) / cut];
-    for (const auto& t : replica.tensors()) {
-      if (t.counted && !t.runs.empty()) t.put(to_doubles(t.master, cpu.stream()), left);
-      left = left.subspan(static_cast<std::size_t>(t.tensor.elements()));
-    }
+    replica.settle();
+    const std::span<double> copy =
+        learned.copies[static_cast<std::size_t>(o.layout.dp_rank(static_cast<int>(rank))) / cut];
+    for (const auto& t : replica.tensors())
+      if (t.counted && !t.runs.empty())
+        t.put(to_doubles(t.master, cpu.stream()), copy.subspan(static_cast<std::size_t>(begins.at(t.tensor.name))));
   });
   return learned;
 }

@@ -1,0 +1,35 @@
+// What one rank does in a step and in evaluation, by its layout: which units it has, and its lists of actions, proven
+// to fit those of all other ranks.
+//
+// Every rank finds the same cut and the same lists, by itself.
+#pragma once
+#include <vector>
+
+#include "model/model.h"
+#include "spec/layout_spec.h"
+#include "spec/pipeline_schedule.h"
+
+namespace lockstep {
+
+struct RankStep {
+  StepShape shape;
+  PipelineSchedule schedule;
+  std::vector<Action> actions;
+  std::vector<Action> evaluation;  // the forwards alone
+};
+
+struct RankStepOptions {
+  const Model& model;
+  const LayoutSpec& layout;
+  int stage = 0;
+  std::int64_t samples = 1;       // of a micro-batch of rank 0, by which units are weighed
+  Device runs_on = Device::cpu;   // likewise
+  std::int64_t kept_bytes = 0;    // of gathered weights that may stay (spec/laid_out_step.h)
+  std::vector<Action> actions{};  // the step in another order; empty: by the layout's schedule
+};
+RankStep rank_step(const RankStepOptions& options);
+
+// How the layout cuts the model in depth.
+Stages stages_of(const RankStepOptions& options, const PipelineSchedule& schedule);
+
+}  // namespace lockstep
