@@ -43,6 +43,34 @@ class Arriving final : public Pending {
   Link::Clock::time_point at_;
 };
 
+// A tensor and when it will have arrived, as two messages one behind the other.
+struct Stamped {
+  std::int64_t arrival = 0;  // in the clock's ticks
+  Tensor tensor(Device device) { return Tensor(&arrival, DType::i64, device, {1}); }
+};
+
+class Letter final : public Pending {
+ public:
+  Letter(std::unique_ptr<Stamped> stamp, Communicator::Started stamped, Communicator::Started data, Link& link)
+      : stamp_(std::move(stamp)), stamped_(std::move(stamped)), data_(std::move(data)), link_(link) {}
+
+  bool done() override { return stamped_->done() && data_->done() && Link::Clock::now() >= arrival(); }
+  void wait() override {
+    stamped_->wait();
+    link_.waited_for(arrival());
+    data_->wait();
+    std::this_thread::sleep_until(arrival());
+  }
+  std::string waits_for() override { return stamped_->done() ? data_->waits_for() : stamped_->waits_for(); }
+
+ private:
+  Link::Clock::time_point arrival() const { return Link::Clock::time_point(Link::Clock::duration(stamp_->arrival)); }
+
+  std::unique_ptr<Stamped> stamp_;
+  Communicator::Started stamped_, data_;
+  Link& link_;
+};
+
 }  // namespace
 
 Delayed::Delayed(std::unique_ptr<Communicator> inner, Link& link)
@@ -52,6 +80,15 @@ Delayed::Delayed(std::unique_ptr<Communicator> inner, Link& link)
 
 Communicator::Started Delayed::start(const Message& message) {
   check_message(message, rank(), size(), device());
+  if (point_to_point(message.op)) {
+    LOCKSTEP_CHECK(device() != Device::cuda, "slow links are of hosts");
+    auto stamp = std::make_unique<Stamped>();
+    const Tensor told = stamp->tensor(device());
+    const bool sends = message.op == CommOp::send;
+    if (sends) stamp->arrival = link_.carry(link_.seconds(message, rank(), size())).time_since_epoch().count();
+    auto stamped = sends ? inner_->send(told, message.peer) : inner_->recv(told, message.peer);
+    return std::make_unique<Letter>(std::move(stamp), std::move(stamped), inner_->start(message), link_);
+  }
   const auto at = link_.carry(link_.seconds(message, rank(), size()));
   return std::make_unique<Arriving>(inner_->start(message), link_, at);
 }

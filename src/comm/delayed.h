@@ -4,6 +4,8 @@
 // link's latency for each step of its algorithm and its bytes over the bandwidth (sent or received, whichever is more:
 // both ways at once); it begins when it is started and the one before has ended, and is done when that time has passed
 // and the backend is done too. So a rank that computes in the meantime hides it, and one that waits at once does not.
+// A message from one rank to another is the sender's link's to carry: the receiver is told when it will have arrived,
+// however early it asked. (Clocks of both ranks are taken to be one: they are of one host.)
 #pragma once
 #include <chrono>
 

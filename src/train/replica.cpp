@@ -255,6 +255,7 @@ void Replica::run_phase_of(const Action& action, bool training, std::int64_t bat
   if (action.kind == ActionKind::backward_input)
     links_.ready({ActionKind::receive_output_gradient, action.unit, action.micro});
   for (const int unit : units_read(action, step_.shape)) weights_->ready(unit);
+  if (watch_) watch_->runs(action);
   const bool last = action.unit == model_.units() - 1;
   if (training && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
     tensors_of_[action.unit].gradients = gradients_->open(action.unit, action.micro);
@@ -342,17 +343,28 @@ Replica::Result Replica::apply_gradients() {
   return {last_loss_, host[kNorm], updated};
 }
 
+void Replica::show(StepWatch* watch) {
+  LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
+  watch_ = watch;
+}
+
 // The first time action by action, as libraries and code are loaded then; the second time captured, where that is of
-// use; from then on as a whole.
+// use; from then on as a whole, unless somebody watches.
 void Replica::run_step(std::int64_t batch_number) {
   const auto all = [&] {
     weights_->begin(true);
-    for (const Action& action : actions()) {
+    for (std::size_t i = 0; i < actions().size(); ++i) {
+      const Action& action = actions()[i];
+      if (watch_) watch_->comes_to(i);
       if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
+      if (watch_ && !is_phase(action.kind)) watch_->runs(action);
       run(action, true, batch_number);
       if (stream_.runs_ahead()) stream_.end_range();
+      if (watch_ && stream_.runs_ahead()) stream_.synchronize();
+      if (watch_) watch_->is_done_with(action);
     }
   };
+  if (watch_) return all();
   if (!replay_ && repeats_ && begun_ > 0) replay_ = stream_.capture(all);
   if (replay_)
     replay_->run();

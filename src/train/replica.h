@@ -36,6 +36,7 @@
 #include "spec/precision.h"
 #include "train/batch_buffers.h"
 #include "train/rank_step.h"
+#include "train/step_watch.h"
 
 namespace lockstep {
 
@@ -122,6 +123,10 @@ class Replica {
   std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens,
                                             std::span<const std::int32_t> targets);
 
+  // Shows the steps to come, until it is told otherwise (null). Where the stream runs ahead, they wait for it after
+  // every action, so that what is seen is what happens. No step is in flight.
+  void show(StepWatch* watch);
+
   const Model& model() const { return model_; }
   const RankStep& rank_step() const { return step_; }
   const std::vector<Action>& actions() const { return step_.actions; }
@@ -190,6 +195,7 @@ class Replica {
   std::int64_t begun_ = 0, finished_ = 0;  // steps, since this was made
   bool repeats_ = false;                   // its steps are the same work each time
   std::unique_ptr<Replay> replay_;
+  StepWatch* watch_ = nullptr;
 };
 
 }  // namespace lockstep

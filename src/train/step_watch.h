@@ -1,0 +1,16 @@
+// Who watches a step go by, action by action: traces, and clocks of tests.
+#pragma once
+#include "spec/actions.h"
+
+namespace lockstep {
+
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  // In this order, of every action of the list: the rank comes to it and may be held; has what it needs; is done.
+  virtual void comes_to(std::size_t index) = 0;
+  virtual void runs(const Action& action) = 0;
+  virtual void is_done_with(const Action& action) = 0;
+};
+
+}  // namespace lockstep
