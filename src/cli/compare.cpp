@@ -67,7 +67,7 @@ RunSpec read(const Settings& s) {
 }
 
 // The layouts at one number of ranks. What a named one does not say of ranks, micro-batches, uneven parts and the
-// reduction is as the run file has it. One whose tp does not divide the ranks is a fault, and left out.
+// reduction is as the run file has it. One whose pp and tp do not divide the ranks is a fault, and left out.
 std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::int64_t ranks, const LayoutFault& fail) {
   if (s.layouts.empty()) return usual_layouts(run, ranks);
   std::vector<LayoutSpec> all;
@@ -80,14 +80,16 @@ std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::i
     if (!says("uneven")) layout.uneven = run.layout.uneven;
     if (!says("reduce")) layout.reduce = run.layout.reduce;
     if (!says("dp") || !s.scale.empty()) {
-      const std::int64_t tp = layout.tp, below = ranks / tp * tp;
+      const std::int64_t line = layout.pp * layout.tp, below = ranks / line * line;
       if (below != ranks) {
-        fail("tp", fmt::format("tp ({}) does not divide {} rank{}", tp, ranks, ranks == 1 ? "" : "s"),
-             below == 0 ? fmt::format("use --ranks {}, or a smaller tp", tp)
-                        : fmt::format("use --ranks {} or {}, or another tp", below, below + tp));
+        const std::string_view key = layout.pp == 1 ? "tp" : layout.tp == 1 ? "pp" : "pp times tp";
+        fail(layout.pp == 1 ? "tp" : "pp",
+             fmt::format("{} ({}) does not divide {} rank{}", key, line, ranks, ranks == 1 ? "" : "s"),
+             below == 0 ? fmt::format("use --ranks {}, or a smaller {}", line, key)
+                        : fmt::format("use --ranks {} or {}, or another {}", below, below + line, key));
         continue;
       }
-      layout.dp = ranks / tp;
+      layout.dp = ranks / line;
     }
     all.push_back(layout);
   }
@@ -96,7 +98,7 @@ std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::i
 
 void check(const RunSpec& run, const LayoutSpec& layout, const LayoutFault& fail) {
   check_layout(run.train.global_batch, layout, fail);
-  check_tensor_layout(run.model, run.data.seq, layout, fail);
+  check_model_layout(run.model, run.data.seq, layout, fail);
 }
 
 // In the words of spec/layout_spec.h.

@@ -59,7 +59,7 @@ class Names {
   bool ranks_differ() const { return names_ranks_; }
   std::string of(LayoutSpec layout) const {
     const bool alone = layout.ranks() == 1;
-    if (scaling_ || (!names_ranks_ && layout.tp == 1)) layout.dp = 1;
+    if (scaling_ || (!names_ranks_ && layout.tp == 1 && layout.pp == 1)) layout.dp = 1;
     if (!names_micro_) layout.micro = 1;
     if (!names_uneven_) layout.uneven = Switch::off;
     if (!names_reduce_) layout.reduce = ReduceKind::canonical;
@@ -102,7 +102,7 @@ TextTable message_table(const Shown& all, const Names& names) {
                   .heads = {"layout"},
                   .rows = {}};
   for (int op = 0; op < kCommOps; ++op) table.heads.emplace_back(name_of(static_cast<CommOp>(op)));
-  table.heads.insert(table.heads.end(), {"all", "tp", "bytes", "calls", "plan"});
+  table.heads.insert(table.heads.end(), {"all", "pp", "tp", "bytes", "calls", "plan"});
   for (const ComparedLayout* one : all) {
     const StepMessages& sent = one->sender_rank().messages;
     const auto psi = [&](std::int64_t elements) {
@@ -112,10 +112,10 @@ TextTable message_table(const Shown& all, const Names& names) {
     auto& row = table.rows.emplace_back(std::vector{names.of(one->layout)});
     for (int op = 0; op < kCommOps; ++op) row.push_back(psi(sent.sent(static_cast<CommOp>(op))));
     row.push_back(psi(sent.total().sent));
-    const std::int64_t over_tp = sent.total(MeshAxis::tp).sent;
-    row.push_back(over_tp == 0 ? ""
-                               : fmt::format("{:.0f}%", 100 * static_cast<double>(over_tp) /
-                                                            static_cast<double>(sent.total().sent)));
+    for (const MeshAxis axis : {MeshAxis::pp, MeshAxis::tp}) {
+      const auto over = static_cast<double>(sent.total(axis).sent);
+      row.push_back(over == 0 ? "" : fmt::format("{:.0f}%", 100 * over / static_cast<double>(sent.total().sent)));
+    }
     row.push_back(sent.total().sent > 0 ? byte_text(sent.total().bytes_sent) : "");
     row.push_back(sent.total().sent > 0 ? grouped_digits(sent.total().calls) : "");
     row.emplace_back(one->messages_as_planned() ? kAsPlanned : kNotAsPlanned);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cli/text_table.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -14,21 +15,21 @@ namespace lockstep {
 namespace {
 std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<12} {}\n", name, text); }
 
-// What rank 0 sends in a step; nothing where it is alone.
+// What the rank sends in a step; nothing where it is alone.
 std::string message_rows(const Plan& plan) {
   const SentMessages all = plan.messages.total(), &numbers = plan.messages.numbers;
   if (all.calls + numbers.calls == 0) return "";
   const auto psi = [&](std::int64_t elements) {
     return static_cast<double>(elements) / static_cast<double>(plan.stored);
   };
-  const bool by_axis = plan.messages.total(MeshAxis::tp).calls > 0;
+  const bool by_axis = plan.messages.of_several_axes();
   const auto line = [&](const std::string& name, std::string_view type, const std::string& multiple,
                         const SentMessages& of) {
     return fmt::format("  {:<{}} {:<5} {:>9} {:>20} {:>10}  in {}\n", name, by_axis ? 17 : 14, type, multiple,
                        grouped_digits(of.sent), byte_text(of.bytes_sent), grouped_digits(of.calls));
   };
-  std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent a step, by rank 0", psi(all.sent),
-                                                grouped_digits(all.sent), byte_text(all.bytes_sent)));
+  std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent a step, by rank {}", psi(all.sent),
+                                                grouped_digits(all.sent), byte_text(all.bytes_sent), plan.rank));
   for (const auto& [op, dtype, of, axis] : plan.messages.tensors)
     out += line(by_axis ? fmt::format("{} {}", name_of(axis), name_of(op)) : std::string(name_of(op)), name_of(dtype),
                 fmt::format("{:.3f} Ψ", psi(of.sent)), of);
@@ -47,19 +48,23 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   out += row("parameters",
              fmt::format("{} ({}; {} stored{})", grouped_digits(plan.parameters),
                          count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored),
-                         spec.layout.tp == 1 ? ""
-                                             : fmt::format(", {} by each of {} ranks that cut layers",
-                                                           grouped_digits(plan.layer_part), spec.layout.tp)));
+                         spec.layout.pp > 1 ? fmt::format(", {} by rank {}", grouped_digits(plan.layer_part), plan.rank)
+                         : spec.layout.tp > 1 ? fmt::format(", {} by each of {} ranks that cut layers",
+                                                            grouped_digits(plan.layer_part), spec.layout.tp)
+                                              : ""));
   out +=
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
-  out +=
-      row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
-                              count_text(static_cast<double>(plan.executed.flops)),
-                              spec.layout.ranks() > 1 ? fmt::format(" by each of {} ranks", spec.layout.ranks()) : ""));
+  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
+                                 count_text(static_cast<double>(plan.executed.flops)),
+                                 spec.layout.pp > 1        ? fmt::format(" by rank {}", plan.rank)
+                                 : spec.layout.ranks() > 1 ? fmt::format(" by each of {} ranks", spec.layout.ranks())
+                                                           : ""));
   out += row("memory", fmt::format("{} = {} bytes at most{}", byte_text(plan.peak), grouped_digits(plan.peak),
-                                   spec.layout.ranks() > 1 ? ", of each rank" : ""));
+                                   spec.layout.pp > 1        ? fmt::format(", of rank {}, which needs most", plan.rank)
+                                   : spec.layout.ranks() > 1 ? ", of each rank"
+                                                             : ""));
   for (int t = 0; t < kTags; ++t)
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
@@ -69,6 +74,17 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   out += message_rows(plan);
   out.pop_back();
   return out;
+}
+
+std::string stage_table(const std::vector<Plan>& plans) {
+  TextTable table{.title = "stages of the pipeline, by their first rank",
+                  .heads = {"units", "parameters", "memory", "activations", "FLOP", "sent"},
+                  .rows = {}};
+  for (const Plan& plan : plans)
+    table.rows.push_back(
+        {plan.units, grouped_digits(plan.layer_part), byte_text(plan.peak), byte_text(plan.peak_of(Tag::activation)),
+         count_text(static_cast<double>(plan.executed.flops)), byte_text(plan.messages.total().bytes_sent)});
+  return table.plain();
 }
 
 std::string unit_table(const Plan& plan) {
@@ -113,7 +129,9 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
   for (const auto& [key, count] : plan.rows)
     rows.push_back(
         {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
-  return {{"parameters", plan.parameters},
+  return {{"rank", plan.rank},
+          {"units_of_rank", plan.units},
+          {"parameters", plan.parameters},
           {"stored_parameters", plan.stored},
           {"stored_parameters_of_rank", plan.layer_part},
           {"tokens_per_step", plan.tokens_a_step},

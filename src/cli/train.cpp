@@ -77,7 +77,8 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
 
 // What is done once, by rank 0's process, before any rank trains.
 struct Prepared {
-  Plan plan;
+  Plan plan;                     // of rank 0
+  std::int64_t arena_bytes = 0;  // on a GPU: what the fullest rank needs
   std::optional<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
   std::string from;  // where the checkpoint is; empty: the run begins
@@ -86,9 +87,11 @@ struct Prepared {
 };
 
 void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& launch) {
-  p.plan = plan_run(spec);
-  require_fit(spec, p.plan, available_memory(device_of(spec)) / launch.ranks_a_device());
-  require_host_fit(p.plan, available_memory(Device::cpu) / launch.ranks_here());
+  const std::vector<Plan> stages = plan_stages(spec);
+  p.plan = stages.front();
+  p.arena_bytes = fullest(stages).peak;
+  require_fit(spec, fullest(stages), available_memory(device_of(spec)) / launch.ranks_a_device());
+  require_host_fit(fullest(stages), available_memory(Device::cpu) / launch.ranks_here());
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
   if (p.checkpoint) p.from = p.checkpoint->path().string();
@@ -154,10 +157,10 @@ int run_training(const Settings& s) {
     const bool first = ranks.rank() == 0;
     if (!by_hand && first) prepare(prepared, s, spec, launch);
     std::string from = prepared.from;
-    if (!by_hand) share_text(ranks, from, 0);                                                   // also: go on
-    if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.plan = plan_run(spec);  // for its arena
+    if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
-                    {.arena_bytes = prepared.plan.peak,
+                    {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
                      .connect = place.connect,
                      .threads = place.threads,

@@ -128,7 +128,7 @@ Bench run_bench(const RunSpec& asked, int rounds) {
   }
 
   if (spec.layout.ranks() > 1)
-    throw UserError(ExitCode::usage, "bench times one rank", "leave layout.dp and layout.tp out");
+    throw UserError(ExitCode::usage, "bench times one rank", "leave layout.dp, layout.pp and layout.tp out");
   TrainingRun run(spec, device_of(spec), "");
   run.init_weights();
   Desk desk(spec, Desk::Kind::real);

@@ -144,10 +144,16 @@ class Trial {
 
 // All ranks are in this process.
 std::optional<std::string> why_it_does_not_fit(const RunSpec& spec, const RunData& data) {
-  const std::int64_t free = available_memory(), ranks = spec.layout.ranks(), peak = plan_run(spec, 0, &data).peak;
-  if (peak <= free / ranks) return std::nullopt;
-  return fmt::format("{} on each of {} rank{} are needed and {} are free in all", byte_text(peak), ranks,
-                     ranks == 1 ? "" : "s", byte_text(free));
+  const std::int64_t free = available_memory(), ranks = spec.layout.ranks(), line = spec.layout.pp * spec.layout.tp;
+  std::int64_t peak = 0, all = 0;  // rank 0 counts the text; the ranks of a stage are alike
+  for (std::int64_t s = 0; s < spec.layout.pp; ++s) {
+    const std::int64_t one = plan_run(spec, static_cast<int>(s * spec.layout.tp), &data).peak;
+    peak = std::max(peak, one);
+    all += one * (ranks / line) * spec.layout.tp;
+  }
+  if (all <= free) return std::nullopt;
+  return fmt::format("up to {} on each of {} rank{} are needed, {} in all, and {} are free", byte_text(peak), ranks,
+                     ranks == 1 ? "" : "s", byte_text(all), byte_text(free));
 }
 
 // The divisor next to the root: a copy is cut between so many ranks, and there are others of it.
@@ -160,8 +166,8 @@ std::optional<std::int64_t> hybrid_shard(std::int64_t ranks) {
 
 bool can_be_cut(const RunSpec& run, const LayoutSpec& layout) {
   bool can = true;
-  check_tensor_layout(run.model, run.data.seq, layout,
-                      [&](std::string_view, const std::string&, const std::string&) { can = false; });
+  check_model_layout(run.model, run.data.seq, layout,
+                     [&](std::string_view, const std::string&, const std::string&) { can = false; });
   return can;
 }
 
@@ -249,6 +255,14 @@ std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
   add_cut(ranks, Switch::on);
   add_cut(ranks, Switch::off);
   if (ranks >= 4) add_cut(2, run.data.seq % 2 == 0 ? Switch::on : Switch::off);
+  for (const ScheduleKind kind : kScheduleKinds) {
+    LayoutSpec deep = plain;
+    deep.dp = 1;
+    deep.pp = ranks;
+    deep.schedule = kind;
+    deep.chunks = usual_chunks(kind);
+    if (can_be_cut(run, deep)) all.push_back(deep);
+  }
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -24,12 +25,39 @@ std::int64_t Plan::current(Tag tag) const {
 }
 
 namespace {
-std::int64_t stored_by(const Model& model) {
+
+std::int64_t stored_by(const Model& model, const StepShape& shape) {
   std::int64_t elements = 0;
-  for (int u = 0; u < model.units(); ++u) elements += model.unit(u).layout().owned();
+  for (int u = 0; u < model.units(); ++u)
+    if (shape.has(u)) elements += model.unit(u).layout().owned();
   return elements;
 }
+
+// Runs of units that are here.
+std::string units_text(const std::vector<std::string>& names, const StepShape& shape) {
+  std::string text;
+  for (int first = 0; first < shape.units; ++first) {
+    if (!shape.has(first)) continue;
+    int last = first;
+    while (last < shape.last() && shape.has(last + 1)) ++last;
+    const auto name = [&](int u) { return names[static_cast<std::size_t>(u)]; };
+    text += text.empty() ? "" : ", ";
+    text += first == last ? name(first) : fmt::format("{} to {}", name(first), name(last));
+    first = last;
+  }
+  return text;
+}
+
 }  // namespace
+
+std::vector<Plan> plan_stages(const RunSpec& spec) {
+  std::vector<Plan> plans;
+  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
+    plans.push_back(plan_run(spec, static_cast<int>(stage * spec.layout.tp)));
+  return plans;
+}
+
+const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
 
 Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   CommLog log(std::numeric_limits<std::size_t>::max());
@@ -45,7 +73,9 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
   run.save({});
 
-  Plan plan{.parameters = parameter_count(spec.model),
+  Plan plan{.rank = rank,
+            .units = {},
+            .parameters = parameter_count(spec.model),
             .tokens_a_step = run.tokens_a_step(),
             .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
             .executed = executed,
@@ -59,9 +89,11 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   const Model& model = run.replica().model();
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
-  plan.layer_part = stored_by(model);
-  plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()));
-  plan.picture = picture_of(run.replica().actions(), run.replica().rank_step().shape, units);
+  const StepShape& shape = run.replica().rank_step().shape;
+  plan.units = units_text(units, shape);
+  plan.layer_part = stored_by(model, shape);
+  plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
+  plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }
@@ -95,7 +127,8 @@ std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t 
   add_micros({Recompute::none, Recompute::elementwise});
   add_micros({Recompute::projections});
   for (const RunSpec& spec : candidates) {
-    const Plan plan = plan_run(spec);
+    const std::vector<Plan> plans = plan_stages(spec);
+    const Plan& plan = fullest(plans);
     if (plan.peak + plan.outside > available) continue;
     std::vector<std::string> changes;
     if (spec.memory != asked.memory)

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "plan/step_messages.h"
 #include "spec/run_spec.h"
@@ -16,6 +17,8 @@ namespace lockstep {
 class RunData;
 
 struct Plan {
+  int rank = 0;                 // whose it is
+  std::string units;            // that it has: "embedding", "embedding to block.3", "block.0, block.4 to head"
   std::int64_t parameters = 0;  // elements of the logical tensors
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
   std::int64_t layer_part = 0;  // of this rank, whose part of every layer they are; alone, Ψ
@@ -33,6 +36,11 @@ struct Plan {
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};
 };
+
+// Of the first rank of each stage; where the model is not cut in depth, of rank 0. All ranks of a stage need as much.
+std::vector<Plan> plan_stages(const RunSpec& spec);
+// The one of these that needs most memory.
+const Plan& fullest(const std::vector<Plan>& plans);
 
 // Of one rank. `shared`: the data that ranks of one process share, and rank 0 counts; none: each has its own.
 Plan plan_run(const RunSpec& spec, int rank = 0, const RunData* shared = nullptr);

@@ -10,12 +10,10 @@ namespace {
 
 bool is_number(const CommRecord& record) { return size_of(record.dtype) == 8 && record.count < kParameterAlignment; }
 
-// By the group's name (parallel/mesh_groups.h, parallel/partial_gradients.h); where layers alone are cut, the world is
-// the group that cuts them.
+// By the group's name (parallel/mesh_groups.h, parallel/partial_gradients.h); an axis that has all ranks is the world.
 MeshAxis axis_of(const CommRecord& record, const LayoutSpec& layout) {
-  if (layout.tp == 1) return MeshAxis::dp;
-  const bool tensor = record.group == "tp" || record.group == "copies of heads" || layout.dp == 1;
-  return tensor ? MeshAxis::tp : MeshAxis::dp;
+  if (record.group == "tp" || record.group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
+  return record.group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
 }
 
 }  // namespace
@@ -40,6 +38,8 @@ SentMessages StepMessages::total(MeshAxis axis) const {
     if (row.axis == axis) all += row.of;
   return all;
 }
+
+bool StepMessages::of_several_axes() const { return total(MeshAxis::pp).calls > 0 || total(MeshAxis::tp).calls > 0; }
 
 std::int64_t StepMessages::sent(CommOp op) const {
   std::int64_t elements = 0;

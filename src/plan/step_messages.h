@@ -3,6 +3,7 @@
 // Numbers go apart from tensors: counts, losses, the norm's bins and the step's controls are of 8 bytes each and fewer
 // than any stored parameter has elements, so a log needs no name for them.
 #pragma once
+#include <array>
 #include <span>
 #include <vector>
 
@@ -11,9 +12,12 @@
 
 namespace lockstep {
 
-// Whom a message is between: ranks that have other parts of the batch, or other parts of every layer.
-enum class MeshAxis { dp, tp };
-constexpr std::string_view name_of(MeshAxis axis) { return axis == MeshAxis::dp ? "dp" : "tp"; }
+// Whom a message is between: ranks that have other parts of the batch, other layers, or other parts of every layer.
+enum class MeshAxis { dp, pp, tp };
+inline constexpr std::array kMeshAxes{MeshAxis::dp, MeshAxis::pp, MeshAxis::tp};
+constexpr std::string_view name_of(MeshAxis axis) {
+  return axis == MeshAxis::dp ? "dp" : axis == MeshAxis::pp ? "pp" : "tp";
+}
 
 struct SentMessages {
   std::int64_t calls = 0;
@@ -38,6 +42,7 @@ struct StepMessages {
 
   SentMessages total() const;  // of the tensors
   SentMessages total(MeshAxis axis) const;
+  bool of_several_axes() const;  // or of another one than dp
   std::int64_t sent(CommOp op) const;
 };
 

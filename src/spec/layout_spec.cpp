@@ -99,6 +99,11 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
            "give every part between the first and the last a layer");
 }
 
+void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+  check_tensor_layout(model, seq, layout, fail);
+  check_pipeline_layout(model, layout, fail);
+}
+
 std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text) {
   std::vector<std::int64_t> blocks;
   for (std::size_t at = 0; at <= text.size();) {

@@ -112,6 +112,8 @@ void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutS
 
 // Whether a model of so many layers can be cut in depth so, and the schedule is one.
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
+// Both.
+void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
 // "3+5": the layers of each chunk; nothing where the text is no such thing.
 std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text);

@@ -63,14 +63,10 @@ class Checker {
     check_layout(batch, spec_.layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
       fail("layout", key, problem, remedy);
     });
-    check_tensor_layout(spec_.model, spec_.data.seq, spec_.layout,
-                        [&](std::string_view key, const std::string& problem, const std::string& remedy) {
-                          fail("layout", key, problem, remedy);
-                        });
-    check_pipeline_layout(spec_.model, spec_.layout,
-                          [&](std::string_view key, const std::string& problem, const std::string& remedy) {
-                            fail("layout", key, problem, remedy);
-                          });
+    check_model_layout(spec_.model, spec_.data.seq, spec_.layout,
+                       [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+                         fail("layout", key, problem, remedy);
+                       });
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {

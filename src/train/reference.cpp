@@ -188,8 +188,7 @@ ReferenceReport verify_reference(const std::filesystem::path& folder, const Refe
     throw UserError(ExitCode::usage, folder.string() + ": " + problem, remedy);
   };
   check_layout(data.B(), options.layout, fail);
-  check_tensor_layout(data.spec(), data.T(), options.layout, fail);
-  check_pipeline_layout(data.spec(), options.layout, fail);
+  check_model_layout(data.spec(), data.T(), options.layout, fail);
   ReferenceReport report{options.precision, data.steps(), {}};
   run_ranks(static_cast<int>(options.layout.ranks()),
             [&](std::unique_ptr<Communicator> ranks) { verify_rank(data, options, *ranks, report); });
