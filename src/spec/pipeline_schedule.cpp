@@ -238,8 +238,10 @@ std::string schedule_fault(const PipelineSchedule& schedule) {
 std::string to_text(const PipelineSchedule& schedule) {
   std::string text;
   for (const auto& stage : schedule.stages) {
-    for (std::size_t i = 0; i < stage.size(); ++i)
-      text += (i == 0 ? "" : " ") + word_of(stage[i], schedule.shape.chunks > 1);
+    for (std::size_t i = 0; i < stage.size(); ++i) {
+      if (i > 0) text += ' ';
+      text += word_of(stage[i], schedule.shape.chunks > 1);
+    }
     text += '\n';
   }
   return text;
