@@ -24,9 +24,9 @@ namespace lockstep {
 struct TextPictureOptions {
   int width = 100;  // of all of it, in columns
   bool colour = false;
-  double horizon = 0;  // what the width stands for, so that pictures can be compared; 0: as fits best
-  std::string unit;    // of time, "" for none
-  double scale = 1;    // units in one of the timeline's
+  double horizon = 0;     // what the width stands for, so that pictures can be compared; 0: as fits best
+  std::string unit = {};  // of time, "" for none
+  double scale = 1;       // units in one of the timeline's
 };
 std::string text_picture(const PipelineTimeline& line, const TextPictureOptions& options);
 
@@ -35,8 +35,8 @@ struct PicturePanel {
   std::string caption;    // "" for none
 };
 struct SvgPictureOptions {
-  std::string title, subtitle;  // any text; it is escaped
-  std::string unit;
+  std::string title = {}, subtitle = {};  // any text; it is escaped
+  std::string unit = {};
   double scale = 1;
 };
 std::string svg_picture(std::span<const PicturePanel> panels, const SvgPictureOptions& options);

@@ -190,7 +190,11 @@ class TraceReader final : public nlohmann::json_sax<json> {
         refuse("its stage_of is no list of stages");
       trace_.stage_of.push_back(static_cast<int>(*stage));
     }
-    if (slot_) *slot_ = std::holds_alternative<std::monostate>(*slot_) ? std::move(found) : Value(Other{});
+    if (!slot_) return true;
+    if (std::holds_alternative<std::monostate>(*slot_))
+      *slot_ = std::move(found);
+    else
+      slot_->emplace<Other>();
     return true;
   }
 
