@@ -157,19 +157,17 @@ MeasuredTimeline measured_timeline(const Trace& trace, std::optional<std::int64_
   for (auto piece = first; piece != last; ++piece) zero = std::min(zero, piece->begin);
   m.line.stages.resize(stages);
   m.busy.resize(stages);
-  double end_before = 0;  // of the piece before it in its stage
   for (auto piece = first; piece != last; ++piece) {
     const auto s = static_cast<std::size_t>(piece->stage), at = static_cast<std::size_t>(piece->position);
     std::vector<ChunkSpan>& spans = m.line.stages[s];
-    if (!spans.empty() && piece->begin < end_before - kClockGrain)
+    if (!spans.empty() && piece->begin - zero < spans.back().end - kClockGrain)
       refuse(where, fmt::format("step {} of stage {} begins before what comes before it ends", at, s), kRecordAgain);
     if (spans.size() == at) {
       spans.push_back({m.schedule.stages[s][at], piece->begin - zero, piece->end - zero});
       m.busy[s].push_back(0);
     }
-    spans.back().end = piece->end - zero;
+    spans.back().end = std::max(spans.back().end, piece->end - zero);
     m.busy[s].back() += piece->end - piece->begin;
-    end_before = piece->end;
   }
   return m;
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "spec/pipeline_picture.h"
 #include "spec/timeline_grid.h"
@@ -13,7 +15,8 @@ namespace lockstep {
 namespace {
 
 // In pixels.
-constexpr double kLeft = 72, kRight = 24, kRow = 26, kGap = 3, kCaption = 24, kDigit = 6.6, kMarkPixels = 60;
+constexpr double kLeft = 72, kRight = 24, kRow = 26, kGap = 3, kCaption = 24, kDigit = 6.6, kTitleDigit = 8.6,
+                 kMarkPixels = 60;
 constexpr double kNarrowest = 360, kWidest = 1400, kWidthOfStep = 18;
 
 using Rgb = std::array<int, 3>;
@@ -77,7 +80,7 @@ class SvgPicture {
     for (std::size_t i = 0; i < panels_.size(); ++i) draw(panels_[i], grids_[i]);
     axis();
     legend();
-    const double w = kLeft + width_ + kRight, h = y_ + 12;
+    const double w = std::max(kLeft + width_, words_end_) + kRight, h = y_ + 12;
     return fmt::format(
                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
                "{1:.0f}\" role=\"img\">\n{2}<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
@@ -98,6 +101,7 @@ class SvgPicture {
     if (text.empty()) return;
     y_ += height;
     words(16, y_, style, text);
+    words_end_ = std::max(words_end_, 16 + std::min(kTitleDigit * static_cast<double>(text.size()), kWidest));
   }
 
   void draw(const PicturePanel& panel, const TimelineGrid& grid) {
@@ -159,13 +163,14 @@ class SvgPicture {
           key(colour(step, nth, chunks), nth < chunks - 1 ? "" : std::string(words_of(step)));
     }
     if (std::ranges::any_of(grids_, [](const TimelineGrid& grid) { return grid.chunks > 1; }))
-      words(at, y_, "soft", "lighter: a later chunk");
+      words(std::exchange(at, at + 140), y_, "soft", "lighter: a later chunk");
+    words_end_ = std::max(words_end_, at);
   }
 
   std::span<const PicturePanel> panels_;
   const SvgPictureOptions& options_;
   std::vector<TimelineGrid> grids_;
-  double horizon_ = 0, width_ = 0, y_ = 0;
+  double horizon_ = 0, width_ = 0, y_ = 0, words_end_ = 0;
   std::string body_;
 };
 
