@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 namespace lockstep {
 
@@ -13,12 +14,7 @@ constexpr double kFinest = 1e-5, kRounding = 1e-9;  // of the makespan
 
 // Euclid's, of numbers that sums have rounded.
 double common_measure(double a, double b, double tolerance) {
-  while (b > tolerance) {
-    double rest = std::fmod(a, b);
-    if (b - rest < tolerance) rest = 0;
-    a = b;
-    b = rest;
-  }
+  while (b > tolerance) a = std::exchange(b, std::fmod(a, b));
   return a;
 }
 

@@ -91,7 +91,7 @@ TEST(PipelinePicture, InColoursHasTheNumbersAndTheSameShape) {
   EXPECT_EQ(text_picture(equal(ScheduleKind::one_f_one_b, {2, 3, 1}), {.width = 60}).find('\033'), std::string::npos);
 }
 
-TEST(PipelinePicture, NeverExceedsItsWidth) {
+TEST(PipelinePicture, FillsItsWidthAndNeverExceedsIt) {
   for (const ScheduleKind kind : kScheduleKinds)
     for (const int micro : {1, 7, 40, 300})
       for (const int width : {30, 64, 120})
@@ -100,6 +100,9 @@ TEST(PipelinePicture, NeverExceedsItsWidth) {
           std::vector<std::string> rows = lines(text_picture(line, {.width = width, .horizon = horizon}));
           rows.resize(6);  // the legend may be longer
           for (const std::string& row : rows) EXPECT_LE(row.size(), static_cast<std::size_t>(width)) << row;
+          if (micro == 300 && horizon == 0) {
+            EXPECT_EQ(rows[0].size(), static_cast<std::size_t>(width)) << rows[0];
+          }
         }
 }
 

@@ -30,9 +30,9 @@ Trace small_trace() {
   return {.layout = "pp=2,micro=2",
           .schedule = "F0 F1 B0 B1\nF0 B0 F1 B1\n",
           .stage_of = {0, 1},
-          .spans = {{"forward(0, 0)", SpanKind::compute, 0, 7, 0, zero + 1e-9, zero + 0.000123457},
-                    {"a \"name\"\n\\ é", SpanKind::wait, 1, 7, -1, zero + 0.000123457, zero + 1.5},
-                    {"send(1)", SpanKind::message, 1, 8, 3, zero + 1000, zero + 1000}}};
+          .spans = {{"forward(0, 0)", SpanKind::compute, 0, 7, 0, zero, zero + 600.4e-9},
+                    {"a \"name\"\n\\ é", SpanKind::wait, 1, 7, -1, zero + 600.4e-9, zero + 1200.8e-9},
+                    {"send(1)", SpanKind::message, 1, 8, 3, zero + 1200.8e-9, zero + 1000.5}}};
 }
 
 std::string small_text() {
@@ -75,6 +75,7 @@ TEST(Trace, ComesBackToTheNanosecond) {
     EXPECT_NEAR(b.end, a.end - zero, 0.51e-9);
   }
   EXPECT_EQ(after.spans[0].end, after.spans[1].begin);  // what touched touches
+  EXPECT_EQ(after.spans[1].end, after.spans[2].begin);
   EXPECT_FALSE(std::filesystem::exists(file + ".partial"));
 }
 
