@@ -14,6 +14,7 @@
 #include "cli/inspect.h"
 #include "cli/launch.h"
 #include "cli/plan.h"
+#include "cli/schedule.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
 #include "cli/verify.h"
@@ -56,6 +57,7 @@ int run_app(int argc, char** argv) {
   std::function<int()> chosen;
   add_train(app, chosen);
   add_plan(app, chosen);
+  add_schedule(app, chosen);
   add_generate(app, chosen);
   add_export(app, chosen);
   add_tokenize(app, chosen);

@@ -1,9 +1,12 @@
 // What every rank did, and when: spans of time, in a file that Chrome's trace viewer and Perfetto read.
 //
-// The file is JSON: an event ("ph": "X") a span, a line (tid) a rank and category, times in microseconds from the
-// first one; what a reader needs beside the spans is under "otherData". Spans of one rank and category do not overlap.
+// The file is JSON: an event ("ph": "X") a span, a process (pid = rank + 1) a rank, a line (tid = kind + 1) a category,
+// times in microseconds, to the nanosecond, from the first one; what a reader needs beside the spans is under
+// "otherData". Perfetto takes what has the number 0 for the system's idle task, hence the ones. Spans of one rank and
+// category do not overlap.
 //
-// Reading: UserError (bad_input_file) for whatever is no such file; it may come from anywhere.
+// Reading: UserError (bad_input_file) for whatever is no such file; it may come from anywhere. Events that are none of
+// these, as other programs add them, are passed over. Time and memory grow with the file, of at most kMostTraceBytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -34,12 +37,20 @@ struct TraceSpan {
 struct Trace {
   std::string layout;         // as the command line has it; "" where there is none
   std::string schedule;       // of the pipeline, as spec/pipeline_schedule.h writes it; "" without one
-  std::vector<int> stage_of;  // by rank
+  std::vector<int> stage_of;  // by rank, all of them; empty where nobody knows
   std::vector<TraceSpan> spans;
 };
+
+// Of what a file may hold: all bytes, ranks and stages, and the seconds from the first beginning to the last end, below
+// which a nanosecond survives in a number of JSON.
+inline constexpr std::int64_t kMostTraceBytes = std::int64_t{1} << 30;
+inline constexpr int kMostTraceRanks = 1 << 20;
+inline constexpr double kLongestTrace = 4e6;
 
 // Beside, then renamed; EnvironmentError where the disk says no.
 void write_trace(const std::filesystem::path& file, const Trace& trace);
 Trace read_trace(const std::filesystem::path& file);
+// The same of a text in memory; `where` names it in messages.
+Trace parse_trace(std::string_view text, const std::string& where);
 
 }  // namespace lockstep

@@ -1,0 +1,10 @@
+// lockstep schedule: pipelines drawn, compared, and held beside what a trace says.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_schedule(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

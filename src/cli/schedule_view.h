@@ -1,0 +1,35 @@
+// What lockstep schedule prints: tables and JSON.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "plan/measured_timeline.h"
+#include "spec/pipeline_clock.h"
+
+namespace lockstep {
+
+// How much all chunks of a stage take for one micro-batch; each chunk has an equal share.
+struct StageTimes {
+  double forward = 1, input = 1, weight = 1, message = 0;
+};
+PipelineTimeline timed(const PipelineSchedule& schedule, const StageTimes& times);
+
+struct NamedSchedule {
+  std::string name;
+  PipelineSchedule schedule;
+  PipelineTimeline line;
+};
+
+std::string shape_text(const PipelineShape& shape);  // "4 stages, 8 micro-batches"
+std::string stage_table(const NamedSchedule& drawn);
+nlohmann::ordered_json schedule_json(const NamedSchedule& drawn);
+
+// `all` has one named "1f1b".
+std::string kinds_table(std::span<const NamedSchedule> all);
+nlohmann::ordered_json kinds_json(std::span<const NamedSchedule> all);
+
+std::string measured_table(const MeasuredTimeline& measured, const PipelineTimeline& ideal);
+nlohmann::ordered_json measured_json(const MeasuredTimeline& measured, const PipelineTimeline& ideal);
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+// Traces written: line by line, so that memory does not grow with them.
+#include "telemetry/trace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+std::string_view name_of(SpanKind kind) {
+  constexpr std::string_view kNames[kSpanKinds] = {"compute", "wait", "message"};
+  return kNames[static_cast<int>(kind)];
+}
+
+namespace {
+
+// A file that is in place when it is whole, and not before.
+class PartialFile {
+ public:
+  explicit PartialFile(std::filesystem::path path) : path_(std::move(path)), beside_(path_.string() + ".partial") {
+    fd_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd_ < 0) fail("open");
+  }
+  ~PartialFile() {
+    if (fd_ >= 0) ::close(fd_);
+    if (!in_place_) ::unlink(beside_.c_str());
+  }
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  template <class... Args>
+  void print(fmt::format_string<Args...> format, Args&&... arguments) {
+    fmt::format_to(std::back_inserter(buffer_), format, std::forward<Args>(arguments)...);
+    if (buffer_.size() >= kBuffer) flush();
+  }
+  void finish() {
+    flush();
+    if (::close(std::exchange(fd_, -1)) != 0) fail("close");
+    if (::rename(beside_.c_str(), path_.c_str()) != 0) fail("rename");
+    in_place_ = true;
+  }
+
+ private:
+  static constexpr std::size_t kBuffer = 1 << 18;
+
+  void flush() {
+    for (std::size_t done = 0; done < buffer_.size();) {
+      const ssize_t written = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail("write");
+      done += static_cast<std::size_t>(written);
+    }
+    buffer_.clear();
+  }
+  [[noreturn]] void fail(const char* call) const {
+    throw EnvironmentError(
+        fmt::format("{}: {} failed: {}", path_.string(), call, std::generic_category().message(errno)));
+  }
+
+  std::filesystem::path path_, beside_;
+  fmt::memory_buffer buffer_;
+  int fd_ = -1;
+  bool in_place_ = false;
+};
+
+// In quotes; bytes that are no UTF-8 are replaced, since a trace is no place to fail for a name.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+std::string microseconds(std::int64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+// Names for the viewer. Sorted by rank and kind: it would otherwise sort by name, 10 before 2.
+void name_lines(PartialFile& out, const Trace& trace, const char*& separator) {
+  std::set<int> ranks;
+  for (int r = 0; r < static_cast<int>(trace.stage_of.size()); ++r) ranks.insert(r);
+  for (const TraceSpan& span : trace.spans) ranks.insert(span.rank);
+  const auto line = [&](const char* what, int rank, int tid, const std::string& arguments) {
+    out.print("{}{{\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},\"args\":{{{}}}}}",
+              std::exchange(separator, ",\n"), what, rank + 1, tid, arguments);
+  };
+  for (const int rank : ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    const bool staged = !trace.schedule.empty() && at < trace.stage_of.size();
+    line("process_name", rank, 1,
+         fmt::format("\"name\":\"rank {}{}\"", rank, staged ? fmt::format(" · stage {}", trace.stage_of[at]) : ""));
+    line("process_sort_index", rank, 1, fmt::format("\"sort_index\":{}", rank));
+    for (int kind = 0; kind < kSpanKinds; ++kind) {
+      line("thread_name", rank, kind + 1,
+           fmt::format("\"name\":\"rank {} · {}\"", rank, name_of(static_cast<SpanKind>(kind))));
+      line("thread_sort_index", rank, kind + 1, fmt::format("\"sort_index\":{}", kind));
+    }
+  }
+}
+
+}  // namespace
+
+void write_trace(const std::filesystem::path& file, const Trace& trace) {
+  PartialFile out(file);
+  out.print(
+      "{{\"displayTimeUnit\":\"ms\",\n\"otherData\":{{\"format\":\"lockstep trace\",\"version\":1,\"layout\":{},\n"
+      "\"schedule\":{},\n\"stage_of\":[{}]}},\n\"traceEvents\":[",
+      quoted(trace.layout), quoted(trace.schedule), fmt::join(trace.stage_of, ","));
+  const char* separator = "\n";
+  name_lines(out, trace, separator);
+  double first = trace.spans.empty() ? 0 : trace.spans.front().begin;
+  for (const TraceSpan& span : trace.spans) first = std::min(first, span.begin);
+  for (const TraceSpan& span : trace.spans) {
+    LOCKSTEP_CHECK(span.rank >= 0 && span.rank < kMostTraceRanks && span.step >= 0 && span.position >= -1,
+                   "span {} of rank {}, step {}, position {}", span.name, span.rank, span.step, span.position);
+    LOCKSTEP_CHECK(span.end >= span.begin && span.end - first <= kLongestTrace,
+                   "span {} from {} to {}, the first at {}", span.name, span.begin, span.end, first);
+    // Both ends are rounded, not the length: spans that touch go on touching.
+    const std::int64_t begin = nanoseconds(span.begin - first), end = nanoseconds(span.end - first);
+    out.print(
+        "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"step\":{}",
+        std::exchange(separator, ",\n"), quoted(span.name), name_of(span.kind), span.rank + 1,
+        static_cast<int>(span.kind) + 1, microseconds(begin), microseconds(end - begin), span.step);
+    if (span.position >= 0) out.print(",\"position\":{}", span.position);
+    out.print("}}}}");
+  }
+  out.print("\n]}}\n");
+  out.finish();
+}
+
+}  // namespace lockstep
