@@ -72,6 +72,7 @@ struct RunSettings {
   std::int64_t threads = 0;  // of a rank; 0 = its share of the cores
   bool pin = true;           // ranks of one host keep to cores of their own
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
+  std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
   bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
   bool operator==(const RunSettings&) const = default;
 };

@@ -30,6 +30,7 @@ namespace {
 constexpr std::size_t kTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
+constexpr std::int64_t kMostTracedSteps = 10'000;
 constexpr std::int64_t kMostMebibytes = 1 << 30;
 
 // ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
@@ -108,6 +109,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("threads", run.threads, Whole{0, kMostThreads});
   visit("pin", run.pin);
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
+  visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("autotune", run.autotune);
 }
 

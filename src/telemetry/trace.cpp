@@ -19,7 +19,7 @@
 namespace lockstep {
 
 std::string_view name_of(SpanKind kind) {
-  constexpr std::string_view kNames[kSpanKinds] = {"compute", "wait", "message"};
+  constexpr std::string_view kNames[kSpanKinds] = {"compute", "wait"};
   return kNames[static_cast<int>(kind)];
 }
 

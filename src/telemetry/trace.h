@@ -19,9 +19,8 @@ namespace lockstep {
 enum class SpanKind : std::uint8_t {
   compute,  // an action that computes
   wait,     // the rank is held: what it needs has not come
-  message,  // from the start of a message until the rank knows that it has arrived
 };
-inline constexpr int kSpanKinds = 3;
+inline constexpr int kSpanKinds = 2;
 std::string_view name_of(SpanKind kind);
 
 struct TraceSpan {

@@ -7,6 +7,7 @@
 #include "spec/model_flops.h"
 #include "spec/run_toml.h"
 #include "telemetry/z_score.h"
+#include "train/run_trace.h"
 #include "train/tuning.h"
 
 namespace lockstep {
@@ -50,6 +51,19 @@ void keep_tuning(TrainingRun& run, Progress& progress, Watcher& watcher) {
   watcher.resolved(progress.run_file);
 }
 
+// Rank 0 writes it; a disk that does not take it is no reason to end the run.
+void write(const std::optional<Trace>& trace, const RunSpec& spec, Watcher& watcher) {
+  if (!trace) return;
+  const std::filesystem::path file = std::filesystem::path(spec.run.out) / "trace.json";
+  try {
+    write_trace(file, *trace);
+    watcher.note(fmt::format("the timeline of {} step{} is in {}", spec.run.trace, spec.run.trace == 1 ? "" : "s",
+                             file.string()));
+  } catch (const EnvironmentError& error) {
+    watcher.note(fmt::format("no timeline: {}", error.what()));
+  }
+}
+
 bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
@@ -76,14 +90,18 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     return due(t.save_every, step) || (run.data().has_evaluation() && due(t.eval_every, step));
   };
 
+  RunTrace timeline(run.replica(),
+                    {.steps = run.spec().run.trace, .layout = to_text(run.spec().layout), .ranks = run.ranks()});
   ZScore usual;
   Ending ending = Ending::finished;
-  std::int64_t begun = progress.step;
+  const std::int64_t first = progress.step;
+  std::int64_t begun = first;
   auto before = Clock::now();  // when the device could begin with the step that is waited for
   bool stopping = false;
   while (progress.step < t.steps) {
     while (begun < t.steps && begun - progress.step < run.steps_at_once() &&
            (begun == progress.step || (!stopping && !looked_at(begun)))) {
+      timeline.before(begun, begun == first);
       if (begun == progress.step) before = Clock::now();
       run.begin_step(first_sample(begun), rate_of(begun));
       ++begun;
@@ -93,6 +111,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
 
+    if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
     ++progress.step;
     progress.samples += t.global_batch;
@@ -127,6 +146,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       break;
     }
   }
+  write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
   if (t.save_last) save();
   run.wait_for_save();

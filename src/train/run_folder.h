@@ -2,6 +2,7 @@
 //
 //   run.toml         the resolved run file
 //   metrics.jsonl    a line a step (telemetry/step_record.h)
+//   trace.json       what every rank did in some steps, and when, if asked for (telemetry/trace.h)
 //   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
 //   .lock            held while a process trains here

@@ -62,13 +62,15 @@ class TrainingRun {
   }
   // Forward and backward of that batch alone; replica().apply_gradients() is the rest of the step.
   double compute_gradients(std::int64_t first, double learning_rate);
-  // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead.
-  int steps_at_once() const { return stream_->runs_ahead() ? Replica::kStepsInFlight : 1; }
+  // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead and
+  // nobody watches.
+  int steps_at_once() const { return stream_->runs_ahead() && spec_.run.trace == 0 ? Replica::kStepsInFlight : 1; }
   // The mean loss over the evaluation batches. All ranks call it.
   double evaluate();
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
   bool is_first_rank() const { return rank() == 0; }
+  Communicator* ranks() const { return ranks_; }  // on the host; none: alone
   // Names the first bad value of a step that did not update, while no step is in flight.
   std::optional<std::string> find_bad_value(std::int64_t first);
 

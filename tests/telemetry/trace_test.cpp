@@ -32,7 +32,7 @@ Trace small_trace() {
           .stage_of = {0, 1},
           .spans = {{"forward(0, 0)", SpanKind::compute, 0, 7, 0, zero, zero + 600.4e-9},
                     {"a \"name\"\n\\ é", SpanKind::wait, 1, 7, -1, zero + 600.4e-9, zero + 1200.8e-9},
-                    {"send(1)", SpanKind::message, 1, 8, 3, zero + 1200.8e-9, zero + 1000.5}}};
+                    {"send(1)", SpanKind::wait, 1, 8, 3, zero + 1200.8e-9, zero + 1000.5}}};
 }
 
 std::string small_text() {

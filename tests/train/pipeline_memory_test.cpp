@@ -1,0 +1,97 @@
+// What a stage holds: what meta says, to the byte, and as many micro-batches as its schedule keeps in flight.
+#include <gtest/gtest.h>
+
+#include "comm/meta/communicator.h"
+#include "comm/threads/run_ranks.h"
+#include "spec/world_faults.h"
+#include "support/devices.h"
+#include "support/host_run.h"
+#include "support/tiny_specs.h"
+#include "train/replica.h"
+
+namespace lockstep::tests {
+namespace {
+
+Replica::Options options(const ModelSpec& like, const LayoutSpec& layout, std::int64_t B = 12) {
+  ModelSpec spec = like;
+  spec.layers = 7;
+  return {.spec = spec, .B = B, .T = 6, .layout = layout, .seed = 5};
+}
+
+struct Held {
+  Ledger::Rows rows;
+  std::int64_t activations, most_in_flight;
+};
+
+Held on_meta(const Replica::Options& o, int rank) {
+  MetaDevice meta;
+  meta::Communicator ranks(rank, static_cast<int>(o.layout.ranks()));
+  const Replica replica(o, {ranks, ranks}, meta.memory(), meta.stream());
+  const Ledger& ledger = meta.memory().ledger();
+  return {ledger.rows(), ledger.peak(Tag::activation), in_flight(replica.actions(), replica.rank_step().shape)};
+}
+
+LayoutSpec layout_of(ScheduleKind kind, int pp, int micro) {
+  return {.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .micro = micro};
+}
+
+TEST(PipelineMemory, IsWhatMetaSays) {
+  for (const NamedSpec& named : tiny_specs())
+    for (const ScheduleKind kind : kScheduleKinds) {
+      LayoutSpec mesh = layout_of(kind, 2, 2), sharded = layout_of(kind, 2, 3);
+      mesh.dp = 2, mesh.tp = 3, mesh.sp = Switch::on, mesh.zero = 1;
+      sharded.dp = 2, sharded.zero = 3, sharded.grad_sync = GradSync::micro;
+      for (const LayoutSpec& layout : {layout_of(kind, 3, 4), mesh, sharded}) {
+        const Replica::Options o = options(named.spec, layout);
+        run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> group) {
+          CpuDevice cpu;
+          Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
+          replica.init_weights();
+          const TokenBatch all = random_batch(o, 1);
+          const auto part = [&, given = replica.given()](const std::vector<std::int32_t>& whole) {
+            return std::span(whole).subspan(static_cast<std::size_t>(given.first * o.T),
+                                            static_cast<std::size_t>(given.count * o.T));
+          };
+          replica.step(part(all.tokens), part(all.targets));
+          replica.settle();
+          EXPECT_EQ(cpu.memory().ledger().rows(), on_meta(o, group->rank()).rows)
+              << named.name << ", " << to_text(layout) << ", rank " << group->rank();
+        });
+      }
+    }
+}
+
+// One sample a micro-batch: what more of them take is what each keeps.
+TEST(PipelineMemory, GrowsWithWhatIsInFlightAndNotWithMicroBatches) {
+  const ModelSpec spec = tiny_specs()[0].spec;
+  const int p = 4;
+  const auto held = [&](ScheduleKind kind, int micro, int stage) {
+    return on_meta(options(spec, layout_of(kind, p, micro), micro), stage);
+  };
+  for (int s = 0; s < p; ++s) {
+    // What one micro-batch more keeps on this stage.
+    const std::int64_t each = held(ScheduleKind::afab, 9, s).activations - held(ScheduleKind::afab, 8, s).activations;
+    EXPECT_GT(each, 0);
+    for (const int micro : {4, 8, 16}) {
+      const Held all = held(ScheduleKind::afab, micro, s);
+      EXPECT_EQ(all.most_in_flight, micro);
+      EXPECT_EQ(held(ScheduleKind::afab, micro + 1, s).activations - all.activations, each);
+      for (const ScheduleKind kind :
+           {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1, ScheduleKind::zb_v}) {
+        const Held one = held(kind, micro, s);
+        const int most = most_in_flight(kind, {p, micro, usual_chunks(kind)}, s);
+        EXPECT_LE(one.most_in_flight, most) << name_of(kind) << " stage " << s;
+        if (micro >= 8) {
+          EXPECT_EQ(one.activations, held(kind, 2 * micro, s).activations) << name_of(kind) << " stage " << s;
+        }
+      }
+      EXPECT_EQ(held(ScheduleKind::one_f_one_b, micro, s).most_in_flight, p - s);
+      // No more than so many micro-batches take, one that comes early, and what is on its way out.
+      const std::int64_t base = all.activations - micro * each, boundary = 6 * spec.width * 4;
+      EXPECT_LE(held(ScheduleKind::one_f_one_b, micro, s).activations, base + (p - s) * each + 4 * boundary) << s;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests

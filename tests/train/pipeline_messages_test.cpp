@@ -1,0 +1,68 @@
+// What stages send: the recorder of real ranks, the recorder on meta, and the arithmetic of boundaries are one.
+#include <gtest/gtest.h>
+
+#include "support/recorded_step.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep::tests {
+namespace {
+
+constexpr std::int64_t kSamples = 12, kTokens = 6;
+
+Replica::Options options(const ModelSpec& like, const LayoutSpec& layout) {
+  ModelSpec spec = like;
+  spec.layers = 7;
+  return {.spec = spec, .B = kSamples, .T = kTokens, .layout = layout, .precision = Precision::bf16, .seed = 5};
+}
+
+LayoutSpec layout_of(ScheduleKind kind, int pp, int micro) {
+  return {.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .micro = micro};
+}
+
+TEST(PipelineMessages, MetaCountsWhatStagesSend) {
+  for (const NamedSpec& named : tiny_specs())
+    for (const ScheduleKind kind : kScheduleKinds) {
+      LayoutSpec cut = layout_of(kind, 2, 2), sharded = layout_of(kind, 2, 3);
+      cut.tp = 3, cut.sp = Switch::on;
+      sharded.dp = 2, sharded.zero = 3, sharded.grad_sync = GradSync::micro;
+      for (const LayoutSpec& layout : {layout_of(kind, 3, 4), cut, sharded}) {
+        const Replica::Options o = options(named.spec, layout);
+        const std::vector<Recorded> real = on_threads(o);
+        for (int r = 0; r < layout.ranks(); ++r)
+          EXPECT_EQ(on_meta(o, r).sent, real[static_cast<std::size_t>(r)].sent)
+              << named.name << ", " << to_text(layout) << ", rank " << r;
+      }
+    }
+}
+
+// Every boundary between two stages is crossed once there and once back by every micro-batch. A tied table's gradient
+// goes from the last stage to the first, and the table back: once a step.
+TEST(PipelineMessages, AreMicroBatchesTimesBoundaries) {
+  for (const NamedSpec& named : tiny_specs())
+    for (const ScheduleKind kind : kScheduleKinds)
+      for (const int pp : {2, 4})
+        for (const int micro : {1, 3, 4}) {
+          const LayoutSpec layout = layout_of(kind, pp, micro);
+          const Replica::Options o = options(named.spec, layout);
+          const std::int64_t tensor = kSamples / micro * kTokens * o.spec.width;
+          const std::vector<int> stage_of = schedule_of(layout).stage_of;
+          const bool apart = o.spec.tied && stage_of.front() != stage_of.back();
+          for (int stage = 0; stage < pp; ++stage) {
+            std::int64_t crossings = 0;
+            for (std::size_t k = 1; k < stage_of.size(); ++k)
+              if (stage_of[k - 1] != stage_of[k]) crossings += (stage_of[k - 1] == stage) + (stage_of[k] == stage);
+            const Recorded sent = on_meta(o, stage);
+            const std::int64_t table = o.spec.vocabulary * o.spec.width;
+            const bool owns = apart && stage == stage_of.front(), borrows = apart && stage == stage_of.back();
+            EXPECT_EQ(sent.elements(CommOp::send, DType::bf16), micro * crossings * tensor + (owns ? sent.owned[0] : 0))
+                << named.name << ", " << to_text(layout) << ", stage " << stage;
+            EXPECT_EQ(sent.elements(CommOp::send, DType::f32), borrows ? table : 0)
+                << named.name << ", " << to_text(layout) << ", stage " << stage;
+            for (const auto& [key, counts] : sent.sent)
+              EXPECT_TRUE(point_to_point(key.first) || counts[1] <= 1024) << name_of(key.first);  // the norm's bins
+          }
+        }
+}
+
+}  // namespace
+}  // namespace lockstep::tests
