@@ -1,6 +1,8 @@
 #include "spec/lifetimes.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -14,11 +16,7 @@ int Lifetimes::add(std::int64_t bytes, std::int64_t first, std::int64_t last) {
   return static_cast<int>(things_.size()) - 1;
 }
 
-std::int64_t Lifetimes::place_larger_first() {
-  std::vector<int> order(things_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return things_[a].bytes > things_[b].bytes; });
-
+std::int64_t Lifetimes::place_in_order(const std::vector<int>& order) {
   std::vector<int> placed;  // by offset
   std::int64_t total = 0;
   for (const int id : order) {
@@ -84,12 +82,25 @@ bool Lifetimes::place_at_both_ends(std::int64_t room) {
 }
 
 std::int64_t Lifetimes::plan() {
-  const std::int64_t needed = place_larger_first(), least = fullest_moment();
-  if (needed == least) return needed;
-  const std::vector<Thing> before = things_;
-  if (place_at_both_ends(least)) return least;
-  things_ = before;
-  return needed;
+  const auto length = [](const Thing& t) { return t.last - t.first + 1; };
+  using Before = std::function<bool(const Thing&, const Thing&)>;
+  const Before orders[] = {[](const Thing& a, const Thing& b) { return a.bytes > b.bytes; },
+                           [](const Thing& a, const Thing& b) { return a.first < b.first; },
+                           [&](const Thing& a, const Thing& b) { return length(a) > length(b); },
+                           [&](const Thing& a, const Thing& b) { return length(a) * a.bytes > length(b) * b.bytes; }};
+  const std::int64_t least = fullest_moment();
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  std::vector<Thing> kept;
+  std::vector<int> order(things_.size());
+  for (const Before& before : orders) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return before(things_[a], things_[b]); });
+    if (const std::int64_t needed = place_in_order(order); needed < best) best = needed, kept = things_;
+    if (best == least) break;
+    if (&before == orders && place_at_both_ends(least)) return least;
+  }
+  things_ = std::move(kept);
+  return best;
 }
 
 }  // namespace lockstep

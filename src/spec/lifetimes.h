@@ -3,8 +3,8 @@
 // Each thing has a size and the first and last moment (inclusive) it must keep its bytes. plan() gives every one an
 // offset and returns the bytes needed in all: the larger first, each at the lowest place free over its whole life; or,
 // where that takes more than the fullest moment has, in the order of birth, at the two ends in turn, if everything fits
-// into the fullest moment's bytes so. Of things of which two live at a time it does. Deterministic: the same list gives
-// the same places.
+// into the fullest moment's bytes so (of things of which two live at a time it does); or else the best of some other
+// orders: by birth, by length of life, by both length and size. Deterministic: the same list gives the same places.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,7 +23,7 @@ class Lifetimes {
   struct Thing {
     std::int64_t bytes, first, last, offset;
   };
-  std::int64_t place_larger_first();
+  std::int64_t place_in_order(const std::vector<int>& order);
   std::int64_t fullest_moment() const;
   bool place_at_both_ends(std::int64_t room);
 
