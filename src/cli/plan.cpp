@@ -50,7 +50,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
       } else if (*json)
         fmt::print("{}\n", plan_json(spec, plan).dump(2));
       else
-        fmt::print("{}\n\n{}{}\n", plan_table(spec, plan), stages.size() > 1 ? stage_table(stages) + "\n\n" : "",
+        fmt::print("{}\n\n{}{}\n", plan_table(spec, plan), stages.size() > 1 ? stage_table(stages) + "\n" : "",
                    unit_table(plan));
       return static_cast<int>(ExitCode::done);
     };

@@ -119,9 +119,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
                                                     *memory, stream);
   Replica& replica = *owned_replica;
   const std::vector<Replica::Named> tensors = replica.tensors();
-  std::vector<LogicalTensor> names;
-  for (const auto& named : tensors) names.push_back(named.tensor);
-  replica.load(find_hf_tensors(data.weights(), names));
+  replica.load(find_hf_tensors(data.weights(), logical_tensors(replica.model())));
 
   // The tensors are whole on the first ranks, which may hold a part each.
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,

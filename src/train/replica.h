@@ -85,7 +85,8 @@ class Replica {
   std::vector<StateTensor> state(bool counted_alone = false) const;
 
   void init_weights();  // from the seed and the tensors' names
-  // In the order of tensors(), whole host tensors of any float type.
+  // In the order of logical_tensors() of the model, whole host tensors of any float type; what is another stage's is
+  // passed over.
   void load(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: goes on as the replica that was saved.
   void resume(std::int64_t batches, std::int64_t updates);

@@ -88,13 +88,15 @@ void Replica::init_weights() {
 }
 
 void Replica::load(std::span<const ConstTensor> values) {
-  const std::vector<Named> all = tensors();
+  const std::vector<LogicalTensor> all = logical_tensors(model_);
   LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Named& named = all[i];
-    LOCKSTEP_CHECK(values[i].elements() == named.tensor.elements(), "{}: {} values for {} elements", named.tensor.name,
-                   values[i].elements(), named.tensor.elements());
-    upload_runs(named.master, named.runs, values[i], stream_);
+  auto value = values.begin();
+  auto name = all.begin();
+  for (const Named& named : tensors()) {  // in the same order
+    for (; name->name != named.tensor.name; ++name) ++value;
+    LOCKSTEP_CHECK(value->elements() == named.tensor.elements(), "{}: {} values for {} elements", named.tensor.name,
+                   value->elements(), named.tensor.elements());
+    upload_runs(named.master, named.runs, *value, stream_);
   }
   publish();
 }

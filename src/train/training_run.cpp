@@ -67,10 +67,8 @@ void TrainingRun::use_tuning(const TuningSpec& tuning) {
 
 void TrainingRun::init_weights() {
   if (spec_.model_hf.empty()) return replica_->init_weights();
-  std::vector<LogicalTensor> names;
-  for (const Replica::Named& named : replica_->tensors()) names.push_back(named.tensor);
   const HfFolder folder(spec_.model_hf);
-  replica_->load(folder.find(names));
+  replica_->load(folder.find(logical_tensors(replica_->model())));
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {

@@ -36,8 +36,7 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
                      .precision = precision,
                      .optimizer = data.optimizer()},
                     {*ranks, *ranks}, *memory, stream);
-    std::vector<LogicalTensor> all;
-    for (const auto& named : replica.tensors()) all.push_back(named.tensor);
+    const std::vector<LogicalTensor> all = logical_tensors(replica.model());
     replica.load(find_hf_tensors(data.weights(), all));
     if (ranks->rank() == 0) names = all;
     for (std::int64_t step = 0; step < kSteps; ++step) {
@@ -50,12 +49,13 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
     }
     const std::vector<Replica::Named> tensors = replica.tensors();
     if (ranks->rank() == 0)
-      for (const auto& named : tensors) learned.weights.emplace_back(named.tensor.elements());
+      for (const LogicalTensor& tensor : all) learned.weights.emplace_back(tensor.elements());
     ranks->barrier()->wait();
     if (layout.dp_rank(ranks->rank()) >= layout.shards()) return;  // the first copy is looked at
-    for (std::size_t t = 0; t < tensors.size(); ++t)
-      if (tensors[t].counted && !tensors[t].runs.empty())
-        tensors[t].put(to_doubles(tensors[t].master, stream), learned.weights[t]);
+    for (const Replica::Named& named : tensors) {
+      const auto at = std::ranges::find(all, named.tensor.name, &LogicalTensor::name) - all.begin();
+      if (named.counted && !named.runs.empty()) named.put(to_doubles(named.master, stream), learned.weights[at]);
+    }
   });
   for (std::size_t t = 0; t < names.size(); ++t)
     if (const auto noise = key_bias_of(data.spec(), names[t].name))
@@ -77,6 +77,10 @@ TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
     layouts.push_back({.dp = 8, .zero = zero, .shard = 2});
     layouts.push_back({.dp = 5, .zero = zero, .overlap = Switch::off, .uneven = Switch::on});
   }
+  for (const ScheduleKind kind : kScheduleKinds)
+    layouts.push_back({.pp = 2, .schedule = kind, .chunks = usual_chunks(kind), .micro = 2});
+  layouts.push_back({.pp = 4, .micro = 4});
+  layouts.push_back({.dp = 2, .pp = 3, .schedule = ScheduleKind::zb_h1, .micro = 2, .zero = 3});
   for (const std::int64_t tp : {2, 4, 8}) {
     if (!heads_divide(data.spec().heads, data.spec().kv_heads, tp)) continue;
     for (const Switch sp : {Switch::off, Switch::on}) {
