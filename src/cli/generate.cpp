@@ -42,7 +42,7 @@ struct Settings {
   bool has_tokens = false, json = false;
   std::int64_t max_tokens = 200;
   Sampling sampling;
-  std::int64_t tp = 1;
+  std::int64_t pp = 1, tp = 1;
   int threads = 0;
   Device device = Device::cpu;
   Precision precision = Precision::fp32;
@@ -123,7 +123,12 @@ std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
   return ids;
 }
 
-void require_tp(const Settings& s, const ModelSpec& spec) {
+void require_cut(const Settings& s, const ModelSpec& spec) {
+  if (const std::int64_t units = spec.layers + 2; s.pp > units)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) stages", spec.layers, s.pp),
+        fmt::format("use --pp {} or less", units));
   check_tensor_layout(spec, 1, {.tp = s.tp, .sp = Switch::off},
                       [](std::string_view, const std::string& problem, const std::string& remedy) {
                         throw UserError(ExitCode::usage, problem, remedy);
@@ -169,7 +174,7 @@ class Answer {
   Utf8Stream decoder_;
 };
 
-// One rank of those that cut the model between them. All choose the same tokens; whether to go on, the first says.
+// One rank of those that have the model between them. All choose the same tokens; whether to go on, the first says.
 void generate_rank(const Settings& s, Source& source, const std::vector<std::int32_t>& prompt, Communicator& ranks) {
   Ledger ledger;
   const auto memory = make_memory(s.device, ledger);
@@ -183,7 +188,8 @@ void generate_rank(const Settings& s, Source& source, const std::vector<std::int
                        .precision = s.precision,
                        .ranks = ranks.size() == 1 ? nullptr
                                 : shared          ? shared.get()
-                                                  : &ranks},
+                                                  : &ranks,
+                       .pp = s.pp},
                       *memory, *stream);
   if (source.checkpoint)
     generator.load(*source.checkpoint);
@@ -219,8 +225,8 @@ int run_generate(const Settings& s) {
   validate(s.sampling);
   Source source = open_source(s.folder);
   const std::vector<std::int32_t> prompt = prompt_of(s, source);
-  require_tp(s, source.spec);
-  run_ranks(static_cast<int>(s.tp),
+  require_cut(s, source.spec);
+  run_ranks(static_cast<int>(s.pp * s.tp),
             [&](std::unique_ptr<Communicator> ranks) { generate_rank(s, source, prompt, *ranks); },
             {.deadline_seconds = kDeadlineSeconds});
   return static_cast<int>(ExitCode::done);
@@ -239,7 +245,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       "used up, or with Ctrl-C. The same seed gives the same text.\n\n"
       "Examples: lockstep generate runs/example --prompt \"Once upon\"\n"
       "          lockstep generate runs/example/checkpoints/step-00000050 --temperature 0\n"
-      "          lockstep generate my-hf-folder --tokens \"1 5 9\" --top-p 0.9 --tp 2");
+      "          lockstep generate my-hf-folder --tokens \"1 5 9\" --top-p 0.9 --pp 2 --tp 2");
   command
       ->add_option("folder", s->folder, "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
       ->required()
@@ -258,6 +264,11 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--top-p", s->sampling.top_p, "Choose among the fewest that have this share of the probability [1]")
       ->type_name("P");
   command->add_option("--seed", s->sampling.seed, "Of the choices [0]")->type_name("S");
+  command
+      ->add_option("--pp", s->pp,
+                   "Stages, of --tp ranks each, that cut the model in depth; the text is that of one [1]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
   command->add_option("--tp", s->tp, "Ranks, as threads of this process, that cut every layer between them [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");

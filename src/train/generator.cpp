@@ -5,29 +5,75 @@
 
 #include "checkpoint/state_runs.h"
 #include "kernels/rope.h"
+#include "spec/pipeline_step.h"
+#include "spec/stage_cut.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
 
 namespace {
 
-std::vector<Action> forward_actions(const Model& model, bool with_head) {
-  std::vector<Action> actions = forward_pass(model.step_shape(1));
-  if (!with_head) std::erase_if(actions, [&](const Action& a) { return a.unit == model.units() - 1; });
-  return actions;
+// Those ranks that are no stage of their own cut every layer between them, but not what is between products: a token
+// alone cannot be cut.
+LayoutSpec layout_of(const Generator::Options& o) {
+  const std::int64_t size = o.ranks ? o.ranks->size() : 1;
+  LOCKSTEP_CHECK(o.pp >= 1 && o.pp <= o.spec.layers + 2 && size % o.pp == 0, "{} ranks as {} stages of {} layers", size,
+                 o.pp, o.spec.layers);
+  return {.pp = o.pp, .tp = size / o.pp, .sp = Switch::off, .tp_chunks = 1};
 }
 
-TensorSplit split_of(const Communicator* ranks) {
-  if (!ranks) return {};
-  return {.rank = ranks->rank(), .size = ranks->size()};
+// The weight that another unit computes with too, by itself.
+UnitLayout tied_weight(const Model& model) {
+  const UnitLayout& owner = model.unit(model.tie()->owner_unit).layout();
+  UnitLayout layout(owner.name());
+  layout.add(owner.parameters()[model.tie()->owner_parameter]);
+  return layout;
+}
+
+// A token goes through one stage after the other, so no cut makes it faster: what counts is that the stage with the
+// most bytes of weights and caches has as few as can be.
+std::vector<int> cut_by_bytes(const Generator::Options& o, const Model& whole) {
+  const ModelSpec& s = o.spec;
+  const std::int64_t cached = 2 * o.positions * s.kv_heads * s.head_width;
+  std::vector<double> elements;
+  for (int u = 0; u < whole.units(); ++u)
+    elements.push_back(
+        static_cast<double>(whole.unit(u).layout().owned() + (u > 0 && u + 1 < whole.units() ? cached : 0)));
+  // The first unit and the last are not on one stage if there are several.
+  if (whole.tie()) elements[whole.tie()->borrower_unit] += static_cast<double>(tied_weight(whole).owned());
+  return cut_by_cost(elements, static_cast<int>(o.pp));
+}
+
+StepShape shape_of(const Generator::Options& o, int stage) {
+  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute);
+  StepShape shape = whole.step_shape(1);
+  shape.stage = stage;
+  if (o.pp == 1) return shape;
+  shape.stages.begins = cut_by_bytes(o, whole);
+  shape.stages.stage_of.resize(static_cast<std::size_t>(o.pp));
+  std::iota(shape.stages.stage_of.begin(), shape.stages.stage_of.end(), 0);
+  return shape;
+}
+
+// The head's own, and what hands it its input.
+bool is_for_head(const Action& a, const StepShape& shape) {
+  return a.unit == shape.last() || (a.kind == ActionKind::send_output && a.unit + 1 == shape.last());
+}
+
+std::vector<Action> forward_actions(const StepShape& shape, bool with_head) {
+  const PipelineSchedule schedule = make_schedule(ScheduleKind::afab, {.stages = shape.stages.count()});
+  std::vector<Action> actions = pipeline_forward(schedule, shape, false);
+  if (!with_head) std::erase_if(actions, [&](const Action& a) { return is_for_head(a, shape); });
+  return actions;
 }
 
 }  // namespace
 
-Generator::Pass::Pass(const Options& options, const TensorSplit& split, std::int64_t T, bool with_head, Memory& memory)
-    : model(options.spec, 1, T, storage_types(options.precision).compute, {.runs_on = memory.device(), .split = split}),
-      activations(model.slots(), forward_actions(model, with_head), model.step_shape(1), memory),
-      tokens(memory.allocate(T * 4, Tag::data)) {}
+Generator::Pass::Pass(const Generator& of, std::int64_t T, bool with_head)
+    : model(of.options_.spec, 1, T, of.dtype_, {.runs_on = of.memory_.device(), .split = of.tensor_.split()}),
+      actions(forward_actions(of.shape_, with_head)),
+      activations(model.slots(), actions, of.shape_, of.memory_),
+      tokens(of.memory_.allocate(T * 4, Tag::data)) {}
 
 Generator::Generator(const Options& options, Memory& memory, Stream& stream)
     : options_(options),
@@ -36,13 +82,17 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
       dtype_(storage_types(options.precision).compute),
       sums_(accumulator_of(dtype_)),
       alone_(memory.device()),
-      tensor_(options.ranks ? *options.ranks : alone_, {.split = split_of(options.ranks)}),
-      one_(options, tensor_.split(), 1, true, memory) {
+      layout_(layout_of(options)),
+      mesh_(options.ranks ? *options.ranks : alone_, layout_),
+      tensor_(mesh_.tensor(), {.split = layout_.tensor_split(mesh_.world().rank())}),
+      links_(mesh_.pipeline()),
+      shape_(shape_of(options, mesh_.pipeline().rank())),
+      one_(*this, 1, true),
+      borrowed_("") {
   const ModelSpec& s = options.spec;
   LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.chunk >= 1,
                  "{} positions of {}, {} at a time", options.positions, s.max_positions, options.chunk);
-  if (options.chunk > 1 && options.chunk < options.positions)
-    many_.emplace(options, tensor_.split(), options.chunk, false, memory);
+  if (options.chunk > 1 && options.chunk < options.positions) many_.emplace(*this, options.chunk, false);
   take_weights();
   take_caches();
   take_positions();
@@ -55,29 +105,38 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
 // Of weights that nobody updates; zero where they are padding.
 void Generator::take_weights() {
   const Model& model = one_.model;
-  for (int u = 0; u < model.units(); ++u)
-    weights_.emplace_back(
-        model.unit(u).layout(),
-        UnitStorage::Options{.types = storage_types(options_.precision), .optimizer = {}, .updates = false}, memory_,
-        stream_);
+  const auto take = [&](int u, const UnitLayout& layout) {
+    weights_.try_emplace(
+        u, layout, UnitStorage::Options{.types = storage_types(options_.precision), .optimizer = {}, .updates = false},
+        memory_, stream_);
+  };
   for (int u = 0; u < model.units(); ++u) {
+    const UnitLayout& layout = model.unit(u).layout();
+    if (shape_.has(u)) take(u, layout);
+    if (!shape_.has_copy(u)) continue;
+    borrowed_ = tied_weight(model);
+    take(u, borrowed_);
+  }
+  const auto tied = [&] {
+    const Model::Tie& tie = *model.tie();
+    return weights_.at(tie.owner_unit).weight(shape_.tie_is_sent() ? 0 : tie.owner_parameter);
+  };
+  for (int u = 0; u < model.units(); ++u) {
+    if (!shape_.has(u)) continue;
     const std::vector<StoredParameter>& parameters = model.unit(u).layout().parameters();
-    UnitTensors tensors;
     for (int p = 0; p < std::ssize(parameters); ++p)
-      tensors.weights.push_back(parameters[p].tied
-                                    ? weights_[model.tie()->owner_unit].weight(model.tie()->owner_parameter)
-                                    : weights_[u].weight(p));
-    units_.push_back(std::move(tensors));
+      units_[u].weights.push_back(parameters[p].tied ? tied() : weights_.at(u).weight(p));
   }
 }
 
 void Generator::take_caches() {
   const ModelSpec& s = options_.spec;
   const Shape shape{1, options_.positions, HeadSplit(s.heads, s.kv_heads, tensor_.split()).keys.each, s.head_width};
-  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
-    const std::string& unit = one_.model.unit(static_cast<int>(layer) + 1).layout().name();
-    cached_.push_back(memory_.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, unit));
-    caches_.push_back({view(cached_.back(), dtype_, shape), view(cached_.back(), dtype_, shape, shape.elements())});
+  for (int u = 1; u < shape_.last(); ++u) {
+    if (!shape_.has(u)) continue;
+    const Buffer& buffer = cached_.emplace_back(
+        memory_.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, one_.model.unit(u).layout().name()));
+    caches_[u] = {view(buffer, dtype_, shape), view(buffer, dtype_, shape, shape.elements())};
   }
 }
 
@@ -105,8 +164,8 @@ void Generator::take_positions() {
 
 std::vector<StateTensor> Generator::weights() const {
   std::vector<StateTensor> all;
-  for (const UnitStorage& unit : weights_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
+  for (const auto& [u, unit] : weights_)
+    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
       for (const Run& run : piece.runs)
         all.push_back(state_of(kWeightPart, piece.tensor, run, piece.of(unit.flat_weight())));
     });
@@ -115,15 +174,15 @@ std::vector<StateTensor> Generator::weights() const {
 
 void Generator::load(const Checkpoint& checkpoint) { checkpoint.load(weights(), stream_); }
 
+// A folder with a tensor that no stage wants is another model's, so all are looked up; this rank's alone are read.
 void Generator::load(const HfFolder& folder) {
-  std::vector<LogicalTensor> names;
-  for (const UnitStorage& unit : weights_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) { names.push_back(piece.tensor); });
+  const std::vector<LogicalTensor> names = logical_tensors(one_.model);
   const std::vector<ConstTensor> values = folder.find(names);
-  auto next = values.begin();
-  for (const UnitStorage& unit : weights_)
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
-      upload_runs(piece.of(unit.flat_weight()), piece.runs, *next++, stream_);
+  std::map<std::string_view, ConstTensor> by_name;
+  for (std::size_t i = 0; i < names.size(); ++i) by_name[names[i].name] = values[i];
+  for (const auto& [u, unit] : weights_)
+    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
+      upload_runs(piece.of(unit.flat_weight()), piece.runs, by_name.at(piece.tensor.name), stream_);
     });
 }
 
@@ -141,22 +200,33 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
     batch.rope_cos = view(cos_, sums_, {T, half}, length_ * half);
     batch.rope_sin = view(sin_, sums_, {T, half}, length_ * half);
   }
-  const int head = pass.model.units() - 1;
-  const auto call = [&](int u, const KeyValueCache* cache) {
-    return Call{units_[u], pass.activations.of(0), batch, stream_, false, cache, &tensor_};
-  };
-  pass.model.unit(0).forward(call(0, nullptr));
-  for (int u = 1; u < head; ++u) {
-    caches_[u - 1].length = length_;
-    pass.model.unit(u).forward(call(u, &caches_[u - 1]));
-  }
-  if (wants_logits) {
-    const std::int64_t each = pass.model.head().vocabulary().each, rank = tensor_.split().rank;
-    const Tensor own = view(scores_, sums_, {1, each}, rank * each);
-    pass.model.head().last_logits(own, call(head, nullptr));
-    tensor_.ranks().all_gather(view(scores_, sums_, {tensor_.split().size * each}), own)->wait();
-  }
+  links_.settle();  // what was sent of the tokens before may lie where these are written
+  for (const Action& action : pass.actions)
+    if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
   length_ += T;
+}
+
+void Generator::run(const Action& action, const Pass& pass, const Batch& batch) {
+  const Activations& at = pass.activations.of(0);
+  const Between& between = pass.model.between(action.unit);
+  if (action.kind == ActionKind::receive_input) return links_.receive(action, at[between.x], other_end(action, shape_));
+  if (action.kind == ActionKind::send_output) return links_.send(at[between.y], other_end(action, shape_));
+
+  links_.ready({ActionKind::receive_input, action.unit, action.micro});
+  Call call{.unit = units_.at(action.unit), .at = at, .batch = batch, .stream = stream_, .tensor = &tensor_};
+  if (const auto cache = caches_.find(action.unit); cache != caches_.end()) {
+    cache->second.length = length_;
+    call.cache = &cache->second;
+  }
+  if (action.unit != shape_.last()) return pass.model.unit(action.unit).forward(call);
+  const std::int64_t each = pass.model.head().vocabulary().each;
+  const Tensor own = view(scores_, sums_, {1, each}, tensor_.split().rank * each);
+  pass.model.head().last_logits(own, call);
+  tensor_.ranks().all_gather(all_scores(), own)->wait();
+}
+
+Tensor Generator::all_scores() const {
+  return view(scores_, sums_, {tensor_.split().size * one_.model.head().vocabulary().each});
 }
 
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
@@ -168,6 +238,7 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
     tokens = tokens.subspan(options_.chunk);
   }
   for (std::size_t i = 0; i < tokens.size(); ++i) run(one_, tokens.subspan(i, 1), i + 1 == tokens.size());
+  mesh_.pipeline().broadcast(all_scores(), static_cast<int>(options_.pp) - 1)->wait();
   const Tensor scores = view(scores_, sums_, {options_.spec.vocabulary});
   if (sums_ == DType::f64) {
     download(logits_.data(), scores, stream_);
@@ -175,7 +246,7 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
     download(narrow_logits_.data(), scores, stream_);
     std::ranges::copy(narrow_logits_, logits_.begin());
   }
-  tensor_.ranks().check();
+  mesh_.check();
   return logits_;
 }
 

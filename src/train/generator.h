@@ -8,14 +8,19 @@
 // (Tag::activation, by unit) and the activations of one and of `chunk` tokens. All are taken at construction; nothing
 // is allocated by feed(). Memory and stream outlive it; it belongs to one thread at a time.
 //
-// Ranks may cut every layer between them (spec/tensor_split.h): then each has a part of the weights and the cache of
-// its key/value heads alone, all of them make the same calls, and all get the same logits, to the bit: so all of them
-// choose the same token, and need not tell each other which.
+// Ranks may have the model between them. Cut in depth, each stage has a run of units, their weights and their caches
+// alone, and the last one a copy of the embedding table where the head is tied to it; the stage with the most bytes of
+// these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of a chunk of a prompt
+// goes to the next, which works on it while the first goes on with the chunk behind. The ranks of a stage cut every
+// layer between them (spec/tensor_split.h): each has a part of its weights and the cache of its key/value heads alone.
+// All of them make the same calls, and all get the same logits, to the bit: so all of them choose the same token, and
+// need not tell each other which.
 //
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +30,8 @@
 #include "checkpoint/state.h"
 #include "comm/alone.h"
 #include "model/model.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/stage_links.h"
 #include "parallel/tensor_parallel.h"
 #include "parallel/unit_storage.h"
 #include "spec/precision.h"
@@ -40,8 +47,10 @@ class Generator {
     std::int64_t positions;   // tokens there is room for; at most the model's positions
     std::int64_t chunk = 64;  // tokens of a prompt that are read at once
     Precision precision = Precision::fp32;
-    // Those that cut every layer between them, on the generator's device; they outlive it. Null: it has all of them.
+    // Those that have the model between them, on the generator's device; they outlive it. Null: it has all of it.
     Communicator* ranks = nullptr;
+    // Stages that they are, of at most all units: rank = stage · tp + its place among the tp ranks of a stage.
+    std::int64_t pp = 1;
   };
 
   Generator(const Options& options, Memory& memory, Stream& stream);
@@ -61,10 +70,11 @@ class Generator {
   const ModelSpec& spec() const { return options_.spec; }
 
  private:
-  // The model for T tokens at a time.
+  // The model for T tokens at a time, and what this stage does of a forward over them.
   struct Pass {
-    Pass(const Options& options, const TensorSplit& split, std::int64_t T, bool with_head, Memory& memory);
+    Pass(const Generator& of, std::int64_t T, bool with_head);
     Model model;
+    std::vector<Action> actions;
     StepActivations activations;
     Buffer tokens;
   };
@@ -73,19 +83,26 @@ class Generator {
   void take_caches();
   void take_positions();
   void run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits);
+  void run(const Action& action, const Pass& pass, const Batch& batch);
+  Tensor all_scores() const;  // of all ranks of a stage
 
   Options options_;
   Memory& memory_;
   Stream& stream_;
   DType dtype_, sums_;
   Alone alone_;
+  LayoutSpec layout_;
+  MeshGroups mesh_;
   TensorParallel tensor_;
+  StageLinks links_;
+  StepShape shape_;  // of a forward: which units are here
   Pass one_;
-  std::optional<Pass> many_;          // without a head: the last token is always read by itself
-  std::vector<UnitStorage> weights_;  // of each unit
-  std::vector<UnitTensors> units_;    // views of them
-  std::vector<Buffer> cached_;        // of each block
-  std::vector<KeyValueCache> caches_;
+  std::optional<Pass> many_;             // without a head: the last token is always read by itself
+  UnitLayout borrowed_;                  // the tied weight where the unit that owns it is another stage's
+  std::map<int, UnitStorage> weights_;   // by unit: of those that are here, and of what they borrow
+  std::map<int, UnitTensors> units_;     // views of them
+  std::vector<Buffer> cached_;           // of each block that is here
+  std::map<int, KeyValueCache> caches_;  // by unit
   Buffer positions_, cos_, sin_;
   Buffer scores_;  // all ranks' columns, one rank's behind the other's; behind the vocabulary there may be padding
   std::vector<double> logits_;

@@ -90,6 +90,23 @@ TEST_F(GenerateCommand, GivesTheSameTextOnRanksThatCutTheModel) {
   EXPECT_EQ(json_of(trained + " --tp 2")["text"], json_of(trained)["text"]);
 }
 
+TEST_F(GenerateCommand, GivesTheSameTextOnStages) {
+  for (const std::string& rest :
+       {kGolden + "llama-tiny --tokens '1 5 9' --max-tokens 20 --seed 4",
+        kGolden + "gpt2-tiny --tokens '1 5 9' --max-tokens 20 --precision bf16", text_run() + " --prompt abc"}) {
+    const Outcome one = run_in_shell("generate " + rest + " 2>/dev/null");
+    EXPECT_EQ(one.code, 0) << one.out;
+    for (const char* stages : {" --pp 2", " --pp 4 --threads 1"}) {
+      const Outcome cut = run_in_shell("generate " + rest + stages + " 2>/dev/null");
+      EXPECT_EQ(cut.code, 0) << cut.out;
+      EXPECT_EQ(cut.out, one.out) << rest << stages;
+    }
+  }
+  // Ranks that cut layers add up in another order.
+  const std::string rest = text_run() + " --prompt abc --max-tokens 30 --precision fp64";
+  EXPECT_EQ(json_of(rest + " --pp 2 --tp 2")["text"], json_of(rest)["text"]);
+}
+
 TEST_F(GenerateCommand, EverySamplingOptionActs) {
   const std::string rest = text_run() + " --prompt abc --max-tokens 30";
   const auto greedy = json_of(rest + " --temperature 0")["tokens"];
@@ -148,7 +165,7 @@ TEST_F(GenerateCommand, EndsCleanlyWithCtrlC) {
   ASSERT_EQ(trained.code, 0) << trained.out;
   const std::string exported = folder_ + "/many-hf";
   ASSERT_EQ(run_in_shell("export " + many + " --out " + exported).code, 0);
-  for (const std::string& which : {many, exported + " --tp 2"}) {
+  for (const std::string& which : {many, exported + " --tp 2", many + " --pp 2"}) {
     std::filesystem::remove(out);
     const Outcome o = run_in_shell(
         "generate " + which + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
@@ -206,6 +223,10 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
            {text + " --tp 0", 2, "--tp"},
            {text + " --tp 3", 2,
             "4 heads with 2 key/value heads cannot be shared out to tp (3) ranks; use tp = 1, 2, 4"},
+           {text + " --pp 0", 2, "--pp"},
+           {text + " --pp 5", 2,
+            "2 layers, the embedding and the head cannot be cut into pp (5) stages; use --pp 4 or less"},
+           {text + " --pp 2 --tp 3", 2, "cannot be shared out to tp (3) ranks"},
            {text + " --precision fp13", 2, "fp13"},
            {text + " --prompt " + std::string(kPositions + 1, 'x'), 2, "the prompt has 49 tokens and the model 48"},
            {ids + " --prompt abc", 2, "are not bytes of text; give the prompt as ids, such as --tokens"},
