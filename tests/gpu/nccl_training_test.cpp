@@ -132,6 +132,23 @@ TEST_F(NcclTraining, CutLayersLearnTheBitsOfThreads) {
   }
 }
 
+TEST_F(NcclTraining, StagesLearnTheBitsOfThreadsAndOfOneRank) {
+  const std::vector<std::string> four{"--layout", "micro=4"};
+  ASSERT_EQ(run_program(command("one", four)).code, 0);
+  for (const auto& [layout, ranks] : {std::pair<std::string, int>{"pp=2,micro=4", 2},
+                                      {"pp=4,micro=4,schedule=zb-h1", 4},
+                                      {"pp=2,micro=4,schedule=zb-v", 2},
+                                      {"dp=2,pp=2,micro=2,zero=3,schedule=interleaved", 4}}) {
+    const std::vector<std::string> more{"--layout", layout};
+    ASSERT_EQ(run_program(command("threads" + layout, more)).code, 0) << layout;
+    expect_trained("processes" + layout, ranks, more);
+    EXPECT_EQ(losses("processes" + layout), losses("threads" + layout)) << layout;
+    if (layout.starts_with("pp")) {
+      EXPECT_EQ(losses("processes" + layout), losses("one")) << layout;
+    }
+  }
+}
+
 // Saved by two processes, gone on with by two others, and by one alone.
 TEST_F(NcclTraining, GoesOnFromWhatItSaved) {
   const std::vector<std::string> constant{"--set", "optim.schedule=constant"};

@@ -34,6 +34,11 @@ TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
                                    {.tp = 2, .sp = Switch::off},
                                    {.tp = 4},
                                    {.dp = 2, .tp = 2, .micro = 2, .zero = 3},
+                                   {.pp = 2, .micro = 2},
+                                   {.pp = 3, .schedule = ScheduleKind::zb_h1, .micro = 4},
+                                   {.pp = 2, .schedule = ScheduleKind::zb_v, .chunks = 2, .micro = 2},
+                                   {.dp = 2, .pp = 2, .micro = 2, .zero = 3},
+                                   {.pp = 2, .tp = 2, .micro = 2},
                                    {.dp = 3, .zero = 1, .uneven = Switch::on},
                                    {.dp = 2, .micro = 2, .zero = 2},
                                    {.dp = 2, .micro = 2, .zero = 3},
@@ -83,6 +88,27 @@ TEST(TensorParallelOnTheGpu, LearnsTheSameBitsWithAndWithoutOverlap) {
       for (const LayoutVerdict& verdict : report.verdicts)
         EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
     }
+}
+
+// Whatever the schedule, and as one rank does.
+TEST(PipelineParallelOnTheGpu, LearnsTheBitsOfOneRank) {
+  if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  RunSpec run;
+  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
+  run.data.seq = 8;
+  run.train.global_batch = 8;
+  run.run.device = "cuda";
+  for (const std::size_t model : {0, 1, 6}) {  // untied, tied, with learned positions
+    run.model = tiny_specs()[model].spec;
+    run.model.layers = 5;
+    std::vector<LayoutSpec> layouts{{.micro = 4}};
+    for (const ScheduleKind kind : kScheduleKinds)
+      for (const Switch overlap : {Switch::on, Switch::off})
+        layouts.push_back({.pp = 3, .schedule = kind, .chunks = usual_chunks(kind), .micro = 4, .overlap = overlap});
+    const LayoutReport report = compare_layouts(run, layouts, {.steps = 3, .exact = true});
+    for (const LayoutVerdict& verdict : report.verdicts)
+      EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
+  }
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class TwoHosts : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  Drill drill_{folder_, 4, 0, kDeadline};
+  Drill drill_{folder_, "dp=4,micro=3", kDeadline};
 };
 
 TEST_F(TwoHosts, LearnTheBitsThatThreadsLearn) {

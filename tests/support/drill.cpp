@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "spec/layout_toml.h"
 #include "support/run_results.h"
 
 namespace lockstep::tests {
@@ -53,9 +54,17 @@ std::string no_drill_here(bool as_root) {
   return "";
 }
 
-Drill::Drill(const TemporaryFolder& folder, int ranks, int zero, double deadline) : folder_(folder), ranks_(ranks) {
-  std::ofstream(folder_ / "tiny.toml") << tiny_run(36, deadline)
-                                       << fmt::format("[layout]\nmicro = 3\nzero = {}\n", zero);
+namespace {
+// "dp=3,zero=3" as lines of a run file; all values are numbers.
+std::string toml_lines(std::string layout) {
+  std::ranges::replace(layout, ',', '\n');
+  return layout + '\n';
+}
+}  // namespace
+
+Drill::Drill(const TemporaryFolder& folder, const std::string& layout, double deadline)
+    : folder_(folder), ranks_(static_cast<int>(parse_layout(layout).ranks())) {
+  std::ofstream(folder_ / "tiny.toml") << tiny_run(36, deadline) << "[layout]\n" << toml_lines(layout);
   fs::create_directories(folder_ / "told");
 }
 

@@ -30,8 +30,8 @@ class Drill {
     std::string text() const;  // for a test's message
   };
 
-  // Training of a tiny model in `folder`, dp = the number of ranks, with this stage of ZeRO and this deadline.
-  Drill(const TemporaryFolder& folder, int ranks, int zero, double deadline);
+  // Training of a tiny model in `folder`, under this layout, of so many ranks, and with this deadline.
+  Drill(const TemporaryFolder& folder, const std::string& layout, double deadline);
   const std::string out() const { return folder_ / "run"; }
   // `launcher`: all that comes before the command, number of ranks included; none: mpirun on this host. `each`: a line
   // of shell that each rank runs first, with the folder of what ranks tell in $told.

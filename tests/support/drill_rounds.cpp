@@ -36,10 +36,12 @@ const char* name_of(Harm harm) {
   return "";
 }
 
-std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, int>>& test) {
-  std::string name = name_of(std::get<0>(test.param));
-  std::ranges::replace(name, ' ', '_');
-  return name + "_zero" + std::to_string(std::get<1>(test.param));
+std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, const char*>>& test) {
+  std::string name = fmt::format("{} {}", name_of(std::get<0>(test.param)), std::get<1>(test.param));
+  std::ranges::replace_if(
+      name, [](char c) { return c == ' ' || c == ','; }, '_');
+  std::erase(name, '=');
+  return name;
 }
 
 namespace {
@@ -149,7 +151,7 @@ std::string throw_in(int victim, Drill& drill) {
   return problem.empty() ? "" : problem + ended.text();
 }
 
-std::string pause_one(int victim, int zero, const TemporaryFolder& folder, Drill& drill) {
+std::string pause_one(int victim, const std::string& layout, const TemporaryFolder& folder, Drill& drill) {
   const std::vector<std::string> more{"--set", "train.steps=100", "--set", "train.save_every=10"};
   drill.start(more);
   const auto ranks = drill.trains();
@@ -162,9 +164,8 @@ std::string pause_one(int victim, int zero, const TemporaryFolder& folder, Drill
   if (ended.launcher.code != 0) return "it did not go on\n" + ended.text();
   for (const auto& [rank, end] : ended.ranks)
     if (end.seconds < 1.2) return "it had ended before it was paused\n";
-  const Outcome threads = run_program({"train", folder / "tiny.toml", "--out", folder / "threads", "--layout",
-                                       fmt::format("dp=3,micro=3,zero={}", zero), "--set", "train.steps=100", "--set",
-                                       "train.save_every=10"});
+  const Outcome threads = run_program({"train", folder / "tiny.toml", "--out", folder / "threads", "--layout", layout,
+                                       "--set", "train.steps=100", "--set", "train.save_every=10"});
   const RunResults mine = results_in(drill.out()), theirs = results_in(folder / "threads");
   if (threads.code != 0 || mine.losses.size() < 100 || mine.files.empty()) return "nothing was learned\n" + threads.err;
   return mine == theirs ? "" : "other bits than threads learn\n";
@@ -172,14 +173,14 @@ std::string pause_one(int victim, int zero, const TemporaryFolder& folder, Drill
 
 }  // namespace
 
-std::string round_of(Harm kind, int zero, int round) {
+std::string round_of(Harm kind, const std::string& layout, int round) {
   const TemporaryFolder folder;
   const double deadline = kind == Harm::stop ? 3 : 5;
-  Drill drill(folder, 3, zero, deadline);
+  Drill drill(folder, layout, deadline);
   const int victim = round % 3;
   if (kind == Harm::full_disk) return fill_disk(drill);
   if (kind == Harm::exception) return throw_in(victim, drill);
-  if (kind == Harm::pause) return pause_one(victim, zero, folder, drill);
+  if (kind == Harm::pause) return pause_one(victim, layout, folder, drill);
   drill.start(Drill::endless());
   return harm(kind, victim, deadline, drill);
 }

@@ -16,15 +16,16 @@ namespace lockstep::tests {
 enum class Harm : std::uint8_t { kill, stop, leave, full_disk, exception, pause };
 const char* name_of(Harm harm);
 
-// Every harm, without ZeRO and in its third stage: parameters of a test, and their names.
+// Every harm, to ranks that have parts of the batch, without ZeRO and in its third stage, and to stages of a pipeline:
+// parameters of a test, and their names.
 inline auto every_harm() {
   return ::testing::Combine(
       ::testing::Values(Harm::kill, Harm::stop, Harm::leave, Harm::full_disk, Harm::exception, Harm::pause),
-      ::testing::Values(0, 3));
+      ::testing::Values("dp=3,micro=3", "dp=3,micro=3,zero=3", "pp=3,micro=3"));
 }
-std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, int>>& test);
+std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, const char*>>& test);
 
-// One round, to another rank each time, under this stage of ZeRO. What was not as it should be, or nothing.
-std::string round_of(Harm harm, int zero, int round);
+// One round, to another rank each time, under this layout of three. What was not as it should be, or nothing.
+std::string round_of(Harm harm, const std::string& layout, int round);
 
 }  // namespace lockstep::tests
