@@ -1,8 +1,8 @@
 // find_fault: a list of actions is walked, and each of them asked whether its time has come.
 #include <fmt/format.h>
 
-#include <set>
-#include <tuple>
+#include <cstddef>
+#include <cstdint>
 
 #include "base/error.h"
 #include "spec/actions.h"
@@ -14,27 +14,35 @@ namespace {
 // Which actions have run, while a list is walked.
 class Walk {
  public:
-  explicit Walk(const StepShape& shape) : shape_(shape), whole_(static_cast<std::size_t>(shape.units), false) {
-    for (const Action& a : work_of(shape)) left_.insert(key(a));
+  explicit Walk(const StepShape& shape)
+      : shape_(shape),
+        work_(work_of(shape)),
+        states_((static_cast<std::size_t>(ActionKind::receive_tied_weight) + 1) * places(), State::none),
+        whole_(static_cast<std::size_t>(shape.units), false) {
+    for (const Action& a : work_) state(a) = State::left;
   }
 
   bool in_range(const Action& a) const {
+    if (a.unit < -1 || a.unit >= shape_.units || a.micro < -1 || a.micro >= shape_.micro) return false;
     if (is_lending(a.kind))
-      return shape_.gathers && a.unit >= 0 && a.unit < shape_.units && a.micro == -1 &&
-             (shape_.has(a.unit) || shape_.has_copy(a.unit));
-    return left_.contains(key(a)) || run_.contains(key(a));
+      return shape_.gathers && a.unit >= 0 && a.micro == -1 && (shape_.has(a.unit) || shape_.has_copy(a.unit));
+    return state(a) != State::none;
   }
   // Once is enough: of all but gathers and releases.
-  bool has_run(const Action& a) const { return run_.contains(key(a)); }
+  bool has_run(const Action& a) const { return state(a) == State::run; }
   void run(const Action& a) {
     if (is_lending(a.kind))
       whole_[static_cast<std::size_t>(a.unit)] = a.kind == ActionKind::gather;
     else
-      left_.erase(key(a)), run_.insert(key(a));
+      state(a) = State::run;
   }
-  bool is_left(const Action& a) const { return left_.contains(key(a)); }
+  std::optional<Action> first_left() const {
+    for (const Action& a : work_)
+      if (state(a) == State::left) return a;
+    return std::nullopt;
+  }
 
-  // What is wrong with the unit's weights being whole, or not, now.
+  // What is wrong with the unit's weights being whole, or not, now. None are at the end: all move, and are not then.
   std::optional<std::string> lending_fault(const Action& a) const {
     if (!shape_.gathers) return std::nullopt;
     const bool moves = a.kind == ActionKind::update || a.kind == ActionKind::receive_tied_weight;
@@ -46,11 +54,6 @@ class Walk {
     if (is_phase(a.kind))
       for (const int u : units_read(a, shape_))
         if (!whole(u)) return fmt::format("unit {} is not whole", u);
-    return std::nullopt;
-  }
-  std::optional<int> still_whole() const {
-    for (int u = 0; u < shape_.units; ++u)
-      if (whole(u)) return u;
     return std::nullopt;
   }
 
@@ -77,7 +80,7 @@ class Walk {
       case ActionKind::reduce:
         return each_need_of_reduce(a, visit);
       case ActionKind::norm:
-        for (const Action& b : work_of(shape_))
+        for (const Action& b : work_)
           if (b.kind == ActionKind::reduce || is_handed_on(b.kind) || b.kind == ActionKind::send_tied_gradient)
             visit(b);
         return;
@@ -111,8 +114,19 @@ class Walk {
   }
 
  private:
-  using Key = std::tuple<ActionKind, int, int>;
-  static Key key(const Action& a) { return {a.kind, a.unit, a.micro}; }
+  enum class State : std::uint8_t { none, left, run };  // of what a step does once
+
+  // By kind, unit and micro-batch, of which there may be none.
+  std::size_t places() const {
+    return (static_cast<std::size_t>(shape_.units) + 1) * (static_cast<std::size_t>(shape_.micro) + 1);
+  }
+  std::size_t place(const Action& a) const {
+    return static_cast<std::size_t>(a.kind) * places() +
+           static_cast<std::size_t>(a.unit + 1) * (static_cast<std::size_t>(shape_.micro) + 1) +
+           static_cast<std::size_t>(a.micro + 1);
+  }
+  State& state(const Action& a) { return states_[place(a)]; }
+  State state(const Action& a) const { return states_[place(a)]; }
   static bool is_lending(ActionKind kind) { return kind == ActionKind::gather || kind == ActionKind::release; }
   bool whole(int unit) const { return whole_[static_cast<std::size_t>(unit)]; }
   bool has_moved(int unit) const {
@@ -129,15 +143,19 @@ class Walk {
     } else {
       for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, a.unit, i});
     }
-    if (!shape_.has_tie() || a.unit != shape_.tie_owner || !closes) return;
-    if (shape_.tie_is_sent())
-      visit(Action{ActionKind::receive_tied_gradient, a.unit});
-    else if (!shape_.reduces_each)
+    if (!shape_.has_tie() || a.unit != shape_.tie_owner) return;
+    if (shape_.tie_is_sent()) {
+      if (closes) visit(Action{ActionKind::receive_tied_gradient, a.unit});
+    } else if (shape_.reduces_each) {  // the borrower's part begins the sum of both
+      visit(Action{ActionKind::reduce, shape_.tie_borrower, a.micro});
+    } else {
       for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, shape_.tie_borrower, i});
+    }
   }
 
   const StepShape& shape_;
-  std::set<Key> left_, run_;
+  std::vector<Action> work_;
+  std::vector<State> states_;
   std::vector<bool> whole_;
 };
 
@@ -159,9 +177,7 @@ std::optional<std::string> find_fault(const std::vector<Action>& actions, const 
     if (const auto fault = walk.lending_fault(a)) return fmt::format("action {}, {}: {}", i, to_string(a), *fault);
     walk.run(a);
   }
-  for (const Action& a : work_of(shape))
-    if (walk.is_left(a)) return fmt::format("{} is missing", to_string(a));
-  if (const auto unit = walk.still_whole()) return fmt::format("release({}) is missing", *unit);
+  if (const auto left = walk.first_left()) return fmt::format("{} is missing", to_string(*left));
   return std::nullopt;
 }
 

@@ -11,7 +11,8 @@
 // Where the unit before or behind is another stage's, what lies between them is sent and received. Both begin where
 // they stand in the list and run beside what follows: a phase waits for what it reads, and a stage that sends to
 // another waits for the oldest of kSendsInFlight messages to it that are still under way. A weight that two units of
-// different stages share is the first one's; the other has a copy, sends its gradient there and gets the weight back.
+// different stages share is the first one's; the other has a copy, sends its gradient there (when it has become that
+// of all ranks) and gets the weight back.
 //
 // The order of the list is the order of execution. Which orders are steps is what find_fault says: it proves a list
 // complete, free of reads before writes, and of one order of sums, before anything runs (and spec/world_faults.h that
@@ -123,12 +124,14 @@ std::vector<Action> work_of(const StepShape& shape);
 //                          (or, of units of other stages, after what they make was received)
 //   backward_weight(u, m)  after backward_input(u, m) and backward_weight(u, m-1): sums over micro-batches ascend
 //   reduce(u)              after every backward_weight(u, m), and of a tie's owner, every one of the borrower
-//   reduce(u, m)           after backward_weight(u, m) and reduce(u, m-1), where micro-batches are reduced apart
+//   reduce(u, m)           after backward_weight(u, m) and reduce(u, m-1), where micro-batches are reduced apart; of a
+//                          tie's owner, after the borrower's too, which begins the sum
 //   norm                   after every reduce, and everything that is handed on
-//   update(u)              after norm
+//   update(u)              after norm, and so does the receive of a tied weight
 //   publish(u)             after update(u); in steps that publish, once for every unit, and in others never
 //   sends                  after what makes the tensor: forward(u, m), backward_input(u, m), of a tied gradient the
-//                          borrower's last, of a tied weight update(u), and reduce(u) of the owner after the gradient
+//                          borrower's last reduce, of a tied weight update(u); and the owner's last reduce after the
+//                          receive of the gradient
 //   gather(u), release(u)  in turn, and never over an update(u); a phase runs while all units that it reads are whole
 std::optional<std::string> find_fault(const std::vector<Action>& actions, const StepShape& shape);
 

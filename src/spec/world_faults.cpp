@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -36,22 +35,27 @@ Letter letter_of(const Action& a, const StepShape& shape) {
   }
 }
 
-enum class Axis { dp, tp, world };
+enum class Axis { dp, tp };
 
 // Whether ranks of that axis do it together.
 bool joint(const Action& a, Axis axis) {
   if (a.kind == ActionKind::norm) return true;
   const bool state = a.kind == ActionKind::gather || a.kind == ActionKind::reduce || a.kind == ActionKind::publish;
   if (axis == Axis::dp) return state;
-  return axis == Axis::tp && (is_phase(a.kind) || a.kind == ActionKind::reduce);
+  return is_phase(a.kind) || a.kind == ActionKind::reduce;
 }
 
 class World {
  public:
   explicit World(const WorldLists& lists)
-      : lists_(lists), stages_(lists.shape.stages.count()), ranks_(lists.ranks.size()) {
+      : lists_(lists),
+        stages_(lists.shape.stages.count()),
+        ranks_(lists.ranks.size()),
+        along_dp_(static_cast<std::size_t>(stages_ * lists.tp)),
+        along_tp_(static_cast<std::size_t>(stages_ * lists.dp)) {
     LOCKSTEP_CHECK(std::ssize(lists.ranks) == lists.dp * stages_ * lists.tp, "{} lists for {} · {} · {} ranks",
                    lists.ranks.size(), lists.dp, stages_, lists.tp);
+    for (std::size_t r = 0; r < ranks_; ++r) along_dp_[along_dp(r)].push_back(r), along_tp_[along_tp(r)].push_back(r);
   }
 
   std::optional<std::string> own_fault() const {
@@ -100,8 +104,7 @@ class World {
   // Runs everything, each rank as far as it gets, until nobody gets further.
   std::optional<std::string> wait_fault() {
     at_.assign(ranks_, 0);
-    started_.assign(ranks_, {});
-    arrived_.assign(ranks_, {});
+    started_.assign(ranks_, Started(stages_, lists_.shape.units));
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t r = 0; r < ranks_; ++r)
@@ -116,10 +119,15 @@ class World {
 
  private:
   struct Started {
-    std::map<int, int> sends, receives;  // by the other stage, how many
-    int gathers = 0, reduces = 0, publishes = 0;
-    std::map<int, int> gather_of;                                   // by unit, which gather made it whole
-    std::map<std::tuple<ActionKind, int, int>, int> received_as{};  // which message from that stage it is
+    Started(int stages, int units)
+        : sends(static_cast<std::size_t>(stages)),
+          receives(static_cast<std::size_t>(stages)),
+          gather_of(static_cast<std::size_t>(units)) {}
+    std::vector<int> sends, receives;  // by the other stage, how many
+    int gathers = 0, reduces = 0;
+    std::vector<int> gather_of;                                   // by unit, which gather made it whole
+    std::map<std::tuple<ActionKind, int, int>, int> received_as;  // which message from that stage it is
+    int come_to = 0, past = 0;                                    // of what ranks of tp do together
   };
 
   const std::vector<Action>& list(std::size_t r) const { return lists_.ranks[r]; }
@@ -133,13 +141,10 @@ class World {
     shape.stage = stage(r);
     return shape;
   }
-  std::vector<std::size_t> members(std::size_t r, Axis axis) const {
-    std::vector<std::size_t> all;
-    const std::size_t tp = static_cast<std::size_t>(lists_.tp), line = tp * static_cast<std::size_t>(stages_);
-    for (std::size_t other = 0; other < ranks_; ++other)
-      if (axis == Axis::world || (axis == Axis::dp ? other % line == r % line : other / tp == r / tp))
-        all.push_back(other);
-    return all;
+  std::size_t along_dp(std::size_t r) const { return r % along_dp_.size(); }
+  std::size_t along_tp(std::size_t r) const { return r / static_cast<std::size_t>(lists_.tp); }
+  const std::vector<std::size_t>& members(std::size_t r, Axis axis) const {
+    return axis == Axis::dp ? along_dp_[along_dp(r)] : along_tp_[along_tp(r)];
   }
   std::vector<Letter> letters(std::size_t r, int other, bool (*kind)(ActionKind)) const {
     const StepShape shape = shape_of(r);
@@ -158,85 +163,76 @@ class World {
     return all;
   }
 
-  int sends_started(std::size_t from, int to) { return started_[from].sends[to]; }
-  int receives_started(std::size_t at, int from) { return started_[at].receives[from]; }
-  bool has_come(std::size_t r, ActionKind receive, int unit, int micro) {
+  int sends_started(std::size_t r, int to) const { return started_[r].sends[static_cast<std::size_t>(to)]; }
+  int receives_started(std::size_t r, int from) const { return started_[r].receives[static_cast<std::size_t>(from)]; }
+  bool has_come(std::size_t r, ActionKind receive, int unit, int micro) const {
     const int from = other_end({receive, unit, micro}, lists_.shape);
-    const auto number = started_[r].received_as.find({receive, unit, micro});
-    return number != started_[r].received_as.end() && sends_started(with_stage(r, from), stage(r)) > number->second;
+    return sends_started(with_stage(r, from), stage(r)) > started_[r].received_as.at({receive, unit, micro});
   }
-  bool all_have(std::size_t r, int Started::*count, int enough) {
-    return std::ranges::all_of(members(r, Axis::dp), [&](std::size_t m) { return started_[m].*count >= enough; });
+  bool all_have(std::size_t r, Axis axis, int Started::*count, int enough) const {
+    return std::ranges::all_of(members(r, axis), [&](std::size_t m) { return started_[m].*count >= enough; });
   }
-  // Ranks that do something together go on when all of them have come to it.
-  bool together(std::size_t r, Axis axis) {
-    const std::vector<std::size_t> all = members(r, axis);
-    if (all.size() == 1) return true;
-    int& mine = arrived_[r][axis].first;
-    const int wanted = arrived_[r][axis].second + 1;
-    mine = wanted;
-    return std::ranges::all_of(all, [&](std::size_t m) { return arrived_[m][axis].first >= wanted; });
+  bool is_whole(std::size_t r, int unit) const {
+    return all_have(r, Axis::dp, &Started::gathers, started_[r].gather_of[static_cast<std::size_t>(unit)]);
+  }
+  // Ranks of tp go on when all of them have come to what they do together.
+  bool together(std::size_t r) {
+    const int number = started_[r].come_to = started_[r].past + 1;
+    return all_have(r, Axis::tp, &Started::come_to, number);
   }
 
-  // Whether the rank gets past the action now.
+  // Whether the rank gets past the action now. Waits at the norm and behind it are left out: each list being a step,
+  // nothing in front of a norm needs what stands behind one, and behind it every message has its receive.
   bool goes_on(std::size_t r, const Action& a) {
     const StepShape& shape = lists_.shape;
-    if (is_phase(a.kind)) {
-      if (a.kind == ActionKind::forward && shape.comes(a.unit) &&
-          !has_come(r, ActionKind::receive_input, a.unit, a.micro))
-        return false;
-      if (a.kind == ActionKind::backward_input && shape.goes(a.unit) &&
-          !has_come(r, ActionKind::receive_output_gradient, a.unit, a.micro))
-        return false;
-      if (shape.gathers)
-        for (const int u : units_read(a, shape))
-          if (!all_have(r, &Started::gathers, started_[r].gather_of[u])) return false;
-      return together(r, Axis::tp);
-    }
-    if (is_send(a.kind)) {
-      const int to = other_end(a, shape);
-      return sends_started(r, to) - receives_started(with_stage(r, to), stage(r)) < kSendsInFlight;
-    }
     switch (a.kind) {
+      case ActionKind::forward:
+        if (shape.comes(a.unit) && !has_come(r, ActionKind::receive_input, a.unit, a.micro)) return false;
+        return has_weights(r, a) && together(r);
+      case ActionKind::backward_input:
+        if (shape.goes(a.unit) && !has_come(r, ActionKind::receive_output_gradient, a.unit, a.micro)) return false;
+        return has_weights(r, a) && together(r);
+      case ActionKind::backward_weight:
+        return together(r);
       case ActionKind::reduce:
         if (shape.tie_is_sent() && a.unit == shape.tie_owner && (a.micro < 0 || a.micro == shape.micro - 1) &&
             !has_come(r, ActionKind::receive_tied_gradient, a.unit, -1))
           return false;
-        return together(r, Axis::tp);
-      case ActionKind::norm: {
-        if (!all_have(r, &Started::reduces, started_[r].reduces)) return false;
-        for (int s = 0; s < stages_; ++s)
-          if (s != stage(r) && sends_started(r, s) > receives_started(with_stage(r, s), stage(r))) return false;
-        return together(r, Axis::world);
-      }
-      case ActionKind::publish:
-        return !shape.tie_is_sent() || a.unit != shape.tie_owner || stage(r) == shape.stage_of(a.unit) ||
-               has_come(r, ActionKind::receive_tied_weight, shape.tie_borrower, -1);
+        return together(r);
       case ActionKind::release:
-        return all_have(r, &Started::gathers, started_[r].gather_of[a.unit]);
+        return is_whole(r, a.unit);
+      case ActionKind::send_tied_gradient:  // which is that of all ranks
+        return all_have(r, Axis::dp, &Started::reduces, started_[r].reduces) && may_send(r, a);
       default:
-        return true;
+        return !is_send(a.kind) || may_send(r, a);
     }
+  }
+  bool has_weights(std::size_t r, const Action& phase) const {
+    if (!lists_.shape.gathers) return true;
+    return std::ranges::all_of(units_read(phase, lists_.shape), [&](int u) { return is_whole(r, u); });
+  }
+  bool may_send(std::size_t r, const Action& a) const {
+    const int to = other_end(a, lists_.shape);
+    return sends_started(r, to) - receives_started(with_stage(r, to), stage(r)) < kSendsInFlight;
   }
 
   void run(std::size_t r, const Action& a) {
     Started& done = started_[r];
-    if (is_send(a.kind)) ++done.sends[other_end(a, lists_.shape)];
-    if (is_receive(a.kind)) done.received_as[{a.kind, a.unit, a.micro}] = done.receives[other_end(a, lists_.shape)]++;
-    if (a.kind == ActionKind::gather) done.gather_of[a.unit] = ++done.gathers;
+    if (is_send(a.kind)) ++done.sends[static_cast<std::size_t>(other_end(a, lists_.shape))];
+    if (is_receive(a.kind))
+      done.received_as[{a.kind, a.unit, a.micro}] =
+          done.receives[static_cast<std::size_t>(other_end(a, lists_.shape))]++;
+    if (a.kind == ActionKind::gather) done.gather_of[static_cast<std::size_t>(a.unit)] = ++done.gathers;
     if (a.kind == ActionKind::reduce) ++done.reduces;
-    if (a.kind == ActionKind::publish) ++done.publishes;
-    for (const Axis axis : {Axis::tp, Axis::world})
-      if (axis == Axis::tp ? is_phase(a.kind) || a.kind == ActionKind::reduce : a.kind == ActionKind::norm)
-        ++arrived_[r][axis].second;
+    if (joint(a, Axis::tp)) ++done.past;
   }
 
   const WorldLists& lists_;
   int stages_;
   std::size_t ranks_;
+  std::vector<std::vector<std::size_t>> along_dp_, along_tp_;  // the ranks of each group
   std::vector<std::size_t> at_;
   std::vector<Started> started_;
-  std::vector<std::map<Axis, std::pair<int, int>>> arrived_;  // come to, and past
 };
 
 }  // namespace

@@ -113,6 +113,8 @@ class BruteForce {
         if (shape_.reduces_each) {  // of one micro-batch, whose gradient it has to find whole
           if (u == last) take("from forward", u, m);
           take("from backward", u, m);
+          if (u == shape_.tie_borrower) put("tied", u, m, "");  // begins the owner's sum
+          if (u == shape_.tie_owner) take("tied", shape_.tie_borrower, m);
           if (reduced_[u]++ != m) throw std::runtime_error("micro-batches are reduced out of order");
           if (reduced_[u] == shape_.micro) frozen_.insert(u);
           return;
