@@ -19,6 +19,10 @@ std::string_view head_of(Tag tag) {  // short: nine columns of bytes share a lin
   return kHeads[static_cast<std::size_t>(tag)];
 }
 
+std::string_view head_of(CommOp op) {
+  return op == CommOp::reduce_scatter ? "reduce_sc." : op == CommOp::broadcast ? "bcast" : name_of(op);
+}
+
 // The unit in which all figures of a table are given: the largest in which the largest of them has two digits.
 struct ByteUnit {
   explicit ByteUnit(std::int64_t largest) {
@@ -101,8 +105,8 @@ TextTable message_table(const Shown& all, const Names& names) {
                                        grouped_digits(all.front()->sender_plan.stored)),
                   .heads = {"layout"},
                   .rows = {}};
-  for (int op = 0; op < kCommOps; ++op) table.heads.emplace_back(name_of(static_cast<CommOp>(op)));
-  table.heads.insert(table.heads.end(), {"all", "pp", "tp", "bytes", "calls", "plan"});
+  for (int op = 0; op < kCommOps; ++op) table.heads.emplace_back(head_of(static_cast<CommOp>(op)));
+  table.heads.insert(table.heads.end(), {"all", "along", "bytes", "calls", "plan"});
   for (const ComparedLayout* one : all) {
     const StepMessages& sent = one->sender_rank().messages;
     const auto psi = [&](std::int64_t elements) {
@@ -112,10 +116,12 @@ TextTable message_table(const Shown& all, const Names& names) {
     auto& row = table.rows.emplace_back(std::vector{names.of(one->layout)});
     for (int op = 0; op < kCommOps; ++op) row.push_back(psi(sent.sent(static_cast<CommOp>(op))));
     row.push_back(psi(sent.total().sent));
-    for (const MeshAxis axis : {MeshAxis::pp, MeshAxis::tp}) {
-      const auto over = static_cast<double>(sent.total(axis).sent);
-      row.push_back(over == 0 ? "" : fmt::format("{:.0f}%", 100 * over / static_cast<double>(sent.total().sent)));
-    }
+    std::string along;  // the axes but dp
+    for (const MeshAxis axis : {MeshAxis::pp, MeshAxis::tp})
+      if (const auto over = static_cast<double>(sent.total(axis).sent); over > 0)
+        along += fmt::format("{}{} {:.0f}%", along.empty() ? "" : " ", name_of(axis),
+                             100 * over / static_cast<double>(sent.total().sent));
+    row.push_back(along);
     row.push_back(sent.total().sent > 0 ? byte_text(sent.total().bytes_sent) : "");
     row.push_back(sent.total().sent > 0 ? grouped_digits(sent.total().calls) : "");
     row.emplace_back(one->messages_as_planned() ? kAsPlanned : kNotAsPlanned);

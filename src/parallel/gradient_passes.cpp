@@ -29,8 +29,11 @@ GradientPasses::GradientPasses(const Options& options, ReplicaGroups& groups, Me
     at += part;
   }
   if (tie_) {
+    std::int64_t most = 0;  // that any rank has: all take as much
+    for (std::int64_t r = 0; r < groups.cut().count; ++r)
+      most = std::max(most, tied_range(r).second - tied_range(r).first);
+    kept_tied_buffer_ = memory.allocate(most * size_of(dtype_), Tag::gradient, "tied");
     const auto [begin, end] = tied_range(groups.cut().index);
-    kept_tied_buffer_ = memory.allocate((end - begin) * size_of(dtype_), Tag::gradient, "tied");
     kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
   }
   current_ = passes_.size() - 1;

@@ -256,6 +256,7 @@ std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
   add_cut(ranks, Switch::off);
   if (ranks >= 4) add_cut(2, run.data.seq % 2 == 0 ? Switch::on : Switch::off);
   for (const ScheduleKind kind : kScheduleKinds) {
+    if (base.micro == 1) break;  // one stage would work at a time
     LayoutSpec deep = plain;
     deep.dp = 1;
     deep.pp = ranks;

@@ -49,6 +49,9 @@ RankStep rank_step(const RankStepOptions& o) {
   }
   world.shape = step.shape;
   const auto fault = find_world_fault(world);
+  if (fault && !o.layout.schedule_file.empty())  // it may ask for more messages at a time than are sent
+    throw UserError(ExitCode::usage, fmt::format("{}: {}", o.layout.schedule_file, *fault),
+                    "let stages take in turn what others send");
   LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
   step.actions = world.ranks[static_cast<std::size_t>(o.stage)];
   step.evaluation = pipeline_forward(step.schedule, step.shape, ahead);

@@ -70,12 +70,14 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
                            "zero=3,shard=2",
                            "\n  tp=2 ",
                            "\n  tp=2,sp=off ",
-                           "76%",
+                           "\n  pp=4,schedule=zb-h1 ",
+                           "pp 100%",
+                           "tp 76%",
                            "one rank",
                            "params",
                            "gathered",
                            "all_gather",
-                           "reduce_scatter",
+                           "reduce_sc.",
                            "exposed ms",
                            "tokens/s",
                            "eff.",
@@ -101,7 +103,7 @@ TEST_F(Compare, GivesJsonThatAddsUp) {
   EXPECT_EQ(all["ok"], true);
   EXPECT_EQ(all["complete"], true);
   EXPECT_EQ(all["tokens_per_step"], 192);
-  ASSERT_EQ(all["layouts"].size(), 12u + 12u + 1u);
+  ASSERT_EQ(all["layouts"].size(), 15u + 17u + 1u);
   double one_rank = 0;
   for (const json& one : all["layouts"])
     if (one["ranks"] == 1) one_rank = one["tokens_per_second"];
@@ -246,7 +248,7 @@ TEST_F(Compare, EndsWhenAsked) {
   running.signal(SIGINT);
   const Outcome o = running.wait();
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("stopped as asked, after 0 of 12 layouts"));
+  EXPECT_THAT(o.out, HasSubstr("stopped as asked, after 0 of 15 layouts"));
 }
 
 // Nothing that a user can do makes them differ, so here a figure is changed by hand.

@@ -130,7 +130,7 @@ TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
       {kTiny + "--layout dp=7,uneven=on", "at most 6 ranks"},
       {kTiny + "--layout dp", "names no key and value"},
       {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
-      {kTiny + "--layout pp=2", "--layout pp=2: pp = 2 is not in this version"},
+      {kTiny + "--layout cp=2", "--layout cp=2: cp = 2 is not in this version"},
       {kTiny + "--layout tp=3", "--layout tp=3: 8 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
       {kTiny + "--set data.seq=15 --layout tp=2", "seq (15) is not a multiple of tp (2); use seq = 14 or 16"},
       {"verify --layout tp=16 --reference " + kGolden + "llama-tiny",

@@ -48,7 +48,9 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"dp=2,sp=on", "'sp' does nothing with tp = 1"},
         {"tp_chunks=2", "'tp_chunks' does nothing with tp = 1"},
         {"tp=2,dp_kind=central", "'tp' does nothing with dp_kind = \"central\""},
-        {"dp=2,pp=2", "pp = 2 is not in this version"}})
+        {"dp=2,cp=2", "cp = 2 is not in this version"},
+        {"pp=2,dp_kind=central", "'pp' does nothing with dp_kind = \"central\""},
+        {"pp=2,schedule=afab,schedule_file=x", "both name a schedule"}})
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
 }
 

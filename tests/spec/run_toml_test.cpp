@@ -281,8 +281,7 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
 }
 
 TEST(RunToml, OtherLayoutsAreNotInThisVersion) {
-  for (const char* line : {"pp = 2", "cp = 2", "chunks = 2", "schedule = \"zb-v\"", "cp_kind = \"ulysses\"",
-                           "cp_order = \"plain\"", "pp = \"1\"", "pp = 1.0"}) {
+  for (const char* line : {"cp = 2", "cp_kind = \"ulysses\"", "cp_order = \"plain\"", "cp = \"1\"", "cp = 1.0"}) {
     const std::string what = refusal(with("layout", line));
     EXPECT_NE(what.find("run.toml:6: "), std::string::npos) << what;
     EXPECT_NE(what.find("not in this version; leave "), std::string::npos) << what;
@@ -399,7 +398,7 @@ TEST(RunToml, ABadSettingIsNamedItself) {
       {"model.kv_heads=3", "a/run.toml:1 with --set model.kv_heads=3: heads (4) is not"},
       {"model.heads=3", "width (128) is not a multiple of heads (3)"},
       {"layout.micro=3", "--set layout.micro=3: global_batch (8)"},
-      {"layout.pp=2", "--set layout.pp=2: pp = 2 is not in this version"},
+      {"layout.cp=2", "--set layout.cp=2: cp = 2 is not in this version"},
       {"layout.tp=3", "--set layout.tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
       {"data.seq=100000", "--set data.seq=100000: seq (100000) is beyond"},
       {"train.steps", "--set 'train.steps': has no '='; write --set section.key=value"},

@@ -128,7 +128,7 @@ TEST(Trace, IsInTheFormOfTheViewers) {
   EXPECT_EQ(spans, 3);
   EXPECT_EQ(processes[2], "rank 1 · stage 1");
   EXPECT_EQ((threads[{1, 1}]), "rank 0 · compute");
-  EXPECT_EQ((threads[{2, 3}]), "rank 1 · message");
+  EXPECT_EQ((threads[{2, 2}]), "rank 1 · wait");
 }
 
 TEST(Trace, PassesOverWhatOtherProgramsAdded) {

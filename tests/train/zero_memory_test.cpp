@@ -167,14 +167,14 @@ TEST(ZeroMemory, InTheMiddleOfBackwardAPartAndTwoUnitsAreHeld) {
           const std::int64_t tied_elements =
               tie ? model.unit(tie->borrower_unit).layout().elements() - model.unit(tie->borrower_unit).layout().owned()
                   : 0;
-          // A tied table's gradient is summed by itself: this rank's part of it.
+          // A tied table's gradient is summed by itself: a part of it, as large as any rank has.
           std::int64_t tied_part = 0;
           if (tie) {
             const UnitLayout& owner = model.unit(tie->owner_unit).layout();
             const std::int64_t begin = owner.offset(tie->owner_parameter), each = cut.elements(owner.owned()),
-                               end = begin + owner.parameters()[tie->owner_parameter].elements(),
-                               from = watching.rank() * each;
-            tied_part = std::clamp(from + each, begin, end) - std::clamp(from, begin, end);
+                               end = begin + owner.parameters()[tie->owner_parameter].elements();
+            for (std::int64_t from = 0; from < ranks * each; from += each)
+              tied_part = std::max(tied_part, std::clamp(from + each, begin, end) - std::clamp(from, begin, end));
           }
           std::vector<std::int64_t> gradients = unit_elements(model, ranks, false);
           if (tie) gradients[tie->borrower_unit] += tied_elements;
