@@ -1,0 +1,69 @@
+// Clocks of ranks that do not show the same time, and traces of steps that were watched.
+#include "train/run_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "comm/threads/run_ranks.h"
+#include "support/devices.h"
+#include "support/host_run.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep::tests {
+namespace {
+
+TEST(ClockOffset, MakesAllClocksRankZeros) {
+  run_ranks(4, [](std::unique_ptr<Communicator> ranks) {
+    const double skew = 100.0 * ranks->rank();
+    const double offset = clock_offset(*ranks, [&] {
+      return skew + std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    });
+    EXPECT_NEAR(offset, -skew, 0.05) << ranks->rank();
+  });
+}
+
+TEST(RunTrace, HasEveryActionOfTheWatchedStepsOfAllRanks) {
+  ModelSpec spec = tiny_specs()[0].spec;
+  const LayoutSpec layout{.pp = 2, .micro = 3};
+  const Replica::Options o{.spec = spec, .B = 3, .T = 4, .layout = layout, .seed = 5};
+  std::optional<Trace> trace;
+  std::size_t actions = 0;
+  std::mutex mutex;
+  run_ranks(2, [&](std::unique_ptr<Communicator> ranks) {
+    CpuDevice cpu;
+    Replica replica(o, {*ranks, *ranks}, cpu.memory(), cpu.stream());
+    replica.init_weights();
+    RunTrace timeline(replica, {.steps = 2, .layout = to_text(layout), .ranks = ranks.get()});
+    const TokenBatch batch = random_batch(o, 1);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      timeline.before(step, step == 0);
+      EXPECT_EQ(timeline.watching(), step == 1 || step == 2) << step;
+      replica.step(batch.tokens, batch.targets);
+      if (!timeline.is_due()) continue;
+      auto collected = timeline.collect();
+      EXPECT_EQ(collected.has_value(), ranks->rank() == 0);
+      if (collected) trace = std::move(collected);
+    }
+    EXPECT_FALSE(timeline.collect().has_value()) << "a second time";
+    replica.settle();
+    const std::lock_guard lock(mutex);
+    actions += replica.actions().size();
+  });
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace->schedule, to_text(schedule_of(layout)));
+  EXPECT_EQ(trace->stage_of, (std::vector{0, 1}));
+  std::map<int, double> end;  // of each rank's spans
+  std::size_t computed = 0;
+  for (const TraceSpan& span : trace->spans) {
+    EXPECT_TRUE(span.step == 2 || span.step == 3) << span.step;
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_GE(span.begin, end[span.rank]) << "spans of a rank overlap";
+    end[span.rank] = span.end;
+    computed += span.kind == SpanKind::compute;
+  }
+  EXPECT_EQ(computed, 2 * actions);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
