@@ -20,7 +20,7 @@ std::string_view head_of(Tag tag) {  // short: nine columns of bytes share a lin
 }
 
 std::string_view head_of(CommOp op) {
-  return op == CommOp::reduce_scatter ? "reduce_sc." : op == CommOp::broadcast ? "bcast" : name_of(op);
+  return op == CommOp::reduce_scatter ? "red.sc." : op == CommOp::broadcast ? "bcast" : name_of(op);
 }
 
 // The unit in which all figures of a table are given: the largest in which the largest of them has two digits.

@@ -77,7 +77,7 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
                            "params",
                            "gathered",
                            "all_gather",
-                           "reduce_sc.",
+                           "red.sc.",
                            "exposed ms",
                            "tokens/s",
                            "eff.",

@@ -40,18 +40,15 @@ TEST_F(PipelineCommand, RunsAScheduleThatSomebodyWrote) {
   ASSERT_EQ(train("named", "pp=2,micro=4,schedule=zb-h1").code, 0);
   // Neither of those that have a name.
   std::ofstream(folder_ / "mine.txt") << "F0 F1 F2 I0 F3 W0 I1 I2 W1 B3\n";
-  const Outcome wrong =
-      train("wrong", "pp=2,micro=4", {"--set", "layout.schedule_file=" + folder_.path().string() + "/mine.txt"});
+  const Outcome wrong = train("wrong", "pp=2,micro=4,schedule_file=" + (folder_ / "mine.txt"));
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(std::ranges::count(wrong.err, '\n'), 1) << wrong.err;
   std::ofstream(folder_ / "mine.txt")
       << "F0 F1 I0 F2 W0 I1 F3 I2 W1 W2 B3  # the first stage\nF0 B0 F1 I1 F2 I2 W1 F3 W2 B3\n";
-  const Outcome o =
-      train("mine", "pp=2,micro=4", {"--set", "layout.schedule_file=" + folder_.path().string() + "/mine.txt"});
+  const Outcome o = train("mine", "pp=2,micro=4,schedule_file=" + (folder_ / "mine.txt"));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(losses_in(folder_ / "mine"), losses_in(folder_ / "named"));
-  const Outcome other =
-      train("other", "pp=2,micro=2", {"--set", "layout.schedule_file=" + folder_.path().string() + "/mine.txt"});
+  const Outcome other = train("other", "pp=2,micro=2,schedule_file=" + (folder_ / "mine.txt"));
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("use pp = 2, micro = 4, chunks = 1"));
 }

@@ -64,5 +64,26 @@ TEST(PipelineMessages, AreMicroBatchesTimesBoundaries) {
         }
 }
 
+// Weights that are cut are gathered for every step of a chunk, or kept while there is room.
+TEST(PipelineMessages, GathersAreFewerWhereWeightsMayStay) {
+  for (const ScheduleKind kind : kScheduleKinds) {
+    LayoutSpec layout = layout_of(kind, 2, 4);
+    layout.dp = 3, layout.zero = 3, layout.grad_sync = GradSync::micro;
+    Replica::Options o = options(tiny_specs()[0].spec, layout);
+    o.spec.width = 240, o.spec.ffn_width = 1024;  // some MiB a block
+    for (int rank : {0, 1}) {
+      const auto gathered = [&] { return on_meta(o, rank).elements(CommOp::all_gather, DType::bf16); };
+      const std::int64_t each_time = gathered();
+      o.how.memory.gathered = 4;  // MiB: a block or two
+      const std::int64_t some = gathered();
+      o.layout.reshard = Reshard::never;
+      const std::int64_t never = gathered();
+      o.how.memory.gathered = 0, o.layout.reshard = Reshard::forward;
+      EXPECT_LT(some, each_time) << name_of(kind) << ", rank " << rank;
+      EXPECT_LT(never, some) << name_of(kind) << ", rank " << rank;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

@@ -61,6 +61,11 @@ TEST(PipelineParallelBits, DoNotDependOnScheduleOverlapOrCut) {
           other.overlap = overlap;
           same(other);
         }
+      if (zero == 3) {
+        LayoutSpec kept = layout;
+        kept.reshard = Reshard::never;
+        same(kept);
+      }
       for (const char* stages : {"even", "0+7", "7+0", "2+5"}) {
         LayoutSpec other = layout;
         other.stages = stages;

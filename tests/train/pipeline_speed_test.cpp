@@ -1,0 +1,68 @@
+// Pipelines on real clocks: what is measured is near what is predicted from how long steps take, and on a slow link
+// what is sent earlier pays.
+#include <gtest/gtest.h>
+
+#include "comm/delayed.h"
+#include "comm/threads/run_ranks.h"
+#include "plan/measured_timeline.h"
+#include "support/devices.h"
+#include "support/host_run.h"
+#include "support/timed_ranks.h"
+#include "train/run_trace.h"
+
+namespace lockstep::tests {
+namespace {
+
+// Two stages, a thread each.
+Replica::Options two_stages(ScheduleKind kind, int micro) {
+  LayoutSpec layout{.pp = 2, .schedule = kind, .micro = micro};
+  Replica::Options options = heavy_blocks(layout);
+  options.B = micro;
+  options.T = 64;
+  return options;
+}
+
+// Points between the bubble of the middle one of three watched steps and what their own times make the best of.
+double points_apart(ScheduleKind kind, int micro) {
+  const Replica::Options o = two_stages(kind, micro);
+  std::optional<Trace> trace;
+  run_ranks(2, [&](std::unique_ptr<Communicator> ranks) {
+    CpuDevice cpu;
+    Replica replica(o, {*ranks, *ranks}, cpu.memory(), cpu.stream());
+    replica.init_weights();
+    RunTrace timeline(replica, {.steps = 3, .layout = "", .ranks = ranks.get()});
+    const TokenBatch batch = random_batch(o, 1);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      timeline.before(step, step == 0);
+      replica.step(batch.tokens, batch.targets);
+    }
+    if (auto collected = timeline.collect()) trace = std::move(collected);
+    replica.settle();
+  });
+  const MeasuredTimeline measured = measured_timeline(*trace, 3, "a test");
+  return 100 * (measured.bubble() - ideal_timeline(measured, 0).bubble());
+}
+
+TEST(PipelineSpeed, TheBubbleIsNearThePrediction) {
+  for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zb_h1}) {
+    double apart = 100;  // other programs are felt: the best of some
+    for (int attempt = 0; attempt < 10 && std::abs(apart) > 3; ++attempt) apart = points_apart(kind, 8);
+    EXPECT_LE(std::abs(apart), 3) << name_of(kind);
+  }
+}
+
+TEST(PipelineSpeed, ZeroBubbleIsFasterOnASlowLink) {
+  double best = 2;
+  for (int attempt = 0; attempt < 8 && best > 0.97; ++attempt) {
+    // A message takes about a fifth of a step of a chunk.
+    const double alone = times_of_steps(two_stages(ScheduleKind::one_f_one_b, 4), 1e15).step;
+    const Replica::Options fused = two_stages(ScheduleKind::one_f_one_b, 4),
+                           halves = two_stages(ScheduleKind::zb_h1, 4);
+    const double rate = static_cast<double>(fused.T * fused.spec.width * 4) / (alone / 4 / 3 / 5);
+    best = std::min(best, times_of_steps(halves, rate).step / times_of_steps(fused, rate).step);
+  }
+  EXPECT_LT(best, 0.97);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
