@@ -89,6 +89,7 @@ class Engine {
   void look_for_leavers(Group& group);
   void fail_late(Operation& operation, Clock::time_point deadline);
   std::string who_is_missing(const Operation& operation, const std::string& until_when) const;
+  std::vector<int> asleep() const;  // ranks of this host whose processes stand still
   std::string whereabouts(const Group& group) const;
   std::string last_call(int world_rank) const;
   Citizen* citizen(int world_rank) const;  // null: of another host

@@ -139,6 +139,14 @@ void Engine::fail_late(Operation& operation, Clock::time_point deadline) {
   advance(group);
 }
 
+std::vector<int> Engine::asleep() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(world_.hosts.size()); ++rank)
+    if (const Citizen* other = citizen(rank); other && other->ended.load() == 0 && !other->awake())
+      ranks.push_back(rank);
+  return ranks;
+}
+
 std::string Engine::missing(Operation& operation) {
   const Lock lock(mutex_);
   return operation.over ? "" : who_is_missing(operation, "");
@@ -148,6 +156,9 @@ std::string Engine::who_is_missing(const Operation& operation, const std::string
   const Group& group = operation.group();
   std::vector<int> who;
   for (const int rank : operation.missing()) who.push_back(group.members[static_cast<std::size_t>(rank)]);
+  // One that is waited for may itself wait for another, as stages of a pipeline do: a process that stands still is the
+  // cause, wherever it is in the row.
+  if (const std::vector<int> still = asleep(); !who.empty() && !still.empty()) who = still;
   if (who.empty())  // all have come; MPI has it
     return fmt::format("{}: all ranks have come, but it is not done{}; {}", operation.title(), until_when,
                        whereabouts(group));
