@@ -61,6 +61,7 @@ class Names {
     names_reduce_ = !same(&LayoutSpec::reduce);
   }
   bool ranks_differ() const { return names_ranks_; }
+  bool micro_differs() const { return names_micro_; }
   std::string of(LayoutSpec layout) const {
     const bool alone = layout.ranks() == 1;
     if (scaling_ || (!names_ranks_ && layout.tp == 1 && layout.pp == 1)) layout.dp = 1;
@@ -200,11 +201,13 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   const auto counted = [](std::int64_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  std::string out = fmt::format(
-      "{} parameters, {} of {} tokens a step in {}, {}; ", count_text(static_cast<double>(one.fullest_plan.parameters)),
-      counted(run.train.global_batch, "sample"), run.data.seq,
-      run.layout.micro == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", run.layout.micro),
-      name_of(run.precision.compute));
+  std::string out = fmt::format("{} parameters, {} of {} tokens a step{}, {}; ",
+                                count_text(static_cast<double>(one.fullest_plan.parameters)),
+                                counted(run.train.global_batch, "sample"), run.data.seq,
+                                names.micro_differs()   ? ""
+                                : one.layout.micro == 1 ? " in 1 micro-batch"
+                                                        : fmt::format(" in {} micro-batches", one.layout.micro),
+                                name_of(run.precision.compute));
   if (!names.ranks_differ())
     out += fmt::format("{} of {} on ", counted(asked.ranks, "rank"), counted(one.threads, "thread"));
   out += fmt::format("{}, {}\n", counted(asked.cores, "core"), counted(asked.steps, "step"));
@@ -220,7 +223,7 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
 constexpr std::string_view kLegend =
     "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages. Numbers,\n"
     "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n"
-    "tp: how much of all goes between ranks that cut layers.\n";
+    "along: how much of all goes between stages (pp), and between ranks that cut layers (tp).\n";
 
 }  // namespace
 
