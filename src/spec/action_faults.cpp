@@ -146,7 +146,7 @@ class Walk {
     if (!shape_.has_tie() || a.unit != shape_.tie_owner) return;
     if (shape_.tie_is_sent()) {
       if (closes) visit(Action{ActionKind::receive_tied_gradient, a.unit});
-    } else if (shape_.reduces_each) {  // the borrower's part begins the sum of both
+    } else if (shape_.reduces_each) {  // in one order, though each has a sum of its own
       visit(Action{ActionKind::reduce, shape_.tie_borrower, a.micro});
     } else {
       for (int i = 0; i < shape_.micro; ++i) visit(Action{ActionKind::backward_weight, shape_.tie_borrower, i});
