@@ -3,48 +3,38 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <iterator>
 #include <map>
 
 namespace lockstep {
 
+std::string_view name_of(ActionKind kind) {
+  constexpr std::string_view kNames[] = {"forward",
+                                         "backward_input",
+                                         "backward_weight",
+                                         "gather",
+                                         "release",
+                                         "reduce",
+                                         "norm",
+                                         "update",
+                                         "publish",
+                                         "send_output",
+                                         "receive_output_gradient",
+                                         "receive_input",
+                                         "send_input_gradient",
+                                         "send_tied_gradient",
+                                         "receive_tied_gradient",
+                                         "send_tied_weight",
+                                         "receive_tied_weight"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(ActionKind::receive_tied_weight) + 1);
+  return kNames[static_cast<int>(kind)];
+}
+
 std::string to_string(const Action& a) {
-  switch (a.kind) {
-    case ActionKind::forward:
-      return fmt::format("forward({}, {})", a.unit, a.micro);
-    case ActionKind::backward_input:
-      return fmt::format("backward_input({}, {})", a.unit, a.micro);
-    case ActionKind::backward_weight:
-      return fmt::format("backward_weight({}, {})", a.unit, a.micro);
-    case ActionKind::gather:
-      return fmt::format("gather({})", a.unit);
-    case ActionKind::release:
-      return fmt::format("release({})", a.unit);
-    case ActionKind::reduce:
-      return a.micro < 0 ? fmt::format("reduce({})", a.unit) : fmt::format("reduce({}, {})", a.unit, a.micro);
-    case ActionKind::norm:
-      return "norm";
-    case ActionKind::update:
-      return fmt::format("update({})", a.unit);
-    case ActionKind::publish:
-      return fmt::format("publish({})", a.unit);
-    case ActionKind::send_output:
-      return fmt::format("send_output({}, {})", a.unit, a.micro);
-    case ActionKind::receive_output_gradient:
-      return fmt::format("receive_output_gradient({}, {})", a.unit, a.micro);
-    case ActionKind::receive_input:
-      return fmt::format("receive_input({}, {})", a.unit, a.micro);
-    case ActionKind::send_input_gradient:
-      return fmt::format("send_input_gradient({}, {})", a.unit, a.micro);
-    case ActionKind::send_tied_gradient:
-      return fmt::format("send_tied_gradient({})", a.unit);
-    case ActionKind::receive_tied_gradient:
-      return fmt::format("receive_tied_gradient({})", a.unit);
-    case ActionKind::send_tied_weight:
-      return fmt::format("send_tied_weight({})", a.unit);
-    case ActionKind::receive_tied_weight:
-      return fmt::format("receive_tied_weight({})", a.unit);
-  }
-  return "?";
+  const std::string_view name = name_of(a.kind);
+  if (a.kind == ActionKind::norm) return std::string(name);
+  const bool of_a_micro = is_phase(a.kind) || is_handed_on(a.kind) || a.micro >= 0;
+  return of_a_micro ? fmt::format("{}({}, {})", name, a.unit, a.micro) : fmt::format("{}({})", name, a.unit);
 }
 
 int other_end(const Action& a, const StepShape& shape) {

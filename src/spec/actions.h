@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "spec/stages.h"
@@ -69,6 +70,7 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
+std::string_view name_of(ActionKind kind);
 std::string to_string(const Action& action);  // "forward(3, 0)", "reduce(3)", "norm"
 
 // What a step must do, whatever its order.

@@ -35,7 +35,7 @@ void visit_layout(Spec& layout, Visitor&& visit) {
     else
       visit("schedule_file", layout.schedule_file);
     visit("chunks", layout.chunks, Whole{1, kMostStages});
-    visit("stages", layout.stages);
+    if (layout.pp * layout.chunks > 1) visit("stages", layout.stages);
     visit("tp", layout.tp, Whole{1, kMostRanks});
     visit("sp", layout.sp);
     if (layout.tp > 1) visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
@@ -63,7 +63,8 @@ bool contains(const Keys& keys, std::string_view key) { return std::find(keys.be
 
 void read_layout(const TomlTable& table, LayoutSpec& layout) {
   Collect known;
-  for (const LayoutSpec& any : {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.schedule_file = "any"}})
+  for (const LayoutSpec& any :
+       {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.pp = 2, .schedule_file = "any"}})
     visit_layout(any, known);
   table.refuse_unknown(known.keys + keys_of(kLater));
   refuse_later(table, kLater);
@@ -75,6 +76,8 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
   if (table.has("schedule") && table.has("schedule_file"))
     table.refuse("schedule_file", "'schedule' and 'schedule_file' both name a schedule", "remove one of them");
   layout.chunks = layout.schedule_file.empty() ? usual_chunks(layout.schedule) : 1;
+  table("pp", layout.pp, Whole{1, kMostStages});
+  table("chunks", layout.chunks, Whole{1, kMostStages});
   layout.sp = LayoutSpec::usual_sp(layout.tp);
   layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
   table("grad_sync", layout.grad_sync);
@@ -84,10 +87,11 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
     if (!table.has(key) || contains(used.keys, key)) continue;
     const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "tp_chunks";
     table.refuse(key,
-                 ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
-                 : ddp        ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
-                                            name_of(layout.grad_sync))
-                              : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
+                 ddp && of_tp             ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
+                 : ddp && key == "stages" ? std::string("'stages' does nothing where the model is one part")
+                 : ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
+                                     name_of(layout.grad_sync))
+                       : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
                  "remove it");
   }
   visit_layout(layout, table);

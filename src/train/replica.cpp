@@ -1,14 +1,11 @@
 #include "train/replica.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "base/philox.h"
 #include "comm/alone.h"
 #include "parallel/reduce_kind.h"
-#include "tensor/transfer.h"
-#include "train/host_values.h"
 
 namespace lockstep {
 

@@ -49,6 +49,7 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"tp_chunks=2", "'tp_chunks' does nothing with tp = 1"},
         {"tp=2,dp_kind=central", "'tp' does nothing with dp_kind = \"central\""},
         {"dp=2,cp=2", "cp = 2 is not in this version"},
+        {"stages=even", "'stages' does nothing where the model is one part"},
         {"pp=2,dp_kind=central", "'pp' does nothing with dp_kind = \"central\""},
         {"pp=2,schedule=afab,schedule_file=x", "both name a schedule"}})
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);

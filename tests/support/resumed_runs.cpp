@@ -5,7 +5,9 @@
 #include <cmath>
 #include <mutex>
 
+#include "checkpoint/checkpoint_folder.h"
 #include "comm/threads/run_ranks.h"
+#include "support/program.h"
 #include "tensor/transfer.h"
 #include "train/loop.h"
 #include "train/resume.h"
@@ -72,6 +74,30 @@ double distance(const TrainedState& a, const TrainedState& b) {
     if (key.first == "weight") worst = std::max(worst, std::sqrt(error / std::max(size, 1e-30)));
   }
   return worst;
+}
+
+void expect_each_goes_on_from_each(const std::string& name, const ModelSpec& model,
+                                   const std::vector<LayoutSpec>& layouts) {
+  const auto run_of = [&](const LayoutSpec& layout) {
+    RunSpec run = resumed_run(model, layout);
+    run.data.seq = 12;
+    run.precision.compute = Precision::fp64;
+    return run;
+  };
+  for (const LayoutSpec& from : layouts) {
+    const TemporaryFolder folder;
+    const TrainedState stayed = train_all(run_of(from), folder.path());
+    const std::filesystem::path saved = folder.path() / step_folder_name(kSavedStep);
+    for (const LayoutSpec& to : layouts) {
+      const TemporaryFolder unused;
+      const TrainedState went_on = train_all(run_of(to), unused.path(), saved);
+      const std::string what = name + ": " + to_text(from) + " to " + to_text(to);
+      if (from == to)
+        EXPECT_TRUE(went_on == stayed) << what;
+      else
+        EXPECT_LE(distance(stayed, went_on), 1e-11) << what;
+    }
+  }
 }
 
 }  // namespace lockstep::tests
