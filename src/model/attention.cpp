@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/integers.h"
-#include "kernels/elementwise.h"
+#include "kernels/heads.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 
@@ -144,13 +144,8 @@ Attention::Heads Attention::append(const Heads& in, const Call& call) const {
   const KeyValueCache& cache = *call.cache;
   LOCKSTEP_CHECK(!call.batch.training && cache.length + T_ <= cache.k.dim(1), "{} tokens behind {} in a cache of {}",
                  T_, cache.length, cache.k.dim(1));
-  // A token's heads lie together, in the fused projection as in the cache; the tokens do not.
-  for (std::int64_t b = 0; b < B_; ++b)
-    for (std::int64_t t = 0; t < T_; ++t) {
-      const auto row = [&](const Tensor& of, std::int64_t at) { return of.slice(0, b, 1).slice(1, at, 1); };
-      cast({.y = row(cache.k, cache.length + t), .x = row(in.k, t)}, call.stream);
-      cast({.y = row(cache.v, cache.length + t), .x = row(in.v, t)}, call.stream);
-    }
+  copy_heads({.y = cache.k.slice(1, cache.length, T_), .x = in.k}, call.stream);
+  copy_heads({.y = cache.v.slice(1, cache.length, T_), .x = in.v}, call.stream);
   return {in.q, cache.k.slice(1, 0, cache.length + T_), cache.v.slice(1, 0, cache.length + T_)};
 }
 

@@ -45,6 +45,7 @@ void gelu_forward(HostTensor& y, const HostTensor& x);
 void gelu_backward(HostTensor& dx, const HostTensor& dy, const HostTensor& x);
 void bias_backward(HostTensor& dbias, const HostTensor& dy, bool accumulate);
 void add(HostTensor& y, const HostTensor& a, const HostTensor& b);
+void copy_heads(HostTensor& y, const HostTensor& x, bool accumulate);
 
 // dlogits may be none.
 void cross_entropy(HostTensor& losses, HostTensor* dlogits, const HostTensor& logits, const HostTensor& targets,
@@ -96,6 +97,8 @@ struct AttentionSaved {
 };
 void attention_backward(AttentionGradients gradients, const HostTensor& d_o, const AttentionSaved& saved,
                         const AttentionOptions& options);
+
+void attention_merge(HostTensor& o, HostTensor& lse, const HostTensor& part, const HostTensor& part_lse, bool first);
 
 struct OptimizerOptions {
   double beta1 = 0;  // SGD: of the momentum

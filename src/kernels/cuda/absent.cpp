@@ -1,5 +1,6 @@
 // Where there is no CUDA toolkit: no cuda stream can be made, so none of these can be called.
 #include "kernels/attention.h"
+#include "kernels/attention_merge.h"
 #include "kernels/bias.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/ceilings.h"
@@ -8,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "kernels/heads.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/norm_sum.h"
@@ -31,6 +33,7 @@ namespace {
 
 void attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 void attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
+void attention_merge(const AttentionMergeArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&, std::int64_t) { absent(); }
 std::string hopper_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
@@ -43,6 +46,7 @@ void embedding_forward(const EmbeddingForwardArgs&, lockstep::Stream&) { absent(
 void embedding_backward(const EmbeddingBackwardArgs&, lockstep::Stream&) { absent(); }
 void gelu_forward(const GeluForwardArgs&, lockstep::Stream&) { absent(); }
 void gelu_backward(const GeluBackwardArgs&, lockstep::Stream&) { absent(); }
+void copy_heads(const CopyHeadsArgs&, lockstep::Stream&) { absent(); }
 void layernorm_forward(const LayerNormForwardArgs&, lockstep::Stream&) { absent(); }
 void layernorm_backward_input(const LayerNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }

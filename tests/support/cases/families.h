@@ -13,6 +13,7 @@ using Cases = std::vector<KernelCase>;
 
 Cases matmul_cases(DType dtype);
 Cases attention_cases(DType dtype);
+Cases heads_cases(DType dtype);  // copy_heads, attention_merge
 Cases rmsnorm_cases(DType dtype);
 Cases layernorm_cases(DType dtype);
 Cases activation_cases(DType dtype);   // swiglu, gelu

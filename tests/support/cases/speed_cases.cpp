@@ -73,6 +73,11 @@ std::vector<KernelCase> speed_cases(DType dtype) {
   cases.back().operands[2].fill = constant(0.6);
   cases.push_back(
       resized(first(token_cases(dtype), "rope_table"), {{"cos", {T, D / 2}}, {"sin", {T, D / 2}}, {"positions", {T}}}));
+  const Cases heads = heads_cases(dtype);
+  const Shape queries{B, T, H, D}, statistics{B, H, T};
+  cases.push_back(resized(first(heads, "copy_heads"), {{"y", queries}, {"x", queries}}));
+  cases.push_back(resized(first(heads, "attention_merge"),
+                          {{"o", queries}, {"lse", statistics}, {"part", queries}, {"part_lse", statistics}}));
   const Cases layer = layernorm_cases(dtype);
   cases.push_back(resized(first(layer, "layernorm_forward"), {{"y", rows},
                                                               {"mean", {N}},

@@ -111,4 +111,31 @@ void attention_backward(AttentionGradients gradients, const HostTensor& d_o, con
   put(gradients.dv, dv, narrow_dv, of_keys);
 }
 
+void attention_merge(HostTensor& o, HostTensor& lse, const HostTensor& part, const HostTensor& part_lse, bool first) {
+  const Dims dims(part, part);
+  dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
+    const std::int64_t row = dims.row(b, h, t), at = dims.q(b, t, h);
+    const bool old_counts = !first && lse[row] != -INFINITY, part_counts = part_lse[row] != -INFINITY;
+    const double old_lse = lse[row];
+    if (!old_counts && !part_counts)
+      lse.set(row, -INFINITY, 0);
+    else if (!old_counts || !part_counts)
+      lse.set(row, old_counts ? old_lse : part_lse[row], 0);
+    else  // log(e^a + e^b) = a + log(1 + e^(b - a))
+      lse.set(row, old_lse + std::log1p(std::exp(part_lse[row] - old_lse)),
+              1 + std::abs(old_lse) + std::abs(part_lse[row]));
+    for (std::int64_t d = 0; d < dims.width; ++d) {
+      Sum sum;
+      // A weight is as good as its exponent.
+      const auto add = [&](double x, double its_lse) {
+        const double term = x * std::exp(its_lse - lse[row]);
+        sum.add(term, std::abs(term) * (1 + std::abs(its_lse) + std::abs(lse[row])));
+      };
+      if (old_counts) add(o[at + d], old_lse);
+      if (part_counts) add(part[at + d], part_lse[row]);
+      o.set(at + d, sum.value, sum.size);
+    }
+  });
+}
+
 }  // namespace lockstep::tests::reference

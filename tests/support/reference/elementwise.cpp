@@ -70,4 +70,11 @@ void add(HostTensor& y, const HostTensor& a, const HostTensor& b) {
   }
 }
 
+void copy_heads(HostTensor& y, const HostTensor& x, bool accumulate) {
+  for (std::int64_t i = 0; i < y.elements(); ++i) {
+    const double v = accumulate ? y[i] + x[i] : x[i];
+    y.set(i, v, std::abs(v));
+  }
+}
+
 }  // namespace lockstep::tests::reference
