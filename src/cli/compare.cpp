@@ -80,7 +80,7 @@ std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::i
     if (!says("uneven")) layout.uneven = run.layout.uneven;
     if (!says("reduce")) layout.reduce = run.layout.reduce;
     if (!says("dp") || !s.scale.empty()) {
-      const std::int64_t line = layout.pp * layout.tp, below = ranks / line * line;
+      const std::int64_t line = layout.pp * layout.cp * layout.tp, below = ranks / line * line;
       if (below != ranks) {
         const std::string_view key = layout.pp == 1 ? "tp" : layout.tp == 1 ? "pp" : "pp times tp";
         fail(layout.pp == 1 ? "tp" : "pp",

@@ -85,12 +85,15 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
   const std::int64_t all = (H_ + 2 * K_) * D_;
   const bool keeps = b.how.memory.of_block(unit - 1) != Recompute::projections;
   const Phase last = b.spec.qk_norm ? Phase::weight : Phase::input;
-  // The first half of a block's forward, the second of its backward.
-  const Phase until = keeps ? last : Phase::forward, turned_until = keeps ? Phase::input : Phase::forward;
-  const Half half = keeps ? Half::second : Half::first;
-  first_.fused = b.rows(unit, "qkv", all, Phase::forward, until, Half::first, half);
-  if (b.spec.qk_norm)
-    first_.turned = b.rows(unit, "turned", (H_ + K_) * D_, Phase::forward, turned_until, Half::first, half);
+  // The first half of a block's forward, the second of its backward. What attention reads is kept elsewhere where heads
+  // are exchanged.
+  const auto kept = [&](const char* name, std::int64_t columns, bool stays, Phase until) {
+    return b.rows(unit, name, columns, Phase::forward, stays ? until : Phase::forward, Half::first,
+                  stays ? Half::second : Half::first);
+  };
+  const bool reads = keeps && b.how.context.heads == 1;
+  first_.fused = kept("qkv", all, b.spec.qk_norm ? keeps : reads, last);
+  if (b.spec.qk_norm) first_.turned = kept("turned", (H_ + K_) * D_, reads, Phase::input);
   again_ = first_;
   if (!keeps) {
     again_.fused = b.rows(unit, "qkv again", all, Phase::input, last, Half::second);
@@ -98,21 +101,27 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       again_.turned = b.rows(unit, "turned again", (H_ + K_) * D_, Phase::input, Phase::input, Half::second);
   }
   mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, Phase::weight);
-  lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, {unit, Phase::forward}, {unit, Phase::input}});
   d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight, Half::second);
   d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input, Half::second);
-  const std::int64_t workspace = attention_workspace(b.how.runs_on, {.B = B_,
-                                                                     .T = T_,
-                                                                     .S = T_,
-                                                                     .H = H_,
-                                                                     .K = K_,
-                                                                     .D = D_,
-                                                                     .dtype = b.dtype,
-                                                                     .dropout = b.spec.attention_dropout > 0,
-                                                                     .deterministic = deterministic_});
-  if (workspace > 0)
-    workspace_ = b.slots.add(
-        {"workspace", DType::f32, {ceil_div(workspace, 4)}, {unit, Phase::input}, {unit, Phase::input}, Half::second});
+  if (b.how.context.size() > 1) {
+    context_.emplace(
+        b, unit,
+        ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps, .deterministic = deterministic_});
+  } else {
+    const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
+    lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, forward, input});
+    const std::int64_t workspace = attention_workspace(b.how.runs_on, {.B = B_,
+                                                                       .T = T_,
+                                                                       .S = T_,
+                                                                       .H = H_,
+                                                                       .K = K_,
+                                                                       .D = D_,
+                                                                       .dtype = b.dtype,
+                                                                       .dropout = b.spec.attention_dropout > 0,
+                                                                       .deterministic = deterministic_});
+    if (workspace > 0)
+      workspace_ = b.slots.add({"workspace", DType::f32, {ceil_div(workspace, 4)}, input, input, Half::second});
+  }
   if (b.spec.qk_norm) {
     d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight, Half::second);
     query_norm_.emplace(layout, b, unit, names.query_norm, H_);
@@ -169,8 +178,15 @@ AttentionDropout Attention::dropout(const Call& call) const {
 void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
   qkv_.forward(call.at[first_.fused], x, call);
   finish_projection(first_, call);
+  attend(call);
+  out_.forward(y, call.at[mixed_], call, residual);
+}
+
+void Attention::attend(const Call& call) const {
+  const Tensor mixed = split(heads(call.at[mixed_], 0, H_));
+  if (context_) return context_->forward(mixed, inputs(first_, call), dropout(call), call);
   const Heads in = call.cache ? append(inputs(first_, call), call) : inputs(first_, call);
-  AttentionForwardArgs args{.o = split(heads(call.at[mixed_], 0, H_)),
+  AttentionForwardArgs args{.o = mixed,
                             .lse = call.at[lse_],
                             .q = in.q,
                             .k = in.k,
@@ -178,7 +194,6 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor r
                             .scale = 1 / std::sqrt(static_cast<double>(D_))};
   args.dropout = dropout(call);
   attention_forward(args, call.stream);
-  out_.forward(y, call.at[mixed_], call, residual);
 }
 
 void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
@@ -187,13 +202,33 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const C
     qkv_.forward_again(call.at[again_.fused], x, call);
     finish_projection(again_, call);
   }
-  out_.backward_input(call.at[d_mixed_], dy, call);
   const Heads in = inputs(again_, call);
   // With norms in between, the gradients of queries and keys are those of the turned ones.
   const Tensor& d_turned = again_.turned < 0 ? d_fused : call.at[d_normed_];
-  AttentionBackwardArgs args{.dq = split(heads(d_turned, 0, H_)),
-                             .dk = split(heads(d_turned, H_, K_)),
-                             .dv = split(heads(d_fused, H_ + K_, K_)),
+  const Heads gradients{split(heads(d_turned, 0, H_)), split(heads(d_turned, H_, K_)),
+                        split(heads(d_fused, H_ + K_, K_))};
+  if (context_) {
+    const Tensor d_mixed = split(heads(call.at[d_mixed_], 0, H_)), mixed = split(heads(call.at[mixed_], 0, H_));
+    RingAttention::Turning turning = context_->begin_backward(in, call);
+    out_.backward_input(call.at[d_mixed_], dy, call);
+    context_->backward(gradients, d_mixed, mixed, in, dropout(call), turning, call);
+  } else {
+    out_.backward_input(call.at[d_mixed_], dy, call);
+    attend_backward(gradients, in, call);
+  }
+  turn(d_turned, true, call);
+  if (query_norm_) {
+    const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
+    query_norm_->backward_input(heads(d_fused, 0, H_), heads(d_normed, 0, H_), heads(fused, 0, H_), call);
+    key_norm_->backward_input(heads(d_fused, H_, K_), heads(d_normed, H_, K_), heads(fused, H_, K_), call);
+  }
+  qkv_.backward_input(dx, d_fused, call);
+}
+
+void Attention::attend_backward(const Heads& gradients, const Heads& in, const Call& call) const {
+  AttentionBackwardArgs args{.dq = gradients.q,
+                             .dk = gradients.k,
+                             .dv = gradients.v,
                              .d_o = split(heads(call.at[d_mixed_], 0, H_)),
                              .q = in.q,
                              .k = in.k,
@@ -205,13 +240,6 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const C
   if (workspace_ >= 0) args.workspace = call.at[workspace_];
   args.dropout = dropout(call);
   attention_backward(args, call.stream);
-  turn(d_turned, true, call);
-  if (query_norm_) {
-    const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
-    query_norm_->backward_input(heads(d_fused, 0, H_), heads(d_normed, 0, H_), heads(fused, 0, H_), call);
-    key_norm_->backward_input(heads(d_fused, H_, K_), heads(d_normed, H_, K_), heads(fused, H_, K_), call);
-  }
-  qkv_.backward_input(dx, d_fused, call);
 }
 
 void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {

@@ -5,12 +5,14 @@
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
 // second activation, since backward needs both. Where projections are not kept (Recompute), backward-input makes them
 // again, in slots of its own. With a cache, the T new keys and values go behind those it holds, and
-// the T queries see all of them. Where ranks cut layers between them, H and K are this rank's heads.
+// the T queries see all of them. Where ranks cut layers between them, H and K are this rank's heads; where they cut
+// samples, attention is theirs together (context_attention.h).
 #pragma once
 #include <optional>
 
 #include "kernels/attention.h"
 #include "model/build.h"
+#include "model/context_attention.h"
 #include "model/dropout.h"
 #include "model/names.h"
 #include "model/split_linear.h"
@@ -45,15 +47,16 @@ class Attention {
   struct Projected {
     Slot fused, turned = -1;
   };
-  struct Heads {
-    Tensor q, k, v;  // (B, T, heads, D)
-  };
+  using Heads = ContextAttention::Heads;
   Tensor heads(const Tensor& fused, std::int64_t first, std::int64_t count) const;  // (B·T, count, D)
   Tensor split(const Tensor& rows) const;                               // (B·T, heads, D) -> (B, T, heads, D)
   void finish_projection(const Projected& to, const Call& call) const;  // norms and RoPE
   Heads inputs(const Projected& from, const Call& call) const;          // what attention reads
   Heads append(const Heads& in, const Call& call) const;  // the same behind the cache's: k, v (B, length + T, K, D)
   AttentionDropout dropout(const Call& call) const;
+  void attend(const Call& call) const;
+  // dq and dk are those of the turned ones.
+  void attend_backward(const Heads& gradients, const Heads& in, const Call& call) const;
   void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
 
   std::int64_t B_, T_;
@@ -63,10 +66,12 @@ class Attention {
   ColumnLinear qkv_;
   RowLinear out_;
   std::optional<HeadNorm> query_norm_, key_norm_;
+  std::optional<ContextAttention> context_;  // where samples are cut
   DropoutSite dropout_;
   bool deterministic_;
   Projected first_, again_;  // in the forward and for the backward: the same where it is kept
-  Slot mixed_, lse_, d_fused_, d_mixed_;
+  Slot mixed_, d_fused_, d_mixed_;
+  Slot lse_ = -1;        // where samples are whole
   Slot d_normed_ = -1;   // only with query and key norms
   Slot workspace_ = -1;  // only where the kernels ask for one
 };

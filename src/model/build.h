@@ -3,6 +3,7 @@
 #pragma once
 #include "model/slots.h"
 #include "model/unit.h"
+#include "spec/context_split.h"
 #include "spec/memory_spec.h"
 #include "spec/model_spec.h"
 #include "spec/parameters.h"
@@ -22,6 +23,7 @@ struct Execution {
   bool deterministic = true;     // false: kernels may be chosen whose last bits differ from run to run
   MemorySpec memory = {};
   TensorSplit split = {};        // this rank's part of every layer
+  ContextSplit context = {};     // and of every sample
   std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
 };
 
@@ -37,7 +39,7 @@ inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {
 struct Build {
   const ModelSpec& spec;
   std::int64_t B;  // samples of a micro-batch
-  std::int64_t T;  // tokens of a sample
+  std::int64_t T;  // tokens of a sample that are here
   DType dtype;     // of activations and of the weights that compute
   Slots& slots;
   Execution how = {};

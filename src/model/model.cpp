@@ -6,7 +6,8 @@ namespace lockstep {
 
 Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how)
     : spec_(spec), B_(B), T_(T), dtype_(dtype) {
-  LOCKSTEP_CHECK(T <= spec.max_positions, "{} tokens in a model of {} positions", T, spec.max_positions);
+  LOCKSTEP_CHECK(T * how.context.size() <= spec.max_positions, "{} tokens in a model of {} positions",
+                 T * how.context.size(), spec.max_positions);
   const Build build{spec_, B, T, dtype, slots_, how};
   const int count = static_cast<int>(spec.layers) + 2;
 

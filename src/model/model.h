@@ -16,6 +16,7 @@ namespace lockstep {
 
 class Model {
  public:
+  // For B samples, T tokens of each.
   Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how = {});
 
   const ModelSpec& spec() const { return spec_; }

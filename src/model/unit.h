@@ -13,6 +13,7 @@
 
 #include "model/slots.h"
 #include "parallel/central_loss.h"
+#include "parallel/context_parallel.h"
 #include "parallel/tensor_parallel.h"
 #include "spec/parameters.h"
 #include "tensor/stream.h"
@@ -20,7 +21,7 @@
 
 namespace lockstep {
 
-// What a micro-batch brings with it: B samples of T tokens.
+// What a micro-batch brings with it: B samples, T tokens of each, which may be some of them.
 struct Batch {
   ConstTensor tokens;         // (B, T) int32
   ConstTensor targets;        // (B·T) int32, kIgnoredTarget where no loss is taken
@@ -60,7 +61,8 @@ struct Call {
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
   // Of a block, for generating: forward alone, the batch's positions being those from the cache's length on.
   const KeyValueCache* cache = nullptr;
-  const TensorParallel* tensor = nullptr;  // the ranks that cut layers with this one; none: it has all of them
+  const TensorParallel* tensor = nullptr;    // the ranks that cut layers with this one; none: it has all of them
+  const ContextParallel* context = nullptr;  // those that cut samples with it; none: it has all tokens
 
   TensorSplit split() const { return tensor ? tensor->split() : TensorSplit{}; }
   ConstTensor weight(int parameter) const { return unit.weights[parameter]; }

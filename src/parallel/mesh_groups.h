@@ -1,6 +1,7 @@
-// The groups of the mesh that a rank belongs to: the ranks that have the same part of the model and other parts of the
-// batch (data), those that have the same part of the batch and cut every layer with it (tensor), and those that have
-// the layers before and behind (pipeline: its ranks are the stages).
+// The groups of the mesh that a rank belongs to: the ranks that have the same weights and other tokens, parts of the
+// batch or of samples (replicas), those among them that cut samples between them (context), those that have the same
+// tokens and cut every layer with it (tensor), and those that have the layers before and behind (pipeline: its ranks
+// are the stages).
 //
 // One thread uses it; it goes before the world.
 #pragma once
@@ -15,34 +16,42 @@ namespace lockstep {
 class MeshGroups {
  public:
   MeshGroups(Communicator& world, const LayoutSpec& layout) : world_(world), alone_(world.device()) {
-    const int pp = static_cast<int>(layout.pp), tp = static_cast<int>(layout.tp), line = pp * tp;
-    data_ = group(layout.dp, own_data_, "dp", [=](int r) { return r % line; });
-    pipeline_ = group(layout.pp, own_pipeline_, "pp", [=](int r) { return r / line * tp + r % tp; });
+    const int pp = static_cast<int>(layout.pp), tp = static_cast<int>(layout.tp);
+    const int line = static_cast<int>(layout.cp) * tp;  // the ranks of a stage that work together
+    replicas_ = group(layout.replicas(), own_replicas_, "dp", [=](int r) { return r / line % pp * tp + r % tp; });
+    pipeline_ = group(layout.pp, own_pipeline_, "pp", [=](int r) { return r / (line * pp) * line + r % line; });
     tensor_ = group(layout.tp, own_tensor_, "tp", [=](int r) { return r / tp; });
+    // Never the world itself, though it may have the same ranks: its messages are told apart by their name.
+    if (layout.cp > 1) own_context_ = split("cp", [=](int r) { return r / line * tp + r % tp; });
   }
 
   Communicator& world() const { return world_; }
-  Communicator& data() const { return *data_; }
+  Communicator& replicas() const { return *replicas_; }
   Communicator& pipeline() const { return *pipeline_; }
   Communicator& tensor() const { return *tensor_; }
+  Communicator& context() { return own_context_ ? *own_context_ : alone_; }
   void check() const {
-    for (Communicator* group : {&world_, data_, pipeline_, tensor_}) group->check();
+    for (Communicator* group : {&world_, replicas_, pipeline_, tensor_}) group->check();
+    if (own_context_) own_context_->check();
   }
 
  private:
+  using Color = std::function<int(int rank)>;
+  std::unique_ptr<Communicator> split(const char* name, const Color& color) {
+    return world_.split([&](int r) { return Place{.color = color(r), .key = r}; }, name);
+  }
   // An axis that has all ranks is the world, and one of a single rank costs nothing.
-  Communicator* group(std::int64_t size, std::unique_ptr<Communicator>& own, const char* name,
-                      const std::function<int(int)>& color) {
+  Communicator* group(std::int64_t size, std::unique_ptr<Communicator>& own, const char* name, const Color& color) {
     if (size == world_.size()) return &world_;
     if (size == 1) return &alone_;
-    own = world_.split([&](int r) { return Place{.color = color(r), .key = r}; }, name);
+    own = split(name, color);
     return own.get();
   }
 
   Communicator& world_;
   Alone alone_;
-  std::unique_ptr<Communicator> own_data_, own_pipeline_, own_tensor_;
-  Communicator *data_, *pipeline_, *tensor_;
+  std::unique_ptr<Communicator> own_replicas_, own_pipeline_, own_tensor_, own_context_;
+  Communicator *replicas_, *pipeline_, *tensor_;
 };
 
 }  // namespace lockstep

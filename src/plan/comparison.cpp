@@ -144,12 +144,12 @@ class Trial {
 
 // All ranks are in this process.
 std::optional<std::string> why_it_does_not_fit(const RunSpec& spec, const RunData& data) {
-  const std::int64_t free = available_memory(), ranks = spec.layout.ranks(), line = spec.layout.pp * spec.layout.tp;
+  const std::int64_t free = available_memory(), ranks = spec.layout.ranks(), line = spec.layout.cp * spec.layout.tp;
   std::int64_t peak = 0, all = 0;  // rank 0 counts the text; the ranks of a stage are alike
   for (std::int64_t s = 0; s < spec.layout.pp; ++s) {
-    const std::int64_t one = plan_run(spec, static_cast<int>(s * spec.layout.tp), &data).peak;
+    const std::int64_t one = plan_run(spec, static_cast<int>(s * line), &data).peak;
     peak = std::max(peak, one);
-    all += one * (ranks / line) * spec.layout.tp;
+    all += one * ranks / spec.layout.pp;
   }
   if (all <= free) return std::nullopt;
   return fmt::format("up to {} on each of {} rank{} are needed, {} in all, and {} are free", byte_text(peak), ranks,

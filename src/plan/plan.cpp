@@ -53,7 +53,7 @@ std::string units_text(const std::vector<std::string>& names, const StepShape& s
 std::vector<Plan> plan_stages(const RunSpec& spec) {
   std::vector<Plan> plans;
   for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
-    plans.push_back(plan_run(spec, static_cast<int>(stage * spec.layout.tp)));
+    plans.push_back(plan_run(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp)));
   return plans;
 }
 
@@ -113,7 +113,7 @@ std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t 
     spec.layout.zero = zero;
     spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
   };
-  const bool cuts = asked.layout.dp > 1 && asked.layout.dp_kind == DpKind::ddp;
+  const bool cuts = asked.layout.replicas() > 1 && asked.layout.dp_kind == DpKind::ddp;
   const auto add_micros = [&](std::initializer_list<Recompute> levels) {
     for (std::int64_t zero = asked.layout.zero; zero <= (cuts ? 3 : asked.layout.zero); ++zero)
       for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {

@@ -10,8 +10,10 @@ namespace {
 
 bool is_number(const CommRecord& record) { return size_of(record.dtype) == 8 && record.count < kParameterAlignment; }
 
-// By the group's name (parallel/mesh_groups.h, parallel/partial_gradients.h); an axis that has all ranks is the world.
+// By the group's name (parallel/mesh_groups.h, context_parallel.h, partial_gradients.h); an axis that has all ranks is
+// the world, but for cp.
 MeshAxis axis_of(const CommRecord& record, const LayoutSpec& layout) {
+  if (record.group == "cp" || record.group == "cp ring" || record.group == "cp heads") return MeshAxis::cp;
   if (record.group == "tp" || record.group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
   return record.group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
 }
@@ -39,7 +41,7 @@ SentMessages StepMessages::total(MeshAxis axis) const {
   return all;
 }
 
-bool StepMessages::of_several_axes() const { return total(MeshAxis::pp).calls > 0 || total(MeshAxis::tp).calls > 0; }
+bool StepMessages::of_several_axes() const { return total().calls > total(MeshAxis::dp).calls; }
 
 std::int64_t StepMessages::sent(CommOp op) const {
   std::int64_t elements = 0;

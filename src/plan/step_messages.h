@@ -12,11 +12,13 @@
 
 namespace lockstep {
 
-// Whom a message is between: ranks that have other parts of the batch, other layers, or other parts of every layer.
-enum class MeshAxis { dp, pp, tp };
-inline constexpr std::array kMeshAxes{MeshAxis::dp, MeshAxis::pp, MeshAxis::tp};
+// Whom a message is between: ranks that have the same weights (dp, and cp with it), other layers, other parts of every
+// sample, or other parts of every layer.
+enum class MeshAxis { dp, pp, cp, tp };
+inline constexpr std::array kMeshAxes{MeshAxis::dp, MeshAxis::pp, MeshAxis::cp, MeshAxis::tp};
 constexpr std::string_view name_of(MeshAxis axis) {
-  return axis == MeshAxis::dp ? "dp" : axis == MeshAxis::pp ? "pp" : "tp";
+  constexpr std::string_view kNames[] = {"dp", "pp", "cp", "tp"};
+  return kNames[static_cast<int>(axis)];
 }
 
 struct SentMessages {

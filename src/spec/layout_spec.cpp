@@ -25,13 +25,48 @@ std::string divisors_near(std::int64_t n, std::int64_t wanted) {
   return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
+// What seq must be a multiple of.
+std::int64_t unit_of(const LayoutSpec& layout) {
+  const std::int64_t rows = layout.sp == Switch::on ? layout.cp * layout.tp : 1;
+  return std::lcm(context_factors(layout) ? layout.context_split(0).unit() : layout.cp, rows);
+}
+
+std::string multiples_near(std::int64_t seq, std::int64_t unit) {
+  const std::int64_t below = seq / unit * unit;
+  return below == 0 ? fmt::format("seq = {}", unit) : fmt::format("seq = {} or {}", below, below + unit);
+}
+
 }  // namespace
 
+ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
+  const ContextFactors factors = context_factors(*this).value();
+  return {.rank = cp_rank(rank), .ring = factors.ring, .heads = factors.heads, .zigzag = cp_order == CpOrder::zigzag};
+}
+
+std::optional<ContextFactors> context_factors(const LayoutSpec& layout) {
+  if (layout.cp_kind == kRing) return ContextFactors{layout.cp, 1};
+  if (layout.cp_kind == kUlysses) return ContextFactors{1, layout.cp};
+  const std::string_view text = layout.cp_kind;
+  const std::size_t times = text.find('x');
+  if (times == std::string_view::npos) return std::nullopt;
+  const auto number = [](std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc{} && end == digits.data() + digits.size() && value <= kMaxIndex ? value : 0;
+  };
+  const ContextFactors factors{number(text.substr(0, times)), number(text.substr(times + 1))};
+  if (factors.ring < 1 || factors.heads < 1) return std::nullopt;
+  return factors;
+}
+
 void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
-  const std::int64_t micro = layout.micro, dp = layout.dp;
-  if (layout.shard > dp || (layout.shard > 0 && dp % layout.shard != 0))
-    fail("shard", fmt::format("dp ({}) is not a multiple of shard ({})", dp, layout.shard),
-         fmt::format("use shard = {}, or 0 for all ranks", divisors_near(dp, layout.shard)));
+  const std::int64_t micro = layout.micro, dp = layout.dp, replicas = layout.replicas();
+  if (layout.shard > replicas || (layout.shard > 0 && replicas % layout.shard != 0))
+    fail("shard",
+         layout.cp == 1
+             ? fmt::format("dp ({}) is not a multiple of shard ({})", dp, layout.shard)
+             : fmt::format("dp ({}) times cp ({}) is not a multiple of shard ({})", dp, layout.cp, layout.shard),
+         fmt::format("use shard = {}, or 0 for all ranks", divisors_near(replicas, layout.shard)));
   if (batch % micro != 0) {
     const std::int64_t below = batch / micro * micro;
     fail("micro", fmt::format("global_batch ({}) is not a multiple of micro ({})", batch, micro),
@@ -59,11 +94,46 @@ void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutS
     fail("tp", fmt::format("{} heads with {} key/value heads cannot be shared out to tp ({}) ranks", H, K, tp),
          fmt::format("use tp = {}", fitting));
   }
-  if (layout.sp == Switch::on && seq % tp != 0) {
-    const std::int64_t below = seq / tp * tp;
-    fail("sp", fmt::format("seq ({}) is not a multiple of tp ({})", seq, tp),
-         fmt::format("use seq = {} or {}, another tp, or sp = \"off\"", below == 0 ? tp : below, below + tp));
+  if (const std::int64_t line = layout.cp * tp; layout.sp == Switch::on && seq % line != 0)
+    fail("sp",
+         layout.cp == 1 ? fmt::format("seq ({}) is not a multiple of tp ({})", seq, tp)
+                        : fmt::format("seq ({}) is not a multiple of cp ({}) times tp ({})", seq, layout.cp, tp),
+         fmt::format("use {}, another tp, or sp = \"off\"", multiples_near(seq, unit_of(layout))));
+}
+
+void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+  if (layout.cp == 1) return;
+  const std::optional<ContextFactors> factors = context_factors(layout);
+  if (!factors)
+    fail("cp_kind", fmt::format("cp_kind = {} says nothing", quote_text(layout.cp_kind)),
+         "use \"ring\", \"ulysses\", or two factors of cp, ranks of a ring times ranks that exchange heads, as in "
+         "\"2x2\"");
+  if (factors->ring * factors->heads != layout.cp)
+    fail("cp_kind",
+         fmt::format("cp_kind = \"{}\" is {} ranks, and cp is {}", layout.cp_kind, factors->ring * factors->heads,
+                     layout.cp),
+         fmt::format("use cp = {}, or factors of {}", factors->ring * factors->heads, layout.cp));
+  const HeadSplit here(model.heads, model.kv_heads, {.size = layout.tp});
+  const std::int64_t H = here.queries.each, K = here.keys.each;
+  if (!heads_divide(H, K, factors->heads)) {
+    std::string fitting;
+    for (std::int64_t n = 1; n <= layout.cp; ++n)
+      if (layout.cp % n == 0 && heads_divide(H, K, n))
+        fitting += fmt::format("{}\"{}x{}\"", fitting.empty() ? "" : ", ", layout.cp / n, n);
+    fail("cp_kind",
+         fmt::format("{} heads with {} key/value heads{} cannot be exchanged between {} ranks", H, K,
+                     layout.tp > 1 ? " of a rank" : "", factors->heads),
+         fmt::format("use cp_kind = {}", fitting));
   }
+  if (seq % layout.context_split(0).unit() == 0) return;
+  LayoutSpec plain = layout;
+  plain.cp_order = CpOrder::plain;
+  const bool plainly = seq % unit_of(plain) == 0;
+  fail("cp",
+       fmt::format("seq ({}) is not a multiple of {}, which cp ({}) asks for", seq, layout.context_split(0).unit(),
+                   layout.cp),
+       fmt::format("use {}{}, or another cp", multiples_near(seq, unit_of(layout)),
+                   plainly ? ", cp_order = \"plain\"" : ""));
 }
 
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
@@ -101,6 +171,7 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
 
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
   check_tensor_layout(model, seq, layout, fail);
+  check_context_layout(model, seq, layout, fail);
   check_pipeline_layout(model, layout, fail);
 }
 
@@ -143,6 +214,9 @@ std::string to_text(const LayoutSpec& layout) {
   };
   if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
   if (layout.pp != usual.pp) say("pp", layout.pp);
+  if (layout.cp != usual.cp) say("cp", layout.cp);
+  if (layout.cp > 1 && layout.cp_kind != usual.cp_kind) say("cp_kind", layout.cp_kind);
+  if (layout.cp > 1 && layout.cp_order != usual.cp_order) say("cp_order", name_of(layout.cp_order));
   if (layout.tp != usual.tp) say("tp", layout.tp);
   if (layout.sp != LayoutSpec::usual_sp(layout.tp)) say("sp", name_of(layout.sp));
   if (layout.tp > 1 && layout.tp_chunks != usual.tp_chunks) say("tp_chunks", layout.tp_chunks);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spec/context_split.h"
 #include "spec/pipeline_schedule.h"
 #include "spec/tensor_split.h"
 
@@ -20,6 +21,7 @@ namespace lockstep {
 struct ModelSpec;
 
 inline constexpr std::string_view kStagesByCost = "cost", kStagesEven = "even";
+inline constexpr std::string_view kRing = "ring", kUlysses = "ulysses";
 
 enum class Switch { off, on };
 inline constexpr std::array kSwitches{Switch::off, Switch::on};
@@ -51,17 +53,25 @@ constexpr std::string_view name_of(ReduceKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+// Which tokens of a sample are whose (spec/context_split.h).
+enum class CpOrder { zigzag, plain };
+inline constexpr std::array kCpOrders{CpOrder::zigzag, CpOrder::plain};
+constexpr std::string_view name_of(CpOrder order) { return order == CpOrder::zigzag ? "zigzag" : "plain"; }
+
 struct LayoutSpec {
-  std::int64_t dp = 1;  // ranks, or groups of pp · tp ranks, that each take a part of the global batch
-  std::int64_t pp = 1;  // stages, of tp ranks each, that cut the model in depth between them
+  std::int64_t dp = 1;  // ranks, or groups of pp · cp · tp ranks, that each take a part of the global batch
+  std::int64_t pp = 1;  // stages, of cp · tp ranks each, that cut the model in depth between them
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // in which order stages work
   std::int64_t chunks = usual_chunks(schedule);       // parts of the model that a stage has
   std::string stages = std::string(kStagesByCost);    // where chunks end: by cost, evenly, or blocks by hand, "3+5"
   std::string schedule_file = {};                     // a schedule written by hand, in the place of `schedule`
-  std::int64_t tp = 1;                                // ranks that cut every layer between them
-  Switch sp = usual_sp(tp);    // tp > 1: what is between the products of a layer is cut too, by tokens
-  std::int64_t tp_chunks = 4;  // tp > 1: pieces, at most, in which tokens are exchanged beside a product
-  std::int64_t micro = 1;      // micro-batches that a rank's part is cut into
+  std::int64_t cp = 1;                       // ranks, or groups of tp ranks, that cut every sample between them
+  std::string cp_kind = std::string(kRing);  // cp > 1: keys and values travel, heads do ("ulysses"), or "2x3"
+  CpOrder cp_order = CpOrder::zigzag;        // where keys and values travel
+  std::int64_t tp = 1;                       // ranks that cut every layer between them
+  Switch sp = usual_sp(tp);                  // tp > 1: what is between the products of a layer is cut too, by tokens
+  std::int64_t tp_chunks = 4;                // tp > 1: pieces, at most, in which tokens are exchanged beside a product
+  std::int64_t micro = 1;                    // micro-batches that a rank's part is cut into
   DpKind dp_kind = DpKind::ddp;
   std::int64_t zero = 0;  // what ranks hold a part of: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
@@ -75,20 +85,26 @@ struct LayoutSpec {
 
   static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
   static constexpr Switch usual_sp(std::int64_t tp) { return tp > 1 ? Switch::on : Switch::off; }
-  std::int64_t ranks() const { return dp * pp * tp; }
-  // A rank's place: those that cut a layer between them are neighbours, then the stages.
-  std::int64_t dp_rank(std::int64_t rank) const { return rank / (pp * tp); }
-  std::int64_t stage(std::int64_t rank) const { return rank / tp % pp; }
+  std::int64_t ranks() const { return dp * pp * cp * tp; }
+  // A rank's place: those that cut a layer between them are neighbours, then those that cut a sample, then the stages.
+  std::int64_t dp_rank(std::int64_t rank) const { return rank / (pp * cp * tp); }
+  std::int64_t stage(std::int64_t rank) const { return rank / (cp * tp) % pp; }
+  std::int64_t cp_rank(std::int64_t rank) const { return rank / tp % cp; }
   std::int64_t tp_rank(std::int64_t rank) const { return rank % tp; }
   TensorSplit tensor_split(std::int64_t rank) const {
     return {
         .rank = tp_rank(rank), .size = tp, .sequence = tp > 1 && sp == Switch::on, .chunks = tp > 1 ? tp_chunks : 1};
   }
+  ContextSplit context_split(std::int64_t rank) const;
+  // Ranks that have the same weights, and other tokens: parts of the batch, and of samples. Sums of gradients are over
+  // them, and ZeRO cuts between them.
+  std::int64_t replicas() const { return dp * cp; }
+  std::int64_t replica(std::int64_t rank) const { return dp_rank(rank) * cp + cp_rank(rank); }
   // Ranks that hold a part each of what is cut; 1: everybody holds all of it.
-  std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : dp; }
+  std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : replicas(); }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
   // Gradients are passed on after each micro-batch.
-  bool passes_on() const { return dp > 1 && grad_sync == GradSync::micro; }
+  bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };
 
 // The samples of a global batch that are one data-parallel rank's: whole multiples of `micro`, as even as can be, the
@@ -109,11 +125,20 @@ using LayoutFault = std::function<void(std::string_view key, const std::string& 
 void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
 // Whether the layers of that model, over so many tokens a sample, can be cut so.
 void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+// Whether samples of so many tokens can, with those of its heads that a rank has.
+void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
 // Whether a model of so many layers can be cut in depth so, and the schedule is one.
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
-// Both.
+// All of them.
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+
+// The two factors of cp, ranks that keys and values travel between times ranks that exchange heads: "ring" is cpx1,
+// "ulysses" 1xcp. Nothing where the text is no such thing.
+struct ContextFactors {
+  std::int64_t ring, heads;
+};
+std::optional<ContextFactors> context_factors(const LayoutSpec& layout);
 
 // "3+5": the layers of each chunk; nothing where the text is no such thing.
 std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text);

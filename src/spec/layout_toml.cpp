@@ -10,6 +10,7 @@ namespace lockstep {
 
 // Found by their arguments, so not in the unnamed namespace.
 static constexpr auto values_of(Switch) { return kSwitches; }
+static constexpr auto values_of(CpOrder) { return kCpOrders; }
 static constexpr auto values_of(DpKind) { return kDpKinds; }
 static constexpr auto values_of(GradSync) { return kGradSyncs; }
 static constexpr auto values_of(Reshard) { return kReshards; }
@@ -24,6 +25,12 @@ constexpr std::int64_t kMostChunks = 1024;
 constexpr std::int64_t kMostStages = kMaxLayers;  // and chunks of one
 constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
+// Keys and values travel, so the order of tokens matters.
+bool turns(const LayoutSpec& layout) {
+  const std::optional<ContextFactors> factors = context_factors(layout);
+  return layout.cp > 1 && (!factors || factors->ring > 1);
+}
+
 // The keys that act: reading and writing both walk this list.
 template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
@@ -36,6 +43,9 @@ void visit_layout(Spec& layout, Visitor&& visit) {
       visit("schedule_file", layout.schedule_file);
     visit("chunks", layout.chunks, Whole{1, kMostStages});
     if (layout.pp * layout.chunks > 1) visit("stages", layout.stages);
+    visit("cp", layout.cp, Whole{1, kMostRanks});
+    if (layout.cp > 1) visit("cp_kind", layout.cp_kind);
+    if (turns(layout)) visit("cp_order", layout.cp_order);
     visit("tp", layout.tp, Whole{1, kMostRanks});
     visit("sp", layout.sp);
     if (layout.tp > 1) visit("tp_chunks", layout.tp_chunks, Whole{1, kMostChunks});
@@ -55,8 +65,6 @@ void visit_layout(Spec& layout, Visitor&& visit) {
   visit("reduce", layout.reduce);
 }
 
-constexpr Later kLater[] = {{"cp", "1"}, {"cp_kind", "'ring'"}, {"cp_order", "'zigzag'"}};
-
 bool contains(const Keys& keys, std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
 
 }  // namespace
@@ -64,13 +72,14 @@ bool contains(const Keys& keys, std::string_view key) { return std::find(keys.be
 void read_layout(const TomlTable& table, LayoutSpec& layout) {
   Collect known;
   for (const LayoutSpec& any :
-       {LayoutSpec{.tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.pp = 2, .schedule_file = "any"}})
+       {LayoutSpec{.cp = 2, .tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.pp = 2, .schedule_file = "any"}})
     visit_layout(any, known);
-  table.refuse_unknown(known.keys + keys_of(kLater));
-  refuse_later(table, kLater);
+  table.refuse_unknown(known.keys);
   table("dp_kind", layout.dp_kind);  // before the list, which depends on these
   table("zero", layout.zero, Whole{0, 3});
   table("tp", layout.tp, Whole{1, kMostRanks});
+  table("cp", layout.cp, Whole{1, kMostRanks});
+  table("cp_kind", layout.cp_kind);
   table("schedule", layout.schedule);
   table("schedule_file", layout.schedule_file);
   if (table.has("schedule") && table.has("schedule_file"))
@@ -85,9 +94,12 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
   visit_layout(layout, used);
   for (const std::string_view key : known.keys) {
     if (!table.has(key) || contains(used.keys, key)) continue;
-    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "tp_chunks";
+    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "tp_chunks", of_cp = key.starts_with("cp_");
     table.refuse(key,
-                 ddp && of_tp             ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
+                 ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
+                 : ddp && of_cp && layout.cp > 1
+                     ? fmt::format("'{}' does nothing with cp_kind = \"{}\"", key, layout.cp_kind)
+                 : ddp && of_cp           ? fmt::format("'{}' does nothing with cp = {}", key, layout.cp)
                  : ddp && key == "stages" ? std::string("'stages' does nothing where the model is one part")
                  : ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
                                      name_of(layout.grad_sync))
@@ -105,12 +117,14 @@ void unmake_layout_choices(TomlDocument& document) {
     if (!document.set("layout", choice)) return;
     for (const std::string_view key : keys) document.drop("layout", key);
   };
-  drop("dp_kind", {"pp", "schedule", "schedule_file", "chunks", "stages", "tp", "sp", "tp_chunks", "zero", "grad_sync",
-                   "overlap", "bucket", "shard", "reshard"});
+  drop("dp_kind", {"pp", "schedule", "schedule_file", "chunks", "stages", "cp", "cp_kind", "cp_order", "tp", "sp",
+                   "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
   drop("pp", {"stages"});
   drop("schedule", {"chunks", "schedule_file", "stages"});
   drop("schedule_file", {"chunks", "schedule", "stages"});
   drop("chunks", {"stages"});
+  drop("cp", {"cp_kind", "cp_order"});
+  drop("cp_kind", {"cp_order"});
   drop("tp", {"sp", "tp_chunks"});
   drop("zero", {"grad_sync", "bucket", "shard", "reshard"});
   drop("grad_sync", {"bucket"});

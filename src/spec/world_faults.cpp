@@ -35,13 +35,14 @@ Letter letter_of(const Action& a, const StepShape& shape) {
   }
 }
 
-enum class Axis { dp, tp };
+// Replicas have the same weights; workers, along cp and tp, compute together.
+enum class Axis { replicas, workers };
 
 // Whether ranks of that axis do it together.
 bool joint(const Action& a, Axis axis) {
   if (a.kind == ActionKind::norm) return true;
   const bool state = a.kind == ActionKind::gather || a.kind == ActionKind::reduce || a.kind == ActionKind::publish;
-  if (axis == Axis::dp) return state;
+  if (axis == Axis::replicas) return state;
   return is_phase(a.kind) || a.kind == ActionKind::reduce;
 }
 
@@ -51,11 +52,14 @@ class World {
       : lists_(lists),
         stages_(lists.shape.stages.count()),
         ranks_(lists.ranks.size()),
-        along_dp_(static_cast<std::size_t>(stages_ * lists.tp)),
-        along_tp_(static_cast<std::size_t>(stages_ * lists.dp)) {
-    LOCKSTEP_CHECK(std::ssize(lists.ranks) == lists.dp * stages_ * lists.tp, "{} lists for {} · {} · {} ranks",
-                   lists.ranks.size(), lists.dp, stages_, lists.tp);
-    for (std::size_t r = 0; r < ranks_; ++r) along_dp_[along_dp(r)].push_back(r), along_tp_[along_tp(r)].push_back(r);
+        tp_(static_cast<std::size_t>(lists.tp)),
+        line_(static_cast<std::size_t>(lists.cp * lists.tp)),
+        replicas_(static_cast<std::size_t>(stages_) * tp_),
+        workers_(static_cast<std::size_t>(stages_ * lists.dp)) {
+    LOCKSTEP_CHECK(std::ssize(lists.ranks) == lists.dp * stages_ * lists.cp * lists.tp,
+                   "{} lists for {} · {} · {} · {} ranks", lists.ranks.size(), lists.dp, stages_, lists.cp, lists.tp);
+    for (std::size_t r = 0; r < ranks_; ++r)
+      for (const Axis axis : {Axis::replicas, Axis::workers}) groups(axis)[group_of(r, axis)].push_back(r);
   }
 
   std::optional<std::string> own_fault() const {
@@ -88,7 +92,7 @@ class World {
           return fmt::format("rank {} sends {} to rank {}, which does not receive it", from, words(*a), to);
         return fmt::format("rank {} sends {} where rank {} receives {}", from, words(*a), to, words(*b));
       }
-    for (const Axis axis : {Axis::dp, Axis::tp})
+    for (const Axis axis : {Axis::replicas, Axis::workers})
       for (std::size_t r = 0; r < ranks_; ++r) {
         const std::size_t first = members(r, axis).front();
         const std::vector<Action> mine = joint_work(r, axis), others = joint_work(first, axis);
@@ -127,24 +131,26 @@ class World {
     int gathers = 0, reduces = 0;
     std::vector<int> gather_of;                                   // by unit, which gather made it whole
     std::map<std::tuple<ActionKind, int, int>, int> received_as;  // which message from that stage it is
-    int come_to = 0, past = 0;                                    // of what ranks of tp do together
+    int come_to = 0, past = 0;                                    // of what workers do together
   };
 
   const std::vector<Action>& list(std::size_t r) const { return lists_.ranks[r]; }
-  int stage(std::size_t r) const { return static_cast<int>(r / static_cast<std::size_t>(lists_.tp)) % stages_; }
+  int stage(std::size_t r) const { return static_cast<int>(r / line_) % stages_; }
   std::size_t with_stage(std::size_t r, int s) const {
-    return r + static_cast<std::size_t>(lists_.tp) * static_cast<std::size_t>(s) -
-           static_cast<std::size_t>(lists_.tp) * static_cast<std::size_t>(stage(r));
+    return r + line_ * static_cast<std::size_t>(s) - line_ * static_cast<std::size_t>(stage(r));
   }
   StepShape shape_of(std::size_t r) const {
     StepShape shape = lists_.shape;
     shape.stage = stage(r);
     return shape;
   }
-  std::size_t along_dp(std::size_t r) const { return r % along_dp_.size(); }
-  std::size_t along_tp(std::size_t r) const { return r / static_cast<std::size_t>(lists_.tp); }
+  using Groups = std::vector<std::vector<std::size_t>>;
+  Groups& groups(Axis axis) { return axis == Axis::replicas ? replicas_ : workers_; }
+  std::size_t group_of(std::size_t r, Axis axis) const {
+    return axis == Axis::replicas ? static_cast<std::size_t>(stage(r)) * tp_ + r % tp_ : r / line_;
+  }
   const std::vector<std::size_t>& members(std::size_t r, Axis axis) const {
-    return axis == Axis::dp ? along_dp_[along_dp(r)] : along_tp_[along_tp(r)];
+    return (axis == Axis::replicas ? replicas_ : workers_)[group_of(r, axis)];
   }
   std::vector<Letter> letters(std::size_t r, int other, bool (*kind)(ActionKind)) const {
     const StepShape shape = shape_of(r);
@@ -173,12 +179,12 @@ class World {
     return std::ranges::all_of(members(r, axis), [&](std::size_t m) { return started_[m].*count >= enough; });
   }
   bool is_whole(std::size_t r, int unit) const {
-    return all_have(r, Axis::dp, &Started::gathers, started_[r].gather_of[static_cast<std::size_t>(unit)]);
+    return all_have(r, Axis::replicas, &Started::gathers, started_[r].gather_of[static_cast<std::size_t>(unit)]);
   }
-  // Ranks of tp go on when all of them have come to what they do together.
+  // Workers go on when all of them have come to what they do together.
   bool together(std::size_t r) {
     const int number = started_[r].come_to = started_[r].past + 1;
-    return all_have(r, Axis::tp, &Started::come_to, number);
+    return all_have(r, Axis::workers, &Started::come_to, number);
   }
 
   // Whether the rank gets past the action now. Waits at the norm and behind it are left out: each list being a step,
@@ -202,7 +208,7 @@ class World {
       case ActionKind::release:
         return is_whole(r, a.unit);
       case ActionKind::send_tied_gradient:  // which is that of all ranks
-        return all_have(r, Axis::dp, &Started::reduces, started_[r].reduces) && may_send(r, a);
+        return all_have(r, Axis::replicas, &Started::reduces, started_[r].reduces) && may_send(r, a);
       default:
         return !is_send(a.kind) || may_send(r, a);
     }
@@ -224,13 +230,13 @@ class World {
           done.receives[static_cast<std::size_t>(other_end(a, lists_.shape))]++;
     if (a.kind == ActionKind::gather) done.gather_of[static_cast<std::size_t>(a.unit)] = ++done.gathers;
     if (a.kind == ActionKind::reduce) ++done.reduces;
-    if (joint(a, Axis::tp)) ++done.past;
+    if (joint(a, Axis::workers)) ++done.past;
   }
 
   const WorldLists& lists_;
   int stages_;
-  std::size_t ranks_;
-  std::vector<std::vector<std::size_t>> along_dp_, along_tp_;  // the ranks of each group
+  std::size_t ranks_, tp_, line_;
+  Groups replicas_, workers_;  // the ranks of each group
   std::vector<std::size_t> at_;
   std::vector<Started> started_;
 };

@@ -1,9 +1,9 @@
 // The check that the lists of all ranks of a mesh fit each other, before any of them is run.
 //
 // Each list is a step by itself (find_fault of spec/actions.h). Together, every message that is sent is received, in
-// the order in which it was sent; ranks that do something together (gather, reduce and publish along dp, everything
-// that computes along tp, the norm everywhere) do so in one order; no stage keeps more in flight than it may; and when
-// all run, each waiting where it must and for no longer, all come to their ends.
+// the order in which it was sent; ranks that do something together (gather, reduce and publish along dp and cp,
+// everything that computes along cp and tp, the norm everywhere) do so in one order; no stage keeps more in flight than
+// it may; and when all run, each waiting where it must and for no longer, all come to their ends.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,8 +16,8 @@ namespace lockstep {
 
 struct WorldLists {
   StepShape shape;  // of any stage
-  std::int64_t dp = 1, tp = 1;
-  std::vector<std::vector<Action>> ranks;  // rank = (dp_rank · stages + stage) · tp + tp_rank
+  std::int64_t dp = 1, cp = 1, tp = 1;
+  std::vector<std::vector<Action>> ranks;  // rank = ((dp_rank · stages + stage) · cp + cp_rank) · tp + tp_rank
   std::vector<int> most_in_flight = {};    // by stage, micro-batches of a chunk; empty: as many as there are
 };
 

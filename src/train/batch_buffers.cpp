@@ -13,7 +13,7 @@ namespace lockstep {
 BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory,
                            Stream& stream)
     : spec_(spec), sizes_(sizes), ranks_(ranks) {
-  const std::int64_t T = sizes.T, tokens = sizes.B * T, losses = sizes.loss_B * T;
+  const std::int64_t T = sizes.tokens(), tokens = sizes.B * T, losses = sizes.loss_B * T;
   tokens_ = memory.allocate(tokens * 4, Tag::data);
   targets_ = memory.allocate(losses * 4, Tag::data);
   losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
@@ -27,7 +27,8 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
       place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
     }
   std::vector<std::int32_t> positions(T);
-  std::iota(positions.begin(), positions.end(), 0);
+  for (std::int64_t t = 0; t < T; ++t)
+    positions[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(sizes.context.position(sizes.T, t));
   upload(view(positions_, DType::i32, {T}), positions.data(), stream);
   if (spec.positions != PositionKind::rope) return;
   const Shape shape{T, spec.head_width / 2};
@@ -45,17 +46,23 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
 
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
-  const std::int64_t count = sizes_.B * sizes_.T, losses = sizes_.loss_B * sizes_.T;
-  LOCKSTEP_CHECK(std::ssize(tokens) == count && std::ssize(targets) == losses,
+  LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
                  "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
                  sizes_.loss_B, sizes_.T);
   Place& at = places_[place];
-  std::int64_t valid = std::ranges::count_if(targets, [](std::int32_t t) { return t != kIgnoredTarget; });
-  sum_over(ranks_.data, valid);
+  const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
+  std::int64_t valid = 0;
+  for (std::int64_t i = 0; i < losses; ++i)
+    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
+  sum_over(ranks_.replicas, valid);
   at.valid_targets = valid;
   if (stream.device() == Device::meta) return;
-  std::ranges::copy(tokens, at.tokens.as<std::int32_t>().begin());
-  std::ranges::copy(targets, at.targets.as<std::int32_t>().begin());
+  const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
+    for (std::size_t i = 0; i < here.size(); ++i)
+      here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
+  };
+  take(at.tokens.as<std::int32_t>(), tokens);
+  take(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
   const double scale = at.valid_targets > 0 ? 1.0 / static_cast<double>(at.valid_targets) : 0.0;
   if (sizes_.sums == DType::f64)
@@ -67,8 +74,13 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
 }
 
+std::int64_t BatchBuffers::place_of(std::int64_t i) const {
+  const std::int64_t T = sizes_.tokens();
+  return i / T * sizes_.T + sizes_.context.position(sizes_.T, i % T);
+}
+
 Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training) const {
-  const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.T, first = m * B;
+  const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.tokens(), first = m * B;
   const bool own_losses = sizes_.loss_B == sizes_.B;
   Batch batch{.tokens = view(tokens_, DType::i32, {B, T}, first * T),
               .targets = own_losses ? view(targets_, DType::i32, {B * T}, first * T) : Tensor{},
@@ -88,7 +100,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
 }
 
 CentralLoss::Targets BatchBuffers::central_targets() const {
-  const std::int64_t count = sizes_.loss_B * sizes_.T;
+  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
   return {.targets = view(targets_, DType::i32, {count}),
           .scale = view(loss_scale_, sizes_.sums, {1}),
           .losses = view(losses_, sizes_.sums, {count})};
@@ -96,7 +108,7 @@ CentralLoss::Targets BatchBuffers::central_targets() const {
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.T}),
+  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.tokens()}),
                  stream);
 }
 
@@ -105,7 +117,7 @@ double BatchBuffers::mean_loss(int place) const {
   const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
   double total = 0;
   if (sizes_.has_head) total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
-  sum_over(ranks_.data, total);
+  sum_over(ranks_.replicas, total);
   sum_over(ranks_.stages, total);  // of which one has it
   return at.valid_targets == 0 ? 0 : total / static_cast<double>(at.valid_targets);
 }

@@ -1,7 +1,8 @@
 // A step's batch on the device: tokens, targets, their losses, and what every micro-batch shares (positions, RoPE
 // tables, the weight of a target in the loss).
 //
-// The batch is this rank's part of the global one: B samples, cut into `micro` micro-batches of B / micro samples. The
+// The batch is this rank's part of the global one: B samples, cut into `micro` micro-batches of B / micro samples, and
+// of each sample the tokens that are this rank's. The
 // loss's denominator is the number of targets that count in the global batch, known before the first forward, so that
 // how the batch is cut, over ranks or micro-batches, changes neither loss nor gradient. Everything is taken at
 // construction; setting a batch allocates nothing.
@@ -15,6 +16,7 @@
 
 #include "comm/communicator.h"
 #include "model/unit.h"
+#include "spec/context_split.h"
 #include "spec/model_spec.h"
 #include "tensor/memory.h"
 #include "tensor/transfer.h"
@@ -26,24 +28,26 @@ class BatchBuffers {
   struct Sizes {
     std::int64_t first;  // of this rank's samples in the global batch
     std::int64_t B;      // samples of this rank
-    std::int64_t T;
+    std::int64_t T;      // tokens of a sample
     int micro;
     DType sums;            // the accumulator type
     std::int64_t loss_B;   // samples whose losses are computed here: B, but of central data parallel all or none
     bool has_head = true;  // false: another stage computes the losses
+    ContextSplit context = {};
+    std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
-  // Those that share the global batch, and the stages of a pipeline that work at the same part of it; on the host. They
-  // outlive this.
+  // Those that share the tokens of the global batch, and the stages of a pipeline that work at the same part of it; on
+  // the host. They outlive this.
   struct Ranks {
-    Communicator& data;
+    Communicator& replicas;
     Communicator& stages;
   };
   BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory, Stream& stream);
 
   static constexpr int kPlaces = 2;
 
-  // (B, T) tokens and (loss_B, T) targets, kIgnoredTarget where no loss is taken; does not wait for the stream. The
-  // place's last batch must be done.
+  // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
+  // the stream. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
@@ -55,6 +59,8 @@ class BatchBuffers {
   // samples whatever the micro-batches were, then the ranks'. Zero when no target counts. All ranks call it, and get
   // it.
   double mean_loss(int place) const;
+  // Where token i of those here is among those of whole samples.
+  std::int64_t place_of(std::int64_t i) const;
 
  private:
   ModelSpec spec_;

@@ -61,7 +61,7 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
   spec.train.save_last = false;
   spec.train.save_every = 0;
   const int cut = static_cast<int>(layout.shards());
-  std::vector<StepValues> copies(static_cast<std::size_t>(layout.dp / cut));
+  std::vector<StepValues> copies(static_cast<std::size_t>(layout.replicas() / cut));
   run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> ranks) {
     const bool on_gpu = device_of(spec) == Device::cuda;
     TrainingRun::Where where{.ranks = ranks->size() > 1 ? ranks.get() : nullptr};
@@ -71,11 +71,11 @@ void train_under(const RunSpec& run, const LayoutSpec& layout, const TrialOption
     training.init_weights();
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();
-    const auto dp_rank = static_cast<int>(layout.dp_rank(ranks->rank()));
-    const bool looks = dp_rank % cut == 0 && layout.tp_rank(ranks->rank()) == 0 && layout.stage(ranks->rank()) == 0 &&
-                       (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
+    const auto replica_rank = static_cast<int>(layout.replica(ranks->rank()));
+    const bool looks = replica_rank % cut == 0 && layout.tp_rank(ranks->rank()) == 0 &&
+                       layout.stage(ranks->rank()) == 0 && (layout.dp_kind == DpKind::ddp || ranks->rank() == 0);
     const Look look = look_of(ranks->rank());
-    StepValues& values = copies[static_cast<std::size_t>(dp_rank / cut)];
+    StepValues& values = copies[static_cast<std::size_t>(replica_rank / cut)];
     if (looks)
       for (const LogicalTensor& tensor : logical_tensors(replica.model()))
         for (Values* all : {&values.gradients, &values.weights})

@@ -16,7 +16,7 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
   const ModelSpec& spec = o.model.spec();
   if (o.layout.stages == kStagesByCost)
     stages.begins = cut_by_cost(
-        unit_costs(Model(spec, o.samples, o.model.T(), o.model.dtype(), {.runs_on = o.runs_on}), o.runs_on), chunks);
+        unit_costs(Model(spec, o.samples, o.seq, o.model.dtype(), {.runs_on = o.runs_on}), o.runs_on), chunks);
   else if (o.layout.stages == kStagesEven)
     stages.begins = cut_evenly(spec.layers, chunks);
   else

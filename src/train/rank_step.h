@@ -23,6 +23,7 @@ struct RankStepOptions {
   const LayoutSpec& layout;
   int stage = 0;
   std::int64_t samples = 1;       // of a micro-batch of rank 0, by which units are weighed
+  std::int64_t seq = 1;           // tokens of a whole sample, likewise
   Device runs_on = Device::cpu;   // likewise
   std::int64_t kept_bytes = 0;    // of gathered weights that may stay (spec/laid_out_step.h)
   std::vector<Action> actions{};  // the step in another order; empty: by the layout's schedule

@@ -125,7 +125,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
     const LayoutSpec& layout = options.layout;
-    const bool holds = layout.dp_rank(ranks.rank()) < layout.shards();
+    const bool holds = layout.replica(ranks.rank()) < layout.shards();
     std::vector<Compared> all;
     auto own = tensors.begin();  // those of this rank's stage, in the same order
     for (const LogicalTensor& tensor : logical_tensors(replica.model())) {
@@ -151,7 +151,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
     const auto first = all.begin() + own.first * T * V;
     double error = std::pow(distance(logits, {first, first + std::ssize(logits)}), 2);
     // All of them have the same.
-    if (options.layout.tp_rank(ranks.rank()) > 0 || options.layout.stage(ranks.rank()) > 0) error = 0;
+    if (ranks.rank() % (options.layout.ranks() / options.layout.dp) > 0) error = 0;
     sum_over(ranks, error);
     if (ranks.rank() == 0) report.items.push_back({"logits", std::sqrt(error) / norm(all), limits.logits});
   };

@@ -17,7 +17,8 @@ DType sums_type(const PrecisionSpec& precision) { return accumulator_of(storage_
 
 std::int64_t micro_samples(const Replica::Options& o, const Communicator& ranks) {
   const LayoutSpec& l = o.layout;
-  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, tp = {}", ranks.size(), l.dp, l.pp, l.tp);
+  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, cp = {}, tp = {}", ranks.size(), l.dp, l.pp,
+                 l.cp, l.tp);
   LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
                  "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
   return share_of(o.B, l, l.dp_rank(ranks.rank())).count / l.micro;
@@ -27,6 +28,7 @@ std::int64_t micro_samples(const Replica::Options& o, const Communicator& ranks)
 Execution execution(const Replica::Options& options, const Communicator& ranks, const Stream& stream) {
   Execution how = options.how;
   how.split = options.layout.tensor_split(ranks.rank());
+  how.context = options.layout.context_split(ranks.rank());
   if (stream.device() != Device::meta) how.runs_on = stream.device();
   if (options.layout.dp_kind == DpKind::central)
     how.loss_tokens = share_of(options.B, options.layout, 0).count / options.layout.micro * options.T;
@@ -49,6 +51,7 @@ RankStep rank_step_of(const Replica::Options& o, const Model& model, const Commu
                     .layout = o.layout,
                     .stage = static_cast<int>(o.layout.stage(ranks.rank())),
                     .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
+                    .seq = o.T,
                     .runs_on = stream.device() == Device::meta ? o.how.runs_on : stream.device(),
                     .kept_bytes = o.how.memory.gathered << 20,
                     .actions = o.actions});
@@ -80,8 +83,25 @@ Gradients::Options gradient_options(const Replica::Options& options, const Model
           .algorithm = algorithm_of(options.layout.reduce)};
 }
 
+// Room for what travels, where there is attention.
+std::optional<ContextParallel::Options> context_options(const Replica::Options& o, const Model& model,
+                                                        const StepShape& shape, int rank) {
+  bool attends = false;
+  for (int u = 1; u + 1 < model.units(); ++u) attends |= shape.has(u);
+  if (o.layout.cp == 1 || !attends) return std::nullopt;
+  const HeadSplit heads(o.spec.heads, o.spec.kv_heads, o.layout.tensor_split(rank));
+  return ContextParallel::Options{.split = o.layout.context_split(rank),
+                                  .overlap = overlaps(o.layout),
+                                  .sizes = {.B = model.B(),
+                                            .T = o.T,
+                                            .heads = heads.queries.each,
+                                            .keys = heads.keys.each,
+                                            .width = o.spec.head_width,
+                                            .dtype = model.dtype()}};
+}
+
 BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank, bool has_head) {
-  const Share own = share_of(o.B, o.layout, rank);
+  const Share own = share_of(o.B, o.layout, o.layout.dp_rank(rank));
   const std::int64_t losses = o.layout.dp_kind == DpKind::ddp ? own.count : rank == 0 ? o.B : 0;
   return {.first = own.first,
           .B = own.count,
@@ -89,7 +109,8 @@ BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank, bool has_he
           .micro = static_cast<int>(o.layout.micro),
           .sums = sums_type(o.precision),
           .loss_B = losses,
-          .has_head = has_head};
+          .has_head = has_head,
+          .context = o.layout.context_split(rank)};
 }
 
 }  // namespace
@@ -111,18 +132,21 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       tensor_(mesh_.tensor(), tensor_options(options.layout, ranks_.hosts)),
       memory_(memory),
       stream_(stream),
-      model_(options.spec, micro_samples(options, ranks_.hosts), options.T, storage_types(options.precision).compute,
-             execution(options, ranks_.hosts, stream)),
+      model_(options.spec, micro_samples(options, ranks_.hosts),
+             options.layout.context_split(ranks_.hosts.rank()).tokens(options.T),
+             storage_types(options.precision).compute, execution(options, ranks_.hosts, stream)),
       step_(rank_step_of(options, model_, ranks_.hosts, stream)),
       links_(mesh_.pipeline()),
-      groups_(mesh_.data(), options.layout),
+      groups_(mesh_.replicas(), options.layout),
       seen_by_others_(memory.device() == Device::cpu ? ranks_.replicas.memory(memory.ledger()) : nullptr),
       partial_(layouts_of(model_, step_.shape), mesh_.tensor(), algorithm_of(options.layout.reduce)),
       gradients_(make_gradients(gradient_options(options, model_, step_, partial_), options.layout, groups_,
                                 sent_memory(), stream)),
-      batch_(options.spec, batch_sizes(options, mesh_hosts_.data().rank(), has(model_.units() - 1)),
-             {mesh_hosts_.data(), mesh_hosts_.pipeline()}, memory, stream) {
+      batch_(options.spec, batch_sizes(options, ranks_.hosts.rank(), has(model_.units() - 1)),
+             {mesh_hosts_.replicas(), mesh_hosts_.pipeline()}, memory, stream) {
   const StorageTypes types = storage_types(options.precision);
+  if (const auto context = context_options(options, model_, step_.shape, ranks_.hosts.rank()))
+    context_.emplace(mesh_.context(), *context, sent_memory());
   const auto held = [&](int u) { return has(u) || step_.shape.has_copy(u); };
   for (int u = 0; u < model_.units(); ++u)
     if (held(u))
@@ -152,7 +176,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   }
   while (actions()[norm_at_].kind != ActionKind::norm) ++norm_at_;
   // Where the model is cut, activations are what is sent.
-  const bool sends = options.layout.tp > 1 || options.layout.pp > 1;
+  const bool sends = options.layout.tp > 1 || options.layout.pp > 1 || options.layout.cp > 1;
   activations_ = StepActivations(model_.slots(), actions(), step_.shape, sends ? sent_memory() : memory);
   if (central()) {
     CentralLoss::Sizes sizes{.tokens = {},
@@ -187,7 +211,8 @@ Call Replica::call(const Action& action, const Batch& batch) const {
           .batch = batch,
           .stream = stream_,
           .accumulate = gradients_->adds(action.micro),
-          .tensor = &tensor_};
+          .tensor = &tensor_,
+          .context = context_ ? &*context_ : nullptr};
 }
 
 void Replica::run(const Action& action, bool training, std::int64_t batch_number) {

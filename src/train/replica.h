@@ -22,6 +22,7 @@
 #include "kernels/step_control.h"
 #include "model/model.h"
 #include "parallel/central_loss.h"
+#include "parallel/context_parallel.h"
 #include "parallel/global_norm.h"
 #include "parallel/gradients.h"
 #include "parallel/mesh_groups.h"
@@ -137,7 +138,7 @@ class Replica {
   Replica(const Options& options, std::array<std::unique_ptr<Communicator>, 2> alone, const Ranks* ranks,
           Memory& memory, Stream& stream);
   void run(const Action& action, bool training, std::int64_t batch_number);
-  int dp_rank() const { return mesh_hosts_.data().rank(); }
+  std::int64_t dp_rank() const { return options_.layout.dp_rank(ranks_.hosts.rank()); }
   bool central() const { return options_.layout.dp_kind == DpKind::central; }
   Memory& sent_memory() { return seen_by_others_ ? *seen_by_others_ : memory_; }
   Share own() const { return share_of(options_.B, options_.layout, dp_rank()); }
@@ -174,7 +175,8 @@ class Replica {
   std::unique_ptr<Memory> seen_by_others_;  // where what is sent lies, if the ranks have such memory
   PartialGradients partial_;
   std::unique_ptr<Gradients> gradients_;
-  std::map<int, UnitStorage> storage_;  // of the units that are here, and a tied weight's that is used here
+  std::optional<ContextParallel> context_;  // where samples are cut
+  std::map<int, UnitStorage> storage_;      // of the units that are here, and a tied weight's that is used here
   std::optional<WholeWeights> weights_;
   std::vector<UnitTensors> tensors_of_;
   std::optional<CentralLoss> central_loss_;

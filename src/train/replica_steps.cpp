@@ -122,9 +122,9 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
                          std::span<double> logits) {
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
   set_batch(tokens, targets, 0);
-  const std::int64_t V = options_.spec.vocabulary, rows = own().count / micros() * options_.T;
-  LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == micros() * rows * V, "room for {} logits of {}", logits.size(),
-                 micros() * rows * V);
+  const std::int64_t V = options_.spec.vocabulary, rows = own().count / micros() * model_.T();
+  LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == own().count * options_.T * V, "room for {} logits of {}",
+                 logits.size(), own().count * options_.T * V);
   const DType sums = accumulator_of(model_.dtype());
   Buffer whole;
   const Part columns = model_.head().vocabulary();
@@ -138,11 +138,11 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
     const std::vector<double> values = to_doubles(out, stream_);
     for (std::int64_t row = 0; row < rows; ++row)
       std::copy_n(values.begin() + row * columns.each, columns.count,
-                  logits.begin() + (action.micro * rows + row) * V + columns.first);
+                  logits.begin() + batch_.place_of(action.micro * rows + row) * V + columns.first);
   }
   links_.settle();
-  // Every rank of a layer has some columns, and the last stage has them all.
-  for (Communicator* others : {&mesh_hosts_.tensor(), &mesh_hosts_.pipeline()})
+  // Every rank of a layer has some columns, every rank of a sample some rows, and the last stage has them all.
+  for (Communicator* others : {&mesh_hosts_.tensor(), &mesh_hosts_.context(), &mesh_hosts_.pipeline()})
     if (!logits.empty() && others->size() > 1) sum_over(*others, logits);
   batch_.fetch_losses(0, stream_);
   stream_.synchronize();

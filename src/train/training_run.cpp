@@ -108,8 +108,8 @@ std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
   const std::int64_t cut = layout.shards();
-  return share_of_state(replica_->state(true), static_cast<int>(layout.dp_rank(ranks_->rank()) / cut),
-                        static_cast<int>(layout.dp / cut));
+  return share_of_state(replica_->state(true), static_cast<int>(layout.replica(ranks_->rank()) / cut),
+                        static_cast<int>(layout.replicas() / cut));
 }
 
 void TrainingRun::save(const Progress& progress) {

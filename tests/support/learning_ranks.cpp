@@ -22,7 +22,7 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
 Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
   const auto cut = static_cast<std::size_t>(o.layout.shards());
   Learned learned;
-  learned.copies.resize(static_cast<std::size_t>(o.layout.dp) / cut);
+  learned.copies.resize(static_cast<std::size_t>(o.layout.replicas()) / cut);
   std::int64_t elements = 0;
   std::map<std::string, std::int64_t> begins;
   for (const LogicalTensor& t : logical_tensors(Model(o.spec, 1, o.T, DType::f32))) {
@@ -49,7 +49,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
     }
     replica.settle();
     const std::span<double> copy =
-        learned.copies[static_cast<std::size_t>(o.layout.dp_rank(static_cast<int>(rank))) / cut];
+        learned.copies[static_cast<std::size_t>(o.layout.replica(static_cast<int>(rank))) / cut];
     for (const auto& t : replica.tensors())
       if (t.counted && !t.runs.empty())
         t.put(to_doubles(t.master, cpu.stream()), copy.subspan(static_cast<std::size_t>(begins.at(t.tensor.name))));
@@ -57,17 +57,17 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
   return learned;
 }
 
-void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
+void expect_close(const Learned& many, const Learned& one, const LearnedTolerances& to, const std::string& what) {
   for (std::size_t step = 0; step < one.losses.size(); ++step) {
-    EXPECT_NEAR(many.losses[step], one.losses[step], tolerance * one.losses[step]) << what;
-    EXPECT_NEAR(many.norms[step], one.norms[step], 10 * tolerance * one.norms[step]) << what;
+    EXPECT_NEAR(many.losses[step], one.losses[step], to.losses * one.losses[step]) << what;
+    EXPECT_NEAR(many.norms[step], one.norms[step], to.norms * one.norms[step]) << what;
   }
   double error = 0, size = 0;
   for (std::size_t i = 0; i < one.weights().size(); ++i) {
     error += std::pow(many.weights()[i] - one.weights()[i], 2);
     size += std::pow(one.weights()[i], 2);
   }
-  EXPECT_LE(std::sqrt(error), 10 * tolerance * std::sqrt(size)) << what;
+  EXPECT_LE(std::sqrt(error), to.weights * std::sqrt(size)) << what;
   for (const auto& copy : many.copies) EXPECT_TRUE(copy == many.copies[0]) << what << ": ranks drifted apart";
 }
 

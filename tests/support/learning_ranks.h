@@ -28,8 +28,16 @@ inline Learned learn(const ModelSpec& spec, const LayoutSpec& layout, const Prec
   return learn(learning_options(spec, layout, precision));
 }
 
-// Losses to the tolerance; norms and weights, which are further from them, to ten times that; copies to the bit.
-void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what);
+struct LearnedTolerances {
+  double losses, norms, weights;
+};
+// Copies are equal to the bit.
+void expect_close(const Learned& many, const Learned& one, const LearnedTolerances& tolerances,
+                  const std::string& what);
+// Losses to the tolerance; norms and weights, which are further from them, to ten times that.
+inline void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
+  expect_close(many, one, {tolerance, 10 * tolerance, 10 * tolerance}, what);
+}
 void expect_equal(const Learned& one, const Learned& other, const std::string& what);
 
 }  // namespace lockstep::tests

@@ -1,0 +1,147 @@
+#include "model/context_attention.h"
+
+#include <cmath>
+
+#include "base/integers.h"
+
+namespace lockstep {
+
+ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
+    : split_(b.how.context), B_(b.B), block_(b.T * split_.heads), D_(sizes.width), deterministic_(sizes.deterministic) {
+  const HeadSplit own(sizes.heads, sizes.keys, {.rank = split_.heads_rank(), .size = split_.heads});
+  H_ = own.queries.each;
+  K_ = own.keys.each;
+  const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
+  const DType sums = accumulator_of(b.dtype);
+  const std::int64_t chunk = block_ / split_.chunks();
+  // Attention is the first half of a block's forward and the second of its backward.
+  const auto in_forward = [&](const char* name, DType dtype, const Shape& shape) {
+    return b.slots.add({name, dtype, shape, forward, forward, Half::first, Half::first});
+  };
+  const auto kept = [&](const char* name, DType dtype, const Shape& shape) {
+    return b.slots.add({name, dtype, shape, forward, input});
+  };
+  const auto in_backward = [&](const char* name, DType dtype, const Shape& shape) {
+    return b.slots.add({name, dtype, shape, input, input, Half::second});
+  };
+  lse_ = kept("lse", sums, {B_ * H_ * block_});
+  if (split_.heads > 1) {
+    const Shape projected{B_ * block_, (H_ + 2 * K_) * D_}, mixed{B_ * block_, H_ * D_};
+    projected_ = projected_again_ =
+        sizes.keeps ? kept("qkv of heads", b.dtype, projected) : in_forward("qkv of heads", b.dtype, projected);
+    if (!sizes.keeps) projected_again_ = in_backward("qkv of heads again", b.dtype, projected);
+    mixed_ = kept("attention of heads", b.dtype, mixed);
+    d_projected_ = in_backward("d_qkv of heads", b.dtype, projected);
+    d_mixed_ = in_backward("d_attention of heads", b.dtype, mixed);
+  }
+  if (split_.ring > 1) {
+    const Shape part{B_, chunk, H_, D_}, parts{B_, block_, H_, D_};
+    part_ = in_forward("attention to some keys", b.dtype, part);
+    part_lse_ = in_forward("lse of some keys", sums, {B_, H_, chunk});
+    part_dq_ = in_backward("dq of some keys", b.dtype, part);
+    part_dkv_ = in_backward("dk and dv of some queries", b.dtype, {2 * B_ * chunk * K_ * D_});
+    dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * block_ * K_ * D_});
+    if (b.dtype != sums) {
+      sums_ = in_forward("attention in sums", sums, parts);
+      dq_sums_ = in_backward("dq in sums", sums, parts);
+    }
+  }
+  std::int64_t workspace = 0;
+  for (const bool causal : {true, false})
+    workspace = std::max(workspace, attention_workspace(b.how.runs_on, {.B = B_,
+                                                                        .T = chunk,
+                                                                        .S = chunk,
+                                                                        .H = H_,
+                                                                        .K = K_,
+                                                                        .D = D_,
+                                                                        .dtype = b.dtype,
+                                                                        .causal = causal,
+                                                                        .dropout = b.spec.attention_dropout > 0,
+                                                                        .deterministic = deterministic_}));
+  if (workspace > 0) workspace_ = in_backward("workspace", DType::f32, {ceil_div(workspace, 4)});
+}
+
+ContextAttention::Heads ContextAttention::block_heads(Slot slot, const Heads& own, const Call& call) const {
+  if (!exchanges_heads()) return own;
+  const Tensor all = call.at[slot].split(1, H_ + 2 * K_, D_).split(0, B_, block_);
+  return {all.slice(2, 0, H_), all.slice(2, H_, K_), all.slice(2, H_ + K_, K_)};
+}
+
+Tensor ContextAttention::block_mixed(Slot slot, const Tensor& own, const Call& call) const {
+  return exchanges_heads() ? call.at[slot].split(1, H_, D_).split(0, B_, block_) : own;
+}
+
+namespace {
+std::array<HeadExchange::Exchanged, 3> both_ways(const ContextAttention::Heads& tokens,
+                                                 const ContextAttention::Heads& heads) {
+  return {{{tokens.q, heads.q}, {tokens.k, heads.k}, {tokens.v, heads.v}}};
+}
+}  // namespace
+
+void ContextAttention::exchange_projected(Slot to, const Heads& in, const Call& call) const {
+  call.context->heads().to_heads(both_ways(in, block_heads(to, in, call)), call.stream);
+}
+
+void ContextAttention::forward(const Tensor& o, const Heads& own, const AttentionDropout& dropout,
+                               const Call& call) const {
+  if (exchanges_heads()) exchange_projected(projected_, own, call);
+  const Heads in = block_heads(projected_, own, call);
+  const Tensor mixed = block_mixed(mixed_, o, call);
+  const bool turns = split_.ring > 1;
+  RingAttention::Forward args{.o = mixed,
+                              .lse = call.at[lse_],
+                              .q = in.q,
+                              .k = in.k,
+                              .v = in.v,
+                              .scale = 1 / std::sqrt(static_cast<double>(D_)),
+                              .dropout = dropout,
+                              .part = turns ? call.at[part_] : Tensor{},
+                              .part_lse = turns ? call.at[part_lse_] : Tensor{},
+                              .sums = sums_ >= 0 ? call.at[sums_] : Tensor{}};
+  args.dropout.first_head += call.context->first_head();
+  call.context->ring().forward(args, call.stream);
+  if (exchanges_heads()) {
+    const HeadExchange::Exchanged back{o, mixed};
+    call.context->heads().to_tokens({&back, 1}, call.stream);
+  }
+}
+
+RingAttention::Turning ContextAttention::begin_backward(const Heads& own, const Call& call) const {
+  if (projected_again_ != projected_) exchange_projected(projected_again_, own, call);
+  const Heads in = block_heads(projected_again_, own, call);
+  return call.context->ring().begin(in.k, in.v, call.stream);
+}
+
+void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_o, const Tensor& own_o,
+                                const Heads& own, const AttentionDropout& dropout, RingAttention::Turning& turning,
+                                const Call& call) const {
+  const Heads in = block_heads(projected_again_, own, call), d_in = block_heads(d_projected_, own_gradients, call);
+  const Tensor d_o = block_mixed(d_mixed_, own_d_o, call);
+  if (exchanges_heads()) {
+    const HeadExchange::Exchanged there{own_d_o, d_o};
+    call.context->heads().to_heads({&there, 1}, call.stream);
+  }
+  const bool turns = split_.ring > 1;
+  RingAttention::Backward args{.dq = d_in.q,
+                               .dk = d_in.k,
+                               .dv = d_in.v,
+                               .d_o = d_o,
+                               .q = in.q,
+                               .k = in.k,
+                               .v = in.v,
+                               .o = block_mixed(mixed_, own_o, call),
+                               .lse = call.at[lse_],
+                               .scale = 1 / std::sqrt(static_cast<double>(D_)),
+                               .dropout = dropout,
+                               .deterministic = deterministic_,
+                               .workspace = workspace_ >= 0 ? call.at[workspace_] : Tensor{},
+                               .part_dq = turns ? call.at[part_dq_] : Tensor{},
+                               .part_dkv = turns ? call.at[part_dkv_] : Tensor{},
+                               .sums = turns ? call.at[dkv_sums_] : Tensor{},
+                               .dq_sums = dq_sums_ >= 0 ? call.at[dq_sums_] : Tensor{}};
+  args.dropout.first_head += call.context->first_head();
+  call.context->ring().backward(args, turning, call.stream);
+  if (exchanges_heads()) call.context->heads().to_tokens(both_ways(own_gradients, d_in), call.stream);
+}
+
+}  // namespace lockstep

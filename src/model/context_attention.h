@@ -1,0 +1,50 @@
+// A block's attention where ranks cut samples between them (parallel/context_parallel.h): what is kept for it and the
+// room it needs, and the way from this rank's tokens to attention's outputs and back.
+//
+// Where heads are exchanged, attention keeps its own queries, keys, values and outputs from the forward on, so that
+// backward exchanges gradients alone; what was projected is then needed only by the norms of queries and keys, if there
+// are any.
+#pragma once
+#include "kernels/attention.h"
+#include "model/build.h"
+
+namespace lockstep {
+
+class ContextAttention {
+ public:
+  struct Sizes {
+    std::int64_t heads, keys, width;  // of the ranks that cut layers
+    bool keeps;                       // what was projected in the forward; false: backward projects again
+    bool deterministic;
+  };
+  ContextAttention(const Build& build, int unit, const Sizes& sizes);
+
+  struct Heads {
+    Tensor q, k, v;  // (B, T, heads, D): of this rank's tokens
+  };
+  void forward(const Tensor& o, const Heads& in, const AttentionDropout& dropout, const Call& call) const;
+  // Sends keys and values on their way, before the gradient is there.
+  [[nodiscard]] RingAttention::Turning begin_backward(const Heads& in, const Call& call) const;
+  void backward(const Heads& gradients, const Tensor& d_o, const Tensor& o, const Heads& in,
+                const AttentionDropout& dropout, RingAttention::Turning& turning, const Call& call) const;
+
+  bool exchanges_heads() const { return split_.heads > 1; }
+
+ private:
+  // Of the block's tokens, with the heads that are exchanged: where they are not, what there is.
+  Heads block_heads(Slot slot, const Heads& own, const Call& call) const;
+  Tensor block_mixed(Slot slot, const Tensor& own, const Call& call) const;
+  void exchange_projected(Slot to, const Heads& in, const Call& call) const;
+
+  ContextSplit split_;
+  std::int64_t B_, block_;
+  std::int64_t H_, K_, D_;  // heads that attention has here
+  bool deterministic_;
+  Slot lse_, workspace_ = -1;
+  Slot projected_ = -1, projected_again_ = -1, mixed_ = -1, d_projected_ = -1,
+       d_mixed_ = -1;                                                              // where heads are exchanged
+  Slot part_ = -1, part_lse_ = -1, part_dq_ = -1, part_dkv_ = -1, dkv_sums_ = -1;  // in a ring
+  Slot sums_ = -1, dq_sums_ = -1;                                                  // there, in 16 bits
+};
+
+}  // namespace lockstep

@@ -1,0 +1,198 @@
+#include "parallel/ring_attention.h"
+
+#include "kernels/attention_merge.h"
+#include "kernels/elementwise.h"
+#include "kernels/heads.h"
+
+namespace lockstep {
+
+namespace {
+
+// Of two things that lie one behind the other, one.
+template <class T>
+T half(const T& both, std::int64_t which) {
+  const std::int64_t each = both.elements() / 2;
+  return both.slice(0, which * each, each);
+}
+
+}  // namespace
+
+RingAttention::RingAttention(Communicator& ranks, const ContextSplit& split, bool overlap, const Sizes& sizes,
+                             Memory& memory)
+    : ranks_(ranks), split_(split), overlap_(overlap), sizes_(sizes) {
+  LOCKSTEP_CHECK(ranks.size() == split.ring && ranks.rank() == split.ring_rank(), "rank {} of {} for block {} of {}",
+                 ranks.rank(), ranks.size(), split.ring_rank(), split.ring);
+  if (split.ring == 1) return;
+  const std::int64_t block = 2 * sizes.B * split.block(sizes.T) * sizes.keys * sizes.width;
+  blocks_ = memory.allocate(2 * block * size_of(sizes.dtype), Tag::communication, "keys and values");
+}
+
+void RingAttention::Exchange::wait() {
+  for (Communicator::Started* one : {&received, &sent}) {
+    if (*one) (*one)->wait();
+    one->reset();
+  }
+}
+
+RingAttention::Exchange RingAttention::exchange(const ConstTensor& out, const Tensor& in) const {
+  Exchange both{.sent = ranks_.send(out, (own() + 1) % ring()), .received = {}};
+  both.received = ranks_.recv(in, (own() - 1 + ring()) % ring());
+  if (!overlap_) both.wait();
+  return both;
+}
+
+Tensor RingAttention::block(int turn) const {
+  const std::int64_t elements = 2 * heads_of_block().elements();
+  return view(blocks_, sizes_.dtype, {elements}, turn % 2 * elements);
+}
+
+Shape RingAttention::heads_of_block() const { return {sizes_.B, split_.block(sizes_.T), sizes_.keys, sizes_.width}; }
+
+Tensor RingAttention::keys_of(const Tensor& block) const { return half(block, 0).reshape(heads_of_block()); }
+Tensor RingAttention::values_of(const Tensor& block) const { return half(block, 1).reshape(heads_of_block()); }
+
+RingAttention::Sees RingAttention::sees(int c, int of_block, int k) const {
+  const std::int64_t query = split_.chunk_begins(sizes_.T, own(), c);
+  const std::int64_t key = split_.chunk_begins(sizes_.T, of_block, k);
+  return key < query ? Sees::all : key == query ? Sees::itself : Sees::nothing;
+}
+
+template <class T>
+T RingAttention::chunk(const T& x, std::int64_t c) const {
+  const std::int64_t tokens = split_.chunk(sizes_.T);
+  return x.slice(1, c * tokens, tokens);
+}
+
+template <class T>
+T RingAttention::lse_of(const T& lse, std::int64_t c) const {
+  const Shape shape{sizes_.B, sizes_.heads, split_.chunk(sizes_.T)};
+  return lse.reshape({split_.chunks() * shape.elements()})
+      .slice(0, c * shape.elements(), shape.elements())
+      .reshape(shape);
+}
+
+AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, int c, int of_block, int k) const {
+  dropout.first_query = split_.chunk_begins(sizes_.T, own(), c);
+  dropout.first_key = split_.chunk_begins(sizes_.T, of_block, k);
+  return dropout;
+}
+
+RingAttention::Turning RingAttention::begin(const ConstTensor& k, const ConstTensor& v, Stream& stream) const {
+  Turning turning(*this);
+  if (ring() == 1) return turning;
+  copy_heads({.y = keys_of(block(0)), .x = k}, stream);
+  copy_heads({.y = values_of(block(0)), .x = v}, stream);
+  turning.pass_on();
+  return turning;
+}
+
+void RingAttention::Turning::pass_on() { under_way_ = ring_->exchange(ring_->block(turn_), ring_->block(turn_ + 1)); }
+
+Tensor RingAttention::Turning::next() {
+  under_way_.wait();
+  ++turn_;
+  if (turn_ + 1 < ring_->ring()) pass_on();
+  return ring_->block(turn_);
+}
+
+void RingAttention::forward(const Forward& a, Stream& stream) const {
+  const Tensor& to = a.sums ? a.sums : a.o;
+  std::array<bool, 2> begun{};
+  const auto attend = [&](int of_block, const ConstTensor& keys, const ConstTensor& values) {
+    for (int c = 0; c < split_.chunks(); ++c)
+      for (int k = 0; k < split_.chunks(); ++k) {
+        const Sees what = sees(c, of_block, k);
+        if (what == Sees::nothing) continue;
+        const bool in_place = !begun[c] && !a.sums;
+        const Tensor o = in_place ? chunk(to, c) : a.part, lse = in_place ? lse_of(a.lse, c) : a.part_lse;
+        attention_forward({.o = o,
+                           .lse = lse,
+                           .q = chunk(a.q, c),
+                           .k = chunk(keys, k),
+                           .v = chunk(values, k),
+                           .scale = a.scale,
+                           .causal = what == Sees::itself,
+                           .dropout = dropout_of(a.dropout, c, of_block, k)},
+                          stream);
+        if (!in_place)
+          attention_merge({.o = chunk(to, c), .lse = lse_of(a.lse, c), .part = o, .part_lse = lse, .first = !begun[c]},
+                          stream);
+        begun[c] = true;
+      }
+  };
+  Turning turning = begin(a.k, a.v, stream);
+  attend(own(), a.k, a.v);
+  for (int turn = 1; turn < ring(); ++turn) {
+    const Tensor arrived = turning.next();
+    attend(block_at(turn), keys_of(arrived), values_of(arrived));
+  }
+  if (a.sums) copy_heads({.y = a.o, .x = a.sums}, stream);
+}
+
+void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream) const {
+  if (ring() == 1)
+    return attention_backward({.dq = a.dq,
+                               .dk = a.dk,
+                               .dv = a.dv,
+                               .d_o = a.d_o,
+                               .q = a.q,
+                               .k = a.k,
+                               .v = a.v,
+                               .o = a.o,
+                               .lse = lse_of(a.lse, 0),
+                               .scale = a.scale,
+                               .dropout = dropout_of(a.dropout, 0, 0, 0),
+                               .deterministic = a.deterministic,
+                               .workspace = a.workspace},
+                              stream);
+  const Tensor& dq = a.dq_sums ? a.dq_sums : a.dq;
+  std::array<bool, 2> begun_q{};
+  Exchange coming;  // the sum of the next block's gradients
+  const auto sum_at = [&](int turn) { return half(a.sums, turn % 2); };
+  const Shape part{sizes_.B, split_.chunk(sizes_.T), sizes_.keys, sizes_.width};
+  const Tensor part_dk = half(a.part_dkv, 0).reshape(part), part_dv = half(a.part_dkv, 1).reshape(part);
+  const auto add = [&](int turn, const ConstTensor& keys, const ConstTensor& values, int of_block) {
+    const Tensor sum = sum_at(turn);
+    // The first rank behind the owner begins the sum. What none of its queries sees is zero.
+    if (turn == 1) fill({.y = sum, .value = 0}, stream);
+    for (int c = 0; c < split_.chunks(); ++c)
+      for (int k = 0; k < split_.chunks(); ++k) {
+        const Sees what = sees(c, of_block, k);
+        if (what == Sees::nothing) continue;
+        const Tensor part_dq = begun_q[c] || a.dq_sums ? a.part_dq : chunk(dq, c);
+        attention_backward({.dq = part_dq,
+                            .dk = part_dk,
+                            .dv = part_dv,
+                            .d_o = chunk(a.d_o, c),
+                            .q = chunk(a.q, c),
+                            .k = chunk(keys, k),
+                            .v = chunk(values, k),
+                            .o = chunk(a.o, c),
+                            .lse = lse_of(a.lse, c),
+                            .scale = a.scale,
+                            .causal = what == Sees::itself,
+                            .dropout = dropout_of(a.dropout, c, of_block, k),
+                            .deterministic = a.deterministic,
+                            .workspace = a.workspace},
+                           stream);
+        if (begun_q[c] || a.dq_sums) copy_heads({.y = chunk(dq, c), .x = part_dq, .accumulate = begun_q[c]}, stream);
+        begun_q[c] = true;
+        coming.wait();
+        copy_heads({.y = chunk(keys_of(sum), k), .x = part_dk, .accumulate = true}, stream);
+        copy_heads({.y = chunk(values_of(sum), k), .x = part_dv, .accumulate = true}, stream);
+      }
+    coming.wait();
+  };
+  for (int turn = 1; turn < ring(); ++turn) {
+    const Tensor arrived = turning.next();
+    add(turn, keys_of(arrived), values_of(arrived), block_at(turn));
+    coming = exchange(sum_at(turn), sum_at(turn + 1));
+  }
+  add(ring(), a.k, a.v, own());
+  const Tensor sum = sum_at(ring());
+  copy_heads({.y = a.dk, .x = keys_of(sum)}, stream);
+  copy_heads({.y = a.dv, .x = values_of(sum)}, stream);
+  if (a.dq_sums) copy_heads({.y = a.dq, .x = a.dq_sums}, stream);
+}
+
+}  // namespace lockstep
