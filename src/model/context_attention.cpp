@@ -39,7 +39,6 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
     part_ = in_forward("attention to some keys", b.dtype, part);
     part_lse_ = in_forward("lse of some keys", sums, {B_, H_, chunk});
     part_dq_ = in_backward("dq of some keys", b.dtype, part);
-    part_dkv_ = in_backward("dk and dv of some queries", b.dtype, {2 * B_ * chunk * K_ * D_});
     dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * block_ * K_ * D_});
     if (b.dtype != sums) {
       sums_ = in_forward("attention in sums", sums, parts);
@@ -136,7 +135,6 @@ void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_
                                .deterministic = deterministic_,
                                .workspace = workspace_ >= 0 ? call.at[workspace_] : Tensor{},
                                .part_dq = turns ? call.at[part_dq_] : Tensor{},
-                               .part_dkv = turns ? call.at[part_dkv_] : Tensor{},
                                .sums = turns ? call.at[dkv_sums_] : Tensor{},
                                .dq_sums = dq_sums_ >= 0 ? call.at[dq_sums_] : Tensor{}};
   args.dropout.first_head += call.context->first_head();

@@ -42,9 +42,9 @@ class ContextAttention {
   bool deterministic_;
   Slot lse_, workspace_ = -1;
   Slot projected_ = -1, projected_again_ = -1, mixed_ = -1, d_projected_ = -1,
-       d_mixed_ = -1;                                                              // where heads are exchanged
-  Slot part_ = -1, part_lse_ = -1, part_dq_ = -1, part_dkv_ = -1, dkv_sums_ = -1;  // in a ring
-  Slot sums_ = -1, dq_sums_ = -1;                                                  // there, in 16 bits
+       d_mixed_ = -1;                                              // where heads are exchanged
+  Slot part_ = -1, part_lse_ = -1, part_dq_ = -1, dkv_sums_ = -1;  // in a ring
+  Slot sums_ = -1, dq_sums_ = -1;                                  // there, in 16 bits
 };
 
 }  // namespace lockstep

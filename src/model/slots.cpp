@@ -132,37 +132,54 @@ Places place(const Slots& slots, const Flight& flight) {
   return places;
 }
 
-}  // namespace
+// A list's micro-batches: where each of them lies, and all places there are.
+struct Placed {
+  std::vector<Places> kinds;  // flights that run alike are placed once
+  std::vector<int> place_of;
+  std::int64_t bytes = 0;
+};
 
-StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape,
-                                 Memory& memory) {
-  static_assert(static_cast<int>(Phase::forward) == static_cast<int>(ActionKind::forward) &&
-                static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
-                static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
-  // Flights that run alike are placed once.
+Placed place_all(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape) {
+  Placed all;
   std::map<std::vector<Happening>, int> first_place;
-  std::vector<Places> kinds;
-  place_of_.resize(shape.micro);
+  all.place_of.resize(shape.micro);
   for (const Flight& flight : flights(actions, shape)) {
     const auto [known, is_new] = first_place.try_emplace(flight.all, static_cast<int>(first_place.size()));
-    if (is_new) kinds.push_back(place(slots, flight));
+    if (is_new) all.kinds.push_back(place(slots, flight));
     int before = 0;  // places of the kinds before this one
-    for (int k = 0; k < known->second; ++k) before += static_cast<int>(kinds[k].offsets.size());
-    for (const int m : flight.micros) place_of_[m] = before++;
+    for (int k = 0; k < known->second; ++k) before += static_cast<int>(all.kinds[k].offsets.size());
+    for (const int m : flight.micros) all.place_of[m] = before++;
   }
-  std::int64_t bytes = 0;
-  for (const Places& kind : kinds) bytes = std::max(bytes, kind.bytes);
-  buffer_ = memory.allocate(bytes, Tag::activation);
-  for (const Places& kind : kinds)
+  for (const Places& kind : all.kinds) all.bytes = std::max(all.bytes, kind.bytes);
+  return all;
+}
+
+std::vector<Activations> views(const Slots& slots, const Placed& placed, const Buffer& buffer) {
+  std::vector<Activations> all;
+  for (const Places& kind : placed.kinds)
     for (const std::vector<std::int64_t>& offsets : kind.offsets) {
       std::vector<Tensor> tensors(offsets.size());
       for (std::size_t i = 0; i < offsets.size(); ++i)
         if (offsets[i] >= 0) {
           const SlotSpec& s = slots.all()[i];
-          tensors[i] = view(buffer_, s.dtype, s.shape, offsets[i] / size_of(s.dtype));
+          tensors[i] = view(buffer, s.dtype, s.shape, offsets[i] / size_of(s.dtype));
         }
-      places_.emplace_back(std::move(tensors));
+      all.emplace_back(std::move(tensors));
     }
+  return all;
+}
+
+}  // namespace
+
+StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& actions,
+                                 const std::vector<Action>& forwards, const StepShape& shape, Memory& memory) {
+  static_assert(static_cast<int>(Phase::forward) == static_cast<int>(ActionKind::forward) &&
+                static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
+                static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
+  Placed step = place_all(slots, actions, shape), alone = place_all(slots, forwards, shape);
+  buffer_ = memory.allocate(std::max(step.bytes, alone.bytes), Tag::activation);
+  for (auto& [list, placed] : {std::pair{&step_, &step}, {&forwards_, &alone}})
+    *list = {.places = views(slots, *placed, buffer_), .place_of = std::move(placed->place_of)};
 }
 
 }  // namespace lockstep

@@ -66,14 +66,25 @@ class StepActivations {
   // Takes the bytes that this list of actions needs, of a step of this shape or its forwards. A phase that is not in
   // the list never runs: slots live only as long as they are used. Micro-batches that are never in flight together lie
   // in the same places.
-  StepActivations(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape, Memory& memory);
+  StepActivations(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape, Memory& memory)
+      : StepActivations(slots, actions, {}, shape, memory) {}
+  // For two lists that are never run at once, over the same bytes: a step, and its forwards in an order of their own,
+  // in which others are in flight together.
+  StepActivations(const Slots& slots, const std::vector<Action>& actions, const std::vector<Action>& forwards,
+                  const StepShape& shape, Memory& memory);
 
-  const Activations& of(int micro) const { return places_[place_of_[micro]]; }
+  const Activations& of(int micro) const { return step_.of(micro); }
+  const Activations& of_forwards(int micro) const { return forwards_.of(micro); }
 
  private:
+  struct OfList {
+    std::vector<Activations> places;
+    std::vector<int> place_of;  // for each micro-batch, its index in places
+    const Activations& of(int micro) const { return places[place_of[micro]]; }
+  };
+
   Buffer buffer_;
-  std::vector<Activations> places_;
-  std::vector<int> place_of_;  // for each micro-batch, its index in places_
+  OfList step_, forwards_;
 };
 
 }  // namespace lockstep

@@ -149,8 +149,8 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
   std::array<bool, 2> begun_q{};
   Exchange coming;  // the sum of the next block's gradients
   const auto sum_at = [&](int turn) { return half(a.sums, turn % 2); };
-  const Shape part{sizes_.B, split_.chunk(sizes_.T), sizes_.keys, sizes_.width};
-  const Tensor part_dk = half(a.part_dkv, 0).reshape(part), part_dv = half(a.part_dkv, 1).reshape(part);
+  // What is written there last is room for parts until then.
+  const Tensor part_dk = chunk(a.dk, 0), part_dv = chunk(a.dv, 0);
   const auto add = [&](int turn, const ConstTensor& keys, const ConstTensor& values, int of_block) {
     const Tensor sum = sum_at(turn);
     // The first rank behind the owner begins the sum. What none of its queries sees is zero.

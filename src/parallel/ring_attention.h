@@ -53,9 +53,9 @@ class RingAttention {
     AttentionDropout dropout = {};
     bool deterministic = true;
     Tensor workspace = {};  // attention's
-    // None in a ring of one: room for a chunk's gradients, (B, chunk, H, D) and, flat, those of keys and values; and
-    // for the sums of two blocks' gradients, flat, in the accumulator type.
-    Tensor part_dq = {}, part_dkv = {}, sums = {};
+    // None in a ring of one: room for a chunk's dq, (B, chunk, H, D), and for the sums of two blocks' dk and dv, flat,
+    // in the accumulator type.
+    Tensor part_dq = {}, sums = {};
     Tensor dq_sums = {};  // in 16 bits: dq in the accumulator type
   };
   void backward(const Backward& args, Turning& turning, Stream& stream) const;

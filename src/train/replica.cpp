@@ -177,7 +177,8 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   while (actions()[norm_at_].kind != ActionKind::norm) ++norm_at_;
   // Where the model is cut, activations are what is sent.
   const bool sends = options.layout.tp > 1 || options.layout.pp > 1 || options.layout.cp > 1;
-  activations_ = StepActivations(model_.slots(), actions(), step_.shape, sends ? sent_memory() : memory);
+  activations_ =
+      StepActivations(model_.slots(), actions(), step_.evaluation, step_.shape, sends ? sent_memory() : memory);
   if (central()) {
     CentralLoss::Sizes sizes{.tokens = {},
                              .micro = micros(),
@@ -207,7 +208,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
 Call Replica::call(const Action& action, const Batch& batch) const {
   // The first micro-batch starts the gradients, the others add to them: sums over micro-batches ascend in any list.
   return {.unit = tensors_of_[action.unit],
-          .at = activations_.of(action.micro),
+          .at = activations(action.micro, batch.training),
           .batch = batch,
           .stream = stream_,
           .accumulate = gradients_->adds(action.micro),
@@ -236,22 +237,22 @@ void Replica::run(const Action& action, bool training, std::int64_t batch_number
       links_.ready({ActionKind::receive_tied_weight, step_.shape.tie_borrower});
       return weights_->publish(action.unit);
     default:
-      return exchange(action);
+      return exchange(action, training);
   }
 }
 
 // What a message between stages carries.
-Tensor Replica::handed_on(const Action& action) const {
+Tensor Replica::handed_on(const Action& action, bool training) const {
   const Between& between = model_.between(action.unit);
   switch (action.kind) {
     case ActionKind::receive_input:
-      return activations_.of(action.micro)[between.x];
+      return activations(action.micro, training)[between.x];
     case ActionKind::send_output:
-      return activations_.of(action.micro)[between.y];
+      return activations(action.micro, training)[between.y];
     case ActionKind::receive_output_gradient:
-      return activations_.of(action.micro)[between.dy];
+      return activations(action.micro, training)[between.dy];
     case ActionKind::send_input_gradient:
-      return activations_.of(action.micro)[between.dx];
+      return activations(action.micro, training)[between.dx];
     case ActionKind::send_tied_gradient:
     case ActionKind::receive_tied_gradient:
       return gradients_->tied();
@@ -260,9 +261,9 @@ Tensor Replica::handed_on(const Action& action) const {
   }
 }
 
-void Replica::exchange(const Action& action) {
+void Replica::exchange(const Action& action, bool training) {
   const int other = other_end(action, step_.shape);
-  const Tensor tensor = handed_on(action);
+  const Tensor tensor = handed_on(action, training);
   if (is_send(action.kind))
     links_.send(tensor, other);
   else

@@ -146,9 +146,12 @@ class Replica {
   bool has(int unit) const { return step_.shape.has(unit); }
   void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
   void publish();
-  void exchange(const Action& action);
+  void exchange(const Action& action, bool training = true);
   void exchange_tied_weight();
-  Tensor handed_on(const Action& action) const;
+  const Activations& activations(int micro, bool training) const {
+    return training ? activations_.of(micro) : activations_.of_forwards(micro);
+  }
+  Tensor handed_on(const Action& action, bool training) const;
   void run_phase_of(const Action& action, bool training, std::int64_t batch_number);
   void gather(int unit);
   void take_norm();

@@ -341,7 +341,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
       {with({"--set", "train.steps=-1"}), 2, "train.steps"},
       {with({"--set", "data.seq=33"}), 2, "max_positions"},
       {with({"--set", "layout.micro=3"}), 2, "micro"},
-      {with({"--set", "layout.cp=2"}), 2, "not in this version"},
+      {with({"--set", "layout.cp=5"}), 2, "which cp (5) asks for; use seq = "},
       {with({"--set", "layout.pp=9"}), 2, "use pp = 4 or less"},
       {with({"--layout", "pp=2,schedule=zb-v,chunks=3"}), 2, "use chunks = 2"},
       {with({"--layout", "pp=2,stages=1+7"}), 2, "name 2 numbers that add up to 2"},

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "support/golden_meshes.h"
 #include "support/mesh_matrix.h"
 
 namespace lockstep::tests {
@@ -16,6 +17,11 @@ TEST(WholeMeshMatrix, LearnsWhatOneRankLearns) {
 
 TEST(WholeMeshMatrix, CostsWhatMetaSays) {
   for (const MeshCase& one : mesh_matrix()) expect_costs_as_on_meta(one);
+}
+
+TEST(WholeMeshMatrix, IsWithinToleranceOfTheGoldenRuns) {
+  for (const char* folder : kGoldenFolders)
+    for (const char* layout : kGoldenMeshes) expect_golden(folder, layout);
 }
 
 }  // namespace

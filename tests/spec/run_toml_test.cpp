@@ -280,16 +280,11 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
   expect_refused(cases);
 }
 
-TEST(RunToml, OtherLayoutsAreNotInThisVersion) {
-  for (const char* line : {"cp = 2", "cp_kind = \"ulysses\"", "cp_order = \"plain\"", "cp = \"1\"", "cp = 1.0"}) {
-    const std::string what = refusal(with("layout", line));
-    EXPECT_NE(what.find("run.toml:6: "), std::string::npos) << what;
-    EXPECT_NE(what.find("not in this version; leave "), std::string::npos) << what;
-  }
+TEST(RunToml, TheUsualLayoutMayBeWrittenOut) {
   EXPECT_EQ(parse(with("layout",
                        "dp = 1\npp = 1\ncp = 1\ntp = 1\nzero = 0\nchunks = 1\nreduce = \"canonical\"\n"
-                       "grad_sync = \"step\"\nschedule = \"1f1b\"\nsp = \"off\"\ncp_kind = \"ring\"\n"
-                       "cp_order = \"zigzag\"\ndp_kind = \"ddp\"\noverlap = \"on\"\nuneven = \"off\"\nbucket = 25")),
+                       "grad_sync = \"step\"\nschedule = \"1f1b\"\nsp = \"off\"\n"
+                       "dp_kind = \"ddp\"\noverlap = \"on\"\nuneven = \"off\"\nbucket = 25")),
             parse(kBase));
 }
 
@@ -398,7 +393,7 @@ TEST(RunToml, ABadSettingIsNamedItself) {
       {"model.kv_heads=3", "a/run.toml:1 with --set model.kv_heads=3: heads (4) is not"},
       {"model.heads=3", "width (128) is not a multiple of heads (3)"},
       {"layout.micro=3", "--set layout.micro=3: global_batch (8)"},
-      {"layout.cp=2", "--set layout.cp=2: cp = 2 is not in this version"},
+      {"layout.cp=99", "--set layout.cp=99: seq ("},
       {"layout.tp=3", "--set layout.tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
       {"data.seq=100000", "--set data.seq=100000: seq (100000) is beyond"},
       {"train.steps", "--set 'train.steps': has no '='; write --set section.key=value"},

@@ -108,7 +108,12 @@ std::vector<MeshCase> mesh_matrix() {
           const int axes = (dp > 1) + (pp > 1) + (cp > 1) + (tp > 1);
           if (axes < 2 || dp * pp * cp * tp > kMostRanks) continue;
           // Two of each, and more of those that have more to choose.
-          for (int wanted = axes == 2 ? 2 : axes == 3 ? 3 : 10, tries = 0; wanted > 0 && tries < 200; ++tries) {
+          for (int wanted = cp == 6     ? 5
+                            : axes == 2 ? 2
+                            : axes == 3 ? 3
+                                        : 10,
+                   tries = 0;
+               wanted > 0 && tries < 200; ++tries) {
             MeshCase one{.model = {}, .layout = {.dp = dp, .pp = pp, .cp = cp, .tp = tp}};
             if (!choose(one, turn++, models)) continue;
             all.push_back(std::move(one));

@@ -61,6 +61,15 @@ TrainedState train_all(RunSpec spec, const std::filesystem::path& folder, const 
   return whole;
 }
 
+void resave(const RunSpec& spec, const std::filesystem::path& folder, const std::filesystem::path& from) {
+  run_ranks(static_cast<int>(spec.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
+    TrainingRun run(spec, Device::cpu, folder, {.ranks = group->size() > 1 ? group.get() : nullptr});
+    const Progress progress = resume(run, open_checkpoint(from), [](const std::string&) {});
+    run.save(progress);
+    run.wait_for_save();
+  });
+}
+
 double distance(const TrainedState& a, const TrainedState& b) {
   double worst = 0;
   EXPECT_EQ(a.size(), b.size());

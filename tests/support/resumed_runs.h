@@ -20,6 +20,9 @@ using TrainedState = std::map<std::pair<std::string, std::string>, std::vector<d
 // Trains to the end, from the beginning and with checkpoints, or from a checkpoint and without.
 TrainedState train_all(RunSpec spec, const std::filesystem::path& folder, const std::filesystem::path& from = {});
 
+// Reads a checkpoint and saves what it has read, in a folder of its own.
+void resave(const RunSpec& spec, const std::filesystem::path& folder, const std::filesystem::path& from);
+
 // Saved in each of the layouts, the run goes on in every one of them as it would have gone on where it was: to the bit
 // in the same one, to 1e-11 in others. In fp64; samples of 12 tokens.
 void expect_each_goes_on_from_each(const std::string& name, const ModelSpec& model,

@@ -1,15 +1,13 @@
 // Cutting samples between ranks changes where tokens are, never what is learned.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "support/learning_ranks.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
 
-Learned learn_long(const ModelSpec& spec, std::int64_t T, LayoutSpec layout, const PrecisionSpec& precision) {
+Learned learn_long(const ModelSpec& spec, std::int64_t T, const LayoutSpec& layout, const PrecisionSpec& precision) {
   Replica::Options options = learning_options(spec, layout, precision);
   options.B = 6;
   options.T = T;
@@ -47,6 +45,54 @@ TEST_P(ContextParallelOf, LearnsWhatOneRankLearns) {
 
 INSTANTIATE_TEST_SUITE_P(All, ContextParallelOf, ::testing::ValuesIn(cut_specs()),
                          [](const auto& info) { return info.param.name; });
+
+// Models whose heads two ranks can exchange, and cuts of them: a ring, a ring of exchanged heads, heads alone.
+std::vector<LayoutSpec> some_cuts() {
+  std::vector<LayoutSpec> all(3, LayoutSpec{.cp = 4, .micro = 2});
+  all[1].cp_kind = "2x2";
+  all[2].cp_kind = kUlysses;
+  return all;
+}
+
+// What keeps the order of sums keeps every bit.
+TEST(ContextParallelBits, DoNotDependOnOverlapStateStagesOrWhatIsComputedAgain) {
+  for (const NamedSpec& model : {cut_specs()[8], cut_specs()[13], cut_specs()[15]})
+    for (LayoutSpec layout : some_cuts()) {
+      Replica::Options options = learning_options(model.spec, layout, Precision::fp32);
+      options.B = 6;
+      options.T = 24;
+      const Learned plain = learn(options, 2);
+      const auto same = [&](const std::string& what) {
+        expect_equal(learn(options, 2), plain, model.name + ", " + to_text(options.layout) + what);
+      };
+      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+        options.how.memory.recompute = recompute;
+        same(fmt::format(", {}", name_of(recompute)));
+      }
+      options.how.memory.recompute = Recompute::none;
+      options.layout.overlap = Switch::off;
+      same("");
+      options.layout.overlap = Switch::on;
+      options.layout.pp = 2;
+      same("");
+      options.layout.pp = 1;
+      for (const int zero : {1, 2, 3}) {
+        options.layout.zero = zero;
+        same("");
+      }
+    }
+}
+
+TEST(ContextParallelBf16, LosesLittle) {
+  for (const NamedSpec& model : {cut_specs()[8], cut_specs()[14]}) {
+    const Learned one = learn_long(model.spec, 24, {}, Precision::bf16);
+    for (const LayoutSpec& layout : some_cuts()) {
+      const Learned cut = learn_long(model.spec, 24, layout, Precision::bf16);
+      for (std::size_t step = 0; step < one.losses.size(); ++step)
+        EXPECT_NEAR(cut.losses[step], one.losses[step], 5e-3) << model.name << ", " << to_text(layout);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace lockstep::tests

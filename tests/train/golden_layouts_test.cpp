@@ -51,7 +51,7 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
     if (ranks->rank() == 0)
       for (const LogicalTensor& tensor : all) learned.weights.emplace_back(tensor.elements());
     ranks->barrier()->wait();
-    if (layout.dp_rank(ranks->rank()) >= layout.shards()) return;  // the first copy is looked at
+    if (layout.replica(ranks->rank()) >= layout.shards()) return;  // the first copy is looked at
     for (const Replica::Named& named : tensors) {
       const auto at = std::ranges::find(all, named.tensor.name, &LogicalTensor::name) - all.begin();
       if (named.counted && !named.runs.empty()) named.put(to_doubles(named.master, stream), learned.weights[at]);

@@ -1,6 +1,9 @@
 // Cutting the model in depth changes where layers are computed and when, never what is learned.
 #include <gtest/gtest.h>
 
+#include "comm/threads/run_ranks.h"
+#include "support/devices.h"
+#include "support/host_run.h"
 #include "support/pipeline_layouts.h"
 
 namespace lockstep::tests {
@@ -72,6 +75,35 @@ TEST(PipelineParallelBits, DoNotDependOnScheduleOverlapOrCut) {
         same(other);
       }
     }
+}
+
+// Forwards alone keep other micro-batches in flight than steps do.
+TEST(PipelineEvaluation, GivesTheLogitsOfOneRank) {
+  const ModelSpec spec = deep_specs().front().spec;
+  const auto logits_of = [&](const LayoutSpec& layout) {
+    Replica::Options o = learning_options(spec, layout, Precision::fp64);
+    o.B = 16;
+    std::vector<double> logits(static_cast<std::size_t>(o.B * o.T * spec.vocabulary));
+    run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> group) {
+      CpuDevice cpu;
+      Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
+      replica.init_weights();
+      const TokenBatch batch = random_batch(o, 3);
+      std::vector<double> mine(logits.size());
+      replica.evaluate(batch.tokens, batch.targets, mine);
+      if (group->rank() == 0) logits = mine;
+    });
+    return logits;
+  };
+  for (const int micro : {4, 8}) {
+    const std::vector<double> one = logits_of({.micro = micro});
+    for (const int pp : {2, 3})
+      for (const ScheduleKind kind : kScheduleKinds)
+        for (int again = 0; again < 4; ++again) {
+          const LayoutSpec layout{.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .micro = micro};
+          EXPECT_TRUE(logits_of(layout) == one) << to_text(layout);
+        }
+  }
 }
 
 TEST(PipelineParallelBf16, LearnsTheBitsOfOneRank) {
