@@ -21,17 +21,19 @@ std::int64_t span_of(const ConstTensor& t) {
   return bytes;
 }
 
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
 // Whether a row of one view can lie between `low` and `high` bytes (both excluded) behind a row of the other, the first
-// two rows being `distance` apart and the dims from `at` on free. Large steps come first, and only those are followed
-// that the smaller ones can make up for: in a layout whose dims nest, a handful.
+// two rows being `distance` apart and the dims from `at` on free. Only those steps are followed that the dims behind
+// can make up for: one or two, where dims nest.
 bool can_meet(const std::array<Dim, Shape::kMaxDims>& dims, int at, int count, std::int64_t distance, std::int64_t low,
               std::int64_t high) {
   if (at == count) return distance > low && distance < high;
   std::int64_t reach = 0;
   for (int i = at + 1; i < count; ++i) reach += dims[i].step * dims[i].steps;
   const auto [step, steps] = dims[at];
-  const std::int64_t first = std::max(-steps, -((distance + reach - low) / step) - 1);
-  const std::int64_t last = std::min(steps, (high + reach - distance) / step + 1);
+  const std::int64_t first = std::max(-steps, floor_div(low - distance - reach, step) + 1);
+  const std::int64_t last = std::min(steps, floor_div(high - distance + reach - 1, step));
   for (std::int64_t n = first; n <= last; ++n)
     if (can_meet(dims, at + 1, count, distance + n * step, low, high)) return true;
   return false;
@@ -55,10 +57,7 @@ bool apart(const ConstTensor& a, const ConstTensor& b) {
   for (int i = 0; i + 1 < a.dims(); ++i) {
     if (a.dim(i) == 1) continue;
     if (step_of(a, i) != step_of(b, i)) return false;
-    if (step_of(a, i) == 0) continue;
-    int at = count++;
-    for (; at > 0 && dims[at - 1].step < step_of(a, i); --at) dims[at] = dims[at - 1];
-    dims[at] = {step_of(a, i), a.dim(i) - 1};
+    if (step_of(a, i) > 0) dims[count++] = {step_of(a, i), a.dim(i) - 1};
   }
   return !can_meet(dims, 0, count, to - from, -row_bytes(b), row_bytes(a));
 }

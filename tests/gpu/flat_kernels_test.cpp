@@ -1,5 +1,5 @@
-// The kernels over flat buffers give the cpu's bits on the GPU: no device changes what an update, a norm or a rounding
-// is. Of AdamW's, only what the bias corrections enter (pow) may differ.
+// The kernels over flat buffers, and copies of heads, give the cpu's bits on the GPU: no device changes what an update,
+// a norm, a sum or a rounding is. Of AdamW's, only what the bias corrections enter (pow) may differ.
 #include <algorithm>
 
 #include "support/case_names.h"
@@ -13,7 +13,7 @@ namespace {
 
 std::vector<int> flat_cases() {
   return cases_where([](const KernelCase& kernel) {
-    constexpr std::string_view kFlat[] = {"add", "cast", "fill", "norm_sum", "adamw", "sgd", "tree_sum"};
+    constexpr std::string_view kFlat[] = {"add", "cast", "fill", "copy_heads", "norm_sum", "adamw", "sgd", "tree_sum"};
     return std::ranges::find(kFlat, kernel.op) != std::end(kFlat);
   });
 }

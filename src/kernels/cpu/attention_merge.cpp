@@ -1,5 +1,6 @@
 #include "kernels/attention_merge.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -21,7 +22,7 @@ struct Weights {
 
   Weights(T old_lse, T part_lse) : old_counts(old_lse != kNothing), part_counts(part_lse != kNothing) {
     if (!old_counts && !part_counts) return;
-    const T top = (old_lse > part_lse || old_lse != old_lse) ? old_lse : part_lse;
+    const T top = std::max(old_lse, part_lse);  // a NaN that it loses comes out of the exponentials
     const T w = exp(broadcast(old_lse - top))[0], v = exp(broadcast(part_lse - top))[0], total = w + v;
     old_weight = w / total;
     part_weight = v / total;

@@ -22,7 +22,7 @@ struct Weights {
   __device__ Weights(T old_lse, T part_lse, T nothing)
       : old_counts(old_lse != nothing), part_counts(part_lse != nothing), lse(nothing) {
     if (!old_counts && !part_counts) return;
-    const T top = (old_lse > part_lse || old_lse != old_lse) ? old_lse : part_lse;
+    const T top = max(old_lse, part_lse);  // a NaN that it loses comes out of the exponentials
     const T w = exp(old_lse - top), v = exp(part_lse - top), total = w + v;
     old_weight = w / total;
     part_weight = v / total;
