@@ -116,12 +116,22 @@ TEST_F(NcclTraining, EveryStageOfZeroLearnsTheBitsOfThreads) {
   }
 }
 
-// Layers cut between two and four ranks: the bits of threads, and to rounding what one rank learns.
-TEST_F(NcclTraining, CutLayersLearnTheBitsOfThreads) {
+// Layers and samples cut between two and four ranks: the bits of threads, and to rounding what one rank learns.
+TEST_F(NcclTraining, CutLayersAndSamplesLearnTheBitsOfThreads) {
   ASSERT_EQ(run_program(command("one")).code, 0);
   const std::vector<double> one = losses("one");
-  for (const auto& [layout, ranks] :
-       {std::pair<std::string, int>{"tp=2", 2}, {"tp=2,sp=off", 2}, {"tp=4", 4}, {"dp=2,tp=2,zero=3", 4}}) {
+  for (const auto& [layout, ranks] : {std::pair<std::string, int>{"tp=2", 2},
+                                      {"tp=2,sp=off", 2},
+                                      {"tp=4", 4},
+                                      {"dp=2,tp=2,zero=3", 4},
+                                      {"cp=2", 2},
+                                      {"cp=4", 4},
+                                      {"cp=4,cp_order=plain,overlap=off", 4},
+                                      {"cp=4,cp_kind=ulysses", 4},
+                                      {"cp=4,cp_kind=2x2", 4},
+                                      {"cp=2,tp=2", 4},
+                                      {"dp=2,cp=2,zero=3", 4},
+                                      {"pp=2,cp=2,micro=2", 4}}) {
     const std::vector<std::string> more{"--layout", layout};
     ASSERT_EQ(run_program(command("threads" + layout, more)).code, 0) << layout;
     expect_trained("processes" + layout, ranks, more);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "spec/layout_toml.h"
 #include "support/tiny_specs.h"
 #include "tensor/cuda/device.h"
 #include "train/layout_trial.h"
@@ -39,6 +40,13 @@ TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
                                    {.pp = 2, .schedule = ScheduleKind::zb_v, .chunks = 2, .micro = 2},
                                    {.dp = 2, .pp = 2, .micro = 2, .zero = 3},
                                    {.pp = 2, .tp = 2, .micro = 2},
+                                   {.cp = 2},
+                                   {.cp = 4, .cp_order = CpOrder::plain},
+                                   {.cp = 2, .cp_kind = "ulysses"},
+                                   {.cp = 4, .cp_kind = "2x2"},
+                                   {.dp = 2, .cp = 2, .zero = 3},
+                                   {.pp = 2, .cp = 2, .tp = 2, .micro = 2},
+                                   {.dp = 2, .pp = 2, .cp = 2, .micro = 2, .zero = 3},
                                    {.dp = 3, .zero = 1, .uneven = Switch::on},
                                    {.dp = 2, .micro = 2, .zero = 2},
                                    {.dp = 2, .micro = 2, .zero = 3},
@@ -88,6 +96,41 @@ TEST(TensorParallelOnTheGpu, LearnsTheSameBitsWithAndWithoutOverlap) {
       for (const LayoutVerdict& verdict : report.verdicts)
         EXPECT_FALSE(verdict.first) << to_text(verdict.layout) << ": " << verdict.first->what;
     }
+}
+
+// Four and eight ranks over all axes, against one rank: fp32 to rounding, bf16 to its own; and no bit by overlap.
+TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
+  if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  RunSpec run;
+  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
+  run.data.seq = 32;
+  run.train.global_batch = 8;
+  run.run.device = "cuda";
+  std::vector<LayoutSpec> layouts{{.dp = 1}};
+  for (const char* text : {"cp=4", "cp=4,cp_order=plain", "cp=4,cp_kind=ulysses", "cp=4,cp_kind=2x2", "cp=2,tp=2",
+                           "dp=2,cp=2,zero=3", "pp=2,cp=2,micro=4,schedule=zb-v", "cp=8", "dp=2,cp=2,tp=2,zero=2",
+                           "dp=2,pp=2,cp=2,micro=2,zero=3", "pp=2,cp=2,tp=2,micro=2,schedule=zb-h1"})
+    layouts.push_back(parse_layout(text));
+  for (const std::size_t model : {8, 9, 13, 14}) {  // eight heads: untied, tied, with normed queries, GPT-2
+    run.model = cut_specs()[model].spec;
+    run.model.layers = 5;
+    run.model.init_std = 0.05;
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      run.precision.compute = precision;
+      for (const LayoutVerdict& verdict : compare_layouts(run, layouts, {.steps = 3}).verdicts) {
+        const double limit = precision == Precision::fp32 ? 1e-5 : 5e-3;
+        EXPECT_LE(verdict.loss, limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
+        EXPECT_LE(verdict.norm, 10 * limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
+      }
+    }
+    run.precision.compute = Precision::fp32;
+    for (const char* kind : {"ring", "ulysses", "2x2"}) {
+      LayoutSpec on{.cp = 4}, off{.cp = 4, .overlap = Switch::off};
+      on.cp_kind = off.cp_kind = kind;
+      const LayoutReport report = compare_layouts(run, {on, off}, {.steps = 3, .exact = true});
+      EXPECT_FALSE(report.verdicts[0].first) << kind << ": " << report.verdicts[0].first->what;
+    }
+  }
 }
 
 // Whatever the schedule, and as one rank does.
