@@ -80,15 +80,15 @@ TEST(Roofline, IsTheSlowerOfOperationsAndBytes) {
 }
 
 // A rank of every stage with a unit of equal cost for every chunk, and a head that costs nothing: its backwards stand
-// in its forward's step (spec/pipeline_step.h), where theory has none.
-StepScript pipeline_script(const PipelineSchedule& schedule) {
+// in its forward's step (spec/pipeline_step.h), where theory has none. Or, without it, the last chunk is such a head.
+StepScript pipeline_script(const PipelineSchedule& schedule, bool free_head = true) {
   StepScript script;
   std::map<std::tuple<bool, int, int>, int> numbers;
   const int chunks = static_cast<int>(schedule.stage_of.size());
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
     RankScript& rank = script.ranks.emplace_back();
     StepShape& shape = rank.step.shape;
-    shape = {.units = chunks + 1, .micro = schedule.shape.micro, .stage = stage};
+    shape = {.units = free_head ? chunks + 1 : chunks, .micro = schedule.shape.micro, .stage = stage};
     shape.stages = {.begins = {}, .stage_of = schedule.stage_of};
     for (int chunk = 0; chunk < chunks; ++chunk) shape.stages.begins.push_back(chunk);
     rank.step.schedule = schedule;
@@ -139,6 +139,20 @@ TEST(LayoutForecast, OfAPipelineHasTheBubbleOfTheTheory) {
   EXPECT_NEAR(bubble(ScheduleKind::interleaved), 3.0 / 19, 1e-9);
   EXPECT_NEAR(bubble(ScheduleKind::zb_h1), 3.0 / 27, 1e-9);
   EXPECT_LT(bubble(ScheduleKind::zb_v), 0.06);
+}
+
+// The steps that such a chunk has nothing left to do in are there all the same.
+TEST(LayoutForecast, OfAStageThatIsTheHeadAloneHasABubbleToo) {
+  Calibration calibration = round_numbers();
+  calibration.messages.latency = 0;
+  for (const ScheduleKind kind : {ScheduleKind::afab, ScheduleKind::one_f_one_b, ScheduleKind::zb_h1}) {
+    const PipelineSchedule schedule = make_schedule(kind, {.stages = 3, .micro = 4, .chunks = 1});
+    const LayoutForecast f = forecast_layout(pipeline_script(schedule, false), calibration, {.cores = 3});
+    const PipelineTimeline ideal = timed(schedule, [](int chunk) {
+      return chunk < 2 ? ChunkTimes{} : ChunkTimes{.forward = 3, .input = 0, .weight = 0};
+    });
+    EXPECT_NEAR(f.bubble.value(), ideal.bubble(), 1e-9) << name_of(kind);
+  }
 }
 
 RunSpec tiny_run() {

@@ -74,11 +74,18 @@ TEST(Forecast, MovesMessagesOfAChannelOneAfterTheOther) {
 }
 
 TEST(Forecast, LetsTheLastToComeMoveWhatHasNoSeconds) {
-  const ForecastWorld world{
-      .ranks = {{starts(0), computes(3), waits(0), kEnd}, {computes(1), starts(0), waits(0), kEnd}},
+  // Nobody waits when it is moved; whoever waits later need not.
+  const ForecastWorld world{.ranks = {{starts(0), computes(3), waits(0), kEnd},
+                                      {computes(1), starts(0), computes(1), waits(0), kEnd},
+                                      {computes(1), starts(0), waits(0), kEnd}},
+                            .messages = {{.ranks = 3, .latency = 0.25}},
+                            .cores = 3};
+  EXPECT_THAT(ends(forecast(world)), Are(All{3, 2, 1.25}));
+  const ForecastWorld busy{
+      .ranks = {{starts(0), computes(3), waits(0), kEnd}, {starts(0), computes(2), waits(0), kEnd}},
       .messages = {{.ranks = 2, .latency = 0.25}},
       .cores = 2};
-  EXPECT_THAT(ends(forecast(world)), Are(All{3, 1.25}));
+  EXPECT_THAT(held(forecast(busy)), Are(All{0, 0}));
 }
 
 TEST(Forecast, SharesCoresInTurns) {
