@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
 #include "plan/comparison.h"
+#include "spec/layout_list.h"
 #include "spec/layout_toml.h"
 #include "spec/text_input.h"
 #include "train/pinning.h"
@@ -30,6 +32,7 @@ constexpr std::int64_t kUsualRanks = 4;  // where the run file names one rank
 struct Settings {
   RunArguments run;
   std::vector<std::string> layouts;
+  std::optional<std::string> list;  // a file of them
   std::string scale;
   std::int64_t ranks = 0, steps = ComparisonOptions{}.steps;
   bool json = false, markdown = false;
@@ -66,34 +69,47 @@ RunSpec read(const Settings& s) {
   return run;
 }
 
-// The layouts at one number of ranks. What a named one does not say of ranks, micro-batches, uneven parts and the
-// reduction is as the run file has it. One whose pp and tp do not divide the ranks is a fault, and left out.
-std::vector<LayoutSpec> layouts_at(const Settings& s, const RunSpec& run, std::int64_t ranks, const LayoutFault& fail) {
-  if (s.layouts.empty()) return usual_layouts(run, ranks);
-  std::vector<LayoutSpec> all;
-  for (const std::string& text : s.layouts) {
-    LayoutSpec layout = parse_layout(text);
-    const auto says = [&](std::string_view key) {
-      return ("," + text).find(fmt::format(",{}=", key)) != std::string::npos;
-    };
-    if (!says("micro")) layout.micro = run.layout.micro;
-    if (!says("uneven")) layout.uneven = run.layout.uneven;
-    if (!says("reduce")) layout.reduce = run.layout.reduce;
-    if (!says("dp") || !s.scale.empty()) {
-      const std::int64_t line = layout.pp * layout.cp * layout.tp, below = ranks / line * line;
-      if (below != ranks) {
-        const std::string_view key = layout.pp == 1 ? "tp" : layout.tp == 1 ? "pp" : "pp times tp";
-        fail(layout.pp == 1 ? "tp" : "pp",
-             fmt::format("{} ({}) does not divide {} rank{}", key, line, ranks, ranks == 1 ? "" : "s"),
-             below == 0 ? fmt::format("use --ranks {}, or a smaller {}", line, key)
-                        : fmt::format("use --ranks {} or {}, or another {}", below, below + line, key));
-        continue;
-      }
-      layout.dp = ranks / line;
-    }
-    all.push_back(layout);
-  }
+// A layout that was asked for by name, and where: a mistake names it.
+struct Named {
+  std::string text, where;
+  LayoutSpec layout;
+  bool of_file = false;
+  bool says(std::string_view key) const { return ("," + text).find(fmt::format(",{}=", key)) != std::string::npos; }
+};
+
+std::vector<Named> named_layouts(const Settings& s) {
+  std::vector<Named> all;
+  for (const std::string& text : s.layouts)
+    all.push_back({.text = text, .where = "--layout", .layout = parse_layout(text)});
+  if (!s.list) return all;
+  for (const ListedLayout& one : read_layout_list(*s.list))
+    all.push_back({.text = one.text, .where = one.where + ":", .layout = one.layout, .of_file = true});
   return all;
+}
+
+// A named one at so many ranks. What it does not say of micro-batches, uneven parts and the reduction is as the run
+// file has it; dp, where it says none, what its other axes leave of the ranks. Those that --ranks is not given for have
+// as many as a file's line says. Nothing, and a fault, where its other axes do not divide the ranks.
+std::optional<LayoutSpec> at_ranks(const Named& named, const Settings& s, const RunSpec& run, std::int64_t ranks,
+                                   const LayoutFault& fail) {
+  LayoutSpec layout = named.layout;
+  if (!named.says("micro")) layout.micro = run.layout.micro;
+  if (!named.says("uneven")) layout.uneven = run.layout.uneven;
+  if (!named.says("reduce")) layout.reduce = run.layout.reduce;
+  const bool own = named.says("dp") || (named.of_file && s.ranks == 0);
+  if (own && s.scale.empty()) return layout;
+  const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
+  if (below != ranks) {
+    std::string key;
+    for (const auto& [name, size] : {std::pair("pp", layout.pp), {"cp", layout.cp}, {"tp", layout.tp}})
+      if (size > 1) key += (key.empty() ? "" : " times ") + std::string(name);
+    fail(key, fmt::format("{} ({}) does not divide {} rank{}", key, line, ranks, ranks == 1 ? "" : "s"),
+         below == 0 ? fmt::format("use --ranks {}, or a smaller {}", line, key)
+                    : fmt::format("use --ranks {} or {}, or another {}", below, below + line, key));
+    return std::nullopt;
+  }
+  layout.dp = ranks / line;
+  return layout;
 }
 
 void check(const RunSpec& run, const LayoutSpec& layout, const LayoutFault& fail) {
@@ -111,28 +127,50 @@ std::optional<std::string> why_not(const RunSpec& run, const LayoutSpec& layout)
   }
 }
 
+LayoutFault refusing(const std::string& what) {
+  return [what](std::string_view, const std::string& problem, const std::string& remedy) {
+    refuse(fmt::format("{}: {}", what, problem), remedy);
+  };
+}
+
+// Those that are looked at closely. A mistake in one of them is refused.
+std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named>& named, const RunSpec& run,
+                                      std::int64_t ranks) {
+  const std::string words = fmt::format("--ranks {}", ranks);
+  std::vector<LayoutSpec> all;
+  if (named.empty()) all = usual_layouts(run, ranks);
+  for (const LayoutSpec& layout : all) check(run, layout, refusing(words));
+  for (const Named& one : named) {
+    const LayoutFault fail = refusing(one.of_file ? fmt::format("{} {}", one.where, words) : words);
+    const LayoutSpec layout = *at_ranks(one, s, run, ranks, fail);
+    const std::string where = fmt::format("{} {}", one.where, to_text(layout));
+    check(run, layout, refusing(where));
+    if (layout.ranks() > kMostRanks)
+      refuse(fmt::format("{}: {} ranks, and one process has at most {}", where, layout.ranks(), kMostRanks),
+             "use fewer ranks here; `lockstep plan` says what more of them cost");
+    all.push_back(layout);
+  }
+  return all;
+}
+
 // Every layout once. Of rank counts beside the one that is looked at closely, those are left out that do not divide.
 std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, CompareAsked& asked) {
+  const std::vector<Named> named = named_layouts(s);
   std::vector<LayoutSpec> all;
   const auto add = [&](const LayoutSpec& layout) {
     if (std::ranges::find(all, layout) == all.end()) all.push_back(layout);
   };
-  const auto refusing = [](const std::string& what) {
-    return [what](std::string_view, const std::string& problem, const std::string& remedy) {
-      refuse(fmt::format("{}: {}", what, problem), remedy);
-    };
-  };
-  const std::string ranks = fmt::format("--ranks {}", asked.ranks);
-  for (const LayoutSpec& layout : layouts_at(s, run, asked.ranks, refusing(ranks))) {
-    check(run, layout, refusing(s.layouts.empty() ? ranks : fmt::format("--layout {}", to_text(layout))));
-    add(layout);
-  }
+  for (const LayoutSpec& layout : asked_layouts(s, named, run, asked.ranks)) add(layout);
   for (const std::int64_t count : asked.scale) {
     if (count == asked.ranks) continue;
     const auto skip = [&](std::string_view, const std::string& problem, const std::string&) {
       asked.skipped[count].insert(problem);
     };
-    const std::vector<LayoutSpec> wanted = count == 1 ? usual_layouts(run, 1) : layouts_at(s, run, count, skip);
+    std::vector<LayoutSpec> wanted;
+    if (count == 1 || named.empty()) wanted = usual_layouts(run, count);
+    for (const Named& one : named)
+      if (count > 1)
+        if (const auto layout = at_ranks(one, s, run, count, skip)) wanted.push_back(*layout);
     for (const LayoutSpec& layout : wanted) {
       if (const auto why = why_not(run, layout))
         asked.skipped[count].insert(*why);
@@ -180,6 +218,7 @@ int compare(const Settings& s) {
   ProgressLine progress(layouts.size() * static_cast<std::size_t>(std::min(s.steps, ComparisonOptions{}.rounds)));
   const Comparison comparison = compare_costs(run, layouts,
                                               {.steps = s.steps,
+                                               .forecasts = true,
                                                .wants_stop = [&] { return stop.load(); },
                                                .begins = [&](const LayoutSpec& l) { progress.show(l); }});
   progress.clear();
@@ -210,12 +249,21 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "shared out so, tp over all ranks with sp=on and sp=off and, of four ranks or more, over each two. Global batch\n"
       "and micro-batches are the run's. Bytes by tag and messages are predicted on meta and measured, which must be\n"
       "equal; exit code 1: they are not. A layout that does not fit the machine is left out with a word.\n\n"
+      "Step time, exposed time, bubble and tokens/s are predicted as well, before any layout runs: each rank's step "
+      "on\n"
+      "meta goes through a simulator whose times come from this machine's products, copies and messages and from some\n"
+      "steps of one rank alone. They stand beside what was measured, and how far off they are is shown, not "
+      "checked.\n\n"
+      "--layouts FILE names layouts one a line as --layout does; '#' begins a comment. Without --ranks every line has\n"
+      "the ranks that it says, and lines of one file may differ; with it, a line without dp gets what is left of "
+      "them.\n\n"
       "With --scale every layout also runs at these numbers of ranks, each with run.threads threads (1), at the same\n"
       "global batch; a number that does not divide it is left out with a word. Efficiency is against one rank, times\n"
       "the cores that the ranks have. Ctrl-C ends after the step and shows what has been measured.\n\n"
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
-      "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1");
+      "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1\n"
+      "          lockstep compare my.toml --layouts layouts.txt --json");
   settings->run.add_to(*command);
   command
       ->add_option("--ranks", settings->ranks,
@@ -235,6 +283,9 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
                    "A layout in place of the usual ones, as in zero=3,shard=2; may be given several times")
       ->type_name("KEY=VALUE,..")
       ->allow_extra_args(false);
+  command
+      ->add_option("--layouts", settings->list, "A file of layouts, one a line as in dp=2,pp=2,zero=3; beside --layout")
+      ->type_name("FILE");
   CLI::Option* json = command->add_flag("--json", settings->json, "Print everything that was measured, as JSON");
   command->add_flag("--markdown", settings->markdown, "Print the tables as markdown")->excludes(json);
   command->callback([settings, &chosen] { chosen = [settings] { return compare(*settings); }; });

@@ -9,6 +9,39 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json axes_json(const ComparedLayout& one) {
+  const auto sent = [](const SentMessages& of) {
+    return Json{{"calls", of.calls}, {"elements", of.sent}, {"received", of.received}, {"bytes", of.bytes_sent}};
+  };
+  Json axes = Json::object();
+  for (const MeshAxis axis : kMeshAxes) {
+    const SentMessages planned = one.sender_plan.messages.total(axis),
+                       measured = one.sender_rank().messages.total(axis);
+    if (planned.calls + measured.calls > 0)
+      axes[std::string(name_of(axis))] = {{"predicted", sent(planned)}, {"measured", sent(measured)}};
+  }
+  return axes;
+}
+
+Json forecast_json(const ComparedLayout& one) {
+  if (!one.forecast) return {};
+  const LayoutForecast& f = *one.forecast;
+  const auto& [machine, messages, actions] = f.from;
+  return {{"step_seconds", f.step_seconds},
+          {"step_error", one.forecast_error()},
+          {"exposed_seconds", f.exposed_seconds},
+          {"bubble", f.bubble ? Json(*f.bubble) : Json()},
+          {"tokens_per_second", one.forecast_tokens_a_second()},
+          {"calibration",
+           {{"product_flops_per_second", machine.flops},
+            {"copy_bytes_per_second", machine.bytes},
+            {"message_seconds", messages.latency},
+            {"summed_bytes_per_second", messages.summed},
+            {"copied_bytes_per_second", messages.copied},
+            {"one_rank_measured", actions.measured},
+            {"one_rank_over_roofline", actions.mean}}}};
+}
+
 Json layout_json(const Comparison& comparison, const ComparedLayout& one, int cores) {
   Json tags = Json::object(), held = Json::array();
   for (std::size_t t = 0; t < kTags; ++t)
@@ -31,10 +64,13 @@ Json layout_json(const Comparison& comparison, const ComparedLayout& one, int co
           {"messages",
            {{"rank", one.sender},
             {"predicted", messages_json(one.sender_plan.messages)},
-            {"measured", messages_json(one.sender_rank().messages)}}},
+            {"measured", messages_json(one.sender_rank().messages)},
+            {"by_axis", axes_json(one)}}},
           {"step_seconds", one.step_seconds()},
           {"exposed_seconds", one.exposed_seconds()},
+          {"bubble", one.bubble ? Json(*one.bubble) : Json()},
           {"tokens_per_second", one.tokens_a_second()},
+          {"predicted", forecast_json(one)},
           {"efficiency", e ? Json(*e) : Json()},
           {"loss", one.loss}};
 }

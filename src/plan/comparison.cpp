@@ -52,6 +52,16 @@ class Trial {
     compared_.ranks.resize(times_.size());
   }
 
+  // Before it runs. False: it was stopped.
+  bool forecast(Calibrator& calibrator, int cores) {
+    const int threads = compared_.threads;
+    const std::optional<Calibration> calibration = calibrator.of(spec_, threads);
+    if (calibration)
+      compared_.forecast =
+          forecast_layout(step_script(spec_, data_), *calibration, {.cores = cores, .threads = threads});
+    return calibration.has_value();
+  }
+
   // Trains from the beginning. False: it was stopped, and nothing of it counts.
   bool round(std::int64_t steps) {
     StopTogether stop(wants_stop_);
@@ -63,6 +73,7 @@ class Trial {
     std::async(std::launch::async, [&] {
       run_ranks(static_cast<int>(times_.size()), body, {.deadline_seconds = spec_.run.deadline});
     }).get();
+    if (!stopped) add_bubbles(steps);
     return !stopped;
   }
 
@@ -75,6 +86,7 @@ class Trial {
     const auto most = [&](const auto& of) {
       return static_cast<int>(std::ranges::max_element(compared_.ranks, {}, of) - compared_.ranks.begin());
     };
+    if (!bubbles_.empty()) compared_.bubble = median(bubbles_);
     compared_.fullest = most(&ComparedRank::peak);
     compared_.sender = most([](const ComparedRank& rank) { return rank.messages.total().bytes_sent; });
     compared_.fullest_plan = plan_run(spec_, compared_.fullest, &data_);
@@ -89,7 +101,17 @@ class Trial {
   using Clock = std::chrono::steady_clock;
   struct Times {
     std::vector<double> step, exposed;  // of each step
+    RankStep list = {};
+    StepSpans spans = {};  // of a pipeline: of each step of a round, the first one too
   };
+
+  void add_bubbles(std::int64_t steps) {
+    for (std::int64_t step = 1; step <= steps && spec_.layout.pp > 1; ++step) {
+      std::vector<WatchedRank> ranks;
+      for (const Times& rank : times_) ranks.push_back({rank.list, rank.spans.steps()[static_cast<std::size_t>(step)]});
+      bubbles_.push_back(*pipeline_bubble(ranks));
+    }
+  }
 
   // One rank; whether it came to the end.
   bool train(std::unique_ptr<Communicator> comm, std::int64_t steps, StopTogether& stop) {
@@ -100,6 +122,7 @@ class Trial {
     TrainingRun run(spec_, Device::cpu, "", {.ranks = &ranks, .threads = compared_.threads, .data = &data_});
     run.init_weights();
     Times times;
+    if (spec_.layout.pp > 1) run.replica().show(&times.spans);
     std::size_t messages_before = 0;
     double waited_before = 0, loss = 0;
     auto begin = Clock::now();
@@ -108,6 +131,7 @@ class Trial {
       stopped = stop.before(step, rank);
       if (stopped) break;
       messages_before = log.begun();
+      times.spans.begin_step();
       const double rate = learning_rate(spec_.schedule, spec_.optimizer.learning_rate, step,
                                         std::max<std::int64_t>(1, spec_.train.steps));
       loss = run.step(step * spec_.train.global_batch, rate).loss;
@@ -121,12 +145,15 @@ class Trial {
       waited_before = waited;
     }
     const std::vector<CommRecord> records = log.last();
+    run.replica().show(nullptr);
     run.replica().settle();
     if (stopped) return false;
     ComparedRank& mine = compared_.ranks[static_cast<std::size_t>(rank)];
     Times& all = times_[static_cast<std::size_t>(rank)];
     all.step.insert(all.step.end(), times.step.begin(), times.step.end());
     all.exposed.insert(all.exposed.end(), times.exposed.begin(), times.exposed.end());
+    all.list = run.replica().rank_step();
+    all.spans = std::move(times.spans);
     mine.messages = step_messages(std::span(records).subspan(messages_before), spec_.layout);
     mine.rows = run.ledger().rows();
     mine.peak = run.ledger().peak();
@@ -138,7 +165,8 @@ class Trial {
   const RunSpec& spec_;
   const RunData& data_;
   const std::function<bool()>& wants_stop_;
-  std::vector<Times> times_;  // by rank
+  std::vector<Times> times_;     // by rank
+  std::vector<double> bubbles_;  // by step
   ComparedLayout compared_;
 };
 
@@ -211,6 +239,9 @@ Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layo
     else
       trials.emplace_back(spec, data, options.wants_stop);
   }
+  Calibrator calibrator(data, usable_cores(), options.wants_stop);
+  for (Trial& trial : trials)
+    if (options.forecasts && !comparison.stopped) comparison.stopped = !trial.forecast(calibrator, usable_cores());
   const std::int64_t rounds = std::min(options.rounds, options.steps);
   for (std::int64_t round = 0; round < rounds && !comparison.stopped; ++round)
     for (Trial& trial : trials) {

@@ -7,7 +7,8 @@
 //
 // A step is timed from the end of the one before, since what a step leaves under way (weights being published) is
 // waited for in the next one; a barrier between them would hide it. A machine's speed drifts over minutes, so steps are
-// taken in rounds, all layouts in turn in each of them; the first step of a round is not counted.
+// taken in rounds, all layouts in turn in each of them; the first step of a round is not counted. Where times are
+// forecast as well (plan/layout_forecast.h), all of them are before the first layout runs.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layout_forecast.h"
 #include "plan/plan.h"
 #include "plan/step_messages.h"
 #include "spec/run_spec.h"
@@ -37,7 +39,9 @@ struct ComparedLayout {
   int fullest = 0, sender = 0;               // the rank that held most bytes, and the one that sent most of them
   Plan fullest_plan = {}, sender_plan = {};  // of these, on meta
   std::int64_t tokens_a_step = 0;
-  double loss = 0;  // of the last step
+  double loss = 0;                              // of the last step
+  std::optional<double> bubble = {};            // of a pipeline: median over steps
+  std::optional<LayoutForecast> forecast = {};  // where it was asked for
 
   const ComparedRank& fullest_rank() const { return ranks[static_cast<std::size_t>(fullest)]; }
   const ComparedRank& sender_rank() const { return ranks[static_cast<std::size_t>(sender)]; }
@@ -45,6 +49,9 @@ struct ComparedLayout {
   double step_seconds() const;     // mean over ranks
   double exposed_seconds() const;  // mean over ranks
   double tokens_a_second() const { return static_cast<double>(tokens_a_step) / step_seconds(); }
+  double forecast_tokens_a_second() const { return static_cast<double>(tokens_a_step) / forecast->step_seconds; }
+  // Of the forecast step's time, over the measured one: 0.1 is a tenth too long.
+  double forecast_error() const { return forecast->step_seconds / step_seconds() - 1; }
   bool memory_as_planned() const;
   bool messages_as_planned() const;
   bool ok() const { return memory_as_planned() && messages_as_planned(); }
@@ -64,6 +71,7 @@ struct Comparison {
 struct ComparisonOptions {
   std::int64_t steps = 6;                              // that are timed, of each layout
   std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
+  bool forecasts = false;                              // times, too, from a calibration of some tenths of a second
   std::function<bool()> wants_stop = {};               // asked before every step, by one thread
   std::function<void(const LayoutSpec&)> begins = {};  // called before each layout of each round
 };

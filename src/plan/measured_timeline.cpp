@@ -48,7 +48,7 @@ struct Piece {
   std::int64_t step;
   int stage, position;
   double begin, end;
-  auto key() const { return std::tuple(step, stage, position, begin); }
+  auto key() const { return std::tuple(step, stage, position, begin, end); }
 };
 using Pieces = std::vector<Piece>;
 using Steps = std::vector<std::pair<Pieces::const_iterator, Pieces::const_iterator>>;
@@ -144,10 +144,16 @@ double MeasuredTimeline::own_bubble(int stage) const {
 }
 
 MeasuredTimeline measured_timeline(const Trace& trace, std::optional<std::int64_t> step, const std::string& where) {
-  MeasuredTimeline m;
   if (trace.schedule.empty() || trace.stage_of.empty())
     refuse(where, "holds no schedule of a pipeline", "record a run whose layout has pp > 1");
-  m.schedule = parse_drawn_schedule(trace.schedule, where + ": its schedule", ExitCode::bad_input_file);
+  return measured_timeline(parse_drawn_schedule(trace.schedule, where + ": its schedule", ExitCode::bad_input_file),
+                           trace, step, where);
+}
+
+MeasuredTimeline measured_timeline(PipelineSchedule schedule, const Trace& trace, std::optional<std::int64_t> step,
+                                   const std::string& where) {
+  MeasuredTimeline m;
+  m.schedule = std::move(schedule);
   const std::size_t stages = m.schedule.stages.size();
   m.ranks = speakers(trace, static_cast<int>(stages), where);
   const Pieces pieces = pieces_of(trace, m, where);

@@ -38,6 +38,9 @@ PipelineSchedule parse_drawn_schedule(std::string_view text, const std::string& 
 // Of the named step of training, or else of the last one that is complete. `where` names the trace. UserError: usage
 // where there is no such step, bad_input_file where the trace has no pipeline or contradicts itself.
 MeasuredTimeline measured_timeline(const Trace& trace, std::optional<std::int64_t> step, const std::string& where);
+// The same where the schedule is at hand, however large; the trace's own text is not looked at.
+MeasuredTimeline measured_timeline(PipelineSchedule schedule, const Trace& trace, std::optional<std::int64_t> step,
+                                   const std::string& where);
 
 // The same schedule with what the steps took in the median of each chunk and kind, busy time alone; messages take
 // `message` seconds.

@@ -71,14 +71,19 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
                            "\n  tp=2 ",
                            "\n  tp=2,sp=off ",
                            "\n  pp=4,schedule=zb-h1 ",
-                           "pp 100%",
-                           "tp 76%",
+                           "by axis",
+                           "numbers",
                            "one rank",
                            "params",
                            "gathered",
                            "all_gather",
                            "red.sc.",
-                           "exposed ms",
+                           "step ms",
+                           "off",
+                           "exp. ms",
+                           "bubble",
+                           "plan of times: made before any layout ran.",
+                           "two steps of one rank alone said",
                            "tokens/s",
                            "eff.",
                            "12 samples of 16 tokens",
@@ -93,7 +98,7 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
     EXPECT_LE(columns(line), 120u) << line;
     EXPECT_FALSE(line.ends_with(' ')) << line;
   }
-  EXPECT_EQ(cut, 4) << "it is in all tables";
+  EXPECT_EQ(cut, 5) << "it is in all tables";
 }
 
 TEST_F(Compare, GivesJsonThatAddsUp) {
@@ -143,6 +148,28 @@ TEST_F(Compare, GivesJsonThatAddsUp) {
     const double seconds = one["step_seconds"], rate = one["tokens_per_second"];
     EXPECT_DOUBLE_EQ(rate, 192 / seconds);
     EXPECT_LE(one["exposed_seconds"].get<double>(), seconds);
+    const bool piped = name.find("pp=") != std::string::npos;
+    const json& predicted = one["predicted"];
+    for (const json& time : {one, predicted}) {
+      EXPECT_EQ(time["bubble"].is_null(), !piped) << name;
+      EXPECT_TRUE(!piped || (time["bubble"] > 0 && time["bubble"] < 1)) << name;
+      EXPECT_GT(time["step_seconds"], 0) << name;
+      EXPECT_LE(time["exposed_seconds"].get<double>(), time["step_seconds"].get<double>() * (1 + 1e-9)) << name;
+    }
+    EXPECT_DOUBLE_EQ(predicted["tokens_per_second"].get<double>(), 192 / predicted["step_seconds"].get<double>());
+    EXPECT_NEAR(predicted["step_error"].get<double>(), predicted["step_seconds"].get<double>() / seconds - 1, 1e-9);
+    EXPECT_GT(predicted["calibration"]["product_flops_per_second"], 1e6);
+    EXPECT_GT(predicted["calibration"]["copy_bytes_per_second"], 1e6);
+    EXPECT_EQ(predicted["calibration"]["one_rank_measured"], true);
+    std::int64_t calls = 0, along = 0, all_calls = 0;
+    for (const auto& [axis, sent] : messages["by_axis"].items()) {
+      EXPECT_EQ(sent["predicted"], sent["measured"]) << name << " " << axis;
+      calls += sent["measured"]["calls"].get<std::int64_t>();
+      along += sent["measured"]["bytes"].get<std::int64_t>();
+    }
+    for (const json& row : messages["measured"]["tensors"]) all_calls += row["calls"].get<std::int64_t>();
+    EXPECT_EQ(along, bytes) << name;
+    EXPECT_EQ(calls, all_calls) << name;
     const int cores = std::min(one["ranks"].get<int>(), all["cores"].get<int>());
     EXPECT_NEAR(one["efficiency"].get<double>(), rate / one_rank / cores, 1e-9);
   }
@@ -188,6 +215,84 @@ TEST_F(Compare, SharesItsRanksOutToThoseThatCutLayers) {
   }
   EXPECT_EQ(all["left_out"][0]["ranks"], 3);
   EXPECT_EQ(all["left_out"][0]["why"], "tp (2) does not divide 3 ranks");
+}
+
+class CompareList : public Compare {
+ protected:
+  std::string list(const std::string& text) {
+    std::ofstream(folder_ / "list.txt", std::ios::binary) << text;
+    return folder_ / "list.txt";
+  }
+};
+
+TEST_F(CompareList, TakesLayoutsFromAFileEachWithItsRanks) {
+  const std::string file = list(
+      "# what is tried\n\n  dp=2,pp=2,zero=1,micro=2   # deep\r\nzero=1\npp=2\n\tdp=3,micro=2\ndp=3,micro=2\ntp=2");
+  const auto layouts = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"--layouts", file, "--steps", "1", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome o = compare(all);
+    EXPECT_EQ(o.code, 0) << o.err;
+    const json tried = json::parse(o.out)["layouts"];
+    std::vector<std::string> names;
+    for (const json& one : tried) names.push_back(one["layout"]);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(layouts({}),
+            (Names{"dp=2,pp=2,micro=2,zero=1", "micro=3,zero=1", "pp=2,micro=3", "dp=3,micro=2", "tp=2,micro=3"}));
+  EXPECT_EQ(layouts({"--ranks", "4", "--layout", "zero=3"}),
+            (Names{"dp=4,micro=3,zero=3", "dp=2,pp=2,micro=2,zero=1", "dp=4,micro=3,zero=1", "dp=2,pp=2,micro=3",
+                   "dp=3,micro=2", "dp=2,tp=2,micro=3"}));
+}
+
+// Names that would make a table too wide are numbers in it.
+TEST_F(CompareList, KeepsTablesNarrowWhateverLayoutsAreCalled) {
+  const Outcome o = compare({"--steps", "1", "--layouts",
+                             list("dp=2,pp=2,tp=2,sp=off,micro=2,zero=1,schedule=zb-h1,stages=even\ndp=2,zero=3\n")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\n  (1)    "));
+  EXPECT_THAT(o.out, HasSubstr("\n(1): dp=2,pp=2,"));
+  EXPECT_THAT(o.out, HasSubstr("\n  dp=2,micro=3,zero=3 "));
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), 120u) << line;
+}
+
+TEST_F(CompareList, NamesTheLineOfAMistake) {
+  const std::pair<std::string, std::string> mistakes[] = {
+      {"dp=2\n\nzero=4\n", "list.txt:3: zero=4: "},
+      {"# none\n\n", "list.txt: it names no layout; write one a line, as in dp=2,pp=2,zero=3"},
+      {"", "it names no layout"},
+      {"dp=2 pp=2", "list.txt:1: "},
+      {"what\n", "list.txt:1: 'what': 'what' names no key and value; write it as in"},
+      {"dp=2\ndp=5\n", "list.txt:2: dp=5,micro=3: dp (5) times micro (3) is more than global_batch (12); use"},
+      {"tp=4\n", "list.txt:1: tp=4,micro=3: 2 heads with 2 key/value heads cannot be shared out"},
+      {"dp=1000,micro=1\n", "list.txt:1: "},
+      {std::string("dp=2\n\0\x01\xff\n", 9), "list.txt:2: "},
+      {std::string(2 << 20, '#'), "list.txt is larger than 1048576 bytes; check that it is the file you meant"},
+  };
+  for (const auto& [text, words] : mistakes) {
+    const Outcome o = compare({"--layouts", list(text)});
+    EXPECT_EQ(o.code, 2) << words;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, HasSubstr(words));
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+  }
+  std::string many;
+  for (int i = 0; i < 1001; ++i) many += "dp=2\n";
+  EXPECT_THAT(compare({"--layouts", list(many)}).err, HasSubstr("list.txt:1001: more than 1000 layouts; cut"));
+  const Outcome ranks = compare({"--layouts", list("dp=2\ntp=2\n"), "--ranks", "3"});
+  EXPECT_EQ(ranks.code, 2);
+  EXPECT_THAT(ranks.err, HasSubstr("list.txt:2: --ranks 3: tp (2) does not divide 3 ranks; use --ranks 2 or 4"));
+  for (const std::string& file : {folder_ / "missing.txt", folder_ / "", std::string()}) {
+    const Outcome o = compare({"--layouts", file});
+    EXPECT_EQ(o.code, 2) << file;
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+  }
+  const Outcome large = compare({"--layout", "dp=300,micro=1", "--set", "train.global_batch=300"});
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.err,
+              HasSubstr("--layout dp=300: 300 ranks, and one process has at most 256; use fewer ranks here"));
 }
 
 // What the run file says for its own layout alone does not stand in the way of others.

@@ -71,6 +71,18 @@ std::string refusal(const Trace& trace, ExitCode code, std::optional<std::int64_
   }
 }
 
+// An action that took no time begins when the next one does; whichever stands first in the trace, it comes first.
+TEST(MeasuredTimeline, TakesActionsThatTookNoTime) {
+  const Synthetic s;
+  Trace trace = trace_of(s);
+  const std::vector<TraceSpan> spans = trace.spans;
+  for (TraceSpan span : spans) {
+    span.end = span.begin;
+    if (span.kind == SpanKind::compute && span.position >= 0) trace.spans.push_back(span);
+  }
+  expect_same(measured_timeline(trace, std::nullopt, "here").line, timeline_of(s));
+}
+
 TEST(MeasuredTimeline, OfWhatTheClockSaysIsExactlyThat) {
   for (const ScheduleKind kind : kScheduleKinds) {
     SCOPED_TRACE(name_of(kind));

@@ -52,16 +52,16 @@ double fma_peak(DType dtype, int threads) {
   return best;
 }
 
-double copy_bandwidth(int threads) {
-  constexpr std::size_t kBytes = std::size_t{256} << 20, kPiece = std::size_t{1} << 20;
-  std::vector<char> from(kBytes, 1), to(kBytes, 2);
+double copy_bandwidth(int threads, std::size_t bytes) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  std::vector<char> from(bytes, 1), to(bytes, 2);
   Workers workers(threads);
   double best = 0;
   for (int trial = 0; trial < 5; ++trial) {
     const double start = seconds();
-    workers.each(kBytes / kPiece,
+    workers.each(static_cast<std::int64_t>(bytes / kPiece),
                  [&](std::int64_t i, int) { std::memcpy(to.data() + i * kPiece, from.data() + i * kPiece, kPiece); });
-    best = std::max(best, 2.0 * kBytes / (seconds() - start));
+    best = std::max(best, 2.0 * static_cast<double>(bytes / kPiece * kPiece) / (seconds() - start));
   }
   return best;
 }

@@ -1,0 +1,34 @@
+// The tables of `compare`: what each layout held, sent and took.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/compare_view.h"
+#include "cli/text_table.h"
+
+namespace lockstep {
+
+using ShownLayouts = std::vector<const ComparedLayout*>;
+
+// A layout's name, less what all of them have and the header says: so many ranks, as many as other axes leave being dp.
+class LayoutNames {
+ public:
+  // `shortens`: what would make a table wider than a terminal is a number in it, and stands below.
+  LayoutNames(const Comparison& comparison, bool scaling, bool shortens);
+  bool ranks_differ() const { return names_ranks_; }
+  bool micro_differs() const { return names_micro_; }
+  std::string of(const LayoutSpec& layout) const;
+  std::string legend() const;  // of the numbers, a line each
+
+ private:
+  static constexpr std::size_t kLongestName = 34;
+  std::string whole(LayoutSpec layout) const;
+  bool scaling_, names_ranks_, names_micro_, names_uneven_, names_reduce_;
+  std::vector<std::string> long_names_;
+};
+
+// Memory, messages by operation and by axis, and times.
+std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& names);
+TextTable scaling_table(const Comparison& comparison, const CompareAsked& asked, const LayoutNames& names);
+
+}  // namespace lockstep

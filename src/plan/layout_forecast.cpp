@@ -1,0 +1,127 @@
+#include "plan/layout_forecast.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/measured_timeline.h"
+#include "spec/pipeline_step.h"
+
+namespace lockstep {
+
+namespace {
+
+using Kind = ScriptPiece::Kind;
+
+// What fewer bytes than that need nobody is woken for (comm/threads/hall.cpp): their seconds are in the latency.
+constexpr std::int64_t kSmallBytes = 1 << 16;
+
+ForecastMessage forecast_message(const ScriptMessage& m, const MessageRates& rates) {
+  const double rate = reduces(m.op) ? rates.summed : rates.copied;
+  return {.ranks = m.ranks,
+          .channel = m.channel,
+          .seconds = m.bytes > kSmallBytes ? static_cast<double>(m.bytes) / rate : 0,
+          .latency = rates.latency};
+}
+
+double seconds_of(const ScriptPiece& piece, const RankScript& rank, const Calibration& c) {
+  if (piece.action < 0) return roofline_seconds(piece.work, c.machine) * c.actions.mean;
+  const Action& action = rank.step.actions[static_cast<std::size_t>(piece.action)];
+  return roofline_seconds(piece.work, c.machine) * c.actions.of(action, rank.step.shape);
+}
+
+bool is_mark(Kind kind) { return kind != Kind::work && kind != Kind::start && kind != Kind::wait; }
+
+// The last of a rank's steps.
+struct LastStep {
+  double begin = 0, end = 0, waited = 0;
+  StepSpans::Step spans;
+};
+
+LastStep last_step(const RankScript& rank, const ForecastRank& seen) {
+  LastStep last;
+  double waited_before = 0, waited = 0, runs = 0;
+  auto mark = seen.marks.begin();
+  for (const ScriptPiece& piece : rank.pieces) {
+    if (!is_mark(piece.kind)) continue;
+    if (piece.kind == Kind::step_begins) last.spans.clear();
+    if (piece.kind == Kind::action_runs) runs = mark->at;
+    if (piece.kind == Kind::action_done)
+      last.spans.push_back({.action = static_cast<std::size_t>(piece.action), .begin = runs, .end = mark->at});
+    if (piece.kind == Kind::step_ends) {
+      last.begin = std::exchange(last.end, mark->at);
+      waited_before = std::exchange(waited, mark->waited);
+    }
+    ++mark;
+  }
+  last.waited = waited - waited_before;
+  return last;
+}
+
+}  // namespace
+
+ForecastWorld forecast_world(const StepScript& script, const Calibration& calibration, const ForecastMachine& machine) {
+  ForecastWorld world{.ranks = {}, .cores = machine.cores, .threads = machine.threads};
+  for (const ScriptMessage& m : script.messages) world.messages.push_back(forecast_message(m, calibration.messages));
+  for (const RankScript& rank : script.ranks) {
+    std::vector<ForecastPiece>& pieces = world.ranks.emplace_back();
+    for (const ScriptPiece& piece : rank.pieces) {
+      if (piece.kind == Kind::work)
+        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = seconds_of(piece, rank, calibration)});
+      else if (piece.kind == Kind::start || piece.kind == Kind::wait)
+        pieces.push_back({.kind = piece.kind == Kind::start ? ForecastPiece::Kind::start : ForecastPiece::Kind::wait,
+                          .message = piece.message});
+      else
+        pieces.push_back({.kind = ForecastPiece::Kind::mark});
+      if (piece.kind == Kind::step_begins)
+        pieces.push_back({.kind = ForecastPiece::Kind::compute,
+                          .seconds = calibration.actions.beside * static_cast<double>(rank.samples)});
+    }
+  }
+  return world;
+}
+
+LayoutForecast forecast_layout(const StepScript& script, const Calibration& calibration,
+                               const ForecastMachine& machine) {
+  const std::vector<ForecastRank> seen = forecast(forecast_world(script, calibration, machine));
+  LayoutForecast result{.from = calibration};
+  std::vector<LastStep> steps;
+  for (std::size_t r = 0; r < seen.size(); ++r) {
+    const LastStep& last = steps.emplace_back(last_step(script.ranks[r], seen[r]));
+    result.step_seconds += (last.end - last.begin) / static_cast<double>(seen.size());
+    result.exposed_seconds += last.waited / static_cast<double>(seen.size());
+  }
+  std::vector<WatchedRank> watched;
+  for (std::size_t r = 0; r < steps.size(); ++r) watched.push_back({script.ranks[r].step, steps[r].spans});
+  result.bubble = pipeline_bubble(watched);
+  return result;
+}
+
+std::optional<double> pipeline_bubble(const std::vector<WatchedRank>& ranks) {
+  const PipelineSchedule& schedule = ranks.front().step.schedule;
+  if (schedule.shape.stages <= 1) return std::nullopt;
+  Trace trace;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const auto& [step, spans] = ranks[r];
+    const std::vector<int> positions = positions_of(step.actions, schedule, step.shape);
+    trace.stage_of.push_back(step.shape.stage);
+    const auto add = [&](int position, double from, double to) {
+      trace.spans.push_back({.name = {}, .rank = static_cast<int>(r), .position = position, .begin = from, .end = to});
+    };
+    // A step of the schedule may have nothing to do: the backward of a chunk that is the head alone, whose forward did
+    // it.
+    int done = -1;
+    double end = spans.front().begin;  // of the last that was part of it
+    for (const StepSpans::Span& span : spans) {
+      const int position = positions[span.action];
+      while (done < position - 1) add(++done, span.begin, span.begin);
+      done = std::max(done, position);
+      add(position, span.begin, span.end);
+      if (position >= 0) end = span.end;
+    }
+    const int all = static_cast<int>(schedule.stages[static_cast<std::size_t>(step.shape.stage)].size());
+    while (done < all - 1) add(++done, end, end);
+  }
+  return measured_timeline(schedule, trace, std::nullopt, "the step").bubble();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// How long a step under a layout will take, how long its ranks will stand waiting, and its pipeline's bubble: the ranks
+// as they are on meta (plan/step_script.h), with times from a calibration (plan/calibration.h), on the simulator's
+// clock (plan/step_forecast.h).
+#pragma once
+#include <optional>
+
+#include "plan/calibration.h"
+#include "plan/step_forecast.h"
+#include "plan/step_spans.h"
+
+namespace lockstep {
+
+struct LayoutForecast {
+  double step_seconds = 0;            // from the end of a step to the end of the next, mean over ranks
+  double exposed_seconds = 0;         // of it in waits, mean over ranks
+  std::optional<double> bubble = {};  // of a pipeline
+  Calibration from = {};
+};
+
+// What a forecast stands on beside what is measured.
+struct ForecastMachine {
+  int cores = 1;
+  int threads = 1;  // of a rank
+};
+ForecastWorld forecast_world(const StepScript& script, const Calibration& calibration, const ForecastMachine& machine);
+LayoutForecast forecast_layout(const StepScript& script, const Calibration& calibration,
+                               const ForecastMachine& machine);
+
+// The bubble of a step, as plan/measured_timeline.h has it: by rank its list and when it ran each action, measured or
+// forecast. Nothing where there is no pipeline.
+struct WatchedRank {
+  const RankStep& step;
+  const StepSpans::Step& spans;
+};
+std::optional<double> pipeline_bubble(const std::vector<WatchedRank>& ranks);
+
+}  // namespace lockstep

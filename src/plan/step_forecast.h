@@ -1,0 +1,52 @@
+// When ranks do what, if what they compute and send takes given times: how long a step takes, before it runs.
+//
+// A rank is a list of pieces that it goes through in order: it computes, starts a message, waits for one. A message can
+// be moved when all its ranks have started it and those before it in its channel are over. Ranks are threads that move
+// their messages themselves (comm/threads/hall.h): whoever waits for anything works at the message that it waits for,
+// or, where that cannot be moved yet, at the oldest that can. So a message is hidden where somebody else has time for
+// it, and never where everybody computes. What is so small that it has no seconds is moved by the last to come.
+//
+// Ranks that compute have so many threads each, those that move messages one. Where that is more than there are cores
+// they stand in line for them, as a system lets them: whoever has had its turn goes to the end of the line. A rank that
+// waits and has nothing to move takes no core. So ranks that share cores and meet often wait for each other's turns,
+// though every core is busy.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct ForecastPiece {
+  enum class Kind : std::uint8_t { compute, start, wait, mark };
+  Kind kind = Kind::mark;
+  double seconds = 0;  // that it computes, undisturbed
+  int message = -1;    // that it starts or waits for
+};
+
+struct ForecastMessage {
+  int ranks = 2;       // that must start it
+  int channel = 0;     // those of one are moved one after the other, in the order of the list
+  double seconds = 0;  // that one rank would work to move it
+  double latency = 0;  // until a rank that waits knows of it
+};
+
+struct ForecastWorld {
+  std::vector<std::vector<ForecastPiece>> ranks;
+  std::vector<ForecastMessage> messages = {};
+  int cores = 1;
+  int threads = 1;     // of a rank
+  double turn = 3e-3;  // seconds on a core while others stand in line: about Linux's
+};
+
+// When a rank came to each of its marks, and how long it had been held in waits until then.
+struct ForecastRank {
+  struct Mark {
+    double at = 0, waited = 0;
+  };
+  std::vector<Mark> marks;
+};
+
+// By rank. ProgramError where ranks wait for each other for ever.
+std::vector<ForecastRank> forecast(const ForecastWorld& world);
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// What every rank of a layout does in a step, in order: what it computes, which messages it starts and where it waits
+// for them.
+//
+// The run's own code writes it down: each rank takes its steps on meta, and between two of its calls to a communicator
+// stands what the stream has counted. So whatever a layout hides, or does not, is in it without a word about layouts
+// here. An action that asks whether a message is over goes on as if it were, which it may not be on a real rank.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "comm/message.h"
+#include "spec/run_spec.h"
+#include "tensor/meta/stream.h"
+#include "train/rank_step.h"
+
+namespace lockstep {
+
+class RunData;
+
+struct ScriptPiece {
+  enum class Kind : std::uint8_t { work, start, wait, action_runs, action_done, step_begins, step_ends };
+  Kind kind;
+  int action = -1;       // in the rank's list, that it is part of; -1: of none
+  meta::Work work = {};  // of kind work
+  int message = -1;      // of start and wait
+};
+
+struct ScriptMessage {
+  CommOp op;
+  int ranks = 2;           // that start it
+  int channel = 0;         // those of a group's collectives, or from one rank to another, go one after the other
+  std::int64_t bytes = 0;  // read and written, of all its ranks' tensors
+};
+
+struct RankScript {
+  std::vector<ScriptPiece> pieces;
+  RankStep step;
+  std::int64_t samples = 0;  // that it is given in a step
+};
+
+struct StepScript {
+  std::vector<RankScript> ranks;
+  std::vector<ScriptMessage> messages;
+};
+
+// Two steps, since what the first leaves under way is waited for in the second. `data`: what ranks share.
+StepScript step_script(const RunSpec& spec, const RunData& data);
+
+}  // namespace lockstep
