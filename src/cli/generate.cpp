@@ -42,7 +42,7 @@ struct Settings {
   bool has_tokens = false, json = false;
   std::int64_t max_tokens = 200;
   Sampling sampling;
-  std::int64_t pp = 1, tp = 1;
+  std::int64_t pp = 1, cp = 1, tp = 1;
   int threads = 0;
   Device device = Device::cpu;
   Precision precision = Precision::fp32;
@@ -129,6 +129,11 @@ void require_cut(const Settings& s, const ModelSpec& spec) {
         ExitCode::usage,
         fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) stages", spec.layers, s.pp),
         fmt::format("use --pp {} or less", units));
+  if (s.cp > spec.max_positions)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("a cache of {} positions cannot be cut between cp ({}) ranks", spec.max_positions, s.cp),
+        fmt::format("use --cp {} or less", spec.max_positions));
   check_tensor_layout(spec, 1, {.tp = s.tp, .sp = Switch::off},
                       [](std::string_view, const std::string& problem, const std::string& remedy) {
                         throw UserError(ExitCode::usage, problem, remedy);
@@ -189,7 +194,8 @@ void generate_rank(const Settings& s, Source& source, const std::vector<std::int
                        .ranks = ranks.size() == 1 ? nullptr
                                 : shared          ? shared.get()
                                                   : &ranks,
-                       .pp = s.pp},
+                       .pp = s.pp,
+                       .cp = s.cp},
                       *memory, *stream);
   if (source.checkpoint)
     generator.load(*source.checkpoint);
@@ -226,7 +232,7 @@ int run_generate(const Settings& s) {
   Source source = open_source(s.folder);
   const std::vector<std::int32_t> prompt = prompt_of(s, source);
   require_cut(s, source.spec);
-  run_ranks(static_cast<int>(s.pp * s.tp),
+  run_ranks(static_cast<int>(s.pp * s.cp * s.tp),
             [&](std::unique_ptr<Communicator> ranks) { generate_rank(s, source, prompt, *ranks); },
             {.deadline_seconds = kDeadlineSeconds});
   return static_cast<int>(ExitCode::done);
@@ -266,7 +272,12 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
   command->add_option("--seed", s->sampling.seed, "Of the choices [0]")->type_name("S");
   command
       ->add_option("--pp", s->pp,
-                   "Stages, of --tp ranks each, that cut the model in depth; the text is that of one [1]")
+                   "Stages, of --cp x --tp ranks each, that cut the model in depth; the text is that of one [1]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--cp", s->cp,
+                   "Ranks, or groups of --tp ranks, that each hold the keys and values of some of the tokens [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   command->add_option("--tp", s->tp, "Ranks, as threads of this process, that cut every layer between them [1]")

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/integers.h"
-#include "kernels/heads.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 
@@ -80,6 +79,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
             .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
             .pieces = {{names.out, {Part::whole(b.spec.width)}}},
             .bias = b.spec.out_bias}),
+      cached_(b, unit, H_, D_),
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
@@ -149,15 +149,6 @@ void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& c
        call.stream);
 }
 
-Attention::Heads Attention::append(const Heads& in, const Call& call) const {
-  const KeyValueCache& cache = *call.cache;
-  LOCKSTEP_CHECK(!call.batch.training && cache.length + T_ <= cache.k.dim(1), "{} tokens behind {} in a cache of {}",
-                 T_, cache.length, cache.k.dim(1));
-  copy_heads({.y = cache.k.slice(1, cache.length, T_), .x = in.k}, call.stream);
-  copy_heads({.y = cache.v.slice(1, cache.length, T_), .x = in.v}, call.stream);
-  return {in.q, cache.k.slice(1, 0, cache.length + T_), cache.v.slice(1, 0, cache.length + T_)};
-}
-
 void Attention::finish_projection(const Projected& to, const Call& call) const {
   const Tensor &fused = call.at[to.fused], &turned = to.turned < 0 ? fused : call.at[to.turned];
   if (query_norm_) {
@@ -185,7 +176,8 @@ void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor r
 void Attention::attend(const Call& call) const {
   const Tensor mixed = split(heads(call.at[mixed_], 0, H_));
   if (context_) return context_->forward(mixed, inputs(first_, call), dropout(call), call);
-  const Heads in = call.cache ? append(inputs(first_, call), call) : inputs(first_, call);
+  const Heads in = inputs(first_, call);
+  if (call.cache) return cached_.forward(mixed, call.at[lse_], in, call);
   AttentionForwardArgs args{.o = mixed,
                             .lse = call.at[lse_],
                             .q = in.q,

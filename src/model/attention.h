@@ -4,14 +4,15 @@
 // One activation holds queries, keys and values side by side, (B·T, (H + 2K)·D); attention reads them as views of it.
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
 // second activation, since backward needs both. Where projections are not kept (Recompute), backward-input makes them
-// again, in slots of its own. With a cache, the T new keys and values go behind those it holds, and
-// the T queries see all of them. Where ranks cut layers between them, H and K are this rank's heads; where they cut
-// samples, attention is theirs together (context_attention.h).
+// again, in slots of its own. With a cache, the T queries see what it holds too (cached_attention.h). Where ranks cut
+// layers between them, H and K are this rank's heads; where they cut samples, attention is theirs together
+// (context_attention.h).
 #pragma once
 #include <optional>
 
 #include "kernels/attention.h"
 #include "model/build.h"
+#include "model/cached_attention.h"
 #include "model/context_attention.h"
 #include "model/dropout.h"
 #include "model/names.h"
@@ -52,7 +53,6 @@ class Attention {
   Tensor split(const Tensor& rows) const;                               // (B·T, heads, D) -> (B, T, heads, D)
   void finish_projection(const Projected& to, const Call& call) const;  // norms and RoPE
   Heads inputs(const Projected& from, const Call& call) const;          // what attention reads
-  Heads append(const Heads& in, const Call& call) const;  // the same behind the cache's: k, v (B, length + T, K, D)
   AttentionDropout dropout(const Call& call) const;
   void attend(const Call& call) const;
   // dq and dk are those of the turned ones.
@@ -67,6 +67,7 @@ class Attention {
   RowLinear out_;
   std::optional<HeadNorm> query_norm_, key_norm_;
   std::optional<ContextAttention> context_;  // where samples are cut
+  CachedAttention cached_;
   DropoutSite dropout_;
   bool deterministic_;
   Projected first_, again_;  // in the forward and for the backward: the same where it is kept

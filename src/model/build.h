@@ -24,6 +24,7 @@ struct Execution {
   MemorySpec memory = {};
   TensorSplit split = {};        // this rank's part of every layer
   ContextSplit context = {};     // and of every sample
+  std::int64_t cache_ranks = 1;  // for generating: ranks that have a cache of keys and values between them
   std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
 };
 

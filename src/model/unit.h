@@ -46,10 +46,12 @@ struct UnitTensors {
 };
 
 // The keys and values of the tokens that came before those of a call, in one block: with them a forward costs its own
-// tokens, not the whole sequence again.
+// tokens, not the whole sequence again. Ranks may have them between them (spec/cache_split.h).
 struct KeyValueCache {
-  Tensor k, v;              // (B, S, K, D) in the compute type; attention fills rows [length, length + T)
-  std::int64_t length = 0;  // rows filled by the calls before
+  Tensor k, v;                    // (B, S, K, D) in the compute type; attention fills rows [length, length + T)
+  std::int64_t length = 0;        // rows filled by the calls before, here
+  bool keeps = true;              // the call's tokens; false: another rank does, and no row is filled here
+  Communicator* ranks = nullptr;  // those that have rows; none: all are here
 };
 
 // Everything one call of a unit works with.
@@ -59,7 +61,7 @@ struct Call {
   const Batch& batch;
   Stream& stream;
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
-  // Of a block, for generating: forward alone, the batch's positions being those from the cache's length on.
+  // Of a block, for generating: forward alone, the batch's positions being those behind what the cache holds.
   const KeyValueCache* cache = nullptr;
   const TensorParallel* tensor = nullptr;    // the ranks that cut layers with this one; none: it has all of them
   const ContextParallel* context = nullptr;  // those that cut samples with it; none: it has all tokens

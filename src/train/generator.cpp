@@ -17,9 +17,16 @@ namespace {
 // alone cannot be cut.
 LayoutSpec layout_of(const Generator::Options& o) {
   const std::int64_t size = o.ranks ? o.ranks->size() : 1;
-  LOCKSTEP_CHECK(o.pp >= 1 && o.pp <= o.spec.layers + 2 && size % o.pp == 0, "{} ranks as {} stages of {} layers", size,
-                 o.pp, o.spec.layers);
-  return {.pp = o.pp, .tp = size / o.pp, .sp = Switch::off, .tp_chunks = 1};
+  LOCKSTEP_CHECK(o.pp >= 1 && o.pp <= o.spec.layers + 2 && o.cp >= 1 && size % (o.pp * o.cp) == 0,
+                 "{} ranks as {} stages of {} layers, with {} parts of the cache", size, o.pp, o.spec.layers, o.cp);
+  return {.pp = o.pp, .cp = o.cp, .tp = size / (o.pp * o.cp), .sp = Switch::off, .tp_chunks = 1};
+}
+
+// A chunk that could hold all there is room for would never be read: the last token is always read by itself.
+bool reads_chunks(const Generator::Options& o) { return o.chunk > 1 && o.chunk < o.positions; }
+
+std::int64_t rows_of_cache(const Generator::Options& o) {
+  return CacheSplit::room(o.positions, reads_chunks(o) ? o.chunk : 1, o.cp);
 }
 
 // The weight that another unit computes with too, by itself.
@@ -34,7 +41,7 @@ UnitLayout tied_weight(const Model& model) {
 // most bytes of weights and caches has as few as can be.
 std::vector<int> cut_by_bytes(const Generator::Options& o, const Model& whole) {
   const ModelSpec& s = o.spec;
-  const std::int64_t cached = 2 * o.positions * s.kv_heads * s.head_width;
+  const std::int64_t cached = 2 * rows_of_cache(o) * s.kv_heads * s.head_width;
   std::vector<double> elements;
   for (int u = 0; u < whole.units(); ++u)
     elements.push_back(
@@ -70,7 +77,8 @@ std::vector<Action> forward_actions(const StepShape& shape, bool with_head) {
 }  // namespace
 
 Generator::Pass::Pass(const Generator& of, std::int64_t T, bool with_head)
-    : model(of.options_.spec, 1, T, of.dtype_, {.runs_on = of.memory_.device(), .split = of.tensor_.split()}),
+    : model(of.options_.spec, 1, T, of.dtype_,
+            {.runs_on = of.memory_.device(), .split = of.tensor_.split(), .cache_ranks = of.layout_.cp}),
       actions(forward_actions(of.shape_, with_head)),
       activations(model.slots(), actions, of.shape_, of.memory_),
       tokens(of.memory_.allocate(T * 4, Tag::data)) {}
@@ -85,6 +93,7 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
       layout_(layout_of(options)),
       mesh_(options.ranks ? *options.ranks : alone_, layout_),
       tensor_(mesh_.tensor(), {.split = layout_.tensor_split(mesh_.world().rank())}),
+      rows_(layout_.cp_rank(mesh_.world().rank()), layout_.cp),
       links_(mesh_.pipeline()),
       shape_(shape_of(options, mesh_.pipeline().rank())),
       one_(*this, 1, true),
@@ -92,7 +101,7 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
   const ModelSpec& s = options.spec;
   LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.chunk >= 1,
                  "{} positions of {}, {} at a time", options.positions, s.max_positions, options.chunk);
-  if (options.chunk > 1 && options.chunk < options.positions) many_.emplace(*this, options.chunk, false);
+  if (reads_chunks(options)) many_.emplace(*this, options.chunk, false);
   take_weights();
   take_caches();
   take_positions();
@@ -131,12 +140,15 @@ void Generator::take_weights() {
 
 void Generator::take_caches() {
   const ModelSpec& s = options_.spec;
-  const Shape shape{1, options_.positions, HeadSplit(s.heads, s.kv_heads, tensor_.split()).keys.each, s.head_width};
+  const Shape shape{1, rows_of_cache(options_), HeadSplit(s.heads, s.kv_heads, tensor_.split()).keys.each,
+                    s.head_width};
   for (int u = 1; u < shape_.last(); ++u) {
     if (!shape_.has(u)) continue;
     const Buffer& buffer = cached_.emplace_back(
         memory_.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, one_.model.unit(u).layout().name()));
-    caches_[u] = {view(buffer, dtype_, shape), view(buffer, dtype_, shape, shape.elements())};
+    caches_[u] = {.k = view(buffer, dtype_, shape),
+                  .v = view(buffer, dtype_, shape, shape.elements()),
+                  .ranks = layout_.cp > 1 ? &mesh_.context() : nullptr};
   }
 }
 
@@ -203,6 +215,7 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
   links_.settle();  // what was sent of the tokens before may lie where these are written
   for (const Action& action : pass.actions)
     if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
+  rows_.add(T);
   length_ += T;
 }
 
@@ -215,7 +228,8 @@ void Generator::run(const Action& action, const Pass& pass, const Batch& batch) 
   links_.ready({ActionKind::receive_input, action.unit, action.micro});
   Call call{.unit = units_.at(action.unit), .at = at, .batch = batch, .stream = stream_, .tensor = &tensor_};
   if (const auto cache = caches_.find(action.unit); cache != caches_.end()) {
-    cache->second.length = length_;
+    cache->second.length = rows_.rows();
+    cache->second.keeps = rows_.keeps();
     call.cache = &cache->second;
   }
   if (action.unit != shape_.last()) return pass.model.unit(action.unit).forward(call);
@@ -248,6 +262,11 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   }
   mesh_.check();
   return logits_;
+}
+
+void Generator::clear() {
+  rows_.clear();
+  length_ = 0;
 }
 
 void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec) {

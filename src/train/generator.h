@@ -13,8 +13,10 @@
 // these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of a chunk of a prompt
 // goes to the next, which works on it while the first goes on with the chunk behind. The ranks of a stage cut every
 // layer between them (spec/tensor_split.h): each has a part of its weights and the cache of its key/value heads alone.
-// All of them make the same calls, and all get the same logits, to the bit: so all of them choose the same token, and
-// need not tell each other which.
+// Or they cut the cache by tokens (spec/cache_split.h): each has all weights and computes with them what every other
+// does, but holds the keys and values of some tokens alone, at most (positions - chunk) / cp + chunk of them, and
+// attends to these. Or both: then `cp` groups of them do so, whose ranks cut layers. All of them make the same calls,
+// and all get the same logits, to the bit: so all of them choose the same token, and need not tell each other which.
 //
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
@@ -34,6 +36,7 @@
 #include "parallel/stage_links.h"
 #include "parallel/tensor_parallel.h"
 #include "parallel/unit_storage.h"
+#include "spec/cache_split.h"
 #include "spec/precision.h"
 #include "tensor/memory.h"
 #include "train/sampling.h"
@@ -49,8 +52,9 @@ class Generator {
     Precision precision = Precision::fp32;
     // Those that have the model between them, on the generator's device; they outlive it. Null: it has all of it.
     Communicator* ranks = nullptr;
-    // Stages that they are, of at most all units: rank = stage · tp + its place among the tp ranks of a stage.
-    std::int64_t pp = 1;
+    // Stages that they are, of at most all units, and groups in each that cut the cache between them, of tp ranks that
+    // cut layers: rank = (stage · cp + group) · tp + its place in it.
+    std::int64_t pp = 1, cp = 1;
   };
 
   Generator(const Options& options, Memory& memory, Stream& stream);
@@ -63,7 +67,7 @@ class Generator {
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
   // for length() + tokens.size() <= positions().
   std::span<const double> feed(std::span<const std::int32_t> tokens);
-  void clear() { length_ = 0; }  // forgets what was read
+  void clear();  // forgets what was read
 
   std::int64_t length() const { return length_; }  // tokens read
   std::int64_t positions() const { return options_.positions; }
@@ -94,6 +98,7 @@ class Generator {
   LayoutSpec layout_;
   MeshGroups mesh_;
   TensorParallel tensor_;
+  CacheSplit rows_;  // of every cache: which tokens are here
   StageLinks links_;
   StepShape shape_;  // of a forward: which units are here
   Pass one_;

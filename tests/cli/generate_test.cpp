@@ -107,6 +107,29 @@ TEST_F(GenerateCommand, GivesTheSameTextOnStages) {
   EXPECT_EQ(json_of(rest + " --pp 2 --tp 2")["text"], json_of(rest)["text"]);
 }
 
+TEST_F(GenerateCommand, GivesTheSameTextOnRanksThatCutTheCache) {
+  const std::string longer = folder_ + "/longer";  // than a chunk of a prompt, which is 64 tokens
+  const Outcome trained = run_in_shell(
+      "train " + std::string(LOCKSTEP_SOURCE_DIR) +
+      "/configs/runs/synthetic.toml --set model.max_positions=200 --set data.seq=32 --set train.steps=1 --set "
+      "train.global_batch=2 --set train.eval_every=0 --set optim.schedule=constant --set optim.warmup=0 --out " +
+      longer);
+  ASSERT_EQ(trained.code, 0) << trained.out;
+  std::string ids;
+  for (int i = 0; i < 140; ++i) ids += std::to_string(i * 7 % 16) + " ";
+  for (const std::string& rest : {kGolden + "llama-tiny --tokens '1 5 9' --max-tokens 20 --precision fp64 --seed 4",
+                                  text_run() + " --prompt abc --max-tokens 30 --precision fp64",
+                                  longer + " --tokens '" + ids + "' --max-tokens 20 --precision fp64"}) {
+    const Outcome one = run_in_shell("generate " + rest);
+    EXPECT_EQ(one.code, 0) << one.out;
+    for (const char* cut : {" --cp 2", " --cp 3 --threads 1", " --pp 2 --cp 2 --tp 2 --threads 1"}) {
+      const Outcome got = run_in_shell("generate " + rest + cut);
+      EXPECT_EQ(got.code, 0) << got.out;
+      EXPECT_EQ(got.out, one.out) << rest << cut;
+    }
+  }
+}
+
 TEST_F(GenerateCommand, EverySamplingOptionActs) {
   const std::string rest = text_run() + " --prompt abc --max-tokens 30";
   const auto greedy = json_of(rest + " --temperature 0")["tokens"];
@@ -165,7 +188,7 @@ TEST_F(GenerateCommand, EndsCleanlyWithCtrlC) {
   ASSERT_EQ(trained.code, 0) << trained.out;
   const std::string exported = folder_ + "/many-hf";
   ASSERT_EQ(run_in_shell("export " + many + " --out " + exported).code, 0);
-  for (const std::string& which : {many, exported + " --tp 2", many + " --pp 2"}) {
+  for (const std::string& which : {many, exported + " --tp 2", many + " --pp 2", many + " --cp 2"}) {
     std::filesystem::remove(out);
     const Outcome o = run_in_shell(
         "generate " + which + " --tokens 1 --max-tokens 40000 >" + out + " & for i in $(seq 600); do [ -s " + out +
@@ -227,6 +250,9 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
            {text + " --pp 5", 2,
             "2 layers, the embedding and the head cannot be cut into pp (5) stages; use --pp 4 or less"},
            {text + " --pp 2 --tp 3", 2, "cannot be shared out to tp (3) ranks"},
+           {text + " --cp 0", 2, "--cp"},
+           {text + " --cp 49", 2, "a cache of 48 positions cannot be cut between cp (49) ranks; use --cp 48 or less"},
+           {text + " --cp 2 --tp 3", 2, "cannot be shared out to tp (3) ranks"},
            {text + " --precision fp13", 2, "fp13"},
            {text + " --prompt " + std::string(kPositions + 1, 'x'), 2, "the prompt has 49 tokens and the model 48"},
            {ids + " --prompt abc", 2, "are not bytes of text; give the prompt as ids, such as --tokens"},

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "comm/threads/run_ranks.h"
 #include "kernels/elementwise.h"
 #include "tensor/transfer.h"
 
@@ -27,6 +28,15 @@ void HostGenerator::copy(const Values& values) {
 std::vector<double> HostGenerator::feed(std::span<const std::int32_t> tokens) {
   const auto logits = generator->feed(tokens);
   return {logits.begin(), logits.end()};
+}
+
+void on_ranks(const Generator::Options& options, int tp, const std::function<void(int rank, HostGenerator&)>& body) {
+  run_ranks(static_cast<int>(options.pp * options.cp) * tp, [&](std::unique_ptr<Communicator> ranks) {
+    Generator::Options own = options;
+    own.ranks = ranks.get();
+    HostGenerator host(own);
+    body(ranks->rank(), host);
+  });
 }
 
 std::unique_ptr<HostRun> trained(const Replica::Options& options) {

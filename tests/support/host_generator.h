@@ -1,6 +1,7 @@
 // A generator on the cpu with everything it needs around it, weights for it that all matter, and the logits of a whole
 // forward to hold its own to.
 #pragma once
+#include <functional>
 #include <map>
 
 #include "support/host_run.h"
@@ -22,6 +23,9 @@ struct HostGenerator {
   std::unique_ptr<cpu::Stream> stream;
   std::unique_ptr<Generator> generator;
 };
+
+// A body on each of pp · cp · tp ranks that have a model between them, with its generator.
+void on_ranks(const Generator::Options& options, int tp, const std::function<void(int rank, HostGenerator&)>& body);
 
 // A replica with weights that all matter: biases and norm weights start at 0 and 1, where a mistake could hide.
 std::unique_ptr<HostRun> trained(const Replica::Options& options);

@@ -12,7 +12,6 @@
 #include "base/integers.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "comm/meta/communicator.h"
-#include "comm/threads/run_ranks.h"
 #include "support/host_generator.h"
 #include "support/tiny_specs.h"
 #include "tensor/meta/stream.h"
@@ -38,15 +37,9 @@ Logits read(HostGenerator& host, std::span<const std::int32_t> tokens, bool late
   return all;
 }
 
-// A body on each of pp · tp ranks, with its generator.
 void on_ranks(Generator::Options options, int pp, int tp, const std::function<void(int rank, HostGenerator&)>& body) {
   options.pp = pp;
-  run_ranks(pp * tp, [&](std::unique_ptr<Communicator> ranks) {
-    Generator::Options own = options;
-    own.ranks = ranks.get();
-    HostGenerator host(own);
-    body(ranks->rank(), host);
-  });
+  tests::on_ranks(options, tp, body);
 }
 
 // Weights and tokens for a model.
@@ -155,7 +148,7 @@ Bytes held(const HostGenerator& host, Tag tag) {
 // What ranks hold, by rank: weights, and activations, of which those of a unit are its cache.
 struct Held {
   std::vector<Bytes> weights, activations;
-  Held(const Generator::Options& options, int pp) : weights(pp), activations(pp) {
+  Held(const Generator::Options& options, int pp) : weights(pp * options.cp), activations(pp * options.cp) {
     on_ranks(options, pp, 1, [&](int rank, HostGenerator& host) {
       weights[rank] = held(host, Tag::parameter);
       activations[rank] = held(host, Tag::activation);
@@ -205,12 +198,13 @@ std::int64_t least_most(std::span<const std::int64_t> units, std::size_t first, 
   return best;
 }
 
-TEST_P(StagesGenerate, WithAsFewBytesAsCanBeOnTheStageThatHasMost) {
-  ModelSpec spec = GetParam().spec;
+// Of weights and caches, whole ones and some ranks' parts of them.
+void expect_least_most(ModelSpec spec, std::int64_t cp) {
   for (const std::int64_t vocabulary : {37, 150, 300, 600}) {  // from a table of less than a layer to one of several
     spec.vocabulary = vocabulary;
     Generator::Options options = options_of(spec, Precision::fp32);
     options.positions = 64;
+    options.cp = cp;
     const Held one(options, 1);
     std::vector<std::int64_t> units{one.weights[0].at("embedding")};
     for (int layer = 0; layer < spec.layers; ++layer) {
@@ -221,15 +215,20 @@ TEST_P(StagesGenerate, WithAsFewBytesAsCanBeOnTheStageThatHasMost) {
     for (const int pp : {2, 3, 4, 7}) {
       const Held stages(options, pp);
       std::int64_t most = 0;
-      for (int stage = 0; stage < pp; ++stage) {
+      for (std::size_t rank = 0; rank < stages.weights.size(); ++rank) {
         std::int64_t sum = 0;
-        for (const auto& [unit, bytes] : stages.weights[stage]) sum += bytes;
-        for (const auto& [unit, bytes] : stages.activations[stage]) sum += unit.empty() ? 0 : bytes;
+        for (const auto& [unit, bytes] : stages.weights[rank]) sum += bytes;
+        for (const auto& [unit, bytes] : stages.activations[rank]) sum += unit.empty() ? 0 : bytes;
         most = std::max(most, sum);
       }
-      EXPECT_EQ(most, least_most(units, 0, pp)) << pp << " stages, " << vocabulary << " tokens";
+      EXPECT_EQ(most, least_most(units, 0, pp)) << pp << " x " << cp << " ranks, " << vocabulary << " tokens";
     }
   }
+}
+
+TEST_P(StagesGenerate, WithAsFewBytesAsCanBeOnTheStageThatHasMost) {
+  expect_least_most(GetParam().spec, 1);
+  expect_least_most(GetParam().spec, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StagesGenerate, ::testing::ValuesIn(deep_specs()),
