@@ -21,6 +21,13 @@ TEST_P(TrainingDrill, EndsAsItShouldForEveryRankInTurn) {
     EXPECT_EQ(round_of(harm, layout, round), "") << "round " << round;
 }
 
+// A rank in the middle, that all others know by another axis.
+TEST(MeshDrill, TheRightOneOfSixteenIsNamed) {
+  if (const std::string why = no_drill_here(false); !why.empty()) GTEST_SKIP() << why;
+  EXPECT_EQ(round_of(Harm::kill, kWholeMesh, 6), "");
+  EXPECT_EQ(round_of(Harm::stop, kWholeMesh, 9), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, TrainingDrill, every_harm(), name_of_harm);
 
 }  // namespace

@@ -87,11 +87,26 @@ class Processes : public ::testing::Test {
 };
 
 TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
-  for (const std::string layout :
-       {"dp=3,micro=2", "dp=3,micro=2,dp_kind=central", "dp=5,micro=2,uneven=on,bucket=0", "dp=3,micro=2,zero=1",
-        "dp=5,micro=2,zero=2,uneven=on", "dp=3,micro=2,zero=3", "dp=4,micro=1,zero=3,shard=2",
-        "dp=4,micro=1,zero=1,shard=2", "tp=2,micro=2", "tp=4,sp=off", "dp=3,tp=2,micro=2,zero=3", "pp=4,micro=4",
-        "pp=2,micro=2,schedule=zb-v", "dp=2,pp=2,micro=2,zero=3,schedule=zb-h1"}) {
+  for (const std::string layout : {"dp=3,micro=2",
+                                   "dp=3,micro=2,dp_kind=central",
+                                   "dp=5,micro=2,uneven=on,bucket=0",
+                                   "dp=3,micro=2,zero=1",
+                                   "dp=5,micro=2,zero=2,uneven=on",
+                                   "dp=3,micro=2,zero=3",
+                                   "dp=4,micro=1,zero=3,shard=2",
+                                   "dp=4,micro=1,zero=1,shard=2",
+                                   "tp=2,micro=2",
+                                   "tp=4,sp=off",
+                                   "dp=3,tp=2,micro=2,zero=3",
+                                   "pp=4,micro=4",
+                                   "pp=2,micro=2,schedule=zb-v",
+                                   "dp=2,pp=2,micro=2,zero=3,schedule=zb-h1",
+                                   "cp=2",
+                                   "cp=4,cp_kind=2x2",
+                                   "dp=2,cp=2,tp=2,zero=3",
+                                   "pp=2,cp=2,tp=2,micro=2",
+                                   "dp=2,pp=2,cp=2,micro=2,zero=3,schedule=zb-v",
+                                   "cp=8,cp_order=plain"}) {
     const int ranks = static_cast<int>(parse_layout(layout).ranks());
     const Outcome processes = under_mpirun(ranks, "mpi" + layout, {"--layout", layout});
     ASSERT_EQ(processes.code, 0) << processes.out << processes.err;

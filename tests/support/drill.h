@@ -33,6 +33,7 @@ class Drill {
   // Training of a tiny model in `folder`, under this layout, of so many ranks, and with this deadline.
   Drill(const TemporaryFolder& folder, const std::string& layout, double deadline);
   const std::string out() const { return folder_ / "run"; }
+  int ranks() const { return ranks_; }
   // `launcher`: all that comes before the command, number of ranks included; none: mpirun on this host. `each`: a line
   // of shell that each rank runs first, with the folder of what ranks tell in $told.
   void start(const std::vector<std::string>& more, const std::vector<std::string>& launcher = {},

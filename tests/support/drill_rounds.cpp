@@ -101,7 +101,7 @@ std::string survivors(const Drill::Ended& ended, int victim, const std::vector<s
 
 std::string harm(Harm harm, int victim, double deadline, Drill& drill) {
   const auto ranks = drill.trains();
-  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   const pid_t process = ranks.at(victim);
   drill.did();
   if (harm == Harm::kill) kill(process, SIGKILL);
@@ -111,8 +111,10 @@ std::string harm(Harm harm, int victim, double deadline, Drill& drill) {
   const bool stopped = harm == Harm::stop;
   const std::string gone = fmt::format("rank {} (process {}) is gone", victim, process);
   const std::string late = fmt::format("rank {} has not come within {} s", victim, deadline);
-  // Found at once, or when the deadline passes; and half a second for who is told by others, one for a full machine.
-  std::string problem = survivors(ended, victim, {stopped ? late : gone}, (stopped ? deadline : 0) + 1.5);
+  // Found at once, or when the deadline passes; and half a second for who is told by others, one for a full machine,
+  // and more for each rank that it is too full for.
+  const double most = (stopped ? deadline : 0) + 1.5 + 0.25 * std::max(0, drill.ranks() - 3);
+  std::string problem = survivors(ended, victim, {stopped ? late : gone}, most);
   if (harm == Harm::leave && ended.ranks.at(victim).code != 130) problem += "the victim did not end with 130\n";
   if (!ended.left.empty()) problem += "a process is left\n";
   if (ended.launcher.code == 0) problem += "mpirun ended with 0\n";
@@ -123,7 +125,7 @@ std::string harm(Harm harm, int victim, double deadline, Drill& drill) {
 std::string fill_disk(Drill& drill) {
   const SmallDisk disk(drill.out());
   drill.start(Drill::endless());
-  if (drill.trains().size() != 3) return "the run did not begin\n" + drill.end().text();
+  if (std::ssize(drill.trains()) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   drill.did();
   disk.fill();
   const Drill::Ended ended = drill.end();
@@ -138,7 +140,7 @@ std::string fill_disk(Drill& drill) {
 std::string throw_in(int victim, Drill& drill) {
   drill.start(Drill::endless(), {}, "trap '' XFSZ");
   const auto ranks = drill.trains();
-  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   drill.did();
   const rlimit limit{4096, 4096};
   if (prlimit(ranks.at(victim), RLIMIT_FSIZE, &limit, nullptr) != 0) return "prlimit failed\n" + drill.end().text();
@@ -155,7 +157,7 @@ std::string pause_one(int victim, const std::string& layout, const TemporaryFold
   const std::vector<std::string> more{"--set", "train.steps=100", "--set", "train.save_every=10"};
   drill.start(more);
   const auto ranks = drill.trains();
-  if (ranks.size() != 3) return "the run did not begin\n" + drill.end().text();
+  if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   drill.did();
   kill(ranks.at(victim), SIGSTOP);
   nap(1200);
@@ -177,7 +179,7 @@ std::string round_of(Harm kind, const std::string& layout, int round) {
   const TemporaryFolder folder;
   const double deadline = kind == Harm::stop ? 3 : 5;
   Drill drill(folder, layout, deadline);
-  const int victim = round % 3;
+  const int victim = round % drill.ranks();
   if (kind == Harm::full_disk) return fill_disk(drill);
   if (kind == Harm::exception) return throw_in(victim, drill);
   if (kind == Harm::pause) return pause_one(victim, layout, folder, drill);

@@ -1,4 +1,4 @@
-// What is done in a drill of three ranks, and how it must end.
+// What is done in a drill, and how it must end.
 //
 // kill, stop, leave (SIGTERM twice: exit code 130): every other rank names the right one, at once or when the deadline
 // passes, and ends with 5. full_disk, exception (one rank alone cannot write its part of a checkpoint): whoever knows
@@ -25,7 +25,10 @@ inline auto every_harm() {
 }
 std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, const char*>>& test);
 
-// One round, to another rank each time, under this layout of three. What was not as it should be, or nothing.
+// All axes at once, of sixteen ranks: one of them is lost.
+inline constexpr const char* kWholeMesh = "dp=2,pp=2,cp=2,tp=2,micro=2";
+
+// One round, to another rank each time, under this layout. What was not as it should be, or nothing.
 std::string round_of(Harm harm, const std::string& layout, int round);
 
 }  // namespace lockstep::tests
