@@ -286,6 +286,13 @@ std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
   add_cut(ranks, Switch::on);
   add_cut(ranks, Switch::off);
   if (ranks >= 4) add_cut(2, run.data.seq % 2 == 0 ? Switch::on : Switch::off);
+  for (const std::string_view kind : {kRing, kUlysses}) {
+    LayoutSpec cut = plain;
+    cut.dp = 1;
+    cut.cp = ranks;
+    cut.cp_kind = kind;
+    if (can_be_cut(run, cut)) all.push_back(cut);
+  }
   for (const ScheduleKind kind : kScheduleKinds) {
     if (base.micro == 1) break;  // one stage would work at a time
     LayoutSpec deep = plain;

@@ -84,9 +84,10 @@ RunSpec laid_out(const RunSpec& run, const LayoutSpec& layout);
 
 // What is compared where nothing is named: central, ddp without and with overlap, ZeRO 1 to 3 with either grad_sync,
 // ZeRO 3 that keeps its weights, and hybrid where the ranks have a divisor; where the model's heads allow it, all ranks
-// cutting every layer, with and without sequence parallelism, and of four ranks or more each two of them; where it has
-// layers enough, and the run several micro-batches, all ranks as stages of a pipeline, by every schedule.
-// Micro-batches, uneven parts and reduction are those of the run's layout. One rank has nothing to choose.
+// cutting every layer, with and without sequence parallelism, and of four ranks or more each two of them; where tokens
+// and heads allow it, all ranks cutting samples, as a ring and by exchanged heads; where it has layers enough, and the
+// run several micro-batches, all ranks as stages of a pipeline, by every schedule. Micro-batches, uneven parts and
+// reduction are those of the run's layout. One rank has nothing to choose.
 std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks);
 
 }  // namespace lockstep

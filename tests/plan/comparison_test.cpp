@@ -239,5 +239,22 @@ TEST(UsualLayouts, CutLayersWhereHeadsAndTokensAllowIt) {
   EXPECT_EQ(cut(16, 16), (All{{.dp = 8, .tp = 2}}));
 }
 
+TEST(UsualLayouts, CutSamplesWhereTokensAndHeadsAllowIt) {
+  RunSpec run = cut_run(tiny_specs()[0].spec, 2);
+  const auto cut = [&](std::int64_t ranks, std::int64_t seq) {
+    run.data.seq = seq;
+    std::vector<std::string> all;
+    for (const LayoutSpec& layout : usual_layouts(run, ranks))
+      if (layout.cp > 1) all.push_back(to_text(layout));
+    return all;
+  };
+  using All = std::vector<std::string>;
+  EXPECT_EQ(cut(1, 8), All{});
+  EXPECT_EQ(cut(2, 8), (All{"cp=2", "cp=2,cp_kind=ulysses"}));
+  EXPECT_EQ(cut(2, 6), All{"cp=2,cp_kind=ulysses"});
+  EXPECT_EQ(cut(3, 6), All{"cp=3"});
+  EXPECT_EQ(cut(2, 5), All{});
+}
+
 }  // namespace
 }  // namespace lockstep::tests
