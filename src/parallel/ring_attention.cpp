@@ -130,21 +130,29 @@ void RingAttention::forward(const Forward& a, Stream& stream) const {
 }
 
 void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream) const {
-  if (ring() == 1)
-    return attention_backward({.dq = a.dq,
-                               .dk = a.dk,
-                               .dv = a.dv,
-                               .d_o = a.d_o,
-                               .q = a.q,
-                               .k = a.k,
-                               .v = a.v,
-                               .o = a.o,
-                               .lse = lse_of(a.lse, 0),
-                               .scale = a.scale,
-                               .dropout = dropout_of(a.dropout, 0, 0, 0),
-                               .deterministic = a.deterministic,
-                               .workspace = a.workspace},
-                              stream);
+  // The gradients of one pair of chunks.
+  struct Gradients {
+    Tensor dq, dk, dv;
+  };
+  const auto differentiate = [&](const Gradients& to, int c, int of_block, int k, const ConstTensor& keys,
+                                 const ConstTensor& values) {
+    attention_backward({.dq = to.dq,
+                        .dk = to.dk,
+                        .dv = to.dv,
+                        .d_o = chunk(a.d_o, c),
+                        .q = chunk(a.q, c),
+                        .k = chunk(keys, k),
+                        .v = chunk(values, k),
+                        .o = chunk(a.o, c),
+                        .lse = lse_of(a.lse, c),
+                        .scale = a.scale,
+                        .causal = sees(c, of_block, k) == Sees::itself,
+                        .dropout = dropout_of(a.dropout, c, of_block, k),
+                        .deterministic = a.deterministic,
+                        .workspace = a.workspace},
+                       stream);
+  };
+  if (ring() == 1) return differentiate({a.dq, a.dk, a.dv}, 0, own(), 0, a.k, a.v);
   const Tensor& dq = a.dq_sums ? a.dq_sums : a.dq;
   std::array<bool, 2> begun_q{};
   Exchange coming;  // the sum of the next block's gradients
@@ -157,24 +165,9 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
     if (turn == 1) fill({.y = sum, .value = 0}, stream);
     for (int c = 0; c < split_.chunks(); ++c)
       for (int k = 0; k < split_.chunks(); ++k) {
-        const Sees what = sees(c, of_block, k);
-        if (what == Sees::nothing) continue;
+        if (sees(c, of_block, k) == Sees::nothing) continue;
         const Tensor part_dq = begun_q[c] || a.dq_sums ? a.part_dq : chunk(dq, c);
-        attention_backward({.dq = part_dq,
-                            .dk = part_dk,
-                            .dv = part_dv,
-                            .d_o = chunk(a.d_o, c),
-                            .q = chunk(a.q, c),
-                            .k = chunk(keys, k),
-                            .v = chunk(values, k),
-                            .o = chunk(a.o, c),
-                            .lse = lse_of(a.lse, c),
-                            .scale = a.scale,
-                            .causal = what == Sees::itself,
-                            .dropout = dropout_of(a.dropout, c, of_block, k),
-                            .deterministic = a.deterministic,
-                            .workspace = a.workspace},
-                           stream);
+        differentiate({part_dq, part_dk, part_dv}, c, of_block, k, keys, values);
         if (begun_q[c] || a.dq_sums) copy_heads({.y = chunk(dq, c), .x = part_dq, .accumulate = begun_q[c]}, stream);
         begun_q[c] = true;
         coming.wait();
