@@ -77,6 +77,19 @@ std::vector<ManifestFile> parse_files(std::span<const std::string> of_ranks) {
   return files;
 }
 
+std::vector<ManifestFile> write_companions(const fs::path& into, const CheckpointFolder& folder, const Disk& disk) {
+  std::vector<ManifestFile> files;
+  if (!folder.companions) return files;
+  for (const HfCompanion& one : *folder.companions) {
+    const std::string name = std::string(kCompanionPrefix) + one.name;
+    DiskFile file(disk, into / name);
+    file.write(one.bytes.data(), std::ssize(one.bytes));
+    const WrittenFile written = file.finish();
+    files.push_back({name, written.bytes, written.checksum});
+  }
+  return files;
+}
+
 // The last of a checkpoint's files, when all others are there.
 void write_manifest(const fs::path& into, const Manifest& manifest, const Disk& disk) {
   const std::string text = manifest_text(manifest);
@@ -194,7 +207,11 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
   together(ranks, [&]() -> std::string {
     if (!first) return "";
     if (several) disk.remove_file(token);
-    write_manifest(partial, {.progress = progress, .tensors = std::move(whole.tensors), .files = parse_files(written)},
+    write_manifest(partial,
+                   {.progress = progress,
+                    .tensors = std::move(whole.tensors),
+                    .files = parse_files(written),
+                    .companions = write_companions(partial, folder, disk)},
                    disk);
     put_in_place(partial, final, disk);
     provisional->keep();

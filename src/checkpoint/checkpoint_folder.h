@@ -2,6 +2,7 @@
 //
 //   DIR/step-00000100/manifest.json                       what the checkpoint holds (manifest.h)
 //   DIR/step-00000100/state-00000-of-00002.safetensors    slices of tensors, at least a file for each rank that has any
+//   DIR/step-00000100/hf-tokenizer.json                   what came with a Hugging Face model (hf_companions.h)
 //   DIR/latest                                            the name of the newest, as text
 //
 // save_checkpoint, in this order: leftovers of saves that were killed are removed; everything is written into
@@ -33,6 +34,7 @@
 #include <vector>
 
 #include "checkpoint/disk.h"
+#include "checkpoint/hf_companions.h"
 #include "checkpoint/state.h"
 #include "comm/communicator.h"
 
@@ -46,6 +48,7 @@ struct CheckpointFolder {
   std::int64_t keep = 2;                      // checkpoints left after a save, the new one included; at least 1
   std::int64_t file_limit = kStateFileLimit;  // bytes of tensors a state file holds, unless a single slice has more
   double seen_within = 10;                    // seconds in which other hosts must see what rank 0 has put there
+  const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
 };
 
 // `pieces` are on the host. All ranks call it, with the same step, each with the pieces that it writes (state_share.h

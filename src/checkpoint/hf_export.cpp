@@ -129,8 +129,14 @@ void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Di
   Provisional provisional(disk, partial);
   disk.make_folder(partial);
   std::vector<std::string> names = write_weights(partial, target, tensors, disk);
-  write_text(partial / "config.json", hf_config_text(what.spec, torch_name(what.dtype)), disk);
-  names.push_back("config.json");
+  write_text(partial / kHfConfigName, hf_config_text(what.spec, torch_name(what.dtype), kept_config(what.companions)),
+             disk);
+  names.emplace_back(kHfConfigName);
+  for (const HfCompanion& one : what.companions) {
+    if (one.name == kHfConfigName) continue;
+    write_text(partial / one.name, one.bytes, disk);
+    names.push_back(one.name);
+  }
   std::string list;
   for (const std::string& name : names) list += name + "\n";
   write_text(partial / kMarker, list, disk);

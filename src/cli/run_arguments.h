@@ -11,6 +11,7 @@ namespace lockstep {
 struct RunArguments {
   std::string file;
   std::vector<std::string> sets;
+  std::string resumed = {};  // a run or checkpoint that is resumed and whose model the run has; "auto": its own folder
 
   void add_to(CLI::App& command);
   RunSpec read() const;

@@ -48,6 +48,7 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
 
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
+  if (s.resumes) arguments.resumed = s.resume == "auto" && !s.out.empty() ? s.out : s.resume;
   // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
   const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
   if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
@@ -86,12 +87,25 @@ struct Prepared {
   std::optional<RunData> data;  // of ranks that are threads: one for all
 };
 
+// --overwrite removes what is in the folder, before the weights are read.
+void require_start_outside(const RunSpec& spec) {
+  std::error_code ignored;
+  const std::filesystem::path from = std::filesystem::weakly_canonical(spec.model_from, ignored),
+                              out = std::filesystem::weakly_canonical(spec.run.out, ignored);
+  const auto [at, rest] = std::mismatch(out.begin(), out.end(), from.begin(), from.end());
+  if (spec.model_from.empty() || at != out.end()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("--overwrite would remove {}, which the weights are to start from", spec.model_from),
+                  "choose another --out");
+}
+
 void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& launch) {
   const std::vector<Plan> stages = plan_stages(spec);
   p.plan = stages.front();
   p.arena_bytes = fullest(stages).peak;
   require_fit(spec, fullest(stages), available_memory(device_of(spec)) / launch.ranks_a_device());
   require_host_fit(fullest(stages), available_memory(Device::cpu) / launch.ranks_here());
+  if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
   if (p.checkpoint) p.from = p.checkpoint->path().string();
@@ -99,11 +113,10 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
 
 // Rank 0, which also tells how it goes.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
-  Progress progress = beginning(run);
-  if (p.checkpoint)
-    progress = resume(run, *p.checkpoint, [&](const std::string& line) { p.notes.push_back(line); });
-  else
-    run.init_weights();
+  const auto note = [&](const std::string& line) { p.notes.push_back(line); };
+  if (!p.checkpoint) run.init_weights(note);
+  if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
+  Progress progress = p.checkpoint ? resume(run, *p.checkpoint, note) : beginning(run);
   if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) p.notes.push_back(*ignored);
   p.checkpoint.reset();  // its files stay mapped no longer than needed
   p.folder->write_run_file(progress.run_file);
@@ -132,11 +145,9 @@ class Silent final : public Watcher {
 };
 
 Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
-  Progress progress = beginning(run);
-  if (from.empty())
-    run.init_weights();
-  else
-    progress = resume(run, open_verified_checkpoint(from), [](const std::string&) {});
+  if (from.empty()) run.init_weights();
+  Progress progress =
+      from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   Silent silent(own_process);
   return train(run, progress, silent);
 }

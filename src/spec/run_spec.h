@@ -80,7 +80,8 @@ struct RunSettings {
 struct RunSpec {
   ModelSpec model;           // whole, wherever it came from
   std::string model_preset;  // the preset it started from; empty: none
-  std::string model_hf;      // the Hugging Face folder that the weights start from; empty: random weights
+  std::string model_hf;      // the Hugging Face folder that the weights start from; empty: not from one
+  std::string model_from;    // the run or checkpoint that the weights start from; both empty: random weights
   DataSpec data;
   TrainSpec train;
   OptimizerSpec optimizer;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_model.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
 
@@ -69,8 +70,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.gathered",
                                                              "memory.recompute_blocks"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
-constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "data.example",
-                                                  "model.hf",  "model.preset", "tuning.products"};
+constexpr auto kPlaces = std::to_array<std::string_view>(
+    {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});
 
 // Keys that run files of earlier versions lack, and what those runs did.
 constexpr auto kBefore =
@@ -153,6 +154,7 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
                     "put the same text or tokens back, or begin a new run with another --out");
   checkpoint.load(run.replica().state(), run.stream());
   run.replica().resume(saved.step, saved.updates);
+  if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));
   progress.step = saved.step;
   progress.updates = saved.updates;
   progress.samples = saved.samples;

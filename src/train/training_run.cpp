@@ -1,5 +1,7 @@
 #include "train/training_run.h"
 
+#include "checkpoint/checkpoint_model.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
@@ -29,7 +31,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
-      folder_{.path = checkpoints, .keep = spec.train.keep} {
+      folder_{.path = checkpoints, .keep = spec.train.keep, .companions = &companions_} {
   tune_products(spec, *stream_);
   const std::int64_t corpus = own_data_ || is_first_rank() ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
@@ -47,13 +49,12 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
-  const bool saves = spec.train.save_last || spec.train.save_every > 0;
-  if (saves && ranks_) {
+  if (saves() && ranks_) {
     savers_ = ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
   // From a GPU everything that is saved goes through a copy on the host.
-  if (saves && (spec.train.async_save || host_memory_))
+  if (saves() && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
   tokens_.resize(replica_->given().count * spec.data.seq);
@@ -65,10 +66,32 @@ void TrainingRun::use_tuning(const TuningSpec& tuning) {
   tune_products(spec_, *stream_);
 }
 
-void TrainingRun::init_weights() {
+void TrainingRun::init_weights(const std::function<void(const std::string&)>& note) {
+  const bool meta = stream_->device() == Device::meta;
+  if (!spec_.model_from.empty() && !meta) return init_from_checkpoint(note);
   if (spec_.model_hf.empty()) return replica_->init_weights();
   const HfFolder folder(spec_.model_hf);
   replica_->load(folder.find(logical_tensors(replica_->model())));
+  if (is_first_rank() && saves() && !meta) keep_companions(read_companions(spec_.model_hf));
+}
+
+// Rank 0 looks for the checkpoint and verifies it; the others open what it has found.
+void TrainingRun::init_from_checkpoint(const std::function<void(const std::string&)>& note) {
+  std::optional<Checkpoint> found;
+  if (is_first_rank()) {
+    found = require_checkpoint(spec_.model_from, [&](const std::filesystem::path& path, const std::string& reason) {
+      if (note) note(fmt::format("passing over {}: {}", path.string(), reason));
+    });
+    require_same_model(*found, spec_.model);
+    spec_.model_from = found->path().string();
+  }
+  if (ranks_) share_text(*ranks_, spec_.model_from, 0);
+  if (!found) found = open_verified_checkpoint(spec_.model_from);
+  std::vector<StateTensor> weights = replica_->state();
+  std::erase_if(weights, [](const StateTensor& t) { return t.part != kWeightPart; });
+  found->load(weights, *stream_);
+  replica_->resume(0, 0);
+  if (is_first_rank() && saves()) keep_companions(companions_of(*found));
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {

@@ -1,8 +1,8 @@
 // Set-up: everything a run works with, made from its spec.
 //
 // On its own device it is the run; on meta the same objects hold nothing and compute nothing, and the ledger and the
-// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init(), resume() of
-// train/resume.h or a Hugging Face folder does that.
+// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init_weights() or resume() of
+// train/resume.h does that.
 //
 // Failure: UserError for data, folders and sizes; EnvironmentError when memory is not there.
 #pragma once
@@ -50,7 +50,12 @@ class TrainingRun {
   // Goes on with what another run chose by timing (train/tuning.h). Before the first step.
   void use_tuning(const TuningSpec& tuning);
 
-  void init_weights();  // from the seed, or from the Hugging Face folder the spec names
+  // From the seed, or from the Hugging Face folder or the checkpoint that the spec names. All ranks call it. A run that
+  // names another run takes its newest whole checkpoint, and its spec says from then on which that was; `note` hears of
+  // damaged ones that were passed over. On meta no checkpoint is opened.
+  void init_weights(const std::function<void(const std::string&)>& note = {});
+  // What came with the model, for the checkpoints of this run. Rank 0's; before the first save.
+  void keep_companions(std::vector<HfCompanion> companions) { companions_ = std::move(companions); }
 
   // One step on the global batch that begins with sample `first`, in two calls (replica.h): begun with this learning
   // rate, then waited for, the oldest first.
@@ -84,6 +89,8 @@ class TrainingRun {
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
+  bool saves() const { return spec_.train.save_last || spec_.train.save_every > 0; }
+  void init_from_checkpoint(const std::function<void(const std::string&)>& note);
   std::vector<StateTensor> written_here() const;
 
   RunSpec spec_;
@@ -98,6 +105,7 @@ class TrainingRun {
   std::optional<RunData> own_data_;
   const RunData* data_;
   std::unique_ptr<Replica> replica_;
+  std::vector<HfCompanion> companions_;
   CheckpointFolder folder_;
   std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
