@@ -49,12 +49,16 @@ struct HfTensor {
   ConstTensor values;  // on the host, contiguous, any shape of as many elements, any float type
 };
 
+// A file beside config.json of a model whose tokens are bytes: no tokenizer of Hugging Face's would say so.
+inline constexpr const char* kByteMark = "lockstep_tokenizer.json";
+
 struct HfExport {
   std::filesystem::path folder;
   ModelSpec spec;
   DType dtype = DType::f32;                  // of the weights in the files
   std::int64_t shard_limit = 5'000'000'000;  // bytes of tensors a file holds, unless a single one has more
   bool replace = false;                      // also a folder that is no previous export
+  bool bytes = false;                        // its tokens are bytes of text, which kByteMark then says
 };
 
 void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk = Disk());

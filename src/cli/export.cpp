@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
+#include "data/byte_tokenizer.h"
 #include "spec/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
@@ -45,7 +46,8 @@ int run_export(const Settings& s) {
   }
   checkpoint.load(wanted, stream);
   const DType dtype = s.dtype.value_or(stored);
-  export_hf({.folder = s.out, .spec = run.model, .dtype = dtype, .replace = s.replace}, tensors);
+  export_hf({.folder = s.out, .spec = run.model, .dtype = dtype, .replace = s.replace, .bytes = speaks_bytes(run.data)},
+            tensors);
   fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
              grouped_digits(parameter_count(run.model)), name_of(dtype), checkpoint.progress().step, s.out);
   return static_cast<int>(ExitCode::done);

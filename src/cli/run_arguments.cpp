@@ -16,6 +16,7 @@ void RunArguments::add_to(CLI::App& command) {
 
 RunSpec RunArguments::read() const {
   if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets);
+  if (!text.empty()) return parse_run_toml(text, file, ".", sets);
   return read_run_file(file, sets);
 }
 

@@ -10,6 +10,7 @@ namespace lockstep {
 
 struct RunArguments {
   std::string file;
+  std::string text;  // in place of the file's: the run file that a checkpoint holds
   std::vector<std::string> sets;
 
   void add_to(CLI::App& command);
