@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shared_folder.h"
@@ -26,7 +27,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
     names.push_back(at->path().filename().string());
   if (error && error != std::errc::no_such_file_or_directory)
-    throw EnvironmentError(fmt::format("{}: opendir failed: {}", folder.string(), error.message()));
+    throw EnvironmentError(system_failure(folder, "opendir", error.value()));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -130,7 +131,8 @@ void read_back(const fs::path& checkpoint, const Disk& disk) {
     Provisional damaged(disk, trash_of(checkpoint));
     disk.rename(checkpoint, trash_of(checkpoint));
     throw EnvironmentError(
-        fmt::format("{}: what was written does not read back: {}", checkpoint.string(), error.what()));
+        fmt::format("{}: what was written does not read back: {}; check the disk, or name a run folder on another",
+                    checkpoint.string(), error.what()));
   }
 }
 

@@ -70,6 +70,8 @@ void HfFolder::open_shards(const fs::path& index) {
   for (const auto& [tensor, file] : file_of) names.insert(file);
   std::map<std::string, const SafetensorsFile*> opened;
   for (const std::string& name : names) {
+    if (std::error_code ignored; !fs::exists(folder_ / name, ignored))
+      refuse(index, fmt::format("{} is not there, which the index names", name));
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
     opened[name] = files_.back().get();
     for (const SafetensorsEntry& entry : files_.back()->entries()) {

@@ -51,6 +51,9 @@ struct HfTensor {
   ConstTensor values;  // on the host, contiguous, any shape of as many elements, any float type
 };
 
+// A file beside config.json of a model whose tokens are bytes: no tokenizer of Hugging Face's would say so.
+inline constexpr const char* kByteMark = "lockstep_tokenizer.json";
+
 struct HfExport {
   std::filesystem::path folder;
   ModelSpec spec;
@@ -58,6 +61,7 @@ struct HfExport {
   std::int64_t shard_limit = 5'000'000'000;  // bytes of tensors a file holds, unless a single one has more
   bool replace = false;                      // also a folder that is no previous export
   std::vector<HfCompanion> companions = {};  // config.json gives its fields without arithmetic, the others are copied
+  bool bytes = false;                        // its tokens are bytes of text, which kByteMark then says
 };
 
 void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk = Disk());

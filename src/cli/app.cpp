@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
@@ -47,6 +48,21 @@ std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::Ex
   return one_line(error.what()) + "; try lockstep --help";
 }
 
+// An option that was given nothing, as by a variable that is not set: as a path it would be any folder or none. Text to
+// generate from may be empty.
+void refuse_empty(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      if (name == "--prompt" || name == "--tokens" || option->get_expected_min() == 0) continue;
+      for (const std::string& value : option->results())
+        if (value.empty())
+          throw UserError(ExitCode::usage, fmt::format("{} is empty", name), "give it a value, or leave it out");
+    }
+    refuse_empty(*command);
+  }
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
@@ -65,13 +81,16 @@ int run_app(int argc, char** argv) {
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not the end without a word
   try {
     app.parse(argc, argv);
+    refuse_empty(app);
     if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
     const int code = chosen();
     // An answer that did not reach its reader is no answer: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return fail(ExitCode::environment, "standard output could not be written; is the disk full?");
+      return fail(ExitCode::environment,
+                  "standard output could not be written; free space where it goes, or send it elsewhere");
     return code;
   } catch (const CLI::ExtrasError& error) {
     return fail(ExitCode::usage, unexpected(app, argc, argv, error));
@@ -87,9 +106,10 @@ int run_app(int argc, char** argv) {
   } catch (const EnvironmentError& error) {
     return fail(ExitCode::environment, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::environment, "out of memory");
+    return fail(ExitCode::environment, "out of memory; end other programs, or see `lockstep plan` for what needs less");
   } catch (const std::exception& error) {
-    return fail(ExitCode::environment, fmt::format("internal error: {}", error.what()));
+    return fail(ExitCode::environment,
+                fmt::format("internal error: {}; this is a fault of lockstep: please report it", error.what()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -85,6 +86,7 @@ CommBenchOptions read(const Settings& s) {
   for (int i = 0; i < kCommOps; ++i)
     if (can_bench(static_cast<CommOp>(i))) ops.push_back(static_cast<CommOp>(i));
   const std::vector<Algorithm> algorithms{Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native};
+  if (std::isnan(s.seconds)) refuse("--seconds nan", "give a number from 0 to 3600");  // passes the parser's range
   CommBenchOptions options{.seconds = s.seconds};
   take(options.ops, s.ops, [&](const std::string& word) { return named("--ops", word, ops); });
   take(options.algorithms, s.algorithms,

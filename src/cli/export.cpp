@@ -9,6 +9,8 @@
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
+#include "data/byte_tokenizer.h"
+#include "spec/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
 
@@ -49,7 +51,8 @@ int run_export(const Settings& s) {
              .spec = run.model,
              .dtype = dtype,
              .replace = s.replace,
-             .companions = companions_of(checkpoint)},
+             .companions = companions_of(checkpoint),
+             .bytes = speaks_bytes(run.data)},
             tensors);
   fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
              grouped_digits(parameter_count(run.model)), name_of(dtype), checkpoint.progress().step, s.out);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
 #include "comm/rethrow.h"
@@ -83,10 +84,9 @@ void write_for_us(const fs::path& file, const std::string& text) {
   const control::Socket open(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!open || ::write(open.descriptor(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::rename(beside.c_str(), file.c_str()) != 0) {
-    const std::string why = std::generic_category().message(errno);
+    const std::string failure = system_failure(file, "write", errno);
     ::unlink(beside.c_str());
-    throw UserError(ExitCode::environment, fmt::format("{}: write failed: {}", file.string(), why),
-                    "choose another --out, or make the folder writable");
+    throw EnvironmentError(failure);
   }
 }
 

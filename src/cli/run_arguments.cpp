@@ -24,6 +24,7 @@ RunSpec RunArguments::read() const {
     return model;
   };
   if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets, model_of);
+  if (!text.empty()) return parse_run_toml(text, file, ".", sets, model_of);
   return read_run_file(file, sets, model_of);
 }
 

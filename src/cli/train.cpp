@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "cli/launch.h"
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
@@ -15,6 +16,7 @@
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "spec/run_toml.h"
+#include "spec/text_input.h"
 #include "tensor/cuda/device.h"
 #include "train/host_values.h"
 #include "train/loop.h"
@@ -46,14 +48,40 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
   return found;
 }
 
+// The run folder that --resume names or is inside of: RUN, RUN/checkpoints or RUN/checkpoints/step-N.
+std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& named) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::absolute(named, ignored).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "RUN/"
+  for (int up = 0; up < 3; ++up, folder = folder.parent_path())
+    if (std::filesystem::exists(folder / "run.toml", ignored)) return up == 0 ? named : folder;
+  return std::nullopt;
+}
+
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
   if (s.resumes) arguments.resumed = s.resume == "auto" && !s.out.empty() ? s.out : s.resume;
-  // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
-  const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
-  if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
+  // To resume from a folder needs no run file: the run folder has its own, and is where training continues. A
+  // checkpoint by itself holds a copy of it, but not the place.
+  std::optional<std::filesystem::path> own;
+  if (arguments.file.empty() && s.resumes && s.resume != "auto") {
+    own = run_folder_of(s.resume);
+    if (own) {
+      arguments.file = (*own / "run.toml").string();
+    } else if (std::error_code ignored; std::filesystem::exists(s.resume, ignored)) {
+      const Checkpoint checkpoint = require_checkpoint(s.resume, [](const auto&, const std::string&) {});
+      arguments.text = checkpoint.progress().run_file;
+      arguments.file = (checkpoint.path() / kManifestName).string();
+      if (s.out.empty())
+        throw UserError(ExitCode::usage, fmt::format("{} is in no run folder", checkpoint.path().string()),
+                        "name the folder that the run continues in, as in --out runs/continued");
+    } else {
+      throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(s.resume)),
+                      "name a run folder, its checkpoints folder or one step-… folder");
+    }
+  }
   RunSpec spec = s.layout.read(arguments);
-  if (own_file) spec.run.out = s.resume;
+  if (own) spec.run.out = own->string();
   if (!s.out.empty()) spec.run.out = s.out;
   return spec;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "cli/plan_view.h"
 #include "telemetry/number_text.h"
 
@@ -21,7 +22,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       log_(std::fopen(folder.log().c_str(), "a")),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
-  if (!log_) throw EnvironmentError(fmt::format("{}: cannot be opened for writing", folder.log().string()));
+  if (!log_) throw EnvironmentError(system_failure(folder.log(), "open", errno));
 }
 
 TrainView::~TrainView() { std::fclose(log_); }

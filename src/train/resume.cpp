@@ -132,7 +132,7 @@ void compare(const std::string& before, const std::string& now, const std::funct
     if (!contains(kMayChange, name))
       throw UserError(ExitCode::usage,
                       fmt::format("{} was {} in the checkpoint's run and is {} now", name, shown(was), shown(is)),
-                      "put it back, or begin a new run with another --out");
+                      "put it back, or begin a new run without --resume and with another --out");
     note(fmt::format("{} changes from {} to {}", name, shown(was), shown(is)));
   }
 }
@@ -151,7 +151,7 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
   if (saved.data_fingerprint != progress.data_fingerprint)
     throw UserError(ExitCode::usage,
                     fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
-                    "put the same text or tokens back, or begin a new run with another --out");
+                    "put the same text or tokens back, or begin a new run without --resume and with another --out");
   checkpoint.load(run.replica().state(), run.stream());
   run.replica().resume(saved.step, saved.updates);
   if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "checkpoint/checkpoint_folder.h"
 
 namespace lockstep {
@@ -21,17 +21,13 @@ bool holds_a_run(const fs::path& folder) {
 
 RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
   const Disk disk;
-  const char* remedy = "choose another --out, or make the folder writable";
-  try {
-    disk.make_folders(path_);
-  } catch (const EnvironmentError& error) {
-    throw UserError(ExitCode::environment, error.what(), remedy);
-  }
+  std::error_code ignored;
+  for (fs::path at = path_; !at.empty() && !fs::exists(at, ignored) && at != at.parent_path(); at = at.parent_path())
+    made_.push_back(at);
+  disk.make_folders(path_);
   const fs::path lock = path_ / ".lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0)
-    throw UserError(ExitCode::environment,
-                    fmt::format("{}: open failed: {}", lock.string(), std::generic_category().message(errno)), remedy);
+  if (lock_ < 0) throw EnvironmentError(system_failure(lock, "open", errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
     throw UserError(ExitCode::usage, fmt::format("another process is training in {}", path_.string()),
@@ -47,7 +43,13 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
 }
 
 RunFolder::~RunFolder() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  // Folders that were made for a run that never began go again; rmdir leaves whatever holds something.
+  if (!made_.empty() && !holds_a_run(path_)) {
+    ::unlink((path_ / ".lock").c_str());
+    for (const fs::path& folder : made_) ::rmdir(folder.c_str());
+  }
+  ::close(lock_);
 }
 
 void RunFolder::write_run_file(const std::string& toml) const {

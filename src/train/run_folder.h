@@ -12,6 +12,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,6 +35,7 @@ class RunFolder {
 
  private:
   std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  // folders that were not there, the innermost first
   int lock_ = -1;
 };
 

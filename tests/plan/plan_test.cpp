@@ -252,7 +252,7 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
     FAIL() << "it does not fit";
   } catch (const UserError& error) {
     EXPECT_EQ(error.code(), ExitCode::does_not_fit);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("layout.micro = "));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("--set layout.micro="));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("activation"));
   }
   try {
@@ -296,7 +296,7 @@ TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
     const std::int64_t needed = plan_run(cut).peak;
     ASSERT_LT(needed, before) << zero;
     EXPECT_THAT(refusal(spec, (needed + before) / 2),
-                ::testing::HasSubstr(fmt::format("; layout.zero = {} fits: ", zero)));
+                ::testing::HasSubstr(fmt::format("; --set layout.zero={} fits: ", zero)));
     before = needed;
   }
   spec.layout.dp_kind = DpKind::central;
@@ -311,7 +311,7 @@ TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
   cut.layout.zero = 1;
   const std::int64_t before = plan_run(spec).peak, needed = plan_run(cut).peak;
   ASSERT_LT(needed, before);
-  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; layout.zero = 1 fits: "));
+  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; --set layout.zero=1 fits: "));
   spec.layout = {.tp = 4};
   EXPECT_THAT(refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }

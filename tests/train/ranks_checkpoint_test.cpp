@@ -223,7 +223,8 @@ TEST(RanksCheckpoint, AFolderThatIsLostEndsTheRunOnAllRanksWithItsName) {
   } catch (const EnvironmentError& error) {
     said = error.what();
   }
-  EXPECT_EQ(said, "rank 0: " + checkpoints.string() + ": mkdir failed: Not a directory");
+  EXPECT_EQ(said, "rank 0: " + checkpoints.string() +
+                      ": mkdir failed: Not a directory; remove the file that is in the way, or name another path");
 }
 
 }  // namespace
