@@ -101,8 +101,8 @@ void print_json(const LayoutReport& report, const LayoutSpec& first) {
     return {{"step", d->step}, {"what", d->what}, {"error", d->error}, {"elements", d->elements}};
   };
   const auto item = [&](const LayoutVerdict& v) -> Json {
-    Json one{{"layout", to_text(v.layout)}, {"ok", !v.first},     {"loss", v.loss},       {"gradients", v.gradient},
-             {"norm", v.norm},              {"weights", v.weight}};
+    Json one{{"layout", to_text(v.layout)}, {"ok", !v.first}, {"loss", v.loss},
+             {"gradients", v.gradient},     {"norm", v.norm}, {"weights", v.weight}};
     if (v.rounding) {
       one["of_allowed"] = v.rounding->share;
       one["sees"] = v.rounding->sees;

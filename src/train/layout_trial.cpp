@@ -83,9 +83,9 @@ class Comparison {
 // Ranks of one copy that hold other values than the rank that answers for them.
 void check_within(LayoutVerdict& verdict, std::int64_t step, const TrialStep& copy) {
   if (verdict.first || !copy.apart) return;
-  verdict.first =
-      Difference{step + 1, fmt::format("{} on rank {}, against its other holder's,", copy.apart->what, copy.apart->rank),
-                 0, copy.apart->elements};
+  verdict.first = Difference{
+      step + 1, fmt::format("{} on rank {}, against its other holder's,", copy.apart->what, copy.apart->rank), 0,
+      copy.apart->elements};
 }
 
 // Copies of the same weights are the same bits.
@@ -122,9 +122,7 @@ void judge_rounding(LayoutVerdict& verdict, const RunSpec& run, std::span<const 
 
 LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const TrialOptions& options) {
   LOCKSTEP_CHECK(layouts.size() >= 2, "{} layouts are not two", layouts.size());
-  const By by = options.exact                                ? By::bits
-                : run.precision.compute == Precision::fp64 ? By::tolerance
-                                                             : By::nothing;
+  const By by = options.exact ? By::bits : run.precision.compute == Precision::fp64 ? By::tolerance : By::nothing;
   LayoutReport report{.precision = run.precision.compute,
                       .steps = options.steps,
                       .tensors = 0,
@@ -137,18 +135,17 @@ LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& 
     LayoutVerdict verdict{.layout = layout};
     if (by == By::tolerance) verdict.tolerance = kToleranceInDouble;
     steps.clear();
-    trial_steps(run, layout, options.steps, options.faults,
-                [&](std::int64_t step, std::span<const TrialStep> copies) {
-                  if (is_first) first.push_back(copies[0]);
-                  const TrialStep& theirs = first[static_cast<std::size_t>(step)];
-                  for (const TrialStep& copy : copies) {
-                    check_within(verdict, step, copy);
-                    Comparison(verdict, by, run.model).step(step, copy, theirs);
-                  }
-                  if (by != By::nothing) return;
-                  check_copies(verdict, step, copies, run.model);
-                  if (!is_first) steps.push_back(copies[0]);
-                });
+    trial_steps(run, layout, options.steps, options.faults, [&](std::int64_t step, std::span<const TrialStep> copies) {
+      if (is_first) first.push_back(copies[0]);
+      const TrialStep& theirs = first[static_cast<std::size_t>(step)];
+      for (const TrialStep& copy : copies) {
+        check_within(verdict, step, copy);
+        Comparison(verdict, by, run.model).step(step, copy, theirs);
+      }
+      if (by != By::nothing) return;
+      check_copies(verdict, step, copies, run.model);
+      if (!is_first) steps.push_back(copies[0]);
+    });
     // One rank is what it would be held against.
     if (by == By::nothing && layout != LayoutSpec{}) judge_rounding(verdict, run, is_first ? first : steps, options);
     if (is_first && (by == By::nothing || verdict.first)) report.itself = verdict;

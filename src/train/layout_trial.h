@@ -25,8 +25,8 @@ namespace lockstep {
 
 struct TrialOptions {
   std::int64_t steps = 3;
-  bool exact = false;        // every bit must be equal
-  TrialFaults faults = {};   // of tests
+  bool exact = false;       // every bit must be equal
+  TrialFaults faults = {};  // of tests
 };
 
 // The first thing that was not equal, in the order of steps: losses, gradients, norms, weights.
@@ -42,7 +42,7 @@ struct LayoutVerdict {
   // The largest differences from the first layout, of any step and tensor. In fp32 and bf16 they are shown, not judged:
   // they grow from step to step.
   double loss = 0, gradient = 0, norm = 0, weight = 0;
-  double tolerance = 0;                     // of them, in fp64; of weights ten times that
+  double tolerance = 0;                          // of them, in fp64; of weights ten times that
   std::optional<RoundingVerdict> rounding = {};  // in fp32 and bf16
   std::optional<Difference> undecided = {};      // by rounding, and equal in fp64
   std::optional<Difference> first = {};          // nothing: equal
@@ -51,8 +51,8 @@ struct LayoutVerdict {
 struct LayoutReport {
   Precision precision;
   std::int64_t steps, tensors;
-  double last_loss;                     // of the first layout
-  std::vector<LayoutVerdict> verdicts;  // of the other layouts
+  double last_loss;                          // of the first layout
+  std::vector<LayoutVerdict> verdicts;       // of the other layouts
   std::optional<LayoutVerdict> itself = {};  // of the first, in fp32 and bf16
   bool ok() const;
 };

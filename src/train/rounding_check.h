@@ -9,10 +9,13 @@
 //                  |gL - g| <= times * max(|g1 - g|, u |g|),   |g1 - g| over |all g| the largest of the steps,
 //              and u the rounding of the type in which gradients are kept. A tensor whose true gradient is zero is held
 //              to its noise, without a word about it.
-//   loss       |lL - l| <= times * max(|l1 - l| of any step, h |l|), where h = |all g1 - all g| / |all g|: what rounding
+//   loss       |lL - l| <= times * max(|l1 - l| of any step, h |l|), where h = |all g1 - all g| / |all g|: what
+//   rounding
 //              reaches the loss has reached the gradients.
 //   update     One rank in the run's precision is given the layout's gradients in the place of its own and updates: its
-//              norm and weights must be the layout's, bit for bit, since neither depends on how tensors are cut.
+//              weights must be the layout's, bit for bit, since an update does not depend on how tensors are cut, and
+//              its norm but for the rounding of sums of 256 in fp64 (where that differs, the clipping factor does, and
+//              weights may be off by some units in the last place).
 //
 // So equal steps follow by induction: right gradients at these weights, and of them the right next weights. The two
 // factors allow for twice as many roundings as one rank's (1.4 times the error) and for chance. bench/results has how

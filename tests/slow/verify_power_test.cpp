@@ -47,14 +47,23 @@ struct Spread {
 };
 
 TEST(VerifyPower, RaisesNoFalseAlarm) {
-  const std::vector<std::string> texts{"dp=1",         "cp=2",        "pp=2,micro=4",        "tp=2",
-                                       "dp=4,micro=2", "dp=4,zero=3", "dp=8,reduce=ring",    "pp=2,cp=2,tp=2,micro=2",
+  const std::vector<std::string> texts{"dp=1",
+                                       "cp=2",
+                                       "pp=2,micro=4",
+                                       "tp=2",
+                                       "dp=4,micro=2",
+                                       "dp=4,zero=3",
+                                       "dp=8,reduce=ring",
+                                       "pp=2,cp=2,tp=2,micro=2",
                                        "dp=2,tp=2,sp=off"};
-  fmt::print("| precision | model | checks | of allowed: median | largest | undecided | alarms |\n|---|---|---|---|---|---|---|\n");
+  fmt::print(
+      "| precision | model | checks | of allowed: median | largest | undecided | alarms "
+      "|\n|---|---|---|---|---|---|---|\n");
   for (const auto& [precision, seeds] : {std::pair{Precision::fp32, 24}, std::pair{Precision::bf16, 8}})
     for (const Subject& subject : subjects()) {
       std::vector<std::string> fitting = texts;
-      if (subject.name == "qwen3-tiny") fitting = {"dp=1", "cp=3", "pp=2,micro=4", "tp=3", "dp=4,zero=2,micro=2", "dp=2,cp=2"};
+      if (subject.name == "qwen3-tiny")
+        fitting = {"dp=1", "cp=3", "pp=2,micro=4", "tp=3", "dp=4,zero=2,micro=2", "dp=2,cp=2"};
       Spread spread;
       for (int seed = 1; seed <= seeds; ++seed) {
         const RunSpec run = trial_run(subject.spec, subject.seq, static_cast<std::uint64_t>(seed), precision);
@@ -86,12 +95,14 @@ TEST(VerifyPower, NoticesErrorsOfTheSizeThatItSays) {
         for (const Subject& subject : subjects()) {
           if (subject.name == "llama-0.8m" && precision == Precision::bf16) continue;
           std::vector<std::string> names;
-          for (const LogicalTensor& t : logical_tensors(Model(subject.spec, 1, subject.seq, DType::f32))) names.push_back(t.name);
+          for (const LogicalTensor& t : logical_tensors(Model(subject.spec, 1, subject.seq, DType::f32)))
+            names.push_back(t.name);
           for (int seed = 1; seed <= seeds; ++seed)
             for (const char* text : {"dp=2,micro=2", "cp=2", "pp=2,micro=4"}) {
               const std::size_t picked = static_cast<std::size_t>(seed * 7 + all) % names.size();
               const RunSpec run = trial_run(subject.spec, subject.seq, static_cast<std::uint64_t>(seed), precision);
-              const LayoutReport report = compare_layouts(run, layouts({"dp=1", text}), {.faults = fault(where, size, names[picked])});
+              const LayoutReport report =
+                  compare_layouts(run, layouts({"dp=1", text}), {.faults = fault(where, size, names[picked])});
               noticed += !report.ok();
               ++all;
             }

@@ -93,7 +93,8 @@ TrialFaults fault(FaultIn where, double size, const std::string& tensor) {
 RunSpec trial_run(const ModelSpec& model, std::int64_t seq, std::uint64_t seed, Precision precision) {
   RunSpec run;
   run.model = model;
-  run.data.synthetic = SyntheticSpec{.vocabulary = std::min<std::int64_t>(model.vocabulary, 64), .order = 1, .branching = 3};
+  run.data.synthetic =
+      SyntheticSpec{.vocabulary = std::min<std::int64_t>(model.vocabulary, 64), .order = 1, .branching = 3};
   run.data.seq = seq;
   run.train.steps = 100;
   run.train.global_batch = 8;

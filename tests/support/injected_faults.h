@@ -16,8 +16,9 @@ enum class FaultIn {
   contribution,          // everything that rank 1 gives to a sum over ranks, or sends
   contribution_element,  // the first element of each such message
 };
-inline constexpr FaultIn kFaults[] = {FaultIn::gradient,       FaultIn::gradient_element, FaultIn::weight,
-                                      FaultIn::weight_element, FaultIn::contribution,     FaultIn::contribution_element};
+inline constexpr FaultIn kFaults[] = {FaultIn::gradient,     FaultIn::gradient_element,
+                                      FaultIn::weight,       FaultIn::weight_element,
+                                      FaultIn::contribution, FaultIn::contribution_element};
 std::string name_of(FaultIn fault);
 
 // Values times (1 + size), in the second step, under every layout that has more than one rank. Of the tensor's elements

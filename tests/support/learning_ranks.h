@@ -33,17 +33,22 @@ inline Learned learn(const ModelSpec& spec, const LayoutSpec& layout, const Prec
   return learn(learning_options(spec, layout, precision));
 }
 
-// Relative errors: of each loss and norm, of each gradient tensor of every step, and of all weights together. A tensor's
-// error is over its norm, or over 1e-6 of the norm of all of them where that is more (docs/design.md).
+// Relative errors: of each loss and norm, of each gradient tensor of every step, and of all weights together. A
+// tensor's error is over its norm, or over 1e-6 of the norm of all of them where that is more (docs/design.md).
 struct LearnedTolerances {
   double losses, norms, gradients, weights;
+  double later = gradients;  // gradients after the first update, where Adam has made steps of what was rounding
 };
+// Where attention or layers are computed in other pieces than one rank's, step by step.
+inline constexpr LearnedTolerances kCloseInDouble{1e-11, 1e-11, 1e-11, 1e-11},
+    kCloseInSingle{1e-5, 1e-5, 1e-5, 1e-5, 1e-4};
+
 // Copies, of gradients too, are equal to the bit.
 void expect_close(const Learned& many, const Learned& one, const LearnedTolerances& tolerances,
                   const std::string& what);
 // All of them to the same.
 inline void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
-  expect_close(many, one, {tolerance, tolerance, tolerance, tolerance}, what);
+  expect_close(many, one, LearnedTolerances{tolerance, tolerance, tolerance, tolerance}, what);
 }
 // The bits of all of them.
 void expect_equal(const Learned& one, const Learned& other, const std::string& what);
