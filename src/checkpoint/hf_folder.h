@@ -35,6 +35,7 @@ class HfFolder {
   explicit HfFolder(const std::filesystem::path& folder);
 
   const ModelSpec& spec() const { return spec_; }
+  std::vector<std::filesystem::path> files() const;  // of the weights
   // Views into the files, in the order asked for (hf_tensors.h says what else the files may hold); this outlives them.
   std::vector<ConstTensor> find(const std::vector<LogicalTensor>& wanted) const;
 

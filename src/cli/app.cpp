@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
 #include "cli/export.h"
@@ -19,6 +20,7 @@
 #include "cli/tokenize.h"
 #include "cli/train.h"
 #include "cli/verify.h"
+#include "comm/mpi/world.h"
 #include "spec/text_input.h"
 
 namespace lockstep {
@@ -63,12 +65,22 @@ void refuse_empty(const CLI::App& app) {
   }
 }
 
+// Of processes that one mpirun starts, all run one command. Where that is not so, those that join ranks are told which
+// process never will, also where it asks for help alone.
+void stay_away_unless_on_ranks(const CLI::App& app) {
+  if (!MpiWorld::launched()) return;
+  std::string command;
+  for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    command += (command.empty() ? "" : " ") + at->get_name();
+  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::stay_away(command);
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
   CLI::App app("Lockstep trains language models across many processors, in any parallel layout, with the same result.",
                "lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
+  app.set_version_flag("--version", "lockstep " + program_version());
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_train(app, chosen);
@@ -86,6 +98,7 @@ int run_app(int argc, char** argv) {
     app.parse(argc, argv);
     refuse_empty(app);
     if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
+    stay_away_unless_on_ranks(app);
     const int code = chosen();
     // An answer that did not reach its reader is no answer: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -95,8 +108,13 @@ int run_app(int argc, char** argv) {
   } catch (const CLI::ExtrasError& error) {
     return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    if (error.get_exit_code() == 0) {  // --help and --version
+      if (MpiWorld::launched()) MpiWorld::stay_away("lockstep with --help or --version");
+      return app.exit(error);
+    }
     return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");
+  } catch (const AllRefuse& refused) {
+    return static_cast<int>(refused.code);
   } catch (const UserError& error) {
     return fail(error.code(), error.what());
   } catch (const CommError& error) {

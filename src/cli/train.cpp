@@ -11,6 +11,7 @@
 #include "checkpoint/manifest.h"
 #include "cli/launch.h"
 #include "cli/run_arguments.h"
+#include "cli/same_start.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
 #include "plan/machine.h"
@@ -145,6 +146,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
   Progress progress = p.checkpoint ? resume(run, *p.checkpoint, note) : beginning(run);
+  require_same_weights(run);
   if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) p.notes.push_back(*ignored);
   p.checkpoint.reset();  // its files stay mapped no longer than needed
   p.folder->write_run_file(progress.run_file);
@@ -172,17 +174,19 @@ class Silent final : public Watcher {
   const std::atomic<bool>* stop_;
 };
 
-Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
-  if (from.empty()) run.init_weights();
-  Progress progress =
-      from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
+Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool own_process) {
+  if (!from) run.init_weights();
+  Progress progress = from ? resume(run, *from, [](const std::string&) {}) : beginning(run);
+  require_same_weights(run);
   Silent silent(own_process);
   return train(run, progress, silent);
 }
 
 int run_training(const Settings& s) {
   RunSpec spec = spec_of(s);
-  Launch launch(spec);
+  Launch launch(
+      spec, "train",
+      {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
   if (!by_hand) listen_for_signals();  // a launcher ends all when one has failed: each is to say why first
@@ -194,18 +198,27 @@ int run_training(const Settings& s) {
   launch.run([&](const RankPlace& place) {
     Communicator& ranks = place.ranks;
     const bool first = ranks.rank() == 0;
-    if (!by_hand && first) prepare(prepared, s, spec, launch);
+    if (!by_hand) {
+      read_same_data(prepared.data, spec, ranks);
+      if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
+      if (first) prepare(prepared, s, spec, launch);
+    }
     std::string from = prepared.from;
     if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    std::optional<Checkpoint> checkpoint;      // of any rank but the first
+    if (!first && !from.empty()) checkpoint.emplace(open_verified_checkpoint(from));
+    if (!by_hand && !from.empty()) require_same_checkpoint(checkpoint ? *checkpoint : *prepared.checkpoint, ranks);
+    if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
                      .connect = place.connect,
                      .threads = place.threads,
-                     .data = prepared.data ? &*prepared.data : nullptr});
+                     .data = prepared.data ? &*prepared.data : nullptr,
+                     .data_of_rank = !by_hand});
     const Ending end =
-        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
+        first ? train_first(prepared, spec, run, place.alone_here) : train_other(checkpoint, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <sstream>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
+#include "spec/run_settings.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
 
@@ -99,18 +99,9 @@ constexpr auto kBefore =
                                                                   {"layout.zero", "0"},
                                                                   {"layout.grad_sync", "\"step\""}});
 
-// "section.key" -> value, as a resolved run file writes them: one key a line.
 std::map<std::string, std::string> settings(const std::string& toml) {
-  std::map<std::string, std::string> all;
-  std::istringstream lines(toml);
-  std::string section;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("[") && line.ends_with("]")) section = line.substr(1, line.size() - 2);
-    const auto equals = line.find(" = ");
-    if (equals == std::string::npos || line.starts_with("#")) continue;
-    all[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  return all;
+  const auto all = settings_of(toml);
+  return {all.begin(), all.end()};
 }
 
 bool contains(std::span<const std::string_view> names, const std::string& name) {

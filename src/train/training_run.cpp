@@ -33,7 +33,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints, .keep = spec.train.keep, .companions = &companions_} {
   tune_products(spec, *stream_);
-  const std::int64_t corpus = own_data_ || is_first_rank() ? data_->corpus_bytes() : 0;
+  const bool counts = own_data_ || where.data_of_rank || is_first_rank();
+  const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
   const Replica::Options options{
       .spec = spec.model,

@@ -143,7 +143,7 @@ TEST_F(Processes, OneThatStandsStillIsNamedWhenTheDeadlinePasses) {
   EXPECT_EQ(outcome.code, 5) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("rank 1"));
   EXPECT_THAT(outcome.err, HasSubstr("within 5 s"));
-  EXPECT_LT(seconds, 12);
+  EXPECT_LT(seconds, 5 * 1.8);  // with the end of all processes; a wait of twice the deadline is longer
   expect_goes_on("stopped");
 }
 
