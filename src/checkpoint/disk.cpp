@@ -18,8 +18,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What a person can do about it, where that is plain.
+const char* remedy_of(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; make room on that disk";
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "; make the folder writable";
+    case EFBIG:
+      return "; raise the limit on file sizes (ulimit -f)";
+    case EMFILE:
+    case ENFILE:
+      return "; raise the limit on open files (ulimit -n)";
+    case EIO:
+      return "; check the disk";
+    default:
+      return "";
+  }
+}
+
 [[noreturn]] void fail(const char* call, const fs::path& path, int error = errno) {
-  throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::generic_category().message(error)));
+  throw EnvironmentError(fmt::format("{}: {} failed: {}{}", path.string(), call, std::generic_category().message(error),
+                                     remedy_of(error)));
 }
 
 }  // namespace
