@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <utility>
 
@@ -44,8 +45,8 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
     note(fmt::format("passing over {}: {}", path.string(), reason));
   };
   if (s.resume != "auto") return require_checkpoint(s.resume, report);
-  auto found = find_checkpoint(folder.checkpoints(), report);
-  if (!found) note("no whole checkpoint there yet: the run begins at step 0");
+  auto found = find_own_checkpoint(folder.checkpoints(), report);
+  if (!found) note("no checkpoint there yet: the run begins at step 0");
   return found;
 }
 
@@ -114,6 +115,7 @@ struct Prepared {
   std::string from;  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;  // of ranks that are threads: one for all
+  std::string problem;          // what standard error is to say of a run that came to its end
 };
 
 // --overwrite removes what is in the folder, before the weights are read.
@@ -140,6 +142,21 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
   if (p.checkpoint) p.from = p.checkpoint->path().string();
 }
 
+Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
+                     bool own_process) {
+  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+  view.show_start(p.plan, run.data(), peak.source);
+  if (!p.from.empty()) view.note("going on from " + p.from);
+  for (const std::string& line : p.notes) view.note(line);
+  // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
+  const double computers =
+      device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
+  view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
+  p.problem = view.problem();
+  return ending;
+}
+
 // Rank 0, which also tells how it goes.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
@@ -151,23 +168,20 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
   p.checkpoint.reset();  // its files stay mapped no longer than needed
   p.folder->write_run_file(progress.run_file);
 
-  TrainView view(spec, *p.folder, progress.step, listen_for_signals());
-  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
-  view.show_start(p.plan, run.data(), peak.source);
-  if (!p.from.empty()) view.note("going on from " + p.from);
-  for (const std::string& line : p.notes) view.note(line);
-  // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
-  const double computers =
-      device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
-  view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
-  return ending;
+  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
+  try {
+    return show_training(p, spec, run, progress, view, own_process);
+  } catch (const std::exception& error) {  // of whatever rank: the log is to say why
+    view.failed(error.what());
+    throw;
+  }
 }
 
 // Any other rank: silent, but in a process of its own it hears signals too.
 class Silent final : public Watcher {
  public:
-  explicit Silent(bool own_process) : stop_(own_process ? &listen_for_signals() : nullptr) {}
+  Silent(const RunSpec& spec, bool own_process)
+      : stop_(own_process ? &listen_for_signals(spec.run.stop_signals) : nullptr) {}
   bool wants_stop() override { return stop_ && *stop_; }
 
  private:
@@ -178,8 +192,15 @@ Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool
   if (!from) run.init_weights();
   Progress progress = from ? resume(run, *from, [](const std::string&) {}) : beginning(run);
   require_same_weights(run);
-  Silent silent(own_process);
-  return train(run, progress, silent);
+  Silent silent(run.spec(), own_process);
+  try {
+    return train(run, progress, silent);
+  } catch (const std::exception& error) {
+    const auto* of_another = dynamic_cast<const CommError*>(&error);
+    if (own_process && !(of_another && of_another->secondary()))
+      log_end_of_rank(run.spec().run.out, run.ranks()->rank(), error.what());
+    throw;
+  }
 }
 
 int run_training(const Settings& s) {
@@ -189,8 +210,10 @@ int run_training(const Settings& s) {
       {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
-  if (!by_hand) listen_for_signals();  // a launcher ends all when one has failed: each is to say why first
-  if (by_hand) {                       // a mistake is told before there are ranks
+  // A launcher ends all when one has failed: each is to say why first.
+  if (!by_hand) listen_for_signals(spec.run.stop_signals);
+  if (by_hand) std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is no reason to lose steps (TrainView)
+  if (by_hand) {                               // a mistake is told before there are ranks
     prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
@@ -221,7 +244,9 @@ int run_training(const Settings& s) {
         first ? train_first(prepared, spec, run, place.alone_here) : train_other(checkpoint, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
-  return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
+  if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);
+  if (ending == Ending::bad_values) return static_cast<int>(ExitCode::check_failed);
+  return static_cast<int>(prepared.problem.empty() ? ExitCode::done : ExitCode::environment);
 }
 
 }  // namespace
@@ -230,9 +255,13 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   auto settings = std::make_shared<Settings>();
   CLI::App* command = app.add_subcommand("train", "Train a model");
   command->footer(
-      "Without a run file the built-in example is trained. Ctrl-C (or SIGTERM) finishes the step, saves and exits "
-      "with\n"
-      "0; a second one exits at once. The run folder holds run.toml, metrics.jsonl, log.txt and checkpoints.\n\n"
+      "Without a run file the built-in example is trained. Ctrl-C, SIGTERM and the signals of run.stop_signals "
+      "(SIGHUP,\n"
+      "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
+      "save\n"
+      "that fails is told and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
+      "log.txt\n"
+      "and checkpoints.\n\n"
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"

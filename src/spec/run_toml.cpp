@@ -1,12 +1,15 @@
 // Over 300 lines: the lists of keys, and one reader a table beside them.
 #include "spec/run_toml.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "spec/hf_config.h"
 #include "spec/layout_toml.h"
 #include "spec/model_toml.h"
 #include "spec/presets.h"
+#include "spec/stop_signals.h"
 #include "spec/text_input.h"
 #include "spec/toml_fields.h"
 #include "spec/toml_keys.h"
@@ -63,6 +66,7 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("async_save", train.async_save);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
+  visit("save_retry", train.save_retry, Real{.least = 0, .most = 86400});
 }
 
 template <class Spec, class Visitor>
@@ -111,6 +115,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("autotune", run.autotune);
+  visit("stop_signals", run.stop_signals);
 }
 
 // ---- Keys of the design that this version has one value for, or none.
@@ -327,6 +332,15 @@ void read_run(const TomlTable& table, RunSettings& run) {
     table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
   if (run.autotune && run.device != "cuda")
     table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", run.device), "remove it");
+  for (auto name = run.stop_signals.begin(); name != run.stop_signals.end(); ++name) {
+    const std::optional<std::string> known = stop_signal_of(*name);
+    if (!known)
+      table.refuse("stop_signals", fmt::format("stop_signals has {}", quote_text(*name)),
+                   fmt::format("use some of {} (SIGINT and SIGTERM always end a run)", fmt::join(kStopSignals, ", ")));
+    if (std::find(run.stop_signals.begin(), name, *known) != name)
+      table.refuse("stop_signals", fmt::format("stop_signals has {} twice", *known), "name it once");
+    *name = *known;
+  }
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 

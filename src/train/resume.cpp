@@ -61,7 +61,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "run.out",
                                                              "run.autotune",
                                                              "run.trace",
+                                                             "run.stop_signals",
                                                              "train.save_last",
+                                                             "train.save_retry",
                                                              "tuning.gpu",
                                                              "tuning.library",
                                                              "precision.gradients",
@@ -73,7 +75,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
 constexpr auto kPlaces = std::to_array<std::string_view>(
     {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});
 
-// Keys that run files of earlier versions lack, and what those runs did.
+// Keys that run files of earlier versions lack, and what those runs did, or what is as good to a person who resumes.
+constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])";
 constexpr auto kBefore =
     std::to_array<std::pair<std::string_view, std::string_view>>({{"precision.gradients", "\"fp32\""},
                                                                   {"precision.moments", "\"fp32\""},
@@ -86,6 +89,8 @@ constexpr auto kBefore =
                                                                   {"run.pin", "true"},
                                                                   {"run.deadline", "30"},
                                                                   {"run.trace", "0"},
+                                                                  {"run.stop_signals", kSignalsBefore},
+                                                                  {"train.save_retry", "30"},
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},

@@ -101,6 +101,7 @@ keep = 5
 seed = 9223372036854775807
 bad_values = "skip"
 async_save = false
+save_retry = 2.5
 [optim]
 name = "adamw"
 lr = 1
@@ -122,6 +123,7 @@ moments = "bf16"
 out = "somewhere"
 device = "cpu"
 threads = 2
+stop_signals = ["USR2", "SIGHUP"]
 )");
   EXPECT_EQ(run.model.vocabulary, 300);
   const DataSpec data{.text = {}, .tokens = "/t.bin", .synthetic = {}, .seq = 64, .eval_share = 0.25};
@@ -134,7 +136,8 @@ threads = 2
                         .keep = 5,
                         .seed = 9223372036854775807u,
                         .bad_values = BadValues::skip,
-                        .async_save = false};
+                        .async_save = false,
+                        .save_retry = 2.5};
   EXPECT_EQ(run.train, train);
   const OptimizerSpec optimizer{.kind = OptimizerKind::adamw,
                                 .learning_rate = 1,
@@ -148,8 +151,9 @@ threads = 2
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
-  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2};
+  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
+  EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
 }
 
