@@ -33,19 +33,6 @@ RankPlace sit_down(const RunSpec& spec, Communicator& ranks, const Seat& seat) {
   return {.ranks = ranks, .threads = asked > 0 ? asked : share, .alone_here = true};
 }
 
-// The run's layout with a dp that makes it so many ranks, where the run can have that.
-std::optional<LayoutSpec> of_as_many(RunSpec spec, int ranks) {
-  const std::int64_t line = spec.layout.ranks() / spec.layout.dp;
-  spec.layout.dp = ranks / line;
-  if (ranks % line != 0) return std::nullopt;
-  try {
-    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
-  } catch (const UserError&) {
-    return std::nullopt;
-  }
-  return spec.layout;
-}
-
 }  // namespace
 
 bool launched_as_one_of_many() {
@@ -107,13 +94,10 @@ void Launch::join_as(const LaunchedProcess& place) {
 std::optional<UserError> Launch::adopt(int processes, const std::string& told, const std::string& remedy) {
   const std::int64_t ranks = spec_.layout.ranks();
   if (ranks == processes) return std::nullopt;
-  if (ranks != 1) {
-    const std::optional<LayoutSpec> other = of_as_many(spec_, processes);
-    return UserError(
-        ExitCode::usage, fmt::format("{} for a layout of {} ranks ({})", told, ranks, to_text(spec_.layout)),
-        fmt::format("use {}, or {}", remedy,
-                    other ? "--layout " + to_text(*other) : fmt::format("a layout of {} ranks", processes)));
-  }
+  if (ranks != 1)
+    return UserError(ExitCode::usage,
+                     fmt::format("{} for a layout of {} ranks ({})", told, ranks, to_text(spec_.layout)),
+                     fmt::format("use {}, or --ranks {}", remedy, processes));
   RunSpec adopted = spec_;
   adopted.layout.dp = processes;
   try {
