@@ -1,5 +1,6 @@
 // Deliberate errors of a given relative size in what a layout computes, to learn which of them are noticed.
 #pragma once
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,9 @@ inline constexpr FaultIn kFaults[] = {FaultIn::gradient,     FaultIn::gradient_e
                                       FaultIn::contribution, FaultIn::contribution_element};
 std::string name_of(FaultIn fault);
 
-// Values times (1 + size), in the second step, under every layout that has more than one rank. Of the tensor's elements
-// the middle one.
-TrialFaults fault(FaultIn where, double size, const std::string& tensor);
+// Values times (1 + size), in the second step (of messages in every step), under every layout that has more than one
+// rank. Of the tensor's elements the middle one. `changed` is set when a value that was not zero has changed.
+TrialFaults fault(FaultIn where, double size, const std::string& tensor, std::atomic<bool>& changed);
 
 // A run of that model and seed for `verify`, of 8 samples.
 RunSpec trial_run(const ModelSpec& model, std::int64_t seq, std::uint64_t seed, Precision precision);
