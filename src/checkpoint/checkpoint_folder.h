@@ -55,8 +55,8 @@ struct CheckpointFolder {
   std::int64_t file_limit = kStateFileLimit;  // bytes of tensors a state file holds, unless a single slice has more
   double seen_within = 10;                    // seconds in which other hosts must see what rank 0 has put there
   const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
-  bool finite_weights = false;                // a state with a weight that is not finite is refused
-  WholeCheckpoints* whole = nullptr;          // what is known of the others; none: they are read at each save
+  bool finite_weights = false;                           // a state with a weight that is not finite is refused
+  WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
 };
 
 // `pieces` are on the host. All ranks call it, with the same step, each with the pieces that it writes (state_share.h

@@ -225,7 +225,9 @@ TEST(RanksCheckpoint, AFolderThatIsLostEndsTheRunOnAllRanksWithItsName) {
     said = error.what();
   }
   EXPECT_THAT(said,
-              ::testing::StartsWith("rank 0: " + checkpoints.string() + ": mkdir failed: Not a directory; remove the file that is in the way, or name another path; step 5"));
+              ::testing::StartsWith(
+                  "rank 0: " + checkpoints.string() +
+                  ": mkdir failed: Not a directory; remove the file that is in the way, or name another path; step 5"));
 }
 
 }  // namespace
