@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/program.h"
+#include "support/sanitizer.h"
 
 namespace lockstep::tests {
 namespace {
@@ -90,9 +91,7 @@ TEST(Lockstep, HelpStartsInAnInstant) {
     EXPECT_EQ(o.code, 0);
     EXPECT_THAT(o.out, ::testing::HasSubstr("verify"));
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(best, 50);
-#endif
+  EXPECT_LT(best, 50 * kSlowdown);
 }
 
 const std::string kTiny = "verify --set train.global_batch=6 --set data.seq=16 --set model.layers=1 --steps 2 ";
