@@ -89,9 +89,8 @@ void require_same_model(const Checkpoint& checkpoint, const ModelSpec& model) {
 std::vector<HfCompanion> companions_of(const Checkpoint& checkpoint) {
   std::vector<HfCompanion> kept;
   for (const ManifestFile& file : checkpoint.manifest().companions) kept.push_back(read_kept(checkpoint, file));
-  if (!kept.empty()) return kept;
-  const std::string folder = run_of(checkpoint).model_hf;
-  return folder.empty() ? kept : read_companions(folder);
+  if (!kept.empty() || checkpoint.progress().run_file.find("\nhf = ") == std::string::npos) return kept;
+  return read_companions(run_of(checkpoint).model_hf);
 }
 
 }  // namespace lockstep

@@ -22,12 +22,12 @@ using ::testing::HasSubstr;
 
 const LayoutSpec kLayouts[] = {{},
                                {.dp = 3},
-                               {.dp = 2, .zero = 3, .grad_sync = GradSync::micro, .micro = 2},
+                               {.dp = 2, .micro = 2, .zero = 3},
                                {.dp = 2, .dp_kind = DpKind::central},
                                {.pp = 2, .micro = 2},
                                {.cp = 2},
-                               {.tp = 2, .sp = Switch::on},
-                               {.dp = 2, .pp = 2, .tp = 2, .zero = 1, .micro = 2}};
+                               {.tp = 2},
+                               {.dp = 2, .pp = 2, .tp = 2, .micro = 2, .zero = 1}};
 
 ModelSpec model() { return cut_specs().back().spec; }
 
