@@ -12,7 +12,8 @@
 namespace lockstep::tests {
 
 // A small run, and the same with tensors four times as large or more.
-inline Replica::Options steady_options(const LayoutSpec& layout, const ModelSpec& model, bool large) {
+inline Replica::Options steady_options(const LayoutSpec& layout, const ModelSpec& model, bool large,
+                                       const PrecisionSpec& precision = Precision::fp32) {
   ModelSpec spec = model;
   if (large) {
     spec.width *= 4;
@@ -20,7 +21,7 @@ inline Replica::Options steady_options(const LayoutSpec& layout, const ModelSpec
     spec.ffn_width *= 4;
     spec.vocabulary *= 4;
   }
-  Replica::Options o = learning_options(spec, layout, Precision::fp32);
+  Replica::Options o = learning_options(spec, layout, precision);
   o.B = 12;
   o.T = large ? 24 : 12;
   return o;
@@ -55,6 +56,13 @@ inline NewCalls count_steps(const Replica::Options& o, Communicator& ranks, int 
   together();
   EXPECT_EQ(cpu.memory().ledger().allocations(), buffers) << to_text(o.layout) << ": a steady step takes a buffer";
   return taken;
+}
+
+// No single piece of a kilobyte, whatever the tensors' sizes, and all of them given back: what is taken are handles of
+// messages and short lists, no data.
+inline void expect_bookkeeping_alone(const NewCalls& taken, const std::string& what) {
+  EXPECT_LE(taken.largest, 1024) << what;
+  EXPECT_EQ(taken.live, 0) << what << ": " << taken.calls << " calls of " << taken.bytes << " bytes";
 }
 
 }  // namespace lockstep::tests

@@ -109,6 +109,24 @@ TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
   EXPECT_THAT(exact.out, ::testing::HasSubstr("equal to the bit in fp32: 3 layouts"));
 }
 
+// Without warm-up Adam makes whole steps of rounding at once, and gradients of layouts differ by more than 1e-5: no
+// error.
+TEST(VerifyLayouts, InFp32AreHeldToRounding) {
+  const std::string command =
+      kTiny + "--set optim.warmup=0 --set optim.lr=3e-3 --layout dp=1 --layout cp=2 --layout pp=2,micro=3";
+  const Outcome o = run_in_shell(command);
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, ::testing::HasSubstr("equal but for rounding in fp32: 3 layouts over 2 steps"));
+  EXPECT_THAT(o.out, ::testing::HasSubstr("--precision fp64 shows 1e-11"));
+  const auto json = nlohmann::json::parse(run_in_shell(command + " --json --precision bf16").out);
+  EXPECT_EQ(json["ok"], true);
+  for (const auto& one : json["layouts"]) {
+    EXPECT_LE(one["of_allowed"], 1);
+    EXPECT_GT(one["sees"], 1e-4) << "bf16 is blunt";
+    EXPECT_TRUE(one["undecided"].is_null());
+  }
+}
+
 // Another order of sums is another result: the first tensor that shows it is named.
 TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
   const Outcome o = run_in_shell(kTiny + "--layout dp=3 --layout dp=3,reduce=ring --exact --json");

@@ -56,10 +56,11 @@ TEST(VerifyPower, RaisesNoFalseAlarm) {
                                        "dp=8,reduce=ring",
                                        "pp=2,cp=2,tp=2,micro=2",
                                        "dp=2,tp=2,sp=off"};
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   fmt::print(
       "| precision | model | checks | of allowed: median | largest | undecided | alarms "
       "|\n|---|---|---|---|---|---|---|\n");
-  for (const auto& [precision, seeds] : {std::pair{Precision::fp32, 24}, std::pair{Precision::bf16, 8}})
+  for (const auto& [precision, seeds] : {std::pair{Precision::fp32, 20}, std::pair{Precision::bf16, 5}})
     for (const Subject& subject : subjects()) {
       std::vector<std::string> fitting = texts;
       if (subject.name == "qwen3-tiny")
@@ -83,7 +84,7 @@ TEST(VerifyPower, RaisesNoFalseAlarm) {
 
 TEST(VerifyPower, NoticesErrorsOfTheSizeThatItSays) {
   fmt::print("| precision | error in | 1e-1 | 1e-2 | 1e-3 | 1e-4 | 1e-5 | 1e-6 |\n|---|---|---|---|---|---|---|---|\n");
-  for (const auto& [precision, seeds] : {std::pair{Precision::fp32, 3}, std::pair{Precision::bf16, 1}})
+  for (const auto& [precision, seeds] : {std::pair{Precision::fp32, 2}, std::pair{Precision::bf16, 1}})
     for (const FaultIn where : kFaults) {
       std::string row = fmt::format("| {} | {} |", name_of(precision), name_of(where));
       for (const double size : {1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {

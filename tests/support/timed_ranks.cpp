@@ -64,13 +64,23 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   return slowest;
 }
 
-Trials::Trials(std::vector<double> of) : sorted(std::move(of)) { std::ranges::sort(sorted); }
+double median_of(std::vector<double> of) { return median(std::move(of)); }
 
-std::string Trials::text() const {
+std::string sorted_text(std::vector<double> of) {
+  std::ranges::sort(of);
   std::string all;
-  for (std::size_t i = 0; i < sorted.size(); ++i)
-    all += fmt::format(fmt::runtime(i == sorted.size() / 2 ? "[{:.3g}] " : "{:.3g} "), sorted[i]);
+  for (const double one : of) all += fmt::format("{:.3g} ", one);
   return all;
+}
+
+bool median_is_good(const std::function<double()>& trial, const std::function<bool(double)>& good,
+                    std::vector<double>& all) {
+  int yes = 0, no = 0;
+  while (yes < 3 && no < 3) {
+    all.push_back(trial());
+    ++(good(all.back()) ? yes : no);
+  }
+  return yes == 3;
 }
 
 Shown shown_of_messages(LayoutSpec layout) {

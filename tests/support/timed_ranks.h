@@ -25,15 +25,12 @@ struct Shown {
 };
 Shown shown_of_messages(LayoutSpec layout);
 
-// Trials of something that is timed: no best one is picked, the middle one counts, and all are told.
-constexpr int kTrials = 5;
+double median_of(std::vector<double> of);
+std::string sorted_text(std::vector<double> of);  // "0.71 0.83 0.85 "
 
-struct Trials {
-  std::vector<double> sorted;
-
-  explicit Trials(std::vector<double> of);
-  double median() const { return sorted[sorted.size() / 2]; }
-  std::string text() const;  // "0.71 0.83 [0.85] 0.86 0.90"
-};
+// Whether the median of five trials of something that is timed is good; no best one is picked. As soon as three of them
+// are on one side, the others would not change that. `good` is asked of every trial; what they measured is in `all`.
+bool median_is_good(const std::function<double()>& trial, const std::function<bool(double)>& good,
+                    std::vector<double>& all);
 
 }  // namespace lockstep::tests

@@ -10,15 +10,17 @@ namespace {
 // a long one, and where messages are many and small that adds up.
 void expect_hidden(const LayoutSpec& layout, double share, double seen = 0.95) {
   std::vector<double> hidden, shown;
-  for (int trial = 0; trial < kTrials; ++trial) {
+  const auto trial = [&] {
     const Shown one = shown_of_messages(layout);
-    hidden.push_back(1 - one.with);
     shown.push_back(one.without);
-  }
-  const Trials with(hidden), without(shown);
-  EXPECT_GE(with.median(), share) << "hidden with overlap: " << with.text() << to_text(layout);
-  EXPECT_GE(without.median(), seen) << "seen without it: " << without.text() << to_text(layout);
-  fmt::print("{}: hidden with overlap {}; seen without it {}\n", to_text(layout), with.text(), without.text());
+    return 1 - one.with;
+  };
+  EXPECT_TRUE(median_is_good(
+      trial, [&](double one) { return one >= share; }, hidden))
+      << "hidden with overlap";
+  EXPECT_GE(median_of(shown), seen) << "seen without it";
+  fmt::print("{}: hidden with overlap {}(to be {:.2g}); seen without it {}(to be {:.2g})\n", to_text(layout),
+             sorted_text(hidden), share, sorted_text(shown), seen);
 }
 
 TEST(DataParallelOverlap, HidesFourFifthsOfWhatTakesHalfAsLongAsComputing) {
@@ -33,7 +35,7 @@ TEST(ZeroOverlap, HidesGathersAndSums) {
 // Of four chunks one cannot be hidden, and the embedding's and the head's exchanges have no product beside them.
 TEST(TensorParallelOverlap, HidesMostOfWhatHasAProductBesideIt) {
   const double blocks = 8, hideable = (8 * 3.0 / 4 + 2) * blocks / (10 * blocks + 4);
-  expect_hidden({.tp = 2, .tp_chunks = 4}, 0.6 * hideable, 0.8);
+  expect_hidden({.tp = 2, .tp_chunks = 4}, 0.5 * hideable, 0.8);
 }
 
 }  // namespace
