@@ -30,6 +30,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
+  const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
+  steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const std::int64_t corpus = own_data_ || is_first_rank() ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
@@ -83,9 +85,9 @@ double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) 
   return replica_->compute_gradients(tokens_, targets_);
 }
 
-std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
+std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
   data_->training_batch(first + replica_->given().first, tokens_, targets_);
-  return replica_->find_bad_value(tokens_, targets_);
+  return replica_->find_bad_value(tokens_, targets_, later);
 }
 
 double TrainingRun::evaluate() {
