@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
 #include "base/error.h"
+#include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
 #include "cli/export.h"
@@ -18,6 +20,7 @@
 #include "cli/tokenize.h"
 #include "cli/train.h"
 #include "cli/verify.h"
+#include "comm/mpi/world.h"
 #include "spec/text_input.h"
 
 namespace lockstep {
@@ -47,12 +50,37 @@ std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::Ex
   return one_line(error.what()) + "; try lockstep --help";
 }
 
+// An option that was given nothing, as by a variable that is not set: as a path it would be any folder or none. Text to
+// generate from may be empty.
+void refuse_empty(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      if (name == "--prompt" || name == "--tokens" || option->get_expected_min() == 0) continue;
+      for (const std::string& value : option->results())
+        if (value.empty())
+          throw UserError(ExitCode::usage, fmt::format("{} is empty", name), "give it a value, or leave it out");
+    }
+    refuse_empty(*command);
+  }
+}
+
+// Of processes that one mpirun starts, all run one command. Where that is not so, those that join ranks are told which
+// process never will, also where it asks for help alone.
+void stay_away_unless_on_ranks(const CLI::App& app) {
+  if (!MpiWorld::launched()) return;
+  std::string command;
+  for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    command += (command.empty() ? "" : " ") + at->get_name();
+  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::stay_away(command);
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
   CLI::App app("Lockstep trains language models across many processors, in any parallel layout, with the same result.",
                "lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
+  app.set_version_flag("--version", "lockstep " + program_version());
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_train(app, chosen);
@@ -65,19 +93,28 @@ int run_app(int argc, char** argv) {
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not the end without a word
   try {
     app.parse(argc, argv);
+    refuse_empty(app);
     if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
+    stay_away_unless_on_ranks(app);
     const int code = chosen();
     // An answer that did not reach its reader is no answer: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return fail(ExitCode::environment, "standard output could not be written; is the disk full?");
+      return fail(ExitCode::environment,
+                  "standard output could not be written; free space where it goes, or send it elsewhere");
     return code;
   } catch (const CLI::ExtrasError& error) {
     return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    if (error.get_exit_code() == 0) {  // --help and --version
+      if (MpiWorld::launched()) MpiWorld::stay_away("lockstep with --help or --version");
+      return app.exit(error);
+    }
     return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");
+  } catch (const AllRefuse& refused) {
+    return static_cast<int>(refused.code);
   } catch (const UserError& error) {
     return fail(error.code(), error.what());
   } catch (const CommError& error) {
@@ -87,9 +124,10 @@ int run_app(int argc, char** argv) {
   } catch (const EnvironmentError& error) {
     return fail(ExitCode::environment, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::environment, "out of memory");
+    return fail(ExitCode::environment, "out of memory; end other programs, or see `lockstep plan` for what needs less");
   } catch (const std::exception& error) {
-    return fail(ExitCode::environment, fmt::format("internal error: {}", error.what()));
+    return fail(ExitCode::environment,
+                fmt::format("internal error: {}; this is a fault of lockstep: please report it", error.what()));
   }
 }
 

@@ -6,8 +6,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_model.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
+#include "data/byte_tokenizer.h"
 #include "spec/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
@@ -26,7 +28,7 @@ int run_export(const Settings& s) {
   const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
     fmt::print(stderr, "lockstep: passing over {}: {}\n", path.string(), reason);
   });
-  const RunSpec run = parse_run_toml(checkpoint.progress().run_file, (checkpoint.path() / kManifestName).string(), ".");
+  const RunSpec run = run_of(checkpoint);
   Ledger ledger;
   const auto memory = make_memory(Device::cpu, ledger);
   cpu::Stream stream(*memory, 1);
@@ -45,7 +47,13 @@ int run_export(const Settings& s) {
   }
   checkpoint.load(wanted, stream);
   const DType dtype = s.dtype.value_or(stored);
-  export_hf({.folder = s.out, .spec = run.model, .dtype = dtype, .replace = s.replace}, tensors);
+  export_hf({.folder = s.out,
+             .spec = run.model,
+             .dtype = dtype,
+             .replace = s.replace,
+             .companions = companions_of(checkpoint),
+             .bytes = speaks_bytes(run.data)},
+            tensors);
   fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
              grouped_digits(parameter_count(run.model)), name_of(dtype), checkpoint.progress().step, s.out);
   return static_cast<int>(ExitCode::done);
@@ -58,7 +66,10 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("export", "Write a checkpoint as a Hugging Face folder");
   command->footer(
       "The folder holds config.json and model.safetensors (shards with an index above 5 GB), as transformers loads "
-      "it.\n\nExample: lockstep export runs/demo --out my-model --dtype bf16");
+      "it.\nOf a model that came from a Hugging Face folder (model.hf) it also holds that folder's tokenizer files, "
+      "and "
+      "in\nconfig.json its token ids, whether or not that folder is still there.\n\n"
+      "Example: lockstep export runs/demo --out my-model --dtype bf16");
   command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")
       ->required()
       ->type_name("DIR");

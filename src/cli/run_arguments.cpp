@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/checkpoint_model.h"
 #include "spec/layout_toml.h"
 #include "spec/run_toml.h"
 
@@ -15,8 +16,16 @@ void RunArguments::add_to(CLI::App& command) {
 }
 
 RunSpec RunArguments::read() const {
-  if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets);
-  return read_run_file(file, sets);
+  // When a run is resumed, what its weights started from may be gone.
+  const auto model_of = [this](const std::filesystem::path& from, const std::string& out) {
+    std::optional<ModelSpec> model;
+    if (!resumed.empty()) model = find_model(resumed == "auto" ? out : resumed);
+    if (!model && !from.empty()) model = require_model(from);
+    return model;
+  };
+  if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets, model_of);
+  if (!text.empty()) return parse_run_toml(text, file, ".", sets, model_of);
+  return read_run_file(file, sets, model_of);
 }
 
 void LayoutArguments::add_to(CLI::App& command, int most_ranks, const std::string& usual_ranks) {

@@ -10,7 +10,9 @@ namespace lockstep {
 
 struct RunArguments {
   std::string file;
+  std::string text;  // in place of the file's: the run file that a checkpoint holds
   std::vector<std::string> sets;
+  std::string resumed = {};  // a run or checkpoint that is resumed and whose model the run has; "auto": its own folder
 
   void add_to(CLI::App& command);
   RunSpec read() const;

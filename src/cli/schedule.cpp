@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/disk.h"
 #include "cli/schedule_view.h"
 #include "plan/measured_timeline.h"
@@ -74,8 +75,10 @@ void check_times(const StageTimes& times) {
 
 NamedSchedule named(const Settings& s, ScheduleKind kind, int chunks) {
   const PipelineShape shape{.stages = s.pp, .micro = s.micro, .chunks = chunks};
-  check_schedule(kind, shape, [&](const std::string& problem, const std::string& remedy) {
-    refuse(fmt::format("--chunks {}: {}", chunks, problem), remedy);
+  check_schedule(kind, shape, [&](const std::string& problem, const std::string&) {
+    refuse(fmt::format("--chunks {}: {}", chunks, problem),
+           fmt::format("use --chunks {}{}", usual_chunks(kind),
+                       kind == ScheduleKind::zb_v ? "" : ", or --kind interleaved"));
   });
   if (std::int64_t{s.pp} * s.micro * chunks > kMostDrawn)
     refuse(fmt::format("--pp {} with --micro {} and {} chunk{}: more than {} micro-batches of all chunks", s.pp,
@@ -107,15 +110,9 @@ TextPictureOptions on_terminal(const Settings& s) {
 
 void write_svg(const Settings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
   if (s.svg.empty()) return;
-  const std::filesystem::path path = s.svg, folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    refuse(fmt::format("--svg {}: there is no folder {}", quote_text(s.svg), quote_text(folder.string())),
-           "make it, or name another file");
-  if (std::filesystem::is_directory(path, ignored))
-    refuse(fmt::format("--svg {}: it is a folder", quote_text(s.svg)), "name a file");
+  require_output_file(s.svg, fmt::format("--svg {}", quote_text(s.svg)));
   const std::string text = svg_picture(panels, options);
-  replace_file(Disk(), path, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
+  replace_file(Disk(), s.svg, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
 }
 
 void draw(const Settings& s) {

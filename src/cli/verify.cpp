@@ -73,7 +73,10 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
   command->footer(
       "With --layout, given once or several times, a run trains a few steps under each layout from one seed, its ranks "
       "as\nthreads. Losses, gradients and weights are held against the first layout's (one rank's, where only one is "
-      "given);\nthe first that differs is named. A key that a layout does not name has its default.\n\n"
+      "given);\nthe first that differs is named. A key that a layout does not name has its default.\n"
+      "In fp64 they must agree to 1e-11. In fp32 and bf16 each layout may be as far from one rank in fp64 as rounding "
+      "takes\none rank in that precision, step by step (docs/numerics.md); where that cannot decide, fp64 does, by "
+      "itself.\n\n"
       "A reference folder holds config.json and model.safetensors (the model as Hugging Face saves it), run.json "
       "(steps,\n"
       "lr, beta1, beta2, eps, weight_decay, clip, losses and grad_norms of each step) and expected.safetensors "

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "base/integers.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "model/attention_workspace.h"
 
 namespace lockstep {
 
@@ -104,23 +104,11 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
   d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight, Half::second);
   d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input, Half::second);
   if (b.how.context.size() > 1) {
-    context_.emplace(
-        b, unit,
-        ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps, .deterministic = deterministic_});
+    context_.emplace(b, unit, ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps});
   } else {
     const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
     lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, forward, input});
-    const std::int64_t workspace = attention_workspace(b.how.runs_on, {.B = B_,
-                                                                       .T = T_,
-                                                                       .S = T_,
-                                                                       .H = H_,
-                                                                       .K = K_,
-                                                                       .D = D_,
-                                                                       .dtype = b.dtype,
-                                                                       .dropout = b.spec.attention_dropout > 0,
-                                                                       .deterministic = deterministic_});
-    if (workspace > 0)
-      workspace_ = b.slots.add({"workspace", DType::f32, {ceil_div(workspace, 4)}, input, input, Half::second});
+    workspace_ = attention_workspace_slot(b, unit, T_, H_, K_, D_);
   }
   if (b.spec.qk_norm) {
     d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight, Half::second);

@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "base/integers.h"
+#include "model/attention_workspace.h"
 
 namespace lockstep {
 
 ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
-    : split_(b.how.context), B_(b.B), block_(b.T * split_.heads), D_(sizes.width), deterministic_(sizes.deterministic) {
+    : split_(b.how.context), B_(b.B), block_(b.T * split_.heads), D_(sizes.width), deterministic_(b.how.deterministic) {
   const HeadSplit own(sizes.heads, sizes.keys, {.rank = split_.heads_rank(), .size = split_.heads});
   H_ = own.queries.each;
   K_ = own.keys.each;
@@ -45,19 +45,7 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
       dq_sums_ = in_backward("dq in sums", sums, parts);
     }
   }
-  std::int64_t workspace = 0;
-  for (const bool causal : {true, false})
-    workspace = std::max(workspace, attention_workspace(b.how.runs_on, {.B = B_,
-                                                                        .T = chunk,
-                                                                        .S = chunk,
-                                                                        .H = H_,
-                                                                        .K = K_,
-                                                                        .D = D_,
-                                                                        .dtype = b.dtype,
-                                                                        .causal = causal,
-                                                                        .dropout = b.spec.attention_dropout > 0,
-                                                                        .deterministic = deterministic_}));
-  if (workspace > 0) workspace_ = in_backward("workspace", DType::f32, {ceil_div(workspace, 4)});
+  workspace_ = attention_workspace_slot(b, unit, chunk, H_, K_, D_);
 }
 
 ContextAttention::Heads ContextAttention::block_heads(Slot slot, const Heads& own, const Call& call) const {

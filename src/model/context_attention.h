@@ -15,7 +15,6 @@ class ContextAttention {
   struct Sizes {
     std::int64_t heads, keys, width;  // of the ranks that cut layers
     bool keeps;                       // what was projected in the forward; false: backward projects again
-    bool deterministic;
   };
   ContextAttention(const Build& build, int unit, const Sizes& sizes);
 

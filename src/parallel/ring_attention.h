@@ -22,6 +22,12 @@
 namespace lockstep {
 
 class RingAttention {
+  // A tensor to the rank behind, and one from the rank before.
+  struct Exchange {
+    Communicator::Started sent, received;
+    void wait();
+  };
+
  public:
   struct Sizes {
     std::int64_t B, T;                // of a micro-batch: samples, and tokens of a whole one
@@ -43,7 +49,19 @@ class RingAttention {
   void forward(const Forward& args, Stream& stream) const;
 
   // Keys and values that are on their way before they are needed.
-  class Turning;
+  class Turning {
+   public:
+    // The keys and values of turn 1, 2, … one after the other, when they have come; the turn after is then on its way.
+    Tensor next();
+
+   private:
+    friend RingAttention;
+    explicit Turning(const RingAttention& ring) : ring_(&ring) {}
+    void pass_on();
+    const RingAttention* ring_;
+    int turn_ = 0;
+    Exchange under_way_ = {};
+  };
   [[nodiscard]] Turning begin(const ConstTensor& k, const ConstTensor& v, Stream& stream) const;
 
   struct Backward {
@@ -61,11 +79,6 @@ class RingAttention {
   void backward(const Backward& args, Turning& turning, Stream& stream) const;
 
  private:
-  // A tensor to the rank behind, and one from the rank before.
-  struct Exchange {
-    Communicator::Started sent, received;
-    void wait();
-  };
   enum class Sees { nothing, all, itself };
 
   int ring() const { return static_cast<int>(split_.ring); }
@@ -88,21 +101,6 @@ class RingAttention {
   bool overlap_;
   Sizes sizes_;
   Buffer blocks_;
-
- public:
-  class Turning {
-   public:
-    // The keys and values of turn 1, 2, … one after the other, when they have come; the turn after is then on its way.
-    Tensor next();
-
-   private:
-    friend RingAttention;
-    explicit Turning(const RingAttention& ring) : ring_(&ring) {}
-    void pass_on();
-    const RingAttention* ring_;
-    int turn_ = 0;
-    Exchange under_way_ = {};
-  };
 };
 
 }  // namespace lockstep

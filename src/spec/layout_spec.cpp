@@ -75,7 +75,7 @@ void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFaul
   }
   if (batch / micro < dp) {
     fail("dp", fmt::format("dp ({}) times micro ({}) is more than global_batch ({})", dp, micro, batch),
-         fmt::format("use global_batch = {}, or at most {} ranks", dp * micro, batch / micro));
+         fmt::format("use global_batch = {}, or dp = {} or less", dp * micro, batch / micro));
   }
   if (batch % (dp * micro) != 0 && layout.uneven == Switch::off) {
     const std::int64_t below = batch / (dp * micro) * dp * micro;

@@ -127,7 +127,7 @@ TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
   const std::pair<std::string, std::string> mistakes[] = {
       {"verify", "give --reference DIR, or --layout"},
       {kTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
-      {kTiny + "--layout dp=7,uneven=on", "at most 6 ranks"},
+      {kTiny + "--layout dp=7,uneven=on", "dp = 6 or less"},
       {kTiny + "--layout dp", "names no key and value"},
       {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
       {kTiny + "--layout cp=5", "which cp (5) asks for; use seq = "},

@@ -59,15 +59,21 @@ TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
   }
 }
 
+// A small run on the GPU, of so many tokens and samples.
+RunSpec gpu_run(std::int64_t seq, std::int64_t batch) {
+  RunSpec run;
+  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
+  run.data.seq = seq;
+  run.train.global_batch = batch;
+  run.run.device = "cuda";
+  return run;
+}
+
 TEST(ZeroOnTheGpu, LearnsExactlyWhatDdpLearns) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-  RunSpec run;
+  RunSpec run = gpu_run(8, 24);
   run.model = tiny_specs()[1].spec;
-  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
-  run.data.seq = 8;
-  run.train.global_batch = 24;
   run.optimizer.clip = 0.05;
-  run.run.device = "cuda";
   for (const GradSync sync : {GradSync::step, GradSync::micro}) {
     std::vector<LayoutSpec> layouts;
     for (const int zero : {0, 1, 2, 3}) layouts.push_back({.dp = 4, .micro = 3, .zero = zero, .grad_sync = sync});
@@ -82,12 +88,8 @@ TEST(ZeroOnTheGpu, LearnsExactlyWhatDdpLearns) {
 // Messages in chunks beside products, or one after the other: the same bits.
 TEST(TensorParallelOnTheGpu, LearnsTheSameBitsWithAndWithoutOverlap) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-  RunSpec run;
+  RunSpec run = gpu_run(12, 8);
   run.model = tiny_specs()[6].spec;
-  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
-  run.data.seq = 12;
-  run.train.global_batch = 8;
-  run.run.device = "cuda";
   for (const std::int64_t tp : {2, 3})
     for (const Switch sp : {Switch::off, Switch::on}) {
       const LayoutReport report =
@@ -101,11 +103,7 @@ TEST(TensorParallelOnTheGpu, LearnsTheSameBitsWithAndWithoutOverlap) {
 // Four and eight ranks over all axes, against one rank: fp32 to rounding, bf16 to its own; and no bit by overlap.
 TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-  RunSpec run;
-  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
-  run.data.seq = 32;
-  run.train.global_batch = 8;
-  run.run.device = "cuda";
+  RunSpec run = gpu_run(32, 8);
   std::vector<LayoutSpec> layouts{{.dp = 1}};
   for (const char* text : {"cp=4", "cp=4,cp_order=plain", "cp=4,cp_kind=ulysses", "cp=4,cp_kind=2x2", "cp=2,tp=2",
                            "dp=2,cp=2,zero=3", "pp=2,cp=2,micro=4,schedule=zb-v", "cp=8", "dp=2,cp=2,tp=2,zero=2",
@@ -136,11 +134,7 @@ TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
 // Whatever the schedule, and as one rank does.
 TEST(PipelineParallelOnTheGpu, LearnsTheBitsOfOneRank) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-  RunSpec run;
-  run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
-  run.data.seq = 8;
-  run.train.global_batch = 8;
-  run.run.device = "cuda";
+  RunSpec run = gpu_run(8, 8);
   for (const std::size_t model : {0, 1, 6}) {  // untied, tied, with learned positions
     run.model = tiny_specs()[model].spec;
     run.model.layers = 5;

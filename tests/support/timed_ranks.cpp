@@ -64,6 +64,15 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   return slowest;
 }
 
+Trials::Trials(std::vector<double> of) : sorted(std::move(of)) { std::ranges::sort(sorted); }
+
+std::string Trials::text() const {
+  std::string all;
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    all += fmt::format(fmt::runtime(i == sorted.size() / 2 ? "[{:.3g}] " : "{:.3g} "), sorted[i]);
+  return all;
+}
+
 Shown shown_of_messages(LayoutSpec layout) {
   std::int64_t bytes = 0;
   for (const auto& [key, counts] : on_meta(heavy_blocks(layout), 0).sent)

@@ -1,5 +1,9 @@
 // How long steps over a slow link take, and for how much of the link's time ranks stand waiting in them.
 #pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "train/replica.h"
 
 namespace lockstep::tests {
@@ -20,5 +24,16 @@ struct Shown {
   double with = 1, without = 0;
 };
 Shown shown_of_messages(LayoutSpec layout);
+
+// Trials of something that is timed: no best one is picked, the middle one counts, and all are told.
+constexpr int kTrials = 5;
+
+struct Trials {
+  std::vector<double> sorted;
+
+  explicit Trials(std::vector<double> of);
+  double median() const { return sorted[sorted.size() / 2]; }
+  std::string text() const;  // "0.71 0.83 [0.85] 0.86 0.90"
+};
 
 }  // namespace lockstep::tests
