@@ -166,12 +166,12 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     if (!result.updated) {
       // What was begun behind it did not update either when the run is to stop; it is waited for and forgotten.
       const bool stop = t.bad_values == BadValues::stop;
-      for (; stop && begun > progress.step; --begun) run.finish_step();
+      std::int64_t later = 0;
+      for (; stop && begun > progress.step; --begun, ++later) run.finish_step();
       bad_value = fmt::format("step {}: a value is not finite, nothing was updated", progress.step);
       if (begun == progress.step)
-        bad_value +=
-            "; the first was " +
-            run.find_bad_value(first_sample(progress.step - 1)).value_or("the norm itself: every gradient is finite");
+        bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
+                                              .value_or("the norm itself: every gradient is finite");
       watcher.note(bad_value);
       if (stop) {
         ending = Ending::bad_values;

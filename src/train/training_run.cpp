@@ -43,6 +43,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
               .companions = &companions_,
               .finite_weights = true,
               .whole = &whole_} {
+  const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
+  steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
   const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
@@ -133,9 +135,9 @@ double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) 
   return replica_->compute_gradients(tokens_, targets_);
 }
 
-std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
+std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
   data_->training_batch(first + replica_->given().first, tokens_, targets_);
-  return replica_->find_bad_value(tokens_, targets_);
+  return replica_->find_bad_value(tokens_, targets_, later);
 }
 
 double TrainingRun::evaluate() {

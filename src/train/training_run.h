@@ -41,6 +41,7 @@ class TrainingRun {
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
     bool data_of_rank = false;      // `data` is this rank's alone, which counts it, whichever it is
+    int steps_at_once = 0;          // 0: more than one where the stream runs ahead and nobody watches
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
   // they are saved, by all ranks, each its part: a folder that all of them see, which is made and looked for here
@@ -84,9 +85,8 @@ class TrainingRun {
   }
   // Forward and backward of that batch alone; replica().apply_gradients() is the rest of the step.
   double compute_gradients(std::int64_t first, double learning_rate);
-  // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead and
-  // nobody watches.
-  int steps_at_once() const { return stream_->runs_ahead() && spec_.run.trace == 0 ? Replica::kStepsInFlight : 1; }
+  // How many steps may be begun before the oldest of them is waited for.
+  int steps_at_once() const { return steps_at_once_; }
   // The mean loss over the evaluation batches. All ranks call it. AgreedFailure when the data of any rank cannot be
   // read.
   double evaluate();
@@ -105,7 +105,8 @@ class TrainingRun {
   bool is_first_rank() const { return rank() == 0; }
   Communicator* ranks() const { return ranks_; }  // on the host; none: alone
   // Names the first bad value of a step that did not update, while no step is in flight.
-  std::optional<std::string> find_bad_value(std::int64_t first);
+  // first: of its batch; later: steps that were finished since.
+  std::optional<std::string> find_bad_value(std::int64_t first, std::int64_t later);
 
   // Saves where the run stands; returns when the live tensors may change again. What becomes of it, save_events()
   // tells: a save that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h);
@@ -133,6 +134,7 @@ class TrainingRun {
   RunSpec spec_;
   Communicator* ranks_;
   int threads_;
+  int steps_at_once_ = 1;
   Ledger ledger_;
   Ledger host_ledger_;
   std::unique_ptr<Memory> memory_;
