@@ -31,7 +31,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints, .keep = spec.train.keep} {
   tune_products(spec, *stream_);
-  const std::int64_t corpus = own_data_ || is_first_rank() ? data_->corpus_bytes() : 0;
+  const std::int64_t corpus = own_data_ || where.counts_data || is_first_rank() ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
   const Replica::Options options{
       .spec = spec.model,
@@ -41,6 +41,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .precision = spec.precision,
       .optimizer = spec.optimizer,
       .seed = spec.train.seed,
+      .lists = where.lists,
+      .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
   if (ranks_ && where.connect) on_device_ = where.connect(*ranks_, *memory_, *stream_);
@@ -56,6 +58,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   if (saves && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
+  if (device == Device::meta) return;  // where batches are counted, and none is made
   tokens_.resize(replica_->given().count * spec.data.seq);
   targets_.resize(tokens_.size());
 }
@@ -72,13 +75,13 @@ void TrainingRun::init_weights() {
 }
 
 void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   return replica_->compute_gradients(tokens_, targets_);
 }
@@ -91,7 +94,8 @@ std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
 double TrainingRun::evaluate() {
   double total = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
-    data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+    if (!tokens_.empty())
+      data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
     total += replica_->evaluate(tokens_, targets_);
   }
   return total / static_cast<double>(spec_.train.eval_batches);

@@ -31,6 +31,9 @@ class TrainingRun {
     Connect connect = {};           // the ranks on the device; none: that is where they are
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
+    bool counts_data = false;       // of `data`, as if it were this rank's own
+    std::shared_ptr<const StepLists> lists = {};  // of actions, and the model, that another rank has (replica.h)
+    std::shared_ptr<const Model> model = {};
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
   // they are saved, by all ranks, each its part: a folder that all of them see, which is made and looked for here
