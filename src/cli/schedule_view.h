@@ -1,6 +1,7 @@
 // What lockstep schedule prints: tables and JSON.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,7 +20,7 @@ struct NamedSchedule {
   std::string name;
   PipelineSchedule schedule;
   PipelineTimeline line;
-  std::int64_t activation_bytes = 0;  // of the fullest stage, where a run was planned
+  std::optional<std::int64_t> activation_bytes = {};  // of the fullest stage, where a run was planned
 };
 
 std::string shape_text(const PipelineShape& shape);  // "4 stages, 8 micro-batches"
