@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "checkpoint/disk.h"
+#include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
 #include "plan/measured_timeline.h"
 #include "spec/pipeline_picture.h"
@@ -24,6 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kMostMicro = 1024, kMostChunks = 64, kUsualWidth = 100;
+constexpr int kMostTokens = 1 << 24, kMostTensorRanks = 1024;
 constexpr double kShortest = 1e-3, kLongest = 1e6;  // of a time on the command line
 
 struct Settings {
@@ -32,6 +34,7 @@ struct Settings {
   std::optional<int> chunks;
   std::optional<std::int64_t> step;
   StageTimes times;
+  PlannedRun planned;
   bool compare = false, text = false, json = false;
 };
 
@@ -135,8 +138,9 @@ void compare(const Settings& s) {
   for (const ScheduleKind kind : kScheduleKinds) {
     const int usual = usual_chunks(kind);
     all.push_back(named(s, kind, kind == ScheduleKind::interleaved ? s.chunks.value_or(usual) : usual));
+    all.back().activation_bytes = planned_activations(s.planned, kind, all.back().schedule.shape);
   }
-  s.json ? fmt::print("{}\n", json_text(kinds_json(all))) : fmt::print("{}", kinds_table(all));
+  s.json ? fmt::print("{}\n", json_text(kinds_json(all))) : fmt::print("{}", kinds_table(all, to_text(s.planned)));
 }
 
 void show_trace(const Settings& s) {
@@ -185,7 +189,7 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
       "schedule's;\n"
       "of the ranks of a stage the first one is shown. Exit code 4: it is no trace, or of no pipeline.\n\n"
       "Examples: lockstep schedule --kind zb-h1 --pp 4 --micro 8\n"
-      "          lockstep schedule --compare --pp 8 --micro 32\n"
+      "          lockstep schedule --compare --pp 8 --micro 32 --model llama3-70b --seq 8192 --tp 8\n"
       "          lockstep schedule --kind 1f1b --pp 4 --micro 8 --text > mine.txt\n"
       "          lockstep schedule --file mine.txt --tf 1 --tb 1.2 --tw 0.8 --svg mine.svg\n"
       "          lockstep schedule --from-trace trace.json --svg measured.svg");
@@ -208,8 +212,18 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* file = command->add_option("--file", s->file, "A schedule written by hand, as --text prints them");
   file->type_name("FILE")->excludes(kind)->excludes(pp)->excludes(micro)->excludes(chunks);
   CLI::Option* compared =
-      command->add_flag("--compare", s->compare, "All kinds at this --pp and --micro, in one table");
+      command->add_flag("--compare", s->compare, "All kinds at this --pp and --micro, in one table, with bytes");
   compared->excludes(kind)->excludes(file);
+  command
+      ->add_option("--model", s->planned.model,
+                   fmt::format("With --compare: the preset whose bytes are shown [{}]", s->planned.model))
+      ->type_name("PRESET")
+      ->needs(compared);
+  number(command->add_option("--seq", s->planned.seq, fmt::format("Its tokens of a sample [{}]", s->planned.seq)), 1,
+         kMostTokens)
+      ->needs(compared);
+  number(command->add_option("--tp", s->planned.tp, "Ranks that cut each of its layers [1]"), 1, kMostTensorRanks)
+      ->needs(compared);
   CLI::Option* trace = command->add_option("--from-trace", s->trace, "A trace of a run with a pipeline");
   trace->type_name("FILE");
   for (CLI::Option* other : {kind, pp, micro, chunks, tf, tb, tw, file, compared}) trace->excludes(other);

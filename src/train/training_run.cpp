@@ -57,6 +57,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .precision = spec.precision,
       .optimizer = spec.optimizer,
       .seed = spec.train.seed,
+      .lists = where.lists,
+      .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
   if (ranks_ && where.connect) on_device_ = where.connect(*ranks_, *memory_, *stream_);
@@ -71,6 +73,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   if (saves() && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
+  if (device == Device::meta) return;  // where batches are counted, and none is made
   tokens_.resize(replica_->given().count * spec.data.seq);
   targets_.resize(tokens_.size());
 }
@@ -121,7 +124,7 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
 }
 
 void TrainingRun::load_batch(std::int64_t first) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
 }
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
@@ -130,7 +133,7 @@ void TrainingRun::begin_loaded_step(double learning_rate) {
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
   replica_->set_learning_rate(learning_rate);
   return replica_->compute_gradients(tokens_, targets_);
 }
@@ -145,7 +148,8 @@ double TrainingRun::evaluate() {
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
-      data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+      if (!tokens_.empty())
+        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
     } catch (...) {
       bad = std::current_exception();
     }

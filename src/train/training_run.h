@@ -42,6 +42,8 @@ class TrainingRun {
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
     bool data_of_rank = false;      // `data` is this rank's alone, which counts it, whichever it is
     int steps_at_once = 0;          // 0: more than one where the stream runs ahead and nobody watches
+    std::shared_ptr<const StepLists> lists = {};  // of actions, and the model, that another rank has (replica.h)
+    std::shared_ptr<const Model> model = {};
   };
   // One rank of the run, on the device, which is the spec's own, or meta, which stands for it. `checkpoints` is where
   // they are saved, by all ranks, each its part: a folder that all of them see, which is made and looked for here
