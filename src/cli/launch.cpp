@@ -44,13 +44,13 @@ struct Launch::World {
   std::unique_ptr<ProcessWorld> processes;
 };
 
-Launch::Launch(RunSpec& spec) : spec_(spec), world_(std::make_unique<World>()) {
+Launch::Launch(RunSpec& spec, bool told) : spec_(spec), world_(std::make_unique<World>()) {
   // A launcher that ends the run stops listening first; a rank is to end by its own reason, not by telling it.
   if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
   if (MpiWorld::launched()) {
     world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
     const int processes = world_->mpi->size();
-    adopt(processes, fmt::format("mpirun -n {}", processes), fmt::format("-n {}", spec.layout.ranks()));
+    adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
     return;
   }
   const std::optional<LaunchedProcess> place = launched_process(from_environment);
@@ -60,8 +60,7 @@ Launch::Launch(RunSpec& spec) : spec_(spec), world_(std::make_unique<World>()) {
                     fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
                                 spec.run.device),
                     fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place->ranks));
-  adopt(place->ranks, fmt::format("WORLD_SIZE={}", place->ranks),
-        fmt::format("as many processes, {}", spec.layout.ranks()));
+  adopt(place->ranks, fmt::format("WORLD_SIZE={}", place->ranks), "as many processes, ", told);
   nccl::choose_gpu(place->local_rank);
   world_->processes = std::make_unique<ProcessWorld>(
       *place, ProcessWorld::Options{.folder = spec.run.out, .deadline_seconds = spec.run.deadline});
@@ -69,16 +68,21 @@ Launch::Launch(RunSpec& spec) : spec_(spec), world_(std::make_unique<World>()) {
 
 Launch::~Launch() = default;
 
-// The layout becomes that of the processes there are.
-void Launch::adopt(int processes, const std::string& told, const std::string& remedy) {
+// The layout becomes that of the processes there are. `launcher` and `option` are the launcher's words for their
+// number.
+void Launch::adopt(int processes, const std::string& launcher, const std::string& option, bool told) {
   const std::int64_t ranks = spec_.layout.ranks();
   if (ranks == processes) return;
-  if (ranks != 1)
-    throw UserError(ExitCode::usage,
-                    fmt::format("{} for a layout of {} ranks ({})", told, ranks, to_text(spec_.layout)),
-                    fmt::format("use {}, or --ranks {}", remedy, processes));
-  spec_.layout.dp = processes;
-  validate(spec_, [&](std::string_view, std::string_view) { return told; });
+  if (told)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{} for a layout of {} rank{} ({})", launcher, ranks, ranks == 1 ? "" : "s", to_text(spec_.layout)),
+        fmt::format("use {}{}, or leave --ranks and dp out", option, ranks));
+  spread_over(spec_.layout, processes, option,
+              [&](std::string_view, const std::string& problem, const std::string& remedy) {
+                throw UserError(ExitCode::usage, fmt::format("{}: {}", launcher, problem), remedy);
+              });
+  validate(spec_, [&](std::string_view, std::string_view) { return launcher; });
 }
 
 int Launch::ranks_here() const {

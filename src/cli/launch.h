@@ -27,9 +27,9 @@ struct RankPlace {
 
 class Launch {
  public:
-  // Under a launcher, a layout of one rank becomes one of as many as there are processes; UserError (usage) where it
-  // says another number, or cannot be laid out so.
-  explicit Launch(RunSpec& spec);
+  // Under a launcher the processes are all ranks there are, and the layout's dp becomes what its other axes leave of
+  // them. UserError (usage) where these do not divide them, or where the command line has told another number of ranks.
+  explicit Launch(RunSpec& spec, bool told = false);
   ~Launch();
 
   int ranks_here() const;      // on this host: they share its memory and cores
@@ -40,7 +40,7 @@ class Launch {
  private:
   struct World;
   using Body = std::function<void(const RankPlace&)>;
-  void adopt(int processes, const std::string& told, const std::string& remedy);
+  void adopt(int processes, const std::string& launcher, const std::string& option, bool told);
   void run_under_mpi(const Body& body);
 
   RunSpec& spec_;

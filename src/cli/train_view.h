@@ -1,7 +1,7 @@
 // What a person sees of a training run: the table before it, a line a step, and how it ended.
 //
-// On a terminal lines have colour, a bar and the time left; elsewhere they are plain. Everything goes to standard
-// output; notes also go to the run folder's log.
+// On a terminal lines have colour (cli/terminal.h), a bar and the time left; elsewhere they are plain. Everything goes
+// to standard output; notes also go to the run folder's log.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -41,7 +41,7 @@ class TrainView final : public Watcher {
   const RunSpec& spec_;
   const RunFolder& folder_;
   const std::atomic<bool>& stop_;
-  bool colour_;
+  bool terminal_, colour_;
   MetricsFile metrics_;
   std::FILE* log_;
   std::int64_t first_step_;

@@ -144,6 +144,13 @@ Progress beginning(const TrainingRun& run) {
 
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   const Progress& saved = checkpoint.progress();
+  if (run.spec().train.steps < saved.step)
+    throw UserError(ExitCode::usage,
+                    fmt::format("train.steps is {}, and {} has done {}", run.spec().train.steps,
+                                checkpoint.path().string(), saved.step),
+                    fmt::format("use --set train.steps={} or more, resume from an earlier checkpoint, or begin a new "
+                                "run with another --out",
+                                saved.step));
   if (run.spec().tuning == TuningSpec{}) run.use_tuning(parse_tuning_toml(saved.run_file, checkpoint.path().string()));
   Progress progress = beginning(run);
   compare(saved.run_file, progress.run_file, note);

@@ -6,8 +6,8 @@
 // of what computes and of the moments: with those changed it would be another run. What the saved run chose by timing
 // ([tuning] of its run file) is used on, unless the run brings its own.
 //
-// Failure: UserError (usage) naming the first setting that may not differ; UserError (checkpoint) when the checkpoint
-// does not hold what the run needs.
+// Failure: UserError (usage) naming the first setting that may not differ, or where train.steps is less than was done;
+// UserError (checkpoint) when the checkpoint does not hold what the run needs.
 #pragma once
 #include <functional>
 #include <string>
