@@ -9,12 +9,14 @@
 
 namespace lockstep {
 
-bool on_terminal(int descriptor) { return isatty(descriptor) != 0 && !launched_as_one_of_many(); }
+bool on_terminal(int descriptor) {
+  const char* const kind = std::getenv("TERM");
+  return isatty(descriptor) != 0 && kind && std::string_view(kind) != "dumb" && !launched_as_one_of_many();
+}
 
 bool takes_colour(int descriptor) {
-  const char *const refused = std::getenv("NO_COLOR"), *const kind = std::getenv("TERM");
-  if (refused && *refused) return false;
-  return on_terminal(descriptor) && kind && std::string_view(kind) != "dumb";
+  const char* const refused = std::getenv("NO_COLOR");
+  return on_terminal(descriptor) && !(refused && *refused);
 }
 
 }  // namespace lockstep

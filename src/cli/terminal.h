@@ -3,11 +3,11 @@
 
 namespace lockstep {
 
-// A terminal, and not one that a launcher has put between a process and the file or pipe that all of them write to:
-// mpirun gives its processes terminals of their own.
+// A terminal that is not dumb (TERM), and not one that a launcher has put between a process and the file or pipe that
+// all of them write to: mpirun gives its processes terminals of their own.
 bool on_terminal(int descriptor);
 
-// A terminal that takes colours, and whose user has not asked for none (NO_COLOR, no-color.org).
+// Such a terminal whose user has not asked for no colours (NO_COLOR, no-color.org).
 bool takes_colour(int descriptor);
 
 }  // namespace lockstep

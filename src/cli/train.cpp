@@ -94,7 +94,9 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
   require_host_fit(fullest(stages), available_memory(Device::cpu) / launch.ranks_here());
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
-  if (p.checkpoint) p.from = p.checkpoint->path().string();
+  if (!p.checkpoint) return;
+  check_steps(spec, *p.checkpoint);
+  p.from = p.checkpoint->path().string();
 }
 
 // A step of more samples than there are has the same ones several times, which is seldom meant.
@@ -132,7 +134,10 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
   const double computers =
       device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  const std::int64_t first = progress.step;
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
+  if (spec.run.trace > 0 && progress.step - first == 1)
+    view.note("no timeline: the first step is not watched, and there was no other");
   if (!nothing_left) view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
   return ending;
 }

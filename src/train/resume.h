@@ -21,6 +21,10 @@ namespace lockstep {
 // changed.
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note);
 
+// UserError (usage) where the run is to have fewer steps than the checkpoint has done. resume() asks too; before there
+// are ranks it is told without any of them in its words.
+void check_steps(const RunSpec& spec, const Checkpoint& checkpoint);
+
 // Where a run that begins now stands.
 Progress beginning(const TrainingRun& run);
 

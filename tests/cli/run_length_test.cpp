@@ -87,7 +87,7 @@ TEST_F(RunLength, FewerStepsThanAreDoneAreRefused) {
   for (const char* ranks : {"1", "2"}) {
     const Outcome o = train({"--resume", "--ranks", ranks, "--set", "train.steps=5"});
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, HasSubstr("train.steps is 5, and "));
+    EXPECT_THAT(o.err, HasSubstr("lockstep: train.steps is 5, and "));
     EXPECT_THAT(o.err, HasSubstr("step-00000006 has done 6; use --set train.steps=6 or more"));
     EXPECT_EQ(lines_in(o.err), 1u) << o.err;
   }
@@ -128,6 +128,10 @@ TEST_F(RunLength, ATraceCountsTheStepsThatItHas) {
     EXPECT_EQ(named("head backward weight"), 2 * seen);
     EXPECT_EQ(named("norm"), 2 * seen);  // of two ranks
   }
+  const Outcome none = train({"--set", "train.steps=1", "--set", "run.trace=2"}, "none");
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, HasSubstr("no timeline: the first step is not watched, and there was no other"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none/trace.json"));
 }
 
 // A last stage without a layer: its backward is done by its forward, and the trace can be drawn.
