@@ -17,7 +17,7 @@ namespace {
 
 // The example that is built in is nobody's file to mend: a run of fewer steps than its warm-up gets a shorter one.
 RunSpec read_example(RunChanges changes) {
-  const auto parse = [&] { return parse_run_toml(example_run_toml(), "example", ".", changes); };
+  const auto parse = [&] { return parse_run(example_run_toml(), "example", ".", changes); };
   const auto sets_warmup = [](const std::string& set) { return set.starts_with("optim.warmup="); };
   if (std::ranges::any_of(changes.sets, sets_warmup)) return parse();
   const std::int64_t usual = parse_run_toml(example_run_toml(), "example", ".").schedule.warmup;
@@ -51,7 +51,7 @@ void RunArguments::add_to(CLI::App& command) {
 
 RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_t ranks) const {
   const RunChanges changes{.sets = sets, .layout = layout, .ranks = ranks};
-  return file.empty() ? read_example(changes) : read_run_file(file, changes);
+  return file.empty() ? read_example(changes) : read_run(file, changes);
 }
 
 RunSpec RunArguments::read_for_any_layout() const {

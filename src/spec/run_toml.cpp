@@ -331,11 +331,11 @@ void spread(const TomlTable& table, std::int64_t ranks, bool told, LayoutSpec& l
 
 RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
                        std::span<const std::string> sets) {
-  return parse_run_toml(text, where, base_folder, RunChanges{.sets = sets});
+  return parse_run(text, where, base_folder, {.sets = sets});
 }
 
-RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
-                       const RunChanges& changes) {
+RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                  const RunChanges& changes) {
   TomlDocument document(text, where, kTextLimit, changes.sets);
   const TomlTable top = document.top();
   bool told_dp = document.set("layout", "dp");
@@ -367,11 +367,11 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
 }
 
 RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets) {
-  return read_run_file(file, RunChanges{.sets = sets});
+  return read_run(file, {.sets = sets});
 }
 
-RunSpec read_run_file(const std::filesystem::path& file, const RunChanges& changes) {
-  return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
+RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes) {
+  return parse_run(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
 }
 
 std::string example_run_toml() { return std::string(embedded_example_run()); }

@@ -79,9 +79,9 @@ struct RunChanges {
   std::optional<std::string> layout = {};
   std::int64_t ranks = 0;  // 0: those of the layout
 };
-RunSpec read_run_file(const std::filesystem::path& file, const RunChanges& changes);
-RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
-                       const RunChanges& changes);
+RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes);
+RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                  const RunChanges& changes);
 
 // The built-in example: configs/runs/example.toml as it was when the program was built. Parsed with where = "example",
 // it writes to runs/example.

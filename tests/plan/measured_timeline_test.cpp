@@ -104,7 +104,7 @@ TEST(MeasuredTimeline, ABackwardOfTheHeadAloneTakesNoTime) {
       EXPECT_EQ(spans[i].action, steps[i]);
       EXPECT_EQ(spans[i].end == spans[i].begin, is_backward(steps[i])) << i;
       EXPECT_EQ(m.busy[static_cast<std::size_t>(stage)][i] == 0, is_backward(steps[i])) << i;
-      if (i > 0) EXPECT_GE(spans[i].begin, spans[i - 1].end);
+      EXPECT_GE(spans[i].begin, i > 0 ? spans[i - 1].end : 0);
     }
     EXPECT_GT(ideal_timeline(m, 0).makespan(), 0);
 

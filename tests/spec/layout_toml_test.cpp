@@ -111,7 +111,7 @@ const char* const kLaidOut =
 
 std::string laid_out(const RunChanges& changes) {
   try {
-    return to_text(parse_run_toml(kLaidOut, "run.toml", ".", changes).layout);
+    return to_text(parse_run(kLaidOut, "run.toml", ".", changes).layout);
   } catch (const UserError& error) {
     return error.what();
   }
