@@ -77,7 +77,7 @@ bool check_target(const HfExport& what) {
   const Contents contents = contents_of(what.folder);
   if (contents.folders) refuse("has folders inside, so it is no model's", "name another one");
   if (!contents.files.empty() && !what.replace && !is_export(what.folder, contents))
-    refuse("holds files that are not of an export", "name another folder, or say that it may be replaced");
+    refuse("holds files that are not of an export", "name another folder, or use --replace, which removes them");
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/integers.h"
 #include "cli/agree.h"
+#include "cli/choice_option.h"
 #include "cli/signals.h"
 #include "comm/mpi/run_rank.h"
 #include "plan/comm_bench.h"
@@ -51,12 +52,9 @@ void take(std::vector<Value>& values, const std::string& list, const Read& read)
 
 template <class Value>
 Value named(const std::string& option, const std::string& word, const std::vector<Value>& all) {
-  std::vector<std::string_view> names;
-  for (const Value value : all) {
-    if (name_of(value) == word) return value;
-    names.push_back(name_of(value));
-  }
-  refuse(fmt::format("{} {}", option, quote_text(word)), fmt::format("did you mean '{}'?", nearest_word(word, names)));
+  Choices<Value> choices;
+  for (const Value value : all) choices.emplace_back(name_of(value), value);
+  return chosen_of(option, word, choices);
 }
 
 std::int64_t number(const std::string& option, std::string_view digits, const std::string& word,

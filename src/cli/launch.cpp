@@ -51,7 +51,7 @@ struct Launch::World {
   int rank() const { return mpi ? mpi->rank() : processes->rank(); }
 };
 
-Launch::Launch(RunSpec& spec, const std::string& command, const NamedValues& also)
+Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also)
     : spec_(spec), world_(std::make_unique<World>()) {
   // A launcher that ends the run stops listening first; a rank is to end by its own reason, not by telling it.
   if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
@@ -60,9 +60,9 @@ Launch::Launch(RunSpec& spec, const std::string& command, const NamedValues& als
     world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
     world_->mpi_ranks = world_->mpi->communicator();
     const int processes = world_->mpi->size();
-    misfit = adopt(processes, fmt::format("mpirun -n {}", processes), fmt::format("-n {}", spec.layout.ranks()));
+    misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
   } else if (const auto place = launched_process(from_environment)) {
-    join_as(*place);
+    join_as(*place, told);
   } else {
     return;
   }
@@ -76,32 +76,38 @@ Launch::Launch(RunSpec& spec, const std::string& command, const NamedValues& als
 
 Launch::~Launch() = default;
 
-void Launch::join_as(const LaunchedProcess& place) {
+void Launch::join_as(const LaunchedProcess& place, bool told) {
   if (!on_gpu(spec_))
     throw UserError(ExitCode::usage,
                     fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
                                 spec_.run.device),
                     fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
-  const std::optional<UserError> misfit = adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks),
-                                                fmt::format("as many processes, {}", spec_.layout.ranks()));
+  const std::optional<UserError> misfit =
+      adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told);
   if (misfit) throw *misfit;
   nccl::choose_gpu(place.local_rank);
   world_->processes = std::make_unique<ProcessWorld>(
       place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
 }
 
-// The layout becomes that of the processes there are; or stays, and what is wrong with it comes back.
-std::optional<UserError> Launch::adopt(int processes, const std::string& told, const std::string& remedy) {
+// The layout becomes that of the processes there are; or stays, and what is wrong with it comes back. `launcher` and
+// `option` are the launcher's words for their number.
+std::optional<UserError> Launch::adopt(int processes, const std::string& launcher, const std::string& option,
+                                       bool told) {
   const std::int64_t ranks = spec_.layout.ranks();
   if (ranks == processes) return std::nullopt;
-  if (ranks != 1)
-    return UserError(ExitCode::usage,
-                     fmt::format("{} for a layout of {} ranks ({})", told, ranks, to_text(spec_.layout)),
-                     fmt::format("use {}, or --ranks {}", remedy, processes));
+  if (told)
+    return UserError(
+        ExitCode::usage,
+        fmt::format("{} for a layout of {} rank{} ({})", launcher, ranks, ranks == 1 ? "" : "s", to_text(spec_.layout)),
+        fmt::format("use {}{}, or leave --ranks and dp out", option, ranks));
   RunSpec adopted = spec_;
-  adopted.layout.dp = processes;
   try {
-    validate(adopted, [&](std::string_view, std::string_view) { return told; });
+    spread_over(adopted.layout, processes, option,
+                [&](std::string_view, const std::string& problem, const std::string& remedy) {
+                  throw UserError(ExitCode::usage, fmt::format("{}: {}", launcher, problem), remedy);
+                });
+    validate(adopted, [&](std::string_view, std::string_view) { return launcher; });
   } catch (const UserError& error) {
     return error;
   }

@@ -33,10 +33,10 @@ struct RankPlace {
 
 class Launch {
  public:
-  // Under a launcher, a layout of one rank becomes one of as many as there are processes; UserError (usage) where it
-  // says another number, or cannot be laid out so. `also` is what the ranks must have alike beside the run and the
-  // program: what the command was told.
-  Launch(RunSpec& spec, const std::string& command, const NamedValues& also = {});
+  // Under a launcher the processes are all ranks there are, and the layout's dp becomes what its other axes leave of
+  // them. UserError (usage) where these do not divide them, or where the command line has `told` another number of
+  // ranks. `also` is what the ranks must have alike beside the run and the program: what the command was told.
+  Launch(RunSpec& spec, const std::string& command, bool told = false, const NamedValues& also = {});
   ~Launch();
 
   int ranks_here() const;      // on this host: they share its memory and cores
@@ -47,8 +47,8 @@ class Launch {
  private:
   struct World;
   using Body = std::function<void(const RankPlace&)>;
-  void join_as(const LaunchedProcess& place);
-  std::optional<UserError> adopt(int processes, const std::string& told, const std::string& remedy);
+  void join_as(const LaunchedProcess& place, bool told);
+  std::optional<UserError> adopt(int processes, const std::string& launcher, const std::string& option, bool told);
   void run_joined(const Body& body);
   void run_under_mpi(const Body& body);
 

@@ -15,6 +15,7 @@
 #include "checkpoint/disk.h"
 #include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
+#include "cli/terminal.h"
 #include "plan/measured_timeline.h"
 #include "spec/pipeline_picture.h"
 #include "spec/text_input.h"
@@ -103,12 +104,13 @@ NamedSchedule asked(const Settings& s) {
   return out;
 }
 
-TextPictureOptions on_terminal(const Settings& s) {
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
+TextPictureOptions drawing_options(const Settings& s) {
+  const bool terminal = on_terminal(STDOUT_FILENO);
   winsize size{};
   int width = kUsualWidth;
   if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width = size.ws_col;
-  return {.width = s.width > 0 ? s.width : width, .colour = s.colour == "always" || (s.colour == "auto" && terminal)};
+  return {.width = s.width > 0 ? s.width : width,
+          .colour = s.colour == "always" || (s.colour == "auto" && takes_colour(STDOUT_FILENO))};
 }
 
 void write_svg(const Settings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
@@ -130,7 +132,7 @@ void draw(const Settings& s) {
   else if (s.json)
     fmt::print("{}\n", json_text(schedule_json(drawn)));
   else
-    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, on_terminal(s)), stage_table(drawn));
+    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, drawing_options(s)), stage_table(drawn));
 }
 
 void compare(const Settings& s) {
@@ -153,7 +155,7 @@ void show_trace(const Settings& s) {
   write_svg(s, panels, {.title = head, .unit = "ms", .scale = 1e3});
   if (s.text) return fmt::print("# {}\n{}", head, to_text(measured.schedule));
   if (s.json) return fmt::print("{}\n", json_text(measured_json(measured, ideal)));
-  TextPictureOptions options = on_terminal(s);
+  TextPictureOptions options = drawing_options(s);
   options.horizon = std::max(measured.line.makespan(), ideal.makespan());
   options.unit = "ms";
   options.scale = 1e3;
@@ -165,7 +167,7 @@ int run_schedule(const Settings& s) {
   check_times(s.times);
   if (s.colour != "auto" && s.colour != "always" && s.colour != "never")
     refuse(fmt::format("--color {}: it is neither auto, always nor never", quote_text(s.colour)),
-           "auto colours a terminal and nothing else");
+           "auto colours a terminal and nothing else, and none where NO_COLOR is set");
   if (!s.trace.empty())
     show_trace(s);
   else

@@ -139,20 +139,41 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
-  if (p.checkpoint) p.from = p.checkpoint->path().string();
+  if (!p.checkpoint) return;
+  check_steps(spec, *p.checkpoint);
+  p.from = p.checkpoint->path().string();
+}
+
+// A step of more samples than there are has the same ones several times, which is seldom meant.
+void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& view) {
+  const std::int64_t samples = data.training_samples(), batch = spec.train.global_batch;
+  if (batch <= samples) return;
+  view.note(
+      fmt::format("the data has {} sample{} of {} tokens to train on and a step takes {}: every step has some of "
+                  "them several times; use train.global_batch={} or less, a shorter data.seq, or more data",
+                  samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
 }
 
 Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
                      bool own_process) {
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
-  view.show_start(p.plan, run.data(), peak.source);
+  const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
+  if (!nothing_left) view.show_start(p.plan, run.data(), peak.source);
   if (!p.from.empty()) view.note("going on from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
+  if (nothing_left)
+    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N trains on",
+                          progress.step));
+  else
+    note_repeated_samples(spec, run.data(), view);
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
   const double computers =
       device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  const std::int64_t first = progress.step;
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
-  view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
+  if (spec.run.trace > 0 && progress.step - first == 1)
+    view.note("no timeline: the first step is not watched, and there was no other");
+  if (!nothing_left) view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
   p.problem = view.problem();
   return ending;
 }
@@ -206,7 +227,7 @@ Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool
 int run_training(const Settings& s) {
   RunSpec spec = spec_of(s);
   Launch launch(
-      spec, "train",
+      spec, "train", s.layout.say_ranks(s.run),
       {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
@@ -265,8 +286,10 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"
-      "          lockstep train my.toml --ranks 4                   four ranks, threads of this process\n"
-      "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines\n"
+      "          lockstep train my.toml --ranks 4                   four ranks in all, threads of this process; dp is "
+      "what\n"
+      "                                                             pp, cp and tp of the layout leave of them\n"
+      "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
   settings->run.add_to(*command);
   settings->layout.add_to(*command, 1024, "1; under mpirun its processes");

@@ -12,6 +12,7 @@
 #include "base/system_failure.h"
 #include "cli/plan_view.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -21,7 +22,8 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
     : spec_(spec),
       folder_(folder),
       stop_(stop),
-      colour_(isatty(STDOUT_FILENO) != 0),
+      terminal_(on_terminal(STDOUT_FILENO)),
+      colour_(takes_colour(STDOUT_FILENO)),
       metrics_(folder.metrics(), first_step),
       log_(folder.log()),
       first_step_(first_step),
@@ -105,10 +107,12 @@ void TrainView::stepped(const StepRecord& r) {
       r.step, digits, spec_.train.steps, r.loss, r.loss_z ? fmt::format("{:+.1f}", *r.loss_z) : "   -", r.grad_norm,
       r.lr, r.seconds * 1e3, grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)), r.model_flops_per_s / 1e9,
       r.mfu ? fmt::format("{:.0f}%", *r.mfu * 100) : "-", byte_text(held));
-  if (colour_) {
+  if (terminal_) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
     const auto done = static_cast<double>(r.step - first_step_), left = static_cast<double>(spec_.train.steps - r.step);
-    line = fmt::format("{} {}  ETA {}", fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", bar(r.step)), line,
+    const std::string done_bar = bar(r.step);
+    line = fmt::format("{} {}  ETA {}",
+                       colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar, line,
                        duration_text(spent.count() / done * left));
   }
   print(line);

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/terminal.h"
+
 namespace lockstep {
 
 void print_json(const ReferenceReport& report) {
@@ -17,7 +19,7 @@ void print_json(const ReferenceReport& report) {
 }
 
 void print_table(const ReferenceReport& report) {
-  const bool colour = isatty(STDOUT_FILENO);
+  const bool colour = takes_colour(STDOUT_FILENO);
   std::size_t width = 4, failed = 0;
   for (const ReferenceItem& item : report.items) width = std::max(width, item.name.size());
   fmt::print("{:<{}}  {:>9}  {:>9}\n", "item", width, "error", "tolerance");

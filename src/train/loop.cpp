@@ -57,11 +57,11 @@ void keep_tuning(TrainingRun& run, Progress& progress, Watcher& watcher) {
 // Rank 0 writes it; a disk that does not take it is no reason to end the run.
 void write(const std::optional<Trace>& trace, const RunSpec& spec, Watcher& watcher) {
   if (!trace) return;
+  const std::size_t steps = trace->steps();
   const std::filesystem::path file = std::filesystem::path(spec.run.out) / "trace.json";
   try {
     write_trace(file, *trace);
-    watcher.note(fmt::format("the timeline of {} step{} is in {}", spec.run.trace, spec.run.trace == 1 ? "" : "s",
-                             file.string()));
+    watcher.note(fmt::format("the timeline of {} step{} is in {}", steps, steps == 1 ? "" : "s", file.string()));
   } catch (const EnvironmentError& error) {
     watcher.note(fmt::format("no timeline: {}", error.what()));
   }

@@ -139,8 +139,20 @@ Progress beginning(const TrainingRun& run) {
   return {.seed = run.spec().train.seed, .data_fingerprint = run.data().fingerprint(), .run_file = to_toml(run.spec())};
 }
 
+void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
+  const std::int64_t done = checkpoint.progress().step;
+  if (spec.train.steps >= done) return;
+  throw UserError(
+      ExitCode::usage,
+      fmt::format("train.steps is {}, and {} has done {}", spec.train.steps, checkpoint.path().string(), done),
+      fmt::format("use --set train.steps={} or more, resume from an earlier checkpoint, or begin a new run "
+                  "with another --out",
+                  done));
+}
+
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   const Progress& saved = checkpoint.progress();
+  check_steps(run.spec(), checkpoint);
   if (run.spec().tuning == TuningSpec{}) run.use_tuning(parse_tuning_toml(saved.run_file, checkpoint.path().string()));
   Progress progress = beginning(run);
   compare(saved.run_file, progress.run_file, note);

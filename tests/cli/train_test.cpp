@@ -343,7 +343,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
   const std::vector<Case> cases{
       {{"train", folder_ / "absent.toml"}, 2, "cannot open"},
       {{"train", folder_ / "nothing"}, 2, "is a folder"},
-      {{"train", toml, toml}, 2, "not expected"},
+      {{"train", toml, toml}, 2, "one word too many"},
       {{"trian"}, 2, "did you mean 'train'"},
       {with({"--set", "train.stepz=3"}), 2, "'steps'"},
       {with({"--set", "trian.steps=3"}), 2, "'train'"},

@@ -341,6 +341,25 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
   expect_refused(cases);
 }
 
+TEST(RunToml, TextThatIsNoTomlComesWithTheParsersReason) {
+  const auto says = [](const std::string& text, const std::string& place, const std::string& reason) {
+    const std::string words = refusal(text);
+    EXPECT_EQ(words.find("a/" + place), 0u) << words;
+    const std::size_t at = words.find(": ", place.size());
+    EXPECT_NE(words.find(reason, at), std::string::npos) << words;
+    EXPECT_NE(words.find("; "), std::string::npos) << words;
+    EXPECT_EQ(words.find_first_of("\n\x01"), std::string::npos) << words;
+    EXPECT_LT(words.size(), 400u) << words;
+  };
+  says("[train]\nsteps = \n", "run.toml:2: not valid TOML at column ", "value");
+  says("[train]\nsteps = 3\nsteps = 4\n", "run.toml:3: not valid TOML at column ", "redefine existing");
+  says("[train]\nsteps = 3x\n", "run.toml:2: not valid TOML at column ", "integer");
+  says("[train\nsteps = 3\n", "run.toml:1: not valid TOML at column ", "table");
+  says("[train]\nname = 'a\n", "run.toml:2: not valid TOML at column ", "string");
+  says("a\x01" + std::string(5000, 'k') + "\n", "run.toml:1: not valid TOML at column ", ": ");
+  says("[train]\nsteps = 1\n\n[#\n[data]\n", "run.toml:4: not valid TOML", "the parser cannot tell");  // it asserts
+}
+
 TEST(RunToml, TheUsualLayoutMayBeWrittenOut) {
   EXPECT_EQ(parse(with("layout",
                        "dp = 1\npp = 1\ncp = 1\ntp = 1\nzero = 0\nchunks = 1\nreduce = \"canonical\"\n"

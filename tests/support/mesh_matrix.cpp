@@ -26,7 +26,7 @@ bool can_be(const MeshCase& one) {
   bool can = true;
   const LayoutFault fail = [&](std::string_view, const std::string&, const std::string&) { can = false; };
   check_layout(one.B, one.layout, fail);
-  if (can) check_tensor_layout(one.model.spec, one.T, one.layout, fail);
+  if (can) check_tensor_layout(one.model.spec, one.layout, fail);
   if (can) check_context_layout(one.model.spec, one.T, one.layout, fail);
   if (can) check_pipeline_layout(one.model.spec, one.layout, fail);
   return can;
