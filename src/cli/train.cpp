@@ -133,12 +133,12 @@ class Silent final : public Watcher {
   const std::atomic<bool>* stop_;
 };
 
-Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool own_process) {
+Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
   Progress progress = beginning(run);
-  if (from)
-    progress = resume(run, *from, [](const std::string&) {});
-  else
+  if (from.empty())
     run.init_weights();
+  else
+    progress = resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   require_same_weights(run);
   Silent silent(own_process);
   return train(run, progress, silent);
@@ -167,9 +167,9 @@ int run_training(const Settings& s) {
     }
     std::string from = prepared.from;
     if (!by_hand) share_text(ranks, from, 0);  // also: go on
-    std::optional<Checkpoint> checkpoint;      // of any rank but the first
-    if (!first && !from.empty()) checkpoint.emplace(open_verified_checkpoint(from));
-    if (!by_hand && !from.empty()) require_same_checkpoint(checkpoint ? *checkpoint : *prepared.checkpoint, ranks);
+    if (!by_hand && !from.empty())
+      first ? require_same_checkpoint(*prepared.checkpoint, ranks)
+            : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
@@ -180,7 +180,7 @@ int run_training(const Settings& s) {
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
     const Ending end =
-        first ? train_first(prepared, spec, run, place.alone_here) : train_other(checkpoint, run, place.alone_here);
+        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
   return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
