@@ -22,9 +22,10 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kVerifiedBytes = 8 << 20;  // at a time
 constexpr std::int64_t kStagedBytes = 64 << 20;   // at a time; a longer row is staged whole
 
+constexpr const char* kDamaged = "the checkpoint is damaged: use another one";
+
 [[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
-  throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem),
-                  "the checkpoint is damaged: use another one");
+  throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem), kDamaged);
 }
 
 // Readers of single files speak of bad input files; in here every such file is a checkpoint's.
@@ -33,7 +34,9 @@ auto as_checkpoint(Body&& body) {
   try {
     return body();
   } catch (const UserError& error) {
-    throw UserError(ExitCode::checkpoint, error.what(), "");
+    if (error.code() == ExitCode::checkpoint) throw;
+    const std::string what = error.what();
+    throw UserError(ExitCode::checkpoint, what.substr(0, what.rfind("; ")), kDamaged);
   }
 }
 

@@ -35,6 +35,7 @@ class HfFolder {
   explicit HfFolder(const std::filesystem::path& folder);
 
   const ModelSpec& spec() const { return spec_; }
+  std::vector<std::filesystem::path> files() const;  // of the weights
   // Views into the files, in the order asked for (hf_tensors.h says what else the files may hold); this outlives them.
   std::vector<ConstTensor> find(const std::vector<LogicalTensor>& wanted) const;
 
@@ -51,6 +52,9 @@ struct HfTensor {
   ConstTensor values;  // on the host, contiguous, any shape of as many elements, any float type
 };
 
+// A file beside config.json of a model whose tokens are bytes: no tokenizer of Hugging Face's would say so.
+inline constexpr const char* kByteMark = "lockstep_tokenizer.json";
+
 struct HfExport {
   std::filesystem::path folder;
   ModelSpec spec;
@@ -58,6 +62,7 @@ struct HfExport {
   std::int64_t shard_limit = 5'000'000'000;  // bytes of tensors a file holds, unless a single one has more
   bool replace = false;                      // also a folder that is no previous export
   std::vector<HfCompanion> companions = {};  // config.json gives its fields without arithmetic, the others are copied
+  bool bytes = false;                        // its tokens are bytes of text, which kByteMark then says
 };
 
 void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk = Disk());

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
+#include "cli/choice_option.h"
+#include "data/byte_tokenizer.h"
+#include "spec/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
 
@@ -49,7 +51,8 @@ int run_export(const Settings& s) {
              .spec = run.model,
              .dtype = dtype,
              .replace = s.replace,
-             .companions = companions_of(checkpoint)},
+             .companions = companions_of(checkpoint),
+             .bytes = speaks_bytes(run.data)},
             tensors);
   fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
              grouped_digits(parameter_count(run.model)), name_of(dtype), checkpoint.progress().step, s.out);
@@ -71,18 +74,12 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
       ->required()
       ->type_name("DIR");
   command->add_option("--out", s->out, "Folder to write")->required()->type_name("DIR");
-  static const std::map<std::string, DType> kTypes{
-      {"fp64", DType::f64}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
-  auto chosen_type = std::make_shared<DType>(DType::f32);
-  CLI::Option* dtype =
-      command->add_option("--dtype", *chosen_type, "fp64, fp32, bf16 or fp16 [as the checkpoint has it]")
-          ->transform(CLI::Transformer(kTypes).description(""))
-          ->type_name("TYPE");
+  add_choice_option<std::optional<DType>, DType>(
+      *command, "--dtype", s->dtype,
+      {{"fp64", DType::f64}, {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}}, "What to store",
+      "as the checkpoint has it");
   command->add_flag("--replace", s->replace, "Also replace a folder that is no earlier export");
-  command->callback([s, dtype, chosen_type, &chosen] {
-    if (dtype->count() > 0) s->dtype = *chosen_type;
-    chosen = [s] { return run_export(*s); };
-  });
+  command->callback([s, &chosen] { chosen = [s] { return run_export(*s); }; });
 }
 
 }  // namespace lockstep

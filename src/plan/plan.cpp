@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "base/error.h"
-#include "comm/meta/communicator.h"
-#include "comm/recorder.h"
+#include "plan/fitting_settings.h"
+#include "plan/message_tally.h"
+#include "plan/phase_counts.h"
 #include "spec/model_flops.h"
 #include "spec/step_picture.h"
 #include "telemetry/number_text.h"
@@ -48,34 +48,46 @@ std::string units_text(const std::vector<std::string>& names, const StepShape& s
   return text;
 }
 
-}  // namespace
+// What is the same of all ranks of a run, found with the first of them.
+struct OfAllRanks {
+  const RunData* data = nullptr;  // none: each rank has its own
+  bool counts_data = false;       // each counts it
+  std::shared_ptr<const StepLists> lists = {};
+  std::shared_ptr<const Model> model = {};  // all these ranks have the same part of every layer and sample
+  std::int64_t stored = 0;
+};
 
-std::vector<Plan> plan_stages(const RunSpec& spec) {
-  std::vector<Plan> plans;
-  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
-    plans.push_back(plan_run(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp)));
-  return plans;
-}
-
-const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
-
-Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
-  CommLog log(std::numeric_limits<std::size_t>::max());
-  Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.ranks())), log);
-  TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = shared});
+Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
+  MessageTally tally;
+  CountingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", tally);
+  TrainingRun run(
+      spec, Device::meta, "",
+      {.ranks = &ranks, .data = all.data, .data_of_rank = all.counts_data, .lists = all.lists, .model = all.model});
+  const Model& model = run.replica().model();
+  if (!all.lists) {
+    all.lists = run.replica().rank_step().lists;
+    all.model = run.replica().shared_model();
+    all.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
+  }
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());
   stream.work() = {};
-  const std::size_t before = log.begun();
+  tally.clear();
+  PhaseCounts counts(stream, tally);
+  run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
-  const std::vector<CommRecord> records = log.last();
+  const StepMessages messages = step_messages(tally, spec.layout);
   const meta::Work executed = stream.work();
+  PhaseCounts forwards(stream, tally);
+  run.replica().count_by(&forwards);
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
+  run.replica().count_by(nullptr);
   run.save({});
 
   Plan plan{.rank = rank,
             .units = {},
             .parameters = parameter_count(spec.model),
+            .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
             .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
             .executed = executed,
@@ -83,65 +95,36 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
             .steady = run.ledger().current(),
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
-            .messages = step_messages(std::span(records).subspan(before), spec.layout),
+            .messages = messages,
             .picture = {},
             .rows = run.ledger().rows()};
-  const Model& model = run.replica().model();
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;
   plan.units = units_text(units, shape);
   plan.layer_part = stored_by(model, shape);
-  plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
-  plan.picture = picture_of(run.replica().actions(), shape, units);
+  if (spec.model.layers <= kMostDrawnLayers) plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }
 
-namespace {
+}  // namespace
 
-// Settings that would fit and the bytes they need, the cheapest in time first: passes over memory, more micro-batches,
-// both; the same with state cut between the ranks; and only then projections computed again.
-std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
-  std::vector<RunSpec> candidates;
-  const auto add = [&](std::int64_t zero, std::int64_t micro, Recompute level) {
-    RunSpec& spec = candidates.emplace_back(asked);
-    if (level != asked.memory.recompute) spec.memory.recompute_blocks = 0;
-    spec.memory.recompute = level;
-    spec.layout.micro = micro;
-    if (zero == asked.layout.zero) return;
-    spec.layout.zero = zero;
-    spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
-  };
-  const bool cuts = asked.layout.replicas() > 1 && asked.layout.dp_kind == DpKind::ddp;
-  const auto add_micros = [&](std::initializer_list<Recompute> levels) {
-    for (std::int64_t zero = asked.layout.zero; zero <= (cuts ? 3 : asked.layout.zero); ++zero)
-      for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
-        const std::int64_t batch = asked.train.global_batch, dp = asked.layout.dp;
-        if (batch % micro != 0 || batch / micro < dp) continue;
-        if (batch % (micro * dp) != 0 && asked.layout.uneven == Switch::off) continue;
-        for (const Recompute level : levels)
-          if (level >= asked.memory.recompute) add(zero, micro, level);
-      }
-  };
-  add_micros({Recompute::none, Recompute::elementwise});
-  add_micros({Recompute::projections});
-  for (const RunSpec& spec : candidates) {
-    const std::vector<Plan> plans = plan_stages(spec);
-    const Plan& plan = fullest(plans);
-    if (plan.peak + plan.outside > available) continue;
-    std::vector<std::string> changes;
-    if (spec.memory != asked.memory)
-      changes.push_back(fmt::format("memory.recompute = \"{}\"", name_of(spec.memory.recompute)));
-    if (spec.layout.zero != asked.layout.zero) changes.push_back(fmt::format("layout.zero = {}", spec.layout.zero));
-    if (spec.layout.micro != asked.layout.micro) changes.push_back(fmt::format("layout.micro = {}", spec.layout.micro));
-    const std::string text = fmt::format("{}", fmt::join(changes, " with "));
-    return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
-  }
-  return std::nullopt;
+std::vector<Plan> plan_stages(const RunSpec& spec) {
+  std::vector<Plan> plans;
+  const RunData data(spec);
+  OfAllRanks all{.data = &data, .counts_data = true};
+  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
+    plans.push_back(plan_rank(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp), all));
+  return plans;
 }
 
-}  // namespace
+const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
+
+Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
+  OfAllRanks all{.data = shared};
+  return plan_rank(spec, rank, all);
+}
 
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) {
   if (plan.peak + plan.outside <= available) return;
@@ -154,7 +137,8 @@ void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) 
                   fmt::format("the run needs {} and {} are free ({})", byte_text(plan.peak + plan.outside),
                               byte_text(available), tags),
                   settings_that_fit(spec, available)
-                      .value_or("use a smaller model, a shorter data.seq, or a machine with more memory"));
+                      .value_or("no setting makes it fit: use a smaller model, a shorter data.seq, more ranks on other "
+                                "machines, or a machine with more memory"));
 }
 
 void require_host_fit(const Plan& plan, std::int64_t available) {
@@ -162,7 +146,7 @@ void require_host_fit(const Plan& plan, std::int64_t available) {
   throw UserError(ExitCode::does_not_fit,
                   fmt::format("the run keeps {} on the host, for what it saves, and {} are free", byte_text(plan.host),
                               byte_text(available)),
-                  "use a machine with more memory, or train.save_last = false with train.save_every = 0");
+                  "use a machine with more memory, or --set train.save_last=false --set train.save_every=0");
 }
 
 }  // namespace lockstep

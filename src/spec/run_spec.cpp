@@ -1,12 +1,16 @@
 #include "spec/run_spec.h"
 
 #include "base/integers.h"
+#include "spec/model_flops.h"
+#include "spec/vocabulary_remedy.h"
 
 namespace lockstep {
 namespace {
 
 // Tokens of a whole run: counts and products of them stay within 63 bits.
 constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 60;
+constexpr double kMostCounted = 0x1p63;
+constexpr std::int64_t kMostListed = 1 << 18;
 
 class Checker {
  public:
@@ -31,7 +35,7 @@ class Checker {
       fail("data.synthetic", "branching",
            fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,
                        data.synthetic->vocabulary),
-           "lower branching or raise vocabulary");
+           fmt::format("use branching = {} or less, or a larger vocabulary", data.synthetic->vocabulary));
     }
     if (data.synthetic && data.synthetic->order == 2 && data.synthetic->vocabulary > kMaxSyntheticPairs) {
       fail("data.synthetic", "vocabulary",
@@ -54,7 +58,7 @@ class Checker {
       fail("model", "vocabulary",
            fmt::format("the model's vocabulary ({}) is smaller than the data's ({}, {})", spec_.model.vocabulary,
                        needed, data.synthetic ? "synthetic" : "text as bytes"),
-           fmt::format("set vocabulary = {} or more in [model]", needed));
+           vocabulary_remedy(spec_, needed));
     }
   }
 
@@ -75,6 +79,33 @@ class Checker {
     }
   }
 
+  // What a step does is listed, unit by unit and micro-batch by micro-batch, of all stages.
+  void lists() const {
+    const LayoutSpec& layout = spec_.layout;
+    const std::int64_t phases = (spec_.model.layers + 2) * (layout.micro + layout.pp);
+    if (phases <= kMostListed) return;
+    fail("layout", layout.micro >= layout.pp ? "micro" : "pp",
+         fmt::format("{} layers in {} micro-batches and {} stages make a list of a step that is too long",
+                     spec_.model.layers, layout.micro, layout.pp),
+         fmt::format("keep layers times the sum of micro and pp below {}", kMostListed));
+  }
+
+  // What is counted of one rank's step, operations and bytes, stays within 63 bits. An upper bound: what is computed
+  // again, and the largest type and all tensors of a block.
+  void counts() const {
+    const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+    const LayoutSpec& layout = spec_.layout;
+    const ModelSpec& m = spec_.model;
+    const std::int64_t samples = share_of(spec_.train.global_batch, layout, 0).count;
+    const double flops = 1.5 * model_flops(m, samples, spec_.data.seq) / d(layout.cp * layout.tp);
+    const double bytes = 8 * d(samples) * d(spec_.data.seq) *
+                         (d(m.layers + 2) * (24 * d(m.width) + 8 * d(m.ffn_width) + 12 * d(m.heads) * d(m.head_width)) +
+                          d(m.vocabulary));
+    if (flops < kMostCounted && bytes < kMostCounted) return;
+    fail("data", "seq", "a rank's step has more than 2^63 operations, or bytes of activations",
+         "use a shorter seq, a smaller global_batch, or more ranks");
+  }
+
   void memory() const {
     const LayoutSpec& layout = spec_.layout;
     if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
@@ -93,13 +124,16 @@ class Checker {
     }
     if (schedule.kind != RateKind::wsd) return;
     if (schedule.decay < 1) {
-      fail("optim", "decay", "schedule \"wsd\" has no decay", "say how many of the last steps decay, as in decay = 20");
+      fail("optim", "decay", "schedule \"wsd\" has no decay",
+           steps > schedule.warmup ? fmt::format("say how many of the last steps decay, as in decay = {}",
+                                                 std::max<std::int64_t>(1, (steps - schedule.warmup) / 5))
+                                   : "train for more steps than warmup, and say how many of the last decay");
     }
     if (schedule.decay > steps - schedule.warmup) {
       fail("optim", "decay",
            fmt::format("warmup ({}) and decay ({}) are together longer than the run ({} steps)", schedule.warmup,
                        schedule.decay, steps),
-           "shorten one of them or train for more steps");
+           fmt::format("use train.steps = {} or more, or shorten one of the two", schedule.warmup + schedule.decay));
     }
   }
 
@@ -142,6 +176,8 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.source();
   check.fits_model();
   check.batch();
+  check.counts();
+  check.lists();
   check.memory();
   check.schedule();
   check.evaluation();

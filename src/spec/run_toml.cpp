@@ -1,12 +1,15 @@
 // Over 300 lines: the lists of keys, and one reader a table beside them.
 #include "spec/run_toml.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "spec/hf_config.h"
 #include "spec/layout_toml.h"
 #include "spec/model_toml.h"
 #include "spec/presets.h"
+#include "spec/stop_signals.h"
 #include "spec/text_input.h"
 #include "spec/toml_fields.h"
 #include "spec/toml_keys.h"
@@ -63,6 +66,7 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("async_save", train.async_save);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
+  visit("save_retry", train.save_retry, Real{.least = 0, .most = 86400});
 }
 
 template <class Spec, class Visitor>
@@ -111,6 +115,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("autotune", run.autotune);
+  visit("stop_signals", run.stop_signals);
 }
 
 // ---- Keys of the design that this version has one value for, or none.
@@ -171,7 +176,7 @@ ModelSpec read_preset(const TomlTable& model, const std::string& name) {
   const auto spec = preset(name);
   if (!spec) {
     model.refuse("preset", fmt::format("there is no preset {}", quote_text(name)),
-                 fmt::format("the nearest is '{}'", nearest_word(name, preset_names())));
+                 fmt::format("the nearest is '{}'; `lockstep presets` lists all", nearest_word(name, preset_names())));
   }
   return read_model_fields(model, *spec);
 }
@@ -327,6 +332,15 @@ void read_run(const TomlTable& table, RunSettings& run) {
     table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
   if (run.autotune && run.device != "cuda")
     table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", run.device), "remove it");
+  for (auto name = run.stop_signals.begin(); name != run.stop_signals.end(); ++name) {
+    const std::optional<std::string> known = stop_signal_of(*name);
+    if (!known)
+      table.refuse("stop_signals", fmt::format("stop_signals has {}", quote_text(*name)),
+                   fmt::format("use some of {} (SIGINT and SIGTERM always end a run)", fmt::join(kStopSignals, ", ")));
+    if (std::find(run.stop_signals.begin(), name, *known) != name)
+      table.refuse("stop_signals", fmt::format("stop_signals has {} twice", *known), "name it once");
+    *name = *known;
+  }
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 
@@ -345,26 +359,53 @@ void read_plain(const TomlTable& table, Spec& spec, Visit visit) {
   visit(spec, table);
 }
 
+// `told`: the command line names dp.
+void spread(const TomlTable& table, std::int64_t ranks, bool told, LayoutSpec& layout) {
+  if (ranks == 0) return;
+  const std::string option = fmt::format("--ranks {}", ranks);
+  if (told && layout.ranks() != ranks)
+    throw UserError(ExitCode::usage,
+                    fmt::format("{}: {} makes {} rank{}", option, table.place("dp"), layout.ranks(),
+                                layout.ranks() == 1 ? "" : "s"),
+                    "leave one of the two out: without dp it is what the other axes leave of the ranks");
+  spread_over(layout, ranks, "--ranks ", [&](std::string_view, const std::string& problem, const std::string& remedy) {
+    throw UserError(ExitCode::usage, fmt::format("{}: {}", option, problem), remedy);
+  });
+}
+
 }  // namespace
 
 RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
                        std::span<const std::string> sets, const ModelOfCheckpoint& model_of) {
-  TomlDocument document(text, where, kTextLimit, sets);
+  return parse_run(text, where, base_folder, {.sets = sets, .model_of = model_of});
+}
+
+RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                  const RunChanges& changes) {
+  TomlDocument document(text, where, kTextLimit, changes.sets);
   const TomlTable top = document.top();
+  bool told_dp = document.set("layout", "dp");
+  if (changes.layout) {
+    const std::vector<TomlItem> items = layout_items(*changes.layout);
+    document.replace("layout", "--layout", items);
+    told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
+  }
   top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
   read_run(top.table("run"), spec.run);  // before the model, which may be asked for by the run's folder
-  read_model(top.table("model"), base_folder, model_of, spec);
+  read_model(top.table("model"), base_folder, changes.model_of, spec);
   read_data(top.table("data"), base_folder, spec.data);
   read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
   read_optim(top.table("optim"), spec);
   read_layout(top.table("layout"), spec.layout);
+  spread(top.table("layout"), changes.ranks, told_dp, spec.layout);
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
   spec.tuning = read_tuning(top.table("tuning"));
   validate(spec, [&](std::string_view section, std::string_view key) {
+    if (changes.ranks > 0 && section == "layout" && key == "dp") return fmt::format("--ranks {}", changes.ranks);
     return section == "data.synthetic" ? top.table("data").table("synthetic").place(key)
                                        : top.table(section).place(key);
   });
@@ -373,8 +414,11 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
 
 RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets,
                       const ModelOfCheckpoint& model_of) {
-  return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), sets,
-                        model_of);
+  return read_run(file, {.sets = sets, .model_of = model_of});
+}
+
+RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes) {
+  return parse_run(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
 }
 
 std::string example_run_toml() { return std::string(embedded_example_run()); }

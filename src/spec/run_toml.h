@@ -83,6 +83,19 @@ RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::st
 RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
                        std::span<const std::string> sets = {}, const ModelOfCheckpoint& model_of = {});
 
+// All that a command line may say over a run file. `layout` is the whole of [layout], in place of the file's; a setting
+// changes one key of either. `ranks` is the number of all ranks, from which dp follows (spec/layout_spec.h,
+// spread_over): refused where the other axes do not divide it, or where the command line also says another dp.
+struct RunChanges {
+  std::span<const std::string> sets = {};
+  std::optional<std::string> layout = {};
+  std::int64_t ranks = 0;  // 0: those of the layout
+  ModelOfCheckpoint model_of = {};
+};
+RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes);
+RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                  const RunChanges& changes);
+
 // The built-in example: configs/runs/example.toml as it was when the program was built. Parsed with where = "example",
 // it writes to runs/example.
 std::string example_run_toml();

@@ -101,6 +101,7 @@ keep = 5
 seed = 9223372036854775807
 bad_values = "skip"
 async_save = false
+save_retry = 2.5
 [optim]
 name = "adamw"
 lr = 1
@@ -122,6 +123,7 @@ moments = "bf16"
 out = "somewhere"
 device = "cpu"
 threads = 2
+stop_signals = ["USR2", "SIGHUP"]
 )");
   EXPECT_EQ(run.model.vocabulary, 300);
   const DataSpec data{.text = {}, .tokens = "/t.bin", .synthetic = {}, .seq = 64, .eval_share = 0.25};
@@ -134,7 +136,8 @@ threads = 2
                         .keep = 5,
                         .seed = 9223372036854775807u,
                         .bad_values = BadValues::skip,
-                        .async_save = false};
+                        .async_save = false,
+                        .save_retry = 2.5};
   EXPECT_EQ(run.train, train);
   const OptimizerSpec optimizer{.kind = OptimizerKind::adamw,
                                 .learning_rate = 1,
@@ -148,8 +151,9 @@ threads = 2
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
-  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2};
+  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
+  EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
 }
 
@@ -335,6 +339,25 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
       {"run", "out = ", {"run.toml:6: not valid TOML"}},
   };
   expect_refused(cases);
+}
+
+TEST(RunToml, TextThatIsNoTomlComesWithTheParsersReason) {
+  const auto says = [](const std::string& text, const std::string& place, const std::string& reason) {
+    const std::string words = refusal(text);
+    EXPECT_EQ(words.find("a/" + place), 0u) << words;
+    const std::size_t at = words.find(": ", place.size());
+    EXPECT_NE(words.find(reason, at), std::string::npos) << words;
+    EXPECT_NE(words.find("; "), std::string::npos) << words;
+    EXPECT_EQ(words.find_first_of("\n\x01"), std::string::npos) << words;
+    EXPECT_LT(words.size(), 400u) << words;
+  };
+  says("[train]\nsteps = \n", "run.toml:2: not valid TOML at column ", "value");
+  says("[train]\nsteps = 3\nsteps = 4\n", "run.toml:3: not valid TOML at column ", "redefine existing");
+  says("[train]\nsteps = 3x\n", "run.toml:2: not valid TOML at column ", "integer");
+  says("[train\nsteps = 3\n", "run.toml:1: not valid TOML at column ", "table");
+  says("[train]\nname = 'a\n", "run.toml:2: not valid TOML at column ", "string");
+  says("a\x01" + std::string(5000, 'k') + "\n", "run.toml:1: not valid TOML at column ", ": ");
+  says("[train]\nsteps = 1\n\n[#\n[data]\n", "run.toml:4: not valid TOML", "the parser cannot tell");  // it asserts
 }
 
 TEST(RunToml, TheUsualLayoutMayBeWrittenOut) {
