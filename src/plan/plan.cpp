@@ -127,6 +127,17 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
 
 namespace {
 
+constexpr std::int64_t kMostTried = 1 << 20;  // phases that are planned in search of settings
+
+bool is_valid(const RunSpec& spec) {
+  try {
+    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 // Settings that would fit and the bytes they need, the cheapest in time first: passes over memory, more micro-batches,
 // both; the same with state cut between the ranks; and only then projections computed again.
 std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
@@ -153,7 +164,10 @@ std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t 
   };
   add_micros({Recompute::none, Recompute::elementwise});
   add_micros({Recompute::projections});
+  std::int64_t left = kMostTried;
   for (const RunSpec& spec : candidates) {
+    if (!is_valid(spec)) continue;
+    if ((left -= (spec.model.layers + 2) * spec.layout.micro) < 0) break;
     const std::vector<Plan> plans = plan_stages(spec);
     const Plan& plan = fullest(plans);
     if (plan.peak + plan.outside > available) continue;
