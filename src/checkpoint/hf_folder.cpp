@@ -85,6 +85,12 @@ void HfFolder::open_shards(const fs::path& index) {
       refuse(index, fmt::format("tensor {} is not in {}, where the index says it is", printable(tensor), file));
 }
 
+std::vector<fs::path> HfFolder::files() const {
+  std::vector<fs::path> paths;
+  for (const auto& file : files_) paths.push_back(file->path());
+  return paths;
+}
+
 std::vector<ConstTensor> HfFolder::find(const std::vector<LogicalTensor>& wanted) const {
   std::vector<const SafetensorsFile*> files;
   for (const auto& file : files_) files.push_back(file.get());

@@ -8,18 +8,22 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
 #include "cli/launch.h"
+#include "cli/launched_rank.h"
 #include "cli/plan.h"
+#include "cli/presets.h"
 #include "cli/schedule.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
+#include "cli/usage_error.h"
 #include "cli/verify.h"
-#include "spec/text_input.h"
+#include "comm/mpi/world.h"
 
 namespace lockstep {
 
@@ -30,22 +34,12 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// What a usage error says, on one line.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
-  return text;
-}
+// Whether its ranks are processes where a launcher has started several; all others are one process's affair.
+bool runs_on_ranks(const CLI::App& command) { return command.get_name() == "train" || command.get_name() == "comm"; }
 
-// A word that is neither command nor option: the nearest command is probably what was meant.
-std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::ExtrasError& error) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  const std::vector<std::string_view> known(names.begin(), names.end());
-  if (argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-')
-    return fmt::format("unknown command {}; did you mean '{}'? lockstep --help lists all", quote_text(argv[1]),
-                       nearest_word(argv[1], known));
-  return one_line(error.what()) + "; try lockstep --help";
+// An error that every process has found by itself.
+int fail_alike(ExitCode code, const std::string& message) {
+  return speaks_for_all() ? fail(code, message) : static_cast<int>(code);
 }
 
 // An option that was given nothing, as by a variable that is not set: as a path it would be any folder or none. Text to
@@ -63,12 +57,22 @@ void refuse_empty(const CLI::App& app) {
   }
 }
 
+// Of processes that one mpirun starts, all run one command. Where that is not so, those that join ranks are told which
+// process never will, also where it asks for help alone.
+void stay_away_unless_on_ranks(const CLI::App& app) {
+  if (!MpiWorld::launched()) return;
+  std::string command;
+  for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    command += (command.empty() ? "" : " ") + at->get_name();
+  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::stay_away(command);
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
   CLI::App app("Lockstep trains language models across many processors, in any parallel layout, with the same result.",
                "lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
+  app.set_version_flag("--version", "lockstep " + program_version());
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_train(app, chosen);
@@ -78,6 +82,7 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_presets(app, chosen);
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
@@ -85,20 +90,27 @@ int run_app(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     refuse_empty(app);
-    if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
+    if (!chosen) return fail_alike(ExitCode::usage, "no command given; try lockstep --help");
+    stay_away_unless_on_ranks(app);
+    if (launched_rank() > 0 && !runs_on_ranks(chosen_command(app))) return static_cast<int>(ExitCode::done);
     const int code = chosen();
     // An answer that did not reach its reader is no answer: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       return fail(ExitCode::environment,
                   "standard output could not be written; free space where it goes, or send it elsewhere");
     return code;
-  } catch (const CLI::ExtrasError& error) {
-    return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");
+    if (error.get_exit_code() == 0) {  // --help and --version
+      if (MpiWorld::launched()) MpiWorld::stay_away("lockstep with --help or --version");
+      return launched_rank() > 0 ? 0 : app.exit(error);
+    }
+    return fail_alike(ExitCode::usage, usage_error(app, error));
+  } catch (const AllRefuse& refused) {
+    return static_cast<int>(refused.code);
   } catch (const UserError& error) {
-    return fail(error.code(), error.what());
+    // Of a rank's own work, which comm/mpi/run_rank.h has put its name to, nobody else knows.
+    const bool own = std::string_view(error.what()).starts_with(fmt::format("rank {}: ", launched_rank()));
+    return own ? fail(error.code(), error.what()) : fail_alike(error.code(), error.what());
   } catch (const CommError& error) {
     // Of several processes, the one that knows the cause tells it.
     if (error.secondary() && launched_as_one_of_many()) return static_cast<int>(ExitCode::environment);

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -136,7 +135,7 @@ void require_cut(const Settings& s, const ModelSpec& spec) {
         ExitCode::usage,
         fmt::format("a cache of {} positions cannot be cut between cp ({}) ranks", spec.max_positions, s.cp),
         fmt::format("use --cp {} or less", spec.max_positions));
-  check_tensor_layout(spec, 1, {.tp = s.tp, .sp = Switch::off},
+  check_tensor_layout(spec, {.tp = s.tp, .sp = Switch::off},
                       [](std::string_view, const std::string& problem, std::string remedy) {
                         constexpr std::string_view kKey = "tp = ";  // here it is an option
                         if (const auto at = remedy.find(kKey); at != remedy.npos)
@@ -296,11 +295,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   add_device_option(*command, s->device);
-  static const std::map<std::string, Precision> kPrecisions{
-      {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
-  command->add_option("--precision", s->precision, "What to compute in: fp64, fp32 or bf16 [fp32]")
-      ->transform(CLI::Transformer(kPrecisions).description(""))
-      ->type_name("TYPE");
+  add_precision_option(*command, s->precision, "fp32");
   command->add_flag("--json", s->json,
                     "Print {prompt_tokens: [ids], tokens: [ids], text (null with --tokens), tokens_per_s (the prompt's "
                     "time included)} at the end");

@@ -52,6 +52,10 @@ void show_checkpoint(const Checkpoint& checkpoint) {
     row(name,
         fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements), name_of(part.dtype)));
   row("files", fmt::format("{}, {}", checkpoint.manifest().files.size(), byte_text(bytes)));
+  std::vector<std::string_view> kept;
+  for (const ManifestFile& file : checkpoint.manifest().companions)
+    kept.push_back(std::string_view(file.name).substr(kCompanionPrefix.size()));
+  if (!kept.empty()) row("kept", fmt::format("{}, for export", fmt::join(kept, ", ")));
   row("whole", "yes: every file has its size and checksum, every slice is where the manifest says");
 }
 

@@ -14,7 +14,7 @@ namespace lockstep {
 
 namespace {
 constexpr int kMostRanks = 1'000'000;  // as many as a layout may name
-}
+}  // namespace
 
 void add_plan(CLI::App& app, std::function<int()>& chosen) {
   auto arguments = std::make_shared<RunArguments>();
@@ -38,6 +38,9 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   command->callback([arguments, layout, json, picture, &chosen] {
     chosen = [arguments, layout, json, picture] {
       const RunSpec spec = layout->read(*arguments);
+      if (*picture && spec.model.layers > kMostDrawnLayers)
+        throw UserError(ExitCode::usage, fmt::format("--picture: {} layers are too many to draw", spec.model.layers),
+                        fmt::format("use model.layers = {} or less, which repeat", kMostDrawnLayers));
       const std::vector<Plan> stages = plan_stages(spec);
       const Plan& plan = fullest(stages);
       if (*picture) {

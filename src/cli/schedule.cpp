@@ -13,7 +13,9 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "checkpoint/disk.h"
+#include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
+#include "cli/terminal.h"
 #include "plan/measured_timeline.h"
 #include "spec/pipeline_picture.h"
 #include "spec/text_input.h"
@@ -24,6 +26,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kMostMicro = 1024, kMostChunks = 64, kUsualWidth = 100;
+constexpr int kMostTokens = 1 << 24, kMostTensorRanks = 1024;
 constexpr double kShortest = 1e-3, kLongest = 1e6;  // of a time on the command line
 
 struct Settings {
@@ -32,6 +35,7 @@ struct Settings {
   std::optional<int> chunks;
   std::optional<std::int64_t> step;
   StageTimes times;
+  PlannedRun planned;
   bool compare = false, text = false, json = false;
 };
 
@@ -100,12 +104,13 @@ NamedSchedule asked(const Settings& s) {
   return out;
 }
 
-TextPictureOptions on_terminal(const Settings& s) {
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
+TextPictureOptions drawing_options(const Settings& s) {
+  const bool terminal = on_terminal(STDOUT_FILENO);
   winsize size{};
   int width = kUsualWidth;
   if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width = size.ws_col;
-  return {.width = s.width > 0 ? s.width : width, .colour = s.colour == "always" || (s.colour == "auto" && terminal)};
+  return {.width = s.width > 0 ? s.width : width,
+          .colour = s.colour == "always" || (s.colour == "auto" && takes_colour(STDOUT_FILENO))};
 }
 
 void write_svg(const Settings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
@@ -127,7 +132,7 @@ void draw(const Settings& s) {
   else if (s.json)
     fmt::print("{}\n", json_text(schedule_json(drawn)));
   else
-    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, on_terminal(s)), stage_table(drawn));
+    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, drawing_options(s)), stage_table(drawn));
 }
 
 void compare(const Settings& s) {
@@ -135,8 +140,9 @@ void compare(const Settings& s) {
   for (const ScheduleKind kind : kScheduleKinds) {
     const int usual = usual_chunks(kind);
     all.push_back(named(s, kind, kind == ScheduleKind::interleaved ? s.chunks.value_or(usual) : usual));
+    all.back().activation_bytes = planned_activations(s.planned, kind, all.back().schedule.shape);
   }
-  s.json ? fmt::print("{}\n", json_text(kinds_json(all))) : fmt::print("{}", kinds_table(all));
+  s.json ? fmt::print("{}\n", json_text(kinds_json(all))) : fmt::print("{}", kinds_table(all, to_text(s.planned)));
 }
 
 void show_trace(const Settings& s) {
@@ -149,7 +155,7 @@ void show_trace(const Settings& s) {
   write_svg(s, panels, {.title = head, .unit = "ms", .scale = 1e3});
   if (s.text) return fmt::print("# {}\n{}", head, to_text(measured.schedule));
   if (s.json) return fmt::print("{}\n", json_text(measured_json(measured, ideal)));
-  TextPictureOptions options = on_terminal(s);
+  TextPictureOptions options = drawing_options(s);
   options.horizon = std::max(measured.line.makespan(), ideal.makespan());
   options.unit = "ms";
   options.scale = 1e3;
@@ -161,7 +167,7 @@ int run_schedule(const Settings& s) {
   check_times(s.times);
   if (s.colour != "auto" && s.colour != "always" && s.colour != "never")
     refuse(fmt::format("--color {}: it is neither auto, always nor never", quote_text(s.colour)),
-           "auto colours a terminal and nothing else");
+           "auto colours a terminal and nothing else, and none where NO_COLOR is set");
   if (!s.trace.empty())
     show_trace(s);
   else
@@ -185,7 +191,7 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
       "schedule's;\n"
       "of the ranks of a stage the first one is shown. Exit code 4: it is no trace, or of no pipeline.\n\n"
       "Examples: lockstep schedule --kind zb-h1 --pp 4 --micro 8\n"
-      "          lockstep schedule --compare --pp 8 --micro 32\n"
+      "          lockstep schedule --compare --pp 8 --micro 32 --model llama3-70b --seq 8192 --tp 8\n"
       "          lockstep schedule --kind 1f1b --pp 4 --micro 8 --text > mine.txt\n"
       "          lockstep schedule --file mine.txt --tf 1 --tb 1.2 --tw 0.8 --svg mine.svg\n"
       "          lockstep schedule --from-trace trace.json --svg measured.svg");
@@ -208,8 +214,18 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* file = command->add_option("--file", s->file, "A schedule written by hand, as --text prints them");
   file->type_name("FILE")->excludes(kind)->excludes(pp)->excludes(micro)->excludes(chunks);
   CLI::Option* compared =
-      command->add_flag("--compare", s->compare, "All kinds at this --pp and --micro, in one table");
+      command->add_flag("--compare", s->compare, "All kinds at this --pp and --micro, in one table, with bytes");
   compared->excludes(kind)->excludes(file);
+  command
+      ->add_option("--model", s->planned.model,
+                   fmt::format("With --compare: the preset whose bytes are shown [{}]", s->planned.model))
+      ->type_name("PRESET")
+      ->needs(compared);
+  number(command->add_option("--seq", s->planned.seq, fmt::format("Its tokens of a sample [{}]", s->planned.seq)), 1,
+         kMostTokens)
+      ->needs(compared);
+  number(command->add_option("--tp", s->planned.tp, "Ranks that cut each of its layers [1]"), 1, kMostTensorRanks)
+      ->needs(compared);
   CLI::Option* trace = command->add_option("--from-trace", s->trace, "A trace of a run with a pipeline");
   trace->type_name("FILE");
   for (CLI::Option* other : {kind, pp, micro, chunks, tf, tb, tw, file, compared}) trace->excludes(other);

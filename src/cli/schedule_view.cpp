@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/text_table.h"
+#include "telemetry/number_text.h"
 
 namespace lockstep {
 
@@ -106,30 +107,37 @@ ordered_json schedule_json(const NamedSchedule& drawn) {
           {"stages", stages}};
 }
 
-std::string kinds_table(std::span<const NamedSchedule> all) {
+std::string kinds_table(std::span<const NamedSchedule> all, const std::string& planned) {
   const PipelineShape& shape = all.front().schedule.shape;
-  TextTable table{
-      .title = shape_text({shape.stages, shape.micro, 1}),
-      .heads = {"schedule", "chunks", "bubble", "makespan", "of 1f1b's", "activations, first stage", "fullest stage"},
-      .rows = {}};
+  TextTable table{.title = shape_text({shape.stages, shape.micro, 1}),
+                  .heads = {"schedule", "chunks", "bubble", "makespan", "of 1f1b's", "in flight, first stage",
+                            "fullest stage", "bytes, fullest stage"},
+                  .rows = {}};
   for (const NamedSchedule& each : all)
     table.rows.push_back(
         {each.name, fmt::format("{}", each.schedule.shape.chunks), percent(each.line.bubble()),
          fmt::format("{:g}", each.line.makespan()), fmt::format("{:.3f}", each.line.makespan() / usual_makespan(all)),
-         fmt::format("{:.4g}", kept(each.schedule, 0)), fmt::format("{:.4g}", most_kept(each.schedule))});
-  return table.plain() + "activations: at peak, in those of a stage's whole part of the model for one micro-batch\n";
+         fmt::format("{:.4g}", kept(each.schedule, 0)), fmt::format("{:.4g}", most_kept(each.schedule)),
+         each.activation_bytes ? byte_text(*each.activation_bytes) : "-"});
+  return table.plain() +
+         fmt::format(
+             "in flight: at peak, in activations of a stage's whole part of the model for one micro-batch: the theory\n"
+             "bytes: of activations, as lockstep plan has them, of {}\n",
+             planned);
 }
 
 ordered_json kinds_json(std::span<const NamedSchedule> all) {
   ordered_json out = ordered_json::array();
   for (const NamedSchedule& each : all)
-    out.push_back({{"schedule", each.name},
-                   {"shape", shape_json(each.schedule.shape)},
-                   {"bubble", each.line.bubble()},
-                   {"makespan", each.line.makespan()},
-                   {"of_1f1b", each.line.makespan() / usual_makespan(all)},
-                   {"activations_first", kept(each.schedule, 0)},
-                   {"activations_most", most_kept(each.schedule)}});
+    out.push_back(
+        {{"schedule", each.name},
+         {"shape", shape_json(each.schedule.shape)},
+         {"bubble", each.line.bubble()},
+         {"makespan", each.line.makespan()},
+         {"of_1f1b", each.line.makespan() / usual_makespan(all)},
+         {"activations_first", kept(each.schedule, 0)},
+         {"activations_most", most_kept(each.schedule)},
+         {"activation_bytes", each.activation_bytes ? ordered_json(*each.activation_bytes) : ordered_json()}});
   return out;
 }
 

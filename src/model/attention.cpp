@@ -17,7 +17,8 @@ HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::
                            accumulator_of(build.dtype),
                            {build.tokens(), heads},
                            {unit, Phase::forward},
-                           {unit, Phase::weight}});
+                           {unit, build.how.weights_later ? Phase::input : Phase::weight}});
+  if (build.how.weights_later) held_ = HeldGradient(build, unit, name + ".weight", D);
 }
 
 void HeadNorm::forward(Tensor y, ConstTensor x, const Call& call) const {
@@ -25,11 +26,14 @@ void HeadNorm::forward(Tensor y, ConstTensor x, const Call& call) const {
 }
 
 void HeadNorm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (held_.is_held())
+    rmsnorm_backward_weight({.dweight = held_.sum(call), .dy = dy, .x = x, .rstd = call.at[rstd_]}, call.stream);
   rmsnorm_backward_input({.dx = dx, .dy = dy, .x = x, .weight = call.weight(weight_), .rstd = call.at[rstd_]},
                          call.stream);
 }
 
 void HeadNorm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (held_.is_held()) return held_.add_to(call.gradient(weight_), call);
   rmsnorm_backward_weight(
       {.dweight = call.gradient(weight_), .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = call.accumulate},
       call.stream);
@@ -84,7 +88,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       deterministic_(b.how.deterministic) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
   const bool keeps = b.how.memory.of_block(unit - 1) != Recompute::projections;
-  const Phase last = b.spec.qk_norm ? Phase::weight : Phase::input;
+  const Phase last = b.spec.qk_norm && !b.how.weights_later ? Phase::weight : Phase::input;
   // The first half of a block's forward, the second of its backward. What attention reads is kept elsewhere where heads
   // are exchanged.
   const auto kept = [&](const char* name, std::int64_t columns, bool stays, Phase until) {
@@ -111,7 +115,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
     workspace_ = attention_workspace_slot(b, unit, T_, H_, K_, D_);
   }
   if (b.spec.qk_norm) {
-    d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, Phase::weight, Half::second);
+    d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, last, Half::second);
     query_norm_.emplace(layout, b, unit, names.query_norm, H_);
     key_norm_.emplace(layout, b, unit, names.key_norm, K_);
   }
@@ -223,8 +227,9 @@ void Attention::attend_backward(const Heads& gradients, const Heads& in, const C
 }
 
 void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  RowLinear::Gathering gradients = out_.begin_weight(dy, call);
   ColumnLinear::Gathering inputs = qkv_.begin_weight(x, call);
-  out_.backward_weight(dy, call.at[mixed_], call);
+  out_.backward_weight(dy, call.at[mixed_], gradients, call);
   if (query_norm_) {
     const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
     query_norm_->backward_weight(heads(d_normed, 0, H_), heads(fused, 0, H_), call);

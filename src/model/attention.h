@@ -15,6 +15,7 @@
 #include "model/cached_attention.h"
 #include "model/context_attention.h"
 #include "model/dropout.h"
+#include "model/held_gradient.h"
 #include "model/names.h"
 #include "model/split_linear.h"
 
@@ -32,6 +33,7 @@ class HeadNorm {
   double eps_;
   int weight_;
   Slot rstd_;
+  HeldGradient held_;
 };
 
 class Attention {

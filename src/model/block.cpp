@@ -18,6 +18,11 @@ Slot normed_slot(const Build& b, int unit, const char* name) {
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 
+// The last phase that reads what a norm was given and the gradient of what it gave; of the second norm, whose input
+// phase is in the first half.
+Phase read_by_norms(const Build& b) { return b.how.weights_later ? Phase::input : Phase::weight; }
+Half norms_half(const Build& b) { return b.how.weights_later ? Half::first : Half::second; }
+
 Slot again_slot(const Build& b, int unit, const char* name, Slot first) {
   if (b.how.memory.of_block(unit - 1) == Recompute::none) return first;
   return b.own_rows(unit, name, b.spec.width, Phase::input, Phase::weight);
@@ -28,15 +33,16 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
     : Unit(fmt::format("block.{}", layer)),
       names_(block_names(b.spec, layer)),
       between_(between),
-      norm1_(layout_, b, unit, names_.norm1),
-      d_normed1_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, Phase::weight, Half::second)),
+      norm1_(layout_, b, unit, names_.norm1, b.how.weights_later),
+      d_normed1_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)),
       normed1_(normed_slot(b, unit, "normed1")),
       normed1_again_(again_slot(b, unit, "normed1 again", normed1_)),
       attention_(layout_, b, unit, names_),
-      d_mid_(b.own_rows(unit, "d_mid", b.spec.width, Phase::input, Phase::weight)),
-      mid_(b.own_rows(unit, "mid", b.spec.width, Phase::forward, Phase::weight)),
-      norm2_(layout_, b, unit, names_.norm2),
-      d_normed2_(b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, Phase::weight)),
+      d_mid_(b.own_rows(unit, "d_mid", b.spec.width, Phase::input, b.last_of_branch_gradient())),
+      mid_(b.own_rows(unit, "mid", b.spec.width, Phase::forward, read_by_norms(b), Half::first, norms_half(b))),
+      norm2_(layout_, b, unit, names_.norm2, b.how.weights_later),
+      d_normed2_(
+          b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, read_by_norms(b), Half::first, norms_half(b))),
       normed2_(normed_slot(b, unit, "normed2")),
       normed2_again_(again_slot(b, unit, "normed2 again", normed2_)),
       mlp_(layout_, b, unit, names_),

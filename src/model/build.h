@@ -26,6 +26,10 @@ struct Execution {
   ContextSplit context = {};     // and of every sample
   std::int64_t cache_ranks = 1;  // for generating: ranks that have a cache of keys and values between them
   std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
+  // Weight phases of blocks come long after their input phases (zero-bubble schedules): what is held between the two
+  // counts, so that it is what products of weights read and no more. false: they follow each other, and what both need
+  // is made once.
+  bool weights_later = false;
 };
 
 // Rows of a table that ranks cut between them.
@@ -58,6 +62,9 @@ struct Build {
                 Half born_half = Half::first, Half last_half = Half::second) const {
     return slots.add({name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
   }
+  // The last phase of a block that reads the gradient of what a branch joined: the products of weights, unless dropout
+  // has made another of it.
+  Phase last_of_branch_gradient() const { return how.weights_later && spec.dropout > 0 ? Phase::input : Phase::weight; }
   // A parameter that every rank has whole, and, with sequence parallelism, a part of its gradient.
   ParameterPiece on_all_ranks(LogicalTensor tensor, bool partial) const {
     ParameterPiece piece{std::move(tensor)};

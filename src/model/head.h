@@ -33,7 +33,7 @@ class Head final : public Unit {
  private:
   Tensor take_losses(const Tensor& scores, std::int64_t first, const Call& call) const;
   void take_split_losses(const Tensor& scores, const Tensor& d_scores, std::int64_t first, const Call& call) const;
-  const Tensor& normed(const Call& call) const { return call.at[all_normed_ < 0 ? normed_ : all_normed_]; }
+  Tensor normed(const Call& call) const { return call.at[all_normed_ < 0 ? normed_ : all_normed_]; }
 
   Between between_;
   Norm norm_;

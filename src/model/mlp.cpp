@@ -64,8 +64,9 @@ void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& c
 }
 
 void Mlp::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  RowLinear::Gathering gradients = down_.begin_weight(dy, call);
   ColumnLinear::Gathering inputs = up_.begin_weight(x, call);
-  down_.backward_weight(dy, call.at[again_.active], call);
+  down_.backward_weight(dy, call.at[again_.active], gradients, call);
   up_.backward_weight(call.at[again_.inner], x, inputs, call);
 }
 

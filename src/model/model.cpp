@@ -12,13 +12,24 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   const int count = static_cast<int>(spec.layers) + 2;
 
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
+  // A block whose weights come later is done with what it was given in its input phase (model/norm.h).
+  const auto is_block = [&](int u) { return u > 0 && u + 1 < count; };
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
     between_[u].y = between_[u + 1].x =
-        slots_.add({fmt::format("x.{}", u + 1), dtype, shape, {u, Phase::forward}, {u + 1, Phase::weight}});
-    between_[u].dy = between_[u + 1].dx = slots_.add(
-        {fmt::format("dx.{}", u + 1), dtype, shape, {u + 1, Phase::input}, {u, Phase::weight}, Half::second});
+        slots_.add({fmt::format("x.{}", u + 1),
+                    dtype,
+                    shape,
+                    {u, Phase::forward},
+                    {u + 1, is_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
+    between_[u].dy = between_[u + 1].dx =
+        slots_.add({fmt::format("dx.{}", u + 1),
+                    dtype,
+                    shape,
+                    {u + 1, Phase::input},
+                    {u, is_block(u) ? build.last_of_branch_gradient() : Phase::weight},
+                    Half::second});
   }
 
   auto embedding = std::make_unique<Embedding>(build, 0, between_[0]);

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name)
+Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name, bool holds)
     : kind_(b.spec.norm), eps_(b.spec.norm_eps) {
   const auto vector = [&](const char* what, Init init) {
     return layout.add({.shape = {b.spec.width},
@@ -13,8 +13,11 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
                        .init = init});
   };
   const auto statistic = [&](const char* what) {
-    return b.slots.add(
-        {name + what, accumulator_of(b.dtype), {b.own_tokens()}, {unit, Phase::forward}, {unit, Phase::weight}});
+    return b.slots.add({name + what,
+                        accumulator_of(b.dtype),
+                        {b.own_tokens()},
+                        {unit, Phase::forward},
+                        {unit, holds ? Phase::input : Phase::weight}});
   };
   weight_ = vector(".weight", Init::ones);
   rstd_ = statistic(".rstd");
@@ -22,6 +25,9 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
     bias_ = vector(".bias", Init::zeros);
     mean_ = statistic(".mean");
   }
+  if (!holds) return;
+  held_weight_ = HeldGradient(b, unit, name + ".weight", b.spec.width);
+  if (bias_ >= 0) held_bias_ = HeldGradient(b, unit, name + ".bias", b.spec.width);
 }
 
 void Norm::forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, {}, x, {}, call); }
@@ -51,6 +57,8 @@ void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, co
 
 void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
                           Tensor again) const {
+  if (held_weight_.is_held())
+    sum_weights({held_weight_.sum(call), bias_ < 0 ? Tensor{} : held_bias_.sum(call)}, dy, x, false, call);
   if (kind_ == NormKind::rms)
     rmsnorm_backward_input({.dx = dx,
                             .dy = dy,
@@ -74,18 +82,25 @@ void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor 
 }
 
 void Norm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  const WeightGradients gradients{call.gradient(weight_), bias_ < 0 ? Tensor{} : call.gradient(bias_)};
+  if (!held_weight_.is_held()) return sum_weights(gradients, dy, x, call.accumulate, call);
+  held_weight_.add_to(gradients.weight, call);
+  if (bias_ >= 0) held_bias_.add_to(gradients.bias, call);
+}
+
+void Norm::sum_weights(const WeightGradients& to, ConstTensor dy, ConstTensor x, bool accumulate,
+                       const Call& call) const {
   if (kind_ == NormKind::rms)
-    rmsnorm_backward_weight(
-        {.dweight = call.gradient(weight_), .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = call.accumulate},
-        call.stream);
+    rmsnorm_backward_weight({.dweight = to.weight, .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = accumulate},
+                            call.stream);
   else
-    layernorm_backward_weight({.dweight = call.gradient(weight_),
-                               .dbias = call.gradient(bias_),
+    layernorm_backward_weight({.dweight = to.weight,
+                               .dbias = to.bias,
                                .dy = dy,
                                .x = x,
                                .mean = call.at[mean_],
                                .rstd = call.at[rstd_],
-                               .accumulate = call.accumulate},
+                               .accumulate = accumulate},
                               call.stream);
 }
 

@@ -3,13 +3,16 @@
 #include <string>
 
 #include "model/build.h"
+#include "model/held_gradient.h"
 
 namespace lockstep {
 
 class Norm {
  public:
-  // Over this rank's own tokens; statistics live from the unit's forward to its weight phase.
-  Norm(UnitLayout& layout, const Build& build, int unit, const std::string& name);
+  // Over this rank's own tokens; statistics live from the unit's forward to its weight phase, or, where that comes
+  // later (`holds`), to its input phase, which then sums the weight's gradient too: what the weight phase is given is
+  // not read.
+  Norm(UnitLayout& layout, const Build& build, int unit, const std::string& name, bool holds = false);
 
   void forward(Tensor y, ConstTensor x, const Call& call) const;
   // sum = x + residual, y = norm(sum).
@@ -21,12 +24,18 @@ class Norm {
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
+  struct WeightGradients {
+    Tensor weight, bias;
+  };
+  void sum_weights(const WeightGradients& to, ConstTensor dy, ConstTensor x, bool accumulate, const Call& call) const;
+
   NormKind kind_;
   double eps_;
   int weight_;
   int bias_ = -1;
   Slot rstd_;
   Slot mean_ = -1;
+  HeldGradient held_weight_, held_bias_;
 };
 
 }  // namespace lockstep

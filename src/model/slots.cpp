@@ -1,8 +1,8 @@
 #include "model/slots.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <optional>
 
 #include "base/error.h"
 #include "spec/lifetimes.h"
@@ -16,12 +16,19 @@ Slot Slots::add(SlotSpec spec) {
 
 namespace {
 
-// Something that happens to a micro-batch within a flight: the micro-batch as its place among those of the flight, the
-// unit, and what it is. What was sent has been taken when the action says `taken`.
+// What can happen to a micro-batch in a unit, as a number: a phase, or something handed on, or, of what was sent, that
+// it has been taken.
+constexpr int kEvents = 9;
+constexpr int kNotHanded = static_cast<int>(ActionKind::send_output) - 3;
+constexpr int event_of(ActionKind kind) {
+  return is_phase(kind) ? static_cast<int>(kind) : static_cast<int>(kind) - kNotHanded;
+}
+constexpr int taken_event(ActionKind send) { return send == ActionKind::send_output ? 7 : 8; }
+static_assert(event_of(ActionKind::send_output) == 3 && event_of(ActionKind::send_input_gradient) == 6);
+
+// Something that happens: to which micro-batch (in a flight: to which place of it), in which unit, and what.
 struct Happening {
-  int place, unit;
-  ActionKind kind;
-  bool taken = false;
+  int place, unit, event;
   auto operator<=>(const Happening&) const = default;
 };
 
@@ -36,17 +43,20 @@ bool of_a_micro(const Action& a) { return is_phase(a.kind) || is_handed_on(a.kin
 // What happens in the list, in order: `place` is the micro-batch here.
 std::vector<Happening> happenings(const std::vector<Action>& actions, const StepShape& shape) {
   const std::vector<std::size_t> taken_at = sent_by(actions, shape);
-  std::multimap<std::size_t, Happening> taken;
+  std::vector<std::size_t> sends;  // by when they are taken
+  for (std::size_t i = 0; i < actions.size(); ++i)
+    if (is_send(actions[i].kind) && of_a_micro(actions[i])) sends.push_back(i);
+  std::ranges::stable_sort(sends, {}, [&](std::size_t i) { return taken_at[i]; });
+  auto sent = sends.begin();
   std::vector<Happening> all;
   const auto end_sends = [&](std::size_t at) {
-    for (auto [one, last] = taken.equal_range(at); one != last; ++one) all.push_back(one->second);
+    for (; sent != sends.end() && taken_at[*sent] == at; ++sent)
+      all.push_back({actions[*sent].micro, actions[*sent].unit, taken_event(actions[*sent].kind)});
   };
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
     end_sends(i);
-    if (!of_a_micro(a)) continue;
-    all.push_back({a.micro, a.unit, a.kind});
-    if (is_send(a.kind)) taken.insert({taken_at[i], {a.micro, a.unit, a.kind, true}});
+    if (of_a_micro(a)) all.push_back({a.micro, a.unit, event_of(a.kind)});
   }
   end_sends(actions.size());
   return all;
@@ -75,13 +85,7 @@ std::vector<Flight> flights(const std::vector<Action>& actions, const StepShape&
   return all;
 }
 
-// Where every slot of every micro-batch of a flight lies; -1 where it is never written.
-struct Places {
-  std::vector<std::vector<std::int64_t>> offsets;
-  std::int64_t bytes = 0;
-};
-
-constexpr ActionKind action_of(Phase phase) { return static_cast<ActionKind>(phase); }
+constexpr int event_of(Phase phase) { return static_cast<int>(phase); }
 
 // What is handed from a unit to another: which action takes it in where the one that makes it is elsewhere, and which
 // gives it away where the one that needs it is.
@@ -93,79 +97,120 @@ Handing handing_of(const SlotSpec& s) {
   return {ActionKind::receive_output_gradient, ActionKind::send_input_gradient};
 }
 
-Places place(const Slots& slots, const Flight& flight) {
-  std::map<Happening, std::int64_t> when;
-  for (std::size_t i = 0; i < flight.all.size(); ++i) when[flight.all[i]] = static_cast<std::int64_t>(i);
-  Lifetimes lives(kAlignment);
-  const int count = static_cast<int>(flight.micros.size());
-  std::vector<std::vector<int>> ids(count, std::vector<int>(slots.all().size(), -1));
-  for (int m = 0; m < count; ++m)
-    for (std::size_t i = 0; i < ids[m].size(); ++i) {
-      const SlotSpec& s = slots.all()[i];
-      const auto at = [&](int unit, ActionKind kind, bool taken = false) -> std::optional<std::int64_t> {
-        const auto found = when.find({m, unit, kind, taken});
-        return found == when.end() ? std::nullopt : std::optional(found->second);
-      };
-      const bool handed = s.last.unit != s.born.unit;
-      const auto made = at(s.born.unit, action_of(s.born.phase));
-      const auto born = made || !handed ? made : at(s.last.unit, handing_of(s).receive);
-      if (!born) continue;  // evaluation has no backward, and other stages have other units: the slot is never written
-      // Two moments each: the halves of a phase. A phase that never comes keeps nothing beyond the one it was born in.
-      const auto half = [](Half which) { return static_cast<std::int64_t>(which); };
-      const auto last = at(s.last.unit, action_of(s.last.phase));
-      const std::int64_t begin = 2 * *born + (made ? half(s.born_half) : 0);
-      std::int64_t end = last ? 2 * *last + half(s.last_half) : 2 * *born + 1;
-      // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never
-      // comes, or until it has been sent.
-      if (handed)
-        for (const auto& until : {s.born.phase == Phase::forward ? at(s.last.unit, ActionKind::forward) : std::nullopt,
-                                  at(s.born.unit, handing_of(s).send, true)})
-          if (until) end = std::max(end, 2 * *until + 1);
-      ids[m][i] = lives.add(s.shape.elements() * size_of(s.dtype), begin, end);
+// When everything of a flight happens.
+class Moments {
+ public:
+  Moments(const Flight& flight, int units)
+      : places_(flight.micros.size()), row_of_(static_cast<std::size_t>(units), -1) {
+    int rows = 0;
+    for (const Happening& h : flight.all)
+      if (int& row = row_of_[static_cast<std::size_t>(h.unit)]; row < 0) row = rows++;
+    when_.assign(static_cast<std::size_t>(rows) * places_, never());
+    for (std::size_t i = 0; i < flight.all.size(); ++i) {
+      const auto& [place, unit, event] = flight.all[i];
+      when_[row(place, unit)][static_cast<std::size_t>(event)] = static_cast<std::int64_t>(i);
     }
-  Places places;
-  places.bytes = lives.plan();
-  for (const std::vector<int>& of_micro : ids) {
-    auto& offsets = places.offsets.emplace_back();
-    for (const int id : of_micro) offsets.push_back(id < 0 ? -1 : lives.offset(id));
   }
+  // -1: it never does.
+  std::int64_t of(int place, int unit, int event) const {
+    if (row_of_[static_cast<std::size_t>(unit)] < 0) return -1;
+    return when_[row(place, unit)][static_cast<std::size_t>(event)];
+  }
+
+ private:
+  using Events = std::array<std::int64_t, kEvents>;
+  static constexpr Events never() {
+    Events events{};
+    events.fill(-1);
+    return events;
+  }
+  std::size_t row(int place, int unit) const {
+    return static_cast<std::size_t>(row_of_[static_cast<std::size_t>(unit)]) * places_ +
+           static_cast<std::size_t>(place);
+  }
+
+  std::size_t places_;
+  std::vector<int> row_of_;  // by unit; -1: nothing happens in it
+  std::vector<Events> when_;
+};
+
+struct Life {
+  std::int64_t begin = -1, end = -1;  // -1: it is never written
+};
+
+// Two moments each: the halves of a phase.
+Life life_of(const SlotSpec& s, int place, const Moments& moments) {
+  const auto at = [&](int unit, int event) { return moments.of(place, unit, event); };
+  const bool handed = s.last.unit != s.born.unit;
+  const std::int64_t made = at(s.born.unit, event_of(s.born.phase));
+  const std::int64_t born = made >= 0 || !handed ? made : at(s.last.unit, event_of(handing_of(s).receive));
+  if (born < 0) return {};  // evaluation has no backward, and other stages have other units
+  // A phase that never comes keeps nothing beyond the one it was born in.
+  const auto half = [](Half which) { return static_cast<std::int64_t>(which); };
+  const std::int64_t last = at(s.last.unit, event_of(s.last.phase));
+  Life life{.begin = 2 * born + (made >= 0 ? half(s.born_half) : 0),
+            .end = last >= 0 ? 2 * last + half(s.last_half) : 2 * born + 1};
+  if (!handed) return life;
+  // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never comes, or
+  // until it has been sent.
+  const std::int64_t read = s.born.phase == Phase::forward ? at(s.last.unit, event_of(Phase::forward)) : -1;
+  const std::int64_t taken = at(s.born.unit, taken_event(handing_of(s).send));
+  life.end = std::max({life.end, 2 * read + 1, 2 * taken + 1});
+  return life;
+}
+
+// Where every kind of slot of every micro-batch of a flight lies; -1 where it is never written.
+struct Places {
+  std::vector<std::vector<std::int64_t>> offsets;
+  std::int64_t bytes = 0;
+};
+
+using Kinds = std::vector<const SlotSpec*>;  // the slots of units that are here
+
+Places place(const Kinds& kinds, const Flight& flight, int units) {
+  const Moments moments(flight, units);
+  Lifetimes lives(kAlignment);
+  Places places{.offsets = std::vector(flight.micros.size(), std::vector<std::int64_t>(kinds.size(), -1))};
+  for (std::size_t m = 0; m < flight.micros.size(); ++m)
+    for (std::size_t k = 0; k < kinds.size(); ++k)
+      if (const Life life = life_of(*kinds[k], static_cast<int>(m), moments); life.begin >= 0)
+        places.offsets[m][k] = lives.add(kinds[k]->shape.elements() * size_of(kinds[k]->dtype), life.begin, life.end);
+  places.bytes = lives.plan();
+  for (std::vector<std::int64_t>& of_micro : places.offsets)
+    for (std::int64_t& offset : of_micro)
+      if (offset >= 0) offset = lives.offset(static_cast<int>(offset));
   return places;
 }
 
 // A list's micro-batches: where each of them lies, and all places there are.
 struct Placed {
-  std::vector<Places> kinds;  // flights that run alike are placed once
+  std::vector<Places> flights;  // those that run alike are placed once
   std::vector<int> place_of;
   std::int64_t bytes = 0;
 };
 
-Placed place_all(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape) {
+Placed place_all(const Kinds& kinds, const std::vector<Action>& actions, const StepShape& shape) {
   Placed all;
-  std::map<std::vector<Happening>, int> first_place;
+  std::map<std::vector<Happening>, int> first_place;  // of flights that run so
   all.place_of.resize(shape.micro);
+  int next = 0;
   for (const Flight& flight : flights(actions, shape)) {
-    const auto [known, is_new] = first_place.try_emplace(flight.all, static_cast<int>(first_place.size()));
-    if (is_new) all.kinds.push_back(place(slots, flight));
-    int before = 0;  // places of the kinds before this one
-    for (int k = 0; k < known->second; ++k) before += static_cast<int>(all.kinds[k].offsets.size());
-    for (const int m : flight.micros) all.place_of[m] = before++;
+    const auto [known, is_new] = first_place.try_emplace(flight.all, next);
+    if (is_new) {
+      all.flights.push_back(place(kinds, flight, shape.units));
+      all.bytes = std::max(all.bytes, all.flights.back().bytes);
+      next += static_cast<int>(flight.micros.size());
+    }
+    int here = known->second;
+    for (const int m : flight.micros) all.place_of[m] = here++;
   }
-  for (const Places& kind : all.kinds) all.bytes = std::max(all.bytes, kind.bytes);
   return all;
 }
 
-std::vector<Activations> views(const Slots& slots, const Placed& placed, const Buffer& buffer) {
+std::vector<Activations> activations_of(Placed& placed, const std::shared_ptr<const Activations::Room>& room) {
   std::vector<Activations> all;
-  for (const Places& kind : placed.kinds)
-    for (const std::vector<std::int64_t>& offsets : kind.offsets) {
-      std::vector<Tensor> tensors(offsets.size());
-      for (std::size_t i = 0; i < offsets.size(); ++i)
-        if (offsets[i] >= 0) {
-          const SlotSpec& s = slots.all()[i];
-          tensors[i] = view(buffer, s.dtype, s.shape, offsets[i] / size_of(s.dtype));
-        }
-      all.emplace_back(std::move(tensors));
-    }
+  for (Places& flight : placed.flights)
+    for (std::vector<std::int64_t>& offsets : flight.offsets) all.emplace_back(room, std::move(offsets));
   return all;
 }
 
@@ -176,10 +221,19 @@ StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& 
   static_assert(static_cast<int>(Phase::forward) == static_cast<int>(ActionKind::forward) &&
                 static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
                 static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
-  Placed step = place_all(slots, actions, shape), alone = place_all(slots, forwards, shape);
-  buffer_ = memory.allocate(std::max(step.bytes, alone.bytes), Tag::activation);
+  const auto room = std::make_shared<Activations::Room>();
+  Kinds kinds;
+  for (const SlotSpec& s : slots.all()) {
+    const bool here = shape.has(s.born.unit) || shape.has(s.last.unit);
+    room->kind_of.push_back(here ? static_cast<int>(kinds.size()) : -1);
+    if (!here) continue;
+    kinds.push_back(&s);
+    room->kinds.push_back({s.dtype, s.shape});
+  }
+  Placed step = place_all(kinds, actions, shape), alone = place_all(kinds, forwards, shape);
+  room->buffer = memory.allocate(std::max(step.bytes, alone.bytes), Tag::activation);
   for (auto& [list, placed] : {std::pair{&step_, &step}, {&forwards_, &alone}})
-    *list = {.places = views(slots, *placed, buffer_), .place_of = std::move(placed->place_of)};
+    *list = {.places = activations_of(*placed, room), .place_of = std::move(placed->place_of)};
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 // another that is elsewhere lives until it has been sent, and there from when it is asked for.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,15 +49,36 @@ class Slots {
   std::vector<SlotSpec> slots_;
 };
 
-// One micro-batch's activations: a tensor for each slot.
+// One micro-batch's activations: a tensor for each slot; none for one that is never written.
 class Activations {
  public:
+  // What all micro-batches of a step share: the bytes, and of each slot its type and shape.
+  struct Room {
+    struct Kind {
+      DType dtype;
+      Shape shape;
+    };
+    Buffer buffer;
+    std::vector<Kind> kinds;
+    std::vector<int> kind_of;  // by slot; -1: no unit that is here has it
+  };
+
   Activations() = default;
-  explicit Activations(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {}
-  const Tensor& operator[](Slot slot) const { return tensors_[slot]; }
+  // By kind: the byte in the buffer where it begins; -1: nowhere.
+  Activations(std::shared_ptr<const Room> room, std::vector<std::int64_t> offsets)
+      : room_(std::move(room)), offsets_(std::move(offsets)) {}
+
+  Tensor operator[](Slot slot) const {
+    const int kind = room_->kind_of[static_cast<std::size_t>(slot)];
+    const std::int64_t offset = kind < 0 ? -1 : offsets_[static_cast<std::size_t>(kind)];
+    if (offset < 0) return {};
+    const auto& [dtype, shape] = room_->kinds[static_cast<std::size_t>(kind)];
+    return view(room_->buffer, dtype, shape, offset / size_of(dtype));
+  }
 
  private:
-  std::vector<Tensor> tensors_;
+  std::shared_ptr<const Room> room_;
+  std::vector<std::int64_t> offsets_;
 };
 
 // The activations of every micro-batch of a step, in one buffer.
@@ -83,7 +105,6 @@ class StepActivations {
     const Activations& of(int micro) const { return places[place_of[micro]]; }
   };
 
-  Buffer buffer_;
   OfList step_, forwards_;
 };
 

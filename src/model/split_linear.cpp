@@ -56,9 +56,12 @@ RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, c
   const std::int64_t width = b.spec.width;
   partial_ =
       b.rows(at.unit, std::string(at.name) + " in part", width, Phase::forward, Phase::forward, at.half, at.half);
-  // The second half of the weight phase needs it too, and the two phases need not be neighbours.
-  d_whole_ = b.rows(at.unit, std::string(at.name) + " of all tokens, gradient", width, Phase::input, Phase::weight,
-                    other(at.half), other(at.half));
+  // The weight phase needs it too: where that follows, it stays.
+  const Half back = other(at.half);
+  const std::string name = std::string(at.name) + " of all tokens, gradient";
+  const bool later = b.how.weights_later;
+  d_whole_ = b.rows(at.unit, name, width, Phase::input, later ? Phase::input : Phase::weight, back, back);
+  d_whole_again_ = later ? b.rows(at.unit, name + " again", width, Phase::weight, Phase::weight, back, back) : d_whole_;
 }
 
 // The first rank's part has the bias of all.
@@ -77,8 +80,14 @@ void RowLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) cons
   call.tensor->gather(whole, dy, by_rows([&](auto&& rows) { linear_.backward_input(rows(dx), rows(whole), call); }));
 }
 
-void RowLinear::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
-  linear_.backward_weight(call.split().sequence ? ConstTensor(call.at[d_whole_]) : dy, x, call);
+RowLinear::Gathering RowLinear::begin_weight(ConstTensor dy, const Call& call) const {
+  if (d_whole_again_ == d_whole_) return {};
+  return call.tensor->start_gather(call.at[d_whole_again_], dy);
+}
+
+void RowLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const {
+  TensorParallel::finish(gathering);
+  linear_.backward_weight(call.split().sequence ? ConstTensor(call.at[d_whole_again_]) : dy, x, call);
 }
 
 }  // namespace lockstep

@@ -3,7 +3,8 @@
 //
 // Both take and give rows as they are between layers: a rank's own tokens with sequence parallelism, else all of them.
 // With sequence parallelism all tokens stand here only while a product needs them: what the weight's gradient wants of
-// the inputs is gathered again for it. Alone they are a Linear each, and take no room.
+// the inputs is gathered again for it, and so is what it wants of the outputs' gradients where weights come later
+// (Execution::weights_later). Alone they are a Linear each, and take no room.
 #pragma once
 #include "model/build.h"
 #include "model/linear.h"
@@ -44,11 +45,13 @@ class RowLinear {
   // y = … + addend, which only a rank alone may have.
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
-  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;  // after backward_input
+  using Gathering = TensorParallel::Gathering;
+  [[nodiscard]] Gathering begin_weight(ConstTensor dy, const Call& call) const;
+  void backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const;
 
  private:
   Linear linear_;
-  Slot partial_ = -1, d_whole_ = -1;  // only with sequence parallelism
+  Slot partial_ = -1, d_whole_ = -1, d_whole_again_ = -1;  // only with sequence parallelism; again: for the weights
 };
 
 }  // namespace lockstep

@@ -23,14 +23,22 @@ WholeWeights::WholeWeights(const Options& options, std::map<int, UnitStorage>& s
 std::vector<std::int64_t> WholeWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
   const int width = size_of(storage_.begin()->second.flat_weight().dtype());
   Lifetimes lives(kAlignment);
-  std::vector<std::pair<std::int64_t, int>> found;  // where each gather stands in the list, and its unit
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i].kind == ActionKind::gather) found.emplace_back(i, list[i].unit);
-  for (const auto& [begin, unit] : found) {
-    std::int64_t end = begin;
-    while (list[static_cast<std::size_t>(end)] != Action{ActionKind::release, unit}) ++end;
-    lives.add(groups_.cut().padded(layouts_[unit]->owned()) * width, begin, end);
+  struct Whole {
+    int unit;
+    std::int64_t begin, end;  // where its gather and its release stand in the list
+  };
+  std::vector<Whole> found;
+  std::map<int, std::size_t> now;  // by unit, of those that are whole
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::int64_t at = static_cast<std::int64_t>(i);
+    if (list[i].kind == ActionKind::gather) {
+      now[list[i].unit] = found.size();
+      found.push_back({list[i].unit, at, at});
+    }
+    if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
+  for (const auto& [unit, begin, end] : found)
+    lives.add(groups_.cut().padded(layouts_[unit]->owned()) * width, begin, end);
   most = std::max(most, lives.plan());
   std::vector<std::int64_t> offsets;
   for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);

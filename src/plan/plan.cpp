@@ -3,13 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "base/error.h"
-#include "comm/meta/communicator.h"
-#include "comm/recorder.h"
 #include "plan/fitting_settings.h"
+#include "plan/message_tally.h"
+#include "plan/phase_counts.h"
 #include "spec/model_flops.h"
 #include "spec/step_picture.h"
 #include "telemetry/number_text.h"
@@ -49,34 +48,46 @@ std::string units_text(const std::vector<std::string>& names, const StepShape& s
   return text;
 }
 
-}  // namespace
+// What is the same of all ranks of a run, found with the first of them.
+struct OfAllRanks {
+  const RunData* data = nullptr;  // none: each rank has its own
+  bool counts_data = false;       // each counts it
+  std::shared_ptr<const StepLists> lists = {};
+  std::shared_ptr<const Model> model = {};  // all these ranks have the same part of every layer and sample
+  std::int64_t stored = 0;
+};
 
-std::vector<Plan> plan_stages(const RunSpec& spec) {
-  std::vector<Plan> plans;
-  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
-    plans.push_back(plan_run(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp)));
-  return plans;
-}
-
-const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
-
-Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
-  CommLog log(std::numeric_limits<std::size_t>::max());
-  Recorder ranks(std::make_unique<meta::Communicator>(rank, static_cast<int>(spec.layout.ranks())), log);
-  TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = shared});
+Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
+  MessageTally tally;
+  CountingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", tally);
+  TrainingRun run(
+      spec, Device::meta, "",
+      {.ranks = &ranks, .data = all.data, .data_of_rank = all.counts_data, .lists = all.lists, .model = all.model});
+  const Model& model = run.replica().model();
+  if (!all.lists) {
+    all.lists = run.replica().rank_step().lists;
+    all.model = run.replica().shared_model();
+    all.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
+  }
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());
   stream.work() = {};
-  const std::size_t before = log.begun();
+  tally.clear();
+  PhaseCounts counts(stream, tally);
+  run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
-  const std::vector<CommRecord> records = log.last();
+  const StepMessages messages = step_messages(tally, spec.layout);
   const meta::Work executed = stream.work();
+  PhaseCounts forwards(stream, tally);
+  run.replica().count_by(&forwards);
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
+  run.replica().count_by(nullptr);
   run.save({});
 
   Plan plan{.rank = rank,
             .units = {},
             .parameters = parameter_count(spec.model),
+            .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
             .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
             .executed = executed,
@@ -84,19 +95,35 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
             .steady = run.ledger().current(),
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
-            .messages = step_messages(std::span(records).subspan(before), spec.layout),
+            .messages = messages,
             .picture = {},
             .rows = run.ledger().rows()};
-  const Model& model = run.replica().model();
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;
   plan.units = units_text(units, shape);
   plan.layer_part = stored_by(model, shape);
-  plan.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
-  plan.picture = picture_of(run.replica().actions(), shape, units);
+  if (spec.model.layers <= kMostDrawnLayers) plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
+}
+
+}  // namespace
+
+std::vector<Plan> plan_stages(const RunSpec& spec) {
+  std::vector<Plan> plans;
+  const RunData data(spec);
+  OfAllRanks all{.data = &data, .counts_data = true};
+  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
+    plans.push_back(plan_rank(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp), all));
+  return plans;
+}
+
+const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
+
+Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
+  OfAllRanks all{.data = shared};
+  return plan_rank(spec, rank, all);
 }
 
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) {

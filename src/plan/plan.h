@@ -16,6 +16,9 @@ namespace lockstep {
 
 class RunData;
 
+// Beyond that a picture, which has a line a unit and a column a phase, is as large as a run's memory.
+inline constexpr std::int64_t kMostDrawnLayers = 1024;
+
 struct Plan {
   int rank = 0;                 // whose it is
   std::string units;            // that it has: "embedding", "embedding to block.3", "block.0, block.4 to head"
@@ -30,7 +33,7 @@ struct Plan {
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is saved, and text
   StepMessages messages;     // of a training step
-  std::string picture;       // of its actions (spec/step_picture.h)
+  std::string picture;       // of its actions (spec/step_picture.h); none of more than kMostDrawnLayers
   Ledger::Rows rows;         // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }

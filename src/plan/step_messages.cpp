@@ -1,32 +1,21 @@
 #include "plan/step_messages.h"
 
+#include <map>
 #include <tuple>
-
-#include "spec/parameters.h"
 
 namespace lockstep {
 
 namespace {
 
-bool is_number(const CommRecord& record) { return size_of(record.dtype) == 8 && record.count < kParameterAlignment; }
-
 // By the group's name (parallel/mesh_groups.h, context_parallel.h, partial_gradients.h); an axis that has all ranks is
 // the world, but for cp.
-MeshAxis axis_of(const CommRecord& record, const LayoutSpec& layout) {
-  if (record.group == "cp" || record.group == "cp ring" || record.group == "cp heads") return MeshAxis::cp;
-  if (record.group == "tp" || record.group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
-  return record.group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
+MeshAxis axis_of(const std::string& group, const LayoutSpec& layout) {
+  if (group == "cp" || group == "cp ring" || group == "cp heads") return MeshAxis::cp;
+  if (group == "tp" || group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
+  return group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
 }
 
 }  // namespace
-
-SentMessages& SentMessages::operator+=(const SentMessages& other) {
-  calls += other.calls;
-  sent += other.sent;
-  received += other.received;
-  bytes_sent += other.bytes_sent;
-  return *this;
-}
 
 SentMessages StepMessages::total() const {
   SentMessages all;
@@ -51,14 +40,20 @@ std::int64_t StepMessages::sent(CommOp op) const {
 }
 
 StepMessages step_messages(std::span<const CommRecord> records, const LayoutSpec& layout) {
+  MessageTally tally;
+  for (const CommRecord& record : records)
+    if (const Traffic& t = record.traffic; t.sent > 0 || t.received > 0)
+      tally.group(record.group)[{record.op, record.dtype, is_number(record.dtype, record.count)}] +=
+          {1, t.sent, t.received, t.sent * size_of(record.dtype)};
+  return step_messages(tally, layout);
+}
+
+StepMessages step_messages(const MessageTally& tally, const LayoutSpec& layout) {
   StepMessages messages;
   std::map<std::tuple<MeshAxis, CommOp, DType>, SentMessages> tensors;
-  for (const CommRecord& record : records) {
-    const Traffic& t = record.traffic;
-    if (t.sent == 0 && t.received == 0) continue;
-    (is_number(record) ? messages.numbers : tensors[{axis_of(record, layout), record.op, record.dtype}]) +=
-        {1, t.sent, t.received, t.sent * size_of(record.dtype)};
-  }
+  for (const auto& [group, kinds] : tally.groups())
+    for (const auto& [kind, sent] : kinds)
+      (kind.number ? messages.numbers : tensors[{axis_of(group, layout), kind.op, kind.dtype}]) += sent;
   for (const auto& [key, sent] : tensors)
     messages.tensors.push_back(
         {.op = std::get<CommOp>(key), .dtype = std::get<DType>(key), .of = sent, .axis = std::get<MeshAxis>(key)});

@@ -1,13 +1,12 @@
-// What one rank sends in a step, by axis of the mesh, operation and type, from the record of its messages.
-//
-// Numbers go apart from tensors: counts, losses, the norm's bins and the step's controls are of 8 bytes each and fewer
-// than any stored parameter has elements, so a log needs no name for them.
+// What one rank sends in a step, by axis of the mesh, operation and type, from the record of its messages or their
+// tally; numbers apart from tensors (plan/message_tally.h).
 #pragma once
 #include <array>
 #include <span>
 #include <vector>
 
 #include "comm/comm_log.h"
+#include "plan/message_tally.h"
 #include "spec/layout_spec.h"
 
 namespace lockstep {
@@ -20,15 +19,6 @@ constexpr std::string_view name_of(MeshAxis axis) {
   constexpr std::string_view kNames[] = {"dp", "pp", "cp", "tp"};
   return kNames[static_cast<int>(axis)];
 }
-
-struct SentMessages {
-  std::int64_t calls = 0;
-  std::int64_t sent = 0;  // elements
-  std::int64_t received = 0;
-  std::int64_t bytes_sent = 0;
-  bool operator==(const SentMessages&) const = default;
-  SentMessages& operator+=(const SentMessages& other);
-};
 
 struct StepMessages {
   struct Row {
@@ -50,5 +40,6 @@ struct StepMessages {
 
 // The records are of one step under this layout.
 StepMessages step_messages(std::span<const CommRecord> records, const LayoutSpec& layout);
+StepMessages step_messages(const MessageTally& tally, const LayoutSpec& layout);
 
 }  // namespace lockstep

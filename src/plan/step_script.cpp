@@ -7,20 +7,12 @@
 
 #include "comm/meta/communicator.h"
 #include "comm/sequence.h"
+#include "plan/work_sums.h"
 #include "train/training_run.h"
 
 namespace lockstep {
 
 namespace {
-
-meta::Work operator-(const meta::Work& a, const meta::Work& b) {
-  return {.flops = a.flops - b.flops,
-          .matmul_flops = a.matmul_flops - b.matmul_flops,
-          .bytes_read = a.bytes_read - b.bytes_read,
-          .bytes_written = a.bytes_written - b.bytes_written,
-          .matmul_bytes = a.matmul_bytes - b.matmul_bytes,
-          .calls = a.calls - b.calls};
-}
 
 std::int64_t bytes_of(const ConstTensor& t) { return t.none() ? 0 : t.bytes(); }
 

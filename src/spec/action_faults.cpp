@@ -17,13 +17,20 @@ class Walk {
   explicit Walk(const StepShape& shape)
       : shape_(shape),
         work_(work_of(shape)),
-        states_((static_cast<std::size_t>(ActionKind::receive_tied_weight) + 1) * places(), State::none),
+        row_of_(static_cast<std::size_t>(shape.units) + 1, -1),
         whole_(static_cast<std::size_t>(shape.units), false) {
-    for (const Action& a : work_) state(a) = State::left;
+    int rows = 0;
+    for (int u = -1; u < shape.units; ++u)
+      if (u < 0 || shape.has(u) || shape.has_copy(u)) row_of_[static_cast<std::size_t>(u + 1)] = rows++;
+    states_.assign(static_cast<std::size_t>(rows) * (static_cast<std::size_t>(ActionKind::receive_tied_weight) + 1) *
+                       (static_cast<std::size_t>(shape.micro) + 1),
+                   State::none);
+    for (const Action& a : work_) states_[place(a)] = State::left;
   }
 
   bool in_range(const Action& a) const {
     if (a.unit < -1 || a.unit >= shape_.units || a.micro < -1 || a.micro >= shape_.micro) return false;
+    if (row(a.unit) < 0) return false;
     if (is_lending(a.kind))
       return shape_.gathers && a.unit >= 0 && a.micro == -1 && (shape_.has(a.unit) || shape_.has_copy(a.unit));
     return state(a) != State::none;
@@ -34,7 +41,7 @@ class Walk {
     if (is_lending(a.kind))
       whole_[static_cast<std::size_t>(a.unit)] = a.kind == ActionKind::gather;
     else
-      state(a) = State::run;
+      states_[place(a)] = State::run;
   }
   std::optional<Action> first_left() const {
     for (const Action& a : work_)
@@ -116,17 +123,15 @@ class Walk {
  private:
   enum class State : std::uint8_t { none, left, run };  // of what a step does once
 
-  // By kind, unit and micro-batch, of which there may be none.
-  std::size_t places() const {
-    return (static_cast<std::size_t>(shape_.units) + 1) * (static_cast<std::size_t>(shape_.micro) + 1);
-  }
+  // By unit, of those that are here and none, kind and micro-batch, of which there may be none.
+  int row(int unit) const { return row_of_[static_cast<std::size_t>(unit + 1)]; }
   std::size_t place(const Action& a) const {
-    return static_cast<std::size_t>(a.kind) * places() +
-           static_cast<std::size_t>(a.unit + 1) * (static_cast<std::size_t>(shape_.micro) + 1) +
+    constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::receive_tied_weight) + 1;
+    return (static_cast<std::size_t>(row(a.unit)) * kKinds + static_cast<std::size_t>(a.kind)) *
+               (static_cast<std::size_t>(shape_.micro) + 1) +
            static_cast<std::size_t>(a.micro + 1);
   }
-  State& state(const Action& a) { return states_[place(a)]; }
-  State state(const Action& a) const { return states_[place(a)]; }
+  State state(const Action& a) const { return row(a.unit) < 0 ? State::none : states_[place(a)]; }
   static bool is_lending(ActionKind kind) { return kind == ActionKind::gather || kind == ActionKind::release; }
   bool whole(int unit) const { return whole_[static_cast<std::size_t>(unit)]; }
   bool has_moved(int unit) const {
@@ -155,6 +160,7 @@ class Walk {
 
   const StepShape& shape_;
   std::vector<Action> work_;
+  std::vector<int> row_of_;  // by unit, none first; -1: it is elsewhere
   std::vector<State> states_;
   std::vector<bool> whole_;
 };

@@ -1,10 +1,15 @@
 // Places for things that live only part of the time: two may share bytes when they never live together.
 //
 // Each thing has a size and the first and last moment (inclusive) it must keep its bytes. plan() gives every one an
-// offset and returns the bytes needed in all: the larger first, each at the lowest place free over its whole life; or,
-// where that takes more than the fullest moment has, in the order of birth, at the two ends in turn, if everything fits
-// into the fullest moment's bytes so (of things of which two live at a time it does); or else the best of some other
-// orders: by birth, by length of life, by both length and size. Deterministic: the same list gives the same places.
+// offset and returns the bytes needed in all. Deterministic: the same list gives the same places.
+//
+// Of a few thousand things it is the best of several ways: the larger first, each at the lowest place free over its
+// whole life; in the order of birth, at the two ends in turn, if everything fits into the fullest moment's bytes so (of
+// things of which two live at a time it does); by birth, by length of life, by both length and size; and by size. They
+// look at every pair of things, so of many only the last is left, which takes as long as sorting them: things of one
+// size take over each other's places, so that each size has as many as live at its own fullest moment, and what lives
+// for a few moments lies apart. The steps of a pipeline repeat, and of every size there are the most at the same time:
+// there it needs hardly more than the fullest moment has.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,15 +22,19 @@ class Lifetimes {
 
   int add(std::int64_t bytes, std::int64_t first, std::int64_t last);
   std::int64_t plan();
-  std::int64_t offset(int id) const { return things_.at(id).offset; }
+  std::int64_t offset(int id) const { return things_[static_cast<std::size_t>(id)].offset; }
+  std::int64_t fullest_moment() const;  // the bytes that live together: no places need less
 
  private:
   struct Thing {
     std::int64_t bytes, first, last, offset;
   };
+  template <class Size>
+  std::int64_t most_at_a_time(Size&& size) const;
+  std::vector<int> by_birth() const;
   std::int64_t place_in_order(const std::vector<int>& order);
-  std::int64_t fullest_moment() const;
   bool place_at_both_ends(std::int64_t room);
+  std::int64_t place_by_size();
 
   std::int64_t alignment_;
   std::vector<Thing> things_;

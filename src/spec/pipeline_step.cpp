@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -117,32 +118,45 @@ class StepWriter {
     return letters;
   }
 
-  // The step of this stage's list that needs it.
-  std::size_t needed_at(const Letter& letter) const {
+  // By what is handed on, chunk and micro-batch: the step of this stage's list that needs it.
+  using Needs = std::map<std::tuple<Handed, int, int>, std::size_t>;
+  Needs needs() const {
+    Needs all;
     const auto& steps = schedule_.stages[static_cast<std::size_t>(shape_.stage)];
-    const int chunk = shape_.stages.chunk_of(letter.unit);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (steps[i].chunk != chunk) continue;
-      const ChunkStep step = steps[i].step;
-      if (letter.what == Handed::output ? step == ChunkStep::forward && steps[i].micro == letter.micro
-          : letter.what == Handed::gradient
-              ? (step == ChunkStep::backward || step == ChunkStep::backward_input) && steps[i].micro == letter.micro
-              : (step == ChunkStep::backward || step == ChunkStep::backward_weight) &&
-                    steps[i].micro == shape_.micro - 1)
-        return i;
+      const auto& [step, chunk, micro] = steps[i];
+      if (step == ChunkStep::forward) all[{Handed::output, chunk, micro}] = i;
+      if (step == ChunkStep::backward || step == ChunkStep::backward_input) all[{Handed::gradient, chunk, micro}] = i;
+      if ((step == ChunkStep::backward || step == ChunkStep::backward_weight) && micro == shape_.micro - 1)
+        all[{Handed::tied_gradient, chunk, -1}] = i;
     }
-    LOCKSTEP_CHECK(false, "unit {} never needs what it is sent", letter.unit);
+    return all;
+  }
+
+  // The stages that have a chunk before or behind one of this stage's, or the other end of a tie.
+  std::set<int> neighbours() const {
+    std::set<int> stages;
+    for (int k = 0; k < shape_.stages.chunks(); ++k) {
+      if (shape_.stages.stage_of[static_cast<std::size_t>(k)] != shape_.stage) continue;
+      if (first(k) > 0) stages.insert(shape_.stage_of(first(k) - 1));
+      if (end(k) < shape_.units) stages.insert(shape_.stage_of(end(k)));
+    }
+    if (shape_.tie_is_sent() && shape_.has(shape_.tie_owner)) stages.insert(shape_.stage_of(shape_.tie_borrower));
+    stages.erase(shape_.stage);
+    return stages;
   }
 
   void insert_receives() {
     std::multimap<std::size_t, Action> before;  // by place in the list
-    for (int from = 0; from < static_cast<int>(schedule_.stages.size()); ++from) {
-      if (from == shape_.stage) continue;
+    const Needs needed_at = needs();
+    for (const int from : neighbours()) {
       const std::vector<Letter> letters = letters_from(from);
       std::size_t latest = begins_.size() - 1;
       std::vector<std::pair<std::size_t, Action>> placed;
       for (auto letter = letters.rbegin(); letter != letters.rend(); ++letter) {
-        const std::size_t needed = needed_at(*letter);
+        const auto step = needed_at.find({letter->what, shape_.stages.chunk_of(letter->unit), letter->micro});
+        LOCKSTEP_CHECK(step != needed_at.end(), "unit {} never needs what it is sent", letter->unit);
+        const std::size_t needed = step->second;
         latest = std::min(latest, ahead_ && needed > 0 ? needed - 1 : needed);
         constexpr ActionKind kKinds[] = {ActionKind::receive_input, ActionKind::receive_output_gradient,
                                          ActionKind::receive_tied_gradient};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <utility>
 
 namespace lockstep {
 
@@ -61,13 +63,18 @@ class Residency {
   }
 
   void keep() {
-    for (const int u : kept_units(shape_))
-      for (int m = 0; m < shape_.micro; ++m) {
-        std::size_t begin = readers_.size(), end = 0;
-        for (std::size_t r = 0; r < readers_.size(); ++r)
-          if (readers_[r].micro == m && reads(r, u)) begin = std::min(begin, r), end = r;
-        for (std::size_t r = begin; r < readers_.size() && r <= end; ++r) whole_[r][u] = true;
+    if (shape_.kept_units == 0) return;
+    std::map<std::pair<int, int>, std::pair<std::size_t, std::size_t>> read;  // by unit and micro-batch: first and last
+    for (std::size_t r = 0; r < readers_.size(); ++r)
+      for (const int u : readers_[r].units) read.try_emplace({u, readers_[r].micro}, r, r).first->second.second = r;
+    for (const int u : kept_units(shape_)) {
+      std::size_t filled = 0;  // readers before it are done with
+      for (auto one = read.lower_bound({u, 0}); one != read.end() && one->first.first == u; ++one) {
+        const auto& [begin, end] = one->second;
+        for (std::size_t r = std::max(begin, filled); r <= end; ++r) whole_[r][u] = true;
+        filled = std::max(filled, end + 1);
       }
+    }
   }
 
   // From what is whole now to what is to be whole at a reader, or behind the last of them. What it needs itself first.

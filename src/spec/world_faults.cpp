@@ -79,11 +79,16 @@ class World {
   }
 
   std::optional<std::string> order_fault() const {
+    std::vector<LettersByStage> sends, receives;  // by rank
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      sends.push_back(letters(r, is_send));
+      receives.push_back(letters(r, is_receive));
+    }
     for (std::size_t from = 0; from < ranks_; ++from)
       for (int s = 0; s < stages_; ++s) {
         if (s == stage(from)) continue;
         const std::size_t to = with_stage(from, s);
-        const std::vector<Letter> sent = letters(from, s, is_send), received = letters(to, stage(from), is_receive);
+        const std::vector<Letter>&sent = sends[from][s], &received = receives[to][stage(from)];
         const auto [a, b] = std::ranges::mismatch(sent, received);
         if (a == sent.end() && b == received.end()) continue;
         if (a == sent.end())
@@ -122,6 +127,7 @@ class World {
   }
 
  private:
+  using LettersByStage = std::map<int, std::vector<Letter>>;
   struct Started {
     Started(int stages, int units)
         : sends(static_cast<std::size_t>(stages)),
@@ -152,11 +158,11 @@ class World {
   const std::vector<std::size_t>& members(std::size_t r, Axis axis) const {
     return (axis == Axis::replicas ? replicas_ : workers_)[group_of(r, axis)];
   }
-  std::vector<Letter> letters(std::size_t r, int other, bool (*kind)(ActionKind)) const {
-    const StepShape shape = shape_of(r);
-    std::vector<Letter> all;
+  LettersByStage letters(std::size_t r, bool (*kind)(ActionKind)) const {
+    const StepShape& shape = lists_.shape;
+    LettersByStage all;
     for (const Action& a : list(r))
-      if (kind(a.kind) && other_end(a, shape) == other) all.push_back(letter_of(a, shape));
+      if (kind(a.kind)) all[other_end(a, shape)].push_back(letter_of(a, shape));
     return all;
   }
   static std::string words(const Letter& letter) {
@@ -251,16 +257,24 @@ std::optional<std::string> find_world_fault(const WorldLists& lists) {
 }
 
 int in_flight(const std::vector<Action>& list, const StepShape& shape) {
-  std::map<std::pair<int, int>, int> left;  // phases still to come, by chunk and micro-batch
+  struct Count {
+    int left = 0;  // phases still to come
+    bool begun = false;
+  };
+  std::map<int, std::vector<Count>> counts;  // by chunk, of each micro-batch
+  const auto of = [&](const Action& a) -> Count& {
+    std::vector<Count>& chunk = counts[shape.stages.chunk_of(a.unit)];
+    chunk.resize(static_cast<std::size_t>(shape.micro));
+    return chunk[static_cast<std::size_t>(a.micro)];
+  };
   for (const Action& a : list)
-    if (is_phase(a.kind)) ++left[{shape.stages.chunk_of(a.unit), a.micro}];
-  std::map<std::pair<int, int>, bool> begun;
+    if (is_phase(a.kind)) ++of(a).left;
   int now = 0, most = 0;
   for (const Action& a : list) {
     if (!is_phase(a.kind)) continue;
-    const std::pair key{shape.stages.chunk_of(a.unit), a.micro};
-    if (!std::exchange(begun[key], true)) most = std::max(most, ++now);
-    if (--left[key] == 0) --now;
+    Count& count = of(a);
+    if (!std::exchange(count.begun, true)) most = std::max(most, ++now);
+    if (--count.left == 0) --now;
   }
   return most;
 }

@@ -26,10 +26,12 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
       place.loss_scale = HostBuffer(8, stream);
       place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
     }
-  std::vector<std::int32_t> positions(T);
-  for (std::int64_t t = 0; t < T; ++t)
-    positions[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(sizes.context.position(sizes.T, t));
-  upload(view(positions_, DType::i32, {T}), positions.data(), stream);
+  if (memory.device() != Device::meta) {
+    std::vector<std::int32_t> positions(T);
+    for (std::int64_t t = 0; t < T; ++t)
+      positions[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(sizes.context.position(sizes.T, t));
+    upload(view(positions_, DType::i32, {T}), positions.data(), stream);
+  }
   if (spec.positions != PositionKind::rope) return;
   const Shape shape{T, spec.head_width / 2};
   cos_ = memory.allocate(shape.elements() * size_of(sizes.sums), Tag::data);
@@ -46,17 +48,17 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
 
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
+  Place& at = places_[place];
+  if (stream.device() == Device::meta) return sum_over(ranks_.replicas, at.valid_targets);
   LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
                  "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
                  sizes_.loss_B, sizes_.T);
-  Place& at = places_[place];
   const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
   std::int64_t valid = 0;
   for (std::int64_t i = 0; i < losses; ++i)
     if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
   sum_over(ranks_.replicas, valid);
   at.valid_targets = valid;
-  if (stream.device() == Device::meta) return;
   const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
     for (std::size_t i = 0; i < here.size(); ++i)
       here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];

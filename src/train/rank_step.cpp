@@ -1,5 +1,7 @@
 #include "train/rank_step.h"
 
+#include <algorithm>
+
 #include "model/unit_costs.h"
 #include "spec/laid_out_step.h"
 #include "spec/pipeline_step.h"
@@ -8,6 +10,18 @@
 #include "spec/world_faults.h"
 
 namespace lockstep {
+
+namespace {
+bool asks_ahead(const RankStepOptions& o) { return o.layout.overlap == Switch::on; }
+}  // namespace
+
+bool weights_come_later(const LayoutSpec& layout) {
+  if (layout.schedule_file.empty())
+    return layout.schedule == ScheduleKind::zb_h1 || layout.schedule == ScheduleKind::zb_v;
+  for (const std::vector<ChunkAction>& stage : schedule_of(layout).stages)
+    if (std::ranges::find(stage, ChunkStep::backward_weight, &ChunkAction::step) != stage.end()) return true;
+  return false;
+}
 
 Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
   const int chunks = static_cast<int>(schedule.stage_of.size());
@@ -24,38 +38,46 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
   return stages;
 }
 
-RankStep rank_step(const RankStepOptions& o) {
-  RankStep step{.shape = o.model.step_shape(static_cast<int>(o.layout.micro)),
-                .schedule = schedule_of(o.layout),
-                .actions = {},
-                .evaluation = {}};
-  step.shape.stages = stages_of(o, step.schedule);
+namespace {
+
+StepLists find_lists(const RankStepOptions& o) {
+  StepLists lists{.schedule = schedule_of(o.layout), .shapes = {}, .actions = {}};
+  StepShape shape = o.model.step_shape(static_cast<int>(o.layout.micro));
+  shape.stages = stages_of(o, lists.schedule);
   const Shard cut{.index = 0, .count = o.layout.shards()};
   std::vector<std::int64_t> unit_bytes;
   for (int u = 0; u < o.model.units(); ++u)
     unit_bytes.push_back(cut.padded(o.model.unit(u).layout().owned()) * size_of(o.model.dtype()));
 
-  // The lists of all stages, which ranks that share a stage have alike.
-  const bool ahead = o.layout.overlap == Switch::on;
-  WorldLists world{.shape = step.shape, .ranks = {}};
+  WorldLists world{.shape = {}, .ranks = {}};
   for (int s = 0; s < static_cast<int>(o.layout.pp); ++s) {
-    StepShape shape = step.shape;
     shape.stage = s;
-    shape = laid_out(shape, o.layout, {.unit_bytes = unit_bytes, .kept_bytes = o.kept_bytes});
-    world.ranks.push_back(o.actions.empty() ? pipeline_step(step.schedule, shape, ahead) : o.actions);
+    lists.shapes.push_back(laid_out(shape, o.layout, {.unit_bytes = unit_bytes, .kept_bytes = o.kept_bytes}));
+    world.ranks.push_back(o.actions.empty() ? pipeline_step(lists.schedule, lists.shapes.back(), asks_ahead(o))
+                                            : o.actions);
     if (o.layout.schedule_file.empty() && o.actions.empty())
-      world.most_in_flight.push_back(most_in_flight(o.layout.schedule, step.schedule.shape, s));
-    if (s == o.stage) step.shape = shape;
+      world.most_in_flight.push_back(most_in_flight(o.layout.schedule, lists.schedule.shape, s));
   }
-  world.shape = step.shape;
+  world.shape = lists.shapes.front();
   const auto fault = find_world_fault(world);
   if (fault && !o.layout.schedule_file.empty())  // it may ask for more messages at a time than are sent
     throw UserError(ExitCode::usage, fmt::format("{}: {}", o.layout.schedule_file, *fault),
                     "let stages take in turn what others send");
   LOCKSTEP_CHECK(!fault, "the list of actions is no step: {}", *fault);
-  step.actions = world.ranks[static_cast<std::size_t>(o.stage)];
-  step.evaluation = pipeline_forward(step.schedule, step.shape, ahead);
-  return step;
+  lists.actions = std::move(world.ranks);
+  return lists;
+}
+
+}  // namespace
+
+RankStep rank_step(const RankStepOptions& o) {
+  const auto lists = o.lists ? o.lists : std::make_shared<const StepLists>(find_lists(o));
+  const auto stage = static_cast<std::size_t>(o.stage);
+  return {.shape = lists->shapes[stage],
+          .schedule = lists->schedule,
+          .actions = lists->actions[stage],
+          .evaluation = pipeline_forward(lists->schedule, lists->shapes[stage], asks_ahead(o)),
+          .lists = lists};
 }
 
 }  // namespace lockstep

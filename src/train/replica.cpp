@@ -29,8 +29,9 @@ Execution execution(const Replica::Options& options, const Communicator& ranks, 
   Execution how = options.how;
   how.split = options.layout.tensor_split(ranks.rank());
   how.context = options.layout.context_split(ranks.rank());
+  how.weights_later = weights_come_later(options.layout);
   if (stream.device() != Device::meta) how.runs_on = stream.device();
-  if (options.layout.dp_kind == DpKind::central)
+  if (options.layout.dp_kind == DpKind::central && how.loss_tokens == 0)
     how.loss_tokens = share_of(options.B, options.layout, 0).count / options.layout.micro * options.T;
   return how;
 }
@@ -54,7 +55,8 @@ RankStep rank_step_of(const Replica::Options& o, const Model& model, const Commu
                     .seq = o.T,
                     .runs_on = stream.device() == Device::meta ? o.how.runs_on : stream.device(),
                     .kept_bytes = o.how.memory.gathered << 20,
-                    .actions = o.actions});
+                    .actions = o.actions,
+                    .lists = o.lists});
 }
 
 bool overlaps(const LayoutSpec& l) { return l.overlap == Switch::on && l.dp_kind == DpKind::ddp; }
@@ -132,9 +134,13 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
       tensor_(mesh_.tensor(), tensor_options(options.layout, ranks_.hosts)),
       memory_(memory),
       stream_(stream),
-      model_(options.spec, micro_samples(options, ranks_.hosts),
-             options.layout.context_split(ranks_.hosts.rank()).tokens(options.T),
-             storage_types(options.precision).compute, execution(options, ranks_.hosts, stream)),
+      shared_model_(options.model
+                        ? options.model
+                        : std::make_shared<const Model>(
+                              options.spec, micro_samples(options, ranks_.hosts),
+                              options.layout.context_split(ranks_.hosts.rank()).tokens(options.T),
+                              storage_types(options.precision).compute, execution(options, ranks_.hosts, stream))),
+      model_(*shared_model_),
       step_(rank_step_of(options, model_, ranks_.hosts, stream)),
       links_(mesh_.pipeline()),
       groups_(mesh_.replicas(), options.layout),
@@ -189,7 +195,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
     for (int r = 0; r < ranks_.hosts.size(); ++r)
       sizes.tokens.push_back(share_of(options.B, options.layout, r).count / micros() * options.T);
     central_loss_.emplace(sizes, ranks_.replicas, memory);
-    dealt_.resize(static_cast<std::size_t>(own().count * options.T));
+    if (stream.device() != Device::meta) dealt_.resize(static_cast<std::size_t>(own().count * options.T));
   }
   norm_.emplace(storage_, *gradients_, memory);
   control_ = memory.allocate(kStepControls * 8, Tag::workspace);
@@ -288,7 +294,10 @@ void Replica::run_phase_of(const Action& action, bool training, std::int64_t bat
     batch.central = &*central_loss_;
     batch.central_targets = batch_.central_targets();
   }
-  run_phase(model_.unit(action.unit), action.kind, call(action, batch));
+  const Call phase = call(action, batch);
+  if (counter_ && counter_->has_counted(action, phase.accumulate)) return;
+  run_phase(model_.unit(action.unit), action.kind, phase);
+  if (counter_) counter_->has_run(action, phase.accumulate);
 }
 
 // The unit's phases compute with what is gathered, and those of a unit whose weight is tied to it.

@@ -36,6 +36,7 @@
 #include "spec/optimizer_spec.h"
 #include "spec/precision.h"
 #include "train/batch_buffers.h"
+#include "train/phase_counter.h"
 #include "train/rank_step.h"
 #include "train/step_watch.h"
 
@@ -59,6 +60,9 @@ class Replica {
     std::uint64_t seed = 0;
     // The step in another order (spec/actions.h says which are allowed); empty: by the layout's schedule.
     std::vector<Action> actions = {};
+    // Of another rank of the same run, and of one that has the same part of every layer and sample; none: made here.
+    std::shared_ptr<const StepLists> lists = {};
+    std::shared_ptr<const Model> model = {};
     Execution how = {};              // runs_on is the stream's own device, or what meta stands for
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
     bool capture = true;             // of steps that are repeated; false: action by action, every time
@@ -119,17 +123,20 @@ class Replica {
   // them is given, of zeros, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
-  // After a step that did not update: computes its gradients again and says which tensor was the first to hold a value
-  // that is not finite, in the order of the actions, and on which rank; nothing when all are finite. All ranks call it
-  // and are told the same.
-  std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens,
-                                            std::span<const std::int32_t> targets);
+  // After a step that did not update: computes its gradients again, with its own dropout masks, and says which tensor
+  // was the first to hold a value that is not finite, in the order of the actions, and on which rank; nothing when all
+  // are finite. `later`: steps finished since, none of which updated. All ranks call it and are told the same.
+  std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                                            std::int64_t later = 0);
 
   // Shows the steps to come, until it is told otherwise (null). Where the stream runs ahead, they wait for it after
   // every action, so that what is seen is what happens. No step is in flight.
   void show(StepWatch* watch);
+  // On meta: phases that the counter has counted do not run, until it is told otherwise (null). It outlives the steps.
+  void count_by(PhaseCounter* counter);
 
   const Model& model() const { return model_; }
+  std::shared_ptr<const Model> shared_model() const { return shared_model_; }
   const RankStep& rank_step() const { return step_; }
   const std::vector<Action>& actions() const { return step_.actions; }
   std::int64_t steps_done() const { return steps_done_; }
@@ -170,7 +177,8 @@ class Replica {
   TensorParallel tensor_;
   Memory& memory_;
   Stream& stream_;
-  Model model_;
+  std::shared_ptr<const Model> shared_model_;
+  const Model& model_;
   RankStep step_;
   std::size_t norm_at_ = 0;  // where in its actions the gradients are whole
   StageLinks links_;
@@ -202,6 +210,7 @@ class Replica {
   bool repeats_ = false;                   // its steps are the same work each time
   std::unique_ptr<Replay> replay_;
   StepWatch* watch_ = nullptr;
+  PhaseCounter* counter_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -58,6 +58,7 @@ std::vector<StateTensor> Replica::state(bool counted_alone) const {
 }
 
 void Replica::init_weights() {
+  if (stream_.device() == Device::meta) return publish();  // there is nothing to set, row by row
   for (auto& [u, unit] : storage_)
     unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);

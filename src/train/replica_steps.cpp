@@ -16,15 +16,17 @@ Share Replica::given() const {
 // Where rank 0 has the whole batch, every rank gets its tokens from it; the targets stay.
 void Replica::set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place) {
   if (central()) {
-    LOCKSTEP_CHECK(std::ssize(tokens) == given().count * options_.T, "{} tokens for {} samples", tokens.size(),
-                   given().count);
+    const bool counts_alone = stream_.device() == Device::meta;
+    LOCKSTEP_CHECK(counts_alone || std::ssize(tokens) == given().count * options_.T, "{} tokens for {} samples",
+                   tokens.size(), given().count);
     const Device device = ranks_.hosts.device();
     std::vector<std::int64_t> counts;
     for (int r = 0; r < ranks_.hosts.size(); ++r)
       counts.push_back(share_of(options_.B, options_.layout, r).count * options_.T);
+    const std::int64_t given_tokens = given().count * options_.T;
     const ConstTensor all =
-        tokens.empty() ? ConstTensor{} : ConstTensor(tokens.data(), DType::i32, device, {std::ssize(tokens)});
-    ranks_.hosts.scatter(Tensor(dealt_.data(), DType::i32, device, {std::ssize(dealt_)}), all, 0, counts)->wait();
+        given_tokens == 0 ? ConstTensor{} : ConstTensor(tokens.data(), DType::i32, device, {given_tokens});
+    ranks_.hosts.scatter(Tensor(dealt_.data(), DType::i32, device, {own().count * options_.T}), all, 0, counts)->wait();
     tokens = dealt_;
   }
   batch_.set(tokens, targets, place, stream_);
@@ -59,6 +61,11 @@ Replica::Result Replica::apply_gradients() {
 void Replica::show(StepWatch* watch) {
   LOCKSTEP_CHECK(steps_in_flight() == 0, "{} steps are in flight", steps_in_flight());
   watch_ = watch;
+}
+
+void Replica::count_by(PhaseCounter* counter) {
+  LOCKSTEP_CHECK(stream_.device() == Device::meta, "phases on {} are run, not counted", name_of(stream_.device()));
+  counter_ = counter;
 }
 
 // The first time action by action, as libraries and code are loaded then; the second time captured, where that is of

@@ -4,11 +4,16 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/system_failure.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "telemetry/appended_file.h"
 
 namespace lockstep {
 
@@ -50,6 +55,21 @@ RunFolder::~RunFolder() {
     for (const fs::path& folder : made_) ::rmdir(folder.c_str());
   }
   ::close(lock_);
+}
+
+void log_end_of_rank(const fs::path& folder, int rank, const std::string& reason) noexcept {
+  try {
+    const fs::path log = folder / "log.txt";
+    std::error_code missing;
+    if (!fs::exists(log, missing)) return;
+    constexpr std::streamoff kEnd = 16 << 10;
+    std::ifstream in(log, std::ios::binary | std::ios::ate);
+    in.seekg(std::max<std::streamoff>(0, in.tellg() - kEnd));
+    const std::string end{std::istreambuf_iterator<char>(in), {}};
+    if (end.find(reason) != std::string::npos) return;
+    AppendedFile(log).write(fmt::format("rank {}: {}\n", rank, reason));
+  } catch (...) {  // the reason itself is on standard error
+  }
 }
 
 void RunFolder::write_run_file(const std::string& toml) const {

@@ -42,4 +42,9 @@ class RunFolder {
 // Whether a run was begun there.
 bool holds_a_run(const std::filesystem::path& folder);
 
+// Why a run has ended, in its log, by a rank that is in a process of its own: what it knows may be all that anybody
+// knows, since rank 0 may be the one that is gone. Does nothing where the log's end says it already, or there is none.
+// Never throws.
+void log_end_of_rank(const std::filesystem::path& folder, int rank, const std::string& reason) noexcept;
+
 }  // namespace lockstep

@@ -79,17 +79,31 @@ TEST(Schedule, GivesEachChunkItsShareOfAStagesTime) {
 }
 
 TEST(Schedule, ComparesAllKinds) {
-  const std::string out = out_of({"--compare", "--pp", "8", "--micro", "32"});
-  for (const char* row :
-       {"  afab              1  17.9 %       117      1.000                        32             32\n",
-        "  zb-h1             1   6.8 %       103      0.880                         8              8\n",
-        "  zb-v              2   3.5 %      99.5      0.850                         8              8\n"})
+  const std::string out =
+      out_of({"--compare", "--pp", "8", "--micro", "32", "--model", "llama3-70b", "--seq", "8192", "--tp", "8"});
+  for (const char* row : {"  afab              1  17.9 %       117      1.000                      32             32   "
+                          "           92.5 GiB\n",
+                          "  1f1b              1  17.9 %       117      1.000                       8              8   "
+                          "           21.6 GiB\n",
+                          "  zb-h1             1   6.8 %       103      0.880                       8              8   "
+                          "           21.6 GiB\n",
+                          "  zb-v              2   3.5 %      99.5      0.850                       8              8   "
+                          "           21.6 GiB\n"})
     EXPECT_THAT(out, HasSubstr(row));
+  EXPECT_THAT(out, HasSubstr("llama3-70b cut evenly, a sample of 8192 tokens a micro-batch, bf16, tp=8\n"));
   const json all = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--chunks", "3", "--json"}));
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[2]["shape"]["chunks"], 3);
   EXPECT_EQ(all[2]["activations_first"], 5);  // 15 of a third each
   EXPECT_EQ(all[1]["of_1f1b"], 1);
+  // Bytes as counts: micro-batches in flight, and what a step needs beside them.
+  const json usual = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--json"}));
+  for (const json& each : usual)
+    EXPECT_NEAR(each["activation_bytes"].get<double>() / usual[1]["activation_bytes"].get<double>(),
+                each["activations_most"].get<double>() / 4, 0.12 * each["activations_most"].get<double>() / 4)
+        << each["schedule"];
+  EXPECT_TRUE(
+      json::parse(out_of({"--compare", "--pp", "512", "--micro", "64", "--json"}))[0]["activation_bytes"].is_null());
 }
 
 TEST(Schedule, ReadsBackTheTextThatItPrints) {
@@ -161,6 +175,10 @@ TEST(Schedule, MistakesAreOneLineWithARemedy) {
       {{"--width", "3"}, 2, "--width"},
       {{"--step", "3"}, 2, "--from-trace"},
       {{"--compare", "--kind", "afab"}, 2, "--compare"},
+      {{"--compare", "--model", "llama3-8"}, 2, "did you mean 'llama3-8b'?"},
+      {{"--compare", "--seq", "5", "--tp", "2"}, 2, "use --seq 6"},
+      {{"--compare", "--tp", "3", "--seq", "6"}, 2, "use tp = 1, 2, 4, 8"},
+      {{"--tp", "2"}, 2, "--compare"},
       {{"--json", "--text"}, 2, "--text"},
       {{"--svg", folder / "no/a.svg"}, 2, "there is no folder"},
       {{"--svg", folder.path().string()}, 2, "it is a folder"},

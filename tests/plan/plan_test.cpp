@@ -226,13 +226,16 @@ TEST(Plan, RefusesLayersThatCannotBeCutSo) {
     return o.err;
   };
   EXPECT_THAT(refusal("tp=5"), ::testing::HasSubstr("cannot be shared out to tp (5) ranks; use tp = 1, 2"));
-  EXPECT_THAT(refusal("tp=4"), ::testing::HasSubstr("seq (62) is not a multiple of tp (4); use seq = 60 or 64"));
+  EXPECT_THAT(refusal("cp=4"), ::testing::HasSubstr("seq (62) is not a multiple of 8, which cp (4) asks for"));
+  // Tokens need not be a multiple of tp: the first ranks have one more.
+  EXPECT_EQ(run_program({"plan", "--set", "model.preset=llama-1m", "--set", "data.seq=61", "--layout", "tp=4"}).code,
+            0);
 }
 
-TEST(Plan, TakesRanksOrALayoutNotBoth) {
-  const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=2"});
+TEST(Plan, TakesRanksBesideALayoutThatLeavesDpOpen) {
+  const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=4"});
   EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, ::testing::HasSubstr("excludes"));
+  EXPECT_THAT(both.err, ::testing::HasSubstr("--ranks 2: --layout dp=4 makes 4 ranks; leave one of the two out"));
   const Outcome refused = run_program({"plan", "--ranks", "3"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, ::testing::HasSubstr("is not a multiple of dp (3)"));

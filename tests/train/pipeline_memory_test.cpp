@@ -98,5 +98,32 @@ TEST(PipelineMemory, GrowsWithWhatIsInFlightAndNotWithMicroBatches) {
   }
 }
 
+// Where a backward is in halves, what is held between them is no more than the forward kept: a stage needs what its
+// micro-batches in flight say, and the fullest one no more than 1f1b's.
+TEST(PipelineMemory, OfZeroBubblesIsThatOf1f1b) {
+  for (const NamedSpec& named : {tiny_specs()[0], tiny_specs()[4], tiny_specs()[5]})
+    for (const std::int64_t tp : {1, 3}) {
+      const int p = 4, micro = 16;
+      ModelSpec spec = named.spec;
+      spec.layers = 4 * p;
+      spec.vocabulary = 16;  // the head beside them weighs little
+      const auto fullest = [&](ScheduleKind kind) {
+        LayoutSpec layout = layout_of(kind, p, micro);
+        layout.tp = tp;
+        layout.sp = LayoutSpec::usual_sp(tp);
+        layout.stages = "even";
+        std::int64_t most = 0;
+        for (int s = 0; s < p; ++s)
+          most = std::max(most, on_meta({.spec = spec, .B = micro * 8, .T = 48, .layout = layout, .seed = 5},
+                                        s * static_cast<int>(tp))
+                                    .activations);
+        return static_cast<double>(most);
+      };
+      const double usual = fullest(ScheduleKind::one_f_one_b);
+      EXPECT_LE(fullest(ScheduleKind::zb_h1), 1.1 * usual) << named.name << ", tp=" << tp;
+      EXPECT_LE(fullest(ScheduleKind::zb_v), 1.1 * usual) << named.name << ", tp=" << tp;
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

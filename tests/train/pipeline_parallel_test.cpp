@@ -116,6 +116,26 @@ TEST(PipelineParallelBf16, LearnsTheBitsOfOneRank) {
   }
 }
 
+// What is held for a weight step is summed apart from the gradient, in full: added to one of 16 bits it rounds once.
+TEST(PipelineParallelBf16, GradientsOf16BitsAreThoseOfOneRank) {
+  for (const NamedSpec& model : {deep_specs()[0], deep_specs()[5], deep_specs()[7]})
+    for (const std::int64_t tp : {1, 2}) {
+      if (!heads_divide(model.spec.heads, model.spec.kv_heads, tp)) continue;
+      const auto learned = [&](ScheduleKind kind, std::int64_t pp) {
+        Replica::Options o = learning_options(
+            model.spec,
+            {.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .tp = tp, .sp = Switch::on, .micro = 4},
+            Precision::bf16);
+        if (tp == 1) o.layout.sp = Switch::off;
+        o.precision.gradients = StateType::bf16;
+        return learn(o, 2);
+      };
+      const Learned one = learned(ScheduleKind::one_f_one_b, 1);
+      for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zb_h1, ScheduleKind::zb_v})
+        expect_equal(learned(kind, 2), one, fmt::format("{}, {}, tp={}", model.name, name_of(kind), tp));
+    }
+}
+
 TEST(PipelineParallelBits, DoNotDependOnWhatIsComputedAgain) {
   for (const NamedSpec& model : {deep_specs().front(), deep_specs()[7]}) {
     Replica::Options options =

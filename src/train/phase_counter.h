@@ -1,0 +1,18 @@
+// Who counts a step on meta, phase by phase, and knows after the first ones what the others come to.
+//
+// All micro-batches have the same shapes, so a phase of a unit makes the same calls for each of them, but that the
+// first starts the gradients and the others add to them. What such a phase came to once need not be found again.
+#pragma once
+#include "spec/actions.h"
+
+namespace lockstep {
+
+class PhaseCounter {
+ public:
+  virtual ~PhaseCounter() = default;
+  // Whether it has added what this phase comes to, which then does not run; if not, it runs, and has run then.
+  virtual bool has_counted(const Action& phase, bool accumulates) = 0;
+  virtual void has_run(const Action& phase, bool accumulates) = 0;
+};
+
+}  // namespace lockstep
