@@ -43,7 +43,7 @@ TEST(UnevenRows, LearnWhatOneRankLearns) {
       const std::int64_t rows = 6 / c.layout.dp / c.layout.micro * c.T / c.layout.cp;
       ASSERT_NE(rows % c.layout.tp, 0) << to_text(c.layout);
       const Learned one = learn(uneven(model.spec, {}, c.T), 2);
-      expect_close(learn(uneven(model.spec, c.layout, c.T), 2), one, {1e-11, 1e-11, 1e-11},
+      expect_close(learn(uneven(model.spec, c.layout, c.T), 2), one, kCloseInDouble,
                    fmt::format("{}, {}, T={}", model.name, to_text(c.layout), c.T));
     }
 }
