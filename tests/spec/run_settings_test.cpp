@@ -20,8 +20,8 @@ namespace {
 // Of a rank's own machine, or a path whose content is compared (train/start_agreement.h). A key that is added to the
 // run file is compared, unless its author can say here why ranks may differ in it.
 const std::set<std::string> kMayDiffer = {
-    "run.out",  "run.threads", "run.pin",     "run.deadline", "model.preset",
-    "model.hf", "data.text",   "data.tokens", "data.example", "layout.schedule_file"};
+    "run.out",    "run.threads", "run.pin",     "run.deadline", "model.preset",        "model.hf",
+    "model.from", "data.text",   "data.tokens", "data.example", "layout.schedule_file"};
 
 RunSpec run_of(const std::vector<std::string>& sets, const std::string& text = example_run_toml()) {
   return parse_run_toml(text, "example", "/", sets);
@@ -67,7 +67,7 @@ std::vector<std::string> other_values(const std::string& value) {
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
-  if (value.starts_with("[\"")) return {"[\"/other\"]", "[\"e -> f\"]"};
+  if (value.starts_with("[\"")) return {"[\"/other\"]", "[\"e -> f\"]", "[\"SIGHUP\"]"};
   if (value.starts_with("[")) return {"[0.8, 0.9]"};
   const double number = std::stod(value);
   const bool whole = value.find_first_of(".e") == std::string::npos;
@@ -136,12 +136,14 @@ TEST(SettingsAlike, OfWeightsAndSchedulesFromFilesAreTheirContents) {
   EXPECT_EQ(settings_alike(with), settings_alike(without)) << "the path counts";
   without.layout.schedule_file = folder / "c";
   EXPECT_NE(settings_alike(with), settings_alike(without)) << "the text does not count";
-  RunSpec imported = run_of({});
-  imported.model_hf = "/a";
-  EXPECT_NE(settings_alike(imported), settings_alike(run_of({}))) << "random weights beside imported ones";
-  RunSpec elsewhere = imported;
-  elsewhere.model_hf = "/b";
-  EXPECT_EQ(settings_alike(imported), settings_alike(elsewhere));
+  for (std::string RunSpec::*path : {&RunSpec::model_hf, &RunSpec::model_from}) {
+    RunSpec imported = run_of({});
+    imported.*path = "/a";
+    EXPECT_NE(settings_alike(imported), settings_alike(run_of({}))) << "random weights beside imported ones";
+    RunSpec elsewhere = imported;
+    elsewhere.*path = "/b";
+    EXPECT_EQ(settings_alike(imported), settings_alike(elsewhere));
+  }
   RunSpec preset = run_of({}), text = preset;
   preset.model_preset = "of the same fields";
   text.data.example = false;
