@@ -30,8 +30,8 @@ struct Case {
 std::vector<Case> cases() {
   return {{{.tp = 3, .micro = 3}, 7},
           {{.tp = 3, .tp_chunks = 1, .micro = 6}, 7},
-          {{.tp = 3, .micro = 6}, 1},  // two of three ranks have no row
-          {{.tp = 6, .micro = 6}, 5},  // the last has none
+          {{.tp = 3, .micro = 6}, 2},  // the last has no row
+          {{.tp = 6, .micro = 6}, 4},  // two have none
           {{.dp = 2, .tp = 3, .micro = 3, .zero = 3}, 7},
           {{.cp = 2, .tp = 3, .micro = 6, .zero = 1}, 20},
           {{.pp = 2, .cp = 2, .tp = 3, .micro = 6}, 8}};
