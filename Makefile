@@ -10,7 +10,7 @@ help:
 	@echo "make demo         install what is missing, build, train the built-in example, show what it learned"
 	@echo "make build        install what is missing, build build/release/lockstep"
 	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
-	@echo "make test-slow    the tests that train until a loss is reached: a quarter of an hour"
+	@echo "make test-slow    whole matrices of layouts, drills by the dozen, a loss to reach: about an hour and a half on two cores"
 	@echo "make test-gpu     the tests that need a GPU"
 	@echo "make sanitize-gpu kernels and steps under compute-sanitizer: memory, races, values never written"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"

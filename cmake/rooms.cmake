@@ -1,3 +1,4 @@
+include(build_id)
 include(embed)
 include(example_text)
 
@@ -75,6 +76,7 @@ function(lockstep_rooms)
   endif()
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+  lockstep_build_id()
   # Half of what compiling a command takes is this header: a clean build reads it once.
   target_precompile_headers(lockstep_cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
 

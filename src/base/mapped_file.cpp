@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/integers.h"
+#include "base/system_failure.h"
 
 namespace lockstep {
 namespace {
@@ -63,8 +64,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const auto size = static_cast<std::size_t>(status.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) {
-    throw EnvironmentError(
-        fmt::format("{}: mmap of {} bytes failed: {}", path.string(), size, std::generic_category().message(errno)));
+    throw EnvironmentError(system_failure(path, fmt::format("mmap of {} bytes", size), errno));
   }
   bytes_ = {static_cast<const std::byte*>(data), size};
 }

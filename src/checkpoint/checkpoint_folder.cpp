@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_files.h"
@@ -26,7 +29,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
     names.push_back(at->path().filename().string());
   if (error && error != std::errc::no_such_file_or_directory)
-    throw EnvironmentError(fmt::format("{}: opendir failed: {}", folder.string(), error.message()));
+    throw EnvironmentError(system_failure(folder, "opendir", error.value()));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -77,6 +80,19 @@ std::vector<ManifestFile> parse_files(std::span<const std::string> of_ranks) {
   return files;
 }
 
+std::vector<ManifestFile> write_companions(const fs::path& into, const CheckpointFolder& folder, const Disk& disk) {
+  std::vector<ManifestFile> files;
+  if (!folder.companions) return files;
+  for (const HfCompanion& one : *folder.companions) {
+    const std::string name = std::string(kCompanionPrefix) + one.name;
+    DiskFile file(disk, into / name);
+    file.write(one.bytes.data(), std::ssize(one.bytes));
+    const WrittenFile written = file.finish();
+    files.push_back({name, written.bytes, written.checksum});
+  }
+  return files;
+}
+
 // The last of a checkpoint's files, when all others are there.
 void write_manifest(const fs::path& into, const Manifest& manifest, const Disk& disk) {
   const std::string text = manifest_text(manifest);
@@ -87,13 +103,14 @@ void write_manifest(const fs::path& into, const Manifest& manifest, const Disk& 
   disk.sync_folder(into);
 }
 
-void put_in_place(const fs::path& partial, const fs::path& final, const Disk& disk) {
+// Returns where the checkpoint of that step that was there before is now, if there was one.
+std::optional<fs::path> put_in_place(const fs::path& partial, const fs::path& final, const Disk& disk) {
   std::error_code ignored;
+  std::optional<fs::path> before;
   if (!fs::exists(fs::symlink_status(final, ignored))) {
     disk.rename(partial, final);
   } else if (disk.swap(partial, final)) {
-    disk.sync_folder(final.parent_path());
-    disk.remove_tree(partial);  // the one of old
+    before = partial;
   } else {
     disk.rename(final, trash_of(final));
     try {
@@ -102,30 +119,85 @@ void put_in_place(const fs::path& partial, const fs::path& final, const Disk& di
       disk.rename(trash_of(final), final);
       throw;
     }
-    disk.sync_folder(final.parent_path());
-    disk.remove_tree(trash_of(final));
+    before = trash_of(final);
   }
   disk.sync_folder(final.parent_path());
+  return before;
 }
 
-// What the disk gives back, not what memory remembers.
-void read_back(const fs::path& checkpoint, const Disk& disk) {
+// The checkpoint of old has its name again, and the new one goes.
+void put_back(const fs::path& before, const fs::path& final, const Disk& disk) noexcept {
+  try {
+    if (disk.swap(before, final)) return disk.remove_tree(before);
+    const fs::path bad = fs::path(trash_of(final)) += "-bad";
+    disk.rename(final, bad);
+    disk.rename(before, final);
+    disk.sync_folder(final.parent_path());
+    disk.remove_tree(bad);
+  } catch (...) {  // the failure that led here is the one to tell; the next save cleans up
+  }
+}
+
+void write_latest(const fs::path& folder, const std::string& text, const Disk& disk) {
+  replace_file(disk, folder / kLatestName, [&](DiskFile& file) { file.write(text.data(), std::ssize(text)); });
+}
+
+std::string text_of_latest(const fs::path& folder) {
+  std::string text;
+  std::getline(std::ifstream(folder / kLatestName), text, '\0');
+  return text;
+}
+
+// What the disk gives back, not what memory remembers. One that is not what was written goes, and `latest` is as it
+// was, unless there is an old one of that step to take its place.
+void read_back(const fs::path& checkpoint, const std::string& latest, bool replaces, const Disk& disk) {
+  const fs::path folder = checkpoint.parent_path();
   for (const std::string& name : names_in(checkpoint)) disk.drop_cache(checkpoint / name);
   try {
     open_checkpoint(checkpoint);
   } catch (const UserError& error) {
-    Provisional damaged(disk, trash_of(checkpoint));
-    disk.rename(checkpoint, trash_of(checkpoint));
+    if (!replaces) {
+      Provisional damaged(disk, trash_of(checkpoint));
+      disk.rename(checkpoint, trash_of(checkpoint));
+      latest.empty() ? disk.remove_file(folder / kLatestName) : write_latest(folder, latest, disk);
+    }
     throw EnvironmentError(
-        fmt::format("{}: what was written does not read back: {}", checkpoint.string(), error.what()));
+        fmt::format("{}: what was written does not read back: {}; check the disk, or name a run folder on another",
+                    checkpoint.string(), error.what()));
   }
 }
 
-void prune(const CheckpointFolder& folder, std::int64_t saved, const Disk& disk) {
+// The renamed folder becomes a checkpoint for good: `latest` names it, and it is proven. `before` is the old one of
+// that step, if there was one: it has its name again when this fails, and goes when it does not.
+void prove(const fs::path& final, const std::optional<fs::path>& before, const Disk& disk) {
+  const fs::path folder = final.parent_path();
+  const std::string latest = text_of_latest(folder);
+  try {
+    write_latest(folder, final.filename().string() + "\n", disk);
+    read_back(final, latest, before.has_value(), disk);
+  } catch (...) {
+    if (before) put_back(*before, final, disk);
+    throw;
+  }
+  if (before) disk.remove_tree(*before);
+}
+
+// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
+void prune(const CheckpointFolder& folder, std::int64_t saved, WholeCheckpoints& whole, const Disk& disk) {
   std::vector<std::int64_t> others = steps_in(folder.path);
   std::erase(others, saved);
-  for (std::int64_t left = std::ssize(others), i = 0; left > folder.keep - 1; --left, ++i)
-    remove_checkpoint(folder.path / step_folder_name(others[static_cast<std::size_t>(i)]), disk);
+  std::reverse(others.begin(), others.end());
+  std::int64_t kept = 1;
+  for (const std::int64_t step : others) {
+    const fs::path path = folder.path / step_folder_name(step);
+    if (!whole.is_whole(path)) continue;
+    if (kept < folder.keep) {
+      ++kept;
+      continue;
+    }
+    remove_checkpoint(path, disk);
+    whole.forget(path);
+  }
 }
 
 }  // namespace
@@ -165,6 +237,7 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
          LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
          LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes",
                         progress.run_file.size());
+         if (folder.finite_weights) require_finite_weights(pieces);
          files.emplace(pieces, folder.file_limit);
          Opening opening{.step = progress.step, .token = "", .state = files->described()};
          if (first) {
@@ -194,16 +267,19 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
   together(ranks, [&]() -> std::string {
     if (!first) return "";
     if (several) disk.remove_file(token);
-    write_manifest(partial, {.progress = progress, .tensors = std::move(whole.tensors), .files = parse_files(written)},
+    write_manifest(partial,
+                   {.progress = progress,
+                    .tensors = std::move(whole.tensors),
+                    .files = parse_files(written),
+                    .companions = write_companions(partial, folder, disk)},
                    disk);
-    put_in_place(partial, final, disk);
+    const std::optional<fs::path> before = put_in_place(partial, final, disk);
     provisional->keep();
-    replace_file(disk, folder.path / kLatestName, [&](DiskFile& file) {
-      const std::string line = name + "\n";
-      file.write(line.data(), std::ssize(line));
-    });
-    read_back(final, disk);
-    prune(folder, progress.step, disk);
+    prove(final, before, disk);
+    WholeCheckpoints unknown;
+    WholeCheckpoints& whole_ones = folder.whole ? *folder.whole : unknown;
+    whole_ones.add(final);
+    prune(folder, progress.step, whole_ones, disk);
     return "";
   });
   return final;

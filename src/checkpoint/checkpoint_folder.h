@@ -2,6 +2,7 @@
 //
 //   DIR/step-00000100/manifest.json                       what the checkpoint holds (manifest.h)
 //   DIR/step-00000100/state-00000-of-00002.safetensors    slices of tensors, at least a file for each rank that has any
+//   DIR/step-00000100/hf-tokenizer.json                   what came with a Hugging Face model (hf_companions.h)
 //   DIR/latest                                            the name of the newest, as text
 //
 // save_checkpoint, in this order: leftovers of saves that were killed are removed; everything is written into
@@ -10,19 +11,24 @@
 // only then are older ones removed, but for the `keep` - 1 of the highest steps, each renamed to .trash-… first. So at
 // every moment every step-… is whole, and a process killed anywhere leaves the new checkpoint or the one before.
 //
+// Only whole checkpoints count against `keep`, and only those are removed: one that something has damaged stays until
+// its own step is saved again, since whoever looks for what is left of it may need it.
+//
 // Of several ranks each writes the state files of its own pieces, all at once, when it has seen that the folder rank 0
 // made is the folder it sees (shared_folder.h). When all are done, rank 0 does everything from the manifest on. Before
 // a byte is written every rank has proven that the pieces of all ranks cover each tensor exactly (state_files.h).
 //
-// A step that is there already is swapped with the new one in one moment. (On a file system that cannot swap names, NFS
-// for one, the old one is moved away first, and a kill between the two leaves only older steps.)
+// A step that is there already is swapped with the new one in one moment, and goes when the new one has been read back;
+// where that fails, it gets its name again. (On a file system that cannot swap names, NFS for one, the old one is moved
+// away first, and a kill between the two leaves only older steps.)
 //
 // A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end",
 // and rows that lie apart, as a matrix of them, under "part/name:begin-end:row/pitch".
 //
 // Failure: EnvironmentError, on all ranks (together.h says who throws what); the partial folder is removed and all
-// older checkpoints are as they were. A checkpoint that does not read back as written is removed and named. One run
-// writes to a folder at a time.
+// older checkpoints are as they were. A checkpoint that does not read back as written is removed and named.
+// StateRefused for a state that `finite_weights` does not let pass (finite.h), before a byte is written. One run writes
+// to a folder at a time.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -33,7 +39,9 @@
 #include <vector>
 
 #include "checkpoint/disk.h"
+#include "checkpoint/hf_companions.h"
 #include "checkpoint/state.h"
+#include "checkpoint/whole_checkpoints.h"
 #include "comm/communicator.h"
 
 namespace lockstep {
@@ -46,6 +54,9 @@ struct CheckpointFolder {
   std::int64_t keep = 2;                      // checkpoints left after a save, the new one included; at least 1
   std::int64_t file_limit = kStateFileLimit;  // bytes of tensors a state file holds, unless a single slice has more
   double seen_within = 10;                    // seconds in which other hosts must see what rank 0 has put there
+  const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
+  bool finite_weights = false;                           // a state with a weight that is not finite is refused
+  WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
 };
 
 // `pieces` are on the host. All ranks call it, with the same step, each with the pieces that it writes (state_share.h

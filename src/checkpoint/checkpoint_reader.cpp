@@ -22,9 +22,10 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kVerifiedBytes = 8 << 20;  // at a time
 constexpr std::int64_t kStagedBytes = 64 << 20;   // at a time; a longer row is staged whole
 
+constexpr const char* kDamaged = "the checkpoint is damaged: use another one";
+
 [[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
-  throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem),
-                  "the checkpoint is damaged: use another one");
+  throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem), kDamaged);
 }
 
 // Readers of single files speak of bad input files; in here every such file is a checkpoint's.
@@ -33,7 +34,9 @@ auto as_checkpoint(Body&& body) {
   try {
     return body();
   } catch (const UserError& error) {
-    throw UserError(ExitCode::checkpoint, error.what(), "");
+    if (error.code() == ExitCode::checkpoint) throw;
+    const std::string what = error.what();
+    throw UserError(ExitCode::checkpoint, what.substr(0, what.rfind("; ")), kDamaged);
   }
 }
 
@@ -44,8 +47,8 @@ Manifest read_manifest(const fs::path& path) {
   });
 }
 
-std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const ManifestFile& said) {
-  return as_checkpoint([&] {
+void verify_file(const fs::path& path, const ManifestFile& said) {
+  as_checkpoint([&] {
     const MappedFile file(path);
     const std::span<const std::byte> bytes = file.bytes();
     if (std::ssize(bytes) != said.bytes)
@@ -58,8 +61,12 @@ std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const Man
     }
     if (sum.value() != said.checksum)
       refuse(path, fmt::format("its checksum is {:016x}, the manifest says {:016x}", sum.value(), said.checksum));
-    return std::make_unique<SafetensorsFile>(path);
   });
+}
+
+std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const ManifestFile& said) {
+  verify_file(path, said);
+  return as_checkpoint([&] { return std::make_unique<SafetensorsFile>(path); });
 }
 
 void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, const ManifestSlice& slice) {
@@ -99,6 +106,7 @@ Checkpoint open_checkpoint(const fs::path& path) {
   Checkpoint checkpoint = open_verified_checkpoint(path);
   for (const ManifestFile& file : checkpoint.manifest_.files)
     checkpoint.files_.emplace(file.name, open_state_file(path / file.name, file));
+  for (const ManifestFile& file : checkpoint.manifest_.companions) verify_file(path / file.name, file);
   for (const ManifestTensor& tensor : checkpoint.manifest_.tensors)
     for (const ManifestSlice& slice : tensor.slices) check_slice(*checkpoint.files_.at(slice.file), tensor, slice);
   return checkpoint;

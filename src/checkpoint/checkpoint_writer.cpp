@@ -1,5 +1,6 @@
 #include "checkpoint/checkpoint_writer.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -10,11 +11,17 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kSnapshotAlignment = 64;  // of each tensor in the buffer
-}
+constexpr double kMeeting = 0.2;                 // seconds, at most, between two meetings of ranks that pause
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> pieces, Memory& host, Disk disk,
-                                   Communicator* ranks)
-    : folder_(std::move(folder)), live_(std::move(pieces)), snapshot_(live_), disk_(std::move(disk)), ranks_(ranks) {
+                                   Communicator* ranks, RetryPauses pauses)
+    : folder_(std::move(folder)),
+      live_(std::move(pieces)),
+      snapshot_(live_),
+      disk_(std::move(disk)),
+      ranks_(ranks),
+      pauses_(pauses) {
   LOCKSTEP_CHECK(host.device() != Device::cuda, "a snapshot on {}", name_of(host.device()));
   std::int64_t bytes = 0;
   for (const StateTensor& t : live_) {
@@ -32,30 +39,127 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTen
 }
 
 CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
-void CheckpointWriter::wait() {
+void CheckpointWriter::join() {
   if (thread_.joinable()) thread_.join();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (broken_) std::rethrow_exception(broken_);
 }
 
 void CheckpointWriter::save(const Progress& progress, Stream& stream) {
-  wait();
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;  // one that is failing: this state is newer
+  }
+  changed_.notify_all();
+  join();
   if (buffer_.memory()->device() == Device::meta) return;
+  result_ = {};
+  tried_ = given_up_ = hurry_ = false;
+  end_.reset();
   for (std::size_t i = 0; i < live_.size(); ++i) download(snapshot_[i].live.raw(), live_[i].live, stream);
-  const auto write = [this, progress] {
-    try {
-      save_checkpoint(folder_, progress, snapshot_, disk_, ranks_);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  };
   try {
-    thread_ = std::thread(write);
+    thread_ = std::thread([this, progress] { write(progress); });
   } catch (const std::system_error& error) {
     throw EnvironmentError(fmt::format("a thread to write the checkpoint could not start: {}", error.what()));
   }
+}
+
+void CheckpointWriter::write(const Progress& progress) {
+  try {
+    double seconds = pauses_.first;
+    for (;;) {
+      SaveResult result = try_save(folder_, progress, snapshot_, disk_, ranks_);
+      tell(progress, result);
+      if (result.outcome != SaveOutcome::failed || !pause(seconds)) return;
+      seconds = std::min(2 * seconds, pauses_.most);
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    broken_ = std::current_exception();
+    tried_ = true;
+  }
+  changed_.notify_all();
+}
+
+void CheckpointWriter::tell(const Progress& progress, const SaveResult& result) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!tried_ || result.outcome != result_.outcome || result.words != result_.words)
+      events_.push_back({progress.step, result.outcome, result.words});
+    result_ = result;
+    tried_ = true;
+  }
+  changed_.notify_all();
+}
+
+// What all ranks do next: who gives up decides for all, and rank 0 when to try again.
+CheckpointWriter::Next CheckpointWriter::agree(Next mine) {
+  if (!ranks_ || ranks_->size() == 1) return mine;
+  constexpr std::int64_t kGivingUp = std::int64_t{1} << 32;
+  std::int64_t votes = mine == Next::give_up ? kGivingUp : mine == Next::again && ranks_->rank() == 0 ? 1 : 0;
+  ranks_->all_reduce(Tensor(&votes, DType::i64, Device::cpu, {1}))->wait();
+  return votes >= kGivingUp ? Next::give_up : votes > 0 ? Next::again : Next::pause;
+}
+
+// Before the next try. False: there is to be none.
+bool CheckpointWriter::pause(double seconds) {
+  const auto after = [](Clock::time_point from, double s) {
+    return from + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+  };
+  const bool several = ranks_ && ranks_->size() > 1, first = !several || ranks_->rank() == 0;
+  const Clock::time_point begun = Clock::now();
+  for (;;) {
+    Next mine = Next::pause;
+    {
+      std::unique_lock lock(mutex_);
+      const auto due = [&] {  // sooner when somebody waits
+        return end_ ? std::min(after(begun, std::min(seconds, pauses_.first)), *end_) : after(begun, seconds);
+      };
+      const Clock::time_point until = several ? std::min(due(), after(Clock::now(), kMeeting)) : due();
+      changed_.wait_until(lock, until, [&] { return given_up_ || (first && hurry_); });
+      const Clock::time_point now = Clock::now();
+      const bool hurry = std::exchange(hurry_, false);
+      if (given_up_ || (end_ && now >= *end_ && !hurry && first))
+        mine = Next::give_up;
+      else if (hurry || now >= due())
+        mine = Next::again;
+    }
+    mine = agree(mine);
+    if (mine != Next::pause) return mine == Next::again;
+  }
+}
+
+void CheckpointWriter::wait_for_try() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tried_ || !thread_.joinable(); });
+}
+
+SaveResult CheckpointWriter::wait(double patience) {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience));
+    hurry_ = true;
+  }
+  changed_.notify_all();
+  join();
+  return result_;
+}
+
+bool CheckpointWriter::failing() {
+  const std::lock_guard lock(mutex_);
+  return result_.outcome == SaveOutcome::failed;
+}
+
+std::vector<SaveEvent> CheckpointWriter::events() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
 }
 
 }  // namespace lockstep

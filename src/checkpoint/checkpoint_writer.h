@@ -4,52 +4,93 @@
 // snapshot to the disk (checkpoint_folder.h says how). The live tensors may change as soon as save() returns. One save
 // is in flight at a time: the next save() first waits for it.
 //
+// A save that fails is tried again from the same snapshot, after pauses that grow (try_save.h), until it succeeds, the
+// next save() gives it up for its newer state, or wait() has run out of patience. So a disk that was full for a while
+// costs nothing, and the memory is that of one snapshot. events() tells what became of saves, as soon as it is known.
+//
 // Of several ranks each has a writer of the pieces that it writes, and a thread; the threads meet through a
-// communicator of their own, while the ranks train on. All ranks save the same steps.
+// communicator of their own, while the ranks train on. All ranks save the same steps. Between tries the threads meet
+// too, so that all try again, or none does: rank 0's clock counts, and any rank's wish to give up.
 //
 // The snapshot buffer is taken once, from `host`, as workspace of the unit "checkpoint". On meta the same bytes are
 // counted, and saving does nothing.
 //
-// An error of the writing thread surfaces, once, from the next save() or wait(), of every rank (together.h says who
-// throws what); a save() that rethrows has not saved, and may be called again, by all ranks, unless the communicator
-// itself has failed. The destructor waits, and swallows the error: call wait() before.
+// Failure: save() and wait() throw when the group of ranks has failed; nothing can be saved any more then. All other
+// failures are events and results. The destructor gives up what is failing, waits for a try in flight, and swallows
+// errors: call wait() before.
 //
-// Owns nothing but the snapshot: tensors, `host` and `ranks` outlive it. Called from one thread at a time; the disk's
-// hook and the communicator are used by the writing thread.
+// Owns nothing but the snapshot: tensors, `host`, `ranks` and what `folder` points to outlive it. Called from one
+// thread at a time; the disk's hook and the communicator are used by the writing thread.
 #pragma once
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/disk.h"
 #include "checkpoint/state.h"
+#include "checkpoint/try_save.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 
 namespace lockstep {
+
+// What became of the save of a step, once it is known. A save that fails again with the same words is told once.
+struct SaveEvent {
+  std::int64_t step = 0;
+  SaveOutcome outcome = SaveOutcome::saved;
+  std::string words;  // why not
+  bool operator==(const SaveEvent&) const = default;
+};
 
 class CheckpointWriter {
  public:
   // The pieces that this rank writes: of all ranks together they cover each (part, name) exactly. `host` is the cpu's
   // memory, or meta's when the tensors are. `ranks` are on the host and used by nobody else; none: alone.
   CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> pieces, Memory& host, Disk disk = Disk(),
-                   Communicator* ranks = nullptr);
+                   Communicator* ranks = nullptr, RetryPauses pauses = {});
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void save(const Progress& progress, Stream& stream);
-  void wait();  // until no save is in flight
+  void wait_for_try();  // until the first try of the last save is over
+  // Until the last save is on the disk, or was refused, or has failed again `patience` seconds from now on. What is
+  // failing is tried again at once. Without a save: saved.
+  SaveResult wait(double patience = 0);
+  bool failing();                   // the last save has failed so far
+  std::vector<SaveEvent> events();  // since it was asked before
 
  private:
+  using Clock = std::chrono::steady_clock;
+  enum class Next { again, give_up, pause };
+  void write(const Progress& progress);
+  void tell(const Progress& progress, const SaveResult& result);
+  bool pause(double seconds);
+  Next agree(Next mine);
+  void join();
+
   CheckpointFolder folder_;
   std::vector<StateTensor> live_, snapshot_;  // the same tensors, as they change and as they were
   Disk disk_;
   Communicator* ranks_;
+  RetryPauses pauses_;
   Buffer buffer_;
   std::thread thread_;
-  std::exception_ptr error_;  // the thread's, read after joining it
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<SaveEvent> events_;
+  SaveResult result_;                     // of the last try
+  bool tried_ = false;                    // at least once
+  bool given_up_ = false;                 // nobody wants it any more
+  bool hurry_ = false;                    // somebody waits: try again at once
+  std::optional<Clock::time_point> end_;  // of the patience of whoever waits
+  std::exception_ptr broken_;             // the group has failed
 };
 
 }  // namespace lockstep

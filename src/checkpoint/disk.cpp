@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const char* call, const fs::path& path, int error = errno) {
-  throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::generic_category().message(error)));
+  throw EnvironmentError(system_failure(path, call, error));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 // A file is never changed in place. It is written beside (PATH.partial), synced and renamed, and its folder is synced
 // last, so that a reader sees the old one or the new one, never half of one, even across a power cut.
 //
-// Failure: EnvironmentError "<path>: <call> failed: <what the system said>".
+// Failure: EnvironmentError "<path>: <call> failed: <what the system said>", and what to do where that is plain.
 // Thread safety: const members may be called from any thread at once, as far as the hook may. Two threads do not write
 // to one path.
 #pragma once

@@ -1,5 +1,11 @@
 #include "checkpoint/find_checkpoint.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -12,12 +18,50 @@ std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& path, con
   return std::nullopt;
 }
 
+namespace {
+
+// Finds, and remembers what was passed over.
+struct Search {
+  std::vector<std::string> damaged;
+  std::optional<Checkpoint> found;
+
+  Search(const std::filesystem::path& path, const DamageReport& report) {
+    found = find_checkpoint(path, [&](const std::filesystem::path& one, const std::string& reason) {
+      damaged.push_back(fmt::format("{} ({})", one.filename().string(), reason));
+      if (report) report(one, reason);
+    });
+  }
+  // Some of them, on one line.
+  std::string names() const {
+    constexpr std::size_t kShown = 3;
+    const std::size_t shown = std::min(kShown, damaged.size());
+    return fmt::format("{}{}", fmt::join(damaged.begin(), damaged.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                       damaged.size() > shown ? fmt::format(" and {} more", damaged.size() - shown) : "");
+  }
+};
+
+}  // namespace
+
 Checkpoint require_checkpoint(const std::filesystem::path& path, const DamageReport& report) {
-  auto found = find_checkpoint(path, report);
-  if (!found)
+  Search search(path, report);
+  if (!search.found && search.damaged.empty())
     throw UserError(ExitCode::checkpoint, fmt::format("{} holds no whole checkpoint", path.string()),
                     "name a run folder that has saved one, its checkpoints folder or one step-… folder");
-  return std::move(*found);
+  if (!search.found)
+    throw UserError(ExitCode::checkpoint,
+                    fmt::format("{} holds no whole checkpoint, all are damaged: {}", path.string(), search.names()),
+                    "put a copy of one back, or name another run");
+  return std::move(*search.found);
+}
+
+std::optional<Checkpoint> find_own_checkpoint(const std::filesystem::path& folder, const DamageReport& report) {
+  Search search(folder, report);
+  if (!search.found && !search.damaged.empty())
+    throw UserError(
+        ExitCode::checkpoint,
+        fmt::format("{} has checkpoints and none is whole, nothing was changed: {}", folder.string(), search.names()),
+        "put a copy of one back, or begin anew with --overwrite or another --out");
+  return std::move(search.found);
 }
 
 }  // namespace lockstep

@@ -11,7 +11,12 @@ namespace lockstep {
 // and damaged is a UserError (checkpoint).
 std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
 
-// The same, and a UserError (checkpoint) when there is none.
+// Of a run that continues blindly: nothing where no checkpoint was ever completed. UserError (checkpoint) naming the
+// damaged ones, which are left as they are, where there are some and none is whole: to begin at step 0 there would
+// throw away what somebody may still put right.
+std::optional<Checkpoint> find_own_checkpoint(const std::filesystem::path& folder, const DamageReport& report = {});
+
+// As find_checkpoint, and a UserError (checkpoint) when there is none.
 Checkpoint require_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
 
 }  // namespace lockstep

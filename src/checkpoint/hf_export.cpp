@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors_writer.h"
 #include "spec/hf_config_writer.h"
@@ -48,7 +49,7 @@ Contents contents_of(const fs::path& folder) {
     contents.files.insert(at->path().filename().string());
     contents.folders |= fs::is_directory(fs::symlink_status(at->path()));
   }
-  if (error) throw EnvironmentError(fmt::format("{}: opendir failed: {}", folder.string(), error.message()));
+  if (error) throw EnvironmentError(system_failure(folder, "opendir", error.value()));
   return contents;
 }
 
@@ -76,7 +77,7 @@ bool check_target(const HfExport& what) {
   const Contents contents = contents_of(what.folder);
   if (contents.folders) refuse("has folders inside, so it is no model's", "name another one");
   if (!contents.files.empty() && !what.replace && !is_export(what.folder, contents))
-    refuse("holds files that are not of an export", "name another folder, or say that it may be replaced");
+    refuse("holds files that are not of an export", "name another folder, or use --replace, which removes them");
   return true;
 }
 
@@ -129,8 +130,18 @@ void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Di
   Provisional provisional(disk, partial);
   disk.make_folder(partial);
   std::vector<std::string> names = write_weights(partial, target, tensors, disk);
-  write_text(partial / "config.json", hf_config_text(what.spec, torch_name(what.dtype)), disk);
-  names.push_back("config.json");
+  write_text(partial / kHfConfigName, hf_config_text(what.spec, torch_name(what.dtype), kept_config(what.companions)),
+             disk);
+  names.emplace_back(kHfConfigName);
+  for (const HfCompanion& one : what.companions) {
+    if (one.name == kHfConfigName) continue;
+    write_text(partial / one.name, one.bytes, disk);
+    names.push_back(one.name);
+  }
+  if (what.bytes) {
+    write_text(partial / kByteMark, "{\"tokenizer\": \"bytes\", \"end_of_document\": 256}\n", disk);
+    names.push_back(kByteMark);
+  }
   std::string list;
   for (const std::string& name : names) list += name + "\n";
   write_text(partial / kMarker, list, disk);

@@ -70,6 +70,8 @@ void HfFolder::open_shards(const fs::path& index) {
   for (const auto& [tensor, file] : file_of) names.insert(file);
   std::map<std::string, const SafetensorsFile*> opened;
   for (const std::string& name : names) {
+    if (std::error_code ignored; !fs::exists(folder_ / name, ignored))
+      refuse(index, fmt::format("{} is not there, which the index names", name));
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
     opened[name] = files_.back().get();
     for (const SafetensorsEntry& entry : files_.back()->entries()) {
@@ -81,6 +83,12 @@ void HfFolder::open_shards(const fs::path& index) {
   for (const auto& [tensor, file] : file_of)
     if (!opened.at(file)->contains(tensor))
       refuse(index, fmt::format("tensor {} is not in {}, where the index says it is", printable(tensor), file));
+}
+
+std::vector<fs::path> HfFolder::files() const {
+  std::vector<fs::path> paths;
+  for (const auto& file : files_) paths.push_back(file->path());
+  return paths;
 }
 
 std::vector<ConstTensor> HfFolder::find(const std::vector<LogicalTensor>& wanted) const {

@@ -6,11 +6,12 @@
 // a folder has both forms, the single file counts, as in transformers.
 //
 // Writing. export_hf makes a folder that transformers loads: config.json (spec/hf_config_writer.h) and the weights,
-// converted to one float type on the way, in shards above a limit, with metadata {"format": "pt"}. All of it is written
-// and synced beside, in .partial-NAME, and then takes the folder's place in one rename. A folder that is absent or
-// empty is taken; so is a previous export, known by its file .lockstep-export and by holding nothing but what that
-// lists; any other is refused unless `replace` says so. Then everything in it goes, but a folder that has folders
-// inside is refused all the same: it is no model's.
+// converted to one float type on the way, in shards above a limit, with metadata {"format": "pt"}, and the companions
+// of the folder that the model came from (hf_companions.h) as they were. All of it is written and synced beside, in
+// .partial-NAME, and then takes the folder's place in one rename. A folder that is absent or empty is taken; so is a
+// previous export, known by its file .lockstep-export and by holding nothing but what that lists; any other is refused
+// unless `replace` says so. Then everything in it goes, but a folder that has folders inside is refused all the same:
+// it is no model's.
 //
 // Failure: reading: UserError (bad_input_file) naming the file and the tensor. Writing: UserError (usage) for a folder
 // that is refused, EnvironmentError for the disk; whatever was there is as it was.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "checkpoint/disk.h"
+#include "checkpoint/hf_companions.h"
 #include "checkpoint/safetensors.h"
 #include "spec/model_spec.h"
 #include "spec/parameters.h"
@@ -33,6 +35,7 @@ class HfFolder {
   explicit HfFolder(const std::filesystem::path& folder);
 
   const ModelSpec& spec() const { return spec_; }
+  std::vector<std::filesystem::path> files() const;  // of the weights
   // Views into the files, in the order asked for (hf_tensors.h says what else the files may hold); this outlives them.
   std::vector<ConstTensor> find(const std::vector<LogicalTensor>& wanted) const;
 
@@ -49,12 +52,17 @@ struct HfTensor {
   ConstTensor values;  // on the host, contiguous, any shape of as many elements, any float type
 };
 
+// A file beside config.json of a model whose tokens are bytes: no tokenizer of Hugging Face's would say so.
+inline constexpr const char* kByteMark = "lockstep_tokenizer.json";
+
 struct HfExport {
   std::filesystem::path folder;
   ModelSpec spec;
   DType dtype = DType::f32;                  // of the weights in the files
   std::int64_t shard_limit = 5'000'000'000;  // bytes of tensors a file holds, unless a single one has more
   bool replace = false;                      // also a folder that is no previous export
+  std::vector<HfCompanion> companions = {};  // config.json gives its fields without arithmetic, the others are copied
+  bool bytes = false;                        // its tokens are bytes of text, which kByteMark then says
 };
 
 void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk = Disk());

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "checkpoint/disk.h"
+#include "checkpoint/hf_companions.h"
 #include "checkpoint/manifest_json.h"
 #include "checkpoint/safetensors_index.h"
 #include "spec/text_input.h"
@@ -26,6 +27,7 @@ constexpr std::string_view kSealBegin = R"({"xxh3":")", kSealEnd = R"(",)";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat range
+constexpr int kRowsVersion = 2;  // in which rows may lie apart; the next one has companions
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -264,7 +266,7 @@ Rows ManifestSlice::rows() const {
 std::string manifest_text(const Manifest& manifest) {
   using Ordered = nlohmann::ordered_json;
   const Progress& p = manifest.progress;
-  Ordered tensors = Ordered::array(), files = Ordered::array();
+  Ordered tensors = Ordered::array(), files = Ordered::array(), companions = Ordered::array();
   int version = kFlatVersion;
   for (const ManifestTensor& t : manifest.tensors) {
     Ordered slices = Ordered::array();
@@ -273,7 +275,7 @@ std::string manifest_text(const Manifest& manifest) {
       if (s.row == 0) continue;
       slices.back()["row"] = s.row;
       slices.back()["pitch"] = s.pitch;
-      version = kManifestVersion;
+      version = kRowsVersion;
     }
     tensors.push_back({{"part", t.part},
                        {"name", t.name},
@@ -281,19 +283,24 @@ std::string manifest_text(const Manifest& manifest) {
                        {"dtype", safetensors_name(t.dtype)},
                        {"slices", std::move(slices)}});
   }
-  for (const ManifestFile& f : manifest.files)
-    files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3", hex(f.checksum)}});
-  const Ordered document = {{"format", kFormat},
-                            {"version", version},
-                            {"progress",
-                             {{"step", p.step},
-                              {"updates", p.updates},
-                              {"samples", p.samples},
-                              {"seed", p.seed},
-                              {"data_fingerprint", hex(p.data_fingerprint)},
-                              {"run_file", p.run_file}}},
-                            {"tensors", std::move(tensors)},
-                            {"files", std::move(files)}};
+  const auto add = [](Ordered& list, const ManifestFile& f) {
+    list.push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3", hex(f.checksum)}});
+  };
+  for (const ManifestFile& f : manifest.files) add(files, f);
+  for (const ManifestFile& f : manifest.companions) add(companions, f);
+  if (!companions.empty()) version = kManifestVersion;
+  Ordered document = {{"format", kFormat},
+                      {"version", version},
+                      {"progress",
+                       {{"step", p.step},
+                        {"updates", p.updates},
+                        {"samples", p.samples},
+                        {"seed", p.seed},
+                        {"data_fingerprint", hex(p.data_fingerprint)},
+                        {"run_file", p.run_file}}},
+                      {"tensors", std::move(tensors)},
+                      {"files", std::move(files)}};
+  if (!companions.empty()) document["companions"] = std::move(companions);
   try {
     return seal_manifest(document.dump() + "\n");
   } catch (const json::exception& error) {
@@ -309,24 +316,31 @@ std::string seal_manifest(std::string_view object) {
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   const json document = parse_manifest_json(unsealed(text, where), where);
-  const Object top(document, "", where, 5);
-  if (top.text("format", kMaxNameBytes) != kFormat) top.fail("format", fmt::format("is not '{}'", kFormat));
-  const std::uint64_t version = top.whole("version", 0, std::numeric_limits<std::uint64_t>::max());
-  if (version != kFlatVersion && version != kManifestVersion) {
+  const Object any(document, "", where, 6);
+  if (any.text("format", kMaxNameBytes) != kFormat) any.fail("format", fmt::format("is not '{}'", kFormat));
+  const std::uint64_t version = any.whole("version", 0, std::numeric_limits<std::uint64_t>::max());
+  if (version < kFlatVersion || version > kManifestVersion) {
     throw UserError(ExitCode::checkpoint,
-                    fmt::format("{}: field 'version' is {}, this program reads versions {} and {}", where, version,
+                    fmt::format("{}: field 'version' is {}, this program reads versions {} to {}", where, version,
                                 kFlatVersion, kManifestVersion),
                     "use the program that wrote it");
   }
+  const Object top(document, "", where, version == kManifestVersion ? 6 : 5);
   Manifest manifest;
   manifest.progress = read_progress(Object(top.at("progress"), "progress", where, 6));
   std::set<std::string, std::less<>> names;
-  for (const json& item : top.list("files")) {
-    const Object o(item, fmt::format("files[{}]", manifest.files.size()), where, 3);
-    manifest.files.push_back(read_file(o));
-    if (!names.insert(manifest.files.back().name).second)
-      o.fail("name", fmt::format("is {}, which comes twice", quote_text(manifest.files.back().name)));
-  }
+  const auto read_list = [&](const char* key, std::vector<ManifestFile>& files, bool companions) {
+    for (const json& item : top.list(key)) {
+      const Object o(item, fmt::format("{}[{}]", key, files.size()), where, 3);
+      files.push_back(read_file(o));
+      const std::string& name = files.back().name;
+      if (!names.insert(name).second) o.fail("name", fmt::format("is {}, which comes twice", quote_text(name)));
+      if (companions && !is_kept_name(name))
+        o.fail("name", fmt::format("is {}, which is not a file that a checkpoint keeps", quote_text(name)));
+    }
+  };
+  read_list("files", manifest.files, false);
+  if (version == kManifestVersion) read_list("companions", manifest.companions, true);
   TensorReader reader(manifest.files, version == kFlatVersion, where);
   for (const json& item : top.list("tensors"))
     manifest.tensors.push_back(reader.read(item, fmt::format("tensors[{}]", manifest.tensors.size())));

@@ -1,12 +1,14 @@
 // The manifest: what a checkpoint holds, which slices of which tensors in which file, and the sum of every file.
 //
 // A JSON object on one line (docs/formats.md, "Checkpoints"):
-//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1 or 2,
+//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2 or 3,
 //    "progress":{"step","updates","samples","seed","data_fingerprint","run_file"},
 //    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end",("row","pitch")}]}],
-//    "files":[{"name","bytes","xxh3"}]}
+//    "files":[{"name","bytes","xxh3"}],("companions":[{"name","bytes","xxh3"}])}
 // The first field is the sum of every byte after it, so damage to the manifest is noticed as damage to a file is.
-// Version 2 has slices of rows that lie apart (rows.h); what has none is written as version 1.
+// Version 2 has slices of rows that lie apart (rows.h); what has none is written as version 1. Version 3 also has
+// companions, files "hf-NAME" that came with the model (hf_companions.h); what has none is written as one of the
+// others.
 //
 // parse_manifest is a pure function of the text. What it returns holds together: parts, names and files are known once,
 // shapes and counts fit 63 bits, the slices of each tensor are in order and cover it exactly, whether flat or rows that
@@ -27,7 +29,7 @@
 namespace lockstep {
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr int kManifestVersion = 2;  // the newest
+inline constexpr int kManifestVersion = 3;  // the newest
 inline constexpr std::size_t kMaxManifestBytes = 64 << 20;
 inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
 
@@ -57,7 +59,8 @@ struct ManifestFile {
 struct Manifest {
   Progress progress;
   std::vector<ManifestTensor> tensors;
-  std::vector<ManifestFile> files;
+  std::vector<ManifestFile> files;       // of tensors
+  std::vector<ManifestFile> companions;  // of a Hugging Face folder, under their kept names
   const ManifestTensor* find(std::string_view part, std::string_view name) const;  // null when there is none
   bool operator==(const Manifest&) const = default;
 };

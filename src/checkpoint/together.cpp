@@ -1,10 +1,11 @@
 #include "checkpoint/together.h"
 
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <future>
 #include <utility>
+
+#include "comm/gather_texts.h"
 
 namespace lockstep {
 namespace {
@@ -13,32 +14,6 @@ namespace {
 constexpr std::chrono::seconds kSign{1};
 
 constexpr char kDone = '+', kFailed = '-';  // how a rank's text begins
-
-// Everybody's text, on all ranks. Texts travel as whole words, which communicators know; no rank's is empty.
-std::vector<std::string> texts_of_all(Communicator& ranks, const std::string& mine) {
-  const auto here = static_cast<std::size_t>(ranks.rank());
-  const auto flat = [](std::vector<std::int64_t>& words, std::int64_t from, std::int64_t count) {
-    return Tensor(words.data() + from, DType::i64, Device::cpu, {count});
-  };
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(ranks.size()));
-  lengths[here] = std::ssize(mine);
-  ranks.all_gather(flat(lengths, 0, ranks.size()), flat(lengths, ranks.rank(), 1))->wait();
-
-  Communicator::Counts counts;
-  std::vector<std::int64_t> begins{0};
-  for (const std::int64_t length : lengths) {
-    counts.push_back((length + 7) / 8);
-    begins.push_back(begins.back() + counts.back());
-  }
-  std::vector<std::int64_t> words(static_cast<std::size_t>(begins.back()));
-  std::memcpy(words.data() + begins[here], mine.data(), mine.size());
-  ranks.all_gather(flat(words, 0, begins.back()), flat(words, begins[here], counts[here]), counts)->wait();
-
-  std::vector<std::string> all;
-  for (std::size_t r = 0; r < lengths.size(); ++r)
-    all.emplace_back(reinterpret_cast<const char*>(words.data() + begins[r]), static_cast<std::size_t>(lengths[r]));
-  return all;
-}
 
 // Returns when every rank's work is over: until then they give each other signs of life.
 void wait_for_all(Communicator& ranks, const std::future<std::string>& work) {
@@ -71,7 +46,7 @@ std::vector<std::string> together(Communicator* ranks, const std::function<std::
   }
   std::vector<std::string> all;
   try {
-    all = texts_of_all(*ranks, words);
+    all = gather_texts(*ranks, words);
   } catch (...) {
     if (failure) std::rethrow_exception(failure);  // what happened here says more than that the others are gone
     throw;

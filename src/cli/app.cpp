@@ -3,22 +3,27 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
 #include "base/error.h"
+#include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
 #include "cli/launch.h"
+#include "cli/launched_rank.h"
 #include "cli/plan.h"
+#include "cli/presets.h"
 #include "cli/schedule.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
+#include "cli/usage_error.h"
 #include "cli/verify.h"
-#include "spec/text_input.h"
+#include "comm/mpi/world.h"
 
 namespace lockstep {
 
@@ -29,22 +34,37 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// What a usage error says, on one line.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
-  return text;
+// Whether its ranks are processes where a launcher has started several; all others are one process's affair.
+bool runs_on_ranks(const CLI::App& command) { return command.get_name() == "train" || command.get_name() == "comm"; }
+
+// An error that every process has found by itself.
+int fail_alike(ExitCode code, const std::string& message) {
+  return speaks_for_all() ? fail(code, message) : static_cast<int>(code);
 }
 
-// A word that is neither command nor option: the nearest command is probably what was meant.
-std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::ExtrasError& error) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  const std::vector<std::string_view> known(names.begin(), names.end());
-  if (argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-')
-    return fmt::format("unknown command {}; did you mean '{}'? lockstep --help lists all", quote_text(argv[1]),
-                       nearest_word(argv[1], known));
-  return one_line(error.what()) + "; try lockstep --help";
+// An option that was given nothing, as by a variable that is not set: as a path it would be any folder or none. Text to
+// generate from may be empty.
+void refuse_empty(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      if (name == "--prompt" || name == "--tokens" || option->get_expected_min() == 0) continue;
+      for (const std::string& value : option->results())
+        if (value.empty())
+          throw UserError(ExitCode::usage, fmt::format("{} is empty", name), "give it a value, or leave it out");
+    }
+    refuse_empty(*command);
+  }
+}
+
+// Of processes that one mpirun starts, all run one command. Where that is not so, those that join ranks are told which
+// process never will, also where it asks for help alone.
+void stay_away_unless_on_ranks(const CLI::App& app) {
+  if (!MpiWorld::launched()) return;
+  std::string command;
+  for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    command += (command.empty() ? "" : " ") + at->get_name();
+  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::stay_away(command);
 }
 
 }  // namespace
@@ -52,7 +72,7 @@ std::string unexpected(const CLI::App& app, int argc, char** argv, const CLI::Ex
 int run_app(int argc, char** argv) {
   CLI::App app("Lockstep trains language models across many processors, in any parallel layout, with the same result.",
                "lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION);
+  app.set_version_flag("--version", "lockstep " + program_version());
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_train(app, chosen);
@@ -62,24 +82,35 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_presets(app, chosen);
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not the end without a word
   try {
     app.parse(argc, argv);
-    if (!chosen) return fail(ExitCode::usage, "no command given; try lockstep --help");
+    refuse_empty(app);
+    if (!chosen) return fail_alike(ExitCode::usage, "no command given; try lockstep --help");
+    stay_away_unless_on_ranks(app);
+    if (launched_rank() > 0 && !runs_on_ranks(chosen_command(app))) return static_cast<int>(ExitCode::done);
     const int code = chosen();
     // An answer that did not reach its reader is no answer: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return fail(ExitCode::environment, "standard output could not be written; is the disk full?");
+      return fail(ExitCode::environment,
+                  "standard output could not be written; free space where it goes, or send it elsewhere");
     return code;
-  } catch (const CLI::ExtrasError& error) {
-    return fail(ExitCode::usage, unexpected(app, argc, argv, error));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    return fail(ExitCode::usage, one_line(error.what()) + "; try lockstep --help");
+    if (error.get_exit_code() == 0) {  // --help and --version
+      if (MpiWorld::launched()) MpiWorld::stay_away("lockstep with --help or --version");
+      return launched_rank() > 0 ? 0 : app.exit(error);
+    }
+    return fail_alike(ExitCode::usage, usage_error(app, error));
+  } catch (const AllRefuse& refused) {
+    return static_cast<int>(refused.code);
   } catch (const UserError& error) {
-    return fail(error.code(), error.what());
+    // Of a rank's own work, which comm/mpi/run_rank.h has put its name to, nobody else knows.
+    const bool own = std::string_view(error.what()).starts_with(fmt::format("rank {}: ", launched_rank()));
+    return own ? fail(error.code(), error.what()) : fail_alike(error.code(), error.what());
   } catch (const CommError& error) {
     // Of several processes, the one that knows the cause tells it.
     if (error.secondary() && launched_as_one_of_many()) return static_cast<int>(ExitCode::environment);
@@ -87,9 +118,10 @@ int run_app(int argc, char** argv) {
   } catch (const EnvironmentError& error) {
     return fail(ExitCode::environment, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::environment, "out of memory");
+    return fail(ExitCode::environment, "out of memory; end other programs, or see `lockstep plan` for what needs less");
   } catch (const std::exception& error) {
-    return fail(ExitCode::environment, fmt::format("internal error: {}", error.what()));
+    return fail(ExitCode::environment,
+                fmt::format("internal error: {}; this is a fault of lockstep: please report it", error.what()));
   }
 }
 

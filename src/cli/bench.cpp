@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/disk.h"
 #include "cli/bench_comm.h"
 #include "cli/run_arguments.h"
@@ -38,9 +39,14 @@ void keep_tuning(const std::string& file, TuningSpec tuning) {
 
 int run_bench_command(const Settings& s) {
   RunSpec spec = s.run.read();
+  spec.train.save_last = false;  // nothing is saved, so that nothing is held for it
+  spec.train.save_every = 0;
   if (!s.tune.empty() && device_of(spec) != Device::cuda)
     throw UserError(ExitCode::usage, "--tune times the products of a GPU", "use it with --set run.device=cuda");
-  if (!s.tune.empty()) spec.run.autotune = true;
+  if (!s.tune.empty()) {
+    require_output_file(s.tune, fmt::format("--tune {}", quote_text(s.tune)));
+    spec.run.autotune = true;
+  }
   require_fit(spec, plan_run(spec), available_memory(device_of(spec)));
   const Bench bench = run_bench(spec, s.rounds);
   const std::vector<BenchItem>& items = bench.items;

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/integers.h"
+#include "cli/agree.h"
+#include "cli/choice_option.h"
 #include "cli/signals.h"
 #include "comm/mpi/run_rank.h"
 #include "plan/comm_bench.h"
@@ -49,12 +52,9 @@ void take(std::vector<Value>& values, const std::string& list, const Read& read)
 
 template <class Value>
 Value named(const std::string& option, const std::string& word, const std::vector<Value>& all) {
-  std::vector<std::string_view> names;
-  for (const Value value : all) {
-    if (name_of(value) == word) return value;
-    names.push_back(name_of(value));
-  }
-  refuse(fmt::format("{} {}", option, quote_text(word)), fmt::format("did you mean '{}'?", nearest_word(word, names)));
+  Choices<Value> choices;
+  for (const Value value : all) choices.emplace_back(name_of(value), value);
+  return chosen_of(option, word, choices);
 }
 
 std::int64_t number(const std::string& option, std::string_view digits, const std::string& word,
@@ -85,6 +85,7 @@ CommBenchOptions read(const Settings& s) {
   for (int i = 0; i < kCommOps; ++i)
     if (can_bench(static_cast<CommOp>(i))) ops.push_back(static_cast<CommOp>(i));
   const std::vector<Algorithm> algorithms{Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native};
+  if (std::isnan(s.seconds)) refuse("--seconds nan", "give a number from 0 to 3600");  // passes the parser's range
   CommBenchOptions options{.seconds = s.seconds};
   take(options.ops, s.ops, [&](const std::string& word) { return named("--ops", word, ops); });
   take(options.algorithms, s.algorithms,
@@ -162,10 +163,21 @@ int run_bench_comm(const Settings& s) {
   const CommBenchOptions asked = read(s);
   if (!MpiWorld::launched()) return measure(s, settle(asked, 0), nullptr);
   MpiWorld world;
+  std::unique_ptr<Communicator> ranks = world.communicator();
+  require_same_program("bench comm", texts_over(*ranks), world.rank());
+  NamedValues alike;
+  for (const auto& [option, value] : {std::pair{"--ops", s.ops},
+                                      {"--algorithms", s.algorithms},
+                                      {"--ranks", s.ranks},
+                                      {"--sizes", s.sizes},
+                                      {"--seconds", fmt::format("{}", s.seconds)}})
+    alike.emplace_back(option, value);
+  require_agreement(alike, texts_over(*ranks), world.rank());
   try {
     const CommBenchOptions options = settle(asked, world.size());
     int code = 0;
-    run_rank(world, [&](std::unique_ptr<Communicator> comm) { code = measure(s, options, comm.get()); });
+    run_rank(world, std::move(ranks),
+             [&](std::unique_ptr<Communicator> comm) { code = measure(s, options, comm.get()); });
     return code;
   } catch (const UserError& error) {  // all ranks say the same
     if (world.rank() == 0) throw;

@@ -16,10 +16,12 @@
 #include "cli/launch.h"
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 #include "plan/comparison.h"
 #include "spec/layout_list.h"
 #include "spec/layout_toml.h"
 #include "spec/text_input.h"
+#include "spec/toml_fields.h"
 #include "train/pinning.h"
 
 namespace lockstep {
@@ -62,7 +64,7 @@ std::set<std::int64_t> rank_counts(const std::string& list) {
 RunSpec read(const Settings& s) {
   if (launched_as_one_of_many())
     refuse("compare starts its ranks itself, as threads of one process", "run it without a launcher");
-  RunSpec run = s.run.read();
+  RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
   if (run.run.device != "cpu")
     refuse(fmt::format("compare trains on the cpu, and run.device = \"{}\"", run.run.device),
            "use --set run.device=cpu");
@@ -73,42 +75,39 @@ RunSpec read(const Settings& s) {
 struct Named {
   std::string text, where;
   LayoutSpec layout;
-  bool of_file = false;
-  bool says(std::string_view key) const { return ("," + text).find(fmt::format(",{}=", key)) != std::string::npos; }
+  bool of_file = false, says_dp = false;
 };
 
 std::vector<Named> named_layouts(const Settings& s) {
   std::vector<Named> all;
+  const std::vector<std::string> sets = s.run.layout_sets();
+  const auto says_dp = [&](const std::string& text) {
+    return std::ranges::count(layout_items(text), "dp", &TomlItem::key) > 0 ||
+           std::ranges::any_of(sets, [](const std::string& set) { return set.starts_with("layout.dp="); });
+  };
   for (const std::string& text : s.layouts)
-    all.push_back({.text = text, .where = "--layout", .layout = parse_layout(text)});
+    all.push_back({.text = text, .where = "--layout", .layout = parse_layout(text, sets), .says_dp = says_dp(text)});
   if (!s.list) return all;
-  for (const ListedLayout& one : read_layout_list(*s.list))
-    all.push_back({.text = one.text, .where = one.where + ":", .layout = one.layout, .of_file = true});
+  for (const ListedLayout& one : read_layout_list(*s.list, sets))
+    all.push_back({.text = one.text,
+                   .where = one.where + ":",
+                   .layout = one.layout,
+                   .of_file = true,
+                   .says_dp = says_dp(one.text)});
   return all;
 }
 
-// A named one at so many ranks. What it does not say of micro-batches, uneven parts and the reduction is as the run
-// file has it; dp, where it says none, what its other axes leave of the ranks. Those that --ranks is not given for have
-// as many as a file's line says. Nothing, and a fault, where its other axes do not divide the ranks.
-std::optional<LayoutSpec> at_ranks(const Named& named, const Settings& s, const RunSpec& run, std::int64_t ranks,
-                                   const LayoutFault& fail) {
+// A named one at so many ranks, of which its other axes leave dp; without --ranks and --scale it is as it stands.
+// Nothing, and a fault, where they do not divide the ranks, or where it names a dp that makes another number of them.
+std::optional<LayoutSpec> at_ranks(const Named& named, const Settings& s, std::int64_t ranks, const LayoutFault& fail) {
   LayoutSpec layout = named.layout;
-  if (!named.says("micro")) layout.micro = run.layout.micro;
-  if (!named.says("uneven")) layout.uneven = run.layout.uneven;
-  if (!named.says("reduce")) layout.reduce = run.layout.reduce;
-  const bool own = named.says("dp") || (named.of_file && s.ranks == 0);
-  if (own && s.scale.empty()) return layout;
-  const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
-  if (below != ranks) {
-    std::string key;
-    for (const auto& [name, size] : {std::pair("pp", layout.pp), {"cp", layout.cp}, {"tp", layout.tp}})
-      if (size > 1) key += (key.empty() ? "" : " times ") + std::string(name);
-    fail(key, fmt::format("{} ({}) does not divide {} rank{}", key, line, ranks, ranks == 1 ? "" : "s"),
-         below == 0 ? fmt::format("use --ranks {}, or a smaller {}", line, key)
-                    : fmt::format("use --ranks {} or {}, or another {}", below, below + line, key));
-    return std::nullopt;
+  if (s.scale.empty()) {
+    if (s.ranks == 0 || layout.ranks() == ranks) return layout;
+    if (named.says_dp)
+      fail("dp", fmt::format("{} makes {} rank{}", to_text(layout), layout.ranks(), layout.ranks() == 1 ? "" : "s"),
+           fmt::format("leave dp out, or use --ranks {}", layout.ranks()));
   }
-  layout.dp = ranks / line;
+  if (!spread_over(layout, ranks, "--ranks ", fail)) return std::nullopt;
   return layout;
 }
 
@@ -142,7 +141,7 @@ std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named
   for (const LayoutSpec& layout : all) check(run, layout, refusing(words));
   for (const Named& one : named) {
     const LayoutFault fail = refusing(one.of_file ? fmt::format("{} {}", one.where, words) : words);
-    const LayoutSpec layout = *at_ranks(one, s, run, ranks, fail);
+    const LayoutSpec layout = *at_ranks(one, s, ranks, fail);
     const std::string where = fmt::format("{} {}", one.where, to_text(layout));
     check(run, layout, refusing(where));
     if (layout.ranks() > kMostRanks)
@@ -154,8 +153,8 @@ std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named
 }
 
 // Every layout once. Of rank counts beside the one that is looked at closely, those are left out that do not divide.
-std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, CompareAsked& asked) {
-  const std::vector<Named> named = named_layouts(s);
+std::vector<LayoutSpec> all_layouts(const Settings& s, const std::vector<Named>& named, const RunSpec& run,
+                                    CompareAsked& asked) {
   std::vector<LayoutSpec> all;
   const auto add = [&](const LayoutSpec& layout) {
     if (std::ranges::find(all, layout) == all.end()) all.push_back(layout);
@@ -170,7 +169,7 @@ std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, Compa
     if (count == 1 || named.empty()) wanted = usual_layouts(run, count);
     for (const Named& one : named)
       if (count > 1)
-        if (const auto layout = at_ranks(one, s, run, count, skip)) wanted.push_back(*layout);
+        if (const auto layout = at_ranks(one, s, count, skip)) wanted.push_back(*layout);
     for (const LayoutSpec& layout : wanted) {
       if (const auto why = why_not(run, layout))
         asked.skipped[count].insert(*why);
@@ -184,7 +183,7 @@ std::vector<LayoutSpec> all_layouts(const Settings& s, const RunSpec& run, Compa
 // On a terminal, which layout is being tried; gone again when the table comes.
 class ProgressLine {
  public:
-  explicit ProgressLine(std::size_t all) : all_(all), shown_(isatty(STDERR_FILENO) != 0) {}
+  explicit ProgressLine(std::size_t all) : all_(all), shown_(on_terminal(STDERR_FILENO)) {}
   ~ProgressLine() { clear(); }
   void show(const LayoutSpec& layout) {
     ++done_;
@@ -205,15 +204,17 @@ class ProgressLine {
 int compare(const Settings& s) {
   RunSpec run = read(s);
   CompareAsked asked{.scale = rank_counts(s.scale), .cores = usable_cores()};
+  const std::vector<Named> named = named_layouts(s);
   asked.ranks = s.ranks > 0              ? s.ranks
                 : !asked.scale.empty()   ? *asked.scale.rbegin()
+                : !named.empty()         ? named.front().layout.ranks()
                 : run.layout.ranks() > 1 ? run.layout.ranks()
                                          : kUsualRanks;
   if (!asked.scale.empty()) {
     asked.scale.insert({1, asked.ranks});           // efficiency is against one rank
     if (run.run.threads == 0) run.run.threads = 1;  // one rank is to have what each of many has
   }
-  const std::vector<LayoutSpec> layouts = all_layouts(s, run, asked);
+  const std::vector<LayoutSpec> layouts = all_layouts(s, named, run, asked);
   const std::atomic<bool>& stop = listen_for_signals();
   ProgressLine progress(layouts.size() * static_cast<std::size_t>(std::min(s.steps, ComparisonOptions{}.rounds)));
   const Comparison comparison = compare_costs(run, layouts,
@@ -232,9 +233,9 @@ int compare(const Settings& s) {
     fmt::print("{}\n", compare_json(run, comparison, asked).dump(2));
   else
     fmt::print("{}", compare_text(run, comparison, asked,
-                                  s.markdown              ? CompareStyle::markdown
-                                  : isatty(STDOUT_FILENO) ? CompareStyle::colour
-                                                          : CompareStyle::plain));
+                                  s.markdown                    ? CompareStyle::markdown
+                                  : takes_colour(STDOUT_FILENO) ? CompareStyle::colour
+                                                                : CompareStyle::plain));
   return static_cast<int>(comparison.ok() ? ExitCode::done : ExitCode::check_failed);
 }
 
@@ -246,17 +247,19 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
   command->footer(
       "Ranks are threads of this process. Without --layout: central, ddp without and with overlap, zero 1 to 3 with\n"
       "either grad_sync, zero 3 with reshard=never, hybrid where the ranks have a divisor, and where heads can be\n"
-      "shared out so, tp over all ranks with sp=on and sp=off and, of four ranks or more, over each two. Global batch\n"
-      "and micro-batches are the run's. Bytes by tag and messages are predicted on meta and measured, which must be\n"
+      "shared out so, tp over all ranks with sp=on and sp=off and, of four ranks or more, over each two; "
+      "micro-batches\n"
+      "are the run's. A layout that is named is whole: what it does not say has its default, and --set layout.KEY\n"
+      "changes one key of each. Bytes by tag and messages are predicted on meta and measured, which must be\n"
       "equal; exit code 1: they are not. A layout that does not fit the machine is left out with a word.\n\n"
       "Step time, exposed time, bubble and tokens/s are predicted as well, before any layout runs: each rank's step "
       "on\n"
       "meta goes through a simulator whose times come from this machine's products, copies and messages and from some\n"
       "steps of one rank alone. They stand beside what was measured, and how far off they are is shown, not "
       "checked.\n\n"
-      "--layouts FILE names layouts one a line as --layout does; '#' begins a comment. Without --ranks every line has\n"
-      "the ranks that it says, and lines of one file may differ; with it, a line without dp gets what is left of "
-      "them.\n\n"
+      "--layouts FILE names layouts one a line as --layout does; '#' begins a comment. Without --ranks each has the "
+      "ranks\n"
+      "that it says, and they may differ; with it, dp is what its other axes leave of them.\n\n"
       "With --scale every layout also runs at these numbers of ranks, each with run.threads threads (1), at the same\n"
       "global batch; a number that does not divide it is left out with a word. Efficiency is against one rank, times\n"
       "the cores that the ranks have. Ctrl-C ends after the step and shows what has been measured.\n\n"
@@ -267,7 +270,9 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
   settings->run.add_to(*command);
   command
       ->add_option("--ranks", settings->ranks,
-                   fmt::format("Ranks that share each batch [those of the layout, or {} where it has 1]", kUsualRanks))
+                   fmt::format("All ranks; dp is what pp, cp and tp leave of them [those of the layout, or {} where "
+                               "it has 1 and none is named]",
+                               kUsualRanks))
       ->check(CLI::Range(1, kMostRanks).description(""))
       ->type_name("N");
   command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8")
@@ -280,7 +285,7 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command
       ->add_option("--layout", settings->layouts,
-                   "A layout in place of the usual ones, as in zero=3,shard=2; may be given several times")
+                   "A whole layout in place of the usual ones, as in zero=3,shard=2; may be given several times")
       ->type_name("KEY=VALUE,..")
       ->allow_extra_args(false);
   command

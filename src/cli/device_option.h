@@ -1,16 +1,22 @@
-// The option --device of commands that take no run file.
+// The options --device and --precision of commands that take no run file.
 #pragma once
-#include <CLI/CLI.hpp>
-
+#include "cli/choice_option.h"
+#include "spec/precision.h"
 #include "tensor/device.h"
 
 namespace lockstep {
 
 inline void add_device_option(CLI::App& command, Device& device) {
-  static const std::map<std::string, Device> kDevices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
-  command.add_option("--device", device, "What to compute on: cpu or cuda [cpu]")
-      ->transform(CLI::Transformer(kDevices).description(""))
-      ->type_name("DEVICE");
+  add_choice_option<Device, Device>(command, "--device", device, {{"cpu", Device::cpu}, {"cuda", Device::cuda}},
+                                    "What to compute on", "cpu");
+}
+
+// Precision, or one that may be left out.
+template <class Field>
+void add_precision_option(CLI::App& command, Field& precision, const std::string& usual) {
+  add_choice_option<Field, Precision>(command, "--precision", precision,
+                                      {{"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
+                                      "What to compute in", usual);
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <map>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -71,6 +71,7 @@ Source open_source(const std::string& folder) {
   if (fs::exists(given / "config.json", ignored) && !fs::exists(given / kManifestName, ignored)) {
     source.hf.emplace(given);
     source.spec = source.hf->spec();
+    source.bytes = fs::exists(given / kByteMark, ignored);
     return source;
   }
   source.checkpoint = find_checkpoint(given, report);
@@ -80,7 +81,7 @@ Source open_source(const std::string& folder) {
   const RunSpec run =
       parse_run_toml(source.checkpoint->progress().run_file, (source.checkpoint->path() / kManifestName).string(), ".");
   source.spec = run.model;
-  source.bytes = run.data.example || !run.data.text.empty();
+  source.bytes = speaks_bytes(run.data);
   return source;
 }
 
@@ -119,7 +120,7 @@ std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
     throw UserError(
         ExitCode::usage,
         fmt::format("the prompt has {} tokens and the model {} positions", ids.size(), source.spec.max_positions),
-        "shorten the prompt");
+        fmt::format("give at most {}", source.spec.max_positions));
   return ids;
 }
 
@@ -134,8 +135,11 @@ void require_cut(const Settings& s, const ModelSpec& spec) {
         ExitCode::usage,
         fmt::format("a cache of {} positions cannot be cut between cp ({}) ranks", spec.max_positions, s.cp),
         fmt::format("use --cp {} or less", spec.max_positions));
-  check_tensor_layout(spec, 1, {.tp = s.tp, .sp = Switch::off},
-                      [](std::string_view, const std::string& problem, const std::string& remedy) {
+  check_tensor_layout(spec, {.tp = s.tp, .sp = Switch::off},
+                      [](std::string_view, const std::string& problem, std::string remedy) {
+                        constexpr std::string_view kKey = "tp = ";  // here it is an option
+                        if (const auto at = remedy.find(kKey); at != remedy.npos)
+                          remedy.replace(at, kKey.size(), "--tp ");
                         throw UserError(ExitCode::usage, problem, remedy);
                       });
 }
@@ -269,7 +273,9 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
   command
       ->add_option("--top-p", s->sampling.top_p, "Choose among the fewest that have this share of the probability [1]")
       ->type_name("P");
-  command->add_option("--seed", s->sampling.seed, "Of the choices [0]")->type_name("S");
+  command->add_option("--seed", s->sampling.seed, "Of the choices [0]")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()).description(""))
+      ->type_name("S");
   command
       ->add_option("--pp", s->pp,
                    "Stages, of --cp x --tp ranks each, that cut the model in depth; the text is that of one [1]")
@@ -289,11 +295,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   add_device_option(*command, s->device);
-  static const std::map<std::string, Precision> kPrecisions{
-      {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
-  command->add_option("--precision", s->precision, "What to compute in: fp64, fp32 or bf16 [fp32]")
-      ->transform(CLI::Transformer(kPrecisions).description(""))
-      ->type_name("TYPE");
+  add_precision_option(*command, s->precision, "fp32");
   command->add_flag("--json", s->json,
                     "Print {prompt_tokens: [ids], tokens: [ids], text (null with --tokens), tokens_per_s (the prompt's "
                     "time included)} at the end");

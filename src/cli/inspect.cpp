@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -51,11 +52,15 @@ void show_checkpoint(const Checkpoint& checkpoint) {
     row(name,
         fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements), name_of(part.dtype)));
   row("files", fmt::format("{}, {}", checkpoint.manifest().files.size(), byte_text(bytes)));
+  std::vector<std::string_view> kept;
+  for (const ManifestFile& file : checkpoint.manifest().companions)
+    kept.push_back(std::string_view(file.name).substr(kCompanionPrefix.size()));
+  if (!kept.empty()) row("kept", fmt::format("{}, for export", fmt::join(kept, ", ")));
   row("whole", "yes: every file has its size and checksum, every slice is where the manifest says");
 }
 
-// A run folder: each checkpoint is opened, which reads all of it. False when one is damaged.
-bool show_run(const fs::path& folder) {
+// A run folder: each checkpoint is opened, which reads all of it.
+void show_run(const fs::path& folder) {
   const fs::path checkpoints = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
   if (fs::exists(folder / "run.toml")) show_model(read_run_file(folder / "run.toml").model);
   if (std::ifstream in(folder / "metrics.jsonl"); in) {
@@ -64,18 +69,24 @@ bool show_run(const fs::path& folder) {
     while (std::getline(in, line)) ++lines, last = line;
     row("metrics", fmt::format("{} lines; the last: {}", lines, last.substr(0, 100)));
   }
-  bool whole = true;
+  std::optional<std::int64_t> whole;  // the newest
+  int damaged = 0;
   for (const std::int64_t step : steps_in(checkpoints)) {
     try {
       const Checkpoint checkpoint = open_checkpoint(checkpoints / step_folder_name(step));
+      whole = step;
       row(step_folder_name(step), "whole");
     } catch (const UserError& error) {
-      whole = false;
+      ++damaged;
       row(step_folder_name(step), fmt::format("damaged: {}", error.what()));
     }
   }
-  row("whole", whole ? "yes" : "no: train --resume passes over what is damaged");
-  return whole;
+  row("whole", damaged == 0 ? "yes" : "no");
+  if (damaged == 0) return;
+  throw UserError(ExitCode::checkpoint,
+                  fmt::format("{}: {} checkpoint{} damaged", folder.string(), damaged, damaged == 1 ? " is" : "s are"),
+                  whole ? fmt::format("resume from {}", (checkpoints / step_folder_name(*whole)).string())
+                        : "none is whole: take them from a copy, or begin a new run with another --out");
 }
 
 void show_safetensors(const fs::path& path) {
@@ -99,6 +110,8 @@ void show_tokens(const fs::path& path) {
 }
 
 bool begins_with_token_magic(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;  // a pipe would wait for who writes it
   std::string start(kTokenFileMagic.size(), ' ');
   std::ifstream in(path, std::ios::binary);
   in.read(start.data(), std::ssize(start));
@@ -110,7 +123,6 @@ int run_inspect(const std::string& name) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw UserError(ExitCode::bad_input_file, fmt::format("there is no {}", quote_text(name)), "check the path");
-  bool whole = true;
   if (!fs::is_directory(path, ignored)) {
     begins_with_token_magic(path) ? show_tokens(path) : show_safetensors(path);
   } else if (fs::exists(path / kManifestName, ignored)) {
@@ -121,12 +133,12 @@ int run_inspect(const std::string& name) {
     row("whole", "yes: config, files and index agree");
   } else if (fs::exists(path / "run.toml", ignored) || !steps_in(path).empty() ||
              !steps_in(path / "checkpoints").empty()) {
-    whole = show_run(path);
+    show_run(path);
   } else {
     throw UserError(ExitCode::bad_input_file, fmt::format("{} is nothing that lockstep knows", quote_text(name)),
                     "name a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file");
   }
-  return static_cast<int>(whole ? ExitCode::done : ExitCode::checkpoint);
+  return static_cast<int>(ExitCode::done);
 }
 
 }  // namespace

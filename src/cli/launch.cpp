@@ -8,6 +8,7 @@
 #include "cli/launch_processes.h"
 #include "comm/mpi/run_rank.h"
 #include "comm/threads/run_ranks.h"
+#include "spec/run_settings.h"
 #include "train/pinning.h"
 #include "train/shared_gpu.h"
 
@@ -41,44 +42,77 @@ bool launched_as_one_of_many() {
 // Of processes: none of them where all ranks are threads.
 struct Launch::World {
   std::unique_ptr<MpiWorld> mpi;
+  std::unique_ptr<Communicator> mpi_ranks;  // until run() gives it away
   std::unique_ptr<ProcessWorld> processes;
+  TextExchange exchange() const {
+    if (mpi) return texts_over(*mpi_ranks);
+    return [this](const std::string& mine) { return processes->gather(mine); };
+  }
+  int rank() const { return mpi ? mpi->rank() : processes->rank(); }
 };
 
-Launch::Launch(RunSpec& spec) : spec_(spec), world_(std::make_unique<World>()) {
+Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also)
+    : spec_(spec), world_(std::make_unique<World>()) {
   // A launcher that ends the run stops listening first; a rank is to end by its own reason, not by telling it.
   if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
+  std::optional<UserError> misfit;
   if (MpiWorld::launched()) {
     world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
+    world_->mpi_ranks = world_->mpi->communicator();
     const int processes = world_->mpi->size();
-    adopt(processes, fmt::format("mpirun -n {}", processes), fmt::format("-n {}", spec.layout.ranks()));
+    misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
+  } else if (const auto place = launched_process(from_environment)) {
+    join_as(*place, told);
+  } else {
     return;
   }
-  const std::optional<LaunchedProcess> place = launched_process(from_environment);
-  if (!place) return;
-  if (!on_gpu(spec))
-    throw UserError(ExitCode::usage,
-                    fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
-                                spec.run.device),
-                    fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place->ranks));
-  adopt(place->ranks, fmt::format("WORLD_SIZE={}", place->ranks),
-        fmt::format("as many processes, {}", spec.layout.ranks()));
-  nccl::choose_gpu(place->local_rank);
-  world_->processes = std::make_unique<ProcessWorld>(
-      *place, ProcessWorld::Options{.folder = spec.run.out, .deadline_seconds = spec.run.deadline});
+  require_same_program(command, world_->exchange(), world_->rank());
+  NamedValues all = also;
+  for (auto& setting : settings_alike(spec)) all.push_back(std::move(setting));
+  require_agreement(all, world_->exchange(), world_->rank());
+  if (misfit)  // every rank's, then
+    require_none(misfit->what(), world_->exchange(), world_->rank(), {.code = misfit->code(), .remedy = ""});
 }
 
 Launch::~Launch() = default;
 
-// The layout becomes that of the processes there are.
-void Launch::adopt(int processes, const std::string& told, const std::string& remedy) {
-  const std::int64_t ranks = spec_.layout.ranks();
-  if (ranks == processes) return;
-  if (ranks != 1)
+void Launch::join_as(const LaunchedProcess& place, bool told) {
+  if (!on_gpu(spec_))
     throw UserError(ExitCode::usage,
-                    fmt::format("{} for a layout of {} ranks ({})", told, ranks, to_text(spec_.layout)),
-                    fmt::format("use {}, or --ranks {}", remedy, processes));
-  spec_.layout.dp = processes;
-  validate(spec_, [&](std::string_view, std::string_view) { return told; });
+                    fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
+                                spec_.run.device),
+                    fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
+  const std::optional<UserError> misfit =
+      adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told);
+  if (misfit) throw *misfit;
+  nccl::choose_gpu(place.local_rank);
+  world_->processes = std::make_unique<ProcessWorld>(
+      place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
+}
+
+// The layout becomes that of the processes there are; or stays, and what is wrong with it comes back. `launcher` and
+// `option` are the launcher's words for their number.
+std::optional<UserError> Launch::adopt(int processes, const std::string& launcher, const std::string& option,
+                                       bool told) {
+  const std::int64_t ranks = spec_.layout.ranks();
+  if (ranks == processes) return std::nullopt;
+  if (told)
+    return UserError(
+        ExitCode::usage,
+        fmt::format("{} for a layout of {} rank{} ({})", launcher, ranks, ranks == 1 ? "" : "s", to_text(spec_.layout)),
+        fmt::format("use {}{}, or leave --ranks and dp out", option, ranks));
+  RunSpec adopted = spec_;
+  try {
+    spread_over(adopted.layout, processes, option,
+                [&](std::string_view, const std::string& problem, const std::string& remedy) {
+                  throw UserError(ExitCode::usage, fmt::format("{}: {}", launcher, problem), remedy);
+                });
+    validate(adopted, [&](std::string_view, std::string_view) { return launcher; });
+  } catch (const UserError& error) {
+    return error;
+  }
+  spec_ = std::move(adopted);
+  return std::nullopt;
 }
 
 int Launch::ranks_here() const {
@@ -89,7 +123,20 @@ int Launch::ranks_here() const {
 
 int Launch::ranks_a_device() const { return on_gpu(spec_) && (world_->mpi || world_->processes) ? 1 : ranks_here(); }
 
+// When all ranks refuse, each comes to the end as after any body: nobody waits for another.
 void Launch::run(const Body& body) {
+  std::optional<AllRefuse> refused;
+  run_joined([&](const RankPlace& place) {
+    try {
+      body(place);
+    } catch (const AllRefuse& all) {
+      if (place.alone_here || place.ranks.rank() == 0) refused = all;
+    }
+  });
+  if (refused) throw *refused;
+}
+
+void Launch::run_joined(const Body& body) {
   if (world_->mpi) return run_under_mpi(body);
   if (world_->processes) {
     const ProcessWorld& world = *world_->processes;
@@ -114,7 +161,7 @@ void Launch::run(const Body& body) {
 // Numbers of the host go over MPI, and with a GPU each, gradients over NCCL, whose id goes over MPI too.
 void Launch::run_under_mpi(const Body& body) {
   MpiWorld& mpi = *world_->mpi;
-  run_rank(mpi, [&](std::unique_ptr<Communicator> ranks) {
+  run_rank(mpi, std::move(world_->mpi_ranks), [&](std::unique_ptr<Communicator> ranks) {
     RankPlace at = sit_down(spec_, *ranks, {mpi.local_rank(), ranks_here()});
     if (!on_gpu(spec_) || ranks->size() == 1) return body(at);
     nccl::choose_gpu(mpi.local_rank());

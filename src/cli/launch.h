@@ -4,10 +4,16 @@
 // layout's: under mpirun (comm/mpi/world.h) they compute on the host, or with a GPU each and NCCL between those; under
 // one that sets RANK and WORLD_SIZE, as torchrun does (cli/launch_processes.h), with a GPU each. What a rank throws
 // ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
+//
+// Processes may have been started with different settings, programs or commands. They compare them as soon as they have
+// joined, before anything is read or written: where they differ, all end with 2, and rank 0 says in what (cli/agree.h).
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "cli/agree.h"
+#include "cli/launch_processes.h"
 #include "comm/communicator.h"
 #include "spec/run_spec.h"
 #include "train/training_run.h"
@@ -27,20 +33,23 @@ struct RankPlace {
 
 class Launch {
  public:
-  // Under a launcher, a layout of one rank becomes one of as many as there are processes; UserError (usage) where it
-  // says another number, or cannot be laid out so.
-  explicit Launch(RunSpec& spec);
+  // Under a launcher the processes are all ranks there are, and the layout's dp becomes what its other axes leave of
+  // them. UserError (usage) where these do not divide them, or where the command line has `told` another number of
+  // ranks. `also` is what the ranks must have alike beside the run and the program: what the command was told.
+  Launch(RunSpec& spec, const std::string& command, bool told = false, const NamedValues& also = {});
   ~Launch();
 
   int ranks_here() const;      // on this host: they share its memory and cores
   int ranks_a_device() const;  // that share what they compute on: a GPU is its rank's alone where ranks are processes
-  // Runs the body as each rank that is in this process.
+  // Runs the body as each rank that is in this process. All ranks may end together in it (AllRefuse).
   void run(const std::function<void(const RankPlace&)>& body);
 
  private:
   struct World;
   using Body = std::function<void(const RankPlace&)>;
-  void adopt(int processes, const std::string& told, const std::string& remedy);
+  void join_as(const LaunchedProcess& place, bool told);
+  std::optional<UserError> adopt(int processes, const std::string& launcher, const std::string& option, bool told);
+  void run_joined(const Body& body);
   void run_under_mpi(const Body& body);
 
   RunSpec& spec_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
 #include "comm/rethrow.h"
@@ -83,10 +85,9 @@ void write_for_us(const fs::path& file, const std::string& text) {
   const control::Socket open(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!open || ::write(open.descriptor(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::rename(beside.c_str(), file.c_str()) != 0) {
-    const std::string why = std::generic_category().message(errno);
+    const std::string failure = system_failure(file, "write", errno);
     ::unlink(beside.c_str());
-    throw UserError(ExitCode::environment, fmt::format("{}: write failed: {}", file.string(), why),
-                    "choose another --out, or make the folder writable");
+    throw EnvironmentError(failure);
   }
 }
 
@@ -210,17 +211,21 @@ ProcessWorld::~ProcessWorld() {
   if (!written_.empty() && text_of(control_file()) == written_) ::unlink(control_file().c_str());
 }
 
+std::vector<std::string> ProcessWorld::gather(const std::string& mine) {
+  const int number = gathers_++;
+  const auto key = [&](int rank) { return fmt::format("text {} of {}", number, rank); };
+  session_->put(key(place_.rank), mine);
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < place_.ranks; ++rank) texts.push_back(session_->get(key(rank)));
+  return texts;
+}
+
 // Who is on which host.
 void ProcessWorld::meet() {
-  const std::string here = control::host_name();
-  const auto key = [](int rank) { return fmt::format("host of {}", rank); };
-  session_->put(key(place_.rank), here);
-  ranks_here_ = 0;
-  for (int rank = 0; rank < place_.ranks; ++rank) {
-    if (session_->get(key(rank)) != here) continue;
-    if (rank == place_.rank) place_here_ = ranks_here_;
-    ++ranks_here_;
-  }
+  const std::vector<std::string> hosts = gather(control::host_name());
+  const std::string& here = hosts[static_cast<std::size_t>(place_.rank)];
+  ranks_here_ = static_cast<int>(std::ranges::count(hosts, here));
+  place_here_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + place_.rank, here));
 }
 
 void ProcessWorld::run(const Body& body) {

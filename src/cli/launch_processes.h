@@ -58,8 +58,12 @@ class ProcessWorld {
   ~ProcessWorld();
 
   int rank() const { return place_.rank; }
+  int ranks() const { return place_.ranks; }
   int ranks_here() const { return ranks_here_; }  // on this host
   int place_here() const { return place_here_; }  // among those
+
+  // Every rank's text, by rank, over the control plane. All ranks call it as often.
+  std::vector<std::string> gather(const std::string& mine);
 
   // Runs the body as this rank, once: with the ranks for tensors of the host, and what connects them on the device.
   // When it throws, the others fail with its words; the error goes on as comm/mpi/run_rank.h says.
@@ -73,6 +77,7 @@ class ProcessWorld {
 
   LaunchedProcess place_;
   Options options_;
+  int gathers_ = 0;
   std::string written_;  // to the control file, by rank 0
   std::unique_ptr<control::Coordinator> coordinator_;
   std::unique_ptr<control::Session> session_;

@@ -2,10 +2,46 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_model.h"
+#include "cli/launched_rank.h"
 #include "spec/layout_toml.h"
-#include "spec/run_toml.h"
+#include "spec/toml_fields.h"
 
 namespace lockstep {
+
+namespace {
+
+// The example that is built in is nobody's file to mend: a run of fewer steps than its warm-up gets a shorter one.
+RunSpec read_example(RunChanges changes) {
+  const auto parse = [&] { return parse_run(example_run_toml(), "example", ".", changes); };
+  const auto sets_warmup = [](const std::string& set) { return set.starts_with("optim.warmup="); };
+  if (std::ranges::any_of(changes.sets, sets_warmup)) return parse();
+  const std::int64_t usual = parse_run_toml(example_run_toml(), "example", ".").schedule.warmup;
+  const std::span<const std::string> asked = changes.sets;
+  std::vector<std::string> sets(asked.begin(), asked.end());
+  const auto parse_with = [&](std::int64_t warmup) {
+    sets.resize(asked.size());
+    sets.push_back(fmt::format("optim.warmup={}", warmup));
+    changes.sets = sets;
+    return parse();
+  };
+  const std::int64_t steps = parse_with(0).train.steps, fitting = steps / 4;
+  if (steps == 0 || steps >= usual) {
+    changes.sets = asked;
+    return parse();
+  }
+  if (launched_rank() == 0)
+    fmt::print(stderr, "lockstep: the built-in example's warm-up of {} steps is cut to {}, since the run has {}\n",
+               usual, fitting, steps);
+  return parse_with(fitting);
+}
+
+}  // namespace
 
 void RunArguments::add_to(CLI::App& command) {
   command.add_option("run", file, "Run file (TOML); the built-in example when left out")->type_name("RUN.toml");
@@ -14,28 +50,52 @@ void RunArguments::add_to(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-RunSpec RunArguments::read() const {
-  if (file.empty()) return parse_run_toml(example_run_toml(), "example", ".", sets);
-  return read_run_file(file, sets);
+RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_t ranks) const {
+  // When a run is resumed, what its weights started from may be gone.
+  const auto model_of = [this](const std::filesystem::path& from, const std::string& out) {
+    std::optional<ModelSpec> model;
+    if (!resumed.empty()) model = find_model(resumed == "auto" ? out : resumed);
+    if (!model && !from.empty()) model = require_model(from);
+    return model;
+  };
+  const RunChanges changes{.sets = sets, .layout = layout, .ranks = ranks, .model_of = model_of};
+  if (file.empty()) return read_example(changes);
+  if (!text.empty()) return parse_run(text, file, ".", changes);
+  return read_run(file, changes);
+}
+
+RunSpec RunArguments::read_for_any_layout() const {
+  RunArguments others = *this;
+  std::erase_if(others.sets, sets_layout);
+  RunSpec spec = others.read("zero=3");  // beside which every other key acts
+  spec.layout = {};
+  return spec;
+}
+
+std::vector<std::string> RunArguments::layout_sets() const {
+  std::vector<std::string> own;
+  std::ranges::copy_if(sets, std::back_inserter(own), sets_layout);
+  return own;
 }
 
 void LayoutArguments::add_to(CLI::App& command, int most_ranks, const std::string& usual_ranks) {
-  CLI::Option* count =
-      command.add_option("--ranks", ranks, fmt::format("Ranks that share each batch: layout.dp [{}]", usual_ranks))
-          ->check(CLI::Range(1, most_ranks).description(""))
-          ->type_name("N");
-  command.add_option("--layout", layout, "The whole layout, as in dp=4,micro=2; in place of the file's")
-      ->type_name("KEY=VALUE,..")
-      ->excludes(count);
+  command
+      .add_option("--ranks", ranks,
+                  fmt::format("All ranks; layout.dp is what pp, cp and tp leave of them [{}]", usual_ranks))
+      ->check(CLI::Range(1, most_ranks).description(""))
+      ->type_name("N");
+  command
+      .add_option("--layout", layout,
+                  "The whole layout, as in dp=4,micro=2, in place of the file's; --set layout.KEY changes one key")
+      ->type_name("KEY=VALUE,..");
 }
 
-RunSpec LayoutArguments::read(RunArguments arguments) const {
-  if (ranks > 0) arguments.sets.push_back(fmt::format("layout.dp={}", ranks));
-  RunSpec spec = arguments.read();
-  if (layout.empty()) return spec;
-  spec.layout = parse_layout(layout);
-  validate(spec, [&](std::string_view, std::string_view) { return "--layout " + layout; });
-  return spec;
+RunSpec LayoutArguments::read(const RunArguments& arguments) const { return arguments.read(layout, ranks); }
+
+bool LayoutArguments::say_ranks(const RunArguments& arguments) const {
+  const auto sets_dp = [](const std::string& set) { return set.starts_with("layout.dp="); };
+  if (ranks > 0 || std::ranges::any_of(arguments.sets, sets_dp)) return true;
+  return layout && std::ranges::count(layout_items(*layout), "dp", &TomlItem::key) > 0;
 }
 
 }  // namespace lockstep

@@ -1,28 +1,40 @@
 // The arguments that name a run: RUN.toml or the built-in example, settings over it, and how it is laid out.
+//
+// One meaning in every command: --layout is the whole layout, in place of the run file's; --set layout.KEY changes one
+// key, of it or of the file's; --ranks is the number of all ranks, of which pp, cp and tp leave dp.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run_toml.h"
 
 namespace lockstep {
 
 struct RunArguments {
   std::string file;
+  std::string text;  // in place of the file's: the run file that a checkpoint holds
   std::vector<std::string> sets;
+  std::string resumed = {};  // a run or checkpoint that is resumed and whose model the run has; "auto": its own folder
 
   void add_to(CLI::App& command);
-  RunSpec read() const;
+  // The run, of another layout or number of ranks where the command has been given one. The built-in example's warm-up
+  // is made to fit a run that was made shorter than it, with a line on standard error.
+  RunSpec read(const std::optional<std::string>& layout = {}, std::int64_t ranks = 0) const;
+  // What is the same under any layout: the run file's own, and settings of one, are left out.
+  RunSpec read_for_any_layout() const;
+  std::vector<std::string> layout_sets() const;  // those that change a key of the layout
 };
 
-// --ranks N, which is layout.dp, or --layout, the whole layout in place of the file's.
 struct LayoutArguments {
-  std::string layout;
+  std::optional<std::string> layout;
   int ranks = 0;  // 0: as the run file says
 
   void add_to(CLI::App& command, int most_ranks, const std::string& usual_ranks);
-  RunSpec read(RunArguments arguments) const;
+  RunSpec read(const RunArguments& arguments) const;
+  // Whether the command line says how many ranks there are, by --ranks or by a dp.
+  bool say_ranks(const RunArguments& arguments) const;
 };
 
 }  // namespace lockstep

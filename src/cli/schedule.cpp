@@ -11,9 +11,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/disk.h"
 #include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
+#include "cli/terminal.h"
 #include "plan/measured_timeline.h"
 #include "spec/pipeline_picture.h"
 #include "spec/text_input.h"
@@ -77,8 +79,10 @@ void check_times(const StageTimes& times) {
 
 NamedSchedule named(const Settings& s, ScheduleKind kind, int chunks) {
   const PipelineShape shape{.stages = s.pp, .micro = s.micro, .chunks = chunks};
-  check_schedule(kind, shape, [&](const std::string& problem, const std::string& remedy) {
-    refuse(fmt::format("--chunks {}: {}", chunks, problem), remedy);
+  check_schedule(kind, shape, [&](const std::string& problem, const std::string&) {
+    refuse(fmt::format("--chunks {}: {}", chunks, problem),
+           fmt::format("use --chunks {}{}", usual_chunks(kind),
+                       kind == ScheduleKind::zb_v ? "" : ", or --kind interleaved"));
   });
   if (std::int64_t{s.pp} * s.micro * chunks > kMostDrawn)
     refuse(fmt::format("--pp {} with --micro {} and {} chunk{}: more than {} micro-batches of all chunks", s.pp,
@@ -100,25 +104,20 @@ NamedSchedule asked(const Settings& s) {
   return out;
 }
 
-TextPictureOptions on_terminal(const Settings& s) {
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
+TextPictureOptions drawing_options(const Settings& s) {
+  const bool terminal = on_terminal(STDOUT_FILENO);
   winsize size{};
   int width = kUsualWidth;
   if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width = size.ws_col;
-  return {.width = s.width > 0 ? s.width : width, .colour = s.colour == "always" || (s.colour == "auto" && terminal)};
+  return {.width = s.width > 0 ? s.width : width,
+          .colour = s.colour == "always" || (s.colour == "auto" && takes_colour(STDOUT_FILENO))};
 }
 
 void write_svg(const Settings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
   if (s.svg.empty()) return;
-  const std::filesystem::path path = s.svg, folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    refuse(fmt::format("--svg {}: there is no folder {}", quote_text(s.svg), quote_text(folder.string())),
-           "make it, or name another file");
-  if (std::filesystem::is_directory(path, ignored))
-    refuse(fmt::format("--svg {}: it is a folder", quote_text(s.svg)), "name a file");
+  require_output_file(s.svg, fmt::format("--svg {}", quote_text(s.svg)));
   const std::string text = svg_picture(panels, options);
-  replace_file(Disk(), path, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
+  replace_file(Disk(), s.svg, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
 }
 
 void draw(const Settings& s) {
@@ -133,7 +132,7 @@ void draw(const Settings& s) {
   else if (s.json)
     fmt::print("{}\n", json_text(schedule_json(drawn)));
   else
-    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, on_terminal(s)), stage_table(drawn));
+    fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, drawing_options(s)), stage_table(drawn));
 }
 
 void compare(const Settings& s) {
@@ -156,7 +155,7 @@ void show_trace(const Settings& s) {
   write_svg(s, panels, {.title = head, .unit = "ms", .scale = 1e3});
   if (s.text) return fmt::print("# {}\n{}", head, to_text(measured.schedule));
   if (s.json) return fmt::print("{}\n", json_text(measured_json(measured, ideal)));
-  TextPictureOptions options = on_terminal(s);
+  TextPictureOptions options = drawing_options(s);
   options.horizon = std::max(measured.line.makespan(), ideal.makespan());
   options.unit = "ms";
   options.scale = 1e3;
@@ -168,7 +167,7 @@ int run_schedule(const Settings& s) {
   check_times(s.times);
   if (s.colour != "auto" && s.colour != "always" && s.colour != "never")
     refuse(fmt::format("--color {}: it is neither auto, always nor never", quote_text(s.colour)),
-           "auto colours a terminal and nothing else");
+           "auto colours a terminal and nothing else, and none where NO_COLOR is set");
   if (!s.trace.empty())
     show_trace(s);
   else

@@ -3,26 +3,64 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
 namespace lockstep {
 
 namespace {
-std::atomic<bool> stop_asked = false;  // a signal handler can reach nothing but this
-static_assert(std::atomic<bool>::is_always_lock_free);
 
-void on_signal(int) {
-  if (stop_asked.exchange(true)) _exit(static_cast<int>(ExitCode::interrupted));
+constexpr std::pair<std::string_view, int> kNumbers[] = {
+    {"SIGINT", SIGINT},   {"SIGTERM", SIGTERM}, {"SIGHUP", SIGHUP},   {"SIGQUIT", SIGQUIT},
+    {"SIGALRM", SIGALRM}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"SIGXCPU", SIGXCPU}};
+
+// A signal handler can reach nothing but these.
+std::atomic<bool> stop_asked = false, ends_next = false;
+std::atomic<int> first_heard = 0, told_too = -1;
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void say(int descriptor, std::string_view text) {
+  if (descriptor >= 0 && ::write(descriptor, text.data(), text.size()) < 0) return;  // nobody is left to tell
 }
-}  // namespace
 
-const std::atomic<bool>& listen_for_signals() {
+void on_signal(int number) {
+  int none = 0;
+  first_heard.compare_exchange_strong(none, number);
+  stop_asked = true;
+  if ((number != SIGINT && number != SIGTERM) || !ends_next.exchange(true)) return;
+  say(STDERR_FILENO, "lockstep: a second signal: ended at once, nothing more was saved\n");
+  say(told_too, "a second signal: ended at once, nothing more was saved\n");
+  _exit(static_cast<int>(ExitCode::interrupted));
+}
+
+void listen(int number) {
+  struct sigaction before {};
+  if (sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+const std::atomic<bool>& listen_for_signals(std::span<const std::string> others) {
+  for (const int always : {SIGINT, SIGTERM}) listen(always);
+  for (const std::string& name : others)
+    for (const auto& [known, number] : kNumbers)
+      if (name == known) listen(number);
   return stop_asked;
 }
+
+std::string signal_heard() {
+  const int heard = first_heard;
+  for (const auto& [name, number] : kNumbers)
+    if (number == heard) return std::string(name);
+  return "";
+}
+
+void tell_second_signal(int descriptor) { told_too = descriptor; }
 
 }  // namespace lockstep

@@ -1,10 +1,21 @@
-// Ctrl-C and SIGTERM as a wish to end, for commands that have something to bring to an end.
+// Signals as a wish to end, for commands that have something to bring to an end.
 #pragma once
 #include <atomic>
+#include <span>
+#include <string>
 
 namespace lockstep {
 
-// From now on the first signal sets the flag that is returned, and the second ends the process at once with 130.
-const std::atomic<bool>& listen_for_signals();
+// From now on SIGINT, SIGTERM and these others (spec/stop_signals.h) set the flag that is returned. A second SIGINT or
+// SIGTERM ends the process at once with 130; the others never do, since a scheduler sends one of them as a warning and
+// SIGTERM some seconds later, when the save may still be under way. A signal that is ignored when the process starts,
+// as nohup does with SIGHUP and a shell with the SIGINT of a job in the background, stays ignored.
+const std::atomic<bool>& listen_for_signals(std::span<const std::string> others = {});
+
+// The first signal that was heard ("SIGUSR1"); empty: none.
+std::string signal_heard();
+
+// A second signal also leaves a line here, beside standard error's; -1: nowhere.
+void tell_second_signal(int descriptor);
 
 }  // namespace lockstep

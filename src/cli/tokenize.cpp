@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "data/byte_tokenizer.h"
 #include "data/text_source.h"
 #include "data/token_file_writer.h"
+#include "spec/text_input.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -22,6 +24,7 @@ struct Settings {
 
 int run_tokenize(const Settings& s) {
   const TextSource source(s.text);
+  require_output_file(s.out, fmt::format("--out {}", quote_text(s.out)));
   TokenFileWriter writer(s.out, source.vocabulary());
   std::vector<std::int32_t> document;
   constexpr std::int64_t kPiece = 1 << 20;

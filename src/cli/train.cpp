@@ -3,18 +3,22 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "cli/launch.h"
 #include "cli/run_arguments.h"
+#include "cli/same_start.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "spec/run_toml.h"
+#include "spec/text_input.h"
 #include "tensor/cuda/device.h"
 #include "train/host_values.h"
 #include "train/loop.h"
@@ -41,18 +45,45 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
     note(fmt::format("passing over {}: {}", path.string(), reason));
   };
   if (s.resume != "auto") return require_checkpoint(s.resume, report);
-  auto found = find_checkpoint(folder.checkpoints(), report);
-  if (!found) note("no whole checkpoint there yet: the run begins at step 0");
+  auto found = find_own_checkpoint(folder.checkpoints(), report);
+  if (!found) note("no checkpoint there yet: the run begins at step 0");
   return found;
+}
+
+// The run folder that --resume names or is inside of: RUN, RUN/checkpoints or RUN/checkpoints/step-N.
+std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& named) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::absolute(named, ignored).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "RUN/"
+  for (int up = 0; up < 3; ++up, folder = folder.parent_path())
+    if (std::filesystem::exists(folder / "run.toml", ignored)) return up == 0 ? named : folder;
+  return std::nullopt;
 }
 
 RunSpec spec_of(const Settings& s) {
   RunArguments arguments = s.run;
-  // Going on in a folder needs no run file: the folder has its own, and is where the run goes on.
-  const bool own_file = arguments.file.empty() && s.resumes && s.resume != "auto" && holds_a_run(s.resume);
-  if (own_file) arguments.file = (std::filesystem::path(s.resume) / "run.toml").string();
+  if (s.resumes) arguments.resumed = s.resume == "auto" && !s.out.empty() ? s.out : s.resume;
+  // To resume from a folder needs no run file: the run folder has its own, and is where training continues. A
+  // checkpoint by itself holds a copy of it, but not the place.
+  std::optional<std::filesystem::path> own;
+  if (arguments.file.empty() && s.resumes && s.resume != "auto") {
+    own = run_folder_of(s.resume);
+    if (own) {
+      arguments.file = (*own / "run.toml").string();
+    } else if (std::error_code ignored; std::filesystem::exists(s.resume, ignored)) {
+      const Checkpoint checkpoint = require_checkpoint(s.resume, [](const auto&, const std::string&) {});
+      arguments.text = checkpoint.progress().run_file;
+      arguments.file = (checkpoint.path() / kManifestName).string();
+      if (s.out.empty())
+        throw UserError(ExitCode::usage, fmt::format("{} is in no run folder", checkpoint.path().string()),
+                        "name the folder that the run continues in, as in --out runs/continued");
+    } else {
+      throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(s.resume)),
+                      "name a run folder, its checkpoints folder or one step-… folder");
+    }
+  }
   RunSpec spec = s.layout.read(arguments);
-  if (own_file) spec.run.out = s.resume;
+  if (own) spec.run.out = own->string();
   if (!s.out.empty()) spec.run.out = s.out;
   return spec;
 }
@@ -84,7 +115,20 @@ struct Prepared {
   std::string from;  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;  // of ranks that are threads: one for all
+  std::string problem;          // what standard error is to say of a run that came to its end
 };
+
+// --overwrite removes what is in the folder, before the weights are read.
+void require_start_outside(const RunSpec& spec) {
+  std::error_code ignored;
+  const std::filesystem::path from = std::filesystem::weakly_canonical(spec.model_from, ignored),
+                              out = std::filesystem::weakly_canonical(spec.run.out, ignored);
+  const auto [at, rest] = std::mismatch(out.begin(), out.end(), from.begin(), from.end());
+  if (spec.model_from.empty() || at != out.end()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("--overwrite would remove {}, which the weights are to start from", spec.model_from),
+                  "choose another --out");
+}
 
 void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& launch) {
   const std::vector<Plan> stages = plan_stages(spec);
@@ -92,62 +136,105 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
   p.arena_bytes = fullest(stages).peak;
   require_fit(spec, fullest(stages), available_memory(device_of(spec)) / launch.ranks_a_device());
   require_host_fit(fullest(stages), available_memory(Device::cpu) / launch.ranks_here());
+  if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
-  if (p.checkpoint) p.from = p.checkpoint->path().string();
+  if (!p.checkpoint) return;
+  check_steps(spec, *p.checkpoint);
+  p.from = p.checkpoint->path().string();
+}
+
+// A step of more samples than there are has the same ones several times, which is seldom meant.
+void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& view) {
+  const std::int64_t samples = data.training_samples(), batch = spec.train.global_batch;
+  if (batch <= samples) return;
+  view.note(
+      fmt::format("the data has {} sample{} of {} tokens to train on and a step takes {}: every step has some of "
+                  "them several times; use train.global_batch={} or less, a shorter data.seq, or more data",
+                  samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
+}
+
+Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
+                     bool own_process) {
+  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+  const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
+  if (!nothing_left) view.show_start(p.plan, run.data(), peak.source);
+  if (!p.from.empty()) view.note("going on from " + p.from);
+  for (const std::string& line : p.notes) view.note(line);
+  if (nothing_left)
+    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N trains on",
+                          progress.step));
+  else
+    note_repeated_samples(spec, run.data(), view);
+  // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
+  const double computers =
+      device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  const std::int64_t first = progress.step;
+  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
+  if (spec.run.trace > 0 && progress.step - first == 1)
+    view.note("no timeline: the first step is not watched, and there was no other");
+  if (!nothing_left) view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
+  p.problem = view.problem();
+  return ending;
 }
 
 // Rank 0, which also tells how it goes.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
-  Progress progress = beginning(run);
-  if (p.checkpoint)
-    progress = resume(run, *p.checkpoint, [&](const std::string& line) { p.notes.push_back(line); });
-  else
-    run.init_weights();
+  const auto note = [&](const std::string& line) { p.notes.push_back(line); };
+  if (!p.checkpoint) run.init_weights(note);
+  if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
+  Progress progress = p.checkpoint ? resume(run, *p.checkpoint, note) : beginning(run);
+  require_same_weights(run);
   if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) p.notes.push_back(*ignored);
   p.checkpoint.reset();  // its files stay mapped no longer than needed
   p.folder->write_run_file(progress.run_file);
 
-  TrainView view(spec, *p.folder, progress.step, listen_for_signals());
-  const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
-  view.show_start(p.plan, run.data(), peak.source);
-  if (!p.from.empty()) view.note("going on from " + p.from);
-  for (const std::string& line : p.notes) view.note(line);
-  // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
-  const double computers =
-      device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
-  view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
-  return ending;
+  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
+  try {
+    return show_training(p, spec, run, progress, view, own_process);
+  } catch (const std::exception& error) {  // of whatever rank: the log is to say why
+    view.failed(error.what());
+    throw;
+  }
 }
 
 // Any other rank: silent, but in a process of its own it hears signals too.
 class Silent final : public Watcher {
  public:
-  explicit Silent(bool own_process) : stop_(own_process ? &listen_for_signals() : nullptr) {}
+  Silent(const RunSpec& spec, bool own_process)
+      : stop_(own_process ? &listen_for_signals(spec.run.stop_signals) : nullptr) {}
   bool wants_stop() override { return stop_ && *stop_; }
 
  private:
   const std::atomic<bool>* stop_;
 };
 
-Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
-  Progress progress = beginning(run);
-  if (from.empty())
-    run.init_weights();
-  else
-    progress = resume(run, open_verified_checkpoint(from), [](const std::string&) {});
-  Silent silent(own_process);
-  return train(run, progress, silent);
+Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool own_process) {
+  if (!from) run.init_weights();
+  Progress progress = from ? resume(run, *from, [](const std::string&) {}) : beginning(run);
+  require_same_weights(run);
+  Silent silent(run.spec(), own_process);
+  try {
+    return train(run, progress, silent);
+  } catch (const std::exception& error) {
+    const auto* of_another = dynamic_cast<const CommError*>(&error);
+    if (own_process && !(of_another && of_another->secondary()))
+      log_end_of_rank(run.spec().run.out, run.ranks()->rank(), error.what());
+    throw;
+  }
 }
 
 int run_training(const Settings& s) {
   RunSpec spec = spec_of(s);
-  Launch launch(spec);
+  Launch launch(
+      spec, "train", s.layout.say_ranks(s.run),
+      {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
-  if (!by_hand) listen_for_signals();  // a launcher ends all when one has failed: each is to say why first
-  if (by_hand) {                       // a mistake is told before there are ranks
+  // A launcher ends all when one has failed: each is to say why first.
+  if (!by_hand) listen_for_signals(spec.run.stop_signals);
+  if (by_hand) std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is no reason to lose steps (TrainView)
+  if (by_hand) {                               // a mistake is told before there are ranks
     prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
@@ -155,21 +242,32 @@ int run_training(const Settings& s) {
   launch.run([&](const RankPlace& place) {
     Communicator& ranks = place.ranks;
     const bool first = ranks.rank() == 0;
-    if (!by_hand && first) prepare(prepared, s, spec, launch);
+    if (!by_hand) {
+      read_same_data(prepared.data, spec, ranks);
+      if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
+      if (first) prepare(prepared, s, spec, launch);
+    }
     std::string from = prepared.from;
     if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    std::optional<Checkpoint> checkpoint;      // of any rank but the first
+    if (!first && !from.empty()) checkpoint.emplace(open_verified_checkpoint(from));
+    if (!by_hand && !from.empty()) require_same_checkpoint(checkpoint ? *checkpoint : *prepared.checkpoint, ranks);
+    if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
                      .connect = place.connect,
                      .threads = place.threads,
-                     .data = prepared.data ? &*prepared.data : nullptr});
+                     .data = prepared.data ? &*prepared.data : nullptr,
+                     .data_of_rank = !by_hand});
     const Ending end =
-        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
+        first ? train_first(prepared, spec, run, place.alone_here) : train_other(checkpoint, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
-  return static_cast<int>(ending == Ending::bad_values ? ExitCode::check_failed : ExitCode::done);
+  if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);
+  if (ending == Ending::bad_values) return static_cast<int>(ExitCode::check_failed);
+  return static_cast<int>(prepared.problem.empty() ? ExitCode::done : ExitCode::environment);
 }
 
 }  // namespace
@@ -178,14 +276,20 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   auto settings = std::make_shared<Settings>();
   CLI::App* command = app.add_subcommand("train", "Train a model");
   command->footer(
-      "Without a run file the built-in example is trained. Ctrl-C (or SIGTERM) finishes the step, saves and exits "
-      "with\n"
-      "0; a second one exits at once. The run folder holds run.toml, metrics.jsonl, log.txt and checkpoints.\n\n"
+      "Without a run file the built-in example is trained. Ctrl-C, SIGTERM and the signals of run.stop_signals "
+      "(SIGHUP,\n"
+      "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
+      "save\n"
+      "that fails is told and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
+      "log.txt\n"
+      "and checkpoints.\n\n"
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"
-      "          lockstep train my.toml --ranks 4                   four ranks, threads of this process\n"
-      "          mpirun -n 4 lockstep train my.toml                 four ranks, processes on one or several machines\n"
+      "          lockstep train my.toml --ranks 4                   four ranks in all, threads of this process; dp is "
+      "what\n"
+      "                                                             pp, cp and tp of the layout leave of them\n"
+      "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
   settings->run.add_to(*command);
   settings->layout.add_to(*command, 1024, "1; under mpirun its processes");

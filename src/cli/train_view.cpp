@@ -4,9 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "cli/plan_view.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -16,25 +22,59 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
     : spec_(spec),
       folder_(folder),
       stop_(stop),
-      colour_(isatty(STDOUT_FILENO) != 0),
+      terminal_(on_terminal(STDOUT_FILENO)),
+      colour_(takes_colour(STDOUT_FILENO)),
       metrics_(folder.metrics(), first_step),
-      log_(std::fopen(folder.log().c_str(), "a")),
+      log_(folder.log()),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
-  if (!log_) throw EnvironmentError(fmt::format("{}: cannot be opened for writing", folder.log().string()));
+  tell_second_signal(log_.descriptor());
 }
 
-TrainView::~TrainView() { std::fclose(log_); }
+TrainView::~TrainView() { tell_second_signal(-1); }
 
+// A line that cannot be written ends no run; run_app() tells of it at the end (cli/app.cpp).
 void TrainView::print(const std::string& line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
+  const std::string whole = line + "\n";
+  const bool written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+  if (written || errno != EPIPE || nobody_reads_) return;
+  nobody_reads_ = true;
+  log("standard output is closed: the run saves and ends");
 }
 
 void TrainView::note(const std::string& line) {
+  log(line);
   print(colour_ ? fmt::format(fmt::fg(fmt::terminal_color::yellow), "{}", line) : line);
-  fmt::print(log_, "{}\n", line);
-  std::fflush(log_);
+}
+
+void TrainView::write_metrics(const std::string& line) {
+  metrics_.write(line);
+  constexpr std::chrono::seconds kAgain{60};  // a disk that is full now and then is not filled with words about it
+  const auto now = std::chrono::steady_clock::now();
+  if (!metrics_.failure().empty() && !metrics_told_ && (!metrics_told_at_ || now >= *metrics_told_at_ + kAgain)) {
+    metrics_told_ = true;
+    metrics_told_at_ = now;
+    note(metrics_.failure() + "; the run continues, and the lines are written when there is room");
+  } else if (metrics_.failure().empty() && metrics_told_) {
+    metrics_told_ = false;
+    note("metrics.jsonl is written again");
+  }
+}
+
+void TrainView::resolved(const std::string& run_file) {
+  try {
+    folder_.write_run_file(run_file);
+  } catch (const EnvironmentError& error) {
+    note(fmt::format("{}; the run continues, and its checkpoints hold the resolved run file", error.what()));
+  }
+}
+
+std::string TrainView::problem() {
+  metrics_.write("");
+  if (!problem_.empty() || (metrics_.failure().empty() && metrics_.dropped() == 0)) return problem_;
+  return metrics_.failure().empty() ? fmt::format("{}: {} lines are missing, the disk was full for too long",
+                                                  folder_.metrics().string(), metrics_.dropped())
+                                    : metrics_.failure() + "; its last lines are missing, checkpoints are not";
 }
 
 void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
@@ -55,7 +95,7 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
-  metrics_.write(to_json_line(r));
+  write_metrics(to_json_line(r));
   if (!any_step_) first_loss_ = r.loss;
   any_step_ = true;
   last_loss_ = r.loss;
@@ -67,23 +107,25 @@ void TrainView::stepped(const StepRecord& r) {
       r.step, digits, spec_.train.steps, r.loss, r.loss_z ? fmt::format("{:+.1f}", *r.loss_z) : "   -", r.grad_norm,
       r.lr, r.seconds * 1e3, grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)), r.model_flops_per_s / 1e9,
       r.mfu ? fmt::format("{:.0f}%", *r.mfu * 100) : "-", byte_text(held));
-  if (colour_) {
+  if (terminal_) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
     const auto done = static_cast<double>(r.step - first_step_), left = static_cast<double>(spec_.train.steps - r.step);
-    line = fmt::format("{} {}  ETA {}", fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", bar(r.step)), line,
+    const std::string done_bar = bar(r.step);
+    line = fmt::format("{} {}  ETA {}",
+                       colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar, line,
                        duration_text(spent.count() / done * left));
   }
   print(line);
 }
 
 void TrainView::evaluated(const EvalRecord& r) {
-  metrics_.write(to_json_line(r));
+  write_metrics(to_json_line(r));
   last_eval_ = r.loss;
   any_eval_ = true;
   note(fmt::format("step {}: evaluation loss {:.4f}", r.step, r.loss));
 }
 
-void TrainView::saved(std::int64_t step) { note(fmt::format("step {}: checkpoint", step)); }
+void TrainView::saved(std::int64_t step) { note(fmt::format("step {}: checkpoint saved", step)); }
 
 void TrainView::show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                          std::optional<std::int64_t> outside) {
@@ -96,11 +138,13 @@ void TrainView::show_end(Ending ending, const Progress& progress, const Plan& pl
   if (outside)
     print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
                       grouped_digits(*outside)));
-  if (ending == Ending::stopped)
-    note(fmt::format("stopped after step {} as asked; --resume goes on from there", progress.step));
-  if (ending == Ending::bad_values)
-    note(fmt::format("stopped after step {}: bad values; the last good weights are saved", progress.step));
-  if (spec_.train.save_last || spec_.train.save_every > 0)
+  if (ending == Ending::stopped) {
+    const std::string signal = signal_heard();
+    note(fmt::format("stopped after step {}{} as asked; --resume goes on from there", progress.step,
+                     signal.empty() ? "" : " by " + signal));
+  }
+  if (ending == Ending::bad_values) note(fmt::format("stopped after {}", problem_));
+  if (ending != Ending::bad_values && (spec_.train.save_last || spec_.train.save_every > 0))
     print(fmt::format("saved in {}", folder_.checkpoints().string()));
 }
 

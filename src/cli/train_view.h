@@ -1,7 +1,10 @@
 // What a person sees of a training run: the table before it, a line a step, and how it ended.
 //
-// On a terminal lines have colour, a bar and the time left; elsewhere they are plain. Everything goes to standard
-// output; notes also go to the run folder's log.
+// On a terminal lines have colour (cli/terminal.h), a bar and the time left; elsewhere they are plain. Everything goes
+// to standard output; notes also go to the run folder's log, and so does whatever ends the run.
+//
+// A disk that is full does not end a run: what cannot be written to the log and the metrics is kept and written later
+// (telemetry/appended_file.h). Where nobody reads standard output any more, the run saves and ends.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -11,6 +14,7 @@
 
 #include "plan/plan.h"
 #include "spec/run_spec.h"
+#include "telemetry/appended_file.h"
 #include "telemetry/metrics_file.h"
 #include "train/loop.h"
 #include "train/run_folder.h"
@@ -26,24 +30,35 @@ class TrainView final : public Watcher {
   void show_start(const Plan& plan, const RunData& data, const std::string& machine);
   void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                 std::optional<std::int64_t> outside);
+  // The run has ended with an error, which is on its way to standard error: for the log.
+  void failed(const std::string& reason) { log("the run has failed: " + reason); }
+  // What standard error is to say of a run that came to its end, and is no success: bad values, lines of metrics that
+  // could not be written. Empty: nothing.
+  std::string problem();
 
   void stepped(const StepRecord& record) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
   void note(const std::string& line) override;
-  void resolved(const std::string& run_file) override { folder_.write_run_file(run_file); }
-  bool wants_stop() override { return stop_; }
+  void resolved(const std::string& run_file) override;
+  bool wants_stop() override { return stop_ || nobody_reads_; }
+  void ended_by(const std::string& reason) override { problem_ = reason; }
 
  private:
   void print(const std::string& line);
+  void log(const std::string& line) { log_.write(line + "\n"); }
+  void write_metrics(const std::string& line);
   std::string bar(std::int64_t step) const;
 
   const RunSpec& spec_;
   const RunFolder& folder_;
   const std::atomic<bool>& stop_;
-  bool colour_;
+  bool terminal_, colour_;
   MetricsFile metrics_;
-  std::FILE* log_;
+  AppendedFile log_;
+  std::string problem_;
+  bool nobody_reads_ = false, metrics_told_ = false;  // that lines of metrics could not be written
+  std::optional<std::chrono::steady_clock::time_point> metrics_told_at_;
   std::int64_t first_step_;
   std::chrono::steady_clock::time_point start_;
   double first_loss_ = 0, last_loss_ = 0, last_eval_ = 0;

@@ -1,6 +1,5 @@
 #include "cli/verify.h"
 
-#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -47,11 +46,11 @@ int against_reference(const Settings& s) {
 int against_each_other(const Settings& s) {
   std::vector<LayoutSpec> layouts;
   if (s.layouts.size() == 1) layouts.emplace_back();  // one rank
-  for (const std::string& text : s.layouts) layouts.push_back(parse_layout(text));
+  for (const std::string& text : s.layouts) layouts.push_back(parse_layout(text, s.run.layout_sets()));
   RunArguments arguments = s.run;
   if (s.precision) arguments.sets.push_back(fmt::format("precision.compute={}", name_of(*s.precision)));
   arguments.sets.push_back(fmt::format("run.threads={}", s.threads));
-  RunSpec run = arguments.read();
+  RunSpec run = arguments.read_for_any_layout();
   if (s.device == Device::cuda) run.run.device = "cuda";
   const LayoutReport report = compare_layouts(run, layouts, s.trial);
   s.json ? print_json(report, layouts[0]) : print_table(report, layouts[0], s.trial.exact);
@@ -73,7 +72,11 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
   command->footer(
       "With --layout, given once or several times, a run trains a few steps under each layout from one seed, its ranks "
       "as\nthreads. Losses, gradients and weights are held against the first layout's (one rank's, where only one is "
-      "given);\nthe first that differs is named. A key that a layout does not name has its default.\n\n"
+      "given);\nthe first that differs is named. A key that a layout does not name has its default, whatever "
+      "the run file says.\n"
+      "In fp64 they must agree to 1e-11. In fp32 and bf16 each layout may be as far from one rank in fp64 as rounding "
+      "takes\none rank in that precision, step by step (docs/numerics.md); where that cannot decide, fp64 does, by "
+      "itself.\n\n"
       "A reference folder holds config.json and model.safetensors (the model as Hugging Face saves it), run.json "
       "(steps,\n"
       "lr, beta1, beta2, eps, weight_decay, clip, losses and grad_norms of each step) and expected.safetensors "
@@ -84,7 +87,11 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep verify my.toml --layout dp=3,micro=2 --layout dp=3,micro=2,bucket=0,overlap=off --exact\n"
       "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32");
   settings->run.add_to(*command);
-  command->add_option("--layout", settings->layouts, "A layout, as in dp=4,micro=2; may be given several times")
+  command
+      ->add_option(
+          "--layout", settings->layouts,
+          "A whole layout, as in dp=4,micro=2; may be given several times; --set layout.KEY changes one key of "
+          "each")
       ->type_name("KEY=VALUE,..")
       ->allow_extra_args(false);
   command->add_option("--steps", settings->trial.steps, "Steps under each layout [3]")
@@ -92,13 +99,7 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command->add_flag("--exact", settings->trial.exact, "Demand equal bits of the layouts");
   command->add_option("--reference", settings->folder, "Folder with reference data")->type_name("DIR");
-  static const std::map<std::string, Precision> kPrecisions{
-      {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
-  command
-      ->add_option("--precision", settings->precision,
-                   "What to compute in: fp64, fp32 or bf16 [the run's own; of a reference fp64]")
-      ->transform(CLI::Transformer(kPrecisions).description(""))
-      ->type_name("TYPE");
+  add_precision_option(*command, settings->precision, "the run's own; of a reference fp64");
   command
       ->add_option("--threads", settings->threads,
                    "Threads of the kernels of each rank; the result is the same for any number [1]")

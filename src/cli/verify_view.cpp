@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/terminal.h"
+
 namespace lockstep {
 
 void print_json(const ReferenceReport& report) {
@@ -17,7 +19,7 @@ void print_json(const ReferenceReport& report) {
 }
 
 void print_table(const ReferenceReport& report) {
-  const bool colour = isatty(STDOUT_FILENO);
+  const bool colour = takes_colour(STDOUT_FILENO);
   std::size_t width = 4, failed = 0;
   for (const ReferenceItem& item : report.items) width = std::max(width, item.name.size());
   fmt::print("{:<{}}  {:>9}  {:>9}\n", "item", width, "error", "tolerance");
@@ -37,41 +39,90 @@ void print_table(const ReferenceReport& report) {
                failed, report.items.size());
 }
 
+namespace {
+
+std::string text_of(const Difference& d) {
+  return fmt::format("step {}: {} differs by {:.1e} ({} element{})", d.step, d.what, d.error, d.elements,
+                     d.elements == 1 ? "" : "s");
+}
+
+// All layouts that have a verdict of rounding.
+std::vector<const LayoutVerdict*> rounded(const LayoutReport& report) {
+  std::vector<const LayoutVerdict*> all;
+  if (report.itself && report.itself->rounding) all.push_back(&*report.itself);
+  for (const LayoutVerdict& v : report.verdicts)
+    if (v.rounding) all.push_back(&v);
+  return all;
+}
+
+// What rounding leaves to be seen, and what would see more.
+std::string sight_of(const LayoutReport& report) {
+  const RoundingVerdict* bluntest = nullptr;
+  for (const LayoutVerdict* v : rounded(report))
+    if (!bluntest || v->rounding->sees_at_worst > bluntest->sees_at_worst) bluntest = &*v->rounding;
+  if (!bluntest) return "";
+  return fmt::format("an error of {:.0e} of a gradient would show ({:.0e} in {}); --precision fp64 shows 1e-11\n",
+                     bluntest->sees, bluntest->sees_at_worst, bluntest->bluntest);
+}
+
+}  // namespace
+
 void print_table(const LayoutReport& report, const LayoutSpec& first, bool exact) {
   std::size_t width = to_text(first).size();
   for (const LayoutVerdict& v : report.verdicts) width = std::max(width, to_text(v.layout).size());
-  fmt::print("{:<{}}  {:>9}  {:>9}  {:>9}  {:>9}\n", "layout", width, "loss", "gradients", "norm", "weights");
-  fmt::print("{:<{}}  {}\n", to_text(first), width, "what the others are held against");
+  const bool by_rounding = !rounded(report).empty();
+  fmt::print("{:<{}}  {:>9}  {:>9}  {:>9}  {:>9}{}\n", "layout", width, "loss", "gradients", "norm", "weights",
+             by_rounding ? "  of allowed" : "");
+  const auto rest = [&](const LayoutVerdict& v) {
+    if (v.rounding) fmt::print("  {:>10.2f}", v.rounding->share);
+    if (v.first) fmt::print("  {}", text_of(*v.first));
+    if (v.undecided)
+      fmt::print("  {} cannot decide: {}; equal in fp64", name_of(report.precision), text_of(*v.undecided));
+    fmt::print("\n");
+  };
+  fmt::print("{:<{}}  {:<42}", to_text(first), width, "what the others are held against");
+  rest(report.itself ? *report.itself : LayoutVerdict{.layout = first});
   for (const LayoutVerdict& v : report.verdicts) {
     fmt::print("{:<{}}  {:>9.1e}  {:>9.1e}  {:>9.1e}  {:>9.1e}", to_text(v.layout), width, v.loss, v.gradient, v.norm,
                v.weight);
-    if (v.first)
-      fmt::print("  step {}: {} differs by {:.1e} ({} element{})", v.first->step, v.first->what, v.first->error,
-                 v.first->elements, v.first->elements == 1 ? "" : "s");
-    fmt::print("\n");
+    rest(v);
   }
-  const std::size_t failed = static_cast<std::size_t>(
-      std::ranges::count_if(report.verdicts, [](const LayoutVerdict& v) { return v.first.has_value(); }));
-  const std::string how = exact ? "to the bit" : fmt::format("within {:.0e}", report.verdicts[0].tolerance);
-  fmt::print("{} {} in {}: {} layout{} over {} steps, {} tensors, last loss {:.6f}\n",
-             failed == 0 ? "equal" : "not equal", how, name_of(report.precision), report.verdicts.size() + 1,
-             report.verdicts.empty() ? "" : "s", report.steps, report.tensors, report.last_loss);
+  const std::string how = exact         ? "to the bit"
+                          : by_rounding ? "but for rounding"
+                                        : fmt::format("within {:.0e}", report.verdicts[0].tolerance);
+  fmt::print("{} {} in {}: {} layouts over {} steps, {} tensors, last loss {:.6f}\n",
+             report.ok() ? "equal" : "not equal", how, name_of(report.precision), report.verdicts.size() + 1,
+             report.steps, report.tensors, report.last_loss);
+  if (!exact) fmt::print("{}", sight_of(report));
 }
 
 void print_json(const LayoutReport& report, const LayoutSpec& first) {
-  nlohmann::ordered_json items = nlohmann::ordered_json::array();
-  for (const LayoutVerdict& v : report.verdicts) {
-    nlohmann::ordered_json item{{"layout", to_text(v.layout)}, {"ok", !v.first},  {"loss", v.loss},
-                                {"gradients", v.gradient},     {"norm", v.norm},  {"weights", v.weight},
-                                {"tolerance", v.tolerance},    {"first", nullptr}};
-    if (v.first)
-      item["first"] = {
-          {"step", v.first->step}, {"what", v.first->what}, {"error", v.first->error}, {"elements", v.first->elements}};
-    items.push_back(std::move(item));
-  }
-  const nlohmann::ordered_json out{{"ok", report.ok()},         {"precision", name_of(report.precision)},
-                                   {"steps", report.steps},     {"tensors", report.tensors},
-                                   {"against", to_text(first)}, {"layouts", items}};
+  using Json = nlohmann::ordered_json;
+  const auto difference = [](const std::optional<Difference>& d) -> Json {
+    if (!d) return nullptr;
+    return {{"step", d->step}, {"what", d->what}, {"error", d->error}, {"elements", d->elements}};
+  };
+  const auto item = [&](const LayoutVerdict& v) -> Json {
+    Json one{{"layout", to_text(v.layout)}, {"ok", !v.first}, {"loss", v.loss},
+             {"gradients", v.gradient},     {"norm", v.norm}, {"weights", v.weight}};
+    if (v.rounding) {
+      one["of_allowed"] = v.rounding->share;
+      one["sees"] = v.rounding->sees;
+      one["sees_at_worst"] = v.rounding->sees_at_worst;
+      one["bluntest"] = v.rounding->bluntest;
+      one["undecided"] = difference(v.undecided);
+    } else {
+      one["tolerance"] = v.tolerance;
+    }
+    one["first"] = difference(v.first);
+    return one;
+  };
+  Json items = Json::array();
+  for (const LayoutVerdict& v : report.verdicts) items.push_back(item(v));
+  Json out{{"ok", report.ok()},         {"precision", name_of(report.precision)},
+           {"steps", report.steps},     {"tensors", report.tensors},
+           {"against", to_text(first)}, {"layouts", items}};
+  if (report.itself) out["itself"] = item(*report.itself);
   fmt::print("{}\n", out.dump(2));
 }
 

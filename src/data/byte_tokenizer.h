@@ -28,6 +28,9 @@ std::vector<std::int32_t> encode_bytes(std::string_view text);
 // The bytes of the ids below 256; all others are skipped. Not necessarily UTF-8.
 std::string decode_bytes(std::span<const std::int32_t> ids);
 
+// Whether the tokens of such data are bytes. What a token file holds is not known.
+inline bool speaks_bytes(const DataSpec& data) { return data.example || !data.text.empty(); }
+
 class Utf8Stream {
  public:
   // What may be printed now; at most three bytes are held back. Ids that are no bytes are skipped.

@@ -5,10 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 
 namespace lockstep {
 namespace {
@@ -16,8 +16,7 @@ namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
 
 [[noreturn]] void fail(const char* call, const std::filesystem::path& path) {
-  const int error = errno;
-  throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::generic_category().message(error)));
+  throw EnvironmentError(system_failure(path, call, errno));
 }
 
 void write_at(int fd, std::int64_t offset, std::span<const std::byte> bytes, const std::filesystem::path& path) {

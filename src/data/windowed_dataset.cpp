@@ -52,7 +52,9 @@ WindowSplit split_windows(std::string_view name, std::int64_t tokens, std::int64
     throw UserError(ExitCode::bad_input_file,
                     fmt::format("{}: {} tokens are too few for seq = {}{}: {} are needed", name, tokens, sequence,
                                 sides == 2 ? " with evaluation" : "", sides * sequence + 1),
-                    "give more data or a smaller seq");
+                    (tokens - 1) / sides < 1
+                        ? std::string("give more data")
+                        : fmt::format("use data.seq = {} or less, or give more data", (tokens - 1) / sides));
   }
   if (sides == 1) return {.train = windows, .eval = 0};
   const auto share = static_cast<std::int64_t>(eval_share * static_cast<double>(windows));

@@ -49,7 +49,10 @@ void tree_sum_range(const TreeSumArgs&, std::int64_t begin, std::int64_t count);
 }  // namespace cpu
 namespace cuda {
 TreeSum tree_sum;
-}
+// Loads every form of the kernel now. CUDA loads a kernel when it is first launched, and may wait for the kernels that
+// run before it does: a receive that waits for another rank would then wait for ever.
+void load_tree_sum();
+}  // namespace cuda
 namespace meta {
 TreeSum tree_sum;
 }

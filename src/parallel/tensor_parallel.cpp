@@ -4,11 +4,24 @@ namespace lockstep {
 
 namespace {
 
-// Chunk c of n of a tensor's rows.
+// Elements of the chunk by rank; none where all have equally many.
+Communicator::Counts counts_of(const TensorSplit& split, const Tensor& whole, std::int64_t c) {
+  Communicator::Counts counts;
+  const std::int64_t rows = whole.dim(0), width = rows > 0 ? whole.elements() / rows : 0;
+  if (split.chunk(rows, c).count % split.size == 0) return counts;
+  for (TensorSplit of = split; std::ssize(counts) < split.size;) {
+    of.rank = std::ssize(counts);
+    counts.push_back(of.chunk(rows, c).own_count * width);
+  }
+  return counts;
+}
+
+Tensor all_of(const Tensor& whole, const TensorSplit::RowChunk& chunk) {
+  return whole.slice(0, chunk.first, chunk.count);
+}
 template <class T>
-T chunk_of(const T& rows, std::int64_t c, std::int64_t n) {
-  const std::int64_t each = rows.dim(0) / n;
-  return rows.slice(0, c * each, each);
+T own_of(const T& own, const TensorSplit::RowChunk& chunk) {
+  return own.slice(0, chunk.own_first, chunk.own_count);
 }
 
 }  // namespace
@@ -20,8 +33,8 @@ TensorParallel::TensorParallel(Communicator& ranks, const Options& options) : ra
 
 Communicator::Started TensorParallel::start_chunk(const Tensor& whole, const ConstTensor& own,
                                                   std::int64_t chunk) const {
-  const std::int64_t n = split().chunks_of(whole.dim(0));
-  return ranks_.all_gather(chunk_of(whole, chunk, n), chunk_of(own, chunk, n));
+  const TensorSplit::RowChunk rows = split().chunk(whole.dim(0), chunk);
+  return ranks_.all_gather(all_of(whole, rows), own_of(own, rows), counts_of(split(), whole, chunk));
 }
 
 TensorParallel::Gathering TensorParallel::start_gather(const Tensor& whole, const ConstTensor& own) const {
@@ -46,26 +59,29 @@ void TensorParallel::finish(Gathering& gathering) {
 
 void TensorParallel::gather(const Tensor& whole, const ConstTensor& own, const Product& product) const {
   if (!split().sequence) return product(0, whole.dim(0));
-  const std::int64_t n = split().chunks_of(whole.dim(0)), each = whole.dim(0) / n;
+  const std::int64_t n = split().chunks_of(whole.dim(0));
   // The next chunk is on its way while this one is multiplied.
   Communicator::Started next = start_chunk(whole, own, 0);
   for (std::int64_t c = 0; c < n; ++c) {
     const Communicator::Started here = std::move(next);
     if (options_.overlap && c + 1 < n) next = start_chunk(whole, own, c + 1);
     here->wait();
-    product(c * each, each);
+    const TensorSplit::RowChunk rows = split().chunk(whole.dim(0), c);
+    product(rows.first, rows.count);
     if (!options_.overlap && c + 1 < n) next = start_chunk(whole, own, c + 1);
   }
 }
 
 void TensorParallel::sum(const Tensor& own, const Tensor& whole, const Product& product) const {
-  const std::int64_t n = split().chunks_of(whole.dim(0)), each = whole.dim(0) / n;
+  const std::int64_t n = split().chunks_of(whole.dim(0));
   const Reducing how{.algorithm = options_.algorithm};
   Gathering under_way;
   for (std::int64_t c = 0; c < n; ++c) {
-    product(c * each, each);
-    under_way.push_back(split().sequence ? ranks_.reduce_scatter(chunk_of(own, c, n), chunk_of(whole, c, n), how)
-                                         : ranks_.all_reduce(chunk_of(whole, c, n), how));
+    const TensorSplit::RowChunk rows = split().chunk(whole.dim(0), c);
+    product(rows.first, rows.count);
+    under_way.push_back(split().sequence ? ranks_.reduce_scatter(own_of(own, rows), all_of(whole, rows), how,
+                                                                 counts_of(split(), whole, c))
+                                         : ranks_.all_reduce(all_of(whole, rows), how));
     if (!options_.overlap) under_way.back()->wait();
   }
   finish(under_way);

@@ -109,6 +109,11 @@ double bytes_beside_products(RunSpec spec) {
 
 Bench run_bench(const RunSpec& asked, int rounds) {
   RunSpec spec = asked;
+  if (spec.layout.ranks() > 1)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("bench times one rank, and the layout has {} ({})", spec.layout.ranks(), to_text(spec.layout)),
+        "leave dp, pp, cp and tp out; `lockstep compare` times ranks");
   spec.train.save_last = false;  // nothing is saved
   spec.train.save_every = 0;
   const Ceilings ceilings = ceilings_of(spec);
@@ -127,8 +132,6 @@ Bench run_bench(const RunSpec& asked, int rounds) {
     }
   }
 
-  if (spec.layout.ranks() > 1)
-    throw UserError(ExitCode::usage, "bench times one rank", "leave layout.dp, layout.pp and layout.tp out");
   TrainingRun run(spec, device_of(spec), "");
   run.init_weights();
   Desk desk(spec, Desk::Kind::real);

@@ -69,10 +69,23 @@ Pieces pieces_of(const Trace& trace, const MeasuredTimeline& m, const std::strin
   return pieces;
 }
 
-// The steps of training of which every step of the schedule is there.
+// The steps of the schedule that have nothing to do: where the last chunk is the head alone, its forward has done the
+// backward, and no span is of it in any step of training.
+std::size_t empty_steps(const Pieces& pieces, const PipelineSchedule& schedule) {
+  const int head = static_cast<int>(schedule.stage_of.size()) - 1, stage = schedule.stage_of.back();
+  const auto& steps = schedule.stages[static_cast<std::size_t>(stage)];
+  const auto is_backward = [&](const ChunkAction& a) { return a.chunk == head && a.step != ChunkStep::forward; };
+  const bool any = std::ranges::any_of(pieces, [&](const Piece& piece) {
+    return piece.stage == stage && is_backward(steps[static_cast<std::size_t>(piece.position)]);
+  });
+  return any ? 0 : static_cast<std::size_t>(std::ranges::count_if(steps, is_backward));
+}
+
+// The steps of training of which every step of the schedule is there that has something to do.
 Steps complete_steps(const Pieces& pieces, const PipelineSchedule& schedule) {
   std::size_t wanted = 0;
   for (const auto& stage : schedule.stages) wanted += stage.size();
+  wanted -= empty_steps(pieces, schedule);
   Steps steps;
   for (auto begin = pieces.begin(); begin != pieces.end();) {
     std::size_t found = 0;
@@ -163,9 +176,15 @@ MeasuredTimeline measured_timeline(PipelineSchedule schedule, const Trace& trace
   for (auto piece = first; piece != last; ++piece) zero = std::min(zero, piece->begin);
   m.line.stages.resize(stages);
   m.busy.resize(stages);
+  // What has nothing to do takes no time.
+  const auto pass_to = [&](std::size_t s, std::size_t at, double time) {
+    for (std::vector<ChunkSpan>& spans = m.line.stages[s]; spans.size() < at; m.busy[s].push_back(0))
+      spans.push_back({m.schedule.stages[s][spans.size()], time, time});
+  };
   for (auto piece = first; piece != last; ++piece) {
     const auto s = static_cast<std::size_t>(piece->stage), at = static_cast<std::size_t>(piece->position);
     std::vector<ChunkSpan>& spans = m.line.stages[s];
+    pass_to(s, at, spans.empty() ? piece->begin - zero : spans.back().end);
     if (!spans.empty() && piece->begin - zero < spans.back().end - kClockGrain)
       refuse(where, fmt::format("step {} of stage {} begins before what comes before it ends", at, s), kRecordAgain);
     if (spans.size() == at) {
@@ -175,6 +194,8 @@ MeasuredTimeline measured_timeline(PipelineSchedule schedule, const Trace& trace
     spans.back().end = std::max(spans.back().end, piece->end - zero);
     m.busy[s].back() += piece->end - piece->begin;
   }
+  for (std::size_t s = 0; s < stages; ++s)
+    pass_to(s, m.schedule.stages[s].size(), m.line.stages[s].empty() ? 0 : m.line.stages[s].back().end);
   return m;
 }
 

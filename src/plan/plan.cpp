@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "plan/fitting_settings.h"
 #include "plan/message_tally.h"
 #include "plan/phase_counts.h"
 #include "spec/model_flops.h"
@@ -61,7 +62,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   CountingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", tally);
   TrainingRun run(
       spec, Device::meta, "",
-      {.ranks = &ranks, .data = all.data, .counts_data = all.counts_data, .lists = all.lists, .model = all.model});
+      {.ranks = &ranks, .data = all.data, .data_of_rank = all.counts_data, .lists = all.lists, .model = all.model});
   const Model& model = run.replica().model();
   if (!all.lists) {
     all.lists = run.replica().rank_step().lists;
@@ -125,65 +126,6 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   return plan_rank(spec, rank, all);
 }
 
-namespace {
-
-constexpr std::int64_t kMostTried = 1 << 20;  // phases that are planned in search of settings
-
-bool is_valid(const RunSpec& spec) {
-  try {
-    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
-// Settings that would fit and the bytes they need, the cheapest in time first: passes over memory, more micro-batches,
-// both; the same with state cut between the ranks; and only then projections computed again.
-std::optional<std::string> settings_that_fit(const RunSpec& asked, std::int64_t available) {
-  std::vector<RunSpec> candidates;
-  const auto add = [&](std::int64_t zero, std::int64_t micro, Recompute level) {
-    RunSpec& spec = candidates.emplace_back(asked);
-    if (level != asked.memory.recompute) spec.memory.recompute_blocks = 0;
-    spec.memory.recompute = level;
-    spec.layout.micro = micro;
-    if (zero == asked.layout.zero) return;
-    spec.layout.zero = zero;
-    spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
-  };
-  const bool cuts = asked.layout.replicas() > 1 && asked.layout.dp_kind == DpKind::ddp;
-  const auto add_micros = [&](std::initializer_list<Recompute> levels) {
-    for (std::int64_t zero = asked.layout.zero; zero <= (cuts ? 3 : asked.layout.zero); ++zero)
-      for (std::int64_t micro = asked.layout.micro; micro <= asked.train.global_batch; ++micro) {
-        const std::int64_t batch = asked.train.global_batch, dp = asked.layout.dp;
-        if (batch % micro != 0 || batch / micro < dp) continue;
-        if (batch % (micro * dp) != 0 && asked.layout.uneven == Switch::off) continue;
-        for (const Recompute level : levels)
-          if (level >= asked.memory.recompute) add(zero, micro, level);
-      }
-  };
-  add_micros({Recompute::none, Recompute::elementwise});
-  add_micros({Recompute::projections});
-  std::int64_t left = kMostTried;
-  for (const RunSpec& spec : candidates) {
-    if (!is_valid(spec)) continue;
-    if ((left -= (spec.model.layers + 2) * spec.layout.micro) < 0) break;
-    const std::vector<Plan> plans = plan_stages(spec);
-    const Plan& plan = fullest(plans);
-    if (plan.peak + plan.outside > available) continue;
-    std::vector<std::string> changes;
-    if (spec.memory != asked.memory)
-      changes.push_back(fmt::format("memory.recompute = \"{}\"", name_of(spec.memory.recompute)));
-    if (spec.layout.zero != asked.layout.zero) changes.push_back(fmt::format("layout.zero = {}", spec.layout.zero));
-    if (spec.layout.micro != asked.layout.micro) changes.push_back(fmt::format("layout.micro = {}", spec.layout.micro));
-    const std::string text = fmt::format("{}", fmt::join(changes, " with "));
-    return fmt::format("{} fits: {}", text, byte_text(plan.peak + plan.outside));
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) {
   if (plan.peak + plan.outside <= available) return;
   std::string tags;
@@ -195,7 +137,8 @@ void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) 
                   fmt::format("the run needs {} and {} are free ({})", byte_text(plan.peak + plan.outside),
                               byte_text(available), tags),
                   settings_that_fit(spec, available)
-                      .value_or("use a smaller model, a shorter data.seq, or a machine with more memory"));
+                      .value_or("no setting makes it fit: use a smaller model, a shorter data.seq, more ranks on other "
+                                "machines, or a machine with more memory"));
 }
 
 void require_host_fit(const Plan& plan, std::int64_t available) {
@@ -203,7 +146,7 @@ void require_host_fit(const Plan& plan, std::int64_t available) {
   throw UserError(ExitCode::does_not_fit,
                   fmt::format("the run keeps {} on the host, for what it saves, and {} are free", byte_text(plan.host),
                               byte_text(available)),
-                  "use a machine with more memory, or train.save_last = false with train.save_every = 0");
+                  "use a machine with more memory, or --set train.save_last=false --set train.save_every=0");
 }
 
 }  // namespace lockstep

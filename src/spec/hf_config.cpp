@@ -207,6 +207,8 @@ ModelSpec parse_hf_config(std::string_view json_text, const std::string& where) 
   return spec;
 }
 
+std::span<const std::string_view> hf_fields_without_arithmetic() { return kHarmless; }
+
 ModelSpec read_hf_config(const std::filesystem::path& file) {
   return parse_hf_config(read_text_file(file, kFileLimit, ExitCode::bad_input_file), file.string());
 }

@@ -12,6 +12,7 @@
 // Failure: UserError of code bad_input_file, one line with `where` and the field.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,8 @@ namespace lockstep {
 
 ModelSpec read_hf_config(const std::filesystem::path& file);
 ModelSpec parse_hf_config(std::string_view json_text, const std::string& where);
+
+// The fields known to change no arithmetic: token ids, how a library generates or runs the model, other tasks.
+std::span<const std::string_view> hf_fields_without_arithmetic();
 
 }  // namespace lockstep

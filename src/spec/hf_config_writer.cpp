@@ -1,9 +1,17 @@
 #include "spec/hf_config_writer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "spec/hf_config.h"
+#include "spec/json_fields.h"
 
 namespace lockstep {
 namespace {
+
+// Of the fields without arithmetic, those that speak of the old files and not of the model.
+constexpr std::string_view kOfTheFiles[] = {"architectures", "torch_dtype",          "dtype",          "use_bfloat16",
+                                            "_commit_hash",  "transformers_version", "is_llama_config"};
 
 using Json = nlohmann::json;
 
@@ -65,9 +73,16 @@ void write_rope_family(const ModelSpec& spec, Json& config) {
   if (spec.family == Family::qwen2 || spec.family == Family::qwen3) config["use_sliding_window"] = false;
 }
 
+void carry_over(const Json& from, Json& config) {
+  for (const std::string_view key : hf_fields_without_arithmetic())
+    if (const auto field = from.find(key);
+        field != from.end() && std::ranges::find(kOfTheFiles, key) == std::end(kOfTheFiles))
+      config[std::string(key)] = *field;
+}
+
 }  // namespace
 
-std::string hf_config_text(const ModelSpec& spec, std::string_view torch_dtype) {
+std::string hf_config_text(const ModelSpec& spec, std::string_view torch_dtype, std::string_view from) {
   Json config = {{"architectures", {architecture(spec.family)}},
                  {"model_type", name_of(spec.family)},
                  {"torch_dtype", torch_dtype},
@@ -81,6 +96,7 @@ std::string hf_config_text(const ModelSpec& spec, std::string_view torch_dtype) 
     write_gpt2(spec, config);
   else
     write_rope_family(spec, config);
+  if (!from.empty()) carry_over(parse_json_object(from, "config.json"), config);
   return config.dump(2) + "\n";
 }
 

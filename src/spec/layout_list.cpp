@@ -14,9 +14,9 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-LayoutSpec parsed(std::string_view text, const std::string& where) {
+LayoutSpec parsed(std::string_view text, const std::string& where, std::span<const std::string> sets) {
   try {
-    return parse_layout(text);
+    return parse_layout(text, sets);
   } catch (const UserError& error) {  // in the words of the line that it came by
     constexpr std::string_view kOption = "--layout ";
     std::string what = error.what();
@@ -27,11 +27,12 @@ LayoutSpec parsed(std::string_view text, const std::string& where) {
 
 }  // namespace
 
-std::vector<ListedLayout> read_layout_list(const std::filesystem::path& file) {
-  return parse_layout_list(read_text_file(file, kMostListBytes, ExitCode::usage), file.string());
+std::vector<ListedLayout> read_layout_list(const std::filesystem::path& file, std::span<const std::string> sets) {
+  return parse_layout_list(read_text_file(file, kMostListBytes, ExitCode::usage), file.string(), sets);
 }
 
-std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::string& name) {
+std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::string& name,
+                                            std::span<const std::string> sets) {
   std::vector<ListedLayout> list;
   int number = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -45,7 +46,7 @@ std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::st
     if (list.size() == kMostListed)
       throw UserError(ExitCode::usage, fmt::format("{}: more than {} layouts", where, kMostListed),
                       "cut the file into several");
-    list.push_back({.text = std::string(line), .where = where, .layout = parsed(line, where)});
+    list.push_back({.text = std::string(line), .where = where, .layout = parsed(line, where, sets)});
   }
   if (list.empty())
     throw UserError(ExitCode::usage, fmt::format("{}: it names no layout", name),

@@ -8,6 +8,7 @@
 // is too large to be meant.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +26,10 @@ struct ListedLayout {
 inline constexpr std::size_t kMostListBytes = 1 << 20;
 inline constexpr std::size_t kMostListed = 1000;
 
-std::vector<ListedLayout> read_layout_list(const std::filesystem::path& file);
+// Settings ("layout.micro=2") change one key of each.
+std::vector<ListedLayout> read_layout_list(const std::filesystem::path& file, std::span<const std::string> sets = {});
 // The same of a text in memory; `name` is its file's.
-std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::string& name);
+std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::string& name,
+                                            std::span<const std::string> sets = {});
 
 }  // namespace lockstep

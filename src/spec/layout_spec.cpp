@@ -25,10 +25,9 @@ std::string divisors_near(std::int64_t n, std::int64_t wanted) {
   return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
-// What seq must be a multiple of.
-std::int64_t unit_of(const LayoutSpec& layout) {
-  const std::int64_t rows = layout.sp == Switch::on ? layout.cp * layout.tp : 1;
-  return std::lcm(context_factors(layout) ? layout.context_split(0).unit() : layout.cp, rows);
+std::string heads_text(std::int64_t heads, std::int64_t kv_heads) {
+  return fmt::format("{} head{} with {} key/value head{}", heads, heads == 1 ? "" : "s", kv_heads,
+                     kv_heads == 1 ? "" : "s");
 }
 
 std::string multiples_near(std::int64_t seq, std::int64_t unit) {
@@ -75,7 +74,7 @@ void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFaul
   }
   if (batch / micro < dp) {
     fail("dp", fmt::format("dp ({}) times micro ({}) is more than global_batch ({})", dp, micro, batch),
-         fmt::format("use global_batch = {}, or at most {} ranks", dp * micro, batch / micro));
+         fmt::format("use global_batch = {}, or dp = {} or less", dp * micro, batch / micro));
   }
   if (batch % (dp * micro) != 0 && layout.uneven == Switch::off) {
     const std::int64_t below = batch / (dp * micro) * dp * micro;
@@ -84,21 +83,16 @@ void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFaul
   }
 }
 
-void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
   const std::int64_t tp = layout.tp, H = model.heads, K = model.kv_heads;
   if (tp == 1) return;
   if (!heads_divide(H, K, tp)) {
     std::string fitting;
     for (std::int64_t n = 1; n <= H; ++n)
       if (heads_divide(H, K, n)) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
-    fail("tp", fmt::format("{} heads with {} key/value heads cannot be shared out to tp ({}) ranks", H, K, tp),
+    fail("tp", fmt::format("{} cannot be shared out to tp ({}) ranks", heads_text(H, K), tp),
          fmt::format("use tp = {}", fitting));
   }
-  if (const std::int64_t line = layout.cp * tp; layout.sp == Switch::on && seq % line != 0)
-    fail("sp",
-         layout.cp == 1 ? fmt::format("seq ({}) is not a multiple of tp ({})", seq, tp)
-                        : fmt::format("seq ({}) is not a multiple of cp ({}) times tp ({})", seq, layout.cp, tp),
-         fmt::format("use {}, another tp, or sp = \"off\"", multiples_near(seq, unit_of(layout))));
 }
 
 void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
@@ -121,18 +115,18 @@ void check_context_layout(const ModelSpec& model, std::int64_t seq, const Layout
       if (layout.cp % n == 0 && heads_divide(H, K, n))
         fitting += fmt::format("{}\"{}x{}\"", fitting.empty() ? "" : ", ", layout.cp / n, n);
     fail("cp_kind",
-         fmt::format("{} heads with {} key/value heads{} cannot be exchanged between {} ranks", H, K,
-                     layout.tp > 1 ? " of a rank" : "", factors->heads),
+         fmt::format("{}{} cannot be exchanged between {} ranks", heads_text(H, K), layout.tp > 1 ? " of a rank" : "",
+                     factors->heads),
          fmt::format("use cp_kind = {}", fitting));
   }
   if (seq % layout.context_split(0).unit() == 0) return;
   LayoutSpec plain = layout;
   plain.cp_order = CpOrder::plain;
-  const bool plainly = seq % unit_of(plain) == 0;
+  const bool plainly = seq % plain.context_split(0).unit() == 0;
   fail("cp",
        fmt::format("seq ({}) is not a multiple of {}, which cp ({}) asks for", seq, layout.context_split(0).unit(),
                    layout.cp),
-       fmt::format("use {}{}, or another cp", multiples_near(seq, unit_of(layout)),
+       fmt::format("use {}{}, or another cp", multiples_near(seq, layout.context_split(0).unit()),
                    plainly ? ", cp_order = \"plain\"" : ""));
 }
 
@@ -169,8 +163,23 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
            "give every part between the first and the last a layer");
 }
 
+bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail) {
+  const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
+  if (below == ranks) {
+    layout.dp = ranks / line;
+    return true;
+  }
+  std::string axes, key;
+  for (const auto& [name, size] : {std::pair("pp", layout.pp), {"cp", layout.cp}, {"tp", layout.tp}})
+    if (size > 1) axes += (axes.empty() ? "" : " times ") + std::string(key = name);
+  fail(key, fmt::format("{} ({}) does not divide {} rank{}", axes, line, ranks, ranks == 1 ? "" : "s"),
+       below == 0 ? fmt::format("use {}{}, or a smaller {}", option, line, key)
+                  : fmt::format("use {0}{1} or {0}{2}, or another {3}", option, below, below + line, key));
+  return false;
+}
+
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
-  check_tensor_layout(model, seq, layout, fail);
+  check_tensor_layout(model, layout, fail);
   check_context_layout(model, seq, layout, fail);
   check_pipeline_layout(model, layout, fail);
 }

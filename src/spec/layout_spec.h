@@ -123,8 +123,8 @@ constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, st
 // wrong and a remedy, and throws.
 using LayoutFault = std::function<void(std::string_view key, const std::string& problem, const std::string& remedy)>;
 void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
-// Whether the layers of that model, over so many tokens a sample, can be cut so.
-void check_tensor_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+// Whether the layers of that model can be cut so.
+void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
 // Whether samples of so many tokens can, with those of its heads that a rank has.
 void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
@@ -132,6 +132,10 @@ void check_context_layout(const ModelSpec& model, std::int64_t seq, const Layout
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
 // All of them.
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+
+// Gives the layout so many ranks in all: dp = ranks / (pp · cp · tp). Where these do not divide the ranks `fail` is
+// told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is changed: false.
+bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail);
 
 // The two factors of cp, ranks that keys and values travel between times ranks that exchange heads: "ring" is cpx1,
 // "ulysses" 1xcp. Nothing where the text is no such thing.

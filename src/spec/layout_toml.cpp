@@ -1,6 +1,7 @@
 #include "spec/layout_toml.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "spec/text_input.h"
 #include "spec/toml_fields.h"
@@ -130,29 +131,41 @@ void unmake_layout_choices(TomlDocument& document) {
   drop("grad_sync", {"bucket"});
 }
 
-LayoutSpec parse_layout(std::string_view text) {
-  std::vector<std::string> sets;
+std::vector<TomlItem> layout_items(std::string_view text) {
+  std::vector<TomlItem> items;
+  const auto fail = [&](const std::string& problem, const std::string& remedy) {
+    throw UserError(ExitCode::usage, fmt::format("--layout {}: {}", quote_text(text), problem), remedy);
+  };
+  if (text.size() > kTextLimit) fail("longer than a layout can be", "put it into the run file");
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     const std::string_view item = text.substr(at, comma - at);
-    if (item.find('=') == std::string_view::npos || item.starts_with('='))
-      throw UserError(ExitCode::usage,
-                      fmt::format("--layout {}: {} names no key and value", quote_text(text), quote_text(item)),
-                      "write it as in --layout dp=2,micro=4");
-    sets.push_back("layout." + std::string(item));
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos || equals == 0)
+      fail(fmt::format("{} names no key and value", quote_text(item)), "write it as in --layout dp=2,micro=4");
+    const std::string key(item.substr(0, equals)), value(item.substr(equals + 1));
+    if (!is_plain_text(item) || key.find('.') != std::string::npos)
+      fail(fmt::format("{} is not the name of a key and its value", quote_text(item)),
+           "write it as in --layout dp=2,micro=4");
+    if (std::ranges::find(items, key, &TomlItem::key) != items.end())
+      fail(fmt::format("it names {} twice", quote_text(key)), "keep one of the two");
+    items.push_back({key, value});
     at = comma + 1;
   }
+  return items;
+}
+
+LayoutSpec parse_layout(std::string_view text, std::span<const std::string> sets) {
+  std::vector<std::string> own;
+  std::ranges::copy_if(sets, std::back_inserter(own), sets_layout);
+  TomlDocument document("", "--layout", kTextLimit, own);
+  document.replace("layout", "--layout", layout_items(text));
+  unmake_layout_choices(document);
   LayoutSpec layout;
-  try {
-    TomlDocument document("", "--layout", kTextLimit, sets);
-    read_layout(document.top().table("layout"), layout);
-  } catch (const UserError& error) {  // in the words of the option that it came by
-    constexpr std::string_view kSet = "--set layout.";
-    std::string what = error.what();
-    if (const std::size_t at = what.find(kSet); at != std::string::npos) what.replace(at, kSet.size(), "--layout ");
-    throw UserError(error.code(), what, "");
-  }
+  read_layout(document.top().table("layout"), layout);
   return layout;
 }
+
+bool sets_layout(const std::string& set) { return set.starts_with("layout."); }
 
 }  // namespace lockstep

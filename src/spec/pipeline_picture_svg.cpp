@@ -15,8 +15,8 @@ namespace lockstep {
 namespace {
 
 // In pixels.
-constexpr double kLeft = 72, kRight = 24, kRow = 26, kGap = 3, kCaption = 24, kDigit = 6.6, kTitleDigit = 8.6,
-                 kMarkPixels = 60;
+constexpr double kLeft = 72, kRight = 24, kRow = 26, kGap = 3, kCaption = 24, kDigit = 6.6, kTitleDigit = 9.2,
+                 kWideDigit = 16, kMarkPixels = 60;
 constexpr double kNarrowest = 360, kWidest = 1400, kWidthOfStep = 18;
 
 using Rgb = std::array<int, 3>;
@@ -59,6 +59,35 @@ std::string colour(ChunkStep step, int nth, int chunks) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(c[0]), mixed(c[1]), mixed(c[2]));
 }
 
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }  // a UTF-8 character
+
+// As wide as a title may become: fonts differ, and letters that are not ASCII may be twice as wide.
+double text_width(std::string_view text) {
+  double width = 0;
+  for (const char c : text) {
+    if (continues(c)) continue;
+    const bool wide = static_cast<unsigned char>(c) >= 0x80 || std::string_view("mwMW@%&").find(c) != std::string::npos;
+    width += wide ? kWideDigit : kTitleDigit;
+  }
+  return width;
+}
+
+// Where a line of the text that begins there ends: at its end, or at the last blank or comma that leaves it within the
+// picture, or within a word that is longer than that.
+std::size_t line_end(std::string_view text, std::size_t begin) {
+  std::size_t at = begin, good = begin;
+  for (double width = 0; at < text.size();) {
+    std::size_t next = at + 1;
+    while (next < text.size() && continues(text[next])) ++next;
+    width += text_width(text.substr(at, next - at));
+    if (width > kWidest) return good > begin ? good : at;
+    if (text[at] == ' ') good = at;
+    if (text[at] == ',') good = next;
+    at = next;
+  }
+  return at;
+}
+
 class SvgPicture {
  public:
   SvgPicture(std::span<const PicturePanel> panels, const SvgPictureOptions& options)
@@ -97,11 +126,16 @@ class SvgPicture {
   void words(double x, double y, const char* style, const std::string& text) {
     print("<text class=\"{}\" x=\"{:.5g}\" y=\"{:.5g}\">{}</text>\n", style, x, y, escaped(text));
   }
+  // On several lines where it is too long for one: nothing of it is cut off.
   void line(const std::string& text, const char* style, double height) {
-    if (text.empty()) return;
-    y_ += height;
-    words(16, y_, style, text);
-    words_end_ = std::max(words_end_, 16 + std::min(kTitleDigit * static_cast<double>(text.size()), kWidest));
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = line_end(text, at);
+      const std::string part = text.substr(at, end - at);
+      y_ += height;
+      words(16, y_, style, part);
+      words_end_ = std::max(words_end_, 16 + text_width(part));
+      at = std::min(text.find_first_not_of(' ', end), text.size());
+    }
   }
 
   void draw(const PicturePanel& panel, const TimelineGrid& grid) {

@@ -68,7 +68,7 @@ PipelineSchedule parse_schedule(std::string_view text, const std::string& where)
     if (!list.empty()) schedule.stages.push_back(std::move(list));
   }
   const int stages = static_cast<int>(schedule.stages.size()), chunks = static_cast<int>(found.size());
-  if (stages == 0) refuse(where, line, "there is no step in it", "write a line a stage, as in F0 B0");
+  if (stages == 0) refuse(where, std::max(line, 1), "there is no step in it", "write a line per stage, as in F0 B0");
   if (found.rbegin()->first != chunks - 1 || chunks % stages != 0)
     refuse(where, line,
            fmt::format("{} stages have {} chunks, the last of them {}", stages, chunks, found.rbegin()->first),
@@ -81,7 +81,7 @@ PipelineSchedule parse_schedule(std::string_view text, const std::string& where)
              "give every stage as many");
   if (const std::string fault = schedule_fault(schedule); !fault.empty())
     throw UserError(ExitCode::usage, fmt::format("{}: {}", where, fault),
-                    "see docs/pipeline-parallel.md for the rules");
+                    "`lockstep schedule --text` prints one to start from, docs/pipeline-parallel.md has the rules");
   return schedule;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/integers.h"
 #include "spec/model_flops.h"
+#include "spec/vocabulary_remedy.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +36,7 @@ class Checker {
       fail("data.synthetic", "branching",
            fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,
                        data.synthetic->vocabulary),
-           "lower branching or raise vocabulary");
+           fmt::format("use branching = {} or less, or a larger vocabulary", data.synthetic->vocabulary));
     }
     if (data.synthetic && data.synthetic->order == 2 && data.synthetic->vocabulary > kMaxSyntheticPairs) {
       fail("data.synthetic", "vocabulary",
@@ -58,7 +59,7 @@ class Checker {
       fail("model", "vocabulary",
            fmt::format("the model's vocabulary ({}) is smaller than the data's ({}, {})", spec_.model.vocabulary,
                        needed, data.synthetic ? "synthetic" : "text as bytes"),
-           fmt::format("set vocabulary = {} or more in [model]", needed));
+           vocabulary_remedy(spec_, needed));
     }
   }
 
@@ -129,13 +130,16 @@ class Checker {
     }
     if (schedule.kind != RateKind::wsd) return;
     if (schedule.decay < 1) {
-      fail("optim", "decay", "schedule \"wsd\" has no decay", "say how many of the last steps decay, as in decay = 20");
+      fail("optim", "decay", "schedule \"wsd\" has no decay",
+           steps > schedule.warmup ? fmt::format("say how many of the last steps decay, as in decay = {}",
+                                                 std::max<std::int64_t>(1, (steps - schedule.warmup) / 5))
+                                   : "train for more steps than warmup, and say how many of the last decay");
     }
     if (schedule.decay > steps - schedule.warmup) {
       fail("optim", "decay",
            fmt::format("warmup ({}) and decay ({}) are together longer than the run ({} steps)", schedule.warmup,
                        schedule.decay, steps),
-           "shorten one of them or train for more steps");
+           fmt::format("use train.steps = {} or more, or shorten one of the two", schedule.warmup + schedule.decay));
     }
   }
 

@@ -63,6 +63,7 @@ struct TrainSpec {
   bool async_save = true;     // write checkpoints beside the training
   bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
   bool save_last = true;      // save where the run ends; false leaves that to save_every
+  double save_retry = 30;     // seconds that a run which ends keeps trying to save what the disk does not take
   bool operator==(const TrainSpec&) const = default;
 };
 
@@ -74,13 +75,16 @@ struct RunSettings {
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
   std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
   bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+  // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/stop_signals.h).
+  std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
   bool operator==(const RunSettings&) const = default;
 };
 
 struct RunSpec {
   ModelSpec model;           // whole, wherever it came from
   std::string model_preset;  // the preset it started from; empty: none
-  std::string model_hf;      // the Hugging Face folder that the weights start from; empty: random weights
+  std::string model_hf;      // the Hugging Face folder that the weights start from; empty: not from one
+  std::string model_from;    // the run or checkpoint that the weights start from; both empty: random weights
   DataSpec data;
   TrainSpec train;
   OptimizerSpec optimizer;

@@ -1,12 +1,15 @@
 // Over 300 lines: the lists of keys, and one reader a table beside them.
 #include "spec/run_toml.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "spec/hf_config.h"
 #include "spec/layout_toml.h"
 #include "spec/model_toml.h"
 #include "spec/presets.h"
+#include "spec/stop_signals.h"
 #include "spec/text_input.h"
 #include "spec/toml_fields.h"
 #include "spec/toml_keys.h"
@@ -63,6 +66,7 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("async_save", train.async_save);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
+  visit("save_retry", train.save_retry, Real{.least = 0, .most = 86400});
 }
 
 template <class Spec, class Visitor>
@@ -111,6 +115,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("autotune", run.autotune);
+  visit("stop_signals", run.stop_signals);
 }
 
 // ---- Keys of the design that this version has one value for, or none.
@@ -122,11 +127,14 @@ constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 // ---- Reading
 
+// Where a model may come from, besides its fields.
+const Keys kModelChoices{"preset", "hf", "from"};
+
 // A choice made on the command line unmakes the file's: what only makes sense under the other choice goes.
 void unmake_choices(TomlDocument& document) {
-  for (const std::string_view choice : {"preset", "hf"}) {
+  for (const std::string_view choice : kModelChoices) {
     if (!document.set("model", choice)) continue;
-    for (const std::string_view key : model_keys() + Keys{"preset", "hf"}) document.drop("model", key);
+    for (const std::string_view key : model_keys() + kModelChoices) document.drop("model", key);
   }
   constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic"};
   for (const std::string_view source : std::span(kSources).first(3)) {
@@ -168,50 +176,79 @@ ModelSpec read_preset(const TomlTable& model, const std::string& name) {
   const auto spec = preset(name);
   if (!spec) {
     model.refuse("preset", fmt::format("there is no preset {}", quote_text(name)),
-                 fmt::format("the nearest is '{}'", nearest_word(name, preset_names())));
+                 fmt::format("the nearest is '{}'; `lockstep presets` lists all", nearest_word(name, preset_names())));
   }
   return read_model_fields(model, *spec);
 }
 
-// The weights come from there, so their shapes and arithmetic do too; a field may repeat what config.json says.
-ModelSpec read_hf(const TomlTable& model, const std::filesystem::path& folder) {
-  const std::filesystem::path config = folder / "config.json";
+// A resolved run file stands by itself: when a run is resumed, what its weights started from may be gone.
+bool states_every_field(const TomlTable& model) {
   const Keys fields = model_keys();
-  const bool resolved = std::all_of(fields.begin(), fields.end(),
-                                    [&](std::string_view key) { return key == "rope_scaling" || model.has(key); });
-  std::error_code ignored;
-  // A resolved run file stands by itself: when training goes on from a checkpoint, the folder may be gone.
-  if (resolved && !std::filesystem::exists(config, ignored)) return read_model_fields(model);
-  const ModelSpec own = read_hf_config(config);
+  return std::all_of(fields.begin(), fields.end(),
+                     [&](std::string_view key) { return key == "rope_scaling" || model.has(key); });
+}
+
+// The weights come from there, so their shapes and arithmetic do too; a field may repeat what that says.
+ModelSpec read_fields_beside(const TomlTable& model, std::string_view source, const ModelSpec& own,
+                             std::string_view told_by) {
   const ModelSpec spec = read_model_fields(model, own);
   ModelSpec same = spec;
   same.dropout = own.dropout;
   same.attention_dropout = own.attention_dropout;
   if (same == own) return spec;
-  for (const std::string_view key : fields) {
+  for (const std::string_view key : model_keys()) {
     if (!model.has(key) || key == "dropout" || key == "attention_dropout") continue;
-    model.refuse(key, fmt::format("[model] has hf and also {}, which says otherwise than its config.json", key),
-                 fmt::format("remove {}; beside hf only dropout and attention_dropout may change", key));
+    model.refuse(key, fmt::format("[model] has {} and also {}, which says otherwise than its {}", source, key, told_by),
+                 fmt::format("remove {}; beside {} only dropout and attention_dropout may change", key, source));
   }
   return spec;
 }
 
-void read_model(const TomlTable& model, const std::filesystem::path& base_folder, RunSpec& spec) {
-  model.refuse_unknown(model_keys() + Keys{"preset", "hf"});
+ModelSpec read_hf(const TomlTable& model, const RunSpec& spec, const ModelOfCheckpoint& model_of) {
+  const std::filesystem::path config = std::filesystem::path(spec.model_hf) / "config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(config, ignored)) {
+    if (states_every_field(model)) return read_model_fields(model);
+    const auto resumed = model_of ? model_of("", spec.run.out) : std::nullopt;
+    if (resumed) return read_fields_beside(model, "hf", *resumed, "checkpoint");
+  }
+  return read_fields_beside(model, "hf", read_hf_config(config), "config.json");
+}
+
+ModelSpec read_from(const TomlTable& model, const RunSpec& spec, const ModelOfCheckpoint& model_of) {
+  if (states_every_field(model)) return read_model_fields(model);
+  std::optional<ModelSpec> own;
+  try {
+    if (model_of) own = model_of(spec.model_from, spec.run.out);
+  } catch (const UserError& error) {
+    throw UserError(error.code(), model.place("from") + ": " + error.what(), "");
+  }
+  if (!own) model.refuse("from", "checkpoints are not opened here", "state every field of the model beside from");
+  return read_fields_beside(model, "from", *own, "checkpoint");
+}
+
+void read_model(const TomlTable& model, const std::filesystem::path& base_folder, const ModelOfCheckpoint& model_of,
+                RunSpec& spec) {
+  model.refuse_unknown(model_keys() + kModelChoices);
+  Keys given;
+  for (const std::string_view choice : kModelChoices)
+    if (model.has(choice)) given.push_back(choice);
   model("preset", spec.model_preset);
-  if (model.has("hf")) {
-    model("hf", spec.model_hf);
-    spec.model_hf = resolve(model, "hf", spec.model_hf, base_folder);
+  for (const auto& [key, path] : {std::pair("hf", &spec.model_hf), std::pair("from", &spec.model_from)}) {
+    if (!model.has(key)) continue;
+    model(key, *path);
+    *path = resolve(model, key, *path, base_folder);
   }
-  if (model.has("preset") && model.has("hf")) {
-    model.refuse("hf", "[model] has both preset and hf", "keep one of the two");
+  if (given.size() > 1) {
+    model.refuse(given[1], fmt::format("[model] has both {} and {}", given[0], given[1]), "keep one of the two");
   }
-  if (!model.has("preset") && !model.has("hf") && !model.has("family")) {
-    model.refuse("", "[model] has neither preset, hf nor family",
-                 "add preset = \"llama-5m\", hf = \"FOLDER\" or the fields of a model");
+  if (given.empty() && !model.has("family")) {
+    model.refuse("", "[model] has neither preset, hf, from nor family",
+                 "add preset = \"llama-5m\", hf = \"FOLDER\", from = \"RUN\" or the fields of a model");
   }
   spec.model = model.has("preset") ? read_preset(model, spec.model_preset)
-               : model.has("hf")   ? read_hf(model, spec.model_hf)
+               : model.has("hf")   ? read_hf(model, spec, model_of)
+               : model.has("from") ? read_from(model, spec, model_of)
                                    : read_model_fields(model);
 }
 
@@ -295,6 +332,15 @@ void read_run(const TomlTable& table, RunSettings& run) {
     table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
   if (run.autotune && run.device != "cuda")
     table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", run.device), "remove it");
+  for (auto name = run.stop_signals.begin(); name != run.stop_signals.end(); ++name) {
+    const std::optional<std::string> known = stop_signal_of(*name);
+    if (!known)
+      table.refuse("stop_signals", fmt::format("stop_signals has {}", quote_text(*name)),
+                   fmt::format("use some of {} (SIGINT and SIGTERM always end a run)", fmt::join(kStopSignals, ", ")));
+    if (std::find(run.stop_signals.begin(), name, *known) != name)
+      table.refuse("stop_signals", fmt::format("stop_signals has {} twice", *known), "name it once");
+    *name = *known;
+  }
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 
@@ -313,34 +359,66 @@ void read_plain(const TomlTable& table, Spec& spec, Visit visit) {
   visit(spec, table);
 }
 
+// `told`: the command line names dp.
+void spread(const TomlTable& table, std::int64_t ranks, bool told, LayoutSpec& layout) {
+  if (ranks == 0) return;
+  const std::string option = fmt::format("--ranks {}", ranks);
+  if (told && layout.ranks() != ranks)
+    throw UserError(ExitCode::usage,
+                    fmt::format("{}: {} makes {} rank{}", option, table.place("dp"), layout.ranks(),
+                                layout.ranks() == 1 ? "" : "s"),
+                    "leave one of the two out: without dp it is what the other axes leave of the ranks");
+  spread_over(layout, ranks, "--ranks ", [&](std::string_view, const std::string& problem, const std::string& remedy) {
+    throw UserError(ExitCode::usage, fmt::format("{}: {}", option, problem), remedy);
+  });
+}
+
 }  // namespace
 
 RunSpec parse_run_toml(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
-                       std::span<const std::string> sets) {
-  TomlDocument document(text, where, kTextLimit, sets);
+                       std::span<const std::string> sets, const ModelOfCheckpoint& model_of) {
+  return parse_run(text, where, base_folder, {.sets = sets, .model_of = model_of});
+}
+
+RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
+                  const RunChanges& changes) {
+  TomlDocument document(text, where, kTextLimit, changes.sets);
   const TomlTable top = document.top();
+  bool told_dp = document.set("layout", "dp");
+  if (changes.layout) {
+    const std::vector<TomlItem> items = layout_items(*changes.layout);
+    document.replace("layout", "--layout", items);
+    told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
+  }
   top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
-  read_model(top.table("model"), base_folder, spec);
+  read_run(top.table("run"), spec.run);  // before the model, which may be asked for by the run's folder
+  read_model(top.table("model"), base_folder, changes.model_of, spec);
   read_data(top.table("data"), base_folder, spec.data);
   read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
   read_optim(top.table("optim"), spec);
   read_layout(top.table("layout"), spec.layout);
+  spread(top.table("layout"), changes.ranks, told_dp, spec.layout);
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
-  read_run(top.table("run"), spec.run);
   spec.tuning = read_tuning(top.table("tuning"));
   validate(spec, [&](std::string_view section, std::string_view key) {
+    if (changes.ranks > 0 && section == "layout" && key == "dp") return fmt::format("--ranks {}", changes.ranks);
     return section == "data.synthetic" ? top.table("data").table("synthetic").place(key)
                                        : top.table(section).place(key);
   });
   return spec;
 }
 
-RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets) {
-  return parse_run_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), sets);
+RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::string> sets,
+                      const ModelOfCheckpoint& model_of) {
+  return read_run(file, {.sets = sets, .model_of = model_of});
+}
+
+RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes) {
+  return parse_run(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
 }
 
 std::string example_run_toml() { return std::string(embedded_example_run()); }
@@ -350,6 +428,7 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("model");
   if (!spec.model_preset.empty()) writer("preset", spec.model_preset);
   if (!spec.model_hf.empty()) writer("hf", spec.model_hf);
+  if (!spec.model_from.empty()) writer("from", spec.model_from);
   write_model_fields(spec.model, writer);
   writer.table("data");
   if (!spec.data.text.empty()) writer("text", spec.data.text);

@@ -1,9 +1,10 @@
 // How the layers of a model are cut between the ranks of a tensor-parallel group, as one of them sees it.
 //
-// Whatever is cut is cut into equal parts, the last ones padded: heads, feed-forward width and vocabulary by what a
-// product gives or sums over, and with `sequence` the rows (tokens) of everything between products. Which rank has
-// which rows matters to nobody, since norms, residuals and dropout go row by row; so a chunk of consecutive rows is
-// shared out by itself, and what is exchanged of a chunk is one range. A group of one has all of everything.
+// Heads, feed-forward width and vocabulary are cut into equal parts, the last ones padded, by what a product gives or
+// sums over; with `sequence` also the rows (tokens) of everything between products, as evenly as they go: the first
+// ranks have one more where they do not divide. Which rank has which rows matters to nobody, since norms, residuals and
+// dropout go row by row; so a chunk of consecutive rows is shared out by itself, and what is exchanged of a chunk is
+// one range. A group of one has all of everything.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -28,16 +29,24 @@ struct TensorSplit {
     return {all, first, std::min(each, all - first), each};
   }
   // Of so many rows: those that this rank has between products, and in how many chunks they are exchanged.
-  std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size : rows; }
+  std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size + (rank < rows % size) : rows; }
   std::int64_t chunks_of(std::int64_t rows) const {
-    std::int64_t n = std::min(chunks, std::max<std::int64_t>(own_rows(rows), 1));
-    while (own_rows(rows) % n != 0) --n;
-    return n;
+    return std::min(chunks, std::max<std::int64_t>(sequence ? rows / size : rows, 1));
   }
-  // Of chunk c of so many rows: where this rank's part of it begins among all of them.
-  std::int64_t first_row(std::int64_t rows, std::int64_t chunk) const {
-    const std::int64_t n = chunks_of(rows);
-    return chunk * (rows / n) + (sequence ? rank * (rows / n / size) : 0);
+  // Rows [first, first + count) of all; this rank's begin at `mine`, and are [own_first, own_first + own_count) of
+  // those that it has. Every rank has equally many of a chunk, except of the last one where rows do not divide.
+  struct RowChunk {
+    std::int64_t first, count, mine, own_first, own_count;
+  };
+  RowChunk chunk(std::int64_t rows, std::int64_t c) const {
+    const std::int64_t n = chunks_of(rows), ranks = sequence ? size : 1, each = rows / ranks;
+    const std::int64_t begin = each * c / n, end = each * (c + 1) / n, more = c + 1 == n ? rows % ranks : 0;
+    const std::int64_t place = sequence ? rank : 0;
+    return {.first = begin * ranks,
+            .count = (end - begin) * ranks + more,
+            .mine = begin * ranks + place * (end - begin) + std::min(place, more),
+            .own_first = begin,
+            .own_count = end - begin + (place < more)};
   }
 };
 

@@ -1,7 +1,11 @@
 #include "spec/text_input.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
 #include <numeric>
 #include <vector>
 
@@ -32,12 +36,24 @@ std::string read_text_file(const std::filesystem::path& file, std::size_t limit,
   if (std::filesystem::is_directory(file, ignored)) {
     throw UserError(code, file.string() + " is a folder", "name the file inside it");
   }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UserError(code, "cannot open " + file.string(), "check that it exists and may be read");
+  // O_NONBLOCK: to open a pipe that nobody writes to would otherwise wait for ever. Of one that has a writer, all is
+  // read.
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw UserError(code, "cannot open " + file.string(), "check that it exists and may be read");
+  ::fcntl(descriptor, F_SETFL, 0);
   std::string text(limit + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) throw UserError(code, "cannot read " + file.string(), "check the disk and the file's permissions");
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  std::size_t have = 0;
+  ssize_t got = 0;
+  while (have < text.size() && (got = ::read(descriptor, text.data() + have, text.size() - have)) != 0) {
+    if (got < 0 && errno != EINTR) break;
+    have += got > 0 ? static_cast<std::size_t>(got) : 0;
+  }
+  struct stat status {};
+  const bool pipe = ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+  ::close(descriptor);
+  if (got < 0) throw UserError(code, "cannot read " + file.string(), "check the disk and the file's permissions");
+  if (pipe && have == 0) throw UserError(code, file.string() + " is a pipe that nobody writes to", "name a file");
+  text.resize(have);
   if (text.size() > limit) {
     throw UserError(code, fmt::format("{} is larger than {} bytes", file.string(), limit),
                     "check that it is the file you meant");

@@ -36,7 +36,15 @@ struct TomlState {
   };
   toml::table root;
   std::string where;
-  std::map<std::string, Set, std::less<>> sets;  // by the full name, "train.steps"
+  std::map<std::string, Set, std::less<>> sets;      // by the full name, "train.steps"
+  std::map<std::string, Set, std::less<>> replaced;  // of tables that an option has replaced, likewise
+
+  // What was typed for it on the command line; null: nothing.
+  const Set* typed(std::string_view name) const {
+    for (const auto* all : {&sets, &replaced})
+      if (const auto at = all->find(name); at != all->end()) return &at->second;
+    return nullptr;
+  }
 };
 
 namespace {
@@ -76,6 +84,40 @@ std::string toml_number(double value) {
   return text;
 }
 
+// Why the parser refused it, on one line: what it quotes comes from the file. "Error while parsing key-value pair: …".
+std::string shown_reason(std::string_view reason) {
+  constexpr std::size_t kMost = 200;
+  constexpr std::string_view kBegins = "Error while ";
+  if (reason.starts_with(kBegins)) reason.remove_prefix(kBegins.size());
+  const bool cut = reason.size() > kMost;
+  if (cut) {
+    reason = reason.substr(0, kMost);
+    while (!reason.empty() && (static_cast<unsigned char>(reason.back()) & 0xC0) == 0x80) reason.remove_suffix(1);
+    if (!reason.empty() && static_cast<unsigned char>(reason.back()) >= 0xC0) reason.remove_suffix(1);
+  }
+  std::string out;
+  for (const char c : reason) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  return out + (cut ? "…" : "");
+}
+
+// The line at which the parser gave up: it says none itself. It reads from the front, so that the first lines alone
+// make it give up if that one is among them.
+std::int64_t line_given_up(std::string_view text) {
+  std::vector<std::size_t> ends;
+  for (std::size_t at = 0; at < text.size(); at = ends.back())
+    ends.push_back(std::min(text.find('\n', at), text.size() - 1) + 1);
+  const auto takes = [&](std::size_t end) {
+    try {
+      static_cast<void>(toml::parse(text.substr(0, end)));
+    } catch (const toml::parse_error&) {
+    } catch (const ParserGaveUp&) {
+      return false;
+    }
+    return true;
+  };
+  return std::min(std::ranges::partition_point(ends, takes) - ends.begin() + 1, std::ssize(ends));
+}
+
 toml::table parse_text(std::string_view text, const std::string& where, std::size_t limit) {
   if (text.size() > limit) {
     throw UserError(ExitCode::usage, fmt::format("{}: larger than {} bytes", where, limit),
@@ -89,11 +131,14 @@ toml::table parse_text(std::string_view text, const std::string& where, std::siz
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
     throw UserError(ExitCode::usage,
-                    fmt::format("{}:{}: not valid TOML at column {}", where, error.source().begin.line,
-                                error.source().begin.column),
+                    fmt::format("{}:{}: not valid TOML at column {}: {}", where, error.source().begin.line,
+                                error.source().begin.column, shown_reason(error.description())),
                     "mend that line");
   } catch (const ParserGaveUp&) {
-    throw UserError(ExitCode::usage, fmt::format("{}: not valid TOML", where), "check its [table] headers");
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{}:{}: not valid TOML: the parser cannot tell what this is", where, line_given_up(text)),
+        "check the [table] header there");
   }
 }
 
@@ -192,7 +237,7 @@ const void* TomlTable::find(std::string_view key) const {
 }
 
 bool TomlTable::has(std::string_view key) const { return find(key) != nullptr; }
-bool TomlTable::by_set(std::string_view key) const { return state_->sets.contains(join(title_, key)); }
+bool TomlTable::by_set(std::string_view key) const { return state_->typed(join(title_, key)) != nullptr; }
 
 void TomlTable::operator()(std::string_view key, std::int64_t& field, Whole range) const {
   const void* node = find(key);
@@ -239,7 +284,7 @@ void TomlTable::operator()(std::string_view key, std::string& field) const {
   if (const auto* text = as_node(node).as_string()) {
     value = text->get();
   } else if (by_set(key) && as_node(node).is_value()) {
-    value = state_->sets.find(join(title_, key))->second.value;  // a folder may be called 2024
+    value = state_->typed(join(title_, key))->value;  // a folder may be called 2024
   } else {
     wrong(key, "a string");
   }
@@ -314,8 +359,8 @@ void TomlTable::refuse_unknown(std::span<const std::string_view> known) const {
   if (table_ == nullptr) return;
   for (const auto& [key, node] : as_table(table_)) {
     if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
-    const auto set = state_->sets.find(join(title_, key.str()));
-    const std::string place = set != state_->sets.end() ? set->second.label : line_of(*state_, key.source());
+    const TomlState::Set* set = state_->typed(join(title_, key.str()));
+    const std::string place = set ? set->label : line_of(*state_, key.source());
     throw UserError(ExitCode::usage,
                     fmt::format("{}: unknown {} {} in {}", place, node.is_table() ? "table" : "key",
                                 quote_text(key.str()), in_table(title_)),
@@ -333,15 +378,13 @@ std::string TomlTable::shown(std::string_view key) const {
 }
 
 std::string TomlTable::place(std::string_view key) const {
-  const auto set = state_->sets.find(join(title_, key));
-  if (set != state_->sets.end()) return set->second.label;
+  if (const TomlState::Set* set = state_->typed(join(title_, key))) return set->label;
   const void* node = find(key);
   return node == nullptr ? place() : line_of(*state_, as_node(node).source());
 }
 
 std::string TomlTable::place() const {
-  const auto set = state_->sets.find(title_);
-  if (set != state_->sets.end()) return set->second.label;
+  if (const TomlState::Set* set = state_->typed(title_)) return set->label;
   if (table_ == nullptr || title_.empty()) return state_->where;
   return line_of(*state_, as_table(table_).source());
 }
@@ -391,6 +434,24 @@ void TomlDocument::drop(std::string_view section, std::string_view key) {
     if (!inner->empty()) return;
   }
   table->erase(key);
+}
+
+void TomlDocument::replace(std::string_view section, std::string_view option, std::span<const TomlItem> items) {
+  if (!state_->root.contains(section)) state_->root.insert(section, toml::table());
+  toml::table* table = state_->root[section].as_table();
+  if (table == nullptr) return;  // whoever reads it says so
+  for (auto at = table->begin(); at != table->end();)
+    at = set(section, at->first.str()) ? std::next(at) : table->erase(at);
+  std::string all;
+  for (const TomlItem& item : items) {
+    const std::string typed = fmt::format("{}={}", item.key, item.value), label = fmt::format("{} {}", option, typed);
+    all += (all.empty() ? "" : ",") + typed;
+    if (set(section, item.key)) continue;
+    assign(*table, item.key, item.value);
+    state_->replaced.insert_or_assign(join(section, item.key), TomlState::Set{label.substr(0, 200), item.value});
+  }
+  state_->replaced.insert_or_assign(std::string(section),
+                                    TomlState::Set{fmt::format("{} {}", option, all).substr(0, 200), ""});
 }
 
 bool TomlDocument::set(std::string_view section, std::string_view key) const {

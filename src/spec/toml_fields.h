@@ -8,7 +8,7 @@
 // file's. Errors then name the setting in place of the file's line.
 //
 // Every failure is a UserError of code usage, one line: "where:line: problem; remedy" or "--set x.y=z: problem;
-// remedy".
+// remedy". Text that is no TOML comes with the parser's reason.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -95,6 +95,10 @@ class TomlTable {
   std::string title_;  // "model.rope_scaling"; empty at the top
 };
 
+struct TomlItem {
+  std::string key, value;  // the value as it was typed: TOML, else a string
+};
+
 class TomlDocument {
  public:
   TomlDocument(std::string_view text, const std::string& where, std::size_t limit,
@@ -107,6 +111,9 @@ class TomlDocument {
 
   // Removes the file's value of a key, not one from the command line: for a choice made there that unmakes the file's.
   void drop(std::string_view section, std::string_view key);
+  // Puts these in the place of all that the file says in a table; a setting stands over them too. Messages name the
+  // option that they come from.
+  void replace(std::string_view section, std::string_view option, std::span<const TomlItem> items);
   bool set(std::string_view section, std::string_view key) const;  // whether the command line holds section.key
 
  private:

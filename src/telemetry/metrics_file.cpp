@@ -26,39 +26,34 @@ std::string kept_lines(const std::filesystem::path& path, std::int64_t last_step
   }
   return kept;
 }
-}  // namespace
 
-void MetricsFile::fail(const char* call) const {
-  throw EnvironmentError(
-      fmt::format("{}: {} failed: {}", path_.string(), call, std::generic_category().message(errno)));
+[[noreturn]] void fail(const std::filesystem::path& path, const char* call) {
+  throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::generic_category().message(errno)));
 }
 
-MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t last_step) : path_(std::move(path)) {
-  const std::string before = last_step > 0 ? kept_lines(path_, last_step) : "";
-  const std::filesystem::path beside = path_.string() + ".partial";
-  fd_ = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("open");
+// The file with these lines, replaced beside and renamed; open to append.
+int begin_with(const std::string& lines, const std::filesystem::path& path) {
+  const std::filesystem::path beside = path.string() + ".partial";
+  const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) fail(path, "open");
   try {
-    write(before);
-    if (::rename(beside.c_str(), path_.c_str()) != 0) fail("rename");
+    for (std::size_t done = 0; done < lines.size();) {
+      const ssize_t written = ::write(fd, lines.data() + done, lines.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail(path, "write");
+      done += static_cast<std::size_t>(written);
+    }
+    if (::rename(beside.c_str(), path.c_str()) != 0) fail(path, "rename");
   } catch (...) {
-    ::close(fd_);
+    ::close(fd);
     ::unlink(beside.c_str());
     throw;
   }
+  return fd;
 }
+}  // namespace
 
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void MetricsFile::write(const std::string& line) {
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t written = ::write(fd_, line.data() + done, line.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("write");
-    done += static_cast<std::size_t>(written);
-  }
-}
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t last_step)
+    : file_(path, begin_with(last_step > 0 ? kept_lines(path, last_step) : "", path)) {}
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
-// metrics.jsonl: appended a line at a time, each line whole when write() returns.
+// metrics.jsonl: appended a line at a time, each line whole when write() returns, unless the disk does not take it:
+// then it is kept and written later (appended_file.h).
 //
 // Opening for a run that goes on from a checkpoint first drops the lines of steps after it (they will be written again)
-// and a last line that a killed process left unfinished; the file is replaced beside and renamed. Failure:
+// and a last line that a killed process left unfinished; the file is replaced beside and renamed. Failure, of opening:
 // EnvironmentError naming the file and what the system said.
 #pragma once
 #include <cstdint>
@@ -9,22 +10,21 @@
 #include <filesystem>
 #include <string>
 
+#include "telemetry/appended_file.h"
+
 namespace lockstep {
 
 class MetricsFile {
  public:
   // Keeps the lines of steps up to `last_step`; 0 starts anew.
   MetricsFile(std::filesystem::path path, std::int64_t last_step);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
-  void write(const std::string& line);
+  void write(const std::string& line) { file_.write(line); }
+  const std::string& failure() const { return file_.failure(); }  // why not all lines are written; empty: all are
+  std::int64_t dropped() const { return file_.dropped(); }        // lines that will never be
 
  private:
-  [[noreturn]] void fail(const char* call) const;
-  std::filesystem::path path_;
-  int fd_ = -1;
+  AppendedFile file_;
 };
 
 }  // namespace lockstep

@@ -23,6 +23,12 @@ std::string_view name_of(SpanKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+std::size_t Trace::steps() const {
+  std::set<std::int64_t> seen;
+  for (const TraceSpan& span : spans) seen.insert(span.step);
+  return seen.size();
+}
+
 namespace {
 
 // A file that is in place when it is whole, and not before.
@@ -130,6 +136,7 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
         "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"step\":{}",
         std::exchange(separator, ",\n"), quoted(span.name), name_of(span.kind), span.rank + 1,
         static_cast<int>(span.kind) + 1, microseconds(begin), microseconds(end - begin), span.step);
+    if (span.micro >= 0) out.print(",\"micro\":{}", span.micro);
     if (span.position >= 0) out.print(",\"position\":{}", span.position);
     out.print("}}}}");
   }

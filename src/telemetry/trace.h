@@ -24,13 +24,14 @@ inline constexpr int kSpanKinds = 2;
 std::string_view name_of(SpanKind kind);
 
 struct TraceSpan {
-  std::string name;  // "forward(3, 0)"
+  std::string name;  // "block.3 forward": the same for every micro-batch, so that a viewer adds them up
   SpanKind kind = SpanKind::compute;
   int rank = 0;
   std::int64_t step = 0;  // of training
   // Of what belongs to a step of the pipeline's schedule: which of its stage's list, from 0 on; -1: to none.
   int position = -1;
   double begin = 0, end = 0;  // seconds, on one clock for all ranks
+  int micro = -1;             // the micro-batch; -1: of none
 };
 
 struct Trace {
@@ -38,6 +39,8 @@ struct Trace {
   std::string schedule;       // of the pipeline, as spec/pipeline_schedule.h writes it; "" without one
   std::vector<int> stage_of;  // by rank, all of them; empty where nobody knows
   std::vector<TraceSpan> spans;
+
+  std::size_t steps() const;  // of training, of which there is something
 };
 
 // Of what a file may hold: all bytes, ranks and stages, and the seconds from the first beginning to the last end, below

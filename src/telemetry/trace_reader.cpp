@@ -131,7 +131,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
 
  private:
   enum class State { outside, file, events, event, arguments, other, stages };
-  enum Field { kPhase, kCategory, kName, kPid, kTid, kBegin, kLength, kStep, kPosition, kFields };
+  enum Field { kPhase, kCategory, kName, kPid, kTid, kBegin, kLength, kStep, kPosition, kMicro, kFields };
   enum FileField { kFormat, kVersion, kLayout, kSchedule, kFileFieldCount };
   template <std::size_t N>
   using Names = std::array<std::pair<std::string_view, int>, N>;
@@ -142,7 +142,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
                                              {"tid", kTid},
                                              {"ts", kBegin},
                                              {"dur", kLength}}};
-  static constexpr Names<2> kArgumentFields = {{{"step", kStep}, {"position", kPosition}}};
+  static constexpr Names<3> kArgumentFields = {{{"step", kStep}, {"position", kPosition}, {"micro", kMicro}}};
   static constexpr Names<4> kFileFields = {
       {{"format", kFormat}, {"version", kVersion}, {"layout", kLayout}, {"schedule", kSchedule}}};
 
@@ -214,12 +214,14 @@ class TraceReader final : public nlohmann::json_sax<json> {
     if (kind == kSpanKinds) return;
     const std::string* name = text_of(fields_[kName]);
     const auto pid = whole(fields_[kPid], 1, kMostTraceRanks), step = whole(fields_[kStep], 0, kMostSteps);
-    const auto position = whole(fields_[kPosition], 0, kMostPositions);
+    const auto position = whole(fields_[kPosition], 0, kMostPositions),
+               micro = whole(fields_[kMicro], 0, kMostPositions);
     if (!name || name->size() > kMostNameBytes) refuse_event("has no name, or one that is too long");
     if (!pid) refuse_event("has no pid that is a rank's");
     if (!whole(fields_[kTid], kind + 1, kind + 1)) refuse_event("has not the tid of its cat");
     if (!step) refuse_event("has no step of training");
     if (!position && !std::holds_alternative<std::monostate>(fields_[kPosition])) refuse_event("has a bad position");
+    if (!micro && !std::holds_alternative<std::monostate>(fields_[kMicro])) refuse_event("has a bad micro");
     const std::int64_t begin = nanoseconds(kBegin, "ts"), length = nanoseconds(kLength, "dur");
     trace_.spans.push_back({.name = *name,
                             .kind = static_cast<SpanKind>(kind),
@@ -227,7 +229,8 @@ class TraceReader final : public nlohmann::json_sax<json> {
                             .step = *step,
                             .position = static_cast<int>(position.value_or(-1)),
                             .begin = static_cast<double>(begin) * 1e-9,
-                            .end = static_cast<double>(begin + length) * 1e-9});
+                            .end = static_cast<double>(begin + length) * 1e-9,
+                            .micro = static_cast<int>(micro.value_or(-1))});
   }
   // Whole ones, so that spans that touch in the file touch here.
   std::int64_t nanoseconds(Field field, const char* name) const {

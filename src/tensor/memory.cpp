@@ -43,7 +43,7 @@ Buffer Memory::allocate(std::int64_t bytes, Tag tag, const std::string& unit) {
       throw UserError(ExitCode::does_not_fit,
                       fmt::format("out of memory on {}: {} bytes for {}{}{}, {} bytes already held", name_of(device_),
                                   buffer.bytes_, name_of(tag), unit.empty() ? "" : " of ", unit, ledger_.current()),
-                      "use a smaller model, batch or sequence");
+                      "end other programs, or see `lockstep plan` for what needs less");
   }
   buffer.memory_ = this;
   ledger_.add(tag, unit, buffer.bytes_);

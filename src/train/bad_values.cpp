@@ -96,7 +96,7 @@ std::optional<std::string> Replica::earliest_of(std::int64_t place, const std::s
 }
 
 std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t> tokens,
-                                                   std::span<const std::int32_t> targets) {
+                                                   std::span<const std::int32_t> targets, std::int64_t later) {
   std::int64_t place = kNowhere;
   std::string words;
   const auto found = [&](std::int64_t at, const std::string& what) {
@@ -112,7 +112,7 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
     // so all run to the end.
     const Action& action = actions()[i];
     if (action.kind == ActionKind::reduce) continue;
-    run(action, true, std::max<std::int64_t>(0, batches_done_ - 1));
+    run(action, true, std::max<std::int64_t>(0, batches_done_ - 1 - later));
     if (place != kNowhere || !is_phase(action.kind)) continue;
     if (const auto bad = bad_value_after(action)) found(serial_place(action, model_.units()), *bad);
   }

@@ -273,7 +273,7 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
   for (const std::int32_t token : tokens)
     if (token < 0 || token >= spec.vocabulary)
       throw UserError(ExitCode::usage, fmt::format("there is no token id {}", token),
-                      fmt::format("the model's vocabulary has ids 0 to {}", spec.vocabulary - 1));
+                      fmt::format("use ids from 0 to {}", spec.vocabulary - 1));
 }
 
 Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,

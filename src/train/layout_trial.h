@@ -1,22 +1,32 @@
 // The same run under several layouts: does each learn what the first learns?
 //
-// Every layout trains a few steps from the run's seed on the same batches, its ranks as threads. After every step the
-// loss, the norm, each logical gradient and each weight are held against the first layout's. Errors of tensors are
-// relative to the first layout's norm, which has a floor of 1e-6 of the norm of all of them together, since some true
-// gradients are zero; weights that are noise (train/key_bias.h) count only where bits are compared. What is kept are
-// the first layout's gradients and weights of every step, on the host.
+// Every layout trains a few steps from the run's seed on the same batches (train/trial_steps.h). What is held against
+// what depends on the precision:
+//
+//   --exact     every loss, norm, gradient and weight against the first layout's, bit for bit
+//   fp64        the same to 1e-11, weights to 1e-10. Errors of tensors are relative to the first layout's norm, which
+//               has a floor of 1e-6 of the norm of all of them together, since some true gradients are zero; weights
+//               that are noise (train/key_bias.h) are left out
+//   fp32, bf16  every layout, the first too, against one rank, as close as rounding allows (train/rounding_check.h).
+//               Where an error is too large for chance and too small for certainty, the layout and one rank train in
+//               fp64, and that decides
+//
+// The steps of two layouts are kept, on the host, as doubles.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "spec/run_spec.h"
+#include "train/rounding_check.h"
+#include "train/trial_steps.h"
 
 namespace lockstep {
 
 struct TrialOptions {
   std::int64_t steps = 3;
-  bool exact = false;  // every bit must be equal
+  bool exact = false;       // every bit must be equal
+  TrialFaults faults = {};  // of tests
 };
 
 // The first thing that was not equal, in the order of steps: losses, gradients, norms, weights.
@@ -29,16 +39,21 @@ struct Difference {
 
 struct LayoutVerdict {
   LayoutSpec layout;
-  double loss, gradient, norm, weight;  // the largest errors of any step and tensor
-  double tolerance;                     // of weights ten times that
-  std::optional<Difference> first;      // nothing: equal to the first layout
+  // The largest differences from the first layout, of any step and tensor. In fp32 and bf16 they are shown, not judged:
+  // they grow from step to step.
+  double loss = 0, gradient = 0, norm = 0, weight = 0;
+  double tolerance = 0;                          // of them, in fp64; of weights ten times that
+  std::optional<RoundingVerdict> rounding = {};  // in fp32 and bf16
+  std::optional<Difference> undecided = {};      // by rounding, and equal in fp64
+  std::optional<Difference> first = {};          // nothing: equal
 };
 
 struct LayoutReport {
   Precision precision;
   std::int64_t steps, tensors;
-  double last_loss;                     // of the first layout
-  std::vector<LayoutVerdict> verdicts;  // of the other layouts
+  double last_loss;                          // of the first layout
+  std::vector<LayoutVerdict> verdicts;       // of the other layouts
+  std::optional<LayoutVerdict> itself = {};  // of the first, in fp32 and bf16
   bool ok() const;
 };
 

@@ -1,13 +1,16 @@
 #include "train/loop.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "comm/rethrow.h"
 #include "optim/learning_rate.h"
 #include "spec/model_flops.h"
 #include "spec/run_toml.h"
 #include "telemetry/z_score.h"
 #include "train/run_trace.h"
+#include "train/saving.h"
 #include "train/tuning.h"
 
 namespace lockstep {
@@ -54,11 +57,11 @@ void keep_tuning(TrainingRun& run, Progress& progress, Watcher& watcher) {
 // Rank 0 writes it; a disk that does not take it is no reason to end the run.
 void write(const std::optional<Trace>& trace, const RunSpec& spec, Watcher& watcher) {
   if (!trace) return;
+  const std::size_t steps = trace->steps();
   const std::filesystem::path file = std::filesystem::path(spec.run.out) / "trace.json";
   try {
     write_trace(file, *trace);
-    watcher.note(fmt::format("the timeline of {} step{} is in {}", spec.run.trace, spec.run.trace == 1 ? "" : "s",
-                             file.string()));
+    watcher.note(fmt::format("the timeline of {} step{} is in {}", steps, steps == 1 ? "" : "s", file.string()));
   } catch (const EnvironmentError& error) {
     watcher.note(fmt::format("no timeline: {}", error.what()));
   }
@@ -66,19 +69,46 @@ void write(const std::optional<Trace>& trace, const RunSpec& spec, Watcher& watc
 
 bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
+template <class Body>
+std::exception_ptr failure_of(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+std::string newest_text(const Saving& saving) {
+  return saving.newest() >= 0 ? fmt::format("the newest checkpoint is of step {}", saving.newest())
+                              : std::string("there is no checkpoint");
+}
+
+[[noreturn]] void rethrow_after(const std::exception_ptr& failure, const Progress& progress, const Saving& saving) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (...) {
+    rethrow_with([&](const char* what) {
+      return fmt::format("{}; after step {}: {}", what, progress.step, newest_text(saving));
+    });
+  }
+}
+
+std::string bad_values_text(const std::string& bad_value, bool good, const Progress& progress, const Saving& saving) {
+  const std::string what =
+      bad_value.empty() ? fmt::format("step {}: a weight is not finite", progress.step) : bad_value;
+  if (!good)
+    return fmt::format(
+        "{}; weights that are not finite are not saved, {}: lower optim.lr, and resume from that or begin anew", what,
+        newest_text(saving));
+  return fmt::format("{}; {}: lower optim.lr, or set train.bad_values=skip, and --resume", what, newest_text(saving));
+}
+
 }  // namespace
 
 Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
-  // A run that goes on from its own folder has its first state there already; from another's, it has not.
-  std::int64_t saved = run.has_saved(progress.step) ? progress.step : -1;
-  const auto save = [&] {
-    if (saved == progress.step) return;
-    run.save(progress);
-    saved = progress.step;
-    watcher.saved(saved);
-  };
-
+  Saving saving(run, watcher, progress);
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };
@@ -94,18 +124,30 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
                     {.steps = run.spec().run.trace, .layout = to_text(run.spec().layout), .ranks = run.ranks()});
   ZScore usual;
   Ending ending = Ending::finished;
+  std::string bad_value;       // what is known of it
+  std::exception_ptr failure;  // that all ranks know of; thrown when the state is saved
   const std::int64_t first = progress.step;
   std::int64_t begun = first;
   auto before = Clock::now();  // when the device could begin with the step that is waited for
   bool stopping = false;
   while (progress.step < t.steps) {
-    while (begun < t.steps && begun - progress.step < run.steps_at_once() &&
-           (begun == progress.step || (!stopping && !looked_at(begun)))) {
+    // All ranks begin a step, or none does: each has its part of the batch, and nobody wants to stop.
+    while (!stopping && begun < t.steps && begun - progress.step < run.steps_at_once() &&
+           (begun == progress.step || !looked_at(begun))) {
+      const auto now = Clock::now();
+      const std::exception_ptr unread = failure_of([&] { run.load_batch(first_sample(begun)); });
+      const TrainingRun::Wishes wishes = run.any_rank(TrainingRun::Wishes{
+          .stop = watcher.wants_stop(), .bad_data = unread != nullptr, .save_again = saving.wants_again()});
+      if (wishes.save_again) saving.save(progress);
+      if (wishes.bad_data) failure = run.agreed(unread);
+      stopping = wishes.stop || wishes.bad_data;
+      if (stopping) break;
       timeline.before(begun, begun == first);
-      if (begun == progress.step) before = Clock::now();
-      run.begin_step(first_sample(begun), rate_of(begun));
+      if (begun == progress.step) before = now;
+      run.begin_loaded_step(rate_of(begun));
       ++begun;
     }
+    if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
@@ -124,32 +166,37 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     if (!result.updated) {
       // What was begun behind it did not update either when the run is to stop; it is waited for and forgotten.
       const bool stop = t.bad_values == BadValues::stop;
-      for (; stop && begun > progress.step; --begun) run.finish_step();
+      std::int64_t later = 0;
+      for (; stop && begun > progress.step; --begun, ++later) run.finish_step();
+      bad_value = fmt::format("step {}: a value is not finite, nothing was updated", progress.step);
       if (begun == progress.step)
-        watcher.note(fmt::format(
-            "step {}: a value is not finite, nothing was updated; the first was {}", progress.step,
-            run.find_bad_value(first_sample(progress.step - 1)).value_or("the norm itself: every gradient is finite")));
-      else
-        watcher.note(fmt::format("step {}: a value is not finite, nothing was updated", progress.step));
+        bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
+                                              .value_or("the norm itself: every gradient is finite");
+      watcher.note(bad_value);
       if (stop) {
         ending = Ending::bad_values;
         break;
       }
     }
     if (run.data().has_evaluation() &&
-        (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps)))
-      watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
-    if (due(t.save_every, progress.step)) save();
-    stopping = run.any_rank(watcher.wants_stop()) || stopping;
-    if (progress.step < t.steps && stopping && begun == progress.step) {
-      ending = Ending::stopped;
-      break;
+        (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {
+      try {
+        watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
+      } catch (const AgreedFailure& unread) {
+        failure = unread.why;
+        break;
+      }
     }
+    if (due(t.save_every, progress.step)) saving.save(progress);
+    saving.tell();
   }
+  if (stopping && progress.step < t.steps) ending = Ending::stopped;
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
-  if (t.save_last) save();
-  run.wait_for_save();
+  const bool good = saving.finish(progress);
+  if (failure) rethrow_after(failure, progress, saving);
+  if (!good) ending = Ending::bad_values;
+  if (ending == Ending::bad_values) watcher.ended_by(bad_values_text(bad_value, good, progress, saving));
   return ending;
 }
 

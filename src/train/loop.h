@@ -15,10 +15,12 @@ class Watcher {
   virtual ~Watcher() = default;
   virtual void stepped(const StepRecord&) {}
   virtual void evaluated(const EvalRecord&) {}
-  virtual void saved(std::int64_t /*step*/) {}       // its copy is taken; it may still be on its way to the disk
+  virtual void saving(std::int64_t /*step*/) {}      // its save was begun, from the tensors as they are at this moment
+  virtual void saved(std::int64_t /*step*/) {}       // it is on the disk, and was read back
   virtual void note(const std::string& /*line*/) {}  // something a person should know
   virtual void resolved(const std::string& /*run_file*/) {}  // the resolved run file has changed: products were timed
-  virtual bool wants_stop() { return false; }                // asked after each step: true saves and ends the run
+  virtual bool wants_stop() { return false; }                // asked before each step: true saves and ends the run
+  virtual void ended_by(const std::string& /*reason*/) {}    // of an Ending that is no success, in one line
 };
 
 enum class Ending { finished, stopped, bad_values };
@@ -28,9 +30,16 @@ struct LoopOptions {
 };
 
 // Every rank calls it, with a watcher of its own. Trains from `progress` on until spec.train.steps are done, the
-// watcher wants to stop, or a value was not finite and the run says stop. Whatever the ending, the last good state is
-// saved (unless it was saved already, or save_last is false) and on the disk when this returns. `progress` is brought
-// up to date step by step.
+// watcher wants to stop, a value was not finite and the run says stop, or the data of a rank cannot be read. Whatever
+// the ending, the last good state is saved (unless it was saved already, or save_last is false) and on the disk when
+// this returns or throws; weights that are not finite are never saved, and their run is one of bad values. `progress`
+// is brought up to date step by step.
+//
+// A save that fails is told, tried again, and ends nothing before the end (train/saving.h).
+//
+// Failure: what the data's source throws when it cannot be read, on the rank that reads it, and CommError that names
+// that rank on others, after the save; the disk's error when the last state could not be saved; CommError when a rank
+// is lost.
 Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options = {});
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ Execution execution(const Replica::Options& options, const Communicator& ranks, 
   how.context = options.layout.context_split(ranks.rank());
   how.weights_later = weights_come_later(options.layout);
   if (stream.device() != Device::meta) how.runs_on = stream.device();
-  if (options.layout.dp_kind == DpKind::central)
+  if (options.layout.dp_kind == DpKind::central && how.loss_tokens == 0)
     how.loss_tokens = share_of(options.B, options.layout, 0).count / options.layout.micro * options.T;
   return how;
 }

@@ -123,11 +123,11 @@ class Replica {
   // them is given, of zeros, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
-  // After a step that did not update: computes its gradients again and says which tensor was the first to hold a value
-  // that is not finite, in the order of the actions, and on which rank; nothing when all are finite. All ranks call it
-  // and are told the same.
-  std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens,
-                                            std::span<const std::int32_t> targets);
+  // After a step that did not update: computes its gradients again, with its own dropout masks, and says which tensor
+  // was the first to hold a value that is not finite, in the order of the actions, and on which rank; nothing when all
+  // are finite. `later`: steps finished since, none of which updated. All ranks call it and are told the same.
+  std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                                            std::int64_t later = 0);
 
   // Shows the steps to come, until it is told otherwise (null). Where the stream runs ahead, they wait for it after
   // every action, so that what is seen is what happens. No step is in flight.

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <sstream>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_model.h"
+#include "spec/run_settings.h"
 #include "spec/run_toml.h"
 #include "spec/text_input.h"
 
@@ -60,7 +61,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "run.out",
                                                              "run.autotune",
                                                              "run.trace",
+                                                             "run.stop_signals",
                                                              "train.save_last",
+                                                             "train.save_retry",
                                                              "tuning.gpu",
                                                              "tuning.library",
                                                              "precision.gradients",
@@ -69,10 +72,11 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.gathered",
                                                              "memory.recompute_blocks"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
-constexpr std::array<std::string_view, 6> kPlaces{"data.text", "data.tokens",  "data.example",
-                                                  "model.hf",  "model.preset", "tuning.products"};
+constexpr auto kPlaces = std::to_array<std::string_view>(
+    {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});
 
-// Keys that run files of earlier versions lack, and what those runs did.
+// Keys that run files of earlier versions lack, and what those runs did, or what is as good to a person who resumes.
+constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])";
 constexpr auto kBefore =
     std::to_array<std::pair<std::string_view, std::string_view>>({{"precision.gradients", "\"fp32\""},
                                                                   {"precision.moments", "\"fp32\""},
@@ -85,6 +89,8 @@ constexpr auto kBefore =
                                                                   {"run.pin", "true"},
                                                                   {"run.deadline", "30"},
                                                                   {"run.trace", "0"},
+                                                                  {"run.stop_signals", kSignalsBefore},
+                                                                  {"train.save_retry", "30"},
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},
@@ -98,18 +104,9 @@ constexpr auto kBefore =
                                                                   {"layout.zero", "0"},
                                                                   {"layout.grad_sync", "\"step\""}});
 
-// "section.key" -> value, as a resolved run file writes them: one key a line.
 std::map<std::string, std::string> settings(const std::string& toml) {
-  std::map<std::string, std::string> all;
-  std::istringstream lines(toml);
-  std::string section;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("[") && line.ends_with("]")) section = line.substr(1, line.size() - 2);
-    const auto equals = line.find(" = ");
-    if (equals == std::string::npos || line.starts_with("#")) continue;
-    all[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  return all;
+  const auto all = settings_of(toml);
+  return {all.begin(), all.end()};
 }
 
 bool contains(std::span<const std::string_view> names, const std::string& name) {
@@ -131,7 +128,7 @@ void compare(const std::string& before, const std::string& now, const std::funct
     if (!contains(kMayChange, name))
       throw UserError(ExitCode::usage,
                       fmt::format("{} was {} in the checkpoint's run and is {} now", name, shown(was), shown(is)),
-                      "put it back, or begin a new run with another --out");
+                      "put it back, or begin a new run without --resume and with another --out");
     note(fmt::format("{} changes from {} to {}", name, shown(was), shown(is)));
   }
 }
@@ -142,17 +139,30 @@ Progress beginning(const TrainingRun& run) {
   return {.seed = run.spec().train.seed, .data_fingerprint = run.data().fingerprint(), .run_file = to_toml(run.spec())};
 }
 
+void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
+  const std::int64_t done = checkpoint.progress().step;
+  if (spec.train.steps >= done) return;
+  throw UserError(
+      ExitCode::usage,
+      fmt::format("train.steps is {}, and {} has done {}", spec.train.steps, checkpoint.path().string(), done),
+      fmt::format("use --set train.steps={} or more, resume from an earlier checkpoint, or begin a new run "
+                  "with another --out",
+                  done));
+}
+
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   const Progress& saved = checkpoint.progress();
+  check_steps(run.spec(), checkpoint);
   if (run.spec().tuning == TuningSpec{}) run.use_tuning(parse_tuning_toml(saved.run_file, checkpoint.path().string()));
   Progress progress = beginning(run);
   compare(saved.run_file, progress.run_file, note);
   if (saved.data_fingerprint != progress.data_fingerprint)
     throw UserError(ExitCode::usage,
                     fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
-                    "put the same text or tokens back, or begin a new run with another --out");
+                    "put the same text or tokens back, or begin a new run without --resume and with another --out");
   checkpoint.load(run.replica().state(), run.stream());
   run.replica().resume(saved.step, saved.updates);
+  if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));
   progress.step = saved.step;
   progress.updates = saved.updates;
   progress.samples = saved.samples;

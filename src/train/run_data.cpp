@@ -7,6 +7,7 @@
 #include "data/text_source.h"
 #include "data/token_file.h"
 #include "data/windowed_dataset.h"
+#include "spec/vocabulary_remedy.h"
 
 namespace lockstep {
 
@@ -38,7 +39,7 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
     throw UserError(ExitCode::usage,
                     fmt::format("the data has token ids up to {} and the model's vocabulary is {}",
                                 training_->vocabulary() - 1, spec.model.vocabulary),
-                    fmt::format("set model.vocabulary to at least {}", training_->vocabulary()));
+                    vocabulary_remedy(spec, training_->vocabulary()));
 }
 
 void RunData::fill(const Dataset& set, std::int64_t row, std::int64_t index, std::span<std::int32_t> tokens,

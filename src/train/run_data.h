@@ -27,6 +27,8 @@ class RunData {
   void training_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   // Samples [first, first + B) of the evaluation, always the same; they start over when there are fewer.
   void evaluation_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  // The samples of an epoch; a batch of more of them has some of them several times.
+  std::int64_t training_samples() const { return training_->samples(); }
   bool has_evaluation() const { return evaluation_ != nullptr; }
 
   std::uint64_t fingerprint() const { return training_->fingerprint(); }

@@ -4,11 +4,16 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "telemetry/appended_file.h"
 
 namespace lockstep {
 
@@ -21,17 +26,13 @@ bool holds_a_run(const fs::path& folder) {
 
 RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
   const Disk disk;
-  const char* remedy = "choose another --out, or make the folder writable";
-  try {
-    disk.make_folders(path_);
-  } catch (const EnvironmentError& error) {
-    throw UserError(ExitCode::environment, error.what(), remedy);
-  }
+  std::error_code ignored;
+  for (fs::path at = path_; !at.empty() && !fs::exists(at, ignored) && at != at.parent_path(); at = at.parent_path())
+    made_.push_back(at);
+  disk.make_folders(path_);
   const fs::path lock = path_ / ".lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0)
-    throw UserError(ExitCode::environment,
-                    fmt::format("{}: open failed: {}", lock.string(), std::generic_category().message(errno)), remedy);
+  if (lock_ < 0) throw EnvironmentError(system_failure(lock, "open", errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
     throw UserError(ExitCode::usage, fmt::format("another process is training in {}", path_.string()),
@@ -47,7 +48,28 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
 }
 
 RunFolder::~RunFolder() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  // Folders that were made for a run that never began go again; rmdir leaves whatever holds something.
+  if (!made_.empty() && !holds_a_run(path_)) {
+    ::unlink((path_ / ".lock").c_str());
+    for (const fs::path& folder : made_) ::rmdir(folder.c_str());
+  }
+  ::close(lock_);
+}
+
+void log_end_of_rank(const fs::path& folder, int rank, const std::string& reason) noexcept {
+  try {
+    const fs::path log = folder / "log.txt";
+    std::error_code missing;
+    if (!fs::exists(log, missing)) return;
+    constexpr std::streamoff kEnd = 16 << 10;
+    std::ifstream in(log, std::ios::binary | std::ios::ate);
+    in.seekg(std::max<std::streamoff>(0, in.tellg() - kEnd));
+    const std::string end{std::istreambuf_iterator<char>(in), {}};
+    if (end.find(reason) != std::string::npos) return;
+    AppendedFile(log).write(fmt::format("rank {}: {}\n", rank, reason));
+  } catch (...) {  // the reason itself is on standard error
+  }
 }
 
 void RunFolder::write_run_file(const std::string& toml) const {

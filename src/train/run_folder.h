@@ -12,6 +12,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,10 +35,16 @@ class RunFolder {
 
  private:
   std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  // folders that were not there, the innermost first
   int lock_ = -1;
 };
 
 // Whether a run was begun there.
 bool holds_a_run(const std::filesystem::path& folder);
+
+// Why a run has ended, in its log, by a rank that is in a process of its own: what it knows may be all that anybody
+// knows, since rank 0 may be the one that is gone. Does nothing where the log's end says it already, or there is none.
+// Never throws.
+void log_end_of_rank(const std::filesystem::path& folder, int rank, const std::string& reason) noexcept;
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ constexpr int kExchanges = 8;
 std::string packed(const std::vector<TraceSpan>& spans) {
   nlohmann::json all = nlohmann::json::array();
   for (const TraceSpan& s : spans)
-    all.push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end});
+    all.push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end, s.micro});
   return all.dump();
 }
 
@@ -32,7 +32,15 @@ void unpack(const std::string& text, std::vector<TraceSpan>& spans) {
                      .step = s[3],
                      .position = s[4],
                      .begin = s[5],
-                     .end = s[6]});
+                     .end = s[6],
+                     .micro = s[7]});
+}
+
+// "block.3 backward input", "norm".
+std::string name_of(const Action& action, const Model& model) {
+  std::string what(name_of(action.kind));
+  std::ranges::replace(what, '_', ' ');
+  return action.unit < 0 ? what : fmt::format("{} {}", model.unit(action.unit).layout().name(), what);
 }
 
 }  // namespace
@@ -91,23 +99,25 @@ void RunTrace::comes_to(std::size_t index) {
 void RunTrace::runs(const Action& action) {
   ran_ = now();
   if (ran_ - came_ < kShortestWait) return;
-  spans_.push_back({.name = "wait for " + to_string(action),
+  spans_.push_back({.name = "wait for " + name_of(action, replica_.model()),
                     .kind = SpanKind::wait,
                     .rank = options_.ranks ? options_.ranks->rank() : 0,
                     .step = step_,
                     .position = -1,
                     .begin = came_,
-                    .end = ran_});
+                    .end = ran_,
+                    .micro = action.micro});
 }
 
 void RunTrace::is_done_with(const Action& action) {
-  spans_.push_back({.name = to_string(action),
+  spans_.push_back({.name = name_of(action, replica_.model()),
                     .kind = SpanKind::compute,
                     .rank = options_.ranks ? options_.ranks->rank() : 0,
                     .step = step_,
                     .position = position_,
                     .begin = ran_,
-                    .end = now()});
+                    .end = now(),
+                    .micro = action.micro});
 }
 
 std::optional<Trace> RunTrace::collect() {

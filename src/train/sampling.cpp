@@ -14,9 +14,10 @@ void validate(const Sampling& s) {
     throw UserError(ExitCode::usage, problem, remedy);
   };
   if (!(s.temperature >= 0) || std::isinf(s.temperature))
-    refuse(fmt::format("a temperature of {}", s.temperature), "0 is greedy, 1 is the model's own distribution");
-  if (s.top_k < 0) refuse(fmt::format("a top-k of {}", s.top_k), "0 keeps every token");
-  if (!(s.top_p > 0 && s.top_p <= 1)) refuse(fmt::format("a top-p of {}", s.top_p), "it is above 0 and at most 1");
+    refuse(fmt::format("a temperature of {}", s.temperature), "use a number from 0 (greedy) on, as in 0.8");
+  if (s.top_k < 0) refuse(fmt::format("a top-k of {}", s.top_k), "use 0 (every token) or more");
+  if (!(s.top_p > 0 && s.top_p <= 1))
+    refuse(fmt::format("a top-p of {}", s.top_p), "use a number above 0 and at most 1");
 }
 
 namespace {

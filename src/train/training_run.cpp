@@ -1,8 +1,17 @@
 #include "train/training_run.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/checkpoint_model.h"
+#include "checkpoint/find_checkpoint.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
+#include "checkpoint/together.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
@@ -29,9 +38,16 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
-      folder_{.path = checkpoints, .keep = spec.train.keep} {
+      folder_{.path = checkpoints,
+              .keep = spec.train.keep,
+              .companions = &companions_,
+              .finite_weights = true,
+              .whole = &whole_} {
+  const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
+  steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
-  const std::int64_t corpus = own_data_ || where.counts_data || is_first_rank() ? data_->corpus_bytes() : 0;
+  const bool counts = own_data_ || where.data_of_rank || is_first_rank();
+  const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
   const Replica::Options options{
       .spec = spec.model,
@@ -49,13 +65,12 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
-  const bool saves = spec.train.save_last || spec.train.save_every > 0;
-  if (saves && ranks_) {
+  if (saves() && ranks_) {
     savers_ = ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
   // From a GPU everything that is saved goes through a copy on the host.
-  if (saves && (spec.train.async_save || host_memory_))
+  if (saves() && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
   if (device == Device::meta) return;  // where batches are counted, and none is made
@@ -68,14 +83,51 @@ void TrainingRun::use_tuning(const TuningSpec& tuning) {
   tune_products(spec_, *stream_);
 }
 
-void TrainingRun::init_weights() {
+void TrainingRun::init_weights(const std::function<void(const std::string&)>& note) {
+  const bool meta = stream_->device() == Device::meta;
+  if (!spec_.model_from.empty() && !meta) return init_from_checkpoint(note);
   if (spec_.model_hf.empty()) return replica_->init_weights();
   const HfFolder folder(spec_.model_hf);
-  replica_->load(folder.find(logical_tensors(replica_->model())));
+  const std::vector<LogicalTensor> names = logical_tensors(replica_->model());
+  const std::vector<ConstTensor> values = folder.find(names);
+  // Ranks look at some tensors each, and no rank goes on when one has found something.
+  together(meta ? nullptr : ranks_, [&]() -> std::string {
+    for (auto i = static_cast<std::size_t>(rank()); i < values.size(); i += static_cast<std::size_t>(size()))
+      if (const auto bad = first_not_finite(values[i]))
+        throw UserError(ExitCode::bad_input_file,
+                        fmt::format("{}: tensor '{}' is not finite (element {} is {})", spec_.model_hf, names[i].name,
+                                    bad->element, bad->value),
+                        "fetch or export the model again");
+    return "";
+  });
+  replica_->load(values);
+  if (is_first_rank() && saves() && !meta) keep_companions(read_companions(spec_.model_hf));
 }
 
-void TrainingRun::begin_step(std::int64_t first, double learning_rate) {
+// Rank 0 looks for the checkpoint and verifies it; the others open what it has found.
+void TrainingRun::init_from_checkpoint(const std::function<void(const std::string&)>& note) {
+  std::optional<Checkpoint> found;
+  if (is_first_rank()) {
+    found = require_checkpoint(spec_.model_from, [&](const std::filesystem::path& path, const std::string& reason) {
+      if (note) note(fmt::format("passing over {}: {}", path.string(), reason));
+    });
+    require_same_model(*found, spec_.model);
+    spec_.model_from = found->path().string();
+  }
+  if (ranks_) share_text(*ranks_, spec_.model_from, 0);
+  if (!found) found = open_verified_checkpoint(spec_.model_from);
+  std::vector<StateTensor> weights = replica_->state();
+  std::erase_if(weights, [](const StateTensor& t) { return t.part != kWeightPart; });
+  found->load(weights, *stream_);
+  replica_->resume(0, 0);
+  if (is_first_rank() && saves()) keep_companions(companions_of(*found));
+}
+
+void TrainingRun::load_batch(std::int64_t first) {
   if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
+}
+
+void TrainingRun::begin_loaded_step(double learning_rate) {
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
 }
@@ -86,16 +138,22 @@ double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) 
   return replica_->compute_gradients(tokens_, targets_);
 }
 
-std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first) {
+std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
   data_->training_batch(first + replica_->given().first, tokens_, targets_);
-  return replica_->find_bad_value(tokens_, targets_);
+  return replica_->find_bad_value(tokens_, targets_, later);
 }
 
 double TrainingRun::evaluate() {
   double total = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
-    if (!tokens_.empty())
-      data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+    std::exception_ptr bad;
+    try {
+      if (!tokens_.empty())
+        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+    } catch (...) {
+      bad = std::current_exception();
+    }
+    if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
     total += replica_->evaluate(tokens_, targets_);
   }
   return total / static_cast<double>(spec_.train.eval_batches);
@@ -105,6 +163,28 @@ bool TrainingRun::any_rank(bool says) {
   std::int64_t sayers = says ? 1 : 0;
   if (ranks_) sum_over(*ranks_, sayers);
   return sayers > 0;
+}
+
+TrainingRun::Wishes TrainingRun::any_rank(const Wishes& mine) {
+  constexpr int kBits = 20;  // room for as many ranks
+  std::int64_t votes =
+      (mine.stop ? 1 : 0) + (std::int64_t{mine.bad_data} << kBits) + (std::int64_t{mine.save_again} << 2 * kBits);
+  if (ranks_) sum_over(*ranks_, votes);
+  constexpr std::int64_t kMask = (std::int64_t{1} << kBits) - 1;
+  return {
+      .stop = (votes & kMask) != 0, .bad_data = (votes >> kBits & kMask) != 0, .save_again = (votes >> 2 * kBits) != 0};
+}
+
+std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
+  try {
+    together(ranks_, [&]() -> std::string {
+      if (mine) std::rethrow_exception(mine);
+      return "";
+    });
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 // Ranks that hold the same share the work; in central data parallel rank 0 has all there is.
@@ -119,18 +199,42 @@ std::vector<StateTensor> TrainingRun::written_here() const {
 void TrainingRun::save(const Progress& progress) {
   if (writer_) {
     writer_->save(progress, *stream_);
-    if (!spec_.train.async_save) writer_->wait();
+    if (!spec_.train.async_save) writer_->wait_for_try();
     return;
   }
-  if (stream_->device() != Device::meta) save_checkpoint(folder_, progress, written_here(), Disk(), savers_.get());
+  if (stream_->device() == Device::meta) return;
+  SaveResult result = try_save(folder_, progress, written_here(), Disk(), savers_.get());
+  const bool told = result.outcome == SaveOutcome::failed && result.words == last_save_.words;
+  if (!told) save_events_.push_back({progress.step, result.outcome, result.words});
+  last_save_ = std::move(result);
+}
+
+SaveResult TrainingRun::finish_save(const Progress& progress, double seconds) {
+  if (writer_) return writer_->wait(seconds);
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
+  const RetryPauses pauses;
+  // Rank 0's clock counts.
+  while (last_save_.outcome == SaveOutcome::failed && any_rank(is_first_rank() && Clock::now() < until)) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pauses.first, seconds)));
+    save(progress);
+  }
+  return last_save_;
+}
+
+std::vector<SaveEvent> TrainingRun::save_events() {
+  return writer_ ? writer_->events() : std::exchange(save_events_, {});
+}
+
+bool TrainingRun::save_is_failing() { return writer_ ? writer_->failing() : last_save_.outcome == SaveOutcome::failed; }
+
+void TrainingRun::wait_for_save() {
+  const SaveResult result = writer_ ? writer_->wait() : last_save_;
+  if (result.outcome != SaveOutcome::saved) std::rethrow_exception(result.error);
 }
 
 bool TrainingRun::has_saved(std::int64_t step) {
   return any_rank(is_first_rank() && std::filesystem::exists(folder_.path / step_folder_name(step)));
-}
-
-void TrainingRun::wait_for_save() {
-  if (writer_) writer_->wait();
 }
 
 }  // namespace lockstep

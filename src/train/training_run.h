@@ -1,15 +1,17 @@
 // Set-up: everything a run works with, made from its spec.
 //
 // On its own device it is the run; on meta the same objects hold nothing and compute nothing, and the ledger and the
-// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init(), resume() of
-// train/resume.h or a Hugging Face folder does that.
+// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init_weights() or resume() of
+// train/resume.h does that.
 //
 // Failure: UserError for data, folders and sizes; EnvironmentError when memory is not there.
 #pragma once
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
@@ -21,6 +23,13 @@
 
 namespace lockstep {
 
+// Something that ends a run between two steps, and that all ranks know of: the state is good and can be saved first.
+struct AgreedFailure : std::runtime_error {
+  explicit AgreedFailure(std::exception_ptr why_)
+      : std::runtime_error("a failure of all ranks"), why(std::move(why_)) {}
+  std::exception_ptr why;  // what this rank is to throw in the end
+};
+
 class TrainingRun {
  public:
   // Makes the communicator of the same ranks as `hosts`, whose tensors are in the memory and computed on in the stream.
@@ -31,7 +40,8 @@ class TrainingRun {
     Connect connect = {};           // the ranks on the device; none: that is where they are
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
-    bool counts_data = false;       // of `data`, as if it were this rank's own
+    bool data_of_rank = false;      // `data` is this rank's alone, which counts it, whichever it is
+    int steps_at_once = 0;          // 0: more than one where the stream runs ahead and nobody watches
     std::shared_ptr<const StepLists> lists = {};  // of actions, and the model, that another rank has (replica.h)
     std::shared_ptr<const Model> model = {};
   };
@@ -53,11 +63,23 @@ class TrainingRun {
   // Goes on with what another run chose by timing (train/tuning.h). Before the first step.
   void use_tuning(const TuningSpec& tuning);
 
-  void init_weights();  // from the seed, or from the Hugging Face folder the spec names
+  // From the seed, or from the Hugging Face folder or the checkpoint that the spec names. Imported weights must be
+  // finite: UserError (bad_input_file) naming the tensor. All ranks call it. A run that names another run takes its
+  // newest whole checkpoint, and its spec says from then on which that was; `note` hears of damaged ones that were
+  // passed over. On meta no checkpoint is opened.
+  void init_weights(const std::function<void(const std::string&)>& note = {});
+  // What came with the model, for the checkpoints of this run. Rank 0's; before the first save.
+  void keep_companions(std::vector<HfCompanion> companions) { companions_ = std::move(companions); }
 
   // One step on the global batch that begins with sample `first`, in two calls (replica.h): begun with this learning
   // rate, then waited for, the oldest first.
-  void begin_step(std::int64_t first, double learning_rate);
+  // begin_step reads the batch first; or load_batch does, so that data that cannot be read is known before the step.
+  void load_batch(std::int64_t first);
+  void begin_loaded_step(double learning_rate);
+  void begin_step(std::int64_t first, double learning_rate) {
+    load_batch(first);
+    begin_loaded_step(learning_rate);
+  }
   Replica::Result finish_step() { return replica_->finish_step(); }
   Replica::Result step(std::int64_t first, double learning_rate) {
     begin_step(first, learning_rate);
@@ -65,33 +87,56 @@ class TrainingRun {
   }
   // Forward and backward of that batch alone; replica().apply_gradients() is the rest of the step.
   double compute_gradients(std::int64_t first, double learning_rate);
-  // How many steps may be begun before the oldest of them is waited for: more than one where the stream runs ahead and
-  // nobody watches.
-  int steps_at_once() const { return stream_->runs_ahead() && spec_.run.trace == 0 ? Replica::kStepsInFlight : 1; }
-  // The mean loss over the evaluation batches. All ranks call it.
+  // How many steps may be begun before the oldest of them is waited for.
+  int steps_at_once() const { return steps_at_once_; }
+  // The mean loss over the evaluation batches. All ranks call it. AgreedFailure when the data of any rank cannot be
+  // read.
   double evaluate();
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
+  // What some rank wishes, before a step. All ranks call it.
+  struct Wishes {
+    bool stop = false;        // somebody asked for the end
+    bool bad_data = false;    // its part of the next batch cannot be read
+    bool save_again = false;  // a save that has failed is to be tried again
+  };
+  Wishes any_rank(const Wishes& mine);
+  // All ranks call it when any of them has a failure: what each is to throw, in the end, its own or one that names the
+  // rank that has one.
+  std::exception_ptr agreed(const std::exception_ptr& mine);
   bool is_first_rank() const { return rank() == 0; }
   Communicator* ranks() const { return ranks_; }  // on the host; none: alone
   // Names the first bad value of a step that did not update, while no step is in flight.
-  std::optional<std::string> find_bad_value(std::int64_t first);
+  // first: of its batch; later: steps that were finished since.
+  std::optional<std::string> find_bad_value(std::int64_t first, std::int64_t later);
 
-  // Saves where the run stands; returns when the live tensors may change again. wait_for_save() returns when it is on
-  // the disk, and throws what went wrong there, on whichever rank (checkpoint/together.h). All ranks call them.
+  // Saves where the run stands; returns when the live tensors may change again. What becomes of it, save_events()
+  // tells: a save that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h);
+  // where there is no snapshot, retries_need_the_run(), the run saves its newer state some steps later. finish_save()
+  // tries for so many seconds more, and says what became of the last save, which was of `progress`; wait_for_save() is
+  // finish_save() without patience, and throws what went wrong, on whichever rank (checkpoint/together.h). All ranks
+  // call them, but save_events() and save_is_failing().
   void save(const Progress& progress);
+  SaveResult finish_save(const Progress& progress, double seconds);
   void wait_for_save();
+  std::vector<SaveEvent> save_events();
+  bool save_is_failing();
+  bool retries_need_the_run() const { return !writer_; }
   bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
+  bool saves() const { return spec_.train.save_last || spec_.train.save_every > 0; }
+  void init_from_checkpoint(const std::function<void(const std::string&)>& note);
+  int size() const { return ranks_ ? ranks_->size() : 1; }
   std::vector<StateTensor> written_here() const;
 
   RunSpec spec_;
   Communicator* ranks_;
   int threads_;
+  int steps_at_once_ = 1;
   Ledger ledger_;
   Ledger host_ledger_;
   std::unique_ptr<Memory> memory_;
@@ -101,9 +146,13 @@ class TrainingRun {
   std::optional<RunData> own_data_;
   const RunData* data_;
   std::unique_ptr<Replica> replica_;
+  std::vector<HfCompanion> companions_;
+  WholeCheckpoints whole_;
   CheckpointFolder folder_;
   std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
+  SaveResult last_save_;                      // of those
+  std::vector<SaveEvent> save_events_;
   std::vector<std::int32_t> tokens_, targets_;
 };
 

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
+#include <limits>
+#include <thread>
 
 #include "checkpoint/fake_state.h"
 #include "tensor/meta/stream.h"
@@ -59,25 +62,113 @@ TEST(CheckpointWriter, TheNextSaveWaitsForTheOneInFlight) {
     EXPECT_TRUE(holds(open_checkpoint(folder.path() / step_folder_name(step)), step)) << step;
 }
 
-TEST(CheckpointWriter, AFailureSurfacesOnceAtTheNextCall) {
+// A disk whose syncs fail until somebody makes room.
+struct FullDisk {
+  std::atomic<bool> full = true;
+  std::atomic<int> tries = 0;
+  Disk disk{[this](std::string_view operation, const fs::path& path) {
+    if (operation == "mkdir" && path.filename().string().starts_with(".partial")) ++tries;
+    if (operation == "fsync" && full) throw EnvironmentError(path.string() + ": fsync failed: no room");
+  }};
+};
+
+template <class Condition>
+bool soon(const Condition& condition) {
+  for (int i = 0; i < 5000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return condition();
+}
+
+constexpr RetryPauses kShort{.first = 0.005, .most = 0.02}, kNever{.first = 1e6, .most = 1e6};
+
+TEST(CheckpointWriter, ASaveThatFailsIsToldOnceAndTriedAgainFromItsSnapshotUntilThereIsRoom) {
   const TempFolder folder;
   Host host;
   FakeState state;
-  std::atomic<int> failures = 2;
-  CheckpointWriter writer({.path = folder.path()}, state.tensors(), *host.memory,
-                          Disk([&](std::string_view operation, const fs::path& path) {
-                            if (operation == "fsync" && failures.fetch_sub(1) > 0)
-                              throw EnvironmentError(path.string() + ": fsync failed: test");
-                          }));
+  FullDisk full;
+  CheckpointWriter writer({.path = folder.path()}, state.tensors(), *host.memory, full.disk, nullptr, kShort);
+  state.set(1);
+  const std::int64_t allocations = host.ledger.allocations();
+  writer.save(progress_at(1), host.stream);
+  state.set(2);  // training goes on
+  ASSERT_TRUE(soon([&] { return full.tries >= 4; }));
+  EXPECT_TRUE(writer.failing());
+  std::vector<SaveEvent> events = writer.events();
+  ASSERT_EQ(events.size(), 1u) << "the same words are told once";
+  EXPECT_EQ(events[0].step, 1);
+  EXPECT_EQ(events[0].outcome, SaveOutcome::failed);
+  EXPECT_THAT(events[0].words, HasSubstr("fsync failed: no room"));
+  EXPECT_FALSE(find_newest_whole(folder.path()));
+  full.full = false;
+  ASSERT_TRUE(soon([&] { return !writer.failing(); })) << "by itself";
+  EXPECT_EQ(writer.events(), (std::vector<SaveEvent>{{1, SaveOutcome::saved, ""}}));
+  EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 1)) << "of its moment, not of now";
+  EXPECT_EQ(host.ledger.allocations(), allocations);
+}
+
+TEST(CheckpointWriter, TheNextSaveTakesThePlaceOfOneThatIsFailing) {
+  const TempFolder folder;
+  Host host;
+  FakeState state;
+  FullDisk full;
+  CheckpointWriter writer({.path = folder.path()}, state.tensors(), *host.memory, full.disk, nullptr, kNever);
   state.set(1);
   writer.save(progress_at(1), host.stream);
-  EXPECT_THAT(failure([&] { writer.wait(); }), HasSubstr("fsync failed: test"));
-  writer.wait();  // said once
+  ASSERT_TRUE(soon([&] { return writer.failing(); }));
+  full.full = false;
+  state.set(2);
+  writer.save(progress_at(2), host.stream);  // would wait for a million seconds if it did not give up
+  EXPECT_EQ(writer.wait().outcome, SaveOutcome::saved);
+  EXPECT_EQ(steps_in(folder.path()), std::vector<std::int64_t>{2});
+  EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 2));
+}
+
+TEST(CheckpointWriter, WhoWaitsTriesAtOnceAndForAsLongAsItsPatience) {
+  const TempFolder folder;
+  Host host;
+  FakeState state;
+  FullDisk full;
+  CheckpointWriter writer({.path = folder.path()}, state.tensors(), *host.memory, full.disk, nullptr,
+                          {.first = 0.02, .most = 1e6});
+  state.set(1);
   writer.save(progress_at(1), host.stream);
-  EXPECT_THAT(failure([&] { writer.save(progress_at(1), host.stream); }), HasSubstr("fsync failed: test"));
+  ASSERT_TRUE(soon([&] { return writer.failing(); }));
+  // Without patience: once more, and then the failure, each time it is asked.
+  const int before = full.tries;
+  const SaveResult none = writer.wait();
+  EXPECT_EQ(none.outcome, SaveOutcome::failed);
+  EXPECT_THAT(none.words, HasSubstr("no room"));
+  EXPECT_LE(full.tries - before, 3);
+  EXPECT_EQ(writer.wait().outcome, SaveOutcome::failed);
+  // With some: again and again, whatever the pause has grown to.
   writer.save(progress_at(1), host.stream);
-  writer.wait();
-  EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 1));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(writer.wait(0.3).outcome, SaveOutcome::failed);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
+  EXPECT_GE(full.tries - before, 6);
+  // And it succeeds as soon as there is room.
+  writer.save(progress_at(1), host.stream);
+  std::thread room([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    full.full = false;
+  });
+  EXPECT_EQ(writer.wait(1e6).outcome, SaveOutcome::saved);
+  room.join();
+}
+
+TEST(CheckpointWriter, AStateThatIsRefusedIsNotTriedAgain) {
+  const TempFolder folder;
+  Host host;
+  std::vector<float> values(8, 1.0f);
+  const StateTensor weight{"weight", {"w", {8}}, 0, Tensor(values.data(), DType::f32, Device::cpu, {8})};
+  CheckpointWriter writer({.path = folder.path(), .finite_weights = true}, {weight}, *host.memory, Disk(), nullptr,
+                          kNever);
+  values[3] = std::numeric_limits<float>::infinity();
+  writer.save(progress_at(1), host.stream);
+  EXPECT_EQ(writer.wait(1e6).outcome, SaveOutcome::refused);
+  EXPECT_FALSE(find_newest_whole(folder.path()));
+  values[3] = 1;
+  writer.save(progress_at(2), host.stream);
+  EXPECT_EQ(writer.wait().outcome, SaveOutcome::saved);
 }
 
 TEST(CheckpointWriter, ItsEndWaitsAndNeverThrows) {
@@ -92,7 +183,8 @@ TEST(CheckpointWriter, ItsEndWaitsAndNeverThrows) {
   EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 6));
   {
     CheckpointWriter writer({.path = folder.path()}, state.tensors(), *host.memory,
-                            Disk([](std::string_view, const fs::path&) { throw EnvironmentError("test"); }));
+                            Disk([](std::string_view, const fs::path&) { throw EnvironmentError("test"); }), nullptr,
+                            kNever);
     writer.save(progress_at(7), host.stream);
   }
   EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 6));

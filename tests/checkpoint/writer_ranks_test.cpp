@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
+#include <thread>
 
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/rank_saves.h"
@@ -68,31 +70,80 @@ TEST(CheckpointWriterRanks, ManySavesInARowAreEachOfTheirMoment) {
     EXPECT_TRUE(holds(open_checkpoint(folder.path() / step_folder_name(step)), step)) << step;
 }
 
-TEST(CheckpointWriterRanks, AFailureSurfacesOnceOnEveryRankAndTheNextSaveWorks) {
+// A disk of rank 2 that fails so many times.
+Disk failing_times(const Communicator& ranks, std::atomic<int>& failures) {
+  if (ranks.rank() != 2) return Disk();
+  return Disk([&](std::string_view operation, const fs::path& path) {
+    if (operation == "fsync" && failures.fetch_sub(1) > 0)
+      throw EnvironmentError(path.string() + ": fsync failed: test");
+  });
+}
+
+TEST(CheckpointWriterRanks, AFailureOfOneIsToldByAllAndAllTryAgainTogether) {
   const TempFolder folder;
+  std::atomic<int> failures = 3;
   run_ranks(3, [&](std::unique_ptr<Communicator> ranks) {
     const auto savers = own(*ranks);
     Host host;
     FakeState state;
-    std::atomic<int> failures = ranks->rank() == 2 ? 1 : 0;
     CheckpointWriter writer({.path = folder.path()}, share(state, *ranks), *host.memory,
-                            Disk([&](std::string_view operation, const fs::path& path) {
-                              if (operation == "fsync" && failures.fetch_sub(1) > 0)
-                                throw EnvironmentError(path.string() + ": fsync failed: test");
-                            }),
-                            savers.get());
+                            failing_times(*ranks, failures), savers.get(), {.first = 0.01, .most = 0.01});
     state.set(1);
     writer.save(progress_at(1), host.stream);
-    const std::string said = failure([&] { writer.save(progress_at(2), host.stream); });
-    EXPECT_THAT(said, HasSubstr("fsync failed: test"));
-    EXPECT_EQ(said.starts_with("rank 2: "), ranks->rank() != 2) << said;
-    writer.wait();  // said once
+    state.set(77);
+    std::vector<SaveEvent> events;
+    while (events.size() < 2)
+      for (SaveEvent& event : writer.events()) events.push_back(std::move(event));
+    EXPECT_EQ(events[0].outcome, SaveOutcome::failed);
+    EXPECT_THAT(events[0].words, HasSubstr("fsync failed: test"));
+    EXPECT_EQ(events[0].words.starts_with("rank 2: "), ranks->rank() != 2) << events[0].words;
+    EXPECT_EQ(events[1], (SaveEvent{1, SaveOutcome::saved, ""}));
+    EXPECT_EQ(writer.wait().outcome, SaveOutcome::saved);
+  });
+  EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 1));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("latest", "step-00000001"));
+}
+
+// Ranks come to the next save at different moments: who comes first gives up for all.
+TEST(CheckpointWriterRanks, AllGiveUpAFailingSaveForTheNextOne) {
+  const TempFolder folder;
+  std::atomic<int> failures = 1;
+  run_ranks(3, [&](std::unique_ptr<Communicator> ranks) {
+    const auto savers = own(*ranks);
+    Host host;
+    FakeState state;
+    CheckpointWriter writer({.path = folder.path()}, share(state, *ranks), *host.memory,
+                            failing_times(*ranks, failures), savers.get(), {.first = 1e6, .most = 1e6});
+    state.set(1);
+    writer.save(progress_at(1), host.stream);
+    writer.wait_for_try();
+    EXPECT_TRUE(writer.failing());
+    std::this_thread::sleep_for(std::chrono::milliseconds(30 * ((ranks->rank() + 2) % 3)));
     state.set(2);
     writer.save(progress_at(2), host.stream);
-    writer.wait();
+    EXPECT_EQ(writer.wait().outcome, SaveOutcome::saved);
   });
   EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 2));
-  EXPECT_THAT(names_in(folder.path()), ElementsAre("latest", "step-00000002"));
+}
+
+TEST(CheckpointWriterRanks, WithoutRoomAllEndWithTheFailureWhenPatienceIsOver) {
+  const TempFolder folder;
+  std::atomic<int> failures = 1 << 30;
+  run_ranks(3, [&](std::unique_ptr<Communicator> ranks) {
+    const auto savers = own(*ranks);
+    Host host;
+    FakeState state;
+    CheckpointWriter writer({.path = folder.path()}, share(state, *ranks), *host.memory,
+                            failing_times(*ranks, failures), savers.get(), {.first = 0.05, .most = 1});
+    state.set(1);
+    writer.save(progress_at(1), host.stream);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * ranks->rank()));
+    const SaveResult result = writer.wait(0.2);
+    EXPECT_EQ(result.outcome, SaveOutcome::failed);
+    EXPECT_EQ(result.words.starts_with("rank 2: "), ranks->rank() != 2) << result.words;
+    ranks->barrier()->wait();  // and the ranks are of use still
+  });
+  EXPECT_FALSE(find_newest_whole(folder.path()));
 }
 
 TEST(CheckpointWriterRanks, ASnapshotIsOfTheRanksPartAloneAndMetaCountsTheSame) {

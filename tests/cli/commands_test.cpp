@@ -113,7 +113,7 @@ TEST_F(Commands, MistakesAreOneLineWithARemedy) {
       {{"inspect"}, 2, "path is required"},
       {{"export", *folder_ / "text", "--out", *folder_ / "e"}, 6, "holds no whole checkpoint"},
       {{"export", *folder_ / "run"}, 2, "--out is required"},
-      {{"export", *folder_ / "run", "--out", *folder_ / "text"}, 2, "text"},
+      {{"export", *folder_ / "run", "--out", *folder_ / "text"}, 2, "name another folder, or use --replace"},
       {{"export", *folder_ / "run", "--out", *folder_ / "e", "--dtype", "int8"}, 2, "--dtype"},
       {{"tokenize", *folder_ / "absent", "--out", *folder_ / "t"}, 4, "absent"},
       {{"tokenize", *folder_ / "text"}, 2, "--out is required"},

@@ -175,12 +175,13 @@ TEST_F(Compare, GivesJsonThatAddsUp) {
   }
 }
 
-TEST_F(Compare, TakesLayoutsByNameWithTheRunsMicroBatches) {
+// The run file has micro = 3; a layout that is named is whole.
+TEST_F(Compare, TakesLayoutsByNameAsTheyStand) {
   const Outcome o = compare({"--ranks", "2", "--steps", "1", "--layout", "zero=3,overlap=off", "--layout",
-                             "dp=4,micro=1,dp_kind=central", "--markdown"});
+                             "dp=2,micro=2,dp_kind=central", "--markdown"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("| dp=2,micro=3,zero=3,overlap=off |"));
-  EXPECT_THAT(o.out, HasSubstr("| dp=4,dp_kind=central |"));
+  EXPECT_THAT(o.out, HasSubstr("| dp=2,zero=3,overlap=off |"));
+  EXPECT_THAT(o.out, HasSubstr("| dp=2,micro=2,dp_kind=central |"));
   EXPECT_THAT(o.out, HasSubstr("| --- | ---: |"));
 }
 
@@ -199,7 +200,7 @@ TEST_F(Compare, SharesItsRanksOutToThoseThatCutLayers) {
   ASSERT_EQ(all["layouts"].size(), 3u);
   double one_rank = 0;
   for (const json& one : all["layouts"])
-    if (one["layout"] == "micro=3") one_rank = one["tokens_per_second"];
+    if (one["layout"] == "dp=1") one_rank = one["tokens_per_second"];
   EXPECT_GT(one_rank, 0);
   for (const json& one : all["layouts"]) {
     const int ranks = one["layout"] == "dp=2,tp=2" ? 4 : one["layout"] == "tp=2" ? 2 : 1;
@@ -239,11 +240,12 @@ TEST_F(CompareList, TakesLayoutsFromAFileEachWithItsRanks) {
     return names;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(layouts({}),
-            (Names{"dp=2,pp=2,micro=2,zero=1", "micro=3,zero=1", "pp=2,micro=3", "dp=3,micro=2", "tp=2,micro=3"}));
+  EXPECT_EQ(layouts({}), (Names{"dp=2,pp=2,micro=2,zero=1", "zero=1", "pp=2", "dp=3,micro=2", "tp=2"}));
+  list("dp=2,pp=2,zero=1,micro=2\nzero=1\npp=2\ntp=2");
   EXPECT_EQ(layouts({"--ranks", "4", "--layout", "zero=3"}),
-            (Names{"dp=4,micro=3,zero=3", "dp=2,pp=2,micro=2,zero=1", "dp=4,micro=3,zero=1", "dp=2,pp=2,micro=3",
-                   "dp=3,micro=2", "dp=2,tp=2,micro=3"}));
+            (Names{"dp=4,zero=3", "dp=2,pp=2,micro=2,zero=1", "dp=4,zero=1", "dp=2,pp=2", "dp=2,tp=2"}));
+  EXPECT_EQ(layouts({"--ranks", "4", "--set", "layout.micro=3"}),
+            (Names{"dp=2,pp=2,micro=3,zero=1", "dp=4,micro=3,zero=1", "dp=2,pp=2,micro=3", "dp=2,tp=2,micro=3"}));
 }
 
 // Names that would make a table too wide are numbers in it.
@@ -253,7 +255,7 @@ TEST_F(CompareList, KeepsTablesNarrowWhateverLayoutsAreCalled) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\n  (1)    "));
   EXPECT_THAT(o.out, HasSubstr("\n(1): dp=2,pp=2,"));
-  EXPECT_THAT(o.out, HasSubstr("\n  dp=2,micro=3,zero=3 "));
+  EXPECT_THAT(o.out, HasSubstr("\n  dp=2,zero=3 "));
   std::istringstream lines(o.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), 120u) << line;
 }
@@ -265,8 +267,8 @@ TEST_F(CompareList, NamesTheLineOfAMistake) {
       {"", "it names no layout"},
       {"dp=2 pp=2", "list.txt:1: "},
       {"what\n", "list.txt:1: 'what': 'what' names no key and value; write it as in"},
-      {"dp=2\ndp=5\n", "list.txt:2: dp=5,micro=3: dp (5) times micro (3) is more than global_batch (12); use"},
-      {"tp=4\n", "list.txt:1: tp=4,micro=3: 2 heads with 2 key/value heads cannot be shared out"},
+      {"dp=2\ndp=5\n", "list.txt:2: dp=5: global_batch (12) is not a multiple of dp (5) times micro (1); use"},
+      {"tp=4\n", "list.txt:1: tp=4: 2 heads with 2 key/value heads cannot be shared out"},
       {"dp=1000,micro=1\n", "list.txt:1: "},
       {std::string("dp=2\n\0\x01\xff\n", 9), "list.txt:2: "},
       {std::string(2 << 20, '#'), "list.txt is larger than 1048576 bytes; check that it is the file you meant"},
@@ -281,9 +283,10 @@ TEST_F(CompareList, NamesTheLineOfAMistake) {
   std::string many;
   for (int i = 0; i < 1001; ++i) many += "dp=2\n";
   EXPECT_THAT(compare({"--layouts", list(many)}).err, HasSubstr("list.txt:1001: more than 1000 layouts; cut"));
-  const Outcome ranks = compare({"--layouts", list("dp=2\ntp=2\n"), "--ranks", "3"});
+  const Outcome ranks = compare({"--layouts", list("zero=1\ntp=2\n"), "--ranks", "3"});
   EXPECT_EQ(ranks.code, 2);
-  EXPECT_THAT(ranks.err, HasSubstr("list.txt:2: --ranks 3: tp (2) does not divide 3 ranks; use --ranks 2 or 4"));
+  EXPECT_THAT(ranks.err,
+              HasSubstr("list.txt:2: --ranks 3: tp (2) does not divide 3 ranks; use --ranks 2 or --ranks 4"));
   for (const std::string& file : {folder_ / "missing.txt", folder_ / "", std::string()}) {
     const Outcome o = compare({"--layouts", file});
     EXPECT_EQ(o.code, 2) << file;
@@ -297,8 +300,8 @@ TEST_F(CompareList, NamesTheLineOfAMistake) {
 
 // What the run file says for its own layout alone does not stand in the way of others.
 TEST_F(Compare, LeavesOutWhatIsOfTheRunsOwnLayout) {
-  const Outcome o = compare({"--set", "layout.dp=2", "--set", "layout.zero=3", "--set", "memory.gathered=1", "--steps",
-                             "1", "--layout", "zero=1", "--layout", "zero=3", "--json"});
+  const Outcome o = compare({"--set", "memory.gathered=1", "--steps", "1", "--layout", "zero=1", "--layout", "zero=3",
+                             "--set", "layout.dp=2", "--set", "layout.micro=3", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
   const json all = json::parse(o.out)["layouts"];
   EXPECT_EQ(all[0]["layout"], "dp=2,micro=3,zero=1");
@@ -324,12 +327,14 @@ TEST_F(Compare, MistakesAreOneLineWithARemedy) {
       {{"--scale", "1,two"}, "'two' is no number of ranks from 1 to 256; give numbers as in --scale 1,2,4,8"},
       {{"--scale", "2,"}, "'' is no number of ranks"},
       {{"--layout", "zero=4"}, "--layout zero=4"},
-      {{"--layout", "zero=3,shard=3"}, "dp (4) is not a multiple of shard (3)"},
-      {{"--layout", "tp=3"}, "--ranks 4: tp (3) does not divide 4 ranks; use --ranks 3 or 6, or another tp"},
+      {{"--layout", "zero=3,shard=3"}, "dp (1) is not a multiple of shard (3)"},
+      {{"--ranks", "4", "--layout", "tp=3"},
+       "--ranks 4: tp (3) does not divide 4 ranks; use --ranks 3 or --ranks 6, or another tp"},
+      {{"--ranks", "2", "--layout", "dp=4"}, "--ranks 2: dp=4 makes 4 ranks; leave dp out, or use --ranks 4"},
       {{"--ranks", "2", "--layout", "tp=8"}, "tp (8) does not divide 2 ranks; use --ranks 8, or a smaller tp"},
       {{"--layout", "tp=4"},
-       "--layout tp=4,micro=3: 2 heads with 2 key/value heads cannot be shared out to tp (4) ranks; use tp = 1, 2"},
-      {{"--ranks", "2", "--layout", "tp=2", "--set", "data.seq=15"}, "seq (15) is not a multiple of tp (2); use seq"},
+       "--layout tp=4: 2 heads with 2 key/value heads cannot be shared out to tp (4) ranks; use tp = 1, 2"},
+      {{"--ranks", "2", "--layout", "cp=2", "--set", "data.seq=15"}, "seq (15) is not a multiple of 4, which cp (2)"},
       {{"--set", "run.device=cuda"}, "compare trains on the cpu"},
       {{"--json", "--markdown"}, "excludes"},
       {{"--set", "layout.zero=5"}, "zero"},

@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "cli/launch_processes.h"
+#include "comm/agreement.h"
 #include "comm/nccl_stand_in.h"
+#include "support/deadlines.h"
 #include "support/program.h"
 #include "support/tiny_specs.h"
 #include "train/host_values.h"
@@ -185,6 +187,18 @@ TEST_F(ProcessRanks, MeetThroughAFileThatOnlyTheirUserReads) {
   EXPECT_FALSE(fs::exists(control()));
 }
 
+// Before there is NCCL, over the control plane.
+TEST_F(ProcessRanks, FindOutInWhatTheyDiffer) {
+  const auto words = run(3, [&](ProcessWorld& world, auto&, const auto&) {
+    const TextExchange exchange = [&](const std::string& mine) { return world.gather(mine); };
+    EXPECT_EQ(exchange(std::to_string(world.rank())), (std::vector<std::string>{"0", "1", "2"}));
+    EXPECT_EQ(find_disagreement({{"optim.lr", "0.1"}}, exchange), std::nullopt);
+    EXPECT_EQ(find_disagreement({{"optim.lr", world.rank() == 1 ? "0.5" : "0.1"}}, exchange),
+              "rank 1 has optim.lr = 0.5, ranks 0, 2 have 0.1");
+  });
+  EXPECT_EQ(words, kWell);
+}
+
 // Of a coordinator that is gone, or of another one.
 TEST_F(ProcessRanks, WhatAKilledRunHasLeftIsOfNoHarm) {
   const control::Coordinator other({.token = control::Token::make()});
@@ -209,6 +223,14 @@ TEST_F(ProcessRanks, WithoutRankZeroSayWhatIsMissing) {
   const auto words = run(2, [](auto&, auto&, const auto&) {}, {.missing = 0, .deadline = 0.5});
   EXPECT_THAT(words[1], HasSubstr("rank 1 has found no "));
   EXPECT_THAT(words[1], HasSubstr(".control of rank 0 within 0.5 s; start rank 0"));
+}
+
+TEST_F(ProcessRanks, DoNotWaitTwiceAsLongForRankZero) {
+  expect_ends_at(0.2, [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_NE(run(2, [](auto&, auto&, const auto&) {}, {.missing = 0, .deadline = 0.2})[1], "");
+    return seconds_since(begin);
+  });
 }
 
 TEST_F(ProcessRanks, ThatDoNotComeAreNamed) {

@@ -177,18 +177,18 @@ TEST_F(TrainCommand, KilledAtRandomMomentsItLosesNothing) {
     run.signal(SIGKILL);
     const Outcome o = run.wait();
     ASSERT_EQ(o.code, 128 + SIGKILL) << o.err;
-    // A step is announced as saved when its copy is taken, and then the one before is on the disk.
+    // A step is announced as saved when it is on the disk.
     std::int64_t announced = 0;
     std::istringstream lines(o.out);
     for (std::string line; std::getline(lines, line);)
-      if (line.starts_with("step ") && line.ends_with(": checkpoint")) announced = std::stoll(line.substr(5));
+      if (line.starts_with("step ") && line.ends_with(": checkpoint saved")) announced = std::stoll(line.substr(5));
     const auto newest = open_newest_whole(folder_ / "run/checkpoints",
                                           [](const auto& path, const auto& why) { ADD_FAILURE() << path << why; });
     const std::int64_t step = newest ? newest->progress().step : 0;
-    ASSERT_GE(step, std::max(before, announced - 1)) << "kill " << i;
+    ASSERT_GE(step, std::max(before, announced)) << "kill " << i;
     before = step;
   }
-  ASSERT_GT(before, 10);
+  ASSERT_GT(before, 3);
   std::set<std::int64_t> seen;
   for (const auto& line : metrics()) EXPECT_TRUE(seen.insert(line["step"].get<std::int64_t>()).second) << line;
 }
@@ -230,12 +230,12 @@ TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverLoudly) {
   EXPECT_THAT(o.out, HasSubstr("going on from " + (folder_ / "run/checkpoints/step-00000003")));
 }
 
-TEST_F(TrainCommand, AFullDiskStopsTheRunAndLosesNothing) {
+TEST_F(TrainCommand, ADiskThatStaysFullIsToldAndEndsTheRunAtItsEnd) {
   const std::string disk = folder_ / "disk";
   std::filesystem::create_directory(disk);
   if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=400k") != 0) GTEST_SKIP() << "may not mount a small disk here";
-  const Outcome o = run_program(
-      {"train", folder_ / "tiny.toml", "--out", disk + "/run", "--set", "train.steps=500", "--set", "train.keep=1000"});
+  const Outcome o = run_program({"train", folder_ / "tiny.toml", "--out", disk + "/run", "--set", "train.steps=100",
+                                 "--set", "train.keep=1000", "--set", "train.save_retry=0.2"});
   std::int64_t newest = 0;
   std::string damage;
   if (const auto c = open_newest_whole(disk + "/run/checkpoints",
@@ -246,7 +246,10 @@ TEST_F(TrainCommand, AFullDiskStopsTheRunAndLosesNothing) {
     if (entry.path().filename().string().starts_with(".")) leftovers += entry.path().string();
   umount(disk.c_str());
   EXPECT_EQ(o.code, 5);
-  EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+  EXPECT_THAT(o.out, HasSubstr("step 100/100")) << "the run continues";
+  EXPECT_THAT(o.out, HasSubstr("; the run continues and tries again"));
+  EXPECT_THAT(o.err, HasSubstr("No space left on device; make room on that disk; step 100 could not be saved"));
+  EXPECT_THAT(o.err, HasSubstr(fmt::format("the newest checkpoint is of step {}", newest)));
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   EXPECT_GT(newest, 0);
   EXPECT_EQ(damage, "");
@@ -277,6 +280,14 @@ TEST_F(TrainCommand, ValuesThatAreNotFiniteEndTheRunWithTheirName) {
                                        "--set", "optim.weight_decay=100"}));
   EXPECT_EQ(o.code, 1) << o.out;
   EXPECT_THAT(o.out, HasSubstr("a value is not finite, nothing was updated; the first was "));
+  // The reason is on standard error and in the log too, with what there is to resume from; and that is there.
+  EXPECT_THAT(o.err, HasSubstr("a value is not finite, nothing was updated; the first was "));
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  const std::int64_t newest = open_newest_whole(folder_ / "run/checkpoints")->progress().step;
+  EXPECT_THAT(o.err, HasSubstr(fmt::format("the newest checkpoint is of step {}", newest)));
+  std::ostringstream log;
+  log << std::ifstream(folder_ / "run/log.txt").rdbuf();
+  EXPECT_THAT(log.str(), HasSubstr(o.err.substr(o.err.find("step "))));
 }
 
 std::map<std::string, std::string> tensors_of(const std::string& file) {
@@ -332,7 +343,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
   const std::vector<Case> cases{
       {{"train", folder_ / "absent.toml"}, 2, "cannot open"},
       {{"train", folder_ / "nothing"}, 2, "is a folder"},
-      {{"train", toml, toml}, 2, "not expected"},
+      {{"train", toml, toml}, 2, "one word too many"},
       {{"trian"}, 2, "did you mean 'train'"},
       {with({"--set", "train.stepz=3"}), 2, "'steps'"},
       {with({"--set", "trian.steps=3"}), 2, "'train'"},

@@ -36,6 +36,52 @@ TEST(ControlToken, MustBeLongEnoughAndIsNeverTheSameTwice) {
   EXPECT_EQ(Token::make().size(), 64u);
 }
 
+// Whatever byte of a proof is wrong, and however little.
+TEST(ControlToken, EveryByteIsCompared) {
+  const std::string proof = Token::make().substr(0, kVerdictBytes);
+  EXPECT_TRUE(equal_in_constant_time(proof, proof));
+  EXPECT_TRUE(equal_in_constant_time("", ""));
+  EXPECT_FALSE(equal_in_constant_time(proof, proof.substr(1)));
+  EXPECT_FALSE(equal_in_constant_time(proof, proof + proof.back()));
+  for (std::size_t at = 0; at < proof.size(); ++at)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string other = proof;
+      other[at] = static_cast<char>(other[at] ^ (1 << bit));
+      EXPECT_FALSE(equal_in_constant_time(proof, other)) << "byte " << at << ", bit " << bit;
+    }
+}
+
+TEST(ControlToken, EveryByteOfAnAnswerAndOfAVerdictCounts) {
+  const Token token(kToken);
+  const Greeter greeter(token);
+  Caller caller(token);
+  const std::string answer = caller.answer(greeter.greeting()), verdict = greeter.verdict(answer);
+  ASSERT_EQ(answer.size(), kAnswerBytes);
+  ASSERT_EQ(verdict.size(), kVerdictBytes);
+  EXPECT_EQ(words_of([&] { caller.check(verdict); }), "");
+  const auto with_other = [](std::string bytes, std::size_t at) {
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  for (std::size_t at = 0; at < kAnswerBytes; ++at) EXPECT_EQ(greeter.verdict(with_other(answer, at)), "") << at;
+  for (std::size_t at = 0; at < kVerdictBytes; ++at)
+    EXPECT_THAT(words_of([&] { caller.check(with_other(verdict, at)); }), HasSubstr("does not know the token")) << at;
+}
+
+// Tokens that differ in one character, the first or any other, are two tokens.
+TEST(ControlToken, EveryCharacterOfItCounts) {
+  const std::string text = Token::make();
+  const Token token(text);
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string other = text;
+    other[at] = other[at] == 'x' ? 'y' : 'x';
+    const Token wrong(other);
+    const Greeter greeter(token);
+    Caller caller(wrong);
+    EXPECT_EQ(greeter.verdict(caller.answer(greeter.greeting())), "") << at;
+  }
+}
+
 TEST(ControlToken, AWrongOneIsRefusedOnBothSidesAndToldOnce) {
   std::vector<std::string> told;
   {

@@ -109,13 +109,21 @@ void messages_and_groups(const NcclRank& here) {
   gpu.stream().synchronize();
   fill({.y = came, .value = NAN}, gpu.stream());
   const bool early = comm.size() > 2;  // of two, the neighbour's first message would be the one that is posted for
+  const Tensor sum = gpu.take(DType::f32, 10);
+  std::vector<Tensor>
+      zeros;  // of types that this process has not summed before: their kernels are not to be loaded now
+  for (const DType dtype : {DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64}) {
+    zeros.push_back(gpu.take(dtype, 10));
+    upload(zeros.back(), std::vector<char>(static_cast<std::size_t>(zeros.back().bytes())).data(), gpu.stream());
+  }
   const auto posted = early && comm.rank() == 0 ? comm.recv(late, 1) : nullptr;
   round(mine, came, next, last);
   expect_all(came, last + 1.0, gpu.stream(), "from the neighbour");
-  const Tensor sum = gpu.take(DType::f32, 10);
   fill({.y = sum, .value = 1}, gpu.stream());
   comm.all_reduce(sum)->wait();
   expect_all(sum, comm.size(), gpu.stream(), "the sum beside a receive that waits");
+  for (const Tensor& zero : zeros) comm.all_reduce(zero)->wait();
+  gpu.stream().synchronize();
   if (early && comm.rank() == 1) comm.send(mine.slice(0, 0, 1000), 0)->wait();
   if (posted) {
     posted->wait();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "support/kernel_cases.h"
+#include "support/reference_random.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
@@ -73,6 +74,15 @@ TEST_F(Random, TheTypeRoundsTheSameNumbers) {
     for (std::size_t i = 0; i < got.size(); ++i)
       EXPECT_NEAR(got[i], exact[i], 1.01 * unit_roundoff(type) * std::abs(exact[i]) + 1e-6);
   }
+}
+
+TEST_F(Random, NumbersAreThoseOfTheDefinitionRoundedOnce) {
+  for (const DType type : kFloatTypes)
+    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{5}, std::int64_t{1} << 41}) {
+      const std::vector<double> got = box_.read(normals(type, 500, 12, first, 0.3));
+      for (std::int64_t i = 0; i < std::ssize(got); ++i)
+        ASSERT_EQ(got[i], round_to(type, reference::normal_of(12, first + i) * 0.3)) << name_of(type) << " " << i;
+    }
 }
 
 TEST_F(Random, ANewKeyGivesNewNumbers) {
@@ -190,6 +200,14 @@ TEST_F(Dropping, TheMaskIsWhatItWas) {
   std::uint64_t hash = 14695981039346656037u;
   for (const double v : mask(B, range(0, T), 10)) hash = (hash ^ (v != 0 ? 1u : 0u)) * 1099511628211u;
   EXPECT_EQ(hash, 13189658578743797273u);
+}
+
+TEST_F(Dropping, TheMaskIsTheDefinitions) {
+  for (const double probability : {0.0, 0.01, 0.3, 0.999}) {
+    const std::vector<double> got = mask(B, range(7, T), 10, 6, probability);
+    for (std::int64_t i = 0; i < std::ssize(got); ++i)
+      ASSERT_EQ(got[i] != 0, reference::keeps(6, probability, 10 + i / (T * C), 7 + i / C % T, i % C)) << i;
+  }
 }
 
 TEST_F(Dropping, TheMaskIsTheSameInEveryType) {

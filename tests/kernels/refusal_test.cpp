@@ -149,7 +149,7 @@ class Contract : public ::testing::Test {
  protected:
   Tensor make(DType dtype, const Shape& shape) {
     buffers_.push_back(device_.memory().allocate(shape.elements() * size_of(dtype), Tag::data));
-    std::memset(buffers_.back().data(), 0, buffers_.back().bytes());
+    if (buffers_.back().bytes() > 0) std::memset(buffers_.back().data(), 0, buffers_.back().bytes());
     return view(buffers_.back(), dtype, shape);
   }
   CpuDevice device_;

@@ -46,6 +46,37 @@ TEST_P(EveryFamily, ComputesTheLogitsOfThePlainLoops) {
   }
 }
 
+// However many there are in a sample or a micro-batch; and the gradients are that loss's, as the next test shows.
+TEST_P(EveryFamily, TheLossIsTheMeanOverTheTargetsThatCount) {
+  Replica::Options o = options();
+  o.spec.dropout = o.spec.attention_dropout = 0;
+  o.layout.micro = 3;
+  HostRun run(o);
+  run.replica->init_weights();
+  std::map<std::string, Values> values;
+  for (const auto& named : run.replica->tensors()) {
+    const double* p = named.master.data<double>();
+    values[named.tensor.name] = Values(p, p + named.tensor.elements());
+  }
+  TokenBatch batch = random_batch(o, 4);
+  std::fill_n(batch.targets.begin(), 7, -1);                // most of the first sample
+  std::fill_n(batch.targets.begin() + o.T, o.T, 5);         // none of the second
+  std::fill_n(batch.targets.begin() + 2 * o.T + 3, 2, -1);  // a few of the third
+  double total = 0, count = 0;
+  for (std::int64_t b = 0; b < o.B; ++b) {
+    const auto part = [&](const std::vector<std::int32_t>& all) {
+      return std::vector<int>(all.begin() + b * o.T, all.begin() + (b + 1) * o.T);
+    };
+    const Values logits = naive_logits(
+        o.spec, [&](const std::string& name) -> const Values& { return values.at(name); }, part(batch.tokens));
+    for (const double loss : naive_losses(logits, part(batch.targets))) total += loss;
+    for (const int target : part(batch.targets)) count += target >= 0;
+  }
+  ASSERT_LT(count, static_cast<double>(o.B * o.T) - 8);
+  EXPECT_NEAR(run.replica->evaluate(batch.tokens, batch.targets), total / count, 1e-12);
+  EXPECT_NEAR(run.replica->compute_gradients(batch.tokens, batch.targets), total / count, 1e-12);
+}
+
 TEST_P(EveryFamily, GradientsAreTheDerivativesOfTheLoss) {
   const Replica::Options o = options();
   HostRun run(o);

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "comm/mpi/run_rank.h"
@@ -70,11 +72,34 @@ void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::ti
   while (at_work(drill));
 }
 
+// The start of MPI, to which rank 2 may not come. What it is, where it fails.
+int join(const std::string& drill, std::optional<MpiWorld>& world, const MpiOptions& options,
+         const std::function<void(const std::string&)>& say) {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const bool odd = rank && std::string(rank) == "2";
+  if (odd && drill == "stays_away") MpiWorld::stay_away("lockstep plan");
+  if (odd && (drill == "never_joins" || drill == "stays_away")) {
+    nap(30);
+    return 7;
+  }
+  try {
+    world.emplace(options);
+    return 0;
+  } catch (const UserError& error) {
+    say(error.what());
+    nap(0.7);
+    return static_cast<int>(error.code());
+  } catch (const CommError& error) {
+    say(error.what());
+    nap(0.7);
+    return static_cast<int>(ExitCode::environment);
+  }
+}
+
 }  // namespace
 
 int run_drill(const std::string& drill, const std::string& report, const MpiOptions& options) {
   signal(SIGTERM, SIG_IGN);  // mpirun ends the others as soon as one has died; these have something to say first
-  MpiWorld world(options);
   Clock::time_point waits_since = Clock::now();
   const auto say = [&](const std::string& words) {
     const double seconds = std::chrono::duration<double>(Clock::now() - waits_since).count();
@@ -91,6 +116,10 @@ int run_drill(const std::string& drill, const std::string& report, const MpiOpti
   };
   // mpirun kills all that are left as soon as a second one has ended: its wait is cut short by that.
   const auto until_all_have_spoken = [] { nap(0.7); };
+  std::optional<MpiWorld> joined;
+  if (const int code = join(drill, joined, options, say); code != 0) _exit(code);  // MPI's start cannot be left
+  MpiWorld& world = *joined;
+  waits_since = Clock::now();
   try {
     run_rank(world, [&](std::unique_ptr<Communicator> comm) {
       const SharedRows shared(*comm, at_work(drill) || options.least_seen == 0);

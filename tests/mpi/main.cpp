@@ -54,6 +54,8 @@ MpiOptions options_of(int argc, char** argv) {
   for (std::string host; std::getline(hosts, host, ',');) options.hosts.push_back(std::stoi(host));
   if (const std::string slot = argument(argc, argv, "--slot"); !slot.empty()) options.slot_bytes = std::stoll(slot);
   if (const std::string d = argument(argc, argv, "--deadline"); !d.empty()) options.deadline_seconds = std::stod(d);
+  if (const std::string s = argument(argc, argv, "--least_start"); !s.empty())
+    options.least_start_seconds = std::stod(s);
   if (const std::string l = argument(argc, argv, "--least_seen"); !l.empty()) options.least_seen = std::stoll(l);
   if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK"))
     options.see_tensors = argument(argc, argv, "--blind") != rank;

@@ -17,14 +17,23 @@ Tensor rows(std::vector<double>& values, std::int64_t width) {
 
 TEST(TensorParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
   for (const int ranks : {2, 3, 5})
-    for (const std::int64_t chunks : {1, 2, 4, 7})
-      run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
-        const std::int64_t N = 12 * ranks, width = 3, size = N / ranks * width;
+    for (const auto& [chunks, N] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 12 * ranks}, {4, 12 * ranks}, {7, 12 * ranks}, {1, 31}, {4, 31}, {7, 31}, {4, 1}, {4, ranks + 1}})
+      run_ranks(ranks, [&, chunks = chunks, N = N](std::unique_ptr<Communicator> group) {
+        const std::int64_t width = 3;
         const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = true, .chunks = chunks};
         const TensorParallel tensor(*group, {.split = split});
-        const std::int64_t n = split.chunks_of(N), each = N / ranks / n;
-        ASSERT_EQ(n, chunks == 7 ? 6 : chunks);
-        const auto row_of = [&](std::int64_t own) { return split.first_row(N, own / each) + own % each; };
+        const std::int64_t size = split.own_rows(N) * width;
+        ASSERT_EQ(split.own_rows(N), N / ranks + (group->rank() < N % ranks ? 1 : 0));
+        ASSERT_EQ(split.chunks_of(N), std::min(chunks, std::max<std::int64_t>(N / ranks, 1)));
+        const auto row_of = [&](std::int64_t own) {
+          for (std::int64_t c = 0; c < split.chunks_of(N); ++c) {
+            const TensorSplit::RowChunk chunk = split.chunk(N, c);
+            if (own < chunk.own_first + chunk.own_count) return chunk.mine + own - chunk.own_first;
+          }
+          ADD_FAILURE() << own;
+          return std::int64_t{-1};
+        };
 
         std::vector<double> own(static_cast<std::size_t>(size)), whole(static_cast<std::size_t>(N * width));
         for (std::int64_t i = 0; i < size; ++i) own[i] = static_cast<double>(row_of(i / width));

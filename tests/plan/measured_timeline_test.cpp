@@ -83,6 +83,42 @@ TEST(MeasuredTimeline, TakesActionsThatTookNoTime) {
   expect_same(measured_timeline(trace, std::nullopt, "here").line, timeline_of(s));
 }
 
+// Where the last chunk is the head alone, its forward has done the backward, and nothing is written down for that.
+TEST(MeasuredTimeline, ABackwardOfTheHeadAloneTakesNoTime) {
+  for (const ScheduleKind kind : kScheduleKinds) {
+    SCOPED_TRACE(name_of(kind));
+    const Synthetic s{.kind = kind, .shape = {4, 8, usual_chunks(kind)}, .steps = {5, 6}};
+    const PipelineSchedule schedule = make_schedule(s.kind, s.shape);
+    const int head = static_cast<int>(schedule.stage_of.size()) - 1, stage = schedule.stage_of.back();
+    const auto& steps = schedule.stages[static_cast<std::size_t>(stage)];
+    const auto is_backward = [&](const ChunkAction& a) { return a.chunk == head && a.step != ChunkStep::forward; };
+    Trace trace = trace_of(s);
+    std::erase_if(trace.spans, [&](const TraceSpan& span) {
+      return span.position >= 0 && span.rank == stage && is_backward(steps[static_cast<std::size_t>(span.position)]);
+    });
+    const MeasuredTimeline m = measured_timeline(trace, std::nullopt, "here");
+    EXPECT_EQ(m.step, 6);
+    const auto& spans = m.line.stages[static_cast<std::size_t>(stage)];
+    ASSERT_EQ(spans.size(), steps.size());
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_EQ(spans[i].action, steps[i]);
+      EXPECT_EQ(spans[i].end == spans[i].begin, is_backward(steps[i])) << i;
+      EXPECT_EQ(m.busy[static_cast<std::size_t>(stage)][i] == 0, is_backward(steps[i])) << i;
+      EXPECT_GE(spans[i].begin, i > 0 ? spans[i - 1].end : 0);
+    }
+    EXPECT_GT(ideal_timeline(m, 0).makespan(), 0);
+
+    // One of them is there: it is no head alone, and the others are missing.
+    TraceSpan one = trace.spans.front();
+    one.kind = SpanKind::compute, one.rank = stage, one.step = 6;
+    one.position = static_cast<int>(std::ranges::find_if(steps, is_backward) - steps.begin());
+    one.begin = one.end = 6000;
+    trace.spans.push_back(one);
+    EXPECT_THAT(refusal(trace, ExitCode::bad_input_file),
+                HasSubstr("has no step of training in which every stage did"));
+  }
+}
+
 TEST(MeasuredTimeline, OfWhatTheClockSaysIsExactlyThat) {
   for (const ScheduleKind kind : kScheduleKinds) {
     SCOPED_TRACE(name_of(kind));

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/gelu.h"
@@ -16,6 +19,7 @@
 #include "parallel/gradients.h"
 #include "parallel/unit_storage.h"
 #include "spec/presets.h"
+#include "spec/run_toml.h"
 #include "support/devices.h"
 #include "support/program.h"
 #include "train/training_run.h"
@@ -222,13 +226,16 @@ TEST(Plan, RefusesLayersThatCannotBeCutSo) {
     return o.err;
   };
   EXPECT_THAT(refusal("tp=5"), ::testing::HasSubstr("cannot be shared out to tp (5) ranks; use tp = 1, 2"));
-  EXPECT_THAT(refusal("tp=4"), ::testing::HasSubstr("seq (62) is not a multiple of tp (4); use seq = 60 or 64"));
+  EXPECT_THAT(refusal("cp=4"), ::testing::HasSubstr("seq (62) is not a multiple of 8, which cp (4) asks for"));
+  // Tokens need not be a multiple of tp: the first ranks have one more.
+  EXPECT_EQ(run_program({"plan", "--set", "model.preset=llama-1m", "--set", "data.seq=61", "--layout", "tp=4"}).code,
+            0);
 }
 
-TEST(Plan, TakesRanksOrALayoutNotBoth) {
-  const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=2"});
+TEST(Plan, TakesRanksBesideALayoutThatLeavesDpOpen) {
+  const Outcome both = run_program({"plan", "--ranks", "2", "--layout", "dp=4"});
   EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, ::testing::HasSubstr("excludes"));
+  EXPECT_THAT(both.err, ::testing::HasSubstr("--ranks 2: --layout dp=4 makes 4 ranks; leave one of the two out"));
   const Outcome refused = run_program({"plan", "--ranks", "3"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, ::testing::HasSubstr("is not a multiple of dp (3)"));
@@ -252,7 +259,7 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithASettingThatDoes) {
     FAIL() << "it does not fit";
   } catch (const UserError& error) {
     EXPECT_EQ(error.code(), ExitCode::does_not_fit);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("layout.micro = "));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("--set layout.micro="));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("activation"));
   }
   try {
@@ -296,11 +303,51 @@ TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
     const std::int64_t needed = plan_run(cut).peak;
     ASSERT_LT(needed, before) << zero;
     EXPECT_THAT(refusal(spec, (needed + before) / 2),
-                ::testing::HasSubstr(fmt::format("; layout.zero = {} fits: ", zero)));
+                ::testing::HasSubstr(fmt::format("; --set layout.zero={} fits: ", zero)));
     before = needed;
   }
   spec.layout.dp_kind = DpKind::central;
   EXPECT_THAT(refusal(spec, before), ::testing::Not(::testing::HasSubstr("zero")));
+}
+
+std::vector<std::string> proposed_in(const std::string& message) {
+  static const std::regex kSet("--set ([a-z_.]+=[a-z0-9]+)");
+  std::vector<std::string> sets;
+  for (std::sregex_iterator at(message.begin(), message.end(), kSet), end; at != end; ++at) sets.push_back((*at)[1]);
+  return sets;
+}
+
+// Whatever is proposed fits when it is typed, every lever is tried, and none is proposed only where none helps.
+TEST(Plan, EverySettingThatIsProposedFits) {
+  RunSpec spec = mostly_state();
+  spec.data.seq = 32;
+  spec.train.global_batch = 16;
+  spec.train.save_last = true;
+  spec.layout.dp = 4;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const bool async : {true, false})
+    for (const std::int64_t zero : {0, 1, 2, 3})
+      for (const std::int64_t micro : {1, 2, 4})
+        for (const Recompute level : {Recompute::none, Recompute::elementwise, Recompute::projections}) {
+          RunSpec other = spec;
+          other.train.async_save = async;
+          other.layout = {.dp = 4, .micro = micro, .zero = zero};
+          other.memory.recompute = level;
+          least = std::min(least, plan_run(other).peak);
+        }
+  const std::int64_t needed = plan_run(spec).peak;
+  ASSERT_LT(least, needed / 2);
+  std::set<std::string> keys;
+  for (std::int64_t available = needed - 1; available > least * 9 / 10; available -= (needed - least) / 23) {
+    const std::string said = refusal(spec, available);
+    const std::vector<std::string> sets = proposed_in(said);
+    EXPECT_EQ(sets.empty(), available < least) << said;
+    if (sets.empty()) continue;
+    EXPECT_LE(plan_run(parse_run_toml(to_toml(spec), "run", ".", sets)).peak, available) << said;
+    for (const std::string& set : sets) keys.insert(set.substr(0, set.find('=')));
+  }
+  EXPECT_THAT(keys, ::testing::ElementsAre("layout.micro", "layout.zero", "memory.recompute", "train.async_save"));
+  EXPECT_THAT(proposed_in(refusal(spec, needed - 1)), ::testing::ElementsAre("train.async_save=false"));
 }
 
 // Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.
@@ -311,7 +358,7 @@ TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
   cut.layout.zero = 1;
   const std::int64_t before = plan_run(spec).peak, needed = plan_run(cut).peak;
   ASSERT_LT(needed, before);
-  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; layout.zero = 1 fits: "));
+  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; --set layout.zero=1 fits: "));
   spec.layout = {.tp = 4};
   EXPECT_THAT(refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }

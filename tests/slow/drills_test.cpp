@@ -1,4 +1,4 @@
-// The drills of tests/processes/drills_test.cpp a hundred times each, with a count of those that went right.
+// The drills of tests/processes/drills_test.cpp twenty times each, with a count of those that went right.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr int kRounds = 100;
+constexpr int kRounds = 20;
 
 class ManyDrills : public ::testing::TestWithParam<std::tuple<Harm, const char*>> {};
 

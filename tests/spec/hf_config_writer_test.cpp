@@ -16,6 +16,29 @@ TEST(HfConfigWriter, EveryFamilyIsReadBackAsItWas) {
     EXPECT_EQ(parse_hf_config(hf_config_text(named.spec, "float32"), "written"), named.spec) << named.name;
 }
 
+// What the model computes is the spec's to say, and how the old files were stored is no longer true.
+TEST(HfConfigWriter, CarriesOverWhatChangesNoArithmetic) {
+  const ModelSpec spec = tests::tiny_specs().front().spec;
+  const json from = {{"bos_token_id", 128000},   {"eos_token_id", {128001, 128008}},
+                     {"pad_token_id", nullptr},  {"use_cache", false},
+                     {"tokenizer_class", "Own"}, {"id2label", {{"0", "yes"}}},
+                     {"temperature", 0.6},       {"_name_or_path", "someone/model"},
+                     {"architectures", {"Old"}}, {"torch_dtype", "float8"},
+                     {"dtype", "float8"},        {"transformers_version", "4.1"},
+                     {"hidden_size", 7},         {"num_hidden_layers", 99},
+                     {"unheard_of", 1}};
+  const std::string text = hf_config_text(spec, "float32", from.dump());
+  const json written = json::parse(text), alone = json::parse(hf_config_text(spec, "float32"));
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "tokenizer_class", "id2label",
+                          "temperature", "_name_or_path"})
+    EXPECT_EQ(written.at(key), from.at(key)) << key;
+  for (const char* key : {"architectures", "torch_dtype", "hidden_size", "num_hidden_layers"})
+    EXPECT_EQ(written.at(key), alone.at(key)) << key;
+  for (const char* key : {"dtype", "transformers_version", "unheard_of"}) EXPECT_FALSE(written.contains(key)) << key;
+  EXPECT_EQ(parse_hf_config(text, "written"), spec);
+  EXPECT_TRUE(alone.at("eos_token_id").is_null());
+}
+
 // Each value by itself, away from every default, so that none can be forgotten.
 TEST(HfConfigWriter, EveryValueIsReadBackAsItWas) {
   for (const tests::NamedSpec& named : tests::tiny_specs()) {

@@ -61,6 +61,89 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
 }
 
+TEST(LayoutText, AKeyThatIsNamedTwiceIsRefused) {
+  EXPECT_EQ(refusal("dp=2,dp=4"), "--layout 'dp=2,dp=4': it names 'dp' twice; keep one of the two");
+  EXPECT_EQ(refusal("dp=2,micro=2,dp=2"), "--layout 'dp=2,micro=2,dp=2': it names 'dp' twice; keep one of the two");
+}
+
+TEST(LayoutText, ASettingChangesOneKeyOfIt) {
+  const auto parsed = [](const char* text, std::vector<std::string> sets) { return to_text(parse_layout(text, sets)); };
+  EXPECT_EQ(parsed("dp=2,zero=1", {"layout.micro=3"}), "dp=2,micro=3,zero=1");
+  EXPECT_EQ(parsed("dp=2,zero=1", {"layout.dp=4", "train.steps=7"}), "dp=4,zero=1");
+  EXPECT_EQ(parsed("tp=2", {"layout.sp=off"}), "tp=2,sp=off");
+  // A choice unmakes what the layout says of another, as it does a run file's.
+  EXPECT_EQ(parsed("dp=2,zero=3,reshard=never", {"layout.zero=1"}), "dp=2,zero=1");
+  EXPECT_EQ(parsed("dp=2,dp_kind=central", {"layout.dp_kind=ddp"}), "dp=2");
+  try {
+    parse_layout("dp=2", std::vector<std::string>{"layout.shard=2"});
+    ADD_FAILURE();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()).find("--set layout.shard=2: 'shard' does nothing with zero = 0"), 0u)
+        << error.what();
+  }
+}
+
+std::string spread_fault(LayoutSpec layout, std::int64_t ranks) {
+  std::string words;
+  const std::int64_t dp = layout.dp;
+  const bool done = spread_over(layout, ranks, "-n ",
+                                [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+                                  words = std::string(key) + ": " + problem + "; " + remedy;
+                                });
+  EXPECT_EQ(done, words.empty());
+  EXPECT_EQ(layout.dp, done ? ranks / (layout.pp * layout.cp * layout.tp) : dp);
+  return words;
+}
+
+TEST(LayoutText, RanksAreAllRanksAndDpIsWhatTheOtherAxesLeaveOfThem) {
+  EXPECT_EQ(spread_fault({.dp = 5}, 7), "");
+  EXPECT_EQ(spread_fault({.dp = 8, .cp = 2, .tp = 2}, 4), "");
+  EXPECT_EQ(spread_fault({.pp = 2, .cp = 3, .tp = 2}, 36), "");
+  EXPECT_EQ(spread_fault({.tp = 2}, 3), "tp: tp (2) does not divide 3 ranks; use -n 2 or -n 4, or another tp");
+  EXPECT_EQ(spread_fault({.pp = 2, .tp = 4}, 4),
+            "tp: pp times tp (8) does not divide 4 ranks; use -n 8, or a smaller tp");
+  EXPECT_EQ(spread_fault({.cp = 2}, 1), "cp: cp (2) does not divide 1 rank; use -n 2, or a smaller cp");
+}
+
+const char* const kLaidOut =
+    "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\nseq = 16\n[train]\nglobal_batch = 24\n[layout]\ndp = "
+    "6\ncp = 2\ntp = 2\nzero = 1\n";
+
+std::string laid_out(const RunChanges& changes) {
+  try {
+    return to_text(parse_run(kLaidOut, "run.toml", ".", changes).layout);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+}
+
+// The same in every command: cli/run_arguments.h hands it on.
+TEST(RunChanges, HaveOneMeaningWhateverTheFileSays) {
+  using Sets = std::vector<std::string>;
+  EXPECT_EQ(laid_out({}), "dp=6,cp=2,tp=2,zero=1");
+  EXPECT_EQ(laid_out({.ranks = 4}), "cp=2,tp=2,zero=1");  // not 16 of them
+  EXPECT_EQ(laid_out({.ranks = 12}), "dp=3,cp=2,tp=2,zero=1");
+  EXPECT_EQ(laid_out({.ranks = 6}),
+            "--ranks 6: cp times tp (4) does not divide 6 ranks; use --ranks 4 or --ranks 8, or another tp");
+  EXPECT_EQ(laid_out({.ranks = 28}).find("--ranks 28: global_batch (24) is not a multiple of dp (7)"), 0u);
+  EXPECT_EQ(laid_out({.layout = "dp=2"}), "dp=2");
+  EXPECT_EQ(laid_out({.layout = "tp=2,micro=2", .ranks = 4}), "dp=2,tp=2,micro=2");
+  EXPECT_EQ(laid_out({.layout = "dp=2,tp=2", .ranks = 4}), "dp=2,tp=2");
+  EXPECT_EQ(laid_out({.layout = "dp=4,tp=2", .ranks = 4}),
+            "--ranks 4: --layout dp=4 makes 8 ranks; leave one of the two out: without dp it is what the other axes "
+            "leave of the ranks");
+  const Sets micro{"layout.micro=2"}, dp{"layout.dp=2"}, tp{"layout.tp=1"};
+  EXPECT_EQ(laid_out({.sets = micro, .layout = "dp=2"}), "dp=2,micro=2");
+  EXPECT_EQ(laid_out({.sets = micro, .ranks = 8}), "dp=2,cp=2,tp=2,micro=2,zero=1");
+  EXPECT_EQ(laid_out({.sets = dp, .ranks = 8}), "dp=2,cp=2,tp=2,zero=1");
+  EXPECT_EQ(laid_out({.sets = dp, .ranks = 4}).find("--ranks 4: --set layout.dp=2 makes 8 ranks; leave one"), 0u);
+  EXPECT_EQ(laid_out({.sets = tp, .ranks = 4}), "dp=2,cp=2,zero=1");
+  EXPECT_EQ(laid_out({.layout = ""}), "--layout '': '' names no key and value; write it as in --layout dp=2,micro=4");
+  EXPECT_EQ(laid_out({.layout = "dp=5"}).find("--layout dp=5: global_batch (24) is not a multiple of dp (5)"), 0u);
+  EXPECT_EQ(laid_out({.layout = "zerro=5"}),
+            "--layout zerro=5: unknown key 'zerro' in [layout]; the nearest known one is 'zero'");
+}
+
 std::string fault(std::int64_t batch, const LayoutSpec& layout) {
   std::string words;
   check_layout(batch, layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
@@ -69,27 +152,27 @@ std::string fault(std::int64_t batch, const LayoutSpec& layout) {
   return words;
 }
 
-std::string tensor_fault(std::int64_t heads, std::int64_t kv_heads, std::int64_t seq, const LayoutSpec& layout) {
+std::string tensor_fault(std::int64_t heads, std::int64_t kv_heads, const LayoutSpec& layout) {
   ModelSpec model;
   model.heads = heads;
   model.kv_heads = kv_heads;
   std::string words;
-  check_tensor_layout(model, seq, layout,
-                      [&](std::string_view key, const std::string& problem, const std::string& remedy) {
-                        if (words.empty()) words = std::string(key) + ": " + problem + "; " + remedy;
-                      });
+  check_tensor_layout(model, layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+    if (words.empty()) words = std::string(key) + ": " + problem + "; " + remedy;
+  });
   return words;
 }
 
-TEST(LayoutText, HeadsAndTokensThatDoNotDivideAreRefusedWithWhatDoes) {
-  EXPECT_EQ(tensor_fault(6, 3, 12, {.tp = 2}),
+TEST(LayoutText, HeadsThatDoNotDivideAreRefusedWithWhatDoes) {
+  EXPECT_EQ(tensor_fault(6, 3, {.tp = 2}),
             "tp: 6 heads with 3 key/value heads cannot be shared out to tp (2) ranks; use tp = 1, 3, 6");
-  EXPECT_EQ(tensor_fault(8, 2, 24, {.tp = 16}),
+  EXPECT_EQ(tensor_fault(8, 2, {.tp = 16}),
             "tp: 8 heads with 2 key/value heads cannot be shared out to tp (16) ranks; use tp = 1, 2, 4, 8");
-  EXPECT_EQ(tensor_fault(8, 8, 30, {.tp = 4}),
-            "sp: seq (30) is not a multiple of tp (4); use seq = 28 or 32, another tp, or sp = \"off\"");
-  EXPECT_EQ(tensor_fault(8, 8, 30, {.tp = 4, .sp = Switch::off}), "");
-  EXPECT_EQ(tensor_fault(8, 2, 24, {.tp = 8}), "");
+  EXPECT_EQ(tensor_fault(8, 1, {.tp = 3}),
+            "tp: 8 heads with 1 key/value head cannot be shared out to tp (3) ranks; use tp = 1, 2, 4, 8");
+  EXPECT_EQ(tensor_fault(1, 1, {.tp = 2}),
+            "tp: 1 head with 1 key/value head cannot be shared out to tp (2) ranks; use tp = 1");
+  EXPECT_EQ(tensor_fault(8, 2, {.tp = 8}), "");
 }
 
 std::string context_fault(std::int64_t heads, std::int64_t kv_heads, std::int64_t seq, const std::string& text) {
@@ -117,14 +200,16 @@ TEST(LayoutText, SamplesThatCannotBeCutAreRefusedWithWhatCan) {
             "cp_kind: 8 heads with 8 key/value heads cannot be exchanged between 3 ranks; use cp_kind = \"6x1\", "
             "\"3x2\"");
   EXPECT_EQ(context_fault(8, 2, 32, "cp=4,cp_kind=ulysses,tp=4"),
-            "cp_kind: 2 heads with 1 key/value heads of a rank cannot be exchanged between 4 ranks; use cp_kind = "
+            "cp_kind: 2 heads with 1 key/value head of a rank cannot be exchanged between 4 ranks; use cp_kind = "
             "\"4x1\", \"2x2\"");
   EXPECT_EQ(context_fault(8, 8, 32, "cp=4,cp_kind=2x3"),
             "cp_kind: cp_kind = \"2x3\" is 6 ranks, and cp is 4; use cp = 6, or factors of 4");
   for (const std::string kind : {"rings", "x", "2x", "x2", "-2x-2", "2x2x1", "0x4", "2 x2", "99999999999999999999x1"})
     EXPECT_TRUE(context_fault(8, 8, 32, "cp=4,cp_kind='" + kind + "'").starts_with("cp_kind: cp_kind = ")) << kind;
-  EXPECT_EQ(context_fault(8, 8, 24, "cp=2,tp=8"),
-            "sp: seq (24) is not a multiple of cp (2) times tp (8); use seq = 16 or 32, another tp, or sp = \"off\"");
+  // Rows are cut as evenly as they go: tokens need not be a multiple of tp.
+  EXPECT_EQ(context_fault(8, 8, 24, "cp=2,tp=8"), "");
+  EXPECT_EQ(context_fault(8, 8, 31, "tp=4"), "");
+  EXPECT_EQ(context_fault(8, 8, 1, "tp=4"), "");
   for (const char* fits : {"cp=2", "cp=4,cp_kind=2x2", "cp=8,cp_kind=ulysses", "cp=4,cp_order=plain,tp=4", "cp=2,pp=2"})
     EXPECT_EQ(context_fault(8, 2, 32, fits), "") << fits;
 }

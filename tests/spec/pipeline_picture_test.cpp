@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -174,6 +177,45 @@ TEST(PipelineSvg, LabelsStepsThatAreWideEnough) {
   };
   EXPECT_EQ(labels(8), 2u * 2 * 8);
   EXPECT_EQ(labels(800), 0u);
+}
+
+// The picture is as wide as its words, or they go on several lines: whatever is written is within it.
+TEST(SvgPicture, CutsNoTitle) {
+  const PipelineTimeline line = timed(make_schedule(ScheduleKind::one_f_one_b, {2, 3, 1}), [](int) {
+    return ChunkTimes{1, 1, 1, 0};
+  });
+  const PicturePanel panel{.line = line, .caption = ""};
+  std::string layout =
+      "step 3 of dp=2,pp=4,cp=2,cp_kind=2x1,cp_order=plain,tp=2,sp=off,tp_chunks=8,micro=16,"
+      "schedule=interleaved,chunks=4,stages=2+2+2+2+2+2+2+2+2+2+2+2+2+2+2+2,zero=3,reshard=never";
+  const std::string wide(300, 'W');
+  std::string foreign;
+  for (int i = 0; i < 200; ++i) foreign += "漢";
+  for (const std::string& title : {std::string("short"), layout, layout + ": " + layout, wide, foreign}) {
+    const std::string svg = svg_picture({&panel, 1}, {.title = title, .subtitle = title});
+    expect_well_formed(svg);
+    std::smatch size;
+    ASSERT_TRUE(std::regex_search(svg, size, std::regex("<svg[^>]* width=\"(\\d+)\"")));
+    const double width = std::stod(size[1]);
+    EXPECT_LT(width, 1600);
+    const std::regex text("<text class=\"(ink title|soft)\" x=\"16\" y=\"[0-9.]+\">([^<]*)</text>");
+    std::map<std::string, std::string> seen;
+    for (std::sregex_iterator at(svg.begin(), svg.end(), text), none; at != none; ++at) {
+      const std::string part = (*at)[2];
+      const bool is_foreign = static_cast<unsigned char>(part[0]) >= 0x80;
+      // As wide as 16 pixels make it: digits and small letters by 8.5, W and ideographs by 15.
+      const double each = is_foreign || part[0] == 'W' ? 15 : 8.5;
+      EXPECT_LE(16 + each * static_cast<double>(part.size()) / (is_foreign ? 3 : 1), width) << part;
+      seen[(*at)[1]] += part;
+    }
+    std::string expected;
+    std::ranges::copy_if(title, std::back_inserter(expected), [](char c) { return c != ' '; });
+    for (const char* style : {"ink title", "soft"}) {
+      std::string words = seen[style];
+      std::erase(words, ' ');
+      EXPECT_EQ(words.substr(0, expected.size()), expected) << style;
+    }
+  }
 }
 
 }  // namespace

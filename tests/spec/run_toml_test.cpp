@@ -101,6 +101,7 @@ keep = 5
 seed = 9223372036854775807
 bad_values = "skip"
 async_save = false
+save_retry = 2.5
 [optim]
 name = "adamw"
 lr = 1
@@ -122,6 +123,7 @@ moments = "bf16"
 out = "somewhere"
 device = "cpu"
 threads = 2
+stop_signals = ["USR2", "SIGHUP"]
 )");
   EXPECT_EQ(run.model.vocabulary, 300);
   const DataSpec data{.text = {}, .tokens = "/t.bin", .synthetic = {}, .seq = 64, .eval_share = 0.25};
@@ -134,7 +136,8 @@ threads = 2
                         .keep = 5,
                         .seed = 9223372036854775807u,
                         .bad_values = BadValues::skip,
-                        .async_save = false};
+                        .async_save = false,
+                        .save_retry = 2.5};
   EXPECT_EQ(run.train, train);
   const OptimizerSpec optimizer{.kind = OptimizerKind::adamw,
                                 .learning_rate = 1,
@@ -148,8 +151,9 @@ threads = 2
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
-  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2};
+  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
+  EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
 }
 
@@ -193,6 +197,63 @@ TEST(RunToml, AHuggingFaceFolderGivesTheModel) {
   RunSpec gone = parse(text + synthetic);
   gone.model_hf = "/no/such/folder";
   EXPECT_EQ(parse(to_toml(gone)), gone);
+}
+
+// Stands for the checkpoints of /a/runs/one, and for those of a run that is resumed in runs/resumed.
+std::optional<ModelSpec> model_of_one(const std::filesystem::path& from, const std::string& out) {
+  if (out == "runs/resumed") return *preset("llama-1m");
+  EXPECT_EQ(out, "runs/run");
+  if (from.empty()) return std::nullopt;
+  if (from == "/a/runs/one") return *preset("llama-5m");
+  throw UserError(ExitCode::checkpoint, from.string() + " holds no whole checkpoint", "name another");
+}
+
+TEST(RunToml, ACheckpointGivesTheModel) {
+  const auto read = [](const std::string& text, const Sets& sets = {}) {
+    return parse_run_toml(text, "a/run.toml", "/a", sets, model_of_one);
+  };
+  const auto refused = [&](const std::string& text, ExitCode code = ExitCode::usage) -> std::string {
+    try {
+      read(text);
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string data = "[data]\nexample = true\n", from = "[model]\nfrom = \"runs/one\"\n";
+  ModelSpec expected = *preset("llama-5m");
+  EXPECT_EQ(read(from + data).model, expected);
+  EXPECT_EQ(read(from + data).model_from, "/a/runs/one");
+  EXPECT_EQ(read(from + "layers = 8\n" + data).model, expected) << "what the checkpoint says may be repeated";
+  expected.attention_dropout = 0.25;
+  EXPECT_EQ(read(from + "attention_dropout = 0.25\n" + data).model, expected);
+
+  EXPECT_EQ(refused(from + "layers = 77\n" + data),
+            "a/run.toml:3: [model] has from and also layers, which says otherwise than its checkpoint; remove layers; "
+            "beside from only dropout and attention_dropout may change");
+  EXPECT_EQ(refused("[model]\nfrom = \"runs/two\"\n" + data, ExitCode::checkpoint),
+            "a/run.toml:2: /a/runs/two holds no whole checkpoint; name another");
+  EXPECT_NE(refused(from + "preset = \"llama-1m\"\n" + data).find("has both preset and from"), std::string::npos);
+  EXPECT_NE(refused(from + "hf = \"x\"\n" + data).find("has both hf and from"), std::string::npos);
+  EXPECT_NE(refused("[model]\nfrom = \"\"\n" + data).find("from = '' is not a path"), std::string::npos);
+
+  // A setting unmakes the file's model, whichever way it came.
+  EXPECT_EQ(read(kBase, {"model.from=/a/runs/one"}).model, *preset("llama-5m"));
+  EXPECT_EQ(read(kBase, {"model.from=/a/runs/one"}).model_preset, "");
+  EXPECT_EQ(read(from + data, {"model.preset=llama-1m"}).model_from, "");
+
+  // A resolved run file stands by itself, and nobody opens a checkpoint for it.
+  const RunSpec resolved = read(from + "dropout = 0.5\n" + data);
+  EXPECT_EQ(parse(to_toml(resolved)), resolved);
+  EXPECT_NE(refusal(from + data).find("run.toml:2: checkpoints are not opened here"), std::string::npos);
+
+  // So does a run that is resumed by the file that began it: the model is known from its own checkpoints.
+  const std::string resumed = data + "[run]\nout = \"runs/resumed\"\n";
+  EXPECT_EQ(read("[model]\nfrom = \"runs/gone\"\n" + resumed).model, *preset("llama-1m"));
+  EXPECT_EQ(read("[model]\nhf = \"gone\"\n" + resumed).model, *preset("llama-1m"));
+  EXPECT_NE(refused("[model]\nhf = \"gone\"\n" + data, ExitCode::bad_input_file).find("config.json"),
+            std::string::npos);
 }
 
 TEST(RunToml, AMisspeltNameComesWithTheNearest) {
@@ -280,6 +341,25 @@ TEST(RunToml, AWrongTypeOrRangeIsNamedWithWhatIsExpected) {
   expect_refused(cases);
 }
 
+TEST(RunToml, TextThatIsNoTomlComesWithTheParsersReason) {
+  const auto says = [](const std::string& text, const std::string& place, const std::string& reason) {
+    const std::string words = refusal(text);
+    EXPECT_EQ(words.find("a/" + place), 0u) << words;
+    const std::size_t at = words.find(": ", place.size());
+    EXPECT_NE(words.find(reason, at), std::string::npos) << words;
+    EXPECT_NE(words.find("; "), std::string::npos) << words;
+    EXPECT_EQ(words.find_first_of("\n\x01"), std::string::npos) << words;
+    EXPECT_LT(words.size(), 400u) << words;
+  };
+  says("[train]\nsteps = \n", "run.toml:2: not valid TOML at column ", "value");
+  says("[train]\nsteps = 3\nsteps = 4\n", "run.toml:3: not valid TOML at column ", "redefine existing");
+  says("[train]\nsteps = 3x\n", "run.toml:2: not valid TOML at column ", "integer");
+  says("[train\nsteps = 3\n", "run.toml:1: not valid TOML at column ", "table");
+  says("[train]\nname = 'a\n", "run.toml:2: not valid TOML at column ", "string");
+  says("a\x01" + std::string(5000, 'k') + "\n", "run.toml:1: not valid TOML at column ", ": ");
+  says("[train]\nsteps = 1\n\n[#\n[data]\n", "run.toml:4: not valid TOML", "the parser cannot tell");  // it asserts
+}
+
 TEST(RunToml, TheUsualLayoutMayBeWrittenOut) {
   EXPECT_EQ(parse(with("layout",
                        "dp = 1\npp = 1\ncp = 1\ntp = 1\nzero = 0\nchunks = 1\nreduce = \"canonical\"\n"
@@ -324,7 +404,7 @@ TEST(RunToml, ContradictionsAreNamed) {
       std::string::npos);
   EXPECT_NE(refusal(without(kBase, "example = true")).find("run.toml:3: [data] names no source"), std::string::npos);
   EXPECT_NE(refusal("[model]\npreset = \"llama-1m\"").find("run.toml: [data] names no source"), std::string::npos);
-  EXPECT_NE(refusal("").find("a/run.toml: [model] has neither preset, hf nor family"), std::string::npos);
+  EXPECT_NE(refusal("").find("a/run.toml: [model] has neither preset, hf, from nor family"), std::string::npos);
   EXPECT_NE(refusal("model = 3").find("run.toml:1: there is no table [model]"), std::string::npos);
   EXPECT_NE(refusal("[[data]]\nexample = true\n[model]\npreset = \"llama-1m\"").find("it must be a table"),
             std::string::npos);

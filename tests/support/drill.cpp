@@ -112,6 +112,12 @@ std::map<int, pid_t> Drill::trains() const {
   return processes();
 }
 
+bool Drill::saves_again() const {
+  const std::string before = latest();
+  for (const double until = now() + 30; latest() == before && now() < until;) nap(1);
+  return latest() != before;
+}
+
 void Drill::did() { did_ = now(); }
 
 Drill::Ended Drill::end() {

@@ -41,6 +41,10 @@ class Drill {
   // Returns when there is a checkpoint, or after half a minute: the processes by rank.
   std::map<int, pid_t> trains() const;
   void did();  // from now on seconds count
+  // Returns when rank 0 has said so, or the run has ended.
+  void said(const std::string& text) { running_->wait_for_output(text); }
+  // Returns when there is another checkpoint than at the time of the call, or after half a minute.
+  bool saves_again() const;
   // Waits for the end. What is left then is killed, and listed as left.
   Ended end();
   // Trains alone from the newest checkpoint, in two threads, until a step has been made; what went wrong, or nothing.

@@ -122,30 +122,45 @@ std::string harm(Harm harm, int victim, double deadline, Drill& drill) {
   return problem.empty() ? "" : problem + ended.text();
 }
 
-std::string fill_disk(Drill& drill) {
+std::vector<std::string> endless_with_retry(double seconds) {
+  std::vector<std::string> more = Drill::endless();
+  more.insert(more.end(), {"--set", fmt::format("train.save_retry={}", seconds)});
+  return more;
+}
+
+std::string fill_disk(int told, Drill& drill) {
   const SmallDisk disk(drill.out());
-  drill.start(Drill::endless());
-  if (std::ssize(drill.trains()) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
-  drill.did();
+  drill.start(endless_with_retry(20));
+  const auto ranks = drill.trains();
+  if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   disk.fill();
-  const Drill::Ended ended = drill.end();
-  std::string problem = survivors(ended, -1, {"No space left on device"}, 10);
-  if (!ended.left.empty()) problem += "a process is left\n";
+  drill.said("No space left on device; make room on that disk; the run continues and tries again");
   disk.empty();
+  const bool saves = drill.saves_again();
+  drill.did();
+  kill(ranks.at(told), SIGTERM);
+  const Drill::Ended ended = drill.end();
+  std::string problem = saves ? "" : "it did not save when there was room\n";
+  if (ended.launcher.code != 0) problem += "it did not end with 0\n";
+  if (!has(ended.launcher.out, "checkpoint not saved")) problem += "it did not tell\n";
+  if (!ended.left.empty()) problem += "a process is left\n";
   if (problem.empty()) problem = drill.goes_on();
   return problem.empty() ? "" : problem + ended.text();
 }
 
 // From now on one rank may write no file as long as its part of a checkpoint.
 std::string throw_in(int victim, Drill& drill) {
-  drill.start(Drill::endless(), {}, "trap '' XFSZ");
+  drill.start(endless_with_retry(0.5), {}, "trap '' XFSZ");
   const auto ranks = drill.trains();
   if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
-  drill.did();
   const rlimit limit{4096, 4096};
   if (prlimit(ranks.at(victim), RLIMIT_FSIZE, &limit, nullptr) != 0) return "prlimit failed\n" + drill.end().text();
+  drill.said("checkpoint not saved: ");
+  drill.did();
+  kill(ranks.at((victim + 1) % drill.ranks()), SIGTERM);
   const Drill::Ended ended = drill.end();
-  std::string problem = survivors(ended, -1, {fmt::format("rank {}: ", victim), "File too large"}, 10);
+  std::string problem =
+      survivors(ended, -1, {fmt::format("rank {}: ", victim), "File too large", "could not be saved"}, 10);
   if (!ended.left.empty()) problem += "a process is left\n";
   for (const auto& [rank, end] : ended.ranks)
     if (rank != victim && !end.words.empty()) problem += fmt::format("rank {} speaks for rank {}\n", rank, victim);
@@ -180,7 +195,7 @@ std::string round_of(Harm kind, const std::string& layout, int round) {
   const double deadline = kind == Harm::stop ? 3 : 5;
   Drill drill(folder, layout, deadline);
   const int victim = round % drill.ranks();
-  if (kind == Harm::full_disk) return fill_disk(drill);
+  if (kind == Harm::full_disk) return fill_disk(victim, drill);
   if (kind == Harm::exception) return throw_in(victim, drill);
   if (kind == Harm::pause) return pause_one(victim, layout, folder, drill);
   drill.start(Drill::endless());

@@ -9,9 +9,14 @@ namespace lockstep::tests {
 
 struct Learned {
   std::vector<double> losses, norms;
-  // Master weights of all logical tensors, one behind the other, as numbers: of every copy of them that the ranks hold
-  // between them.
-  std::vector<std::vector<double>> copies;
+  // All logical tensors, one after the other, as numbers: of every copy of them that the ranks hold between them.
+  std::vector<std::vector<double>> copies;                  // master weights after the last step
+  std::vector<std::vector<std::vector<double>>> gradients;  // by step, then copy; before clipping
+  struct Tensor {
+    std::string name;
+    std::int64_t begin, count;
+  };
+  std::vector<Tensor> tensors;
 
   const std::vector<double>& weights() const { return copies.at(0); }
 };
@@ -28,16 +33,24 @@ inline Learned learn(const ModelSpec& spec, const LayoutSpec& layout, const Prec
   return learn(learning_options(spec, layout, precision));
 }
 
+// Relative errors: of each loss and norm, of each gradient tensor of every step, and of all weights together. A
+// tensor's error is over its norm, or over 1e-6 of the norm of all of them where that is more (docs/design.md).
 struct LearnedTolerances {
-  double losses, norms, weights;
+  double losses, norms, gradients, weights;
+  double later = gradients;  // gradients after the first update, where Adam has made steps of what was rounding
 };
-// Copies are equal to the bit.
+// Where attention or layers are computed in other pieces than one rank's, step by step.
+inline constexpr LearnedTolerances kCloseInDouble{1e-11, 1e-11, 1e-11, 1e-11},
+    kCloseInSingle{1e-5, 1e-5, 1e-5, 1e-5, 1e-4};
+
+// Copies, of gradients too, are equal to the bit.
 void expect_close(const Learned& many, const Learned& one, const LearnedTolerances& tolerances,
                   const std::string& what);
-// Losses to the tolerance; norms and weights, which are further from them, to ten times that.
+// All of them to the same.
 inline void expect_close(const Learned& many, const Learned& one, double tolerance, const std::string& what) {
-  expect_close(many, one, {tolerance, 10 * tolerance, 10 * tolerance}, what);
+  expect_close(many, one, LearnedTolerances{tolerance, tolerance, tolerance, tolerance}, what);
 }
+// The bits of all of them.
 void expect_equal(const Learned& one, const Learned& other, const std::string& what);
 
 }  // namespace lockstep::tests

@@ -23,8 +23,9 @@ std::vector<MeshCase> mesh_matrix();
 // So many of them by a seed, without a second one.
 std::vector<MeshCase> mesh_sample(std::size_t count, unsigned seed);
 
-// Ten steps against one rank: in fp64 every loss and gradient to 1e-11 and weight to 1e-10, in fp32 losses and all
-// weights to 1e-5, norms to 1e-4.
+// Ten steps against one rank: in fp64 every loss and gradient to 1e-11 and weight to 1e-10; in fp32 losses, norms, the
+// first step's gradient tensors and all weights to 1e-5, and two steps, tensor by tensor, but for rounding
+// (train/rounding_check.h).
 void expect_learns_as_one_rank(const MeshCase& one);
 // Every rank's ledger and messages of a step are what meta says of that rank.
 void expect_costs_as_on_meta(const MeshCase& one);

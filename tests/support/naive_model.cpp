@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "base/philox.h"
+#include "support/reference_random.h"
+
 namespace lockstep::tests {
 
 namespace {
@@ -89,7 +92,40 @@ Head heads_of(const ModelSpec& s, const Weights& w, const std::string& at, const
   return h;
 }
 
-Values attend(const ModelSpec& s, const std::vector<Head>& tokens, std::size_t t) {
+// Dropout at the sites of a model; without `at`, none.
+class Sites {
+ public:
+  Sites(const ModelSpec& spec, const NaiveDropout* at) : spec_(spec), at_(at) {}
+
+  // Of the branch or embedding of token t.
+  void drop(Values& x, const std::string& site, std::size_t t) const {
+    if (!at_ || spec_.dropout == 0) return;
+    for (std::size_t c = 0; c < x.size(); ++c)
+      x[c] *= reference::keeps(key(site), spec_.dropout, at_->sample, static_cast<std::int64_t>(t),
+                               static_cast<std::int64_t>(c))
+                  ? 1 / (1 - spec_.dropout)
+                  : 0;
+  }
+  // What the probability of key j is multiplied with, in head h of query t.
+  double of_probability(const std::string& projection, std::int64_t h, std::size_t t, std::size_t j) const {
+    const double p = spec_.attention_dropout;
+    if (!at_ || p == 0) return 1;
+    return reference::keeps_probability(key(projection + "/probabilities"), p, at_->sample, h,
+                                        static_cast<std::int64_t>(t), static_cast<std::int64_t>(j))
+               ? 1 / (1 - p)
+               : 0;
+  }
+
+ private:
+  std::uint64_t key(const std::string& site) const {
+    return random_key(random_key(at_->seed, "dropout") + static_cast<std::uint64_t>(at_->batch), site);
+  }
+  const ModelSpec& spec_;
+  const NaiveDropout* at_;
+};
+
+Values attend(const ModelSpec& s, const std::vector<Head>& tokens, std::size_t t, const std::string& projection,
+              const Sites& sites) {
   const std::int64_t D = s.head_width, group = s.heads / s.kv_heads;
   Values y(s.heads * D, 0.0);
   for (std::int64_t h = 0; h < s.heads; ++h) {
@@ -100,8 +136,10 @@ Values attend(const ModelSpec& s, const std::vector<Head>& tokens, std::size_t t
       for (std::int64_t d = 0; d < D; ++d) score += tokens[t].q[h * D + d] * tokens[j].k[h / group * D + d];
       total += weight[j] = std::exp(score / std::sqrt(static_cast<double>(D)));
     }
-    for (std::size_t j = 0; j <= t; ++j)
-      for (std::int64_t d = 0; d < D; ++d) y[h * D + d] += weight[j] / total * tokens[j].v[h / group * D + d];
+    for (std::size_t j = 0; j <= t; ++j) {
+      const double share = weight[j] / total * sites.of_probability(projection, h, t, j);
+      for (std::int64_t d = 0; d < D; ++d) y[h * D + d] += share * tokens[j].v[h / group * D + d];
+    }
   }
   return y;
 }
@@ -124,7 +162,8 @@ void add_to(Values& x, const Values& y) {
 
 }  // namespace
 
-Values naive_logits(const ModelSpec& s, const Weights& w, const std::vector<int>& tokens) {
+Values naive_logits(const ModelSpec& s, const Weights& w, const std::vector<int>& tokens, const NaiveDropout* dropout) {
+  const Sites sites(s, dropout);
   const bool gpt2 = s.family == Family::gpt2;
   const Values& table = w(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight");
   std::vector<Values> x;
@@ -132,6 +171,7 @@ Values naive_logits(const ModelSpec& s, const Weights& w, const std::vector<int>
     x.emplace_back(table.begin() + tokens[t] * s.width, table.begin() + (tokens[t] + 1) * s.width);
     if (gpt2)
       for (std::int64_t i = 0; i < s.width; ++i) x[t][i] += w("transformer.wpe.weight")[t * s.width + i];
+    sites.drop(x[t], "embedding", t);
   }
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::string at = (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
@@ -139,10 +179,18 @@ Values naive_logits(const ModelSpec& s, const Weights& w, const std::vector<int>
     for (std::size_t t = 0; t < x.size(); ++t)
       heads.push_back(
           heads_of(s, w, at, normed(s, w, at + (gpt2 ? "ln_1" : "input_layernorm"), x[t]), static_cast<int>(t)));
-    for (std::size_t t = 0; t < x.size(); ++t)
-      add_to(x[t], project(s, w, at + (gpt2 ? "attn.c_proj" : "self_attn.o_proj"), s.out_bias, attend(s, heads, t)));
-    for (Values& row : x)
-      add_to(row, feed_forward(s, w, at, normed(s, w, at + (gpt2 ? "ln_2" : "post_attention_layernorm"), row)));
+    const std::string out = at + (gpt2 ? "attn.c_proj" : "self_attn.o_proj");
+    const std::string down = at + (gpt2 ? "mlp.c_proj" : "mlp.down_proj");
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      Values branch = project(s, w, out, s.out_bias, attend(s, heads, t, out, sites));
+      sites.drop(branch, out, t);
+      add_to(x[t], branch);
+    }
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      Values branch = feed_forward(s, w, at, normed(s, w, at + (gpt2 ? "ln_2" : "post_attention_layernorm"), x[t]));
+      sites.drop(branch, down, t);
+      add_to(x[t], branch);
+    }
   }
   const Values& head = s.tied ? table : w("lm_head.weight");
   Values logits;
@@ -155,6 +203,18 @@ Values naive_logits(const ModelSpec& s, const Weights& w, const std::vector<int>
     }
   }
   return logits;
+}
+
+Values naive_losses(const Values& logits, const std::vector<int>& targets) {
+  const std::size_t V = logits.size() / targets.size();
+  Values losses(targets.size(), 0.0);
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    double total = 0;
+    for (std::size_t v = 0; v < V; ++v) total += std::exp(logits[t * V + v]);
+    losses[t] = std::log(total) - logits[t * V + static_cast<std::size_t>(targets[t])];
+  }
+  return losses;
 }
 
 }  // namespace lockstep::tests

@@ -15,7 +15,8 @@ class TensorBox {
   // All NaN (all ones, for integers).
   Tensor make(DType dtype, const Shape& shape) {
     buffers_.push_back(device_.memory().allocate(shape.elements() * size_of(dtype), Tag::data));
-    std::memset(buffers_.back().data(), 0xff, static_cast<std::size_t>(buffers_.back().bytes()));
+    if (const auto bytes = static_cast<std::size_t>(buffers_.back().bytes()); bytes > 0)
+      std::memset(buffers_.back().data(), 0xff, bytes);
     return view(buffers_.back(), dtype, shape);
   }
   Tensor make(DType dtype, const Shape& shape, const std::vector<double>& values) {

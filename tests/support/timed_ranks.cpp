@@ -64,6 +64,25 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   return slowest;
 }
 
+double median_of(std::vector<double> of) { return median(std::move(of)); }
+
+std::string sorted_text(std::vector<double> of) {
+  std::ranges::sort(of);
+  std::string all;
+  for (const double one : of) all += fmt::format("{:.3g} ", one);
+  return all;
+}
+
+bool median_is_good(const std::function<double()>& trial, const std::function<bool(double)>& good,
+                    std::vector<double>& all) {
+  int yes = 0, no = 0;
+  while (yes < 3 && no < 3) {
+    all.push_back(trial());
+    ++(good(all.back()) ? yes : no);
+  }
+  return yes == 3;
+}
+
 Shown shown_of_messages(LayoutSpec layout) {
   std::int64_t bytes = 0;
   for (const auto& [key, counts] : on_meta(heavy_blocks(layout), 0).sent)

@@ -1,5 +1,9 @@
 // How long steps over a slow link take, and for how much of the link's time ranks stand waiting in them.
 #pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "train/replica.h"
 
 namespace lockstep::tests {
@@ -20,5 +24,13 @@ struct Shown {
   double with = 1, without = 0;
 };
 Shown shown_of_messages(LayoutSpec layout);
+
+double median_of(std::vector<double> of);
+std::string sorted_text(std::vector<double> of);  // "0.71 0.83 0.85 "
+
+// Whether the median of five trials of something that is timed is good; no best one is picked. As soon as three of them
+// are on one side, the others would not change that. `good` is asked of every trial; what they measured is in `all`.
+bool median_is_good(const std::function<double()>& trial, const std::function<bool(double)>& good,
+                    std::vector<double>& all);
 
 }  // namespace lockstep::tests

@@ -1,5 +1,7 @@
 // Records and files of metrics: whole lines at full precision, and numbers people can read.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -7,6 +9,7 @@
 #include <sstream>
 
 #include "support/program.h"
+#include "telemetry/appended_file.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/number_text.h"
 #include "telemetry/step_record.h"
@@ -52,6 +55,46 @@ TEST(MetricsFile, GoingOnDropsWhatCameAfterTheCheckpointAndHalfALine) {
   EXPECT_EQ(text_of(file), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
   { MetricsFile metrics(file, 0); }
   EXPECT_EQ(text_of(file), "");
+}
+
+// A pipe that nobody reads is full soon, and has room again when somebody does: as a disk, without its rights.
+TEST(AppendedFile, KeepsWhatCannotBeWrittenAndWritesItInOrder) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+  ASSERT_GE(::fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
+  std::string wanted, read;
+  const auto drain = [&] {
+    char bytes[4096];
+    for (ssize_t n; (n = ::read(ends[0], bytes, sizeof bytes)) > 0;) read.append(bytes, static_cast<std::size_t>(n));
+  };
+  {
+    AppendedFile file("a log", ends[1], 64 << 10);
+    const auto write = [&](int i) {
+      const std::string line = std::to_string(i) + std::string(700, 'x') + "\n";
+      file.write(line);
+      wanted += line;
+    };
+    for (int i = 0; i < 5; ++i) write(i);
+    EXPECT_EQ(file.failure(), "");
+    for (int i = 5; i < 20; ++i) write(i);
+    EXPECT_EQ(file.failure().find("a log: write failed: "), 0u);
+    drain();
+    for (int i = 20; i < 22; ++i) write(i), drain();
+    for (int i = 0; i < 9; ++i) file.write(""), drain();
+    EXPECT_EQ(file.failure(), "");
+    EXPECT_EQ(read, wanted);
+    // What is kept is bounded, and lines that are dropped are counted.
+    for (int i = 0; i < 200; ++i) file.write(std::string(999, 'y') + "\n");
+    EXPECT_GT(file.dropped(), 100);
+    EXPECT_LT(file.dropped(), 150);
+  }
+  ::close(ends[0]);
+}
+
+TEST(AppendedFile, AFullDiskIsNamedWithARemedy) {
+  AppendedFile file("/dev/full");
+  file.write("a line\n");
+  EXPECT_EQ(file.failure(), "/dev/full: write failed: No space left on device; make room on that disk");
 }
 
 TEST(ZScore, CountsStandardDeviationsFromTheLastHundred) {

@@ -32,7 +32,7 @@ Trace small_trace() {
           .stage_of = {0, 1},
           .spans = {{"forward(0, 0)", SpanKind::compute, 0, 7, 0, zero, zero + 600.4e-9},
                     {"a \"name\"\n\\ é", SpanKind::wait, 1, 7, -1, zero + 600.4e-9, zero + 1200.8e-9},
-                    {"send(1)", SpanKind::wait, 1, 8, 3, zero + 1200.8e-9, zero + 1000.5}}};
+                    {"send(1)", SpanKind::wait, 1, 8, 3, zero + 1200.8e-9, zero + 1000.5, 5}}};
 }
 
 std::string small_text() {
@@ -69,13 +69,14 @@ TEST(Trace, ComesBackToTheNanosecond) {
   const double zero = before.spans[0].begin;
   for (std::size_t i = 0; i < before.spans.size(); ++i) {
     const TraceSpan &a = before.spans[i], &b = after.spans[i];
-    EXPECT_EQ(std::tie(b.name, b.kind, b.rank, b.step, b.position),
-              std::tie(a.name, a.kind, a.rank, a.step, a.position));
+    EXPECT_EQ(std::tie(b.name, b.kind, b.rank, b.step, b.position, b.micro),
+              std::tie(a.name, a.kind, a.rank, a.step, a.position, a.micro));
     EXPECT_NEAR(b.begin, a.begin - zero, 0.51e-9);  // the clock's own rounding included
     EXPECT_NEAR(b.end, a.end - zero, 0.51e-9);
   }
   EXPECT_EQ(after.spans[0].end, after.spans[1].begin);  // what touched touches
   EXPECT_EQ(after.spans[1].end, after.spans[2].begin);
+  EXPECT_EQ(after.steps(), 2u);
   EXPECT_FALSE(std::filesystem::exists(file + ".partial"));
 }
 

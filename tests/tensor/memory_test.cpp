@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -123,9 +124,7 @@ TEST(CpuMemory, IsAlignedAndWritable) {
 }
 
 TEST(CpuMemory, SaysWhoAskedWhenThereIsNotEnough) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizers' allocators stop the program instead";
-#endif
+  if (kUnderSanitizer) GTEST_SKIP() << "the sanitizers' allocators stop the program instead";
   Ledger ledger;
   const auto memory = make_memory(Device::cpu, ledger);
   try {

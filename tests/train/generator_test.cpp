@@ -178,7 +178,7 @@ TEST(Generator, RefusesATokenThatTheModelDoesNotHave) {
       ADD_FAILURE() << bad;
     } catch (const UserError& error) {
       EXPECT_EQ(error.code(), ExitCode::usage);
-      EXPECT_THAT(error.what(), HasSubstr(fmt::format("no token id {}; the model's vocabulary has ids 0 to 36", bad)));
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("no token id {}; use ids from 0 to 36", bad)));
     }
   }
   EXPECT_EQ(pair.host.generator->length(), 0);

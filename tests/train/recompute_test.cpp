@@ -82,49 +82,5 @@ INSTANTIATE_TEST_SUITE_P(All, Recomputing,
                            return std::get<0>(info.param).name + "_" + std::string(name_of(std::get<1>(info.param)));
                          });
 
-// Two steps begun before the first is waited for learn what one after the other does.
-TEST(StepsInFlight, LearnTheSameBits) {
-  for (const NamedSpec& named : tiny_specs()) {
-    const Replica::Options o{.spec = named.spec, .B = 2, .T = 9, .seed = 1};
-    HostRun one(o), two(o);
-    one.replica->init_weights();
-    two.replica->init_weights();
-    std::vector<double> in_turn, ahead;
-    for (unsigned step = 0; step < 4; ++step) {
-      const TokenBatch batch = random_batch(o, step);
-      one.replica->set_learning_rate(1e-3 * (step + 1));
-      in_turn.push_back(one.replica->step(batch.tokens, batch.targets).loss);
-      two.replica->set_learning_rate(1e-3 * (step + 1));
-      two.replica->begin_step(batch.tokens, batch.targets);
-      if (step > 0) ahead.push_back(two.replica->finish_step().loss);
-      EXPECT_EQ(two.replica->steps_in_flight(), 1);
-    }
-    ahead.push_back(two.replica->finish_step().loss);
-    EXPECT_EQ(ahead, in_turn) << named.name;
-    EXPECT_EQ(two.replica->steps_done(), 4);
-    EXPECT_THROW(two.replica->finish_step(), ProgramError);
-    const auto a = one.replica->tensors(), b = two.replica->tensors();
-    for (std::size_t i = 0; i < a.size(); ++i)
-      EXPECT_EQ(std::memcmp(a[i].master.raw(), b[i].master.raw(), a[i].master.bytes()), 0) << a[i].tensor.name;
-  }
-}
-
-// A replica that halts on a bad value stays as it was before it, whatever is begun behind.
-TEST(StepsInFlight, NoneUpdatesBehindABadValueWhenTheRunIsToStop) {
-  for (const bool halt : {false, true}) {
-    const Replica::Options o{.spec = tiny_specs()[0].spec, .B = 2, .T = 9, .seed = 1, .halt_on_bad_value = halt};
-    HostRun run(o);
-    run.replica->init_weights();
-    const TokenBatch batch = random_batch(o, 1);
-    run.replica->set_learning_rate(std::numeric_limits<double>::infinity());  // the weights of step 2 are not finite
-    run.replica->step(batch.tokens, batch.targets);
-    run.replica->set_learning_rate(0);
-    EXPECT_FALSE(run.replica->step(batch.tokens, batch.targets).updated);
-    // Weights that are good again.
-    run.replica->init_weights();
-    EXPECT_EQ(run.replica->step(batch.tokens, batch.targets).updated, !halt);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep::tests

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
+#include <set>
 
 #include "comm/threads/run_ranks.h"
 #include "support/devices.h"
@@ -63,6 +65,14 @@ TEST(RunTrace, HasEveryActionOfTheWatchedStepsOfAllRanks) {
     computed += span.kind == SpanKind::compute;
   }
   EXPECT_EQ(computed, 2 * actions);
+  EXPECT_EQ(trace->steps(), 2u);
+  // Units by their names; micro-batches beside them.
+  std::map<std::string, std::set<int>> micros;
+  for (const TraceSpan& span : trace->spans)
+    if (span.kind == SpanKind::compute) micros[span.name].insert(span.micro);
+  for (const char* name : {"embedding forward", "block.0 forward", "block.1 backward input", "head backward weight"})
+    EXPECT_EQ(micros[name], (std::set<int>{0, 1, 2})) << name;
+  for (const char* name : {"norm", "block.1 update"}) EXPECT_EQ(micros[name], (std::set<int>{-1})) << name;
 }
 
 }  // namespace

@@ -30,14 +30,15 @@ class TensorParallelOf : public ::testing::TestWithParam<NamedSpec> {};
 
 TEST_P(TensorParallelOf, LearnsWhatOneRankLearns) {
   const ModelSpec& spec = GetParam().spec;
-  for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}}) {
+  for (const auto& [precision, tolerances] :
+       {std::pair{Precision::fp64, kCloseInDouble}, std::pair{Precision::fp32, kCloseInSingle}}) {
     const Learned one = learn_long(spec, {}, precision);
     for (const int tp : {2, 3, 4, 6, 8}) {
       if (!heads_divide(spec.heads, spec.kv_heads, tp)) continue;
       for (const Switch sp : {Switch::off, Switch::on})
         for (const int chunks : {1, 4}) {
           const LayoutSpec layout{.tp = tp, .sp = sp, .tp_chunks = chunks};
-          expect_close(learn_long(spec, layout, precision), one, tolerance, to_text(layout));
+          expect_close(learn_long(spec, layout, precision), one, tolerances, to_text(layout));
         }
     }
   }

@@ -16,7 +16,9 @@ class Zero : public ::testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(Zero, LearnsExactlyWhatDdpLearns) {
   const auto [stage, ranks] = GetParam();
-  for (const NamedSpec& model : {tiny_specs().front(), tiny_specs()[1], tiny_specs().back()})
+  const NamedSpec models[] = {tiny_specs().front(), tiny_specs()[1], tiny_specs().back()};
+  for (const int turn : {0, 1}) {  // two of the three, and each number of ranks with all
+    const NamedSpec& model = models[(stage + ranks + turn) % 3];
     for (const GradSync sync : {GradSync::step, GradSync::micro}) {
       const LayoutSpec ddp{.dp = ranks, .micro = 3, .grad_sync = sync, .uneven = Switch::on};
       LayoutSpec zero = ddp;
@@ -25,9 +27,10 @@ TEST_P(Zero, LearnsExactlyWhatDdpLearns) {
       EXPECT_GT(plain.norms[0], 0.1) << "clipping is to be active";
       expect_equal(learn(model.spec, zero, Precision::fp32), plain, model.name + ", " + to_text(zero));
     }
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, Zero, ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(1, 3, 5, 8)),
+INSTANTIATE_TEST_SUITE_P(Stages, Zero, ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Range(1, 9)),
                          [](const auto& info) {
                            return "stage" + std::to_string(std::get<0>(info.param)) + "ranks" +
                                   std::to_string(std::get<1>(info.param));
@@ -55,7 +58,8 @@ TEST(ZeroBits, OnceAStepAndAfterEveryMicroBatchAgree) {
   for (const NamedSpec& model : tiny_specs()) {
     const LayoutSpec micro{.dp = 3, .micro = 4, .zero = 2},
         step{.dp = 3, .micro = 4, .zero = 2, .grad_sync = GradSync::step};
-    expect_close(learn(model.spec, micro, Precision::fp32), learn(model.spec, step, Precision::fp32), 1e-6, model.name);
+    expect_close(learn(model.spec, micro, Precision::fp32), learn(model.spec, step, Precision::fp32),
+                 {.losses = 1e-6, .norms = 1e-6, .gradients = 1e-6, .weights = 1e-6, .later = 1e-5}, model.name);
   }
 }
 

@@ -21,7 +21,7 @@ inline double heartbeat_interval(double deadline) { return std::min(1.0, deadlin
 class Membership {
  public:
   using Send = std::function<void(int rank, FrameType type, std::string payload)>;
-  static constexpr std::size_t kMostKeys = 4096, kMostStored = 32 << 20, kMostWaiting = 64;
+  static constexpr std::size_t kMostKeys = 8 * kMostRanks, kMostStored = 64 << 20, kMostWaiting = 64;
 
   Membership(std::uint32_t number, int size, Send send);
 

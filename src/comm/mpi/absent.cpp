@@ -20,6 +20,7 @@ bool MpiWorld::launched() {
     if (std::getenv(name)) return true;
   return false;
 }
+void MpiWorld::stay_away(const std::string&) {}
 std::int64_t MpiWorld::group_bytes(int, int, int, const MpiOptions&) { absent(); }
 MpiWorld::MpiWorld(MpiOptions) { absent(); }
 MpiWorld::~MpiWorld() = default;
@@ -31,6 +32,8 @@ int MpiWorld::local_size() const { absent(); }
 bool MpiWorld::sees_tensors() const { absent(); }
 std::unique_ptr<Communicator> MpiWorld::communicator() { absent(); }
 void MpiWorld::abort(const std::string&) { absent(); }
-void run_rank(MpiWorld&, const std::function<void(std::unique_ptr<Communicator>)>&) { absent(); }
+void run_rank(MpiWorld&, std::unique_ptr<Communicator>, const std::function<void(std::unique_ptr<Communicator>)>&) {
+  absent();
+}
 
 }  // namespace lockstep

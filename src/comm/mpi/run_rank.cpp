@@ -6,15 +6,16 @@
 
 namespace lockstep {
 
-void run_rank(MpiWorld& world, const std::function<void(std::unique_ptr<Communicator>)>& body) {
-  if (world.size() == 1) return body(world.communicator());
+void run_rank(MpiWorld& world, std::unique_ptr<Communicator> ranks,
+              const std::function<void(std::unique_ptr<Communicator>)>& body) {
+  if (world.size() == 1) return body(std::move(ranks));
   const std::string who = fmt::format("rank {}: ", world.rank());
   const auto tell = [&](const char* what) {
     world.abort(fmt::format("rank {} has failed: {}", world.rank(), what));
     return who + what;
   };
   try {
-    body(world.communicator());
+    body(std::move(ranks));
   } catch (...) {
     rethrow_with(tell);
   }

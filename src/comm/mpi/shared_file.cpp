@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/integers.h"
+#include "base/system_failure.h"
 
 namespace lockstep::mpi {
 
@@ -27,7 +28,9 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // offsets, not memo
 FileHead& head_of(const Mapping& mapping) { return *reinterpret_cast<FileHead*>(mapping.data()); }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw EnvironmentError(fmt::format("memory that processes share: {}: {}", what, std::strerror(errno)));
+  const int error = errno;
+  throw EnvironmentError(
+      fmt::format("memory that processes share: {}: {}; {}", what, std::strerror(error), shared_memory_remedy(error)));
 }
 
 }  // namespace

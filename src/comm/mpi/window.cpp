@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/integers.h"
+#include "base/system_failure.h"
 
 namespace lockstep::mpi {
 
@@ -23,7 +24,9 @@ std::uint64_t first_bytes(int processes) {
 }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw EnvironmentError(fmt::format("shared memory of this host: {}: {}", what, std::strerror(errno)));
+  const int error = errno;
+  throw EnvironmentError(
+      fmt::format("shared memory of this host: {}: {}; {}", what, std::strerror(error), shared_memory_remedy(error)));
 }
 
 void copy_name(char (&to)[48], const std::string& name) {

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "comm/mpi/attendance.h"
 #include "comm/mpi/engine.h"
 #include "comm/mpi/member.h"
 #include "tensor/cpu/heap.h"
@@ -38,10 +39,13 @@ struct MpiWorld::State {
 
   void run();  // the progress thread
   void meet();
+  void refuse_if_someone_stays_away() const;
+  void await_start();
   std::unique_ptr<mpi::SharedFiles> open_files(const mpi::Placement& placement);
   void nap(bool busy, int& idle);
 
   const MpiOptions options;
+  const mpi::Attendance attendance = mpi::Attendance::of_environment();
   Ledger ledger;
   cpu::Heap heap{ledger};
   cpu::Stream stream{heap, 1};
@@ -214,12 +218,50 @@ std::int64_t MpiWorld::group_bytes(int ranks, int hosts, int here, const MpiOpti
   return mpi::GroupWindow::bytes({ranks, hosts, here, options.slot_bytes});
 }
 
+void MpiWorld::stay_away(const std::string& command) { mpi::Attendance::of_environment().stay_away(command); }
+
+void MpiWorld::State::refuse_if_someone_stays_away() const {
+  const auto away = attendance.find_away();
+  if (!away) return;
+  // One of this host tells it. The others end later: mpirun ends all as soon as one has ended, whatever they were about
+  // to tell.
+  if (!attendance.is_first_here()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  throw UserError(ExitCode::usage,
+                  fmt::format("rank {} runs '{}', which joins no other ranks, and rank {} waits for it", away->rank,
+                              away->command, attendance.rank()),
+                  "start the same command on all ranks");
+}
+
+// MPI's own start and the meeting after it. All of it is in the progress thread, where nothing can end it: whoever does
+// not come is noticed here.
+void MpiWorld::State::await_start() {
+  const double most = std::max(options.deadline_seconds, options.least_start_seconds);
+  const auto until = mpi::Clock::now() + mpi::seconds(most);
+  mpi::Clock::duration pause = std::chrono::milliseconds(20);
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, pause, [&] { return ready; })) {
+    refuse_if_someone_stays_away();
+    if (mpi::Clock::now() >= until)
+      throw CommError(
+          fmt::format("the start of MPI was not done within {} s: {}; start all ranks with the same command "
+                      "within that time, or set a longer run.deadline",
+                      most, attendance.missing()));
+    pause = std::min<mpi::Clock::duration>(2 * pause, std::chrono::milliseconds(200));
+  }
+}
+
 MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_unique<State>(std::move(options))) {
   State& state = *state_;
+  state.attendance.join();
+  state.refuse_if_someone_stays_away();
   state.thread = std::thread([&state] { state.run(); });
-  std::unique_lock lock(state.mutex);
-  state.changed.wait(lock, [&] { return state.ready; });  // MPI's own start; its launcher ends it if one does not come
-  lock.unlock();
+  try {
+    state.await_start();
+  } catch (const std::exception&) {  // the thread that waits, and what it uses, are left to the exit
+    state.thread.detach();
+    state_.release();
+    throw;
+  }
   if (!state.problem) return;
   state.thread.join();
   std::rethrow_exception(state.problem);

@@ -12,10 +12,12 @@
 //
 // A rank fails with what wait() throws (comm/communicator.h): calls that do not match on all ranks at once; a process
 // that is gone, on its own host within 50 ms ("rank 2 (process 123) is gone; …"); one that does not come when the
-// deadline passes, named with its last call. Across hosts the leaders tell each other of failures; a host that is gone
-// as a whole is found by the deadline. After a failure with messages under way MPI_Finalize could wait for ever, so it
-// is not called: the process ends with the exit code it likes, and mpirun ends the others. mpirun also sends SIGTERM to
-// all others as soon as one has died; a program that wants to say who it was handles that signal (cli/signals.h does).
+// deadline passes, named with its last call. The start has a deadline too, of its own, within which every process must
+// have come: one of this host that runs a command which joins no ranks is named at once. Across hosts the leaders tell
+// each other of failures; a host that is gone as a whole is found by the deadline. After a failure with messages under
+// way MPI_Finalize could wait for ever, so it is not called: the process ends with the exit code it likes, and mpirun
+// ends the others. mpirun also sends SIGTERM to all others as soon as one has died; a program that wants to say who it
+// was handles that signal (cli/signals.h does).
 #pragma once
 #include <memory>
 #include <vector>
@@ -26,6 +28,8 @@ namespace lockstep {
 
 struct MpiOptions {
   double deadline_seconds = 30;
+  // Of the start, which is MPI's own and that of processes, not only a wait for others: it is given at least this.
+  double least_start_seconds = 10;
   // Of each half of a rank's staging, and of each rank's inbox where there are other hosts.
   std::int64_t slot_bytes = std::int64_t{1} << 19;  // so that what is staged stays in a cache
   // Whether ranks of a host may see each other's tensors, where those lie in Communicator::memory(). One that may not,
@@ -42,9 +46,13 @@ class MpiWorld {
  public:
   // Whether a launcher of MPI has started this process.
   static bool launched();
+  // This process, which was started so, runs a command that makes no world: whoever waits for it is told.
+  static void stay_away(const std::string& command);
   // Shared bytes on one host, at most, for a group of `ranks` ranks on `hosts` hosts, `here` of them on this one.
   static std::int64_t group_bytes(int ranks, int hosts, int here, const MpiOptions& options = {});
 
+  // Failure: UserError (usage) where a process stays away, CommError where one does not come. MPI cannot be left while
+  // it starts: after either failure a thread of this process still waits there, until the process ends.
   explicit MpiWorld(MpiOptions options = {});
   ~MpiWorld();  // after all communicators and their Pendings; all ranks come to it, or the deadline passes
 

@@ -8,7 +8,8 @@
 //            go one after the other. Each of the two directions between two ranks has a stream and a connection of its
 //            own, so a send is in no order with anything else. The connection is made, in the background, by the first
 //            message that needs it; that takes memory of the GPU, for which CUDA may want all running kernels to end,
-//            so let first messages be of a kind that waits for nothing which is started later.
+//            so let first messages be of a kind that waits for nothing which is started later. The same holds for a
+//            kernel that CUDA loads at its first launch; those that sum are loaded when the library is opened.
 //   wait()   makes the compute stream wait for it, and returns. The host waits only while the operation is not in its
 //            stream yet: for the first of its kind until the ranks are connected, and for an all_to_all with counts
 //            until those have come.

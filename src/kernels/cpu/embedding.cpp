@@ -1,6 +1,8 @@
 #include "kernels/embedding.h"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/rows.h"
@@ -58,7 +60,8 @@ void add_to_rows(const EmbeddingBackwardArgs& a, Stream& stream) {
 }
 
 // Into a table of 16 bits: row after row, the sum held in the accumulator type until the row's last token is in it. The
-// tokens of each row come from a counting sort, which keeps their order.
+// tokens of each row come from a counting sort, which keeps their order, in the first worker's scratch; a table and
+// batch beyond a million rows and tokens take memory of their own for it.
 template <class S>
 void sum_each_row(const EmbeddingBackwardArgs& a, Stream& stream) {
   using T = Compute<S>;
@@ -67,14 +70,20 @@ void sum_each_row(const EmbeddingBackwardArgs& a, Stream& stream) {
   const auto dtable = rows<S>(a.dtable);
   const S* dy = a.dy.data<S>();
   const Held held{a.first, a.dtable.dim(0)};
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(a.dtable.dim(0)) + 1),
-      sorted(static_cast<std::size_t>(tokens));
+  const std::int64_t all_ends = a.dtable.dim(0) + 1, needed = all_ends + tokens;
+  LOCKSTEP_CHECK(needed <= std::numeric_limits<std::int32_t>::max(), "{} rows and tokens", needed);
+  std::vector<std::int32_t> own;
+  if (needed * 4 > kScratchBytes) own.resize(static_cast<std::size_t>(needed));
+  std::int32_t* const room = own.empty() ? static_cast<std::int32_t*>(stream.scratch(0)) : own.data();
+  const std::span ends(room, static_cast<std::size_t>(all_ends)),
+      sorted(room + all_ends, static_cast<std::size_t>(tokens));
+  std::ranges::fill(ends, 0);
   for (std::int64_t token = 0; token < tokens; ++token)
     if (const std::int64_t row = held(indices[token % count]); row >= 0) ++ends[row + 1];
   for (std::size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
   for (std::int64_t token = 0; token < tokens; ++token)
     if (const std::int64_t row = held(indices[token % count]); row >= 0)
-      sorted[ends[row]++] = token;  // ends[row] is its end now
+      sorted[ends[row]++] = static_cast<std::int32_t>(token);  // ends[row] is its end now
   each_column_range(stream, width, [&](std::int64_t begin, std::int64_t columns) {
     T sums[kColumns];
     std::int64_t next = 0;
@@ -107,13 +116,13 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
     const auto table = rows<S>(a.table), position_table = rows<S>(a.position_table);
     S* y = a.y.data<S>();
     const Held held{a.first, a.table.dim(0)};
-    const std::vector<S> zeros(static_cast<std::size_t>(a.part ? width : 0), S(0.0f));
     each_row(Stream::of(stream), a.tokens.elements(), width, [&](std::int64_t row, int) {
       const std::int64_t at = held(tokens[row]);
-      const S* from = at >= 0 ? table[at] : zeros.data();
       S* out = y + row * width;
+      if (at < 0) std::fill_n(out, width, S(0.0f));  // another rank's
+      const S* from = at >= 0 ? table[at] : out;
       if (!positions) {
-        std::copy_n(from, width, out);
+        if (at >= 0) std::copy_n(from, width, out);
         return;
       }
       const S* other = position_table[positions[row % length]];

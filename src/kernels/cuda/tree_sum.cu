@@ -134,13 +134,22 @@ int highest(const TreeSumArgs& args) {
 }
 
 // Few operands, as ranks that share a GPU are, do not pay for the room that many need.
+constexpr std::size_t kFew = 16;
+constexpr int kFewPartials = 6;
+
 template <class S>
 void sum(const TreeSumArgs& args, lockstep::Stream& stream) {
-  constexpr std::size_t kFew = 16;
-  if (args.ins.size() <= kFew && args.outs.size() <= kFew && highest(args) <= 6)
-    launch<S, kFew, 6>(args, stream);
+  if (args.ins.size() <= kFew && args.outs.size() <= kFew && highest(args) <= kFewPartials)
+    launch<S, kFew, kFewPartials>(args, stream);
   else
     launch<S, kMostSummands, kMostPartials>(args, stream);
+}
+
+template <class S>
+void load() {
+  cudaFuncAttributes attributes;  // asking for them loads the kernel
+  check_cuda(cudaFuncGetAttributes(&attributes, sum_all<S, kFew, kFewPartials>), "loading tree_sum");
+  check_cuda(cudaFuncGetAttributes(&attributes, sum_all<S, kMostSummands, kMostPartials>), "loading tree_sum");
 }
 
 }  // namespace
@@ -157,6 +166,13 @@ void tree_sum(const TreeSumArgs& args, lockstep::Stream& stream) {
       with_float(args.ins[0].dtype(), [&](auto s) { sum<typename decltype(s)::Type>(args, stream); });
   }
   check_launch("tree_sum");
+}
+
+void load_tree_sum() {
+  load<std::int32_t>();
+  load<std::int64_t>();
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    with_float(dtype, [](auto s) { load<typename decltype(s)::Type>(); });
 }
 
 }  // namespace lockstep::cuda

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cudnn_attention_parts.h"
 #include "kernels/elementwise.h"
 #include "support/reference_ops.h"
+#include "support/reference_random.h"
 
 namespace lockstep::tests {
 
@@ -80,10 +81,27 @@ AttentionSizes sizes_of(DType dtype, const AttentionCase& spec) {
 }
 
 // Only the cases that cuDNN takes on a GPU may round terms to 16 bits, and only there.
-reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec) {
+reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec, const std::vector<double>& mask) {
   return {.scale = spec.score_scale(),
           .causal = spec.causal,
+          .mask = mask.empty() ? nullptr : &mask,
           .narrow_terms = spec.layout != Layout::strided && !cuda::why_not_cudnn(sizes_of(dtype, spec))};
+}
+
+// 0 or 1 / (1 - p) of every probability (B, H, T, S); empty without dropout.
+std::vector<double> mask_of(const AttentionCase& spec) {
+  const AttentionDropout& d = spec.dropout;
+  std::vector<double> mask;
+  if (d.probability == 0) return mask;
+  for (std::int64_t b = 0; b < spec.batch; ++b)
+    for (std::int64_t h = 0; h < spec.heads; ++h)
+      for (std::int64_t t = 0; t < spec.queries; ++t)
+        for (std::int64_t s = 0; s < spec.keys; ++s)
+          mask.push_back(reference::keeps_probability(d.key, d.probability, d.first_sample + b, d.first_head + h,
+                                                      d.first_query + t, d.first_key + s)
+                             ? 1 / (1 - d.probability)
+                             : 0);
+  return mask;
 }
 
 // The kernel's workspace, for the length of a call; like what it writes, poisoned.
@@ -131,11 +149,11 @@ KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
                        .dropout = spec.dropout},
                       stream);
   };
-  if (spec.dropout.probability == 0)
-    made.reference = [dtype, spec](std::span<HostTensor> t) {
-      const HostThree in(t, 2, spec);
-      reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(dtype, spec));
-    };
+  made.reference = [dtype, spec](std::span<HostTensor> t) {
+    const HostThree in(t, 2, spec);
+    const std::vector<double> mask = mask_of(spec);
+    reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(dtype, spec, mask));
+  };
   return made;
 }
 
@@ -170,15 +188,16 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
   };
   made.prepare = [dtype, spec](std::span<HostTensor> t) {
     const HostThree in(t, 3, spec);
-    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(dtype, spec));
+    const std::vector<double> mask = mask_of(spec);
+    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(dtype, spec, mask));
   };
-  if (spec.dropout.probability == 0)
-    made.reference = [dtype, spec, gradients](std::span<HostTensor> t) {
-      const HostThree in(t, 3, spec);
-      HostThree d(t, gradients, spec);
-      reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(dtype, spec));
-      d.put_back(t, gradients, spec);
-    };
+  made.reference = [dtype, spec, gradients](std::span<HostTensor> t) {
+    const HostThree in(t, 3, spec);
+    HostThree d(t, gradients, spec);
+    const std::vector<double> mask = mask_of(spec);
+    reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(dtype, spec, mask));
+    d.put_back(t, gradients, spec);
+  };
   return made;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/random.h"
 
 #include "support/cases/families.h"
+#include "support/reference_random.h"
 
 namespace lockstep::tests {
 
@@ -13,6 +14,7 @@ KernelCase init(DType dtype, std::int64_t n, std::int64_t first) {
   made.run = [first](Tensors t, Stream& stream) {
     init_normal({.x = t[0], .key = 99, .first = first, .std = 0.02}, stream);
   };
+  made.reference = [first](std::span<HostTensor> t) { reference::init_normal(t[0], 99, first, 0.02); };
   return made;
 }
 
@@ -23,6 +25,7 @@ KernelCase init_rows(DType dtype, std::int64_t n, std::int64_t row, std::int64_t
   made.run = [=](Tensors t, Stream& stream) {
     init_normal({.x = t[0], .key = 99, .first = 5, .std = 0.02, .row = row, .pitch = pitch}, stream);
   };
+  made.reference = [=](std::span<HostTensor> t) { reference::init_normal(t[0], 99, 5, 0.02, row, pitch); };
   return made;
 }
 
@@ -43,7 +46,10 @@ KernelCase drop(DType dtype, const Shape& x, std::int64_t length, double probabi
              .first_row = 2},
             stream);
   };
-  if (probability == 0) made.reference = [=](std::span<HostTensor> t) { t[in_place ? 0 : 2].value = t[0].value; };
+  made.reference = [=](std::span<HostTensor> t) {
+    reference::dropout(t[in_place ? 0 : 2], t[0], t[1],
+                       {.probability = probability, .key = 5, .first_sample = 3, .first_row = 2});
+  };
   return made;
 }
 }  // namespace

@@ -196,7 +196,10 @@ class NcclLink final : public Link {
 
 class NcclLibrary final : public Library {
  public:
-  NcclLibrary() : api_(open_api()) { cuda::check_cuda(cudaGetDevice(&gpu_), "cudaGetDevice"); }
+  NcclLibrary() : api_(open_api()) {
+    cuda::check_cuda(cudaGetDevice(&gpu_), "cudaGetDevice");
+    cuda::load_tree_sum();  // before any operation waits for another rank on the GPU
+  }
 
   Id make_id() override {
     ncclUniqueId id;

@@ -13,6 +13,8 @@
 namespace lockstep::tests {
 namespace {
 
+constexpr double kPointsApart = 5;
+
 // Two stages, a thread each.
 Replica::Options two_stages(ScheduleKind kind, int micro) {
   LayoutSpec layout{.pp = 2, .schedule = kind, .micro = micro};
@@ -45,23 +47,26 @@ double points_apart(ScheduleKind kind, int micro) {
 
 TEST(PipelineSpeed, TheBubbleIsNearThePrediction) {
   for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zb_h1}) {
-    double apart = 100;  // other programs are felt: the best of some
-    for (int attempt = 0; attempt < 10 && std::abs(apart) > 3; ++attempt) apart = points_apart(kind, 8);
-    EXPECT_LE(std::abs(apart), 3) << name_of(kind);
+    std::vector<double> apart;
+    EXPECT_TRUE(median_is_good([&] { return points_apart(kind, 8); },
+                               [](double one) { return std::abs(one) <= kPointsApart; }, apart));
+    fmt::print("{}: points apart {}(at most {})\n", name_of(kind), sorted_text(apart), kPointsApart);
   }
 }
 
 TEST(PipelineSpeed, ZeroBubbleIsFasterOnASlowLink) {
-  double best = 2;
-  for (int attempt = 0; attempt < 8 && best > 0.97; ++attempt) {
+  const auto trial = [] {
     // A message takes about a fifth of a step of a chunk.
     const double alone = times_of_steps(two_stages(ScheduleKind::one_f_one_b, 4), 1e15).step;
     const Replica::Options fused = two_stages(ScheduleKind::one_f_one_b, 4),
                            halves = two_stages(ScheduleKind::zb_h1, 4);
     const double rate = static_cast<double>(fused.T * fused.spec.width * 4) / (alone / 4 / 3 / 5);
-    best = std::min(best, times_of_steps(halves, rate).step / times_of_steps(fused, rate).step);
-  }
-  EXPECT_LT(best, 0.97);
+    return times_of_steps(halves, rate).step / times_of_steps(fused, rate).step;
+  };
+  std::vector<double> ratios;
+  EXPECT_TRUE(median_is_good(
+      trial, [](double one) { return one < 1; }, ratios));
+  fmt::print("zb-h1 over 1f1b: {}(below 1)\n", sorted_text(ratios));
 }
 
 }  // namespace

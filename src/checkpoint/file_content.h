@@ -1,0 +1,19 @@
+// Whether ranks that read files each under a path of its own read the same content.
+//
+// Files may be large and most ranks see the very same ones, so only what is needed is read: ranks whose files are the
+// same ones of one file system (by inode, size and both times) have one content, whatever it is; where there are
+// several such sets of files (copies on each host), the first rank of each reads its set once and sums it up.
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+// The same text on ranks whose files have the same content, one after the other; their names and places do not count.
+// All ranks call it. Fails as together() does (together.h); UserError (bad_input_file) for a file that cannot be read.
+std::string content_of_files(std::span<const std::filesystem::path> files, Communicator& ranks);
+
+}  // namespace lockstep

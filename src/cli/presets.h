@@ -1,0 +1,10 @@
+// `lockstep presets`: the models that model.preset knows, and their sizes.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep {
+
+void add_presets(CLI::App& app, std::function<int()>& chosen);
+
+}  // namespace lockstep

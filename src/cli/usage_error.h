@@ -1,0 +1,14 @@
+// What is wrong with a command line, in one line: the problem, the nearest thing that is known, and where to read on.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace lockstep {
+
+// The command that was chosen, or the command of a command; the program itself where none was.
+const CLI::App& chosen_command(const CLI::App& app);
+
+// Of an error that parsing these arguments has thrown.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+// Buckets of gradients: runs of whole parameters, as large as they may be and no larger, summed when they are whole.
+#include "parallel/gradient_buckets.h"
+
+#include <gtest/gtest.h>
+
+#include "support/devices.h"
+
+namespace lockstep::tests {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// One of four ranks, whose messages are written down and go nowhere.
+class Noted final : public Communicator {
+ public:
+  Noted() : Communicator(1, 4, "world", Device::cpu) {}
+  Started start(const Message& message) override {
+    ops.push_back(message.op);
+    sent.push_back(message.in.elements());
+    first.push_back(static_cast<const std::byte*>(message.in.raw()));
+    return std::make_unique<NothingPending>();
+  }
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>&, const std::string&) override { return nullptr; }
+
+  std::vector<CommOp> ops;
+  Sizes sent;
+  std::vector<const std::byte*> first;
+};
+
+// Units whose parameters have so many elements each, a multiple of 256.
+class Units {
+ public:
+  explicit Units(const std::vector<Sizes>& units) {
+    for (const Sizes& unit : units) {
+      layouts_.push_back(std::make_unique<UnitLayout>("unit"));
+      for (const std::int64_t elements : unit) {
+        const std::string name = std::to_string(layouts_.size()) + "." + std::to_string(elements);
+        layouts_.back()->add({.shape = {elements / 256, 256}, .pieces = {{{name, {elements / 256, 256}}}}});
+      }
+      actions.push_back({ActionKind::reduce, static_cast<int>(units.size() - layouts_.size())});  // the last one first
+    }
+  }
+  std::vector<const UnitLayout*> layouts() const {
+    std::vector<const UnitLayout*> all;
+    for (const auto& layout : layouts_) all.push_back(layout.get());
+    return all;
+  }
+  std::vector<Action> actions;
+
+ private:
+  std::vector<std::unique_ptr<UnitLayout>> layouts_;
+};
+
+// The messages of a step whose units become whole one after the other: how many there are after each, and their sizes.
+struct Step {
+  Sizes started, sizes;
+};
+Step step(const std::vector<Sizes>& units, const LayoutSpec& layout, std::optional<std::int64_t> bytes, DType dtype) {
+  const Units made(units);
+  Noted ranks;
+  ReplicaGroups groups(ranks, layout);
+  CpuDevice cpu;
+  const Gradients::Options options{.layouts = made.layouts(), .actions = made.actions, .dtype = dtype};
+  const std::unique_ptr<Gradients> gradients =
+      bytes ? std::make_unique<GradientBuckets>(options, GradientBuckets::Buckets{.bytes = *bytes}, groups,
+                                                cpu.memory(), cpu.stream())
+            : make_gradients(options, layout, groups, cpu.memory(), cpu.stream());
+  Step result;
+  for (const Action& action : made.actions) {
+    gradients->whole(action.unit, -1);
+    result.started.push_back(std::ssize(ranks.sent));
+  }
+  gradients->wait();
+  for (std::size_t i = 1; i < ranks.sent.size(); ++i)  // one behind the other, nothing twice, nothing left out
+    EXPECT_EQ(ranks.first[i] - ranks.first[i - 1], ranks.sent[i - 1] * size_of(dtype));
+  for (const CommOp op : ranks.ops) EXPECT_EQ(op, CommOp::all_reduce);
+  result.sizes = ranks.sent;
+  return result;
+}
+
+const std::vector<Sizes> kUnits = {{1024, 256}, {512, 512, 256}, {2048, 256, 256}};
+
+TEST(Buckets, HoldAtMostWhatTheyMay) {
+  struct Case {
+    std::int64_t bytes;
+    Sizes sizes, started;
+  };
+  // Unit 2 becomes whole first, unit 0 last; 4 bytes an element.
+  for (const Case& c : {Case{0, {2048, 256, 256, 512, 512, 256, 1024, 256}, {3, 6, 8}},
+                        {4 * 256, {2048, 256, 256, 512, 512, 256, 1024, 256}, {3, 6, 8}},
+                        {4 * 512, {2048, 512, 512, 512, 256, 1024, 256}, {2, 5, 7}},
+                        {4 * 1024, {2048, 1024, 768, 1024, 256}, {1, 3, 5}},
+                        {4 * 1023, {2048, 512, 512, 768, 1024, 256}, {2, 4, 6}},
+                        {4 * 2560, {2560, 2560}, {1, 1, 2}},
+                        {4 * 5119, {4864, 256}, {0, 0, 2}},
+                        {4 * 5120, {5120}, {0, 0, 1}},
+                        {1 << 30, {5120}, {0, 0, 1}}}) {
+    const Step got = step(kUnits, {.dp = 4}, c.bytes, DType::f32);
+    EXPECT_EQ(got.sizes, c.sizes) << c.bytes << " bytes";
+    EXPECT_EQ(got.started, c.started) << c.bytes << " bytes";
+    EXPECT_EQ(step(kUnits, {.dp = 4}, c.bytes / 2, DType::bf16).sizes, c.sizes) << "of half the bytes an element";
+    EXPECT_EQ(step(kUnits, {.dp = 4}, c.bytes * 2, DType::f64).sizes, c.sizes) << "of twice the bytes";
+  }
+}
+
+// layout.bucket counts MiB, of 2^18 elements in fp32.
+TEST(Buckets, AreOfTheMebibytesOfTheLayout) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 18;
+  const std::vector<Sizes> units = {{kMiB / 2, kMiB / 2, 256}, {kMiB, 256}, {3 * kMiB, kMiB / 4}};
+  const auto sizes = [&](std::int64_t bucket) {
+    return step(units, {.dp = 4, .bucket = bucket}, std::nullopt, DType::f32).sizes;
+  };
+  EXPECT_EQ(sizes(0), (Sizes{3 * kMiB, kMiB / 4, kMiB, 256, kMiB / 2, kMiB / 2, 256}));
+  EXPECT_EQ(sizes(1), (Sizes{3 * kMiB, kMiB / 4, kMiB, 256 + kMiB / 2, kMiB / 2 + 256}));
+  EXPECT_EQ(sizes(2), (Sizes{3 * kMiB, kMiB / 4 + kMiB + 256 + kMiB / 2, kMiB / 2 + 256}));
+  EXPECT_EQ(sizes(25), (Sizes{5 * kMiB + kMiB / 4 + 512}));
+}
+
+}  // namespace
+}  // namespace lockstep::tests

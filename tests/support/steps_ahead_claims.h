@@ -1,0 +1,72 @@
+// What holds of a loop that begins steps ahead, on a device: said once for the cpu, where a step begun is a step done,
+// and for a GPU, where it is under way.
+#pragma once
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/steps_ahead.h"
+
+namespace lockstep::tests {
+
+// Two at once record, save, evaluate and learn what one after the other does.
+inline void expect_ahead_equals_in_turn(const std::string& device) {
+  for (const double dropout : {0.25, 0.0}) {
+    const AheadRun one = run_ahead({.device = device, .dropout = dropout});
+    const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .dropout = dropout});
+    EXPECT_EQ(one.records.size(), 16u) << "twelve steps and four evaluations";
+    EXPECT_EQ(two.records, one.records);
+    EXPECT_EQ(two.saved, (std::vector<std::int64_t>{4, 8, 12}));
+    EXPECT_EQ(two.saved, one.saved);
+    EXPECT_EQ(two.weights, one.weights);
+    EXPECT_EQ(two.progress.updates, 12);
+  }
+}
+
+// A bad value in the first of two in flight: the second moves nothing where the run is to stop, and moves where it is
+// to skip; what is said of it is of its own step.
+inline void expect_bad_values_ahead(const std::string& device) {
+  for (const BadValues rule : {BadValues::stop, BadValues::skip}) {
+    const AheadRun one = run_ahead({.device = device, .bad_values = rule});
+    const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .bad_values = rule});
+    ASSERT_GT(one.bad_step, 2) << "not the first";
+    ASSERT_NE(one.bad_step % 3, 0) << "nor one after which weights are looked at, so another is begun after it";
+    ASSERT_NE(one.bad_step % 4, 0);
+    EXPECT_EQ(two.records, one.records);
+    EXPECT_EQ(two.saved, one.saved);
+    EXPECT_EQ(two.weights, one.weights);
+    EXPECT_EQ(two.ending, one.ending);
+    EXPECT_EQ(two.progress.step, one.progress.step);
+    EXPECT_EQ(two.progress.samples, 3 * one.progress.step);
+    EXPECT_EQ(two.progress.updates, one.progress.updates);
+    ASSERT_EQ(one.notes.size(), 1u);
+    ASSERT_EQ(two.notes.size(), 1u);
+    EXPECT_THAT(one.notes[0], ::testing::HasSubstr("the first was activation 'x.1' of embedding"));
+    if (rule == BadValues::stop) {
+      EXPECT_EQ(two.notes, one.notes);
+      EXPECT_EQ(two.ending, Ending::bad_values);
+      EXPECT_EQ(two.progress.step, one.bad_step);
+      EXPECT_EQ(two.progress.updates, one.bad_step - 1);
+    } else {  // the step after it is under way: it is not run again
+      EXPECT_EQ(two.notes[0], fmt::format("step {}: a value is not finite, nothing was updated", one.bad_step));
+      EXPECT_EQ(two.progress.updates, 11);
+    }
+  }
+}
+
+// Asked to stop, it ends with what was begun, saves that, and has learned what that many steps learn.
+inline void expect_stop_ahead(const std::string& device) {
+  const AheadRun whole = run_ahead({.device = device});
+  for (const std::int64_t after : {1, 3, 6}) {
+    const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .stop_after = after});
+    EXPECT_EQ(two.ending, Ending::stopped);
+    EXPECT_GE(two.progress.step, after);
+    EXPECT_LE(two.progress.step, after + 1);
+    EXPECT_EQ(two.progress.updates, two.progress.step);
+    EXPECT_EQ(steps_of(two, 99), steps_of(whole, two.progress.step));
+    EXPECT_EQ(two.saved.back(), two.progress.step);
+    const AheadRun one = run_ahead({.device = device, .stop_after = two.progress.step});
+    EXPECT_EQ(two.weights, one.weights);
+  }
+}
+
+}  // namespace lockstep::tests

@@ -1,0 +1,129 @@
+// What evaluation says: the mean loss of the samples that were held back, worked out by plain loops from the tokens of
+// the file.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "comm/threads/run_ranks.h"
+#include "data/token_file_writer.h"
+#include "support/naive_model.h"
+#include "support/program.h"
+#include "support/recipes.h"
+#include "support/tiny_specs.h"
+#include "tensor/transfer.h"
+#include "train/loop.h"
+#include "train/resume.h"
+
+namespace lockstep::tests {
+namespace {
+
+constexpr std::int64_t kSeq = 8, kWindows = 12, kHeld = 4;
+
+class Evaluation : public ::testing::Test {
+ protected:
+  Evaluation() {
+    // The first token of a sample is the last target of the one before. Every sample has a few tokens of its own.
+    for (std::int64_t i = 0; i < kWindows * kSeq + 1; ++i) {
+      const double where = uniform_number(3, i);
+      tokens_.push_back(static_cast<std::int32_t>(i / kSeq * 2 + static_cast<std::int64_t>(where * 5)) % 37);
+    }
+    TokenFileWriter writer(folder_ / "some.tokens", 37);
+    writer.add(tokens_);
+    writer.finish();
+  }
+
+  RunSpec spec() const {
+    RunSpec spec;
+    spec.model = tiny_specs().back().spec;  // with dropout, of which evaluation has none
+    spec.data.tokens = folder_ / "some.tokens";
+    spec.data.seq = kSeq;
+    spec.data.eval_share = 0.34;
+    spec.train = {.steps = 5, .global_batch = 2, .eval_every = 2, .eval_batches = 2, .save_last = false};
+    spec.optimizer.learning_rate = 0.02;
+    spec.precision = Precision::fp64;
+    spec.run.threads = 1;
+    return spec;
+  }
+
+  // The mean loss of a sample of the file under the run's weights.
+  double loss_of(TrainingRun& run, std::int64_t window) const {
+    std::map<std::string, Values> weights;
+    for (const auto& t : run.replica().tensors()) weights[t.tensor.name] = to_doubles(t.master, run.stream());
+    const auto begin = tokens_.begin() + window * kSeq;
+    const Values logits =
+        naive_logits(run.spec().model, [&](const std::string& name) -> const Values& { return weights.at(name); },
+                     {begin, begin + kSeq});
+    const Values losses = naive_losses(logits, {begin + 1, begin + 1 + kSeq});
+    return std::accumulate(losses.begin(), losses.end(), 0.0) / kSeq;
+  }
+  // Of so many of those held back, beginning anew after the last.
+  double mean_of(TrainingRun& run, std::int64_t samples) const {
+    double total = 0;
+    for (std::int64_t i = 0; i < samples; ++i) total += loss_of(run, kWindows - kHeld + i % kHeld);
+    return total / static_cast<double>(samples);
+  }
+
+  TemporaryFolder folder_;
+  std::vector<std::int32_t> tokens_;
+};
+
+TEST_F(Evaluation, IsTheMeanLossOfTheSamplesHeldBack) {
+  for (const std::int64_t batches : {1, 2, 3}) {
+    RunSpec spec = this->spec();
+    spec.train.eval_batches = batches;
+    TrainingRun run(spec, Device::cpu, folder_.path());
+    run.init_weights();
+    const double mean = run.evaluate();
+    EXPECT_NEAR(mean, mean_of(run, 2 * batches), 1e-12);
+    EXPECT_EQ(run.evaluate(), mean) << "always the same samples";
+    double trained = 0;
+    for (std::int64_t w = 0; w < kWindows - kHeld; ++w) trained += loss_of(run, w) / (kWindows - kHeld);
+    EXPECT_GT(std::abs(trained - mean), 1e-2) << "or the data says nothing";
+    EXPECT_GT(std::abs(mean_of(run, 2) - mean_of(run, 4)), 1e-2) << "or the batches are alike";
+  }
+}
+
+TEST_F(Evaluation, IsOfTheWeightsOfItsStep) {
+  struct Records final : Watcher {
+    std::vector<EvalRecord> all;
+    std::vector<double> expected;
+    std::function<double()> mean;
+    void evaluated(const EvalRecord& record) override {
+      all.push_back(record);
+      expected.push_back(mean());
+    }
+  } records;
+  TrainingRun run(spec(), Device::cpu, folder_.path());
+  run.init_weights();
+  records.mean = [&] { return mean_of(run, 4); };
+  Progress progress = beginning(run);
+  train(run, progress, records);
+  ASSERT_EQ(records.all.size(), 3u);
+  const std::int64_t steps[] = {2, 4, 5};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(records.all[i].step, steps[i]);
+    EXPECT_NEAR(records.all[i].loss, records.expected[i], 1e-12);
+    if (i > 0) {
+      EXPECT_NE(records.all[i].loss, records.all[i - 1].loss);
+    }
+  }
+}
+
+TEST_F(Evaluation, IsTheSameWhateverTheLayout) {
+  TrainingRun one(spec(), Device::cpu, folder_.path());
+  one.init_weights();
+  const double mean = one.evaluate();
+  for (const LayoutSpec& layout : {LayoutSpec{.dp = 2}, {.dp = 2, .dp_kind = DpKind::central}, {.pp = 2, .micro = 2}}) {
+    RunSpec spec = this->spec();
+    spec.layout = layout;
+    run_ranks(2, [&](std::unique_ptr<Communicator> group) {
+      TrainingRun run(spec, Device::cpu, folder_.path(), {.ranks = group.get()});
+      run.init_weights();
+      EXPECT_NEAR(run.evaluate(), mean, 1e-12) << to_text(layout);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests
