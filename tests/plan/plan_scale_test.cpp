@@ -49,7 +49,9 @@ TEST(PlanScale, A405BModelInAPipelineOf256MicroBatchesTakesTwoSecondsAndAGibibyt
     const Timed plan = timed(of_model("llama3.1-405b", 256, "pp=16,tp=8,schedule=" + std::string(name_of(kind))));
     ASSERT_EQ(plan.outcome.code, 0) << plan.outcome.err;
     EXPECT_LT(plan.seconds, 2 * kSlowdown) << name_of(kind);
-    if (!kUnderSanitizer) EXPECT_LT(plan.outcome.resident_bytes, kGiB) << name_of(kind);
+    if (!kUnderSanitizer) {
+      EXPECT_LT(plan.outcome.resident_bytes, kGiB) << name_of(kind);
+    }
   }
 }
 
@@ -101,7 +103,9 @@ TEST(PlanScale, ExtremeSizesAreAnsweredOrRefused) {
     if (!layout.empty()) arguments.insert(arguments.end(), {"--layout", layout});
     const Timed plan = timed(arguments);
     EXPECT_LT(plan.seconds, 2 * kSlowdown) << what;
-    if (!kUnderSanitizer) EXPECT_LT(plan.outcome.resident_bytes, kGiB) << what;
+    if (!kUnderSanitizer) {
+      EXPECT_LT(plan.outcome.resident_bytes, kGiB) << what;
+    }
     EXPECT_THAT(plan.outcome.code, ::testing::AnyOf(0, 2, 3)) << what << ": " << plan.outcome.err;
     if (plan.outcome.code == 0) {
       EXPECT_THAT(plan.outcome.out, ::testing::Not(::testing::HasSubstr(": -"))) << what << ": a count has overflowed";
