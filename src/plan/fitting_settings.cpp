@@ -20,6 +20,16 @@ struct Choice {
   Recompute recompute;
 };
 
+// Not where a schedule wants other micro-batches, or there are too many of them to list.
+bool is_allowed(const RunSpec& spec) {
+  try {
+    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 class Search {
  public:
   Search(const RunSpec& asked, std::int64_t available) : asked_(asked), available_(available), micros_(micros()) {}
@@ -53,6 +63,9 @@ class Search {
       add(divisor);
       if (divisor != batch / divisor) add(batch / divisor);
     }
+    std::erase_if(all, [&](std::int64_t micro) {
+      return !is_allowed(with({asked_.train.async_save, asked_.layout.zero, micro, asked_.memory.recompute}));
+    });
     std::ranges::sort(all);
     return all;
   }
@@ -91,11 +104,7 @@ class Search {
   // Bytes of the fullest rank where the run can be so and fits.
   std::optional<std::int64_t> bytes_of(const Choice& choice) const {
     const RunSpec spec = with(choice);
-    try {
-      validate(spec, [](std::string_view, std::string_view) { return std::string(); });
-    } catch (const UserError&) {  // a schedule that wants other micro-batches
-      return std::nullopt;
-    }
+    if (!is_allowed(spec)) return std::nullopt;
     const std::vector<Plan> plans = plan_stages(spec);
     const Plan& plan = fullest(plans);
     return plan.peak + plan.outside <= available_ ? std::optional(plan.peak + plan.outside) : std::nullopt;

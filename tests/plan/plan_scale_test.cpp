@@ -9,6 +9,7 @@
 
 #include "spec/pipeline_schedule.h"
 #include "support/program.h"
+#include "support/sanitizer.h"
 
 namespace lockstep::tests {
 namespace {
@@ -47,8 +48,10 @@ TEST(PlanScale, A405BModelInAPipelineOf256MicroBatchesTakesTwoSecondsAndAGibibyt
   for (const ScheduleKind kind : kScheduleKinds) {
     const Timed plan = timed(of_model("llama3.1-405b", 256, "pp=16,tp=8,schedule=" + std::string(name_of(kind))));
     ASSERT_EQ(plan.outcome.code, 0) << plan.outcome.err;
-    EXPECT_LT(plan.seconds, 2) << name_of(kind);
-    EXPECT_LT(plan.outcome.resident_bytes, kGiB) << name_of(kind);
+    EXPECT_LT(plan.seconds, 2 * kSlowdown) << name_of(kind);
+    if (!kUnderSanitizer) {
+      EXPECT_LT(plan.outcome.resident_bytes, kGiB) << name_of(kind);
+    }
   }
 }
 
@@ -76,31 +79,36 @@ TEST(PlanScale, ExtremeSizesAreAnsweredOrRefused) {
       {"and a model of ordinary size",
        {"model.preset=llama3-70b", "model.max_positions=2147483647", "data.seq=2147483647"},
        ""},
-      {"a batch of many", {"train.global_batch=1048576", "train.steps=1"}, ""},
-      {"and as many micro-batches", {"train.global_batch=1048576", "train.steps=1"}, "micro=1048576"},
+      {"a batch of many", {"train.global_batch=1048576"}, ""},
+      {"and as many micro-batches", {"train.global_batch=1048576"}, "micro=1048576"},
+      {"or nearly as many", {"train.global_batch=20000"}, "micro=20000"},
       {"65,536 layers", {"model.layers=65536"}, ""},
+      {"a thousand", {"model.layers=1000"}, ""},
       {"in as many stages", {"model.layers=65536"}, "pp=65536"},
       {"or 1,000 stages", {"model.layers=65536", "train.global_batch=1000"}, "pp=1000,micro=1000"},
       {"and micro-batches", {"model.layers=65536", "train.global_batch=256"}, "micro=256"},
-      {"many heads", {"model.heads=1048576", "model.kv_heads=1048576"}, ""},
+      {"many heads", {"model.heads=1048576", "model.kv_heads=1048576", "model.head_width=2"}, ""},
       {"a wide layer", {"model.ffn_width=1099511627776"}, ""},
       {"a wide model", {"model.width=1099511627776"}, ""},
       {"many ranks", {"train.global_batch=100000"}, "dp=100000,zero=3"},
       {"in a pipeline", {"model.layers=16", "train.global_batch=62500"}, "dp=62500,pp=16"},
       {"many tensor ranks",
-       {"model.heads=4096", "model.kv_heads=4096", "data.seq=4096", "model.max_positions=4096"},
+       {"model.heads=4096", "model.kv_heads=4096", "model.head_width=2", "data.seq=4096", "model.max_positions=4096"},
        "tp=4096"},
   };
   for (const auto& [what, sets, layout] : extremes) {
-    std::vector<std::string> arguments{"plan", "--set", "data.example=false", "--set", "data.synthetic.vocabulary=64"};
+    std::vector<std::string> arguments{
+        "plan", "--json", "--set", "data.example=false", "--set", "data.synthetic.vocabulary=64"};
     for (const std::string& set : sets) arguments.insert(arguments.end(), {"--set", set});
     if (!layout.empty()) arguments.insert(arguments.end(), {"--layout", layout});
     const Timed plan = timed(arguments);
-    EXPECT_LT(plan.seconds, 2) << what;
-    EXPECT_LT(plan.outcome.resident_bytes, kGiB) << what;
+    EXPECT_LT(plan.seconds, 2 * kSlowdown) << what;
+    if (!kUnderSanitizer) {
+      EXPECT_LT(plan.outcome.resident_bytes, kGiB) << what;
+    }
     EXPECT_THAT(plan.outcome.code, ::testing::AnyOf(0, 2, 3)) << what << ": " << plan.outcome.err;
     if (plan.outcome.code == 0) {
-      EXPECT_THAT(plan.outcome.out, ::testing::Not(::testing::ContainsRegex("[ (]-[0-9]"))) << what;
+      EXPECT_THAT(plan.outcome.out, ::testing::Not(::testing::HasSubstr(": -"))) << what << ": a count has overflowed";
     } else {
       EXPECT_EQ(std::ranges::count(plan.outcome.err, '\n'), 1) << what << ": " << plan.outcome.err;
     }

@@ -11,6 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "support/sanitizer.h"
+
 namespace lockstep {
 namespace {
 
@@ -167,7 +169,7 @@ TEST(Lifetimes, OfManyThingsTakeTimeByTheirNumber) {
     lives.plan();
     return static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   };
-  EXPECT_LT(seconds(2000), 0.5);  // 140,000 things: by pairs they would take minutes
+  EXPECT_LT(seconds(2000), 0.5 * tests::kSlowdown);  // 140,000 things: by pairs they would take minutes
 }
 
 TEST(Lifetimes, NothingNeedsNothing) {
