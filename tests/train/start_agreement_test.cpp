@@ -33,7 +33,7 @@ std::vector<std::string> told(const std::string& layout, int odd = -1, const std
   spec.model = cut_specs().back().spec;
   for (const NamedSpec& one : cut_specs())
     if (one.spec.family == Family::llama && one.spec.heads % 4 == 0) spec.model = one.spec;
-  spec.data.synthetic.emplace().vocabulary = 16;
+  spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1};
   spec.data.seq = 16;
   spec.train.global_batch = 8;
   spec.train.save_last = false;
