@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-constexpr time_t kSecondsForOthers = 5;
+constexpr time_t kSecondsForOthers = 3;
 
 int number_in(const char* variable) {
   const char* const text = std::getenv(variable);

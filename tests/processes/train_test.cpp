@@ -189,6 +189,7 @@ TEST_F(Processes, SpeakWithOneVoice) {
 // What one rank alone has been given wrongly, it says itself.
 TEST_F(Processes, SayWhatNobodyElseWould) {
   const std::string file = folder_ / "tiny.toml", out = folder_ / "out";
+  std::ofstream(file) << tiny_run(12, 30);  // rank 0 waits longer than rank 1 does for it
   std::vector<std::string> launcher = mpirun(1);
   const Outcome o = Program({"train", file, "--out", out, ":", "-n", "1", LOCKSTEP_BINARY, "train", file, "--out", out,
                              "--set", "train.stepz=2"},
