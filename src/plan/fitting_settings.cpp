@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "plan/plan.h"
+#include "spec/run_extent.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ struct Choice {
 bool is_allowed(const RunSpec& spec) {
   try {
     validate(spec, [](std::string_view, std::string_view) { return std::string(); });
+    check_extent(spec);
     return true;
   } catch (const UserError&) {
     return false;

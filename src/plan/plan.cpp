@@ -10,6 +10,7 @@
 #include "plan/message_tally.h"
 #include "plan/phase_counts.h"
 #include "spec/model_flops.h"
+#include "spec/run_extent.h"
 #include "spec/step_picture.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
@@ -111,6 +112,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
 }  // namespace
 
 std::vector<Plan> plan_stages(const RunSpec& spec) {
+  check_extent(spec);
   std::vector<Plan> plans;
   const RunData data(spec);
   OfAllRanks all{.data = &data, .counts_data = true};
@@ -122,6 +124,7 @@ std::vector<Plan> plan_stages(const RunSpec& spec) {
 const Plan& fullest(const std::vector<Plan>& plans) { return *std::ranges::max_element(plans, {}, &Plan::peak); }
 
 Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
+  check_extent(spec);
   OfAllRanks all{.data = shared};
   return plan_rank(spec, rank, all);
 }

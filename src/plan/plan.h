@@ -41,6 +41,7 @@ struct Plan {
 };
 
 // Of the first rank of each stage; where the model is not cut in depth, of rank 0. All ranks of a stage need as much.
+// UserError (usage) of a run too large to be counted (spec/run_extent.h).
 std::vector<Plan> plan_stages(const RunSpec& spec);
 // The one of these that needs most memory.
 const Plan& fullest(const std::vector<Plan>& plans);

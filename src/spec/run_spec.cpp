@@ -1,7 +1,6 @@
 #include "spec/run_spec.h"
 
 #include "base/integers.h"
-#include "spec/model_flops.h"
 #include "spec/vocabulary_remedy.h"
 
 namespace lockstep {
@@ -9,9 +8,6 @@ namespace {
 
 // Tokens of a whole run: counts and products of them stay within 63 bits.
 constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 60;
-constexpr double kMostCounted = 0x1p63;
-constexpr std::int64_t kMostListed = 1 << 19;  // about two seconds
-constexpr std::int64_t kOfUnit = 32;           // what a unit takes beside its actions
 
 class Checker {
  public:
@@ -78,38 +74,6 @@ class Checker {
       fail("train", "steps", "steps times global_batch times seq is more than 2^60 tokens",
            "check for a size with digits too many");
     }
-  }
-
-  // What a step does is listed, unit by unit and micro-batch by micro-batch, of all stages, and the model is made:
-  // about as long as reading the lists takes.
-  void lists() const {
-    const LayoutSpec& layout = spec_.layout;
-    const std::int64_t units = spec_.model.layers + 2, each = kOfUnit + 2 * layout.micro + layout.pp;
-    if (units * each <= kMostListed) return;
-    const std::int64_t micro = (kMostListed / units - kOfUnit - layout.pp) / 2, layers = kMostListed / each - 2;
-    fail("layout", layout.micro >= layout.pp ? "micro" : "pp",
-         fmt::format("{} layers, {} micro-batch{} and {} stage{} make lists of actions that are too long",
-                     spec_.model.layers, layout.micro, layout.micro == 1 ? "" : "es", layout.pp,
-                     layout.pp == 1 ? "" : "s"),
-         micro >= 1    ? fmt::format("use micro = {} or less", micro)
-         : layers >= 1 ? fmt::format("use layers = {} or less", layers)
-                       : "use fewer micro-batches, or stages");
-  }
-
-  // What is counted of one rank's step, operations and bytes, stays within 63 bits. An upper bound: what is computed
-  // again, and the largest type and all tensors of a block.
-  void counts() const {
-    const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-    const LayoutSpec& layout = spec_.layout;
-    const ModelSpec& m = spec_.model;
-    const std::int64_t samples = share_of(spec_.train.global_batch, layout, 0).count;
-    const double flops = 1.5 * model_flops(m, samples, spec_.data.seq) / d(layout.cp * layout.tp);
-    const double bytes = 8 * d(samples) * d(spec_.data.seq) *
-                         (d(m.layers + 2) * (24 * d(m.width) + 8 * d(m.ffn_width) + 12 * d(m.heads) * d(m.head_width)) +
-                          d(m.vocabulary));
-    if (flops < kMostCounted && bytes < kMostCounted) return;
-    fail("data", "seq", "a rank's step has more than 2^63 operations, or bytes of activations",
-         "use a shorter seq, a smaller global_batch, or more ranks");
   }
 
   void memory() const {
@@ -182,8 +146,6 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.source();
   check.fits_model();
   check.batch();
-  check.counts();
-  check.lists();
   check.memory();
   check.schedule();
   check.evaluation();
