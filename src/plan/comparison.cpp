@@ -285,7 +285,7 @@ std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
   };
   add_cut(ranks, Switch::on);
   add_cut(ranks, Switch::off);
-  if (ranks >= 4) add_cut(2, run.data.seq % 2 == 0 ? Switch::on : Switch::off);
+  if (ranks >= 4) add_cut(2, Switch::on);
   for (const std::string_view kind : {kRing, kUlysses}) {
     LayoutSpec cut = plain;
     cut.dp = 1;
