@@ -3,10 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/disk.h"
 
 namespace lockstep {
 
@@ -15,6 +18,19 @@ std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& path, con
   if (std::filesystem::exists(path / kManifestName, ignored)) return open_checkpoint(path);
   for (const std::filesystem::path& place : {path / "checkpoints", path})
     if (auto found = open_newest_whole(place, report)) return found;
+  return std::nullopt;
+}
+
+std::optional<std::filesystem::path> find_manifest(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> checkpoints{path};
+  for (const std::filesystem::path& folder : {path / "checkpoints", path}) {
+    std::string latest;
+    std::ifstream(folder / kLatestName) >> latest;
+    if (is_plain_name(latest)) checkpoints.push_back(folder / latest);
+  }
+  std::error_code ignored;
+  for (const std::filesystem::path& checkpoint : checkpoints)
+    if (std::filesystem::exists(checkpoint / kManifestName, ignored)) return checkpoint / kManifestName;
   return std::nullopt;
 }
 

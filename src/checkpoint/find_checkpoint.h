@@ -19,4 +19,8 @@ std::optional<Checkpoint> find_own_checkpoint(const std::filesystem::path& folde
 // As find_checkpoint, and a UserError (checkpoint) when there is none.
 Checkpoint require_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
 
+// The manifest of the checkpoint that the path names, by names alone: of the one that `latest` names, whole or not.
+// Nothing when there is none.
+std::optional<std::filesystem::path> find_manifest(const std::filesystem::path& path);
+
 }  // namespace lockstep

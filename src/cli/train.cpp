@@ -209,9 +209,10 @@ class Silent final : public Watcher {
   const std::atomic<bool>* stop_;
 };
 
-Ending train_other(const std::optional<Checkpoint>& from, TrainingRun& run, bool own_process) {
-  if (!from) run.init_weights();
-  Progress progress = from ? resume(run, *from, [](const std::string&) {}) : beginning(run);
+Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
+  if (from.empty()) run.init_weights();
+  Progress progress =
+      from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   require_same_weights(run);
   Silent silent(run.spec(), own_process);
   try {
@@ -249,9 +250,9 @@ int run_training(const Settings& s) {
     }
     std::string from = prepared.from;
     if (!by_hand) share_text(ranks, from, 0);  // also: go on
-    std::optional<Checkpoint> checkpoint;      // of any rank but the first
-    if (!first && !from.empty()) checkpoint.emplace(open_verified_checkpoint(from));
-    if (!by_hand && !from.empty()) require_same_checkpoint(checkpoint ? *checkpoint : *prepared.checkpoint, ranks);
+    if (!by_hand && !from.empty())
+      first ? require_same_checkpoint(*prepared.checkpoint, ranks)
+            : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
@@ -262,7 +263,7 @@ int run_training(const Settings& s) {
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
     const Ending end =
-        first ? train_first(prepared, spec, run, place.alone_here) : train_other(checkpoint, run, place.alone_here);
+        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
   if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);

@@ -40,8 +40,7 @@ std::string shown(const std::string& value) {
   return value.size() <= kMostShown ? value : value.substr(0, kMostShown - 3) + "...";
 }
 
-// Those who have each value. First the value of the fewest, which is probably the mistake; of as many, that of the
-// highest ranks.
+// Those who have each value.
 using Holders = std::vector<std::pair<std::string, std::vector<int>>>;
 
 Holders holders_of(const std::vector<std::map<std::string, std::string>>& lists, const std::string& name) {
@@ -50,13 +49,13 @@ Holders holders_of(const std::vector<std::map<std::string, std::string>>& lists,
     const auto at = lists[rank].find(name);
     by_value[at == lists[rank].end() ? kNotSet : at->second].push_back(static_cast<int>(rank));
   }
-  Holders holders(by_value.begin(), by_value.end());
-  std::ranges::sort(holders, {},
-                    [](const auto& holder) { return std::pair(holder.second.size(), -holder.second.front()); });
-  return holders;
+  return {by_value.begin(), by_value.end()};
 }
 
-std::string told(const std::string& name, const Holders& holders) {
+// First the value of the fewest, which is probably the mistake; of as many, that of the highest ranks.
+std::string told(const std::string& name, Holders holders) {
+  std::ranges::sort(holders, {},
+                    [](const auto& holder) { return std::pair(holder.second.size(), -holder.second.front()); });
   std::vector<std::string> parts;
   for (const auto& [value, ranks] : holders) {
     if (parts.size() == kMostValues) {

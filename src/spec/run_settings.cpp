@@ -22,6 +22,7 @@ constexpr auto kMayDiffer = std::to_array<std::string_view>({
     "run.deadline",          // the shortest counts
     "model.preset",          // the fields that it stands for are compared
     "model.hf",              // the content of its weights is
+    "model.from",            // the content of the checkpoint is
     "data.text",             // the content of the data is
     "data.tokens",           //
     "data.example",          //
@@ -51,6 +52,7 @@ std::vector<std::pair<std::string, std::string>> settings_alike(const RunSpec& s
   std::vector<std::pair<std::string, std::string>> all = settings_of(to_toml(spec));
   std::erase_if(all, [](const auto& setting) { return may_differ_by_rank(setting.first); });
   if (!spec.model_hf.empty()) all.emplace_back("model.hf", "(a folder)");
+  if (!spec.model_from.empty()) all.emplace_back("model.from", "(a run)");
   if (!spec.layout.schedule_file.empty()) {
     const std::string text = read_text_file(spec.layout.schedule_file, kMostText, ExitCode::usage);
     all.emplace_back("the text of layout.schedule_file",

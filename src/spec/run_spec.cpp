@@ -10,7 +10,8 @@ namespace {
 // Tokens of a whole run: counts and products of them stay within 63 bits.
 constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 60;
 constexpr double kMostCounted = 0x1p63;
-constexpr std::int64_t kMostListed = 1 << 18;
+constexpr std::int64_t kMostListed = 1 << 19;  // about two seconds
+constexpr std::int64_t kOfUnit = 32;           // what a unit takes beside its actions
 
 class Checker {
  public:
@@ -79,15 +80,20 @@ class Checker {
     }
   }
 
-  // What a step does is listed, unit by unit and micro-batch by micro-batch, of all stages.
+  // What a step does is listed, unit by unit and micro-batch by micro-batch, of all stages, and the model is made:
+  // about as long as reading the lists takes.
   void lists() const {
     const LayoutSpec& layout = spec_.layout;
-    const std::int64_t phases = (spec_.model.layers + 2) * (layout.micro + layout.pp);
-    if (phases <= kMostListed) return;
+    const std::int64_t units = spec_.model.layers + 2, each = kOfUnit + 2 * layout.micro + layout.pp;
+    if (units * each <= kMostListed) return;
+    const std::int64_t micro = (kMostListed / units - kOfUnit - layout.pp) / 2, layers = kMostListed / each - 2;
     fail("layout", layout.micro >= layout.pp ? "micro" : "pp",
-         fmt::format("{} layers in {} micro-batches and {} stages make a list of a step that is too long",
-                     spec_.model.layers, layout.micro, layout.pp),
-         fmt::format("keep layers times the sum of micro and pp below {}", kMostListed));
+         fmt::format("{} layers, {} micro-batch{} and {} stage{} make lists of actions that are too long",
+                     spec_.model.layers, layout.micro, layout.micro == 1 ? "" : "es", layout.pp,
+                     layout.pp == 1 ? "" : "s"),
+         micro >= 1    ? fmt::format("use micro = {} or less", micro)
+         : layers >= 1 ? fmt::format("use layers = {} or less", layers)
+                       : "use fewer micro-batches, or stages");
   }
 
   // What is counted of one rank's step, operations and bytes, stays within 63 bits. An upper bound: what is computed

@@ -190,7 +190,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     if (due(t.save_every, progress.step)) saving.save(progress);
     saving.tell();
   }
-  if (stopping && progress.step < t.steps) ending = Ending::stopped;
+  if (stopping && ending == Ending::finished && progress.step < t.steps) ending = Ending::stopped;
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
   const bool good = saving.finish(progress);

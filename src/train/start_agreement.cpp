@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "checkpoint/file_content.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
 #include "comm/gather_texts.h"
 #include "tensor/transfer.h"
@@ -84,8 +85,15 @@ NamedValues content_of(const Checkpoint& checkpoint) {
 }
 
 NamedValues imported_content(const RunSpec& spec, Communicator& ranks) {
-  if (spec.model_hf.empty()) return {};
-  return {{"the content of model.hf", content_of_files(HfFolder(spec.model_hf).files(), ranks)}};
+  NamedValues all;
+  if (!spec.model_hf.empty())
+    all.emplace_back("the content of model.hf", content_of_files(HfFolder(spec.model_hf).files(), ranks));
+  if (!spec.model_from.empty()) {  // a manifest has the checksum of every file
+    std::vector<std::filesystem::path> files;
+    if (const auto manifest = find_manifest(spec.model_from)) files.push_back(*manifest);
+    all.emplace_back("the content of model.from", content_of_files(files, ranks));
+  }
+  return all;
 }
 
 std::optional<std::string> find_different_weights(Communicator& ranks, const Replica& replica, Stream& stream) {

@@ -16,7 +16,7 @@ namespace lockstep {
 
 NamedValues content_of(const RunData& data);
 NamedValues content_of(const Checkpoint& checkpoint);
-// Of the folder that weights are imported from. Nothing where there is none.
+// Of the folder that weights are imported from, or of the run. Nothing where there is neither.
 NamedValues imported_content(const RunSpec& spec, Communicator& ranks);
 
 // Ranks that hold the same elements of a parameter (replicas along dp and cp, parameters that tp does not cut, hybrid

@@ -86,7 +86,9 @@ void TrainingRun::use_tuning(const TuningSpec& tuning) {
 void TrainingRun::init_weights(const std::function<void(const std::string&)>& note) {
   const bool meta = stream_->device() == Device::meta;
   if (!spec_.model_from.empty() && !meta) return init_from_checkpoint(note);
-  if (spec_.model_hf.empty()) return replica_->init_weights();
+  // The plan of a run that is resumed may do without the folder that it started from.
+  const bool folder_gone = meta && !std::filesystem::exists(std::filesystem::path(spec_.model_hf) / kHfConfigName);
+  if (spec_.model_hf.empty() || folder_gone) return replica_->init_weights();
   const HfFolder folder(spec_.model_hf);
   const std::vector<LogicalTensor> names = logical_tensors(replica_->model());
   const std::vector<ConstTensor> values = folder.find(names);

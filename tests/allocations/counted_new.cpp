@@ -9,7 +9,7 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<std::int64_t> calls{0}, bytes{0}, largest{0}, deletes{0};
 
-void count(std::size_t size) {
+[[maybe_unused]] void count(std::size_t size) {
   if (!counting.load(std::memory_order_relaxed)) return;
   calls.fetch_add(1, std::memory_order_relaxed);
   bytes.fetch_add(static_cast<std::int64_t>(size), std::memory_order_relaxed);
@@ -19,7 +19,7 @@ void count(std::size_t size) {
   }
 }
 
-void* take(std::size_t size, std::size_t alignment) {
+[[maybe_unused]] void* take(std::size_t size, std::size_t alignment) {
   count(size);
   void* const at = alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
                        ? std::malloc(size > 0 ? size : 1)
@@ -28,12 +28,14 @@ void* take(std::size_t size, std::size_t alignment) {
   return at;
 }
 
-void give(void* at) noexcept {
+[[maybe_unused]] void give(void* at) noexcept {
   if (at && counting.load(std::memory_order_relaxed)) deletes.fetch_add(1, std::memory_order_relaxed);
   std::free(at);
 }
 
 }  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 void* operator new(std::size_t size) { return take(size, 0); }
 void* operator new[](std::size_t size) { return take(size, 0); }
@@ -47,6 +49,8 @@ void operator delete(void* at, std::align_val_t) noexcept { give(at); }
 void operator delete[](void* at, std::align_val_t) noexcept { give(at); }
 void operator delete(void* at, std::size_t, std::align_val_t) noexcept { give(at); }
 void operator delete[](void* at, std::size_t, std::align_val_t) noexcept { give(at); }
+
+#endif
 
 namespace lockstep::tests {
 

@@ -1,11 +1,17 @@
 // Every call of operator new in the program, counted while somebody asks, by the thread that made it.
 //
 // counted_new.cpp replaces the operators of the program that it is linked into. What C libraries take by malloc (Open
-// MPI) is not ours and is not seen.
+// MPI) is not ours and is not seen. Builds with a sanitizer, which has operators of its own, count nothing.
 #pragma once
 #include <cstdint>
 
 namespace lockstep::tests {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kCountsNew = false;
+#else
+inline constexpr bool kCountsNew = true;
+#endif
 
 struct NewCalls {
   std::int64_t calls = 0, bytes = 0, largest = 0, live = 0;  // live: calls less deletes

@@ -301,7 +301,8 @@ TEST(Manifest, OfVeryManyHugeSlicesIsReadInTime) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(refusal(text), "");
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(taken.count(), 5.0 * kSlowdown);  // less than one; a look at every slice for every slice takes twenty
+  EXPECT_LT(taken.count(),
+            5.0 * tests::kSlowdown);  // less than one; a look at every slice for every slice takes twenty
   slices.back().end -= width;
   EXPECT_THAT(refusal(manifest_text(manifest)), HasSubstr("leave out elements"));
 }

@@ -165,7 +165,9 @@ TEST_F(Chains, EveryMistakeIsOneLineWithARemedy) {
       {train("m", {from("hf")}), 6, "is a Hugging Face folder, no run; use model.hf"},
       {train("m", {from("a"), "model.layers=3"}), 2, "[model] has from and also layers"},
       {train("m", {from("a"), "model.preset=llama-1m"}), 2, "[model] has both preset and from"},
-      {train("m", {from("a"), "data.synthetic.vocabulary=200"}), 2, "the model's vocabulary (128) is smaller"},
+      {train("m", {from("a"), "data.synthetic.vocabulary=200"}), 2,
+       "the model's vocabulary (128) is smaller than the data's (200, synthetic); the weights of model.from have a "
+       "fixed"},
       {train("a", {from("a"), "--overwrite"}), 2, "--overwrite would remove " + (folder_ / "a")},
       {train("a", {from("a")}), 2, "holds a run already"},
   };

@@ -128,8 +128,9 @@ class RankHead {
   const Head& head() const { return model_.head(); }
   std::int64_t own_rows() const { return split_.own_rows(kTokens); }
   std::int64_t row_of(std::int64_t own) const {
-    const std::int64_t each = own_rows() / split_.chunks_of(kTokens);
-    return split_.first_row(kTokens, own / each) + own % each;
+    for (std::int64_t c = 0;; ++c)
+      if (const auto chunk = split_.chunk(kTokens, c); own < chunk.own_first + chunk.own_count)
+        return chunk.mine + own - chunk.own_first;
   }
 
   void train(bool accumulate) {

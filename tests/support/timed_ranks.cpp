@@ -49,7 +49,7 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
                                       static_cast<std::size_t>(share.count * o.T));
     };
     std::vector<double> seconds, exposed;
-    for (int step = 0; step < 7; ++step) {
+    for (int step = 0; step < 5; ++step) {
       hosts->barrier()->wait();
       const double before = link.exposed();
       const auto begin = std::chrono::steady_clock::now();

@@ -124,7 +124,7 @@ TEST(CpuMemory, IsAlignedAndWritable) {
 }
 
 TEST(CpuMemory, SaysWhoAskedWhenThereIsNotEnough) {
-  if (kUnderSanitizer) GTEST_SKIP() << "the sanitizers' allocators stop the program instead";
+  if (tests::kUnderSanitizer) GTEST_SKIP() << "the sanitizers' allocators stop the program instead";
   Ledger ledger;
   const auto memory = make_memory(Device::cpu, ledger);
   try {

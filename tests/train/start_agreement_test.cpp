@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -32,7 +33,7 @@ std::vector<std::string> told(const std::string& layout, int odd = -1, const std
   spec.model = cut_specs().back().spec;
   for (const NamedSpec& one : cut_specs())
     if (one.spec.family == Family::llama && one.spec.heads % 4 == 0) spec.model = one.spec;
-  spec.data.synthetic.emplace();
+  spec.data.synthetic.emplace().vocabulary = 16;
   spec.data.seq = 16;
   spec.train.global_batch = 8;
   spec.train.save_last = false;
@@ -168,6 +169,17 @@ TEST_F(Files, OfACheckpointCountByTheirContent) {
   const auto here = content("here", 18);
   EXPECT_EQ(here, content("there", 18));
   EXPECT_NE(here, content("other", 19));
+  // As what weights start from: a folder of checkpoints, or one checkpoint.
+  std::vector<NamedValues> from(4);
+  each_rank(4, [&](Communicator& comm) {
+    RunSpec spec;
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    spec.model_from = folder_ / std::array{"here", "there/step-00000003", "other", "nowhere"}[rank];
+    from[rank] = imported_content(spec, comm);
+  });
+  EXPECT_EQ(from[0], from[1]);
+  EXPECT_NE(from[0], from[2]);
+  EXPECT_NE(from[0], from[3]);
 }
 
 TEST_F(Files, OfImportedWeightsCountByTheirContent) {

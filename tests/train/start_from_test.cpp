@@ -110,9 +110,10 @@ TEST_F(StartFrom, WeightsAreTheCheckpointsToTheBitInEveryLayoutAndAllElseIsNew) 
     const Start begun = start(next_run(layout, folder_->path()), unused.path());
     EXPECT_TRUE(weights_of(begun.state) == expected) << what;
     EXPECT_EQ(begun.state.size(), 3 * expected.size()) << what;
-    for (const auto& [key, values] : begun.state)
-      if (key.first != "weight")
-        EXPECT_EQ(std::ranges::count(values, 0.0), std::ssize(values)) << what << ": " << key.first << key.second;
+    for (const auto& [key, values] : begun.state) {
+      if (key.first == "weight") continue;
+      EXPECT_EQ(std::ranges::count(values, 0.0), std::ssize(values)) << what << ": " << key.first << key.second;
+    }
     if (one == 0) one = begun.loss;
     EXPECT_NEAR(begun.loss / one, 1, 1e-11) << what;
     EXPECT_EQ(begun.from, checkpoint(kAllSteps).string()) << what << ": a rank that runs again takes the same one";

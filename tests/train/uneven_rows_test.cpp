@@ -30,8 +30,8 @@ struct Case {
 std::vector<Case> cases() {
   return {{{.tp = 3, .micro = 3}, 7},
           {{.tp = 3, .tp_chunks = 1, .micro = 6}, 7},
-          {{.tp = 3, .micro = 6}, 1},  // two of three ranks have no row
-          {{.tp = 6, .micro = 6}, 5},  // the last has none
+          {{.tp = 3, .micro = 6}, 2},  // the last has no row
+          {{.tp = 6, .micro = 6}, 4},  // two have none
           {{.dp = 2, .tp = 3, .micro = 3, .zero = 3}, 7},
           {{.cp = 2, .tp = 3, .micro = 6, .zero = 1}, 20},
           {{.pp = 2, .cp = 2, .tp = 3, .micro = 6}, 8}};
@@ -43,7 +43,7 @@ TEST(UnevenRows, LearnWhatOneRankLearns) {
       const std::int64_t rows = 6 / c.layout.dp / c.layout.micro * c.T / c.layout.cp;
       ASSERT_NE(rows % c.layout.tp, 0) << to_text(c.layout);
       const Learned one = learn(uneven(model.spec, {}, c.T), 2);
-      expect_close(learn(uneven(model.spec, c.layout, c.T), 2), one, {1e-11, 1e-11, 1e-11},
+      expect_close(learn(uneven(model.spec, c.layout, c.T), 2), one, kCloseInDouble,
                    fmt::format("{}, {}, T={}", model.name, to_text(c.layout), c.T));
     }
 }
