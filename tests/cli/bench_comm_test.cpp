@@ -84,10 +84,11 @@ TEST(BenchComm, PrintsTheTableAsMarkdownToo) {
 
 TEST(BenchComm, MistakesAreOneLineWithARemedy) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
-      {{"--ops", "allreduce"}, "--ops 'allreduce'; did you mean 'all_reduce'?"},
-      {{"--ops", "barrier"}, "--ops 'barrier'; did you mean"},
-      {{"--ops", "all_reduce,"}, "--ops ''; did you mean"},
-      {{"--algorithms", "rnig"}, "--algorithms 'rnig'; did you mean 'ring'?"},
+      {{"--ops", "allreduce"}, "scatter or all_to_all; did you mean 'all_reduce'?"},
+      {{"--ops", "barrier"}, "--ops 'barrier': it must be all_reduce,"},
+      {{"--ops", "all_reduce,"}, "--ops '': it must be all_reduce,"},
+      {{"--algorithms", "rnig"},
+       "--algorithms 'rnig': it must be canonical, ring, tree or native; did you mean 'ring'?"},
       {{"--algorithms", "native"}, "--algorithms native without MPI: on threads it is canonical; start under mpirun"},
       {{"--ops", "all_gather", "--algorithms", "ring"}, "all_gather goes the same way under each of these"},
       {{"--ranks", "0"}, "--ranks 0; give 1 to 1024"},

@@ -165,7 +165,7 @@ TEST(Schedule, MistakesAreOneLineWithARemedy) {
       {{"--micro", "0"}, 2, "--micro"},
       {{"--pp", "1024", "--micro", "1024"}, 2, "use fewer micro-batches or stages"},
       {{"--chunks", "2"}, 2, "has one chunk a stage"},
-      {{"--kind", "zb-v", "--chunks", "3"}, 2, "use chunks = 2"},
+      {{"--kind", "zb-v", "--chunks", "3"}, 2, "use --chunks 2"},
       {{"--tf", "nan"}, 2, "--tf nan"},
       {{"--tw", "inf"}, 2, "--tw inf"},
       {{"--tb", "0"}, 2, "--tb 0"},

@@ -248,7 +248,10 @@ TEST_F(TrainCommand, ADiskThatStaysFullIsToldAndEndsTheRunAtItsEnd) {
   EXPECT_EQ(o.code, 5);
   EXPECT_THAT(o.out, HasSubstr("step 100/100")) << "the run continues";
   EXPECT_THAT(o.out, HasSubstr("; the run continues and tries again"));
-  EXPECT_THAT(o.err, HasSubstr("No space left on device; make room on that disk; step 100 could not be saved"));
+  EXPECT_THAT(
+      o.err,
+      HasSubstr(
+          "No space left on device; free space there, or name a path on another disk; step 100 could not be saved"));
   EXPECT_THAT(o.err, HasSubstr(fmt::format("the newest checkpoint is of step {}", newest)));
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   EXPECT_GT(newest, 0);
@@ -375,7 +378,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
       {{"train", toml, "--out", folder_ / "file"}, 5, "file"},
       {{"train", toml, "--out", "/proc/run"}, 5, "/proc/run"},
       {{"train", "--out", out, "--set", "model.preset=llama3.1-405b"}, 3, "the run needs"},
-      {{"train", "--out", out, "--set", "train.global_batch=65536"}, 3, "layout.micro = "},
+      {{"train", "--out", out, "--set", "train.global_batch=65536"}, 3, "--set layout.micro="},
       {{"plan", folder_ / "absent.toml"}, 2, "cannot open"},
       {{"plan", "--set", "model.preset=gpt3"}, 2, "preset"},
   };

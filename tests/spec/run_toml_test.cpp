@@ -385,7 +385,8 @@ TEST(RunToml, ContradictionsAreNamed) {
       {"train", "steps = 1000000000000\nglobal_batch = 8000", {"2^60"}},  // 2^60.8, within 63 bits
       {"model",
        "vocabulary = 256",
-       {"run.toml:2: the model's vocabulary (256) is smaller than the data's (257", "set vocabulary = 257"}},
+       {"run.toml:2: the model's vocabulary (256) is smaller than the data's (257",
+        "use model.vocabulary = 257 or more"}},
       {"model", "hf = \"x\"", {"has both preset and hf"}},
       {"precision",
        "gradients = \"bf16\"",
