@@ -159,7 +159,7 @@ void expect_learns_in_single(const MeshCase& one) {
     return learn(options, kSteps);
   };
   expect_close(learned(one.layout), learned({}),
-               {.losses = 1e-5, .norms = 1e-5, .gradients = 1e-5, .weights = 1e-5, .later = 1e-3}, one.words());
+               {.losses = 1e-5, .norms = 1e-4, .gradients = 1e-5, .weights = 1e-5, .later = 1e-3}, one.words());
 }
 
 }  // namespace
