@@ -168,7 +168,7 @@ TEST_F(StartedApart, WithAnotherBuildNoneTrains) {
 // A layout that does not fit the processes is said once.
 TEST_F(StartedApart, WhatAllDoWrongIsSaidOnce) {
   expect_refused(together({train({"--ranks", "3"}), train({"--ranks", "3"})}), 2,
-                 "mpirun -n 2 for a layout of 3 ranks (dp=3); use -n 3, or --ranks 2");
+                 "mpirun -n 2 for a layout of 3 ranks (dp=3); use -n 3, or leave --ranks and dp out");
   expect_refused(together({train({"--ranks", "3"}), train()}), 2, "rank 1 has layout.dp = 2, rank 0 has 3");
 }
 
