@@ -5,21 +5,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 
 namespace lockstep {
 
 namespace {
-std::string words(const std::filesystem::path& path, const char* call) {
-  const char* remedy = errno == ENOSPC || errno == EDQUOT ? "; make room on that disk" : "";
-  return fmt::format("{}: {} failed: {}{}", path.string(), call, std::generic_category().message(errno), remedy);
-}
-
 int open_to_append(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw EnvironmentError(words(path, "open"));
+  if (descriptor < 0) throw EnvironmentError(system_failure(path, "open", errno));
   return descriptor;
 }
 }  // namespace
@@ -46,7 +41,7 @@ void AppendedFile::write(const std::string& lines) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = ENOSPC;
-      failure_ = words(path_, "write");
+      failure_ = system_failure(path_, "write", errno);
       break;
     }
     done += static_cast<std::size_t>(written);

@@ -134,7 +134,7 @@ std::string fill_disk(int told, Drill& drill) {
   const auto ranks = drill.trains();
   if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   disk.fill();
-  drill.said("No space left on device; make room on that disk; the run continues and tries again");
+  drill.said("the run continues and tries again");
   disk.empty();
   const bool saves = drill.saves_again();
   drill.did();

@@ -94,7 +94,8 @@ TEST(AppendedFile, KeepsWhatCannotBeWrittenAndWritesItInOrder) {
 TEST(AppendedFile, AFullDiskIsNamedWithARemedy) {
   AppendedFile file("/dev/full");
   file.write("a line\n");
-  EXPECT_EQ(file.failure(), "/dev/full: write failed: No space left on device; make room on that disk");
+  EXPECT_EQ(file.failure(),
+            "/dev/full: write failed: No space left on device; free space there, or name a path on another disk");
 }
 
 TEST(ZScore, CountsStandardDeviationsFromTheLastHundred) {
