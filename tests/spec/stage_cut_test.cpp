@@ -53,11 +53,14 @@ TEST(StageCut, ByCostIsAsGoodAsAnyOther) {
 TEST(StageCut, AHeavyHeadHasFewerLayers) {
   EXPECT_THAT(cut_by_cost(std::vector<double>{0, 1, 1, 1, 1, 1, 1, 1, 1, 4}, 2), ElementsAre(0, 7));
   EXPECT_THAT(cut_by_cost(std::vector<double>{9, 1, 1, 1, 1, 9}, 3), ElementsAre(0, 1, 5));
+  // Of cuts whose dearest run is the same, the one whose other runs are most alike.
+  EXPECT_THAT(cut_by_cost(std::vector<double>{4, 1, 1, 1, 1}, 3), ElementsAre(0, 1, 3));
 }
 
 TEST(StageCut, EvenlyGivesWhatIsLeftToTheMiddle) {
   EXPECT_THAT(cut_evenly(8, 2), ElementsAre(0, 5));
   EXPECT_THAT(cut_evenly(7, 3), ElementsAre(0, 3, 6));     // 2, 3, 2
+  EXPECT_THAT(cut_evenly(8, 3), ElementsAre(0, 4, 7));     // 3, 3, 2: then to the first
   EXPECT_THAT(cut_evenly(2, 4), ElementsAre(0, 1, 2, 3));  // the embedding, a layer each, the head
   EXPECT_THAT(cut_evenly(6, 1), ElementsAre(0));
   EXPECT_THAT(cut_by_hand(std::vector<std::int64_t>{0, 7}), ElementsAre(0, 1));

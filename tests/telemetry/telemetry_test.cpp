@@ -30,11 +30,15 @@ TEST(StepRecord, NumbersComeBackToTheLastBit) {
   r.loss = 1.0 / 3;
   r.grad_norm = std::nan("");
   r.bytes = {{"parameter", 12}};
+  r.seconds = 0.25;
+  r.updated = false;
   const auto json = nlohmann::json::parse(to_json_line(r));
   EXPECT_EQ(json["loss"].get<double>(), 1.0 / 3);
   EXPECT_TRUE(json["grad_norm"].is_null());
   EXPECT_TRUE(json["loss_z"].is_null());
   EXPECT_EQ(json["bytes"]["parameter"], 12);
+  EXPECT_EQ(json["step_ms"], 250);
+  EXPECT_EQ(json["updated"], false);
   EXPECT_EQ(to_json_line(r).back(), '\n');
 }
 
