@@ -201,5 +201,15 @@ TEST(ConvertFloats, RoundsOnceToNearestEven) {
   EXPECT_EQ(static_cast<float>(halves[4]), INFINITY);
 }
 
+// Rounded once: fp32 in between must not make a value a tie that it is not.
+TEST(Checkpoint, DoublesBesideATieAreRoundedToTheNearer) {
+  constexpr double tie = 1 + 0x1p-8;  // between two neighbours in bf16
+  const double values[] = {tie - 0x1p-40, tie, tie + 0x1p-40, -(tie - 0x1p-40), -(tie + 0x1p-40)};
+  bf16 rounded[5];
+  convert_floats(rounded, DType::bf16, values, DType::f64, 5);
+  const float wanted[] = {1, 1, 1 + 0x1p-7f, -1, -(1 + 0x1p-7f)};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(static_cast<float>(rounded[i]), wanted[i]) << i;
+}
+
 }  // namespace
 }  // namespace lockstep

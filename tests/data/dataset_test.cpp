@@ -110,6 +110,8 @@ TEST(Split, GivesTheLastShareToEvaluation) {
   const WindowSplit split = split_windows("data", 1001, 10, 0.07);
   EXPECT_EQ(split.train, 93);
   EXPECT_EQ(split.eval, 7);
+  EXPECT_EQ(split_windows("data", 101, 10, 0.01).eval, 1);  // at least one
+  EXPECT_EQ(split_windows("data", 101, 10, 0.99).train, 1);
   const WindowSplit none = split_windows("data", 11, 10, 0);
   EXPECT_EQ(none.train, 1);
   EXPECT_EQ(none.eval, 0);
