@@ -109,6 +109,11 @@ TEST(Sampling, TopPKeepsTheFewestWithThatShare) {
   EXPECT_THAT(with(1), ElementsAre(0, 1, 2, 3, 4));
 }
 
+// Of four equal ones, two are exactly half.
+TEST(Sampling, TopPThatIsReachedExactlyKeepsNoMore) {
+  EXPECT_THAT(kept({0, 0, 0, 0}, {.temperature = 1, .top_p = 0.5}), ElementsAre(0, 1));
+}
+
 TEST(Sampling, TopPIsTheShareOfWhatTopKLeft) {
   // Of 0.5 and 0.3, the first has 0.625.
   const std::vector<double> logits = logs({0.05, 0.5, 0.1, 0.3, 0.05});
