@@ -5,13 +5,11 @@
 #pragma once
 #include <cstdint>
 
+#include "support/sanitizer.h"
+
 namespace lockstep::tests {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCountsNew = false;
-#else
-inline constexpr bool kCountsNew = true;
-#endif
+inline constexpr bool kCountsNew = !kUnderSanitizer;
 
 struct NewCalls {
   std::int64_t calls = 0, bytes = 0, largest = 0, live = 0;  // live: calls less deletes
