@@ -8,7 +8,8 @@ target_compile_options(lockstep_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-psabi -Wno-stringop-overflow -ffp-contract=off -fno-math-errno>)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+# Elements are touched in kernels/cpu alone, which asks for more (cmake/rooms.cmake).
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
 
 if(LOCKSTEP_SANITIZE)
@@ -16,7 +17,11 @@ if(LOCKSTEP_SANITIZE)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
+# ccache keeps objects of files that use precompiled headers only if it may trust them.
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${LOCKSTEP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()

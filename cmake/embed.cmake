@@ -7,7 +7,7 @@ function(lockstep_embed root out)
   list(SORT models)
   list(SORT tunings)
   set(example ${root}/configs/runs/example.toml)
-  set(text "// Written by cmake/embed.cmake from configs/.\n#include \"spec/presets.h\"\n\nnamespace lockstep {\n")
+  set(text "// Written by cmake/embed.cmake from configs/.\n#include \"spec/model/presets.h\"\n\nnamespace lockstep {\n")
   foreach(kind models tunings)
     string(APPEND text
       "std::span<const EmbeddedText> embedded_${kind}() {\n  static constexpr EmbeddedText kFiles[] = {\n")

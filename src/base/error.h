@@ -4,7 +4,7 @@
 // process's exit code. The environment's (a peer, a device, a disk): EnvironmentError. The programmer's:
 // LOCKSTEP_CHECK, which stays on in release builds since a wrong shape must never become a wrong gradient.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

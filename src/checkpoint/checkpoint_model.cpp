@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/find_checkpoint.h"
-#include "spec/model_toml.h"
-#include "spec/run_toml.h"
+#include "spec/model/model_toml.h"
+#include "spec/run/run_toml.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf_companions.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include "base/mapped_file.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/convert.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {

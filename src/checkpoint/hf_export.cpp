@@ -7,8 +7,8 @@
 #include "base/system_failure.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors_writer.h"
-#include "spec/hf_config_writer.h"
-#include "spec/text_input.h"
+#include "spec/model/hf_config_writer.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 namespace {

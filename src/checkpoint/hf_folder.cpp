@@ -9,9 +9,9 @@
 #include "base/mapped_file.h"
 #include "checkpoint/hf_tensors.h"
 #include "checkpoint/safetensors_header.h"
-#include "spec/hf_config.h"
-#include "spec/json_fields.h"
-#include "spec/text_input.h"
+#include "spec/model/hf_config.h"
+#include "spec/text/json_fields.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 namespace {

@@ -1,17 +1,17 @@
 // A Hugging Face model folder: config.json with model.safetensors, or with model.safetensors.index.json and the shards
 // it names. Read, and written.
 //
-// Reading. Opening proves config.json (spec/hf_config.h), every file's header, and the index against the files: file
-// names plain (disk.h), every tensor in the file the index says, and no tensor in a file the index does not name. Where
-// a folder has both forms, the single file counts, as in transformers.
+// Reading. Opening proves config.json (spec/model/hf_config.h), every file's header, and the index against the files:
+// file names plain (disk.h), every tensor in the file the index says, and no tensor in a file the index does not name.
+// Where a folder has both forms, the single file counts, as in transformers.
 //
-// Writing. export_hf makes a folder that transformers loads: config.json (spec/hf_config_writer.h) and the weights,
-// converted to one float type on the way, in shards above a limit, with metadata {"format": "pt"}, and the companions
-// of the folder that the model came from (hf_companions.h) as they were. All of it is written and synced beside, in
-// .partial-NAME, and then takes the folder's place in one rename. A folder that is absent or empty is taken; so is a
-// previous export, known by its file .lockstep-export and by holding nothing but what that lists; any other is refused
-// unless `replace` says so. Then everything in it goes, but a folder that has folders inside is refused all the same:
-// it is no model's.
+// Writing. export_hf makes a folder that transformers loads: config.json (spec/model/hf_config_writer.h) and the
+// weights, converted to one float type on the way, in shards above a limit, with metadata {"format": "pt"}, and the
+// companions of the folder that the model came from (hf_companions.h) as they were. All of it is written and synced
+// beside, in .partial-NAME, and then takes the folder's place in one rename. A folder that is absent or empty is taken;
+// so is a previous export, known by its file .lockstep-export and by holding nothing but what that lists; any other is
+// refused unless `replace` says so. Then everything in it goes, but a folder that has folders inside is refused all the
+// same: it is no model's.
 //
 // Failure: reading: UserError (bad_input_file) naming the file and the tensor. Writing: UserError (usage) for a folder
 // that is refused, EnvironmentError for the disk; whatever was there is as it was.
@@ -25,8 +25,8 @@
 #include "checkpoint/disk.h"
 #include "checkpoint/hf_companions.h"
 #include "checkpoint/safetensors.h"
-#include "spec/model_spec.h"
-#include "spec/parameters.h"
+#include "spec/model/model_spec.h"
+#include "spec/model/parameters.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include "checkpoint/hf_companions.h"
 #include "checkpoint/manifest_json.h"
 #include "checkpoint/safetensors_index.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 namespace {

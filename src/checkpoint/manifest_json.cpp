@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 namespace {

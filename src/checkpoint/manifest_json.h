@@ -1,7 +1,7 @@
 // The JSON of a manifest, in time that grows with its bytes.
 //
-// What spec/json_fields.h does with a short config file, keys that come twice included, for lists of any length: the
-// parser used there looks through a list again whenever an object in it ends.
+// What spec/text/json_fields.h does with a short config file, keys that come twice included, for lists of any length:
+// the parser used there looks through a list again whenever an object in it ends.
 //
 // Failure: UserError (checkpoint), one line.
 #pragma once

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {

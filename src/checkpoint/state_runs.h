@@ -1,4 +1,4 @@
-// Runs of a logical tensor (spec/parameters.h) as the pieces of a state, and filled from whole values.
+// Runs of a logical tensor (spec/model/parameters.h) as the pieces of a state, and filled from whole values.
 #pragma once
 #include <span>
 #include <string_view>

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "bench/step_bench.h"
 #include "checkpoint/disk.h"
 #include "cli/bench_comm.h"
 #include "cli/run_arguments.h"
-#include "plan/bench.h"
 #include "plan/plan.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "train/training_run.h"
 
 namespace lockstep {

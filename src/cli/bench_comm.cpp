@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/integers.h"
+#include "bench/comm_bench.h"
 #include "cli/agree.h"
 #include "cli/choice_option.h"
 #include "cli/signals.h"
 #include "comm/mpi/run_rank.h"
-#include "plan/comm_bench.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {

@@ -18,10 +18,10 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "plan/comparison.h"
-#include "spec/layout_list.h"
-#include "spec/layout_toml.h"
-#include "spec/text_input.h"
-#include "spec/toml_fields.h"
+#include "spec/layout/layout_list.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/text/text_input.h"
+#include "spec/text/toml_fields.h"
 #include "train/pinning.h"
 
 namespace lockstep {
@@ -116,7 +116,7 @@ void check(const RunSpec& run, const LayoutSpec& layout, const LayoutFault& fail
   check_model_layout(run.model, run.data.seq, layout, fail);
 }
 
-// In the words of spec/layout_spec.h.
+// In the words of spec/layout/layout_spec.h.
 std::optional<std::string> why_not(const RunSpec& run, const LayoutSpec& layout) {
   try {
     check(run, layout, [](std::string_view, const std::string& problem, const std::string&) { refuse(problem, ""); });

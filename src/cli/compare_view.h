@@ -6,7 +6,7 @@
 #include <string>
 
 #include "plan/comparison.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // The options --device and --precision of commands that take no run file.
 #pragma once
 #include "cli/choice_option.h"
-#include "spec/precision.h"
+#include "spec/model/precision.h"
 #include "tensor/device.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "checkpoint/hf_folder.h"
 #include "cli/choice_option.h"
 #include "data/byte_tokenizer.h"
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
 

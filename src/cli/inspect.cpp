@@ -13,8 +13,8 @@
 #include "checkpoint/hf_folder.h"
 #include "data/token_file.h"
 #include "data/token_file_header.h"
-#include "spec/run_toml.h"
-#include "spec/text_input.h"
+#include "spec/run/run_toml.h"
+#include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include "cli/launch_processes.h"
 #include "comm/mpi/run_rank.h"
 #include "comm/threads/run_ranks.h"
-#include "spec/run_settings.h"
+#include "spec/run/run_settings.h"
 #include "train/pinning.h"
 #include "train/shared_gpu.h"
 

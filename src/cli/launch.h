@@ -15,7 +15,7 @@
 #include "cli/agree.h"
 #include "cli/launch_processes.h"
 #include "comm/communicator.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "train/training_run.h"
 
 namespace lockstep {

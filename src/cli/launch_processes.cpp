@@ -16,7 +16,7 @@
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
 #include "comm/rethrow.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "plan/plan.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "cli/text_table.h"
-#include "spec/presets.h"
+#include "spec/model/presets.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
 #include "cli/launched_rank.h"
-#include "spec/layout_toml.h"
-#include "spec/toml_fields.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/text/toml_fields.h"
 
 namespace lockstep {
 

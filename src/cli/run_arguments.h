@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 
 namespace lockstep {
 

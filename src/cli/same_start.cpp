@@ -2,7 +2,7 @@
 
 #include "checkpoint/together.h"
 #include "cli/agree.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "train/start_agreement.h"
 
 namespace lockstep {

@@ -16,9 +16,9 @@
 #include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
 #include "cli/terminal.h"
+#include "pictures/pipeline_picture.h"
 #include "plan/measured_timeline.h"
-#include "spec/pipeline_picture.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "telemetry/trace.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "plan/plan.h"
-#include "spec/presets.h"
-#include "spec/text_input.h"
+#include "spec/model/presets.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 

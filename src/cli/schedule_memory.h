@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "spec/pipeline_schedule.h"
+#include "spec/pipeline/schedule.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "plan/measured_timeline.h"
-#include "spec/pipeline_clock.h"
+#include "spec/pipeline/clock.h"
 
 namespace lockstep {
 

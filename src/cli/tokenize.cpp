@@ -10,7 +10,7 @@
 #include "data/byte_tokenizer.h"
 #include "data/text_source.h"
 #include "data/token_file_writer.h"
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {

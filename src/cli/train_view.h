@@ -13,7 +13,7 @@
 #include <string>
 
 #include "plan/plan.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
 #include "telemetry/metrics_file.h"
 #include "train/loop.h"

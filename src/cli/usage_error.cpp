@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "spec/text_input.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "cli/device_option.h"
 #include "cli/run_arguments.h"
 #include "cli/verify_view.h"
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 
 namespace lockstep {
 

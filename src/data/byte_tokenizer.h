@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -26,7 +26,7 @@
 #include <span>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 #include "kernels/attention.h"
 
-#include "kernels/cuda/cudnn_attention_parts.h"
-#include "kernels/cuda/hopper_attention.h"
+#include "kernels/cuda/attention/cudnn_attention_parts.h"
+#include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/operands.h"
 
 namespace lockstep {

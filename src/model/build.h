@@ -3,11 +3,11 @@
 #pragma once
 #include "model/slots.h"
 #include "model/unit.h"
-#include "spec/context_split.h"
-#include "spec/memory_spec.h"
-#include "spec/model_spec.h"
-#include "spec/parameters.h"
-#include "spec/tensor_split.h"
+#include "spec/layout/context_split.h"
+#include "spec/layout/tensor_split.h"
+#include "spec/model/model_spec.h"
+#include "spec/model/parameters.h"
+#include "spec/run/memory_spec.h"
 
 namespace lockstep {
 

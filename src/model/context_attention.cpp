@@ -59,8 +59,8 @@ Tensor ContextAttention::block_mixed(Slot slot, const Tensor& own, const Call& c
 }
 
 namespace {
-std::array<HeadExchange::Exchanged, 3> both_ways(const ContextAttention::Heads& tokens,
-                                                 const ContextAttention::Heads& heads) {
+std::array<UlyssesExchange::Exchanged, 3> both_ways(const ContextAttention::Heads& tokens,
+                                                    const ContextAttention::Heads& heads) {
   return {{{tokens.q, heads.q}, {tokens.k, heads.k}, {tokens.v, heads.v}}};
 }
 }  // namespace
@@ -88,7 +88,7 @@ void ContextAttention::forward(const Tensor& o, const Heads& own, const Attentio
   args.dropout.first_head += call.context->first_head();
   call.context->ring().forward(args, call.stream);
   if (exchanges_heads()) {
-    const HeadExchange::Exchanged back{o, mixed};
+    const UlyssesExchange::Exchanged back{o, mixed};
     call.context->heads().to_tokens({&back, 1}, call.stream);
   }
 }
@@ -105,7 +105,7 @@ void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_
   const Heads in = block_heads(projected_again_, own, call), d_in = block_heads(d_projected_, own_gradients, call);
   const Tensor d_o = block_mixed(d_mixed_, own_d_o, call);
   if (exchanges_heads()) {
-    const HeadExchange::Exchanged there{own_d_o, d_o};
+    const UlyssesExchange::Exchanged there{own_d_o, d_o};
     call.context->heads().to_heads({&there, 1}, call.stream);
   }
   const bool turns = split_.ring > 1;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/unit.h"
-#include "spec/tensor_split.h"
+#include "spec/layout/tensor_split.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include "model/embedding.h"
 #include "model/head.h"
 #include "model/unit.h"
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 
 namespace lockstep {
 

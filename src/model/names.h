@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "spec/lifetimes.h"
+#include "spec/step/lifetimes.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/actions.h"
+#include "spec/step/actions.h"
 #include "tensor/memory.h"
 #include "tensor/tensor.h"
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "model/slots.h"
-#include "parallel/central_loss.h"
+#include "parallel/central_dp.h"
 #include "parallel/context_parallel.h"
 #include "parallel/tensor_parallel.h"
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -35,8 +35,8 @@ struct Batch {
   bool training = true;            // false: no dropout, no gradients
   int micro = 0;                   // which of the step's micro-batches it is
   // Where rank 0 computes everybody's losses: by this, from these (rank 0's alone), and not from the three above.
-  const CentralLoss* central = nullptr;
-  CentralLoss::Targets central_targets = {};
+  const CentralDp* central = nullptr;
+  CentralDp::Targets central_targets = {};
 };
 
 // The tensors of a unit's parameters, by their index in its layout.
@@ -46,7 +46,7 @@ struct UnitTensors {
 };
 
 // The keys and values of the tokens that came before those of a call, in one block: with them a forward costs its own
-// tokens, not the whole sequence again. Ranks may have them between them (spec/cache_split.h).
+// tokens, not the whole sequence again. Ranks may have them between them (spec/layout/cache_split.h).
 struct KeyValueCache {
   Tensor k, v;                    // (B, S, K, D) in the compute type; attention fills rows [length, length + T)
   std::int64_t length = 0;        // rows filled by the calls before, here

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/optimizers.h"
-#include "spec/optimizer_spec.h"
+#include "spec/run/optimizer_spec.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-double learning_rate(const ScheduleSpec& schedule, double peak, std::int64_t step, std::int64_t steps) {
+double learning_rate(const LearningRateSpec& schedule, double peak, std::int64_t step, std::int64_t steps) {
   LOCKSTEP_CHECK(step >= 0 && steps >= 1, "step {} of {}", step, steps);
   LOCKSTEP_CHECK(schedule.warmup >= 0 && schedule.decay >= 0, "warmup {}, decay {}", schedule.warmup, schedule.decay);
   const std::int64_t last = steps - 1;

@@ -14,10 +14,10 @@
 #pragma once
 #include <cstdint>
 
-#include "spec/schedule_spec.h"
+#include "spec/run/learning_rate_spec.h"
 
 namespace lockstep {
 
-double learning_rate(const ScheduleSpec& schedule, double peak, std::int64_t step /* from 0 */, std::int64_t steps);
+double learning_rate(const LearningRateSpec& schedule, double peak, std::int64_t step /* from 0 */, std::int64_t steps);
 
 }  // namespace lockstep

@@ -1,14 +1,14 @@
 // The ranks that cut every sample between them, and what attention needs of them: the exchange of heads between
-// neighbours and the ring of keys and values (spec/context_split.h says who is who).
+// neighbours and the ring of keys and values (spec/layout/context_split.h says who is who).
 //
 // One thread uses it; ranks and memory outlive it.
 #pragma once
 #include <memory>
 
-#include "parallel/head_exchange.h"
 #include "parallel/ring_attention.h"
-#include "spec/context_split.h"
-#include "spec/tensor_split.h"
+#include "parallel/ulysses.h"
+#include "spec/layout/context_split.h"
+#include "spec/layout/tensor_split.h"
 
 namespace lockstep {
 
@@ -22,14 +22,14 @@ class ContextParallel {
   };
   ContextParallel(Communicator& ranks, const Options& options, Memory& memory);
 
-  const HeadExchange& heads() const { return heads_; }
+  const UlyssesExchange& heads() const { return heads_; }
   const RingAttention& ring() const { return ring_; }
   std::int64_t first_head() const { return own_.queries.first; }  // of the query heads that attention has here
 
  private:
   HeadSplit own_;
   std::unique_ptr<Communicator> own_heads_, own_ring_;  // of fewer than all of them
-  HeadExchange heads_;
+  UlyssesExchange heads_;
   RingAttention ring_;
 };
 

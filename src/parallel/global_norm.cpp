@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-GlobalNorm::GlobalNorm(const std::map<int, UnitStorage>& storage, const Gradients& gradients, Memory& memory)
+GlobalNorm::GlobalNorm(const std::map<int, ZeroShard>& storage, const Gradients& gradients, Memory& memory)
     : bins_(memory.allocate(kNormBins * 8, Tag::workspace)) {
   for (const auto& [u, unit] : storage) {
     if (!unit.updates()) continue;
     const Tensor all = gradients.reduced(u);
     std::vector<std::pair<std::int64_t, std::int64_t>> left_out;
-    unit.each_piece([&](const UnitStorage::Piece& piece) {
+    unit.each_piece([&](const ZeroShard::Piece& piece) {
       if (!piece.tensor.counted && piece.elements > 0)
         left_out.emplace_back(piece.offset, piece.offset + piece.elements);
     });
@@ -29,7 +29,7 @@ GlobalNorm::GlobalNorm(const std::map<int, UnitStorage>& storage, const Gradient
   if (counted_.empty()) counted_.push_back(view(bins_, DType::f32, {0}));
 }
 
-Tensor GlobalNorm::sum(ReplicaGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const {
+Tensor GlobalNorm::sum(ZeroGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const {
   const Tensor bins = view(bins_, DType::i64, {kNormBins});
   bool adds = false;
   for (const Tensor& part : counted_)

@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "parallel/gradients.h"
-#include "parallel/replica_groups.h"
-#include "parallel/unit_storage.h"
+#include "parallel/zero_groups.h"
+#include "parallel/zero_shards.h"
 
 namespace lockstep {
 
 class GlobalNorm {
  public:
-  GlobalNorm(const std::map<int, UnitStorage>& storage, const Gradients& gradients, Memory& memory);
+  GlobalNorm(const std::map<int, ZeroShard>& storage, const Gradients& gradients, Memory& memory);
 
   // When all gradients are those of the global batch: the bins of all of them, over the ranks that cut state between
   // them, those that cut layers, and the stages that have other layers.
-  Tensor sum(ReplicaGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const;
+  Tensor sum(ZeroGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const;
 
  private:
   std::vector<Tensor> counted_;

@@ -1,16 +1,16 @@
 #include "parallel/gradients.h"
 
-#include "parallel/gradient_buckets.h"
-#include "parallel/gradient_passes.h"
+#include "parallel/ddp_buckets.h"
+#include "parallel/zero_gradients.h"
 
 namespace lockstep {
 
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
-                                          ReplicaGroups& groups, Memory& memory, Stream& stream) {
-  if (layout.passes_on()) return std::make_unique<GradientPasses>(options, groups, memory, stream);
-  const GradientBuckets::Buckets buckets{.bytes = layout.bucket << 20,
-                                         .root = layout.dp_kind == DpKind::central ? std::optional(0) : std::nullopt};
-  return std::make_unique<GradientBuckets>(options, buckets, groups, memory, stream);
+                                          ZeroGroups& groups, Memory& memory, Stream& stream) {
+  if (layout.passes_on()) return std::make_unique<ZeroGradients>(options, groups, memory, stream);
+  const DdpBuckets::Buckets buckets{.bytes = layout.bucket << 20,
+                                    .root = layout.dp_kind == DpKind::central ? std::optional(0) : std::nullopt};
+  return std::make_unique<DdpBuckets>(options, buckets, groups, memory, stream);
 }
 
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied) {

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "parallel/replica_groups.h"
-#include "spec/actions.h"
-#include "spec/parameters.h"
+#include "parallel/zero_groups.h"
+#include "spec/model/parameters.h"
+#include "spec/step/actions.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -64,7 +64,7 @@ class Gradients {
 
 // In the way that the layout asks for.
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
-                                          ReplicaGroups& groups, Memory& memory, Stream& stream);
+                                          ZeroGroups& groups, Memory& memory, Stream& stream);
 
 // A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them.
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied);

@@ -9,7 +9,7 @@
 
 #include "comm/alone.h"
 #include "comm/communicator.h"
-#include "spec/layout_spec.h"
+#include "spec/layout/layout_spec.h"
 
 namespace lockstep {
 

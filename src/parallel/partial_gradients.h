@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {

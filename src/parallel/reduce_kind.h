@@ -1,7 +1,7 @@
 // A layout's way of summing over ranks as a communicator's.
 #pragma once
 #include "comm/message.h"
-#include "spec/layout_spec.h"
+#include "spec/layout/layout_spec.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // Causal attention of samples that ranks cut between them: every rank has the queries, keys and values of a block of
-// tokens (spec/context_split.h), and the blocks of keys and values travel round a ring, one rank further each turn,
-// while those at hand are attended to.
+// tokens (spec/layout/context_split.h), and the blocks of keys and values travel round a ring, one rank further each
+// turn, while those at hand are attended to.
 //
 // Forward, a chunk's outputs over the keys of several blocks are joined by their log-sum-exps. Backward, blocks travel
 // once more, and behind each goes the sum of its gradients, to which every rank that it passes adds; a rank's own block
@@ -16,7 +16,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/attention.h"
-#include "spec/context_split.h"
+#include "spec/layout/context_split.h"
 #include "tensor/memory.h"
 
 namespace lockstep {

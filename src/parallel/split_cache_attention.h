@@ -1,4 +1,4 @@
-// Attention of tokens to keys and values that several ranks have between them (spec/cache_split.h).
+// Attention of tokens to keys and values that several ranks have between them (spec/layout/cache_split.h).
 //
 // All ranks have the same queries. Each attends to the rows that it has; one that has none yet brings an lse of -inf,
 // which counts for nothing. What each has found is gathered, and every rank joins all of it in the order of ranks: so

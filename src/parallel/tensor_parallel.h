@@ -3,9 +3,9 @@
 //
 // A layer's first product gives each rank some of its outputs (heads, feed-forward width), its second sums over them:
 // so what enters the first is the same on all ranks, and what leaves the second must be summed over them. In backward
-// the two change places. With sequence parallelism (spec/tensor_split.h) what is between layers is cut by tokens, and a
-// sum over all ranks of which each keeps its own rows takes the place of a sum that all of them get: entering gathers
-// rows, leaving sums and deals them out again.
+// the two change places. With sequence parallelism (spec/layout/tensor_split.h) what is between layers is cut by
+// tokens, and a sum over all ranks of which each keeps its own rows takes the place of a sum that all of them get:
+// entering gathers rows, leaving sums and deals them out again.
 //
 //             forward                            backward
 //   entering  gather (or nothing)                sum and deal out (or sum)
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "spec/tensor_split.h"
+#include "spec/layout/tensor_split.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {

@@ -6,11 +6,11 @@
 
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
-#include "parallel/unit_storage.h"
-#include "plan/bench_desk.h"
+#include "parallel/zero_shards.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/step_spans.h"
+#include "plan/timed_tensors.h"
 #include "train/pinning.h"
 #include "train/training_run.h"
 

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "plan/step_script.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

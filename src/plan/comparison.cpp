@@ -10,7 +10,7 @@
 #include "comm/recorder.h"
 #include "comm/threads/run_ranks.h"
 #include "optim/learning_rate.h"
-#include "plan/bench_desk.h"
+#include "plan/timed_tensors.h"
 #include "telemetry/number_text.h"
 #include "train/pinning.h"
 #include "train/training_run.h"

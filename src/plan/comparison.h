@@ -19,7 +19,7 @@
 #include "plan/layout_forecast.h"
 #include "plan/plan.h"
 #include "plan/step_messages.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

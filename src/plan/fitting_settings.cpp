@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "plan/plan.h"
-#include "spec/run_extent.h"
+#include "spec/run/run_extent.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "plan/measured_timeline.h"
-#include "spec/pipeline_step.h"
+#include "spec/pipeline/stage_step.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "spec/pipeline_clock.h"
+#include "spec/pipeline/clock.h"
 #include "telemetry/trace.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 
 namespace lockstep {
 

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "pictures/step_picture.h"
 #include "plan/fitting_settings.h"
 #include "plan/message_tally.h"
 #include "plan/phase_counts.h"
-#include "spec/model_flops.h"
-#include "spec/run_extent.h"
-#include "spec/step_picture.h"
+#include "spec/model/model_flops.h"
+#include "spec/run/run_extent.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
 #include "train/training_run.h"

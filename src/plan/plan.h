@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/step_messages.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "tensor/ledger.h"
 #include "tensor/meta/stream.h"
 
@@ -26,14 +26,14 @@ struct Plan {
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
   std::int64_t layer_part = 0;  // of this rank, whose part of every layer they are; alone, Ψ
   std::int64_t tokens_a_step = 0;
-  double model_flops = 0;    // of a step, as the field counts them (spec/model_flops.h)
+  double model_flops = 0;    // of a step, as the field counts them (spec/model/model_flops.h)
   meta::Work executed;       // of a step, as the kernels count them
   std::int64_t peak = 0;     // bytes, of the whole run
   std::int64_t steady = 0;   // bytes held while training
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is saved, and text
   StepMessages messages;     // of a training step
-  std::string picture;       // of its actions (spec/step_picture.h); none of more than kMostDrawnLayers
+  std::string picture;       // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
   Ledger::Rows rows;         // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
@@ -41,7 +41,7 @@ struct Plan {
 };
 
 // Of the first rank of each stage; where the model is not cut in depth, of rank 0. All ranks of a stage need as much.
-// UserError (usage) of a run too large to be counted (spec/run_extent.h).
+// UserError (usage) of a run too large to be counted (spec/run/run_extent.h).
 std::vector<Plan> plan_stages(const RunSpec& spec);
 // The one of these that needs most memory.
 const Plan& fullest(const std::vector<Plan>& plans);

@@ -7,7 +7,7 @@
 
 #include "comm/comm_log.h"
 #include "plan/message_tally.h"
-#include "spec/layout_spec.h"
+#include "spec/layout/layout_spec.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/message.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "tensor/meta/stream.h"
 #include "train/rank_step.h"
 

@@ -36,7 +36,7 @@ struct TraceSpan {
 
 struct Trace {
   std::string layout;         // as the command line has it; "" where there is none
-  std::string schedule;       // of the pipeline, as spec/pipeline_schedule.h writes it; "" without one
+  std::string schedule;       // of the pipeline, as spec/pipeline/schedule.h writes it; "" without one
   std::vector<int> stage_of;  // by rank, all of them; empty where nobody knows
   std::vector<TraceSpan> spans;
 

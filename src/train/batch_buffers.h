@@ -16,8 +16,8 @@
 
 #include "comm/communicator.h"
 #include "model/unit.h"
-#include "spec/context_split.h"
-#include "spec/model_spec.h"
+#include "spec/layout/context_split.h"
+#include "spec/model/model_spec.h"
 #include "tensor/memory.h"
 #include "tensor/transfer.h"
 
@@ -52,7 +52,7 @@ class BatchBuffers {
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
   // What rank 0 computes everybody's losses from, where it does.
-  CentralLoss::Targets central_targets() const;
+  CentralDp::Targets central_targets() const;
   // Behind the batch's last forward: fetches its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
   // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of

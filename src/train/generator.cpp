@@ -5,8 +5,8 @@
 
 #include "checkpoint/state_runs.h"
 #include "kernels/rope.h"
-#include "spec/pipeline_step.h"
-#include "spec/stage_cut.h"
+#include "spec/layout/stage_cut.h"
+#include "spec/pipeline/stage_step.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
@@ -116,7 +116,7 @@ void Generator::take_weights() {
   const Model& model = one_.model;
   const auto take = [&](int u, const UnitLayout& layout) {
     weights_.try_emplace(
-        u, layout, UnitStorage::Options{.types = storage_types(options_.precision), .optimizer = {}, .updates = false},
+        u, layout, ZeroShard::Options{.types = storage_types(options_.precision), .optimizer = {}, .updates = false},
         memory_, stream_);
   };
   for (int u = 0; u < model.units(); ++u) {
@@ -177,7 +177,7 @@ void Generator::take_positions() {
 std::vector<StateTensor> Generator::weights() const {
   std::vector<StateTensor> all;
   for (const auto& [u, unit] : weights_)
-    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
+    unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
       for (const Run& run : piece.runs)
         all.push_back(state_of(kWeightPart, piece.tensor, run, piece.of(unit.flat_weight())));
     });
@@ -193,7 +193,7 @@ void Generator::load(const HfFolder& folder) {
   std::map<std::string_view, ConstTensor> by_name;
   for (std::size_t i = 0; i < names.size(); ++i) by_name[names[i].name] = values[i];
   for (const auto& [u, unit] : weights_)
-    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
+    unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
       upload_runs(piece.of(unit.flat_weight()), piece.runs, by_name.at(piece.tensor.name), stream_);
     });
 }

@@ -12,11 +12,12 @@
 // alone, and the last one a copy of the embedding table where the head is tied to it; the stage with the most bytes of
 // these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of a chunk of a prompt
 // goes to the next, which works on it while the first goes on with the chunk behind. The ranks of a stage cut every
-// layer between them (spec/tensor_split.h): each has a part of its weights and the cache of its key/value heads alone.
-// Or they cut the cache by tokens (spec/cache_split.h): each has all weights and computes with them what every other
-// does, but holds the keys and values of some tokens alone, at most (positions - chunk) / cp + chunk of them, and
-// attends to these. Or both: then `cp` groups of them do so, whose ranks cut layers. All of them make the same calls,
-// and all get the same logits, to the bit: so all of them choose the same token, and need not tell each other which.
+// layer between them (spec/layout/tensor_split.h): each has a part of its weights and the cache of its key/value heads
+// alone. Or they cut the cache by tokens (spec/layout/cache_split.h): each has all weights and computes with them what
+// every other does, but holds the keys and values of some tokens alone, at most (positions - chunk) / cp + chunk of
+// them, and attends to these. Or both: then `cp` groups of them do so, whose ranks cut layers. All of them make the
+// same calls, and all get the same logits, to the bit: so all of them choose the same token, and need not tell each
+// other which.
 //
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
@@ -33,11 +34,11 @@
 #include "comm/alone.h"
 #include "model/model.h"
 #include "parallel/mesh_groups.h"
-#include "parallel/stage_links.h"
+#include "parallel/pipeline_links.h"
 #include "parallel/tensor_parallel.h"
-#include "parallel/unit_storage.h"
-#include "spec/cache_split.h"
-#include "spec/precision.h"
+#include "parallel/zero_shards.h"
+#include "spec/layout/cache_split.h"
+#include "spec/model/precision.h"
 #include "tensor/memory.h"
 #include "train/sampling.h"
 
@@ -99,12 +100,12 @@ class Generator {
   MeshGroups mesh_;
   TensorParallel tensor_;
   CacheSplit rows_;  // of every cache: which tokens are here
-  StageLinks links_;
+  PipelineLinks links_;
   StepShape shape_;  // of a forward: which units are here
   Pass one_;
   std::optional<Pass> many_;             // without a head: the last token is always read by itself
   UnitLayout borrowed_;                  // the tied weight where the unit that owns it is another stage's
-  std::map<int, UnitStorage> weights_;   // by unit: of those that are here, and of what they borrow
+  std::map<int, ZeroShard> weights_;     // by unit: of those that are here, and of what they borrow
   std::map<int, UnitTensors> units_;     // views of them
   std::vector<Buffer> cached_;           // of each block that is here
   std::map<int, KeyValueCache> caches_;  // by unit

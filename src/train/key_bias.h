@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 
 namespace lockstep {
 

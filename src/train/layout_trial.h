@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "train/rounding_check.h"
 #include "train/trial_steps.h"
 

@@ -6,8 +6,8 @@
 
 #include "comm/rethrow.h"
 #include "optim/learning_rate.h"
-#include "spec/model_flops.h"
-#include "spec/run_toml.h"
+#include "spec/model/model_flops.h"
+#include "spec/run/run_toml.h"
 #include "telemetry/z_score.h"
 #include "train/run_trace.h"
 #include "train/saving.h"

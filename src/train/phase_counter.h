@@ -3,7 +3,7 @@
 // All micro-batches have the same shapes, so a phase of a unit makes the same calls for each of them, but that the
 // first starts the gradients and the others add to them. What such a phase came to once need not be found again.
 #pragma once
-#include "spec/actions.h"
+#include "spec/step/actions.h"
 
 namespace lockstep {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "model/unit_costs.h"
-#include "spec/laid_out_step.h"
-#include "spec/pipeline_step.h"
-#include "spec/shard.h"
-#include "spec/stage_cut.h"
-#include "spec/world_faults.h"
+#include "spec/layout/shard.h"
+#include "spec/layout/stage_cut.h"
+#include "spec/pipeline/stage_step.h"
+#include "spec/step/laid_out_step.h"
+#include "spec/step/world_faults.h"
 
 namespace lockstep {
 

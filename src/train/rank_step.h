@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "model/model.h"
-#include "spec/layout_spec.h"
-#include "spec/pipeline_schedule.h"
+#include "spec/layout/layout_spec.h"
+#include "spec/pipeline/schedule.h"
 
 namespace lockstep {
 
@@ -34,7 +34,7 @@ struct RankStepOptions {
   std::int64_t samples = 1;                  // of a micro-batch of rank 0, by which units are weighed
   std::int64_t seq = 1;                      // tokens of a whole sample, likewise
   Device runs_on = Device::cpu;              // likewise
-  std::int64_t kept_bytes = 0;               // of gathered weights that may stay (spec/laid_out_step.h)
+  std::int64_t kept_bytes = 0;               // of gathered weights that may stay (spec/step/laid_out_step.h)
   std::vector<Action> actions{};             // the step in another order; empty: by the layout's schedule
   std::shared_ptr<const StepLists> lists{};  // that another rank of the same run has found; none: they are found here
 };

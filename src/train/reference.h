@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "spec/layout_spec.h"
-#include "spec/precision.h"
+#include "spec/layout/layout_spec.h"
+#include "spec/model/precision.h"
 #include "tensor/device.h"
 
 namespace lockstep {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "spec/hf_config.h"
-#include "spec/json_fields.h"
-#include "spec/text_input.h"
+#include "spec/model/hf_config.h"
+#include "spec/text/json_fields.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
-#include "spec/model_spec.h"
-#include "spec/optimizer_spec.h"
-#include "spec/parameters.h"
+#include "spec/model/model_spec.h"
+#include "spec/model/parameters.h"
+#include "spec/run/optimizer_spec.h"
 
 namespace lockstep {
 

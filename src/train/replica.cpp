@@ -157,18 +157,18 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   for (int u = 0; u < model_.units(); ++u)
     if (held(u))
       storage_.try_emplace(u, model_.unit(u).layout(),
-                           UnitStorage::Options{.types = types,
-                                                .optimizer = options.optimizer,
-                                                .updates = has(u) && (!central() || dp_rank() == 0),
-                                                .cut = groups_.cut(),
-                                                .whole_weights = !options.layout.cuts_weights(),
-                                                .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
+                           ZeroShard::Options{.types = types,
+                                              .optimizer = options.optimizer,
+                                              .updates = has(u) && (!central() || dp_rank() == 0),
+                                              .cut = groups_.cut(),
+                                              .whole_weights = !options.layout.cuts_weights(),
+                                              .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
                            memory, stream);
-  weights_.emplace(WholeWeights::Options{.layouts = layouts_of(model_, held),
-                                         .step = step_.actions,
-                                         .evaluation = step_.evaluation,
-                                         .overlap = overlaps(options.layout),
-                                         .root = central() ? std::optional(0) : std::nullopt},
+  weights_.emplace(ZeroWeights::Options{.layouts = layouts_of(model_, held),
+                                        .step = step_.actions,
+                                        .evaluation = step_.evaluation,
+                                        .overlap = overlaps(options.layout),
+                                        .root = central() ? std::optional(0) : std::nullopt},
                    storage_, groups_, sent_memory());
   tensors_of_.resize(static_cast<std::size_t>(model_.units()));
   for (int u = 0; u < model_.units(); ++u) {
@@ -186,12 +186,12 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   activations_ =
       StepActivations(model_.slots(), actions(), step_.evaluation, step_.shape, sends ? sent_memory() : memory);
   if (central()) {
-    CentralLoss::Sizes sizes{.tokens = {},
-                             .micro = micros(),
-                             .chunk = model_.head().chunk(),
-                             .vocabulary = options.spec.vocabulary,
-                             .sums = sums_type(options.precision),
-                             .compute = types.compute};
+    CentralDp::Sizes sizes{.tokens = {},
+                           .micro = micros(),
+                           .chunk = model_.head().chunk(),
+                           .vocabulary = options.spec.vocabulary,
+                           .sums = sums_type(options.precision),
+                           .compute = types.compute};
     for (int r = 0; r < ranks_.hosts.size(); ++r)
       sizes.tokens.push_back(share_of(options.B, options.layout, r).count / micros() * options.T);
     central_loss_.emplace(sizes, ranks_.replicas, memory);

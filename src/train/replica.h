@@ -21,20 +21,20 @@
 #include "comm/communicator.h"
 #include "kernels/step_control.h"
 #include "model/model.h"
-#include "parallel/central_loss.h"
+#include "parallel/central_dp.h"
 #include "parallel/context_parallel.h"
 #include "parallel/global_norm.h"
 #include "parallel/gradients.h"
 #include "parallel/mesh_groups.h"
 #include "parallel/partial_gradients.h"
-#include "parallel/replica_groups.h"
-#include "parallel/stage_links.h"
+#include "parallel/pipeline_links.h"
 #include "parallel/tensor_parallel.h"
-#include "parallel/unit_storage.h"
-#include "parallel/whole_weights.h"
-#include "spec/layout_spec.h"
-#include "spec/optimizer_spec.h"
-#include "spec/precision.h"
+#include "parallel/zero_groups.h"
+#include "parallel/zero_shards.h"
+#include "parallel/zero_weights.h"
+#include "spec/layout/layout_spec.h"
+#include "spec/model/precision.h"
+#include "spec/run/optimizer_spec.h"
 #include "train/batch_buffers.h"
 #include "train/phase_counter.h"
 #include "train/rank_step.h"
@@ -44,8 +44,8 @@ namespace lockstep {
 
 class Replica {
  public:
-  // The ranks of the layout's mesh (spec/layout_spec.h), each with a part of the batch and of every layer: for tensors,
-  // which are where the replica is, and for numbers of the host. They outlive the replica.
+  // The ranks of the layout's mesh (spec/layout/layout_spec.h), each with a part of the batch and of every layer: for
+  // tensors, which are where the replica is, and for numbers of the host. They outlive the replica.
   struct Ranks {
     Communicator& replicas;
     Communicator& hosts;
@@ -58,7 +58,7 @@ class Replica {
     PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     std::uint64_t seed = 0;
-    // The step in another order (spec/actions.h says which are allowed); empty: by the layout's schedule.
+    // The step in another order (spec/step/actions.h says which are allowed); empty: by the layout's schedule.
     std::vector<Action> actions = {};
     // Of another rank of the same run, and of one that has the same part of every layer and sample; none: made here.
     std::shared_ptr<const StepLists> lists = {};
@@ -181,16 +181,16 @@ class Replica {
   const Model& model_;
   RankStep step_;
   std::size_t norm_at_ = 0;  // where in its actions the gradients are whole
-  StageLinks links_;
-  ReplicaGroups groups_;
+  PipelineLinks links_;
+  ZeroGroups groups_;
   std::unique_ptr<Memory> seen_by_others_;  // where what is sent lies, if the ranks have such memory
   PartialGradients partial_;
   std::unique_ptr<Gradients> gradients_;
   std::optional<ContextParallel> context_;  // where samples are cut
-  std::map<int, UnitStorage> storage_;      // of the units that are here, and a tied weight's that is used here
-  std::optional<WholeWeights> weights_;
+  std::map<int, ZeroShard> storage_;        // of the units that are here, and a tied weight's that is used here
+  std::optional<ZeroWeights> weights_;
   std::vector<UnitTensors> tensors_of_;
-  std::optional<CentralLoss> central_loss_;
+  std::optional<CentralDp> central_loss_;
   std::vector<std::int32_t> dealt_;  // tokens from rank 0
   StepActivations activations_;
   BatchBuffers batch_;

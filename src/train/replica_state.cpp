@@ -35,7 +35,7 @@ std::vector<Replica::Named> Replica::tensors() const {
   std::vector<Named> all;
   for (const auto& [u, unit] : storage_)
     if (has(u))
-      unit.each_piece([&, u = u, &unit = unit](const UnitStorage::Piece& piece) {
+      unit.each_piece([&, u = u, &unit = unit](const ZeroShard::Piece& piece) {
         all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(unit.own_master()),
                        piece.of(gradients_->reduced(u))});
       });
@@ -46,7 +46,7 @@ std::vector<StateTensor> Replica::state(bool counted_alone) const {
   std::vector<StateTensor> all;
   for (const auto& [u, unit] : storage_)
     if (unit.updates())
-      unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
+      unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
         if (counted_alone && !piece.tensor.counted) return;
         const auto add = [&](std::string_view part, const Tensor& flat) {
           for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
@@ -60,7 +60,7 @@ std::vector<StateTensor> Replica::state(bool counted_alone) const {
 void Replica::init_weights() {
   if (stream_.device() == Device::meta) return publish();  // there is nothing to set, row by row
   for (auto& [u, unit] : storage_)
-    unit.each_piece([&, &unit = unit](const UnitStorage::Piece& piece) {
+    unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
       const std::uint64_t key = random_key(options_.seed, "init/" + piece.tensor.name);
       const StoredParameter& like = piece.parameter;
       const auto set = [&](const Tensor& part, const Run& run) {

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
-#include "spec/run_settings.h"
-#include "spec/run_toml.h"
-#include "spec/text_input.h"
+#include "spec/run/run_settings.h"
+#include "spec/run/run_toml.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 

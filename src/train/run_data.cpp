@@ -7,7 +7,7 @@
 #include "data/text_source.h"
 #include "data/token_file.h"
 #include "data/windowed_dataset.h"
-#include "spec/vocabulary_remedy.h"
+#include "spec/model/vocabulary_remedy.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include "data/sampler.h"
 #include "data/synthetic_language.h"
 #include "data/token_source.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "spec/pipeline_step.h"
+#include "spec/pipeline/stage_step.h"
 #include "train/host_values.h"
 
 namespace lockstep {

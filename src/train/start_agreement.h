@@ -1,4 +1,4 @@
-// What ranks must have alike before the first step beside their settings (spec/run_settings.h): the content of what
+// What ranks must have alike before the first step beside their settings (spec/run/run_settings.h): the content of what
 // they read, wherever each has found it, and the weights that they start from.
 //
 // Each is a named value for comm/agreement.h, or what was found. All ranks call these at the same point, over a

@@ -1,6 +1,6 @@
 // Who watches a step go by, action by action: traces, and clocks of tests.
 #pragma once
-#include "spec/actions.h"
+#include "spec/step/actions.h"
 
 namespace lockstep {
 

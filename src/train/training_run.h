@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 #include "train/replica.h"

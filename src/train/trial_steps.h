@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "train/replica.h"
 
 namespace lockstep {

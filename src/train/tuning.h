@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "tensor/stream.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 
 #include "allocations/counted_steps.h"
 #include "comm/threads/run_ranks.h"
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {

@@ -9,7 +9,7 @@
 #include "checkpoint/fake_state.h"
 #include "checkpoint/hf_tensors.h"
 #include "checkpoint/safetensors_writer.h"
-#include "spec/hf_config.h"
+#include "spec/model/hf_config.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "bench/comm_trial.h"
 #include "comm/threads/run_ranks.h"
-#include "plan/comm_trial.h"
 #include "support/program.h"
 #include "support/sanitizer.h"
 

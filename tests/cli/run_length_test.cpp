@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 #include "support/program.h"
 #include "support/run_results.h"
 #include "telemetry/trace.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "spec/pipeline_clock.h"
+#include "spec/pipeline/clock.h"
 #include "support/program.h"
 #include "telemetry/trace.h"
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "spec/presets.h"
+#include "spec/model/presets.h"
 #include "support/program.h"
 
 namespace lockstep::tests {

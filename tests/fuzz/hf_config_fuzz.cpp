@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "spec/hf_config.h"
+#include "spec/model/hf_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto require = [](bool claim) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "spec/layout_list.h"
+#include "spec/layout/layout_list.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto require = [](bool claim) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto require = [](bool claim) {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "pictures/pipeline_picture.h"
 #include "plan/measured_timeline.h"
-#include "spec/pipeline_picture.h"
 
 namespace {
 

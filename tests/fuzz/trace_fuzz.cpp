@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "pictures/pipeline_picture.h"
 #include "plan/measured_timeline.h"
-#include "spec/pipeline_picture.h"
 #include "telemetry/trace.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
 #include "support/host_tensor.h"
 #include "support/recipes.h"
 #include "tensor/cuda/device.h"

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cuda/hopper_attention.h"
+#include "kernels/cuda/attention/hopper_attention.h"
 #include "support/host_tensor.h"
 #include "support/recipes.h"
 #include "tensor/cuda/device.h"

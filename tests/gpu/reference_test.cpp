@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/tiny_specs.h"
 #include "tensor/cuda/device.h"
 #include "train/layout_trial.h"

@@ -1,7 +1,7 @@
 // What attention's backward takes beside its operands on a GPU is known from its sizes alone, and stays in bounds.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cudnn_attention_parts.h"
+#include "kernels/cuda/attention/cudnn_attention_parts.h"
 
 namespace lockstep::tests {
 namespace {

@@ -1,7 +1,7 @@
 // What Hopper's attention backward takes, and its workspace, are known from sizes alone.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/hopper_attention.h"
+#include "kernels/cuda/attention/hopper_attention.h"
 
 namespace lockstep::tests {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spec/stage_cut.h"
+#include "spec/layout/stage_cut.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {

@@ -12,7 +12,7 @@
 #include "kernels/random.h"
 #include "kernels/rope.h"
 #include "model/model.h"
-#include "parallel/unit_storage.h"
+#include "parallel/zero_shards.h"
 #include "support/tiny_specs.h"
 #include "tensor/cpu/stream.h"
 

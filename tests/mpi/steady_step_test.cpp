@@ -1,7 +1,7 @@
 // What a steady step takes of the heap where ranks are processes: operator new, in each process, in all its threads.
 #include "allocations/counted_steps.h"
 #include "comm/ranks.h"
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kPeak = 3e-4;
 
-std::vector<double> rates(const ScheduleSpec& schedule, std::int64_t steps, double peak = kPeak) {
+std::vector<double> rates(const LearningRateSpec& schedule, std::int64_t steps, double peak = kPeak) {
   std::vector<double> out;
   for (std::int64_t step = 0; step < steps; ++step) out.push_back(learning_rate(schedule, peak, step, steps));
   return out;
@@ -87,7 +87,7 @@ TEST(LearningRate, ShortRunsAndLongWarmUpsAreDefined) {
 
 TEST(LearningRate, AStepPastTheEndHasTheLastRate) {
   for (const RateKind kind : kRateKinds) {
-    const ScheduleSpec schedule{.kind = kind, .warmup = 2, .decay = 3, .final = 0.25};
+    const LearningRateSpec schedule{.kind = kind, .warmup = 2, .decay = 3, .final = 0.25};
     EXPECT_EQ(learning_rate(schedule, kPeak, 1000, 10), learning_rate(schedule, kPeak, 9, 10));
   }
 }

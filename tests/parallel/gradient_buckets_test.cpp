@@ -1,5 +1,5 @@
 // Buckets of gradients: runs of whole parameters, as large as they may be and no larger, summed when they are whole.
-#include "parallel/gradient_buckets.h"
+#include "parallel/ddp_buckets.h"
 
 #include <gtest/gtest.h>
 
@@ -58,12 +58,12 @@ struct Step {
 Step step(const std::vector<Sizes>& units, const LayoutSpec& layout, std::optional<std::int64_t> bytes, DType dtype) {
   const Units made(units);
   Noted ranks;
-  ReplicaGroups groups(ranks, layout);
+  ZeroGroups groups(ranks, layout);
   CpuDevice cpu;
   const Gradients::Options options{.layouts = made.layouts(), .actions = made.actions, .dtype = dtype};
   const std::unique_ptr<Gradients> gradients =
-      bytes ? std::make_unique<GradientBuckets>(options, GradientBuckets::Buckets{.bytes = *bytes}, groups,
-                                                cpu.memory(), cpu.stream())
+      bytes ? std::make_unique<DdpBuckets>(options, DdpBuckets::Buckets{.bytes = *bytes}, groups, cpu.memory(),
+                                           cpu.stream())
             : make_gradients(options, layout, groups, cpu.memory(), cpu.stream());
   Step result;
   for (const Action& action : made.actions) {

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "plan/comparison.h"
-#include "spec/pipeline_clock.h"
-#include "spec/pipeline_step.h"
+#include "spec/pipeline/clock.h"
+#include "spec/pipeline/stage_step.h"
 #include "support/tiny_specs.h"
 #include "train/run_data.h"
 
@@ -80,7 +80,8 @@ TEST(Roofline, IsTheSlowerOfOperationsAndBytes) {
 }
 
 // A rank of every stage with a unit of equal cost for every chunk, and a head that costs nothing: its backwards stand
-// in its forward's step (spec/pipeline_step.h), where theory has none. Or, without it, the last chunk is such a head.
+// in its forward's step (spec/pipeline/stage_step.h), where theory has none. Or, without it, the last chunk is such a
+// head.
 StepScript pipeline_script(const PipelineSchedule& schedule, bool free_head = true) {
   StepScript script;
   std::map<std::tuple<bool, int, int>, int> numbers;

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "spec/pipeline_schedule.h"
+#include "spec/pipeline/schedule.h"
 #include "support/program.h"
 #include "support/sanitizer.h"
 

@@ -17,9 +17,9 @@
 #include "model/slots.h"
 #include "model/unit.h"
 #include "parallel/gradients.h"
-#include "parallel/unit_storage.h"
-#include "spec/presets.h"
-#include "spec/run_toml.h"
+#include "parallel/zero_shards.h"
+#include "spec/model/presets.h"
+#include "spec/run/run_toml.h"
 #include "support/devices.h"
 #include "support/program.h"
 #include "train/training_run.h"
@@ -109,7 +109,7 @@ TEST(Plan, ALayerAddedOnlyInATestIsCountedAsItIs) {
   const OnlyInThisTest layer(slots, 10, 40);
   const auto run = [&](Memory& memory, Stream& stream) {
     const Buffer gradient = memory.allocate(layer.layout().owned() * 4, Tag::gradient);
-    UnitStorage storage(layer.layout(), {.types = storage_types(Precision::fp32), .optimizer = {}}, memory, stream);
+    ZeroShard storage(layer.layout(), {.types = storage_types(Precision::fp32), .optimizer = {}}, memory, stream);
     const StepActivations activations(slots, serial_step({.units = 1, .micro = 1}), {.units = 1, .micro = 1}, memory);
     const UnitTensors tensors{{storage.weight(0)},
                               parameters_in(layer.layout(), view(gradient, DType::f32, {layer.layout().owned()}), {})};

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "data/token_file_writer.h"
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/program.h"
 #include "support/run_results.h"
 

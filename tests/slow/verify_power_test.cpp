@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "spec/layout_toml.h"
-#include "spec/presets.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/model/presets.h"
 #include "support/injected_faults.h"
 #include "support/tiny_specs.h"
 #include "train/layout_trial.h"

@@ -1,6 +1,6 @@
 // The checker of action lists against an executor that knows nothing of its rules: it runs a list over symbolic values
 // and looks at what came out.
-#include "spec/actions.h"
+#include "spec/step/actions.h"
 
 #include <gtest/gtest.h>
 

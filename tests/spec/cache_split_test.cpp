@@ -1,4 +1,4 @@
-#include "spec/cache_split.h"
+#include "spec/layout/cache_split.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/hf_config.h"
+#include "spec/model/hf_config.h"
 
 namespace lockstep::hf_cases {
 

@@ -1,6 +1,6 @@
 // A config.json gives the spec that transformers would build from it.
 #include "hf_config_cases.h"
-#include "spec/model_toml.h"
+#include "spec/model/model_toml.h"
 
 namespace lockstep {
 namespace {

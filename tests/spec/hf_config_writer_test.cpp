@@ -1,5 +1,5 @@
 // A written config.json gives the same spec back, and says to transformers what it has to.
-#include "spec/hf_config_writer.h"
+#include "spec/model/hf_config_writer.h"
 
 #include <gtest/gtest.h>
 

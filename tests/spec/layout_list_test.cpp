@@ -1,5 +1,5 @@
 // Layouts in a file: what is a line, and what is said of one that is none.
-#include "spec/layout_list.h"
+#include "spec/layout/layout_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

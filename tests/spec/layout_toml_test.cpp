@@ -1,11 +1,11 @@
 // Layouts as text: every key acts, defaults follow the stage, and what is written reads back.
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "spec/model_spec.h"
-#include "spec/run_toml.h"
+#include "spec/model/model_spec.h"
+#include "spec/run/run_toml.h"
 
 namespace lockstep::tests {
 namespace {

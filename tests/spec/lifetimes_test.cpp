@@ -1,6 +1,6 @@
 // Places by lifetime: never two at once on the same bytes, and no more bytes than the fullest moment needs when sizes
 // are equal.
-#include "spec/lifetimes.h"
+#include "spec/step/lifetimes.h"
 
 #include <gtest/gtest.h>
 

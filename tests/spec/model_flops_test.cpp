@@ -1,9 +1,9 @@
 // The model's FLOPs, by hand: 6 N tokens of the products and 6 L H D T^2 B of causal attention.
-#include "spec/model_flops.h"
+#include "spec/model/model_flops.h"
 
 #include <gtest/gtest.h>
 
-#include "spec/layout_spec.h"
+#include "spec/layout/layout_spec.h"
 
 namespace lockstep::tests {
 namespace {

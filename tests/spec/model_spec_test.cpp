@@ -1,5 +1,5 @@
 // What no kernel could run is refused where it is read, not where it would crash.
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

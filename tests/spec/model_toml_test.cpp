@@ -1,5 +1,5 @@
 // A model's TOML: presets hold what they claim, writing and reading are inverse, mistakes are named.
-#include "spec/model_toml.h"
+#include "spec/model/model_toml.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "spec/hf_config.h"
+#include "spec/model/hf_config.h"
 
 namespace lockstep {
 namespace {

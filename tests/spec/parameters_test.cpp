@@ -1,5 +1,5 @@
 // A unit's flat buffer: matrices, then vectors, then tied gradients, each at a multiple of 256.
-#include "spec/parameters.h"
+#include "spec/model/parameters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Schedules of pipelines: they are complete, their stages never wait for each other for ever, and their bubbles and
 // activations are those of the theory.
-#include "spec/pipeline_schedule.h"
+#include "spec/pipeline/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "spec/pipeline_clock.h"
+#include "spec/pipeline/clock.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // The presets inside the program are the files of configs/models/, all of them and as they are now.
-#include "spec/presets.h"
+#include "spec/model/presets.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "spec/model_toml.h"
+#include "spec/model/model_toml.h"
 
 namespace lockstep {
 namespace {

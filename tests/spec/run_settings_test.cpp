@@ -1,5 +1,5 @@
 // Which settings all ranks of a run must have alike: every key of the run file but those that are listed here.
-#include "spec/run_settings.h"
+#include "spec/run/run_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 #include "support/program.h"
 
 namespace lockstep::tests {

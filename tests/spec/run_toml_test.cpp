@@ -1,6 +1,6 @@
 // A run's TOML: what it means, what it refuses and in which words, settings from the command line, and that the
 // resolved file says the same run to the last bit.
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "spec/hf_config.h"
-#include "spec/presets.h"
+#include "spec/model/hf_config.h"
+#include "spec/model/presets.h"
 
 namespace lockstep {
 namespace {
@@ -147,7 +147,7 @@ stop_signals = ["USR2", "SIGHUP"]
                                 .weight_decay = 0.25,
                                 .clip = 0};
   EXPECT_EQ(run.optimizer, optimizer);
-  const ScheduleSpec schedule{.kind = RateKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
+  const LearningRateSpec schedule{.kind = RateKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));

@@ -1,5 +1,5 @@
 // Where chunks end: by cost as well as can be, evenly, by hand.
-#include "spec/stage_cut.h"
+#include "spec/layout/stage_cut.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

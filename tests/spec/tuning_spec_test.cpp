@@ -1,5 +1,5 @@
 // What was chosen by timing is kept word for word, in run files and in the tables built into the program.
-#include "spec/tuning_spec.h"
+#include "spec/run/tuning_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "spec/presets.h"
-#include "spec/run_toml.h"
+#include "spec/model/presets.h"
+#include "spec/run/run_toml.h"
 
 namespace lockstep {
 namespace {

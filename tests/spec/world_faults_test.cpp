@@ -1,10 +1,10 @@
 // Lists of all ranks of a mesh: what the generators make fits together, and what does not is found.
-#include "spec/world_faults.h"
+#include "spec/step/world_faults.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spec/pipeline_step.h"
+#include "spec/pipeline/stage_step.h"
 
 namespace lockstep::tests {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "spec/pipeline_step.h"
-#include "spec/world_faults.h"
+#include "spec/pipeline/stage_step.h"
+#include "spec/step/world_faults.h"
 
 namespace lockstep::tests {
 

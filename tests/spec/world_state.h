@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "spec/world_faults.h"
+#include "spec/step/world_faults.h"
 
 namespace lockstep::tests {
 

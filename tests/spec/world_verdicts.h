@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "spec/step/world_faults.h"
 #include "spec/world_brute_force.h"
-#include "spec/world_faults.h"
 
 namespace lockstep::tests {
 

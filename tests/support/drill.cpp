@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/run_results.h"
 
 namespace lockstep::tests {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "train/reference.h"
 
 namespace lockstep::tests {

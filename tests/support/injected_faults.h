@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "train/trial_steps.h"
 
 namespace lockstep::tests {

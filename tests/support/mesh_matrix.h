@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 #include "support/learning_ranks.h"
 #include "support/tiny_specs.h"
 

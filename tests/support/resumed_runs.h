@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/run_spec.h"
+#include "spec/run/run_spec.h"
 
 namespace lockstep::tests {
 

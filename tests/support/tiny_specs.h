@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/model_spec.h"
+#include "spec/model/model_spec.h"
 
 namespace lockstep::tests {
 

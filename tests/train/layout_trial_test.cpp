@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "spec/layout_toml.h"
+#include "spec/layout/layout_toml.h"
 #include "support/injected_faults.h"
 #include "support/tiny_specs.h"
 #include "train/layout_trial.h"

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "comm/threads/run_ranks.h"
-#include "spec/pipeline_clock.h"
-#include "spec/pipeline_step.h"
-#include "spec/world_faults.h"
+#include "spec/pipeline/clock.h"
+#include "spec/pipeline/stage_step.h"
+#include "spec/step/world_faults.h"
 #include "support/devices.h"
 #include "support/host_run.h"
 #include "support/tiny_specs.h"

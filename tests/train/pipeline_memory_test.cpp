@@ -3,7 +3,7 @@
 
 #include "comm/meta/communicator.h"
 #include "comm/threads/run_ranks.h"
-#include "spec/world_faults.h"
+#include "spec/step/world_faults.h"
 #include "support/devices.h"
 #include "support/host_run.h"
 #include "support/tiny_specs.h"

@@ -9,8 +9,8 @@
 
 #include "checkpoint/file_content.h"
 #include "comm/ranks.h"
-#include "spec/layout_toml.h"
-#include "spec/run_toml.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/run/run_toml.h"
 #include "support/program.h"
 #include "support/tiny_specs.h"
 #include "train/training_run.h"

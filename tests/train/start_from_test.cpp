@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
 #include "comm/threads/run_ranks.h"
-#include "spec/run_toml.h"
+#include "spec/run/run_toml.h"
 #include "support/program.h"
 #include "support/resumed_runs.h"
 #include "support/tiny_specs.h"

@@ -6,7 +6,7 @@
 #include "comm/meta/communicator.h"
 #include "comm/threads/run_ranks.h"
 #include "parallel/gradients.h"
-#include "parallel/unit_storage.h"
+#include "parallel/zero_shards.h"
 #include "support/devices.h"
 #include "support/host_run.h"
 #include "support/learning_ranks.h"
@@ -33,10 +33,10 @@ Held held_of_one_unit(std::int64_t elements, const LayoutSpec& layout, const Pre
   const auto memory = make_memory(Device::meta, ledger);
   meta::Stream stream;
   meta::Communicator ranks(0, static_cast<int>(layout.dp));
-  ReplicaGroups groups(ranks, layout);
+  ZeroGroups groups(ranks, layout);
   const std::vector<Action> actions = serial_step({.units = 1, .reduces_each = layout.passes_on()});
   const StorageTypes types = storage_types(precision);
-  const UnitStorage storage(
+  const ZeroShard storage(
       unit, {.types = types, .optimizer = {}, .cut = groups.cut(), .whole_weights = !layout.cuts_weights()}, *memory,
       stream);
   const Gradients::Options options{.layouts = {&unit}, .actions = actions, .dtype = types.gradient};

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "spec/shard.h"
+#include "spec/layout/shard.h"
 #include "support/recorded_step.h"
 #include "support/tiny_specs.h"
 

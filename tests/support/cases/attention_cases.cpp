@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "kernels/cuda/cudnn_attention_parts.h"
+#include "kernels/cuda/attention/cudnn_attention_parts.h"
 #include "kernels/elementwise.h"
 #include "support/reference_ops.h"
 #include "support/reference_random.h"

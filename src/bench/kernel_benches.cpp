@@ -1,0 +1,184 @@
+#include "bench/kernel_benches.h"
+
+#include <cmath>
+
+#include "base/integers.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/norm_sum.h"
+#include "kernels/optimizers.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/step_control.h"
+#include "kernels/swiglu.h"
+#include "parallel/zero_shards.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Sizes {
+  std::int64_t B, T, N, C, F, V, H, K, D;
+  bool trains_the_same_bits;
+  StorageTypes types;
+};
+
+void add_attention(std::vector<KernelBench>& all, const Sizes& s, bool both) {
+  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
+  const auto forward = [=](TimedTensors& d) {
+    return AttentionForwardArgs{.o = d.tensor({s.B, s.T, s.H, s.D}),
+                                .lse = d.sums({s.B, s.H, s.T}),
+                                .q = d.tensor({s.B, s.T, s.H, s.D}),
+                                .k = d.tensor({s.B, s.T, s.K, s.D}),
+                                .v = d.tensor({s.B, s.T, s.K, s.D}),
+                                .scale = scale};
+  };
+  all.push_back({kAttentionForward,
+                 [=](TimedTensors& d) { return [args = forward(d), &d] { attention_forward(args, d.stream()); }; }});
+  for (const bool deterministic : {true, false}) {
+    if (!both && deterministic != s.trains_the_same_bits) continue;
+    all.push_back({deterministic ? kAttentionBackward : kAttentionBackwardFree, [=](TimedTensors& d) {
+                     const AttentionForwardArgs f = forward(d);
+                     attention_forward(f, d.stream());
+                     const std::int64_t bytes = attention_workspace(d.runs_on(), {.B = s.B,
+                                                                                  .T = s.T,
+                                                                                  .S = s.T,
+                                                                                  .H = s.H,
+                                                                                  .K = s.K,
+                                                                                  .D = s.D,
+                                                                                  .dtype = d.dtype(),
+                                                                                  .deterministic = deterministic});
+                     AttentionBackwardArgs args{.dq = d.tensor({s.B, s.T, s.H, s.D}),
+                                                .dk = d.tensor({s.B, s.T, s.K, s.D}),
+                                                .dv = d.tensor({s.B, s.T, s.K, s.D}),
+                                                .d_o = d.tensor({s.B, s.T, s.H, s.D}),
+                                                .q = f.q,
+                                                .k = f.k,
+                                                .v = f.v,
+                                                .o = f.o,
+                                                .lse = f.lse,
+                                                .scale = scale,
+                                                .deterministic = deterministic};
+                     if (bytes > 0) args.workspace = d.tensor({ceil_div(bytes, 4)}, DType::f32);
+                     return [args, &d] { attention_backward(args, d.stream()); };
+                   }});
+  }
+}
+
+void add_rows(std::vector<KernelBench>& all, const Sizes& s) {
+  all.push_back({"rmsnorm_forward", [=](TimedTensors& d) {
+                   RmsNormForwardArgs args{.y = d.tensor({s.N, s.C}),
+                                           .rstd = d.sums({s.N}),
+                                           .x = d.tensor({s.N, s.C}),
+                                           .weight = d.tensor({s.C}),
+                                           .eps = 1e-5};
+                   return [args, &d] { rmsnorm_forward(args, d.stream()); };
+                 }});
+  all.push_back({"rmsnorm_backward_input", [=](TimedTensors& d) {
+                   RmsNormBackwardInputArgs args{.dx = d.tensor({s.N, s.C}),
+                                                 .dy = d.tensor({s.N, s.C}),
+                                                 .x = d.tensor({s.N, s.C}),
+                                                 .weight = d.tensor({s.C}),
+                                                 .rstd = d.sums({s.N}),
+                                                 .dresidual = d.tensor({s.N, s.C})};
+                   return [args, &d] { rmsnorm_backward_input(args, d.stream()); };
+                 }});
+  all.push_back({"rmsnorm_backward_weight", [=](TimedTensors& d) {
+                   RmsNormBackwardWeightArgs args{.dweight = d.tensor({s.C}, s.types.gradient),
+                                                  .dy = d.tensor({s.N, s.C}),
+                                                  .x = d.tensor({s.N, s.C}),
+                                                  .rstd = d.sums({s.N})};
+                   return [args, &d] { rmsnorm_backward_weight(args, d.stream()); };
+                 }});
+  all.push_back({"rope", [=](TimedTensors& d) {
+                   RopeArgs args{.x = d.tensor({s.B, s.T, s.H, s.D}),
+                                 .cos = d.sums({s.T, s.D / 2}),
+                                 .sin = d.sums({s.T, s.D / 2})};
+                   return [args, &d] { rope(args, d.stream()); };
+                 }});
+  all.push_back({"swiglu_forward", [=](TimedTensors& d) {
+                   SwigluForwardArgs args{.y = d.tensor({s.N, s.F}), .gate_up = d.tensor({s.N, 2 * s.F})};
+                   return [args, &d] { swiglu_forward(args, d.stream()); };
+                 }});
+  all.push_back({"swiglu_backward", [=](TimedTensors& d) {
+                   SwigluBackwardArgs args{.d_gate_up = d.tensor({s.N, 2 * s.F}),
+                                           .dy = d.tensor({s.N, s.F}),
+                                           .gate_up = d.tensor({s.N, 2 * s.F})};
+                   return [args, &d] { swiglu_backward(args, d.stream()); };
+                 }});
+  all.push_back({"add", [=](TimedTensors& d) {
+                   AddArgs args{.y = d.tensor({s.N, s.C}), .a = d.tensor({s.N, s.C}), .b = d.tensor({s.N, s.C})};
+                   return [args, &d] { add(args, d.stream()); };
+                 }});
+}
+
+void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t chunk, std::int64_t flat) {
+  all.push_back({"cross_entropy", [=](TimedTensors& d) {
+                   CrossEntropyArgs args{.losses = d.sums({chunk}),
+                                         .dlogits = d.tensor({chunk, s.V}),
+                                         .logits = d.sums({chunk, s.V}),
+                                         .targets = d.indices({chunk}, s.V),
+                                         .scale = d.sums({1})};
+                   return [args, &d] { cross_entropy(args, d.stream()); };
+                 }});
+  all.push_back({"embedding_backward", [=](TimedTensors& d) {
+                   EmbeddingBackwardArgs args{.dtable = d.tensor({s.V, s.C}, s.types.gradient),
+                                              .dy = d.tensor({s.B, s.T, s.C}),
+                                              .indices = d.indices({s.B, s.T}, s.V)};
+                   return [args, &d] { embedding_backward(args, d.stream()); };
+                 }});
+  all.push_back({"norm_sum", [=](TimedTensors& d) {
+                   NormSumArgs args{.bins = d.zeros({kNormBins}, DType::i64), .x = d.tensor({flat}, s.types.gradient)};
+                   return [args, &d] { norm_sum(args, d.stream()); };
+                 }});
+  all.push_back({"adamw", [=](TimedTensors& d) {
+                   std::vector<double> control(kStepControls);
+                   control[kLearningRate] = 1e-6;
+                   control[kStep] = control[kGradientScale] = control[kFinite] = 1;
+                   AdamWArgs args{.master = d.tensor({flat}, s.types.master),
+                                  .weight = d.dtype() == s.types.master ? Tensor{} : d.tensor({flat}),
+                                  .m = d.tensor({flat}, s.types.moments),
+                                  .v = d.tensor({flat}, s.types.moments),
+                                  .gradient = d.tensor({flat}, s.types.gradient),
+                                  .control = d.doubles(control),
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .decay = 0.1,
+                                  .decayed = flat};
+                   fill({.y = args.v, .value = 1}, d.stream());
+                   return [args, &d] { adamw(args, d.stream()); };
+                 }});
+}
+
+}  // namespace
+
+std::int64_t head_chunk(const Model& model) {
+  for (const SlotSpec& slot : model.slots().all())
+    if (slot.name == "logits") return slot.shape[0];
+  LOCKSTEP_CHECK(false, "the model has no logits");
+}
+
+std::vector<KernelBench> kernel_benches(const RunSpec& run, const Model& model) {
+  const ModelSpec& m = run.model;
+  const Sizes s{.B = model.B(),
+                .T = model.T(),
+                .N = model.B() * model.T(),
+                .C = m.width,
+                .F = m.ffn_width,
+                .V = m.vocabulary,
+                .H = m.heads,
+                .K = m.kv_heads,
+                .D = m.head_width,
+                .trains_the_same_bits = run.train.deterministic,
+                .types = storage_types(run.precision)};
+  std::vector<KernelBench> all;
+  add_attention(all, s, run.run.device == "cuda");
+  add_rows(all, s);
+  add_ends(all, s, head_chunk(model), model.unit(1).layout().owned());
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "parallel/ddp_buckets.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+namespace {
+
+// The parameters of a unit that it owns, by where they begin in its flat buffer.
+std::vector<std::int64_t> begins_of(const UnitLayout& layout) {
+  std::vector<std::int64_t> begins;
+  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p)
+    if (!layout.parameters()[p].tied) begins.push_back(layout.offset(p));
+  std::ranges::sort(begins);
+  return begins;
+}
+
+}  // namespace
+
+DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroups& groups, Memory& memory,
+                       Stream& stream)
+    : groups_(groups),
+      stream_(stream),
+      tie_(options.tie),
+      layouts_(options.layouts),
+      dtype_(options.dtype),
+      overlap_(options.overlap),
+      how_{.algorithm = options.algorithm},
+      complete_(options.complete),
+      root_(buckets.root),
+      begins_(layouts_.size()),
+      sizes_(layouts_.size()),
+      sums_(groups, options.algorithm, options.overlap) {
+  for (const Action& action : options.actions)
+    if (action.kind == ActionKind::reduce) order_.push_back(action.unit);
+  cut_into_buckets(buckets);
+  buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
+  fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
+  pending_.reserve(ends_.size());
+  for (std::size_t u = 0; u < layouts_.size(); ++u) {
+    const std::int64_t tied = layouts_[u]->elements() - layouts_[u]->owned();
+    if (tied > 0) {
+      tied_ = memory.allocate(tied * size_of(dtype_), Tag::gradient, layouts_[u]->name());
+      fill({.y = view(tied_, dtype_, {tied}), .value = 0}, stream);
+    }
+    tensors_.push_back(
+        parameters_in(*layouts_[u], flat(static_cast<int>(u)), tied > 0 ? view(tied_, dtype_, {tied}) : Tensor{}));
+  }
+  if (!tie_) return;
+  const std::int64_t elements = tie_->owner->parameters()[tie_->owner_parameter].elements();
+  if (tie_->has_borrower) {
+    tied_gradient_ = tensors_[tie_->borrower_unit][tie_->borrower_parameter].reshape({elements});
+  } else {
+    tied_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, tie_->owner->name());
+    tied_gradient_ = view(tied_, dtype_, {elements});
+  }
+}
+
+void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
+  const std::int64_t most = buckets.bytes / size_of(dtype_);
+  std::int64_t begin = 0;  // of the bucket that is being filled
+  for (const int unit : order_) {
+    const UnitLayout& layout = *layouts_[unit];
+    begins_[unit] = elements_;
+    sizes_[unit] = groups_.cut().padded(layout.owned());
+    const std::vector<std::int64_t> starts = begins_of(layout);
+    for (std::size_t i = 0; i < starts.size() && !groups_.cuts(); ++i) {
+      const std::int64_t at = elements_ + starts[i];
+      const std::int64_t end = elements_ + (i + 1 < starts.size() ? starts[i + 1] : layout.owned());
+      if (at > begin && end - begin > most) {
+        ends_.push_back(at);
+        begin = at;
+      }
+    }
+    elements_ += sizes_[unit];
+    if (groups_.cuts()) ends_.push_back(begin = elements_);
+  }
+  if (elements_ > begin) ends_.push_back(elements_);
+}
+
+Tensor DdpBuckets::reduced(int unit) const {
+  const std::int64_t owned = layouts_[unit]->owned();
+  return flat(unit).slice(0, groups_.cut().begin(owned), groups_.cut().elements(owned));
+}
+
+// The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
+// has the weight of the global batch already, so the ranks' parts are summed.
+void DdpBuckets::whole(int unit, int) {
+  LOCKSTEP_CHECK(units_whole_ < order_.size() && order_[units_whole_] == unit, "unit {} is whole out of its turn",
+                 unit);
+  if (tie_ && unit == tie_->owner_unit) {
+    const Tensor owner = tensors_[unit][tie_->owner_parameter].reshape(tied_gradient_.shape());
+    add({.y = owner, .a = owner, .b = tied_gradient_}, stream_);
+  }
+  if (complete_) complete_(unit, flat(unit));
+  const std::int64_t filled = begins_[unit] + sizes_[unit];
+  ++units_whole_;
+  if (groups_.cuts()) {
+    sums_.start({.in = flat(unit), .out = reduced(unit)});
+    ++started_;
+    return;
+  }
+  for (; started_ < ends_.size() && ends_[started_] <= filled; ++started_)
+    start(started_ == 0 ? 0 : ends_[started_ - 1], ends_[started_]);
+}
+
+void DdpBuckets::start(std::int64_t begin, std::int64_t end) {
+  const Tensor bucket = view(buffer_, dtype_, {end - begin}, begin);
+  Communicator& ranks = groups_.all();
+  if (root_)
+    pending_.push_back(ranks.reduce(ranks.rank() == *root_ ? bucket : Tensor{}, bucket, *root_, how_));
+  else
+    pending_.push_back(ranks.all_reduce(bucket, how_));
+  if (!overlap_) pending_.back()->wait();
+}
+
+void DdpBuckets::wait() {
+  if (units_whole_ == 0) return;
+  LOCKSTEP_CHECK(started_ == ends_.size(), "{} of {} buckets are whole", started_, ends_.size());
+  for (const auto& bucket : pending_) bucket->wait();
+  pending_.clear();
+  sums_.settle();
+  units_whole_ = started_ = 0;
+}
+
+}  // namespace lockstep

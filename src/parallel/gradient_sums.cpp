@@ -1,0 +1,41 @@
+#include "parallel/gradient_sums.h"
+
+namespace lockstep {
+
+void GradientSums::start(Sum sum) {
+  go_on();
+  UnderWay& one = under_way_.emplace_back(UnderWay{std::move(sum), nullptr, nullptr});
+  if (groups_.cuts())
+    one.scattered = groups_.sharers().reduce_scatter(one.sum.out, one.sum.in, how_, one.sum.counts);
+  else
+    one.scattered = groups_.all().start(
+        {.op = CommOp::all_reduce, .out = one.sum.out, .in = one.sum.in, .algorithm = how_.algorithm});
+  if (!overlap_) settle();
+}
+
+void GradientSums::add_across(UnderWay& one) {
+  one.scattered->wait();
+  if (groups_.across()) one.added = groups_.across()->all_reduce(one.sum.out, how_);
+}
+
+void GradientSums::go_on() {
+  if (!groups_.across()) return;
+  for (UnderWay& one : under_way_) {
+    if (one.added) continue;
+    if (!one.scattered->done()) return;
+    add_across(one);
+  }
+}
+
+void GradientSums::settle(std::size_t most) {
+  go_on();
+  while (under_way_.size() > most) {
+    UnderWay& oldest = under_way_.front();
+    if (!oldest.added) add_across(oldest);
+    if (oldest.added) oldest.added->wait();
+    if (oldest.sum.after) oldest.sum.after();
+    under_way_.pop_front();
+  }
+}
+
+}  // namespace lockstep

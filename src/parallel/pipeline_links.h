@@ -1,0 +1,60 @@
+// What a stage of a pipeline sends to other stages and gets from them, under way beside what it computes.
+//
+// Messages to one stage, and those from one, go in the order in which they were asked for. At most kSendsInFlight to
+// one stage are under way: one more waits for the oldest, and whoever wrote the tensor may write over it when that has
+// happened (spec/step/actions.h, sent_by, says when). One thread uses it; the group, whose ranks are the stages,
+// outlives it.
+#pragma once
+#include <deque>
+#include <map>
+#include <tuple>
+
+#include "comm/communicator.h"
+#include "spec/step/actions.h"
+
+namespace lockstep {
+
+class PipelineLinks {
+ public:
+  explicit PipelineLinks(Communicator& stages) : stages_(stages) {}
+
+  // Tensors of no elements are not sent, and not waited for.
+  void send(const ConstTensor& x, int to) {
+    if (x.elements() == 0) return;
+    std::deque<Communicator::Started>& queue = sends_[to];
+    if (queue.size() == kSendsInFlight) {
+      queue.front()->wait();
+      queue.pop_front();
+    }
+    queue.push_back(stages_.send(x, to));
+  }
+  void receive(const Action& action, const Tensor& x, int from) {
+    if (x.elements() > 0) receives_[key(action)] = stages_.recv(x, from);
+  }
+  // Returns when what was asked for by this action has come; at once where nothing was, or it was waited for before.
+  void ready(const Action& action) {
+    const auto found = receives_.find(key(action));
+    if (found == receives_.end()) return;
+    found->second->wait();
+    receives_.erase(found);
+  }
+  // Everything that is under way has come to its end.
+  void settle() {
+    for (auto& [to, queue] : sends_) {
+      for (const Communicator::Started& one : queue) one->wait();
+      queue.clear();
+    }
+    for (const auto& [key, one] : receives_) one->wait();
+    receives_.clear();
+  }
+
+ private:
+  using Key = std::tuple<ActionKind, int, int>;
+  static Key key(const Action& a) { return {a.kind, a.unit, a.micro}; }
+
+  Communicator& stages_;
+  std::map<int, std::deque<Communicator::Started>> sends_;
+  std::map<Key, Communicator::Started> receives_;
+};
+
+}  // namespace lockstep

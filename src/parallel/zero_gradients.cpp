@@ -1,0 +1,158 @@
+#include "parallel/zero_gradients.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "spec/step/lifetimes.h"
+
+namespace lockstep {
+
+ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory& memory, Stream& stream)
+    : groups_(groups),
+      stream_(stream),
+      tie_(options.tie),
+      layouts_(options.layouts),
+      dtype_(options.dtype),
+      complete_(options.complete),
+      sums_(groups, options.algorithm, options.overlap) {
+  plan(options.actions, memory);
+  std::int64_t elements = 0;
+  for (const UnitLayout* layout : layouts_) elements += groups.cut().elements(layout->owned());
+  kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
+  fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream);
+  std::int64_t at = 0;
+  for (const UnitLayout* layout : layouts_) {
+    const std::int64_t part = groups.cut().elements(layout->owned());
+    kept_.push_back(view(kept_buffer_, dtype_, {part}, at));
+    at += part;
+  }
+  if (tie_) {
+    std::int64_t most = 0;  // that any rank has: all take as much
+    for (std::int64_t r = 0; r < groups.cut().count; ++r)
+      most = std::max(most, tied_range(r).second - tied_range(r).first);
+    kept_tied_buffer_ = memory.allocate(most * size_of(dtype_), Tag::gradient, "tied");
+    const auto [begin, end] = tied_range(groups.cut().index);
+    kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
+  }
+  current_ = passes_.size() - 1;
+}
+
+// A pass lives from its first writer to the first of the one after the next.
+void ZeroGradients::plan(const std::vector<Action>& actions, Memory& memory) {
+  const int last = static_cast<int>(layouts_.size()) - 1;
+  std::map<std::pair<int, int>, std::size_t> known;
+  std::vector<std::int64_t> begins;
+  std::size_t reduced = 0;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& a = actions[i];
+    const bool writes = a.kind == ActionKind::backward_weight || (a.kind == ActionKind::forward && a.unit == last);
+    if (writes && known.try_emplace({a.unit, a.micro}, passes_.size()).second) {
+      passes_.push_back({a.unit, a.micro, 0});
+      begins.push_back(static_cast<std::int64_t>(i));
+    }
+    if (a.kind != ActionKind::reduce) continue;
+    LOCKSTEP_CHECK(known.at({a.unit, a.micro}) == reduced++, "{} is reduced out of the order of writing", to_string(a));
+  }
+  Lifetimes lives(kAlignment);
+  for (std::size_t k = 0; k < passes_.size(); ++k) {
+    const int unit = passes_[k].unit;
+    const std::int64_t end = k + 2 < passes_.size() ? begins[k + 2] - 1 : std::ssize(actions);
+    const std::int64_t elements = groups_.cut().padded(layouts_[unit]->owned()) + tied_elements(unit);
+    lives.add(elements * size_of(dtype_), begins[k], std::max(begins[k], end));
+  }
+  const std::int64_t bytes = lives.plan();
+  for (std::size_t k = 0; k < passes_.size(); ++k)
+    passes_[k].offset = lives.offset(static_cast<int>(k)) / size_of(dtype_);
+  buffer_ = memory.allocate(bytes, Tag::communication, "gradients on their way");
+}
+
+const std::vector<Tensor>& ZeroGradients::open(int unit, int micro) {
+  const auto is = [&](const Pass& pass) { return pass.unit == unit && pass.micro == micro; };
+  if (is(passes_[current_]) && !tensors_.empty()) return tensors_;
+  current_ = (current_ + 1) % passes_.size();
+  const Pass& pass = passes_[current_];
+  LOCKSTEP_CHECK(is(pass), "unit {}, micro-batch {} is written out of its turn", unit, micro);
+  sums_before_ = std::exchange(sums_now_, 0);
+  sums_.settle(sums_before_);
+  const UnitLayout& layout = *layouts_[unit];
+  const std::int64_t padded = groups_.cut().padded(layout.owned()), tied = tied_elements(unit);
+  flat_ = view(buffer_, dtype_, {padded}, pass.offset);
+  tied_ = tied > 0 ? view(buffer_, dtype_, {tied}, pass.offset + padded) : Tensor{};
+  tensors_ = parameters_in(layout, flat_, tied_);
+  clear_padding(layout);
+  return tensors_;
+}
+
+// What lay there before is no gradient of padding, which is summed and counted in the norm like all else.
+void ZeroGradients::clear_padding(const UnitLayout& layout) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> used;
+  for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
+    const StoredParameter& stored = layout.parameters()[p];
+    if (!stored.tied) used.emplace_back(layout.offset(static_cast<int>(p)), stored.elements());
+  }
+  std::ranges::sort(used);
+  used.emplace_back(flat_.elements(), 0);
+  std::int64_t end = 0;
+  for (const auto& [begin, elements] : used) {
+    if (begin > end) fill({.y = flat_.slice(0, end, begin - end), .value = 0}, stream_);
+    end = begin + elements;
+  }
+}
+
+void ZeroGradients::whole(int unit, int micro) {
+  LOCKSTEP_CHECK(passes_[current_].unit == unit && passes_[current_].micro == micro, "unit {} is not being written",
+                 unit);
+  if (complete_) complete_(unit, flat_);
+  if (tie_ && unit == tie_->borrower_unit) sum_tied(micro == 0);
+  if (tie_ && unit == tie_->owner_unit) joins_tied_ = true;
+  sum_owned(unit, micro == 0);
+}
+
+void ZeroGradients::wait() {
+  sums_.settle();
+  if (!std::exchange(joins_tied_, false) || kept_tied_.elements() == 0) return;
+  const Tensor kept = kept_[tie_->owner_unit];
+  const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.cut().begin(tie_->owner->owned());
+  const Tensor into = kept.slice(0, table + tied_range(groups_.cut().index).first, kept_tied_.elements());
+  add({.y = into, .a = into, .b = kept_tied_}, stream_);
+}
+
+Tensor ZeroGradients::tied() {
+  if (tie_->has_borrower) sums_.settle();
+  return kept_tied_;
+}
+
+std::pair<std::int64_t, std::int64_t> ZeroGradients::tied_range(std::int64_t part) const {
+  const std::int64_t begin = tie_->owner->offset(tie_->owner_parameter),
+                     end = begin + tie_->owner->parameters()[tie_->owner_parameter].elements(),
+                     each = groups_.cut().elements(tie_->owner->owned());
+  return {std::clamp(part * each, begin, end) - begin, std::clamp((part + 1) * each, begin, end) - begin};
+}
+
+void ZeroGradients::sum_owned(int unit, bool first) {
+  const Tensor kept = kept_[unit];
+  const Tensor part = flat_.slice(0, groups_.cut().begin(layouts_[unit]->owned()), kept.elements());
+  GradientSums::Sum sum{.in = flat_, .out = first ? kept : part};
+  if (!first) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
+  sums_.start(std::move(sum));
+  ++sums_now_;
+}
+
+// Cut as the unit is cut that owns the weight.
+void ZeroGradients::sum_tied(bool first) {
+  const Shard cut = groups_.cut();
+  Communicator::Counts counts;
+  for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(tied_range(r).second - tied_range(r).first);
+  const auto [from, to] = tied_range(cut.index);
+  const Tensor all = tied_.slice(0, 0, tie_->owner->parameters()[tie_->owner_parameter].elements());
+  const Tensor part = all.slice(0, from, to - from);
+  GradientSums::Sum sum{.in = all, .out = first ? kept_tied_ : part, .counts = counts};
+  if (!first && part.elements() > 0)
+    sum.after = [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); };
+  sums_.start(std::move(sum));
+  ++sums_now_;
+}
+
+}  // namespace lockstep

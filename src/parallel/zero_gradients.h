@@ -1,0 +1,62 @@
+// Gradients that are passed on: after every micro-batch a unit's gradient is summed over the ranks, and each rank keeps
+// its part of the sums, added up over micro-batches in their order.
+//
+// A unit's gradient is whole on a rank only from the first phase that writes it until its sum is there, and that of at
+// most two units: before a third begins to write, the oldest is waited for. They lie in one buffer, by lifetime over
+// the list of actions, and are tagged as what they are, messages; what is tagged as gradients are the parts kept.
+//
+// A tied parameter's gradient is summed where its unit is done with it, into a part of its own that joins the part of
+// the unit that owns the weight when all micro-batches are in both: neither waits for the other at full size, and in
+// which order they come does not change the sum.
+#pragma once
+#include "parallel/gradient_sums.h"
+#include "parallel/gradients.h"
+
+namespace lockstep {
+
+class ZeroGradients final : public Gradients {
+ public:
+  ZeroGradients(const Options& options, ZeroGroups& groups, Memory& memory, Stream& stream);
+
+  const std::vector<Tensor>& open(int unit, int micro) override;
+  bool adds(int) const override { return false; }
+  void whole(int unit, int micro) override;
+  Tensor tied() override;
+  void wait() override;
+  Tensor reduced(int unit) const override { return kept_[unit]; }
+
+ private:
+  // One unit's gradient of one micro-batch.
+  struct Pass {
+    int unit, micro;
+    std::int64_t offset;  // in elements
+  };
+  void plan(const std::vector<Action>& actions, Memory& memory);
+  void clear_padding(const UnitLayout& layout) const;
+  void sum_owned(int unit, bool first);
+  void sum_tied(bool first);
+  // The elements of the tied weight that are in the part of so many ranks' one of its owner, from the weight's
+  // beginning.
+  std::pair<std::int64_t, std::int64_t> tied_range(std::int64_t part) const;
+  std::int64_t tied_elements(int unit) const { return layouts_[unit]->elements() - layouts_[unit]->owned(); }
+
+  ZeroGroups& groups_;
+  Stream& stream_;
+  std::optional<TiedParameter> tie_;
+  std::vector<const UnitLayout*> layouts_;
+  DType dtype_;
+  std::vector<Pass> passes_;
+  std::size_t current_ = 0;
+  std::size_t sums_before_ = 0, sums_now_ = 0;  // that the pass before the current one, and it, have started
+  Buffer buffer_, kept_buffer_;
+  std::vector<Tensor> kept_;  // by unit
+  Buffer kept_tied_buffer_;
+  Tensor kept_tied_;             // of the tied weight's gradient
+  bool joins_tied_ = false;      // it has still to be added
+  Tensor flat_, tied_;           // of the current pass
+  std::vector<Tensor> tensors_;  // its parameters
+  std::function<void(int, const Tensor&)> complete_;
+  GradientSums sums_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// The ranks that train one model together, as ZeRO sees them: those that cut a copy of its state between them, and
+// those that hold the same part of it in other copies.
+//
+// With `shard` ranks to a copy, rank r has part r % shard of copy r / shard: a copy is of consecutive ranks, which is
+// what the canonical sum allows to be summed first (comm/sum_order.h). Everything is used by one thread, and goes
+// before the communicator of all ranks.
+#pragma once
+#include <memory>
+
+#include "comm/communicator.h"
+#include "spec/layout/layout_spec.h"
+#include "spec/layout/shard.h"
+
+namespace lockstep {
+
+class ZeroGroups {
+ public:
+  ZeroGroups(Communicator& all, const LayoutSpec& layout)
+      : all_(all), cut_{.index = all.rank() % layout.shards(), .count = layout.shards()} {
+    const int ranks = static_cast<int>(layout.shards());
+    if (ranks == 1 || ranks == all.size()) return;
+    own_sharers_ = all.split([ranks](int r) { return Place{.color = r / ranks, .key = r}; }, "shard");
+    across_ = all.split([ranks](int r) { return Place{.color = r % ranks, .key = r}; }, "copies");
+  }
+
+  Communicator& all() { return all_; }
+  Shard cut() const { return cut_; }
+  bool cuts() const { return cut_.count > 1; }
+  Communicator& sharers() { return own_sharers_ ? *own_sharers_ : all_; }  // where it cuts
+  Communicator* across() { return across_.get(); }                         // none: there is one copy, or nothing is cut
+
+ private:
+  Communicator& all_;
+  Shard cut_;
+  std::unique_ptr<Communicator> own_sharers_, across_;
+};
+
+}  // namespace lockstep

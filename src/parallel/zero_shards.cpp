@@ -1,0 +1,83 @@
+#include "parallel/zero_shards.h"
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+namespace {
+DType compute_type(Precision precision) {
+  switch (precision) {
+    case Precision::fp64:
+      return DType::f64;
+    case Precision::fp32:
+      return DType::f32;
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::f16;
+  }
+  LOCKSTEP_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+}  // namespace
+
+StorageTypes storage_types(const PrecisionSpec& precision) {
+  const DType compute = compute_type(precision.compute), full = accumulator_of(compute);
+  LOCKSTEP_CHECK(precision.gradients == StateType::full || compute == DType::bf16, "bf16 gradients of {} weights",
+                 name_of(compute));
+  LOCKSTEP_CHECK(precision.moments == StateType::full || full == DType::f32, "bf16 moments of {} masters",
+                 name_of(full));
+  return {.compute = compute,
+          .gradient = precision.gradients == StateType::full ? full : DType::bf16,
+          .master = full,
+          .moments = precision.moments == StateType::full ? full : DType::bf16};
+}
+
+ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
+    : layout_(layout), types_(options.types), cut_(options.cut), whole_(options.whole_weights) {
+  const std::string& unit = layout.name();
+  const std::int64_t first = cut_.begin(layout.owned()), part = part_elements();
+  if (options.updates)
+    optimizer_.emplace(options.optimizer,
+                       FlatOptimizer::Range{.elements = part,
+                                            .decayed = std::clamp<std::int64_t>(layout.decayed() - first, 0, part),
+                                            .moments = types_.moments,
+                                            .first = first},
+                       memory, unit, stream);
+  const std::int64_t held = whole_ ? cut_.padded(layout.owned()) : part;
+  weights_ = (options.weights_in ? *options.weights_in : memory)
+                 .allocate(held * size_of(types_.compute), Tag::parameter, unit);
+  if (options.updates && types_.compute != types_.master)
+    masters_ = memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
+  fill({.y = flat_weight(), .value = 0}, stream);
+  if (masters_.memory()) fill({.y = own_master(), .value = 0}, stream);
+}
+
+Tensor ZeroShard::weight(int parameter) const {
+  LOCKSTEP_CHECK(whole_, "the weights of {} are not whole", layout_.name());
+  return view(weights_, types_.compute, Shape(std::span(layout_.parameters()[parameter].shape)),
+              layout_.offset(parameter));
+}
+
+Tensor ZeroShard::flat_weight() const {
+  return view(weights_, types_.compute, {whole_ ? cut_.padded(layout_.owned()) : part_elements()});
+}
+Tensor ZeroShard::own_weight() const {
+  return view(weights_, types_.compute, {part_elements()}, whole_ ? cut_.begin(layout_.owned()) : 0);
+}
+Tensor ZeroShard::own_master() const {
+  return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
+}
+
+void ZeroShard::publish(Stream& stream) {
+  if (masters_.memory()) cast({.y = own_weight(), .x = own_master()}, stream);
+}
+
+void ZeroShard::update(ConstTensor gradient, ConstTensor control, Stream& stream) {
+  if (!optimizer_) return;
+  if (masters_.memory())
+    optimizer_->update(own_master(), own_weight(), gradient, control, stream);
+  else
+    optimizer_->update(own_weight(), {}, gradient, control, stream);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// What a rank holds of a unit: its weights and, unless another rank updates it, the optimizer's state, or a part of
+// them.
+//
+// Flat buffers in the order of the unit's layout: the weights that compute and, where they are 16-bit, an fp32 master
+// beside them; the optimizer keeps its moments itself. Ranks that cut a unit between them have a part each of masters
+// and moments, and of the weights all, padded to the parts, or their own part (spec/layout/shard.h). Padding between
+// parameters is zero and stays zero. Gradients are apart (parallel/gradients.h). With AdamW in bf16 that is 18 bytes an
+// element: weight 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, and with bf16 moments too 12.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "optim/flat_optimizer.h"
+#include "spec/layout/shard.h"
+#include "spec/model/parameters.h"
+#include "spec/model/precision.h"
+#include "spec/run/optimizer_spec.h"
+#include "tensor/memory.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace lockstep {
+
+// The element types of a run: what computes, what gradients are summed in, what the optimizer updates, and what it
+// keeps beside that.
+struct StorageTypes {
+  DType compute, gradient, master, moments;
+};
+StorageTypes storage_types(const PrecisionSpec& precision);
+
+class ZeroShard {
+ public:
+  struct Options {
+    StorageTypes types;
+    OptimizerSpec optimizer;
+    bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
+    Shard cut = {};
+    bool whole_weights = true;     // false: a part of them too
+    Memory* weights_in = nullptr;  // where they lie, for whoever gets them from here; none: with the rest
+  };
+  // The layout outlives the storage.
+  ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
+
+  // One stored parameter that is not tied, where the weights are whole.
+  Tensor weight(int parameter) const;
+
+  // Flat buffers of everything that is owned here, the tied parameters' left out: all weights that are here, and of
+  // weights and masters the part that this rank updates. Masters are the weights where none are kept apart.
+  Tensor flat_weight() const;
+  Tensor own_weight() const;
+  Tensor own_master() const;
+  bool updates() const { return optimizer_.has_value(); }
+  // What the optimizer keeps, by the names a checkpoint gives it.
+  std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
+
+  // The elements of a logical tensor that are in this rank's part, within a range of its flat buffers. There may be
+  // none.
+  struct Piece {
+    const ParameterPiece& tensor;
+    const StoredParameter& parameter;  // that it is part of
+    std::vector<Run> runs;             // `here` being from the range's beginning
+    std::int64_t offset, elements;     // of the range
+    Tensor of(const Tensor& flat) const { return flat.slice(0, offset, elements); }
+  };
+  template <class Visit>
+  void each_piece(Visit&& visit) const {
+    const std::int64_t from = cut_.begin(layout_.owned()), to = from + cut_.elements(layout_.owned());
+    for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
+      const StoredParameter& parameter = layout_.parameters()[p];
+      const std::int64_t offset = layout_.offset(static_cast<int>(p));
+      for (std::size_t i = 0; i < parameter.pieces.size(); ++i) {
+        Piece piece{parameter.pieces[i], parameter, {}, 0, 0};
+        std::int64_t first = to, last = from;
+        for (Run run : parameter.runs_of(i)) {
+          run.here += offset;
+          for (const Run& inside : clipped(run, from, to)) {
+            first = std::min(first, inside.here);
+            last = std::max(last, inside.here_end());
+            piece.runs.push_back(inside);
+          }
+        }
+        if (!piece.runs.empty()) {
+          for (Run& run : piece.runs) run.here -= first;
+          piece.offset = first - from;
+          piece.elements = last - first;
+        }
+        visit(piece);
+      }
+    }
+  }
+
+  // Makes this rank's part of the weights what the masters say.
+  void publish(Stream& stream);
+  // With this rank's part of the gradient. Nothing where another rank does it.
+  void update(ConstTensor gradient, ConstTensor control, Stream& stream);
+
+ private:
+  std::int64_t part_elements() const { return cut_.elements(layout_.owned()); }
+
+  const UnitLayout& layout_;
+  StorageTypes types_;
+  Shard cut_;
+  bool whole_;
+  Buffer weights_, masters_;
+  std::optional<FlatOptimizer> optimizer_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include "parallel/zero_weights.h"
+
+#include <algorithm>
+
+#include "spec/step/lifetimes.h"
+
+namespace lockstep {
+
+ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory)
+    : layouts_(options.layouts),
+      storage_(storage),
+      groups_(groups),
+      overlap_(options.overlap),
+      root_(options.root),
+      pending_(layouts_.size()) {
+  std::int64_t bytes = 0;
+  offsets_[0] = places(options.evaluation, bytes);
+  offsets_[1] = places(options.step, bytes);
+  if (bytes > 0) gathered_ = memory.allocate(bytes, Tag::gathered);
+}
+
+std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
+  const int width = size_of(storage_.begin()->second.flat_weight().dtype());
+  Lifetimes lives(kAlignment);
+  struct Whole {
+    int unit;
+    std::int64_t begin, end;  // where its gather and its release stand in the list
+  };
+  std::vector<Whole> found;
+  std::map<int, std::size_t> now;  // by unit, of those that are whole
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::int64_t at = static_cast<std::int64_t>(i);
+    if (list[i].kind == ActionKind::gather) {
+      now[list[i].unit] = found.size();
+      found.push_back({list[i].unit, at, at});
+    }
+    if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
+  }
+  for (const auto& [unit, begin, end] : found)
+    lives.add(groups_.cut().padded(layouts_[unit]->owned()) * width, begin, end);
+  most = std::max(most, lives.plan());
+  std::vector<std::int64_t> offsets;
+  for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);
+  return offsets;
+}
+
+void ZeroWeights::publish(int unit) {
+  const ZeroShard& storage = storage_.at(unit);
+  if (root_)
+    pending_[unit] = groups_.all().broadcast(storage.flat_weight(), *root_);
+  else
+    pending_[unit] = groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight());
+  if (!overlap_) ready(unit);
+}
+
+void ZeroWeights::begin(bool training) {
+  training_ = training;
+  next_ = 0;
+}
+
+Tensor ZeroWeights::gather(int unit) {
+  const Tensor part = storage_.at(unit).own_weight();
+  const Tensor whole = view(gathered_, part.dtype(), {groups_.cut().padded(layouts_[unit]->owned())},
+                            offsets_[training_ ? 1 : 0].at(next_++));
+  pending_[unit] = groups_.sharers().all_gather(whole, part);
+  if (!overlap_) ready(unit);
+  return whole;
+}
+
+void ZeroWeights::release(int unit) { ready(unit); }
+
+void ZeroWeights::ready(int unit) {
+  if (!pending_[unit]) return;
+  pending_[unit]->wait();
+  pending_[unit].reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// The weights that units compute with, whole, where ranks hold or move only a part of them.
+//
+// Three cases, of which a layout has one:
+// - every rank moves all it has: there is nothing to do;
+// - every rank has all weights and moves a part (ZeRO 1 and 2), or one rank moves all (central data parallel): what was
+//   moved is published, and a unit that is being published is waited for before a phase reads it;
+// - every rank has a part (ZeRO 3): a unit is gathered before it is read, and released. Gathered units lie in one
+//   buffer, by lifetime over the list of actions, and each list that is run, of a step and of evaluation, has places of
+//   its own in it.
+//
+// One thread uses it; storage, groups, memory and lists outlive it.
+#pragma once
+#include <array>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "parallel/zero_groups.h"
+#include "parallel/zero_shards.h"
+#include "spec/step/actions.h"
+
+namespace lockstep {
+
+class ZeroWeights {
+ public:
+  struct Options {
+    std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
+    const std::vector<Action>& step;
+    const std::vector<Action>& evaluation;
+    bool overlap = true;           // false: every message is waited for before anything else is done
+    std::optional<int> root = {};  // the rank that moves all
+  };
+  ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory);
+
+  void publish(int unit);
+  // A list is run from its beginning.
+  void begin(bool training);
+  // The flat weights of the unit, as they will be when ready() has returned.
+  Tensor gather(int unit);
+  void release(int unit);
+  // Before a phase that reads them.
+  void ready(int unit);
+
+ private:
+  std::vector<std::int64_t> places(const std::vector<Action>& list, std::int64_t& most) const;
+
+  std::vector<const UnitLayout*> layouts_;
+  std::map<int, ZeroShard>& storage_;
+  ZeroGroups& groups_;
+  bool overlap_;
+  std::optional<int> root_;
+  Buffer gathered_;
+  std::array<std::vector<std::int64_t>, 2> offsets_;  // in elements, by list (evaluation, training) and gather
+  bool training_ = true;
+  std::size_t next_ = 0;                        // of the list's gathers
+  std::vector<Communicator::Started> pending_;  // by unit
+};
+
+}  // namespace lockstep

@@ -1,0 +1,249 @@
+#include "spec/layout/layout_spec.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <numeric>
+
+#include "spec/model/model_spec.h"
+#include "spec/text/text_input.h"
+
+namespace lockstep {
+
+namespace {
+
+std::string divisors_near(std::int64_t n, std::int64_t wanted) {
+  std::int64_t below = 1, above = n;
+  for (std::int64_t d = 1; d <= n; ++d) {
+    if (n % d != 0) continue;
+    if (d <= wanted) below = d;
+    if (d >= wanted) {
+      above = d;
+      break;
+    }
+  }
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+std::string heads_text(std::int64_t heads, std::int64_t kv_heads) {
+  return fmt::format("{} head{} with {} key/value head{}", heads, heads == 1 ? "" : "s", kv_heads,
+                     kv_heads == 1 ? "" : "s");
+}
+
+std::string multiples_near(std::int64_t seq, std::int64_t unit) {
+  const std::int64_t below = seq / unit * unit;
+  return below == 0 ? fmt::format("seq = {}", unit) : fmt::format("seq = {} or {}", below, below + unit);
+}
+
+}  // namespace
+
+ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
+  const ContextFactors factors = context_factors(*this).value();
+  return {.rank = cp_rank(rank), .ring = factors.ring, .heads = factors.heads, .zigzag = cp_order == CpOrder::zigzag};
+}
+
+std::optional<ContextFactors> context_factors(const LayoutSpec& layout) {
+  if (layout.cp_kind == kRing) return ContextFactors{layout.cp, 1};
+  if (layout.cp_kind == kUlysses) return ContextFactors{1, layout.cp};
+  const std::string_view text = layout.cp_kind;
+  const std::size_t times = text.find('x');
+  if (times == std::string_view::npos) return std::nullopt;
+  const auto number = [](std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc{} && end == digits.data() + digits.size() && value <= kMaxIndex ? value : 0;
+  };
+  const ContextFactors factors{number(text.substr(0, times)), number(text.substr(times + 1))};
+  if (factors.ring < 1 || factors.heads < 1) return std::nullopt;
+  return factors;
+}
+
+void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::int64_t micro = layout.micro, dp = layout.dp, replicas = layout.replicas();
+  if (layout.shard > replicas || (layout.shard > 0 && replicas % layout.shard != 0))
+    fail("shard",
+         layout.cp == 1
+             ? fmt::format("dp ({}) is not a multiple of shard ({})", dp, layout.shard)
+             : fmt::format("dp ({}) times cp ({}) is not a multiple of shard ({})", dp, layout.cp, layout.shard),
+         fmt::format("use shard = {}, or 0 for all ranks", divisors_near(replicas, layout.shard)));
+  if (batch % micro != 0) {
+    const std::int64_t below = batch / micro * micro;
+    fail("micro", fmt::format("global_batch ({}) is not a multiple of micro ({})", batch, micro),
+         below == 0 ? fmt::format("use global_batch = {} or a smaller micro", below + micro)
+                    : fmt::format("use global_batch = {} or {}, or another micro", below, below + micro));
+  }
+  if (batch / micro < dp) {
+    fail("dp", fmt::format("dp ({}) times micro ({}) is more than global_batch ({})", dp, micro, batch),
+         fmt::format("use global_batch = {}, or dp = {} or less", dp * micro, batch / micro));
+  }
+  if (batch % (dp * micro) != 0 && layout.uneven == Switch::off) {
+    const std::int64_t below = batch / (dp * micro) * dp * micro;
+    fail("dp", fmt::format("global_batch ({}) is not a multiple of dp ({}) times micro ({})", batch, dp, micro),
+         fmt::format("use global_batch = {} or {}, other ranks, or uneven = \"on\"", below, below + dp * micro));
+  }
+}
+
+void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::int64_t tp = layout.tp, H = model.heads, K = model.kv_heads;
+  if (tp == 1) return;
+  if (!heads_divide(H, K, tp)) {
+    std::string fitting;
+    for (std::int64_t n = 1; n <= H; ++n)
+      if (heads_divide(H, K, n)) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
+    fail("tp", fmt::format("{} cannot be shared out to tp ({}) ranks", heads_text(H, K), tp),
+         fmt::format("use tp = {}", fitting));
+  }
+}
+
+void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+  if (layout.cp == 1) return;
+  const std::optional<ContextFactors> factors = context_factors(layout);
+  if (!factors)
+    fail("cp_kind", fmt::format("cp_kind = {} says nothing", quote_text(layout.cp_kind)),
+         "use \"ring\", \"ulysses\", or two factors of cp, ranks of a ring times ranks that exchange heads, as in "
+         "\"2x2\"");
+  if (factors->ring * factors->heads != layout.cp)
+    fail("cp_kind",
+         fmt::format("cp_kind = \"{}\" is {} ranks, and cp is {}", layout.cp_kind, factors->ring * factors->heads,
+                     layout.cp),
+         fmt::format("use cp = {}, or factors of {}", factors->ring * factors->heads, layout.cp));
+  const HeadSplit here(model.heads, model.kv_heads, {.size = layout.tp});
+  const std::int64_t H = here.queries.each, K = here.keys.each;
+  if (!heads_divide(H, K, factors->heads)) {
+    std::string fitting;
+    for (std::int64_t n = 1; n <= layout.cp; ++n)
+      if (layout.cp % n == 0 && heads_divide(H, K, n))
+        fitting += fmt::format("{}\"{}x{}\"", fitting.empty() ? "" : ", ", layout.cp / n, n);
+    fail("cp_kind",
+         fmt::format("{}{} cannot be exchanged between {} ranks", heads_text(H, K), layout.tp > 1 ? " of a rank" : "",
+                     factors->heads),
+         fmt::format("use cp_kind = {}", fitting));
+  }
+  if (seq % layout.context_split(0).unit() == 0) return;
+  LayoutSpec plain = layout;
+  plain.cp_order = CpOrder::plain;
+  const bool plainly = seq % plain.context_split(0).unit() == 0;
+  fail("cp",
+       fmt::format("seq ({}) is not a multiple of {}, which cp ({}) asks for", seq, layout.context_split(0).unit(),
+                   layout.cp),
+       fmt::format("use {}{}, or another cp", multiples_near(seq, layout.context_split(0).unit()),
+                   plainly ? ", cp_order = \"plain\"" : ""));
+}
+
+void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
+  if (layout.schedule_file.empty())
+    check_schedule(layout.schedule,
+                   {static_cast<int>(layout.pp), static_cast<int>(layout.micro), static_cast<int>(layout.chunks)},
+                   [&](const std::string& problem, const std::string& remedy) { fail("chunks", problem, remedy); });
+  else
+    schedule_of(layout);
+  const std::int64_t chunks = layout.pp * layout.chunks, units = model.layers + 2;
+  if (chunks > units) {
+    const std::int64_t most = std::max<std::int64_t>(units / layout.chunks, 1);
+    fail("pp",
+         fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) times chunks ({}) parts",
+                     model.layers, layout.pp, layout.chunks),
+         fmt::format("use pp = {} or less", most));
+  }
+  if (layout.stages == kStagesByCost || layout.stages == kStagesEven) return;
+  const std::optional<std::vector<std::int64_t>> blocks = parse_stages(layout.stages);
+  if (!blocks)
+    fail("stages", fmt::format("stages = {} says nothing", quote_text(layout.stages)),
+         "use \"cost\", \"even\", or the layers of each part by hand, as in \"3+5\"");
+  const std::int64_t sum = std::accumulate(blocks->begin(), blocks->end(), std::int64_t{0});
+  if (std::ssize(*blocks) != chunks || sum != model.layers)
+    fail("stages",
+         fmt::format("stages = \"{}\" has {} parts with {} layers, and there are pp ({}) times chunks ({}) "
+                     "parts and {} layers",
+                     layout.stages, blocks->size(), sum, layout.pp, layout.chunks, model.layers),
+         fmt::format("name {} numbers that add up to {}", chunks, model.layers));
+  for (std::size_t k = 1; k + 1 < blocks->size(); ++k)
+    if ((*blocks)[k] == 0)
+      fail("stages", fmt::format("part {} of stages = \"{}\" is empty", k, layout.stages),
+           "give every part between the first and the last a layer");
+}
+
+bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail) {
+  const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
+  if (below == ranks) {
+    layout.dp = ranks / line;
+    return true;
+  }
+  std::string axes, key;
+  for (const auto& [name, size] : {std::pair("pp", layout.pp), {"cp", layout.cp}, {"tp", layout.tp}})
+    if (size > 1) axes += (axes.empty() ? "" : " times ") + std::string(key = name);
+  fail(key, fmt::format("{} ({}) does not divide {} rank{}", axes, line, ranks, ranks == 1 ? "" : "s"),
+       below == 0 ? fmt::format("use {}{}, or a smaller {}", option, line, key)
+                  : fmt::format("use {0}{1} or {0}{2}, or another {3}", option, below, below + line, key));
+  return false;
+}
+
+void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
+  check_tensor_layout(model, layout, fail);
+  check_context_layout(model, seq, layout, fail);
+  check_pipeline_layout(model, layout, fail);
+}
+
+std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text) {
+  std::vector<std::int64_t> blocks;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t plus = std::min(text.find('+', at), text.size());
+    std::int64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + plus, count);
+    if (error != std::errc{} || end != text.data() + plus || count < 0 || count > kMaxLayers) return std::nullopt;
+    blocks.push_back(count);
+    at = plus + 1;
+  }
+  return blocks;
+}
+
+PipelineSchedule schedule_of(const LayoutSpec& layout) {
+  const PipelineShape shape{static_cast<int>(layout.pp), static_cast<int>(layout.micro),
+                            static_cast<int>(layout.chunks)};
+  if (layout.schedule_file.empty()) return make_schedule(layout.schedule, shape);
+  constexpr std::size_t kMostText = 16 << 20;
+  PipelineSchedule schedule =
+      parse_schedule(read_text_file(layout.schedule_file, kMostText, ExitCode::usage), layout.schedule_file);
+  if (schedule.shape != shape)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{}: it has {} stages, {} micro-batches and {} chunks a stage; the layout has {}, {} and {}",
+                    layout.schedule_file, schedule.shape.stages, schedule.shape.micro, schedule.shape.chunks,
+                    shape.stages, shape.micro, shape.chunks),
+        fmt::format("use pp = {}, micro = {}, chunks = {}", schedule.shape.stages, schedule.shape.micro,
+                    schedule.shape.chunks));
+  return schedule;
+}
+
+std::string to_text(const LayoutSpec& layout) {
+  const LayoutSpec usual;
+  std::string text;
+  const auto say = [&](std::string_view key, const auto& value) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+  };
+  if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
+  if (layout.pp != usual.pp) say("pp", layout.pp);
+  if (layout.cp != usual.cp) say("cp", layout.cp);
+  if (layout.cp > 1 && layout.cp_kind != usual.cp_kind) say("cp_kind", layout.cp_kind);
+  if (layout.cp > 1 && layout.cp_order != usual.cp_order) say("cp_order", name_of(layout.cp_order));
+  if (layout.tp != usual.tp) say("tp", layout.tp);
+  if (layout.sp != LayoutSpec::usual_sp(layout.tp)) say("sp", name_of(layout.sp));
+  if (layout.tp > 1 && layout.tp_chunks != usual.tp_chunks) say("tp_chunks", layout.tp_chunks);
+  if (layout.micro != usual.micro) say("micro", layout.micro);
+  if (!layout.schedule_file.empty()) say("schedule_file", layout.schedule_file);
+  if (layout.schedule != usual.schedule) say("schedule", name_of(layout.schedule));
+  if (layout.chunks != usual_chunks(layout.schedule)) say("chunks", layout.chunks);
+  if (layout.stages != usual.stages) say("stages", layout.stages);
+  if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
+  if (layout.zero != usual.zero) say("zero", layout.zero);
+  if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));
+  if (layout.reshard != usual.reshard) say("reshard", name_of(layout.reshard));
+  if (layout.shard != usual.shard) say("shard", layout.shard);
+  if (layout.overlap != usual.overlap) say("overlap", name_of(layout.overlap));
+  if (layout.bucket != usual.bucket) say("bucket", layout.bucket);
+  if (layout.uneven != usual.uneven) say("uneven", name_of(layout.uneven));
+  if (layout.reduce != usual.reduce) say("reduce", name_of(layout.reduce));
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// A rank's part of a flat buffer that the ranks of a group cut between them.
+//
+// Parts are equal and whole blocks of 256 elements (spec/model/parameters.h), so the last ones may reach beyond what is
+// there: buffers that are cut are padded to what the parts are together. Alone, the part is all of it, unpadded.
+#pragma once
+#include <cstdint>
+
+#include "base/integers.h"
+#include "spec/model/parameters.h"
+
+namespace lockstep {
+
+struct Shard {
+  std::int64_t index = 0, count = 1;
+
+  // Of a buffer of so many elements: how many each part has, all of them together, and where this one begins.
+  std::int64_t elements(std::int64_t all) const {
+    return count == 1 ? all : round_up(ceil_div(all, count), kParameterAlignment);
+  }
+  std::int64_t padded(std::int64_t all) const { return count * elements(all); }
+  std::int64_t begin(std::int64_t all) const { return index * elements(all); }
+};
+
+}  // namespace lockstep

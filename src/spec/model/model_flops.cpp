@@ -1,0 +1,17 @@
+#include "spec/model/model_flops.h"
+
+namespace lockstep {
+
+std::int64_t matmul_parameters(const ModelSpec& s) {
+  const std::int64_t table = s.vocabulary * s.width;
+  const std::int64_t positions = s.positions == PositionKind::learned ? s.max_positions * s.width : 0;
+  return parameter_count(s) - positions - (s.tied ? 0 : table);  // a tied table is the head: counted once
+}
+
+double model_flops(const ModelSpec& s, std::int64_t B, std::int64_t T) {
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  return 6 * d(matmul_parameters(s)) * d(B) * d(T) +
+         6 * d(s.layers) * d(s.heads) * d(s.head_width) * d(T) * d(T) * d(B);
+}
+
+}  // namespace lockstep

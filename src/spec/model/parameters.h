@@ -1,0 +1,86 @@
+// The parameters of one unit of the model (the embedding, a block, the head) and where they lie in its flat buffers.
+//
+// A stored parameter is what a kernel multiplies with; it is made of one or more logical tensors, the ones Hugging Face
+// names, each a contiguous range of it (a fused query/key/value matrix holds three), or of parts of such, where ranks
+// cut layers between them (spec/layout/tensor_split.h). A unit keeps all its parameters in
+// one flat buffer: matrices first, then vectors, each starting at a multiple of 256 elements, so that any shard cut at
+// such a multiple holds whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+inline constexpr std::int64_t kParameterAlignment = 256;
+
+// A tensor by the name the world knows it by.
+struct LogicalTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t elements() const;
+};
+
+// Rows of elements that lie side by side both here, in a flat buffer, and there, in a logical tensor.
+struct Run {
+  std::int64_t here = 0, there = 0;              // where the first row begins
+  std::int64_t rows = 1, row = 0;                // how many, and of how many elements
+  std::int64_t here_pitch = 0, there_pitch = 0;  // from one row to the next
+  std::int64_t elements() const { return rows * row; }
+  std::int64_t here_end() const { return here + (rows - 1) * here_pitch + row; }
+  bool operator==(const Run&) const = default;
+};
+// Rows that follow each other on both sides are one.
+Run joined(Run run);
+// Those of its elements that lie within [begin, end) here: up to three runs.
+std::vector<Run> clipped(const Run& run, std::int64_t begin, std::int64_t end);
+
+// What of a logical tensor is in a stored parameter: all of it, or, where ranks cut layers between them, some.
+struct ParameterPiece : LogicalTensor {
+  std::optional<std::vector<Run>> runs = {};  // none: all, in order, behind the piece before
+  // Of ranks that have the same elements, this one answers for them: in the gradient's norm, and when they are saved.
+  bool counted = true;
+  // So many consecutive ranks of those that cut layers have the same elements and, each, a part of their gradient.
+  std::int64_t partial_over = 1;
+};
+
+enum class Init { normal, zeros, ones };
+
+struct StoredParameter {
+  std::vector<std::int64_t> shape;
+  std::vector<ParameterPiece> pieces = {};  // what is of no piece is padding. None: see `tied`.
+  Init init = Init::normal;
+  double init_std = 0;
+  bool tied =
+      false;  // only a gradient lives here: the weight is another unit's, and the gradient is added to that one's
+
+  std::int64_t elements() const;
+  std::vector<Run> runs_of(std::size_t piece) const;  // `here` being from the parameter's beginning
+};
+
+class UnitLayout {
+ public:
+  explicit UnitLayout(std::string name) : name_(std::move(name)) {}
+
+  // Adds a parameter and returns its index. Places of those added before may move: ask for them when all are there.
+  int add(StoredParameter parameter);
+
+  const std::string& name() const { return name_; }
+  const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  std::int64_t offset(int index) const { return offsets_.at(index); }  // of a parameter in the flat buffer, in elements
+  std::int64_t elements() const { return elements_; }                  // of the flat buffer, padding included
+  std::int64_t decayed() const { return decayed_; }  // how many elements from the start on have weight decay
+  // The tied parameters come last of all and have no weight, so the buffers of weights and state end here.
+  std::int64_t owned() const { return owned_; }
+
+ private:
+  void place();
+
+  std::string name_;
+  std::vector<StoredParameter> parameters_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t elements_ = 0, decayed_ = 0, owned_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// When the stages of a pipeline do what, if every step takes a given time: schedules compared without running them.
+//
+// A stage begins a step as soon as it is done with the one before it and what it needs has come; a message takes its
+// time beside the steps, and as many are under way as there are.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "spec/pipeline/schedule.h"
+
+namespace lockstep {
+
+// Of one chunk and micro-batch. The message is that between two stages; chunks of one stage hand on for nothing.
+struct ChunkTimes {
+  double forward = 1, input = 1, weight = 1, message = 0;
+};
+
+struct ChunkSpan {
+  ChunkAction action;
+  double begin, end;
+};
+
+struct PipelineTimeline {
+  std::vector<std::vector<ChunkSpan>> stages;  // in order
+  double makespan() const;                     // from the first beginning to the last end
+  // Idle time over all time: of all stages from the first beginning to the last end, or of each from its own first
+  // step to its own last.
+  double bubble() const;
+  double own_bubble(int stage) const;
+};
+
+// `times` says how long the steps of each chunk take. Of a schedule without a fault.
+PipelineTimeline timed(const PipelineSchedule& schedule, const std::function<ChunkTimes(int chunk)>& times);
+
+}  // namespace lockstep

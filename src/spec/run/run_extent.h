@@ -1,0 +1,11 @@
+// Whether a run's step is of a size that can be listed and counted: what a plan asks before it begins.
+#pragma once
+#include "spec/run/run_spec.h"
+
+namespace lockstep {
+
+// UserError (usage) where what one rank's step computes and holds would leave 63 bits, or where the lists of actions of
+// all stages would take longer than about two seconds to make. Of a run that validate() has let pass.
+void check_extent(const RunSpec& spec);
+
+}  // namespace lockstep

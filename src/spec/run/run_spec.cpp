@@ -1,0 +1,155 @@
+#include "spec/run/run_spec.h"
+
+#include "base/integers.h"
+#include "spec/model/vocabulary_remedy.h"
+
+namespace lockstep {
+namespace {
+
+// Tokens of a whole run: counts and products of them stay within 63 bits.
+constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 60;
+
+class Checker {
+ public:
+  Checker(const RunSpec& spec, const KeyPlace& place) : spec_(spec), place_(place) {}
+
+  void source() const {
+    const DataSpec& data = spec_.data;
+    std::string_view first, second;
+    for (const auto& [key, given] :
+         {std::pair("text", !data.text.empty()), std::pair("tokens", !data.tokens.empty()),
+          std::pair("synthetic", data.synthetic.has_value()), std::pair("example", data.example)}) {
+      if (given) (first.empty() ? first : second) = key;
+    }
+    if (first.empty()) {
+      fail("data", "", "[data] names no source",
+           "add one of text = \"FILE or FOLDER\", tokens = \"FILE\", [data.synthetic] or example = true");
+    }
+    if (!second.empty()) {
+      fail("data", second, fmt::format("[data] names both {} and {}", first, second), "keep one of the two");
+    }
+    if (data.synthetic && data.synthetic->branching > data.synthetic->vocabulary) {
+      fail("data.synthetic", "branching",
+           fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,
+                       data.synthetic->vocabulary),
+           fmt::format("use branching = {} or less, or a larger vocabulary", data.synthetic->vocabulary));
+    }
+    if (data.synthetic && data.synthetic->order == 2 && data.synthetic->vocabulary > kMaxSyntheticPairs) {
+      fail("data.synthetic", "vocabulary",
+           fmt::format("a synthetic vocabulary of {} is too large for order 2", data.synthetic->vocabulary),
+           fmt::format("use at most {}, or order = 1", kMaxSyntheticPairs));
+    }
+  }
+
+  void fits_model() const {
+    const DataSpec& data = spec_.data;
+    if (data.seq > spec_.model.max_positions) {
+      fail("data", "seq",
+           fmt::format("seq ({}) is beyond the model's max_positions ({})", data.seq, spec_.model.max_positions),
+           fmt::format("use seq = {} or a model with more positions", spec_.model.max_positions));
+    }
+    // What a token file holds is known only when it is opened.
+    if (!data.tokens.empty()) return;
+    const std::int64_t needed = data.synthetic ? data.synthetic->vocabulary : kByteVocabulary;
+    if (spec_.model.vocabulary < needed) {
+      fail("model", "vocabulary",
+           fmt::format("the model's vocabulary ({}) is smaller than the data's ({}, {})", spec_.model.vocabulary,
+                       needed, data.synthetic ? "synthetic" : "text as bytes"),
+           vocabulary_remedy(spec_, needed));
+    }
+  }
+
+  void batch() const {
+    const std::int64_t batch = spec_.train.global_batch;
+    check_layout(batch, spec_.layout, [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+      fail("layout", key, problem, remedy);
+    });
+    check_model_layout(spec_.model, spec_.data.seq, spec_.layout,
+                       [&](std::string_view key, const std::string& problem, const std::string& remedy) {
+                         fail("layout", key, problem, remedy);
+                       });
+    const auto samples = checked_mul(spec_.train.steps, batch);
+    const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
+    if (!tokens || *tokens > kMaxRunTokens) {
+      fail("train", "steps", "steps times global_batch times seq is more than 2^60 tokens",
+           "check for a size with digits too many");
+    }
+  }
+
+  void memory() const {
+    const LayoutSpec& layout = spec_.layout;
+    if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
+    fail("memory", "gathered",
+         fmt::format("gathered = {} does nothing: {}", spec_.memory.gathered,
+                     layout.zero == 3 ? "with reshard = \"never\" all weights stay" : "only zero = 3 gathers weights"),
+         "remove it, or use zero = 3 with reshard = \"forward\"");
+  }
+
+  void schedule() const {
+    const LearningRateSpec& schedule = spec_.schedule;
+    const std::int64_t steps = spec_.train.steps;
+    if (schedule.warmup > steps && steps > 0) {  // a run of no steps has no rates
+      fail("optim", "warmup", fmt::format("warmup ({}) is longer than the run ({} steps)", schedule.warmup, steps),
+           fmt::format("use warmup = {} or less, or more steps", steps));
+    }
+    if (schedule.kind != RateKind::wsd) return;
+    if (schedule.decay < 1) {
+      fail("optim", "decay", "schedule \"wsd\" has no decay",
+           steps > schedule.warmup ? fmt::format("say how many of the last steps decay, as in decay = {}",
+                                                 std::max<std::int64_t>(1, (steps - schedule.warmup) / 5))
+                                   : "train for more steps than warmup, and say how many of the last decay");
+    }
+    if (schedule.decay > steps - schedule.warmup) {
+      fail("optim", "decay",
+           fmt::format("warmup ({}) and decay ({}) are together longer than the run ({} steps)", schedule.warmup,
+                       schedule.decay, steps),
+           fmt::format("use train.steps = {} or more, or shorten one of the two", schedule.warmup + schedule.decay));
+    }
+  }
+
+  void evaluation() const {
+    if (spec_.train.eval_every > 0 && spec_.data.eval_share == 0) {
+      fail("train", "eval_every",
+           fmt::format("eval_every is {} but eval_share is 0, so no sample is for evaluation", spec_.train.eval_every),
+           "set eval_share = 0.05 in [data], or eval_every = 0");
+    }
+  }
+
+  void precision() const {
+    const PrecisionSpec& precision = spec_.precision;
+    if (precision.gradients != StateType::full && precision.compute != Precision::bf16) {
+      fail("precision", "gradients",
+           fmt::format("gradients = \"{}\" needs weights that compute in it, and compute is \"{}\"",
+                       name_of(precision.gradients), name_of(precision.compute)),
+           "set compute = \"bf16\", or leave gradients out");
+    }
+    if (precision.moments != StateType::full && spec_.optimizer.kind == OptimizerKind::sgd &&
+        spec_.optimizer.momentum == 0) {
+      fail("precision", "moments", "sgd with momentum = 0 keeps no moments", "leave moments out");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view section, std::string_view key, const std::string& problem,
+                         const std::string& remedy) const {
+    throw UserError(ExitCode::usage, place_(section, key) + ": " + problem, remedy);
+  }
+
+  const RunSpec& spec_;
+  const KeyPlace& place_;
+};
+
+}  // namespace
+
+void validate(const RunSpec& spec, const KeyPlace& place) {
+  const Checker check(spec, place);
+  check.source();
+  check.fits_model();
+  check.batch();
+  check.memory();
+  check.schedule();
+  check.evaluation();
+  check.precision();
+}
+
+}  // namespace lockstep

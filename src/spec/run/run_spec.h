@@ -1,0 +1,107 @@
+// A training run as plain data: what a run file says, every default filled in.
+//
+// It comes from run_toml.h, which checks each value's range and calls validate(). One put together by hand has passed
+// nothing.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spec/layout/layout_spec.h"
+#include "spec/model/model_spec.h"
+#include "spec/model/precision.h"
+#include "spec/run/learning_rate_spec.h"
+#include "spec/run/memory_spec.h"
+#include "spec/run/optimizer_spec.h"
+#include "spec/run/tuning_spec.h"
+
+namespace lockstep {
+
+// The vocabulary of text read as bytes: 256 values and the end of a document.
+inline constexpr std::int64_t kByteVocabulary = 257;
+
+// A Markov chain over token ids, made from a seed: its entropy is known, so is the loss that a good model reaches.
+// Contexts (vocabulary to the power of order) are held in tables, which bounds the vocabulary.
+inline constexpr std::int64_t kMaxSyntheticVocabulary = 4096;
+inline constexpr std::int64_t kMaxSyntheticPairs = 256;  // the largest vocabulary of order 2
+struct SyntheticSpec {
+  std::int64_t vocabulary = 64;
+  std::int64_t order = 2;      // 1 or 2: tokens that the next one depends on
+  std::int64_t branching = 4;  // tokens that can follow, at most the vocabulary
+  std::uint64_t seed = 0;      // below 2^63, the largest that TOML can say
+  bool operator==(const SyntheticSpec&) const = default;
+};
+
+// Exactly one source: text, tokens, synthetic or example.
+struct DataSpec {
+  std::vector<std::string> text;  // files and folders, absolute (run_toml.h says from where)
+  std::string tokens;             // a token file, absolute
+  std::optional<SyntheticSpec> synthetic;
+  bool example = false;      // the text built into the program
+  std::int64_t seq = 256;    // T
+  double eval_share = 0.05;  // the last share of the samples is for evaluation; 0 = none
+  bool operator==(const DataSpec&) const = default;
+};
+
+// What to do after a step whose gradient norm is not finite. Neither updates anything in that step.
+enum class BadValues { stop, skip };
+
+constexpr std::string_view name_of(BadValues what) { return what == BadValues::stop ? "stop" : "skip"; }
+
+struct TrainSpec {
+  std::int64_t steps = 100;
+  std::int64_t global_batch = 8;  // samples a step, over all ranks and micro-batches
+  std::int64_t eval_every = 0;    // steps; 0 = never
+  std::int64_t eval_batches = 8;  // global batches an evaluation
+  std::int64_t save_every = 0;    // steps; 0 = only at the end
+  std::int64_t keep = 2;          // checkpoints kept, the newest
+  std::uint64_t seed = 0;         // below 2^63
+  BadValues bad_values = BadValues::stop;
+  bool async_save = true;     // write checkpoints beside the training
+  bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
+  bool save_last = true;      // save where the run ends; false leaves that to save_every
+  double save_retry = 30;     // seconds that a run which ends keeps trying to save what the disk does not take
+  bool operator==(const TrainSpec&) const = default;
+};
+
+struct RunSettings {
+  std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
+  std::string device = "cpu";
+  std::int64_t threads = 0;  // of a rank; 0 = its share of the cores
+  bool pin = true;           // ranks of one host keep to cores of their own
+  double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
+  std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
+  bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+  // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/run/stop_signals.h).
+  std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
+  bool operator==(const RunSettings&) const = default;
+};
+
+struct RunSpec {
+  ModelSpec model;           // whole, wherever it came from
+  std::string model_preset;  // the preset it started from; empty: none
+  std::string model_hf;      // the Hugging Face folder that the weights start from; empty: not from one
+  std::string model_from;    // the run or checkpoint that the weights start from; both empty: random weights
+  DataSpec data;
+  TrainSpec train;
+  OptimizerSpec optimizer;
+  LearningRateSpec schedule;
+  PrecisionSpec precision;
+  LayoutSpec layout;
+  MemorySpec memory;
+  RunSettings run;
+  TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or goes on with
+  bool operator==(const RunSpec&) const = default;
+};
+
+// UserError of code usage when values that are good by themselves contradict each other: no source of data or several,
+// samples longer than the model's positions, a batch that micro-batches do not divide, a vocabulary that the data does
+// not fit, a warm-up longer than the run, … `place` names the source of a key for the message ("run.toml:12"). Each
+// value is taken to be within its own range, and the model to have passed its validate().
+using KeyPlace = std::function<std::string(std::string_view section, std::string_view key)>;
+void validate(const RunSpec& spec, const KeyPlace& place);
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+// A step as data: the list of actions one rank runs, and the check that it is a step.
+//
+// An action is a phase of one unit of the model for one micro-batch (forward, backward-input, backward-weight), or
+// something that happens beside them: a unit's weights, of which each rank holds a part, are made whole for a while
+// (gather) and given up again (release); a unit's gradient becomes that of all ranks (reduce), once a step or after
+// every micro-batch; the gradient's norm is taken over all units (norm), a unit's parameters move (update), and reach
+// those ranks that did not move them themselves (publish). Units are the finest pieces that anything is decided about;
+// a stage of a pipeline is one or several runs of them, written out unit by unit, so that what concerns one unit alone
+// can stand between two of them.
+//
+// Where the unit before or behind is another stage's, what lies between them is sent and received. Both begin where
+// they stand in the list and run beside what follows: a phase waits for what it reads, and a stage that sends to
+// another waits for the oldest of kSendsInFlight messages to it that are still under way. A weight that two units of
+// different stages share is the first one's; the other has a copy, sends its gradient there (when it has become that
+// of all ranks) and gets the weight back.
+//
+// The order of the list is the order of execution. Which orders are steps is what find_fault says: it proves a list
+// complete, free of reads before writes, and of one order of sums, before anything runs (and spec/step/world_faults.h
+// that the lists of all ranks fit each other). Activations get their places by lifetime over the same list, so any list
+// that passes can be run as it stands.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spec/layout/stages.h"
+
+namespace lockstep {
+
+inline constexpr int kSendsInFlight = 2;  // from a stage to another
+
+enum class ActionKind : std::uint8_t {
+  forward,
+  backward_input,
+  backward_weight,
+  gather,
+  release,
+  reduce,
+  norm,
+  update,
+  publish,
+  // Between stages, of the unit that is here: to and from the unit behind it and the one before it.
+  send_output,
+  receive_output_gradient,
+  receive_input,
+  send_input_gradient,
+  // Of a tied weight: from the unit that borrows it to the one that owns it, and back.
+  send_tied_gradient,
+  receive_tied_gradient,
+  send_tied_weight,
+  receive_tied_weight,
+};
+constexpr bool is_phase(ActionKind kind) { return kind <= ActionKind::backward_weight; }
+constexpr bool is_send(ActionKind kind) {
+  return kind == ActionKind::send_output || kind == ActionKind::send_input_gradient ||
+         kind == ActionKind::send_tied_gradient || kind == ActionKind::send_tied_weight;
+}
+constexpr bool is_receive(ActionKind kind) { return kind >= ActionKind::send_output && !is_send(kind); }
+// Of an activation, which is one micro-batch's.
+constexpr bool is_handed_on(ActionKind kind) {
+  return kind >= ActionKind::send_output && kind <= ActionKind::send_input_gradient;
+}
+
+struct Action {
+  ActionKind kind;
+  int unit = -1;   // none for norm
+  int micro = -1;  // of the three phases, what they hand on, and a reduce that is of one micro-batch
+  bool operator==(const Action&) const = default;
+};
+
+std::string_view name_of(ActionKind kind);
+std::string to_string(const Action& action);  // "forward(3, 0)", "reduce(3)", "norm"
+
+// What a step must do, whatever its order.
+struct StepShape {
+  int units = 1;  // in the order of the forward pass; the last one's forward already adds weight gradients
+  int micro = 1;  // micro-batches
+  // A tied parameter: the borrower's gradient joins the owner's in reduce(owner). -1: nothing is tied.
+  int tie_owner = -1, tie_borrower = -1;
+  bool publishes = false;     // not every rank updates all it computes with
+  bool reduces_each = false;  // the gradients of every micro-batch by themselves: reduce(u, m), not reduce(u)
+  bool gathers = false;       // a unit's weights are whole between a gather and a release only
+  int kept_units = 0;  // of those: so many before the last stay whole from a micro-batch's forward to its backward
+  Stages stages = {};
+  int stage = 0;  // whose list it is
+
+  int last() const { return units - 1; }
+  int stage_of(int unit) const { return stages.of(unit); }
+  bool has(int unit) const { return stage_of(unit) == stage; }
+  bool has_tie() const { return tie_owner >= 0; }
+  bool tie_is_sent() const { return has_tie() && stage_of(tie_owner) != stage_of(tie_borrower); }
+  // The owner of a tied weight whose borrower is here: a copy of it.
+  bool has_copy(int unit) const { return tie_is_sent() && unit == tie_owner && has(tie_borrower); }
+  // From another stage, and to one.
+  bool comes(int unit) const { return unit > 0 && stage_of(unit - 1) != stage_of(unit); }
+  bool goes(int unit) const { return unit < last() && stage_of(unit + 1) != stage_of(unit); }
+};
+
+// The stage at the other end of a message.
+int other_end(const Action& action, const StepShape& shape);
+// By action: where in the list the rank knows that what it sends there has been taken, and may be written over; of what
+// sends nothing, its own place. The end of the list where nothing waits for it before.
+std::vector<std::size_t> sent_by(const std::vector<Action>& actions, const StepShape& shape);
+
+// The units whose weights a phase reads: its own, and the tie's owner where the borrower computes. Nothing reads
+// weights to make their gradient, and the first unit has no input to make a gradient of.
+std::vector<int> units_read(const Action& phase, const StepShape& shape);
+
+// One stage, one micro-batch after the other: forwards, then both backwards of each unit, the last unit first. A unit
+// is reduced as soon as its gradient is whole. Where weights are gathered, those of the phase that is next to need
+// others are gathered before the phase at hand runs, so that they can come meanwhile; nothing is whole longer than
+// these two need it, but for the units that are kept.
+std::vector<Action> serial_step(const StepShape& shape);
+// The forwards alone, for evaluation.
+std::vector<Action> forward_pass(const StepShape& shape);
+
+// Everything that a step of this shape does once, in no order: all but gathers and releases.
+std::vector<Action> work_of(const StepShape& shape);
+
+// The first reason why the list is not a step of this shape, or nothing. A step runs every phase of every unit of its
+// stage and micro-batch once, reduces and updates every unit once and takes one norm, such that
+//   forward(u, m)          comes after forward(u-1, m); of the last unit, after forward(u, m-1) too
+//   backward_input(u, m)   after forward(u, m) and backward_input(u+1, m)
+//                          (or, of units of other stages, after what they make was received)
+//   backward_weight(u, m)  after backward_input(u, m) and backward_weight(u, m-1): sums over micro-batches ascend
+//   reduce(u)              after every backward_weight(u, m), and of a tie's owner, every one of the borrower
+//   reduce(u, m)           after backward_weight(u, m) and reduce(u, m-1), where micro-batches are reduced apart; of a
+//                          tie's owner, after the borrower's too, which begins the sum
+//   norm                   after every reduce, and everything that is handed on
+//   update(u)              after norm, and so does the receive of a tied weight
+//   publish(u)             after update(u); in steps that publish, once for every unit, and in others never
+//   sends                  after what makes the tensor: forward(u, m), backward_input(u, m), of a tied gradient the
+//                          borrower's last reduce, of a tied weight update(u); and the owner's last reduce after the
+//                          receive of the gradient
+//   gather(u), release(u)  in turn, and never over an update(u); a phase runs while all units that it reads are whole
+std::optional<std::string> find_fault(const std::vector<Action>& actions, const StepShape& shape);
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#include "spec/step/laid_out_step.h"
+
+namespace lockstep {
+
+StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom& room) {
+  shape.gathers = layout.cuts_weights();
+  shape.publishes = layout.dp_kind == DpKind::central || (layout.shards() > 1 && !shape.gathers);
+  shape.reduces_each = layout.passes_on();
+  if (!shape.gathers) return shape;
+  std::int64_t left = room.kept_bytes;
+  for (int u = shape.last() - 1; u >= 0; --u) {  // the last is used twice in a row, and stays anyway
+    if (!shape.has(u)) continue;
+    left -= room.unit_bytes[static_cast<std::size_t>(u)];
+    if (left < 0 && layout.reshard == Reshard::forward) break;
+    ++shape.kept_units;
+  }
+  return shape;
+}
+
+}  // namespace lockstep
