@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
