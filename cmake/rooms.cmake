@@ -2,6 +2,20 @@ include(build_id)
 include(embed)
 include(example_text)
 
+# What most files read first, read once for all rooms: a third of the time that compiling them takes. Every file still
+# includes what it uses; -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles each as it stands.
+function(lockstep_precompile room)
+  if(room STREQUAL "cli") # half of what compiling a command takes is CLI11
+    target_precompile_headers(lockstep_cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
+  elseif(room STREQUAL "base")
+    target_precompile_headers(lockstep_base PRIVATE <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <filesystem>
+      <functional> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string> <string_view> <thread> <utility>
+      <vector> <fmt/format.h>)
+  else()
+    target_precompile_headers(lockstep_${room} REUSE_FROM lockstep_base)
+  endif()
+endfunction()
+
 # One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
 function(lockstep_rooms)
   if(CUDAToolkit_FOUND)
@@ -42,6 +56,7 @@ function(lockstep_rooms)
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
       target_link_libraries(lockstep_${room} PUBLIC lockstep_flags fmt::fmt Threads::Threads)
+      lockstep_precompile(${room})
       foreach(other ${below})
         if(TARGET lockstep_${other})
           target_link_libraries(lockstep_${room} PUBLIC lockstep_${other})
@@ -52,6 +67,7 @@ function(lockstep_rooms)
 
   if(CUDAToolkit_FOUND)
     target_link_libraries(lockstep_tensor PRIVATE CUDA::cudart_static)
+    target_link_libraries(lockstep_comm PRIVATE CUDA::cudart_static)
     string(STRIP "${LOCKSTEP_GPU_CODE}" gpu_code)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tensor/cuda/device.cpp PROPERTIES
       COMPILE_DEFINITIONS "LOCKSTEP_GPU_CODE=\"${gpu_code}\"")
@@ -80,13 +96,10 @@ function(lockstep_rooms)
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
   lockstep_build_id()
-  # Half of what compiling a command takes is this header: a clean build reads it once.
-  target_precompile_headers(lockstep_cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
-
   lockstep_example_text()
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)
   file(GLOB kernels ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
-  set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS "-O3;-march=${LOCKSTEP_CPU};-Wno-maybe-uninitialized;-Wno-uninitialized")
+  set_source_files_properties(${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-march=${LOCKSTEP_CPU};-Wno-maybe-uninitialized;-Wno-uninitialized")
 endfunction()

@@ -43,8 +43,7 @@ std::string to_string(const Shape& shape);  // "(2, 3)"
 }  // namespace lockstep
 
 template <>
-struct fmt::formatter<lockstep::Shape> : fmt::formatter<std::string> {
-  auto format(const lockstep::Shape& s, format_context& context) const {
-    return formatter<std::string>::format(lockstep::to_string(s), context);
-  }
+struct fmt::formatter<lockstep::Shape> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  appender format(const lockstep::Shape& shape, format_context& context) const;
 };

@@ -112,3 +112,7 @@ Tensor view(const Buffer& buffer, DType dtype, const Shape& shape, std::int64_t 
 }
 
 }  // namespace lockstep
+
+fmt::appender fmt::formatter<lockstep::Shape>::format(const lockstep::Shape& shape, format_context& context) const {
+  return fmt::format_to(context.out(), "{}", lockstep::to_string(shape));
+}

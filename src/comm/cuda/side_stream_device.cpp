@@ -1,3 +1,5 @@
+#include <cuda_runtime.h>
+
 #include "comm/side_stream.h"
 #include "tensor/cuda/device.h"
 

@@ -1,5 +1,7 @@
 // NCCL, opened by name as cuBLASLt and cuDNN are (kernels/cuda/cublas_lt.h says why): the program starts without it.
 // The functions are those of nccl.h; where that is not installed beside the toolkit, the backend says so.
+#include <cuda_runtime.h>
+
 #include <cstdlib>
 
 #include "comm/nccl/link.h"
