@@ -51,8 +51,8 @@ class BatchBuffers {
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
-  // What rank 0 computes everybody's losses from, where it does.
-  CentralDp::Targets central_targets() const;
+  // Targets and losses of all loss_B samples.
+  RemoteLoss::Tensors loss_tensors() const;
   // Behind the batch's last forward: fetches its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
   // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of

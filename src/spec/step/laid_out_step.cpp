@@ -4,7 +4,7 @@ namespace lockstep {
 
 StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom& room) {
   shape.gathers = layout.cuts_weights();
-  shape.publishes = layout.dp_kind == DpKind::central || (layout.shards() > 1 && !shape.gathers);
+  shape.publishes = !layout.updates_all() && !shape.gathers;
   shape.reduces_each = layout.passes_on();
   if (!shape.gathers) return shape;
   std::int64_t left = room.kept_bytes;
