@@ -12,7 +12,7 @@
 //   overlap    as the layout says                              none: every message is waited for
 //
 // make_data_parallel chooses; everything else in a step is written against this interface. What follows from dp_kind
-// for lists of actions and for checkpoints, LayoutSpec answers (updates, updates_all, copies).
+// for lists of actions and for checkpoints is in spec/layout/updates.h.
 //
 // One thread uses it; the ranks outlive it.
 #pragma once
@@ -24,6 +24,7 @@
 #include "comm/communicator.h"
 #include "parallel/remote_loss.h"
 #include "spec/layout/layout_spec.h"
+#include "spec/layout/updates.h"
 #include "tensor/memory.h"
 
 namespace lockstep {
@@ -58,7 +59,7 @@ class DataParallel {
   // None: each rank computes the losses of its own samples.
   virtual std::unique_ptr<RemoteLoss> make_remote_loss(const RemoteLoss::Options& options, Memory& memory) const = 0;
 
-  bool updates() const { return options_.layout.updates(options_.rank); }
+  bool updates() const { return rank_updates(options_.layout, options_.rank); }
   // The rank that alone gets the gradients' sums and sends the updated weights; none: all ranks do, of their shards.
   virtual std::optional<int> root() const = 0;
   // Whether messages run while ranks compute.

@@ -12,6 +12,7 @@
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
 #include "checkpoint/together.h"
+#include "spec/layout/updates.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
@@ -193,8 +194,8 @@ std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
 std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
-  return share_of_state(replica_->state(true), static_cast<int>(layout.copy(rank())),
-                        static_cast<int>(layout.copies()));
+  return share_of_state(replica_->state(true), static_cast<int>(state_copy(layout, rank())),
+                        static_cast<int>(state_copies(layout)));
 }
 
 void TrainingRun::save(const Progress& progress) {

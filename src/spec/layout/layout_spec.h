@@ -103,13 +103,6 @@ struct LayoutSpec {
   // Ranks that hold a part each of what is cut; 1: everybody holds all of it.
   std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : replicas(); }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
-  // Who updates: every rank all the weights or its shard of them, but under central data parallel rank 0 alone.
-  bool updates(std::int64_t rank) const { return dp_kind == DpKind::ddp || rank == 0; }
-  // Every rank updates all the weights that it computes with, so that none have to be sent.
-  bool updates_all() const { return dp_kind == DpKind::ddp && shards() == 1; }
-  // Whole copies of the optimizer's state, over all ranks, and the one that a rank has a part of.
-  std::int64_t copies() const { return dp_kind == DpKind::central ? 1 : replicas() / shards(); }
-  std::int64_t copy(std::int64_t rank) const { return dp_kind == DpKind::central ? 0 : replica(rank) / shards(); }
   // Gradients are passed on after each micro-batch.
   bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };
