@@ -54,6 +54,7 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
 
 std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGroups& mesh, const MeshGroups& hosts,
                                       const Stream& stream) {
+  check_sizes(o, hosts.world());
   return make_data_parallel({.layout = o.layout, .rank = rank, .B = o.B, .T = o.T, .device = stream.device()},
                             {mesh.replicas(), hosts.replicas()});
 }
@@ -64,7 +65,7 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
     : options(options_),
       alone(with ? std::array<std::unique_ptr<Communicator>, 2>{} : alone_on(stream_.device())),
       ranks(with ? *with : Ranks{*alone[0], *alone[1]}),
-      mesh((check_sizes(options, ranks.hosts), ranks.replicas), options.layout),
+      mesh(ranks.replicas, options.layout),
       mesh_hosts(ranks.hosts, options.layout),
       dp(make_dp(options, rank(), mesh, mesh_hosts, stream_)),
       memory(memory_),
