@@ -64,10 +64,10 @@ void Head::last_logits(Tensor out, const Call& call) const {
 Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& call) const {
   const Batch& batch = call.batch;
   const std::int64_t count = scores.dim(0);
-  if (batch.central) {
+  if (batch.remote_loss) {
     const Tensor d_scores(scores.raw(), call.at[normed_].dtype(), scores.device(), scores.shape());
-    batch.central->run(scores, batch.training ? d_scores : Tensor{}, batch.micro, first, batch.training,
-                       batch.central_targets, call.stream);
+    batch.remote_loss->run(scores, batch.training ? d_scores : Tensor{}, batch.micro, first, batch.training,
+                           call.stream);
     return d_scores;
   }
   const Tensor d_scores = batch.training ? scores.narrowed(call.at[normed_].dtype()) : Tensor{};
@@ -116,7 +116,8 @@ void Head::forward(const Call& call) const {
   const Tensor& d_normed = call.at[split.sequence ? d_all_normed_ : d_normed_];
   norm_.forward(call.at[normed_], call.at[between_.x], call);
   if (split.sequence) call.tensor->gather(normed, call.at[normed_]);
-  const std::int64_t tokens = normed.dim(0), end = call.batch.central ? call.batch.central->most_tokens() : tokens;
+  const RemoteLoss* remote = call.batch.remote_loss;
+  const std::int64_t tokens = normed.dim(0), end = remote ? remote->most_tokens() : tokens;
   for (std::int64_t first = 0; first < end; first += chunk_) {
     const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, chunk_);
     const Tensor scores = call.at[logits_].slice(0, 0, count);

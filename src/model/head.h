@@ -3,9 +3,9 @@
 // Logits are made, turned into their own gradient and consumed chunk by chunk of tokens, so B·T·V never stands whole.
 // In training, forward therefore already computes the gradient of the normed activations, and adds the head weight's
 // gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
-// backward_input is the norm's alone. Under central data parallel the losses are computed elsewhere, chunk by chunk too
-// (parallel/central_dp.h). Where ranks cut layers between them, each has the logits of some of the vocabulary; three
-// numbers a token and rank are exchanged, and each turns its own into losses (all of them the same) and gradients.
+// backward_input is the norm's alone. Where another rank computes the losses, chunks go to it (parallel/remote_loss.h).
+// Where ranks cut layers between them, each has the logits of some of the vocabulary; three numbers a token and rank
+// are exchanged, and each turns its own into losses (all of them the same) and gradients.
 #pragma once
 #include "model/build.h"
 #include "model/names.h"

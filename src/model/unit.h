@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "model/slots.h"
-#include "parallel/central_dp.h"
 #include "parallel/context_parallel.h"
+#include "parallel/remote_loss.h"
 #include "parallel/tensor_parallel.h"
 #include "spec/model/parameters.h"
 #include "tensor/stream.h"
@@ -34,9 +34,9 @@ struct Batch {
   std::uint64_t dropout_seed = 0;  // of this step
   bool training = true;            // false: no dropout, no gradients
   int micro = 0;                   // which of the step's micro-batches it is
-  // Where rank 0 computes everybody's losses: by this, from these (rank 0's alone), and not from the three above.
-  const CentralDp* central = nullptr;
-  CentralDp::Targets central_targets = {};
+  // Where another rank computes the losses: this does, and targets, loss_scale and losses are not used. None: the head
+  // computes them.
+  const RemoteLoss* remote_loss = nullptr;
 };
 
 // The tensors of a unit's parameters, by their index in its layout.

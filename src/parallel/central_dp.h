@@ -1,47 +1,58 @@
-// Central data parallel's loss: rank 0 gathers everybody's logits, computes every loss, and deals out the gradient.
+// Central data parallel: rank 0 has the data and the optimizer, the others compute for it.
 //
-// Called by the head, chunk by chunk of tokens, on all ranks at once: in round i every rank brings the logits of its
-// tokens [i·chunk, (i + 1)·chunk) of a micro-batch, as many of those as it has. So rank 0 holds N chunks of logits at a
-// time and never all of them; what is sent is the same: a rank's tokens times the vocabulary there in the accumulator
-// type, and back in the type that computes.
+// In each step rank 0 scatters the tokens, gathers everyone's logits, computes every loss, scatters the logits'
+// gradients, sums up the weights' gradients (ddp_buckets.h, with a root), updates, and broadcasts the weights
+// (zero_weights.h, with a root). Nothing of it overlaps: each message is what the next computation reads
+// (docs/data-parallel.md).
 //
-// Rank 0's buffers are taken at construction. Ranks and memory outlive this; one thread uses it.
+// One thread uses it; ranks and memory outlive it.
 #pragma once
 #include <vector>
 
-#include "comm/communicator.h"
-#include "tensor/memory.h"
-#include "tensor/stream.h"
-#include "tensor/tensor.h"
+#include "parallel/data_parallel.h"
 
 namespace lockstep {
 
-class CentralDp {
+class CentralDp final : public DataParallel {
  public:
-  struct Sizes {
-    std::vector<std::int64_t> tokens;  // of a micro-batch, by rank
-    int micro;                         // micro-batches
-    std::int64_t chunk;                // tokens a rank brings in a round
-    std::int64_t vocabulary;
-    DType sums, compute;  // of logits, and of their gradient
-  };
-  // Of the whole global batch, on rank 0; ranks one behind the other, their micro-batches in order.
-  struct Targets {
-    ConstTensor targets;  // int32
-    ConstTensor scale;    // (1), cross-entropy's
-    Tensor losses;
-  };
+  CentralDp(const Options& options, const Ranks& ranks);
 
-  CentralDp(const Sizes& sizes, Communicator& ranks, Memory& memory);
-
-  std::int64_t most_tokens() const;  // that any rank has in a micro-batch: how far the rounds go
-  // `logits` (n, V) of this rank's tokens from `first` on; n may be 0. With `training`, their gradient is written into
-  // d_logits (n, V), contiguous, which may be the memory of the logits. Targets: rank 0's alone.
-  void run(const ConstTensor& logits, const Tensor& d_logits, int micro, std::int64_t first, bool training,
-           const Targets& targets, Stream& stream) const;
+  Share given() const override { return {0, updates() ? options_.B : 0}; }
+  std::span<const std::int32_t> own_tokens(std::span<const std::int32_t> given) override;
+  std::int64_t loss_samples() const override { return given().count; }
+  // Rank 0's, which has the most: chunks are exchanged in rounds, the same on all ranks.
+  std::int64_t loss_tokens() const override { return micro_tokens(0); }
+  std::unique_ptr<RemoteLoss> make_remote_loss(const RemoteLoss::Options& options, Memory& memory) const override;
+  std::optional<int> root() const override { return 0; }
+  bool overlaps() const override { return false; }
+  void share_control(const Tensor& control) const override { ranks_.replicas.broadcast(control, 0)->wait(); }
 
  private:
-  Sizes sizes_;
+  std::int64_t micro_tokens(int rank) const;  // of a micro-batch of that rank
+
+  Ranks ranks_;
+  std::vector<std::int32_t> tokens_;  // of this rank, from rank 0
+};
+
+// The losses, on rank 0. In round i every rank brings the logits of its tokens [i·chunk, (i + 1)·chunk) of a
+// micro-batch, as many of those as it has. So rank 0 holds N chunks of logits at a time and never all of them. A rank
+// sends its tokens times the vocabulary in the accumulator type, and gets as many in the type that computes.
+//
+// Rank 0's buffers are taken at construction.
+class CentralLoss final : public RemoteLoss {
+ public:
+  // `tokens` and `micro`: of a micro-batch, by rank, and how many micro-batches. The ranks' samples follow each other
+  // in the options' tensors, and each rank's micro-batches are in order.
+  CentralLoss(const Options& options, std::vector<std::int64_t> tokens, int micro, Communicator& ranks, Memory& memory);
+
+  std::int64_t most_tokens() const override;
+  void run(const ConstTensor& logits, const Tensor& d_logits, int micro, std::int64_t first, bool training,
+           Stream& stream) const override;
+
+ private:
+  Options options_;
+  std::vector<std::int64_t> tokens_;
+  int micro_;
   Communicator& ranks_;
   Buffer logits_, d_logits_;  // of all ranks, on rank 0; one buffer where the types are one
 };

@@ -29,7 +29,7 @@ DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroup
       overlap_(options.overlap),
       how_{.algorithm = options.algorithm},
       complete_(options.complete),
-      root_(buckets.root),
+      root_(options.root),
       begins_(layouts_.size()),
       sizes_(layouts_.size()),
       sums_(groups, options.algorithm, options.overlap) {

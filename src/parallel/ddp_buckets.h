@@ -9,7 +9,7 @@
 // depend on how it was cut: every element's sum is the same to the bit for any bucket size, with overlap and without
 // (docs/design.md, the order of sums).
 //
-// With a root, only that rank gets the sums: central data parallel.
+// With a root (Options), only that rank gets the sums.
 #pragma once
 #include "parallel/gradient_sums.h"
 #include "parallel/gradients.h"
@@ -19,8 +19,7 @@ namespace lockstep {
 class DdpBuckets final : public Gradients {
  public:
   struct Buckets {
-    std::int64_t bytes = 0;        // at most; 0: every parameter is one
-    std::optional<int> root = {};  // who gets the sums; none: every rank, or its part
+    std::int64_t bytes = 0;  // at most; 0: every parameter is one
   };
   DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroups& groups, Memory& memory, Stream& stream);
 

@@ -8,9 +8,8 @@ namespace lockstep {
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
                                           ZeroGroups& groups, Memory& memory, Stream& stream) {
   if (layout.passes_on()) return std::make_unique<ZeroGradients>(options, groups, memory, stream);
-  const DdpBuckets::Buckets buckets{.bytes = layout.bucket << 20,
-                                    .root = layout.dp_kind == DpKind::central ? std::optional(0) : std::nullopt};
-  return std::make_unique<DdpBuckets>(options, buckets, groups, memory, stream);
+  return std::make_unique<DdpBuckets>(options, DdpBuckets::Buckets{.bytes = layout.bucket << 20}, groups, memory,
+                                      stream);
 }
 
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied) {

@@ -2,7 +2,7 @@
 // updates with.
 //
 // Two ways of holding them (docs/zero.md): each rank keeps its own of all units and adds up its micro-batches
-// (gradient_buckets.h), or they are passed on after every micro-batch and only the sums are kept (gradient_passes.h).
+// (ddp_buckets.h), or they are passed on after every micro-batch and only the sums are kept (zero_gradients.h).
 //
 // One thread uses it; memory, groups, stream and layouts outlive it.
 #pragma once
@@ -41,6 +41,7 @@ class Gradients {
     // (partial_gradients.h).
     std::function<void(int unit, const Tensor& flat)> complete = {};
     Algorithm algorithm = Algorithm::canonical;
+    std::optional<int> root = {};  // the rank that alone gets the sums; none: every rank, or each its shard
   };
 
   virtual ~Gradients() = default;

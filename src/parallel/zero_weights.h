@@ -2,7 +2,7 @@
 //
 // Three cases, of which a layout has one:
 // - every rank moves all it has: there is nothing to do;
-// - every rank has all weights and moves a part (ZeRO 1 and 2), or one rank moves all (central data parallel): what was
+// - every rank has all weights and moves a part (ZeRO 1 and 2), or one rank, the root, moves all: what was
 //   moved is published, and a unit that is being published is waited for before a phase reads it;
 // - every rank has a part (ZeRO 3): a unit is gathered before it is read, and released. Gathered units lie in one
 //   buffer, by lifetime over the list of actions, and each list that is run, of a step and of evaluation, has places of

@@ -101,7 +101,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
   return batch;
 }
 
-CentralDp::Targets BatchBuffers::central_targets() const {
+RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
   const std::int64_t count = sizes_.loss_B * sizes_.tokens();
   return {.targets = view(targets_, DType::i32, {count}),
           .scale = view(loss_scale_, sizes_.sums, {1}),

@@ -1,14 +1,14 @@
 // A step's batch on the device: tokens, targets, their losses, and what every micro-batch shares (positions, RoPE
 // tables, the weight of a target in the loss).
 //
-// The batch is this rank's part of the global one: B samples, cut into `micro` micro-batches of B / micro samples, and
-// of each sample the tokens that are this rank's. The
-// loss's denominator is the number of targets that count in the global batch, known before the first forward, so that
-// how the batch is cut, over ranks or micro-batches, changes neither loss nor gradient. Everything is taken at
-// construction; setting a batch allocates nothing.
+// The batch is this rank's part of the global one: B samples, split into `micro` micro-batches of B / micro samples,
+// and of each sample the tokens that are this rank's (context parallel). The loss's denominator is the number of
+// targets that count in the global batch, known before the first forward, so that how the batch is split, over ranks or
+// micro-batches, changes neither loss nor gradient. Every buffer is allocated by the constructor; setting a batch
+// allocates nothing.
 //
-// Batches come and losses go through host memory that the device's copies can use by themselves, in two places taken in
-// turn: while the device still works at one batch, the host can already set the next behind it.
+// Batches come and losses go through host buffers (tensor/transfer.h), in two places used in turn: while the device
+// works at one batch, the host can already set the next.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,13 +31,13 @@ class BatchBuffers {
     std::int64_t T;      // tokens of a sample
     int micro;
     DType sums;            // the accumulator type
-    std::int64_t loss_B;   // samples whose losses are computed here: B, but of central data parallel all or none
+    std::int64_t loss_B;   // samples whose losses are computed here: B, or all or none (parallel/data_parallel.h)
     bool has_head = true;  // false: another stage computes the losses
     ContextSplit context = {};
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
-  // Those that share the tokens of the global batch, and the stages of a pipeline that work at the same part of it; on
-  // the host. They outlive this.
+  // The ranks that share the global batch, and the stages of a pipeline that work at the same part of it; on the host.
+  // They outlive this.
   struct Ranks {
     Communicator& replicas;
     Communicator& stages;
@@ -51,15 +51,15 @@ class BatchBuffers {
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
-  // What rank 0 computes everybody's losses from, where it does.
-  CentralDp::Targets central_targets() const;
-  // Behind the batch's last forward: fetches its losses to the host, without waiting.
+  // Targets and losses of all loss_B samples.
+  RemoteLoss::Tensors loss_tensors() const;
+  // After the batch's last forward: copies its losses to the host, without waiting.
   void fetch_losses(int place, Stream& stream);
-  // When they are there: the mean over the targets that count in the global batch, a rank's summed in the order of
-  // samples whatever the micro-batches were, then the ranks'. Zero when no target counts. All ranks call it, and get
-  // it.
+  // When they are there: the mean over the targets that count in the global batch; each rank sums its own in the order
+  // of samples, whatever the micro-batches were, then the ranks' sums are added. Zero when no target counts. All ranks
+  // call it and get the same.
   double mean_loss(int place) const;
-  // Where token i of those here is among those of whole samples.
+  // The index of token i of those here among the tokens of whole samples.
   std::int64_t place_of(std::int64_t i) const;
 
  private:

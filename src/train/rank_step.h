@@ -1,7 +1,7 @@
-// What one rank does in a step and in evaluation, by its layout: which units it has, and its lists of actions, proven
-// to fit those of all other ranks.
+// What one rank does in a step and in evaluation: which units it has, and its lists of actions, checked against those
+// of all other ranks (spec/step/world_faults.h).
 //
-// Every rank finds the same cut and the same lists, by itself.
+// Every rank finds the same stages and lists by itself, from the layout.
 #pragma once
 #include <memory>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The lists of all stages, which ranks that share a stage have alike.
+// The lists of all stages; ranks of one stage have the same.
 struct StepLists {
   PipelineSchedule schedule;
   std::vector<StepShape> shapes;             // by stage
@@ -24,26 +24,26 @@ struct RankStep {
   PipelineSchedule schedule;
   std::vector<Action> actions;
   std::vector<Action> evaluation;          // the forwards alone
-  std::shared_ptr<const StepLists> lists;  // that it is of
+  std::shared_ptr<const StepLists> lists;  // that these were taken from
 };
 
 struct RankStepOptions {
   const Model& model;
   const LayoutSpec& layout;
   int stage = 0;
-  std::int64_t samples = 1;                  // of a micro-batch of rank 0, by which units are weighed
-  std::int64_t seq = 1;                      // tokens of a whole sample, likewise
-  Device runs_on = Device::cpu;              // likewise
+  std::int64_t samples = 1;  // of a micro-batch of rank 0; with the next two, for the costs of units
+  std::int64_t seq = 1;      // tokens of a whole sample
+  Device runs_on = Device::cpu;
   std::int64_t kept_bytes = 0;               // of gathered weights that may stay (spec/step/laid_out_step.h)
   std::vector<Action> actions{};             // the step in another order; empty: by the layout's schedule
-  std::shared_ptr<const StepLists> lists{};  // that another rank of the same run has found; none: they are found here
+  std::shared_ptr<const StepLists> lists{};  // of another rank of the same run; none: made here
 };
 RankStep rank_step(const RankStepOptions& options);
 
-// Whether any stage makes weights' gradients in steps of their own.
+// Whether any stage computes weight gradients in actions apart from the input gradients (zero-bubble schedules).
 bool weights_come_later(const LayoutSpec& layout);
 
-// How the layout cuts the model in depth.
+// Which units each stage has.
 Stages stages_of(const RankStepOptions& options, const PipelineSchedule& schedule);
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
 #include "checkpoint/together.h"
+#include "spec/layout/updates.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
@@ -189,13 +190,12 @@ std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
   return nullptr;
 }
 
-// Ranks that hold the same share the work; in central data parallel rank 0 has all there is.
+// Ranks that hold copies of the same state share the work.
 std::vector<StateTensor> TrainingRun::written_here() const {
-  if (!ranks_ || spec_.layout.dp_kind == DpKind::central) return replica_->state();
+  if (!ranks_) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
-  const std::int64_t cut = layout.shards();
-  return share_of_state(replica_->state(true), static_cast<int>(layout.replica(ranks_->rank()) / cut),
-                        static_cast<int>(layout.replicas() / cut));
+  return share_of_state(replica_->state(true), static_cast<int>(state_copy(layout, rank())),
+                        static_cast<int>(state_copies(layout)));
 }
 
 void TrainingRun::save(const Progress& progress) {

@@ -5,6 +5,7 @@
 
 #include "comm/threads/run_ranks.h"
 #include "optim/learning_rate.h"
+#include "spec/layout/updates.h"
 #include "tensor/transfer.h"
 #include "train/shared_gpu.h"
 #include "train/training_run.h"
@@ -45,9 +46,8 @@ void trial_steps(const RunSpec& run, const LayoutSpec& layout, std::int64_t step
   validate(spec, [&](std::string_view, std::string_view) { return "--layout " + to_text(layout); });
   spec.train.save_last = false;
   spec.train.save_every = 0;
-  const bool central = layout.dp_kind == DpKind::central;
   const std::int64_t cut = layout.shards();
-  std::vector<TrialStep> copies(central ? 1 : static_cast<std::size_t>(layout.replicas() / cut));
+  std::vector<TrialStep> copies(static_cast<std::size_t>(state_copies(layout)));
   for (std::int64_t c = 0; c < std::ssize(copies); ++c) {
     const std::int64_t replica = c * cut;
     copies[static_cast<std::size_t>(c)].rank =
@@ -65,13 +65,13 @@ void trial_steps(const RunSpec& run, const LayoutSpec& layout, std::int64_t step
     training.init_weights();
     Replica& replica = training.replica();
     const std::vector<Replica::Named> tensors = replica.tensors();
-    TrialStep& copy = copies[central ? 0 : static_cast<std::size_t>(layout.replica(rank) / cut)];
+    TrialStep& copy = copies[static_cast<std::size_t>(state_copy(layout, rank))];
     if (rank == copy.rank)
       for (const LogicalTensor& tensor : logical_tensors(replica.model()))
         for (TrialTensors* all : {&copy.gradients, &copy.weights})
           all->try_emplace(tensor.name, static_cast<std::size_t>(tensor.elements()));
     ranks->barrier()->wait();
-    const bool puts = !central || rank == 0;
+    const bool puts = rank_updates(layout, rank);
     for (std::int64_t step = 0; step < steps; ++step) {
       const double loss = training.compute_gradients(
           step * spec.train.global_batch,

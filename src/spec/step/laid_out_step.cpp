@@ -1,10 +1,12 @@
 #include "spec/step/laid_out_step.h"
 
+#include "spec/layout/updates.h"
+
 namespace lockstep {
 
 StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom& room) {
   shape.gathers = layout.cuts_weights();
-  shape.publishes = layout.dp_kind == DpKind::central || (layout.shards() > 1 && !shape.gathers);
+  shape.publishes = !all_update_all(layout) && !shape.gathers;
   shape.reduces_each = layout.passes_on();
   if (!shape.gathers) return shape;
   std::int64_t left = room.kept_bytes;

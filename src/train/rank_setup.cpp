@@ -1,0 +1,86 @@
+#include "train/rank_setup.h"
+
+#include "comm/alone.h"
+#include "parallel/zero_shards.h"
+
+namespace lockstep {
+
+namespace {
+
+using Options = RankSetup::Options;
+
+// Of a rank that is the only one: for tensors, and for values of the host.
+std::array<std::unique_ptr<Communicator>, 2> alone_on(Device device) {
+  return {std::make_unique<Alone>(device),
+          std::make_unique<Alone>(device == Device::meta ? Device::meta : Device::cpu)};
+}
+
+void check_sizes(const Options& o, const Communicator& ranks) {
+  const LayoutSpec& l = o.layout;
+  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, cp = {}, tp = {}", ranks.size(), l.dp, l.pp,
+                 l.cp, l.tp);
+  LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
+                 "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
+}
+
+// A real stream knows what it runs on.
+Device runs_on(const Options& o, const Stream& stream) {
+  return stream.device() == Device::meta ? o.how.runs_on : stream.device();
+}
+
+std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp, int rank, const Stream& stream) {
+  if (o.model) return o.model;
+  Execution how = o.how;
+  how.split = o.layout.tensor_split(rank);
+  how.context = o.layout.context_split(rank);
+  how.weights_later = weights_come_later(o.layout);
+  how.runs_on = runs_on(o, stream);
+  if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();
+  return std::make_shared<const Model>(o.spec, dp.own().count / o.layout.micro, how.context.tokens(o.T),
+                                       storage_types(o.precision).compute, how);
+}
+
+RankStep make_step(const Options& o, const Model& model, int rank, const Stream& stream) {
+  return rank_step({.model = model,
+                    .layout = o.layout,
+                    .stage = static_cast<int>(o.layout.stage(rank)),
+                    .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
+                    .seq = o.T,
+                    .runs_on = runs_on(o, stream),
+                    .kept_bytes = o.how.memory.gathered << 20,
+                    .actions = o.actions,
+                    .lists = o.lists});
+}
+
+std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGroups& mesh, const MeshGroups& hosts,
+                                      const Stream& stream) {
+  check_sizes(o, hosts.world());
+  return make_data_parallel({.layout = o.layout, .rank = rank, .B = o.B, .T = o.T, .device = stream.device()},
+                            {mesh.replicas(), hosts.replicas()});
+}
+
+}  // namespace
+
+RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_)
+    : options(options_),
+      alone(with ? std::array<std::unique_ptr<Communicator>, 2>{} : alone_on(stream_.device())),
+      ranks(with ? *with : Ranks{*alone[0], *alone[1]}),
+      mesh(ranks.replicas, options.layout),
+      mesh_hosts(ranks.hosts, options.layout),
+      dp(make_dp(options, rank(), mesh, mesh_hosts, stream_)),
+      memory(memory_),
+      stream(stream_),
+      shared_model(make_model(options, *dp, rank(), stream)),
+      model(*shared_model),
+      step(make_step(options, model, rank(), stream)),
+      groups(mesh.replicas(), options.layout),
+      seen_by_others(memory.device() == Device::cpu ? ranks.replicas.memory(memory.ledger()) : nullptr) {}
+
+std::vector<const UnitLayout*> RankSetup::layouts(const std::function<bool(int unit)>& here) const {
+  static const UnitLayout kNothing("");
+  std::vector<const UnitLayout*> all;
+  for (int u = 0; u < model.units(); ++u) all.push_back(here(u) ? &model.unit(u).layout() : &kNothing);
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// What one rank of a run works with, found from the options and the same from then on: its place in the mesh and the
+// groups it belongs to, how data is shared between them, the model, and the lists of actions.
+//
+// Its state (rank_state.h) and the executor of its steps (step_executor.h) are made from it. Memory, stream and ranks
+// outlive it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/model.h"
+#include "parallel/data_parallel.h"
+#include "parallel/mesh_groups.h"
+#include "parallel/zero_groups.h"
+#include "spec/layout/layout_spec.h"
+#include "spec/model/precision.h"
+#include "spec/run/optimizer_spec.h"
+#include "train/rank_step.h"
+
+namespace lockstep {
+
+struct RankSetup {
+  // The ranks of the layout's mesh (spec/layout/layout_spec.h): for tensors, which are where the step runs, and for
+  // values of the host.
+  struct Ranks {
+    Communicator& replicas;
+    Communicator& hosts;
+  };
+  struct Options {
+    ModelSpec spec;
+    std::int64_t B;          // samples of a step's batch, over all ranks; share_of says who takes which of them
+    std::int64_t T;          // tokens of a sample
+    LayoutSpec layout = {};  // of ranks() ranks
+    PrecisionSpec precision = {};
+    OptimizerSpec optimizer = {};
+    std::uint64_t seed = 0;
+    // The step in another order (spec/step/actions.h says which are allowed); empty: by the layout's schedule.
+    std::vector<Action> actions = {};
+    // Of another rank of the same run, and of one that has the same part of every layer and sample; none: made here.
+    std::shared_ptr<const StepLists> lists = {};
+    std::shared_ptr<const Model> model = {};
+    Execution how = {};              // runs_on is the stream's own device, or what meta stands for
+    bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
+    bool capture = true;             // of steps that are repeated; false: action by action, every time
+  };
+
+  // `with` null: this rank is the only one.
+  RankSetup(const Options& options, const Ranks* with, Memory& memory, Stream& stream);
+  RankSetup(const RankSetup&) = delete;
+  RankSetup& operator=(const RankSetup&) = delete;
+
+  int rank() const { return ranks.hosts.rank(); }
+  bool on_meta() const { return stream.device() == Device::meta; }
+  bool has(int unit) const { return step.shape.has(unit); }
+  // A unit of which weights are here: its own, or a copy of a tied weight of another stage.
+  bool holds(int unit) const { return has(unit) || step.shape.has_copy(unit); }
+  // By unit; those that are not here have nothing.
+  std::vector<const UnitLayout*> layouts(const std::function<bool(int unit)>& here) const;
+  std::vector<const UnitLayout*> layouts() const {
+    return layouts([this](int u) { return has(u); });
+  }
+  // Where tensors that are sent are stored.
+  Memory& sent_memory() const { return seen_by_others ? *seen_by_others : memory; }
+  // The type of losses, and of sums.
+  DType sums() const { return accumulator_of(model.dtype()); }
+
+  const Options options;
+  const std::array<std::unique_ptr<Communicator>, 2> alone;  // of a rank that is the only one
+  const Ranks ranks;
+  MeshGroups mesh, mesh_hosts;
+  const std::unique_ptr<DataParallel> dp;
+  Memory& memory;
+  Stream& stream;
+  const std::shared_ptr<const Model> shared_model;
+  const Model& model;
+  const RankStep step;
+  ZeroGroups groups;
+  const std::unique_ptr<Memory> seen_by_others;  // if the ranks have memory that others can read
+};
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+#include "train/rank_state.h"
+
+#include <algorithm>
+
+#include "base/philox.h"
+#include "checkpoint/state_runs.h"
+#include "kernels/elementwise.h"
+#include "kernels/random.h"
+#include "parallel/pipeline_links.h"
+#include "parallel/reduce_kind.h"
+#include "tensor/transfer.h"
+
+namespace lockstep {
+
+namespace {
+
+Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& partial) {
+  const StepShape& shape = setup.step.shape;
+  std::optional<TiedParameter> tie;
+  if (const Model::Tie* t = setup.model.tie(); t && (shape.has(t->owner_unit) || shape.has(t->borrower_unit)))
+    tie = {.owner_unit = t->owner_unit,
+           .owner_parameter = t->owner_parameter,
+           .borrower_unit = t->borrower_unit,
+           .borrower_parameter = t->borrower_parameter,
+           .owner = &setup.model.unit(t->owner_unit).layout(),
+           .has_owner = shape.has(t->owner_unit),
+           .has_borrower = shape.has(t->borrower_unit)};
+  return {.layouts = setup.layouts(),
+          .tie = tie,
+          .actions = setup.step.actions,
+          .dtype = storage_types(setup.options.precision).gradient,
+          .overlap = setup.dp->overlaps(),
+          .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
+          .algorithm = algorithm_of(setup.options.layout.reduce),
+          .root = setup.dp->root()};
+}
+
+// By unit that is held here.
+std::map<int, ZeroShard> make_shards(RankSetup& setup) {
+  std::map<int, ZeroShard> shards;
+  for (int u = 0; u < setup.model.units(); ++u)
+    if (setup.holds(u))
+      shards.try_emplace(u, setup.model.unit(u).layout(),
+                         ZeroShard::Options{.types = storage_types(setup.options.precision),
+                                            .optimizer = setup.options.optimizer,
+                                            .updates = setup.has(u) && setup.dp->updates(),
+                                            .cut = setup.groups.cut(),
+                                            .whole_weights = !setup.options.layout.cuts_weights(),
+                                            .weights_in = setup.groups.cuts() ? &setup.sent_memory() : nullptr},
+                         setup.memory, setup.stream);
+  return shards;
+}
+
+// The weights of each unit that is here; under ZeRO-3 they are set when they are gathered.
+std::vector<UnitTensors> make_units(const RankSetup& setup, const std::map<int, ZeroShard>& shards) {
+  const Model& model = setup.model;
+  std::vector<UnitTensors> units(static_cast<std::size_t>(model.units()));
+  for (int u = 0; u < model.units(); ++u) {
+    if (!setup.has(u)) continue;
+    const auto& parameters = model.unit(u).layout().parameters();
+    units[u].weights.resize(parameters.size());
+    for (int p = 0; p < static_cast<int>(parameters.size()) && !setup.options.layout.cuts_weights(); ++p)
+      units[u].weights[p] = parameters[p].tied ? shards.at(model.tie()->owner_unit).weight(model.tie()->owner_parameter)
+                                               : shards.at(u).weight(p);
+  }
+  return units;
+}
+
+}  // namespace
+
+RankState::RankState(RankSetup& setup)
+    : setup_(setup),
+      partial_(setup.layouts(), setup.mesh.tensor(), algorithm_of(setup.options.layout.reduce)),
+      gradients_(make_gradients(gradient_options(setup, partial_), setup.options.layout, setup.groups,
+                                setup.sent_memory(), setup.stream)),
+      shards_(make_shards(setup)),
+      weights_(std::make_unique<ZeroWeights>(
+          ZeroWeights::Options{.layouts = setup.layouts([&](int u) { return setup.holds(u); }),
+                               .step = setup.step.actions,
+                               .evaluation = setup.step.evaluation,
+                               .overlap = setup.dp->overlaps(),
+                               .root = setup.dp->root()},
+          shards_, setup.groups, setup.sent_memory())),
+      units_(make_units(setup, shards_)),
+      control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)) {
+  write_control();
+}
+
+// Tells the device how many updates there were.
+void RankState::write_control() {
+  double host[kStepControls] = {};
+  host[kStep] = static_cast<double>(updates_);
+  upload(control(), host, setup_.stream);
+}
+
+void RankState::count_batch(bool updated) {
+  if (updated) ++updates_;
+  ++batches_;
+}
+
+void RankState::open_gradients(int unit, int micro) {
+  units_[static_cast<std::size_t>(unit)].gradients = gradients_->open(unit, micro);
+}
+
+void RankState::gather(int unit) {
+  const Tensor flat = weights_->gather(unit);
+  const UnitLayout& layout = setup_.model.unit(unit).layout();
+  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+    const StoredParameter& stored = layout.parameters()[p];
+    if (stored.tied) continue;
+    const Tensor weight = flat.slice(0, layout.offset(p), stored.elements()).reshape(Shape(std::span(stored.shape)));
+    if (setup_.has(unit)) units_[unit].weights[p] = weight;
+    if (const Model::Tie* tie = setup_.model.tie();
+        tie && unit == tie->owner_unit && p == tie->owner_parameter && setup_.has(tie->borrower_unit))
+      units_[tie->borrower_unit].weights[tie->borrower_parameter] = weight;
+  }
+}
+
+void RankState::update(int unit) { shards_.at(unit).update(gradients_->reduced(unit), control(), setup_.stream); }
+
+Tensor RankState::tied_weight() const { return shards_.at(setup_.step.shape.tie_owner).own_weight(); }
+
+void RankState::Named::put(std::span<const double> here, std::span<double> there) const {
+  for (const Run& run : runs)
+    for (std::int64_t i = 0; i < run.rows; ++i)
+      std::copy_n(here.begin() + run.here + i * run.here_pitch, run.row,
+                  there.begin() + run.there + i * run.there_pitch);
+}
+
+void RankState::Named::take(std::span<double> here, std::span<const double> there) const {
+  for (const Run& run : runs)
+    for (std::int64_t i = 0; i < run.rows; ++i)
+      std::copy_n(there.begin() + run.there + i * run.there_pitch, run.row,
+                  here.begin() + run.here + i * run.here_pitch);
+}
+
+std::vector<RankState::Named> RankState::tensors() const {
+  std::vector<Named> all;
+  for (const auto& [u, shard] : shards_)
+    if (setup_.has(u))
+      shard.each_piece([&, u = u, &shard = shard](const ZeroShard::Piece& piece) {
+        all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(shard.own_master()),
+                       piece.of(gradients_->reduced(u))});
+      });
+  return all;
+}
+
+std::vector<StateTensor> RankState::state(bool counted_alone) const {
+  std::vector<StateTensor> all;
+  for (const auto& [u, shard] : shards_)
+    if (shard.updates())
+      shard.each_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+        if (counted_alone && !piece.tensor.counted) return;
+        const auto add = [&](std::string_view part, const Tensor& flat) {
+          for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
+        };
+        add(kWeightPart, shard.own_master());
+        for (const auto& [name, flat] : shard.optimizer_state()) add(name, flat);
+      });
+  return all;
+}
+
+void RankState::init_weights() {
+  if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
+  for (auto& [u, shard] : shards_)
+    shard.each_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+      const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
+      const StoredParameter& like = piece.parameter;
+      const auto set = [&](const Tensor& part, const Run& run) {
+        if (like.init == Init::normal)
+          init_normal({.x = part,
+                       .key = key,
+                       .first = run.there,
+                       .std = like.init_std,
+                       .row = run.rows == 1 ? 0 : run.row,
+                       .pitch = run.rows == 1 ? 0 : run.there_pitch},
+                      setup_.stream);
+        else
+          fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
+      };
+      for (const Run& run : piece.runs) {
+        const Tensor part = elements_of(run, piece.of(shard.own_master()));
+        if (part.dims() == 1) {
+          set(part, run);
+          continue;
+        }
+        for (std::int64_t i = 0; i < run.rows; ++i)
+          set(part.slice(0, i, 1).reshape({run.row}), {.there = run.there + i * run.there_pitch, .row = run.row});
+      }
+    });
+  publish();
+}
+
+void RankState::load(std::span<const ConstTensor> values) {
+  const std::vector<LogicalTensor> all = logical_tensors(setup_.model);
+  LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
+  auto value = values.begin();
+  auto name = all.begin();
+  for (const Named& named : tensors()) {  // in the same order
+    for (; name->name != named.tensor.name; ++name) ++value;
+    LOCKSTEP_CHECK(value->elements() == named.tensor.elements(), "{}: {} values for {} elements", named.tensor.name,
+                   value->elements(), named.tensor.elements());
+    upload_runs(named.master, named.runs, *value, setup_.stream);
+  }
+  publish();
+}
+
+void RankState::resume(std::int64_t batches, std::int64_t updates) {
+  publish();
+  batches_ = batches;
+  updates_ = updates;
+  write_control();
+}
+
+// Weights everywhere become what the masters say.
+void RankState::publish() {
+  for (auto& [u, shard] : shards_) shard.publish(setup_.stream);
+  exchange_tied_weight();
+  if (!setup_.step.shape.publishes) return;
+  for (const auto& [u, shard] : shards_) {
+    weights_->publish(u);
+    weights_->ready(u);
+  }
+}
+
+// A copy of a tied weight becomes what its owner says.
+void RankState::exchange_tied_weight() {
+  const StepShape& shape = setup_.step.shape;
+  if (!shape.tie_is_sent()) return;
+  PipelineLinks links(setup_.mesh.pipeline());
+  const Action send{ActionKind::send_tied_weight, shape.tie_owner};
+  const Action receive{ActionKind::receive_tied_weight, shape.tie_borrower};
+  if (setup_.has(shape.tie_owner)) links.send(tied_weight(), other_end(send, shape));
+  if (setup_.has(shape.tie_borrower)) links.receive(receive, tied_weight(), other_end(receive, shape));
+  links.settle();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// What one rank holds of a model in training: weights, gradients and optimizer state, all of them or its shards, and
+// how many batches and updates it has behind it. A checkpoint is made of it.
+//
+// Every buffer is allocated by the constructor. Nothing here runs a step: the executor (step_executor.h) does, over
+// these tensors. One thread uses it; the setup outlives it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/state.h"
+#include "kernels/step_control.h"
+#include "parallel/gradients.h"
+#include "parallel/partial_gradients.h"
+#include "parallel/zero_shards.h"
+#include "parallel/zero_weights.h"
+#include "train/rank_setup.h"
+
+namespace lockstep {
+
+class RankState {
+ public:
+  explicit RankState(RankSetup& setup);
+
+  // A logical tensor and what of it is stored here, of the master weights and of the gradients: runs of its elements
+  // within two flat tensors. Where it is sharded that may be a part of it, or nothing; tensors of layers that are
+  // another stage's are not there at all.
+  struct Named {
+    LogicalTensor tensor;
+    std::vector<Run> runs;
+    bool counted;  // false: another rank of its layer has the same and answers for it
+    Tensor master;
+    Tensor gradient;
+    // Copies between the values of one of the two tensors (`here`) and those of the whole logical tensor (`there`).
+    void put(std::span<const double> here, std::span<double> there) const;
+    void take(std::span<double> here, std::span<const double> there) const;
+  };
+  std::vector<Named> tensors() const;
+  // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece; all that is
+  // here, or without what another rank of the same layer answers for.
+  std::vector<StateTensor> state(bool counted_alone = false) const;
+
+  // All ranks call these three, while no step is under way.
+  void init_weights();  // from the seed and the tensors' names
+  // In the order of logical_tensors() of the model, whole host tensors of any float type; what is another stage's is
+  // passed over.
+  void load(std::span<const ConstTensor> values);
+  // After the tensors of state() were filled from a checkpoint: continues as the run that was saved.
+  void resume(std::int64_t batches, std::int64_t updates);
+
+  std::int64_t updates() const { return updates_; }  // what the optimizer's bias correction counts
+  std::int64_t batches() const { return batches_; }  // updated or not: what dropout's masks count
+  void count_batch(bool updated);
+
+  // The scalars of a step on the device (kernels/step_control.h), with the number of updates so far.
+  Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
+  const std::map<int, ZeroShard>& shards() const { return shards_; }  // by unit that is held here
+  Gradients& gradients() const { return *gradients_; }
+  ZeroWeights& weights() { return *weights_; }
+  // What the phases of a unit compute with.
+  const UnitTensors& unit(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  // The phases of a unit that write its gradients come next.
+  void open_gradients(int unit, int micro);
+  // ZeRO-3: the unit's weights are gathered; its phases compute with them, and those of a unit whose weight is tied to
+  // it.
+  void gather(int unit);
+  void update(int unit);
+  // A tied weight that two stages have: what its owner updates of it, and what the other has a copy of.
+  Tensor tied_weight() const;
+
+ private:
+  void publish();
+  void exchange_tied_weight();
+  void write_control();
+
+  RankSetup& setup_;
+  PartialGradients partial_;
+  std::unique_ptr<Gradients> gradients_;
+  std::map<int, ZeroShard> shards_;
+  std::unique_ptr<ZeroWeights> weights_;
+  std::vector<UnitTensors> units_;
+  Buffer control_;
+  std::int64_t updates_ = 0, batches_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,235 @@
+#include "train/step_executor.h"
+
+#include <algorithm>
+
+#include "base/philox.h"
+#include "parallel/reduce_kind.h"
+
+namespace lockstep {
+
+namespace {
+
+// Room for what travels, where there is attention.
+std::optional<ContextParallel::Options> context_options(const RankSetup& setup) {
+  const RankSetup::Options& o = setup.options;
+  bool attends = false;
+  for (int u = 1; u + 1 < setup.model.units(); ++u) attends |= setup.has(u);
+  if (o.layout.cp == 1 || !attends) return std::nullopt;
+  const HeadSplit heads(o.spec.heads, o.spec.kv_heads, o.layout.tensor_split(setup.rank()));
+  return ContextParallel::Options{.split = o.layout.context_split(setup.rank()),
+                                  .overlap = setup.dp->overlaps(),
+                                  .sizes = {.B = setup.model.B(),
+                                            .T = o.T,
+                                            .heads = heads.queries.each,
+                                            .keys = heads.keys.each,
+                                            .width = o.spec.head_width,
+                                            .dtype = setup.model.dtype()}};
+}
+
+BatchBuffers::Sizes batch_sizes(const RankSetup& setup) {
+  const RankSetup::Options& o = setup.options;
+  const Share own = setup.dp->own();
+  return {.first = own.first,
+          .B = own.count,
+          .T = o.T,
+          .micro = static_cast<int>(o.layout.micro),
+          .sums = setup.sums(),
+          .loss_B = setup.dp->loss_samples(),
+          .has_head = setup.has(setup.model.units() - 1),
+          .context = o.layout.context_split(setup.rank())};
+}
+
+// Where layers, samples or the depth are split, activations are sent.
+Memory& activation_memory(const RankSetup& setup) {
+  const LayoutSpec& l = setup.options.layout;
+  return l.tp > 1 || l.pp > 1 || l.cp > 1 ? setup.sent_memory() : setup.memory;
+}
+
+// Messages between ranks are not captured. Masks of dropout are keyed on a number that the host gives out, another one
+// for each step.
+bool steps_repeat(const RankSetup& setup) {
+  const RankSetup::Options& o = setup.options;
+  return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0;
+}
+
+}  // namespace
+
+StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
+    : setup_(setup),
+      state_(state),
+      stream_(setup.stream),
+      tensor_(setup.mesh.tensor(), {.split = setup.options.layout.tensor_split(setup.rank()),
+                                    .overlap = setup.dp->overlaps(),
+                                    .algorithm = algorithm_of(setup.options.layout.reduce)}),
+      links_(setup.mesh.pipeline()),
+      batch_(setup.options.spec, batch_sizes(setup), {setup.mesh_hosts.replicas(), setup.mesh_hosts.pipeline()},
+             setup.memory, setup.stream),
+      activations_(setup.model.slots(), setup.step.actions, setup.step.evaluation, setup.step.shape,
+                   activation_memory(setup)),
+      remote_loss_(setup.dp->make_remote_loss({.tensors = batch_.loss_tensors(),
+                                               .chunk = setup.model.head().chunk(),
+                                               .vocabulary = setup.options.spec.vocabulary,
+                                               .sums = setup.sums(),
+                                               .compute = setup.model.dtype()},
+                                              setup.memory)),
+      norm_(state.shards(), state.gradients(), setup.memory),
+      repeats_(steps_repeat(setup)) {
+  if (const auto context = context_options(setup))
+    context_.emplace(setup.mesh.context(), *context, setup.sent_memory());
+  while (setup.step.actions[norm_at_].kind != ActionKind::norm) ++norm_at_;
+}
+
+void StepExecutor::set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place) {
+  batch_.set(setup_.dp->own_tokens(tokens), targets, place, stream_);
+}
+
+void StepExecutor::begin(bool training, std::int64_t batch_number) {
+  training_ = training;
+  batch_number_ = batch_number;
+  state_.weights().begin(training);
+}
+
+void StepExecutor::run(const Action& action) {
+  const StepShape& shape = setup_.step.shape;
+  switch (action.kind) {
+    case ActionKind::forward:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+      return run_phase_of(action);
+    case ActionKind::gather:
+      if (shape.has_copy(action.unit)) links_.ready({ActionKind::receive_tied_weight, shape.tie_borrower});
+      return state_.gather(action.unit);
+    case ActionKind::release:
+      return state_.weights().release(action.unit);
+    case ActionKind::reduce:
+      links_.ready({ActionKind::receive_tied_gradient, action.unit});
+      return state_.gradients().whole(action.unit, action.micro);
+    case ActionKind::norm:
+      return run_norm();
+    case ActionKind::update:
+      return state_.update(action.unit);
+    case ActionKind::publish:
+      links_.ready({ActionKind::receive_tied_weight, shape.tie_borrower});
+      return state_.weights().publish(action.unit);
+    default:
+      return exchange(action);
+  }
+}
+
+void StepExecutor::run_phase_of(const Action& action) {
+  const Model& model = setup_.model;
+  if (action.kind == ActionKind::forward) {
+    links_.ready({ActionKind::receive_input, action.unit, action.micro});
+    if (action.unit == setup_.step.shape.tie_borrower) links_.ready({ActionKind::receive_tied_weight, action.unit});
+  }
+  if (action.kind == ActionKind::backward_input)
+    links_.ready({ActionKind::receive_output_gradient, action.unit, action.micro});
+  for (const int unit : units_read(action, setup_.step.shape)) state_.weights().ready(unit);
+  if (watch_) watch_->runs(action);
+  const bool last = action.unit == model.units() - 1;
+  if (training_ && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
+    state_.open_gradients(action.unit, action.micro);
+  const std::uint64_t seed = random_key(setup_.options.seed, "dropout") + static_cast<std::uint64_t>(batch_number_);
+  Batch batch = batch_.micro_batch(action.micro, seed, training_);
+  batch.remote_loss = remote_loss_.get();
+  const Call phase = call(action, batch);
+  if (counter_ && counter_->has_counted(action, phase.accumulate)) return;
+  run_phase(model.unit(action.unit), action.kind, phase);
+  if (counter_) counter_->has_run(action, phase.accumulate);
+}
+
+Call StepExecutor::call(const Action& action, const Batch& batch) const {
+  // The first micro-batch starts the gradients, the others add to them: sums over micro-batches ascend in any list.
+  return {.unit = state_.unit(action.unit),
+          .at = activations_at(action.micro),
+          .batch = batch,
+          .stream = stream_,
+          .accumulate = state_.gradients().adds(action.micro),
+          .tensor = &tensor_,
+          .context = context_ ? &*context_ : nullptr};
+}
+
+void StepExecutor::logits(const Tensor& out, const Action& forward) {
+  setup_.model.head().logits(out, 0, call(forward, batch_.micro_batch(forward.micro, 0, training_)));
+}
+
+// The gradients are those of the global batch from here on. The ranks that update find norm, clipping factor and
+// whether to update at all.
+void StepExecutor::run_norm() {
+  links_.settle();
+  state_.gradients().wait();
+  if (setup_.dp->updates())
+    step_control({.control = state_.control(),
+                  .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_),
+                  .clip = setup_.options.optimizer.clip,
+                  .halt = setup_.options.halt_on_bad_value},
+                 stream_);
+  setup_.dp->share_control(state_.control());
+}
+
+// What a message between stages carries.
+Tensor StepExecutor::message(const Action& action) const {
+  const Between& between = setup_.model.between(action.unit);
+  switch (action.kind) {
+    case ActionKind::receive_input:
+      return activations_at(action.micro)[between.x];
+    case ActionKind::send_output:
+      return activations_at(action.micro)[between.y];
+    case ActionKind::receive_output_gradient:
+      return activations_at(action.micro)[between.dy];
+    case ActionKind::send_input_gradient:
+      return activations_at(action.micro)[between.dx];
+    case ActionKind::send_tied_gradient:
+    case ActionKind::receive_tied_gradient:
+      return state_.gradients().tied();
+    default:
+      return state_.tied_weight();
+  }
+}
+
+void StepExecutor::exchange(const Action& action) {
+  const int other = other_end(action, setup_.step.shape);
+  const Tensor tensor = message(action);
+  if (is_send(action.kind))
+    links_.send(tensor, other);
+  else
+    links_.receive(action, tensor, other);
+}
+
+void StepExecutor::run_list(std::int64_t batch_number) {
+  const std::vector<Action>& actions = setup_.step.actions;
+  begin(true, batch_number);
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Action& action = actions[i];
+    if (watch_) watch_->comes_to(i);
+    if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
+    if (watch_ && !is_phase(action.kind)) watch_->runs(action);
+    run(action);
+    if (stream_.runs_ahead()) stream_.end_range();
+    if (watch_ && stream_.runs_ahead()) stream_.synchronize();
+    if (watch_) watch_->is_done_with(action);
+  }
+}
+
+// The first time action by action, as libraries and code are loaded then.
+void StepExecutor::run_step(std::int64_t batch_number) {
+  const bool first = steps_run_++ == 0;
+  if (watch_) return run_list(batch_number);
+  if (!replay_ && repeats_ && !first) replay_ = stream_.capture([&] { run_list(batch_number); });
+  if (replay_)
+    replay_->run();
+  else
+    run_list(batch_number);
+}
+
+void StepExecutor::settle() {
+  links_.settle();
+  for (int u = 0; u < setup_.model.units(); ++u) state_.weights().ready(u);
+}
+
+void StepExecutor::count_by(PhaseCounter* counter) {
+  LOCKSTEP_CHECK(setup_.on_meta(), "phases on {} are run, not counted", name_of(stream_.device()));
+  counter_ = counter;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// The executor of a rank's step: runs a list of actions over the rank's state (rank_state.h).
+//
+// One action is one line of run(). Which actions there are and in which order, the lists say (rank_step.h); what a rank
+// holds and what it sends is decided in parallel/. The executor owns what an action needs beside the state: the batch,
+// activations, messages between stages, and the groups of tensor and context parallel.
+//
+// The same on every device; on meta it computes nothing, and the ledger and the stream's counts are those of a real
+// step. An action never makes the device wait for the host. Everything is allocated by the constructor. One thread uses
+// it; setup and state outlive it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "parallel/context_parallel.h"
+#include "parallel/global_norm.h"
+#include "parallel/pipeline_links.h"
+#include "parallel/tensor_parallel.h"
+#include "train/batch_buffers.h"
+#include "train/phase_counter.h"
+#include "train/rank_state.h"
+#include "train/step_watch.h"
+
+namespace lockstep {
+
+class StepExecutor {
+ public:
+  StepExecutor(RankSetup& setup, RankState& state);
+
+  // Puts the batch of the lists that run next onto the device: tokens and targets of the samples that dp->given() names
+  // (parallel/data_parallel.h), in one of the places of batch_buffers.h.
+  void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place);
+  BatchBuffers& batch() { return batch_; }
+
+  // A list of actions is begun, then run from its first action on. `batch_number` keys dropout's masks.
+  void begin(bool training, std::int64_t batch_number);
+  void run(const Action& action);
+  // The two halves of the step's list: what makes the gradients; norm, updates and publishing.
+  std::span<const Action> gradient_actions() const { return std::span(setup_.step.actions).first(norm_at_); }
+  std::span<const Action> update_actions() const { return std::span(setup_.step.actions).subspan(norm_at_); }
+  // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, they are captured
+  // the second time and given to the device as a whole from then on, unless somebody watches.
+  void run_step(std::int64_t batch_number);
+
+  // Waits for the messages between stages.
+  void settle_links() { links_.settle(); }
+  // And for weights that are being published, which the next step would wait for.
+  void settle();
+
+  // After the forward of the last unit: the logits of a micro-batch's tokens (rows, columns of head().vocabulary()).
+  void logits(const Tensor& out, const Action& forward);
+  // In the places of the step's list.
+  const Activations& activations(int micro) const { return activations_.of(micro); }
+
+  // Shows the steps that follow, until told otherwise (null). Where the stream runs ahead they wait for it after every
+  // action, so that what is seen is what happens.
+  void show(StepWatch* watch) { watch_ = watch; }
+  // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
+  void count_by(PhaseCounter* counter);
+
+ private:
+  void run_phase_of(const Action& action);
+  void run_norm();
+  void exchange(const Action& action);
+  Tensor message(const Action& action) const;
+  void run_list(std::int64_t batch_number);
+  Call call(const Action& action, const Batch& batch) const;
+  const Activations& activations_at(int micro) const {
+    return training_ ? activations_.of(micro) : activations_.of_forwards(micro);
+  }
+
+  RankSetup& setup_;
+  RankState& state_;
+  Stream& stream_;
+  TensorParallel tensor_;
+  std::optional<ContextParallel> context_;  // where samples are split
+  PipelineLinks links_;
+  BatchBuffers batch_;
+  StepActivations activations_;
+  std::unique_ptr<RemoteLoss> remote_loss_;  // where another rank computes the losses
+  GlobalNorm norm_;
+  std::size_t norm_at_ = 0;  // index of the norm in the step's list
+  bool training_ = true;     // of the list that was begun
+  std::int64_t batch_number_ = 0;
+  bool repeats_;  // steps are the same work each time
+  std::int64_t steps_run_ = 0;
+  std::unique_ptr<Replay> replay_;
+  StepWatch* watch_ = nullptr;
+  PhaseCounter* counter_ = nullptr;
+};
+
+}  // namespace lockstep

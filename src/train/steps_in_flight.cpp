@@ -1,0 +1,44 @@
+#include "train/steps_in_flight.h"
+
+namespace lockstep {
+
+StepsInFlight::StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor)
+    : setup_(setup), state_(state), executor_(executor) {
+  for (Place& place : places_) {
+    place.rate = HostBuffer(8, setup.stream);
+    place.controls = HostBuffer(kStepControls * 8, setup.stream);
+    place.done = setup.stream.make_event();
+  }
+}
+
+void StepsInFlight::require_none() const { LOCKSTEP_CHECK(count() == 0, "{} steps are in flight", count()); }
+
+void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                          double learning_rate) {
+  LOCKSTEP_CHECK(count() < kMost, "{} steps are in flight", count());
+  const int index = static_cast<int>(begun_ % kMost);
+  Place& place = places_[index];
+  executor_.set_batch(tokens, targets, index);
+  place.rate.as<double>()[0] = learning_rate;
+  upload_later(state_.control().slice(0, kLearningRate, 1), place.rate.as<char>().data(), setup_.stream);
+  executor_.run_step(state_.batches() + count());
+  executor_.batch().fetch_losses(index, setup_.stream);
+  download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
+  setup_.stream.record(*place.done);
+  ++begun_;
+}
+
+StepResult StepsInFlight::finish() {
+  LOCKSTEP_CHECK(count() > 0, "no step is in flight");
+  const int index = static_cast<int>(finished_ % kMost);
+  Place& place = places_[index];
+  place.done->wait();
+  setup_.mesh.check();  // else what has come may be of ranks that never summed
+  ++finished_;
+  const std::span<double> controls = place.controls.as<double>();
+  const bool updated = controls[kFinite] != 0;
+  state_.count_batch(updated);
+  return {executor_.batch().mean_loss(index), controls[kNorm], updated};
+}
+
+}  // namespace lockstep

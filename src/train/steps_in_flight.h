@@ -1,0 +1,51 @@
+// The steps in flight: begun, so that all their work was given to the stream, and not finished, so that the host has
+// not read what became of them.
+//
+// A step never makes the device wait for the host: the batch and the learning rate go to it, the losses and the norm
+// come from it, by copies in the stream's order. Host memory for these copies has kMost places, used in turn: the host
+// prepares a step while the device works at the one before. One thread uses it; setup, state and executor outlive it.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tensor/transfer.h"
+#include "train/step_executor.h"
+
+namespace lockstep {
+
+struct StepResult {
+  double loss;   // mean over the targets that count
+  double norm;   // of the gradient, before clipping
+  bool updated;  // false: something was not finite, and nothing changed
+};
+
+class StepsInFlight {
+ public:
+  static constexpr int kMost = BatchBuffers::kPlaces;
+
+  StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor);
+
+  int count() const { return static_cast<int>(begun_ - finished_); }
+  void require_none() const;  // an internal error where there are some
+  // Fewer than kMost are in flight.
+  void begin(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, double learning_rate);
+  // Waits for the oldest.
+  StepResult finish();
+
+ private:
+  // The scalars of a step: the learning rate on its way to the device, all of them on their way back.
+  struct Place {
+    HostBuffer rate, controls;
+    std::unique_ptr<Event> done;
+  };
+
+  RankSetup& setup_;
+  RankState& state_;
+  StepExecutor& executor_;
+  std::array<Place, kMost> places_;
+  std::int64_t begun_ = 0, finished_ = 0;  // since this was made
+};
+
+}  // namespace lockstep
