@@ -160,9 +160,9 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
                            ZeroShard::Options{.types = types,
                                               .optimizer = options.optimizer,
                                               .updates = has(u) && (!central() || dp_rank() == 0),
-                                              .cut = groups_.cut(),
+                                              .shard = groups_.shard(),
                                               .whole_weights = !options.layout.cuts_weights(),
-                                              .weights_in = groups_.cuts() ? &sent_memory() : nullptr},
+                                              .weights_in = groups_.sharded() ? &sent_memory() : nullptr},
                            memory, stream);
   weights_.emplace(ZeroWeights::Options{.layouts = layouts_of(model_, held),
                                         .step = step_.actions,
@@ -188,7 +188,7 @@ Replica::Replica(const Options& options, std::array<std::unique_ptr<Communicator
   if (central()) {
     CentralDp::Sizes sizes{.tokens = {},
                            .micro = micros(),
-                           .chunk = model_.head().chunk(),
+                           .chunk = model_.head().tile(),
                            .vocabulary = options.spec.vocabulary,
                            .sums = sums_type(options.precision),
                            .compute = types.compute};

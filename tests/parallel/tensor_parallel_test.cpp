@@ -17,19 +17,19 @@ Tensor rows(std::vector<double>& values, std::int64_t width) {
 
 TEST(TensorParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
   for (const int ranks : {2, 3, 5})
-    for (const auto& [chunks, N] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+    for (const auto& [pieces, N] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {1, 12 * ranks}, {4, 12 * ranks}, {7, 12 * ranks}, {1, 31}, {4, 31}, {7, 31}, {4, 1}, {4, ranks + 1}})
-      run_ranks(ranks, [&, chunks = chunks, N = N](std::unique_ptr<Communicator> group) {
+      run_ranks(ranks, [&, pieces = pieces, N = N](std::unique_ptr<Communicator> group) {
         const std::int64_t width = 3;
-        const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = true, .chunks = chunks};
+        const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = true, .pieces = pieces};
         const TensorParallel tensor(*group, {.split = split});
         const std::int64_t size = split.own_rows(N) * width;
         ASSERT_EQ(split.own_rows(N), N / ranks + (group->rank() < N % ranks ? 1 : 0));
-        ASSERT_EQ(split.chunks_of(N), std::min(chunks, std::max<std::int64_t>(N / ranks, 1)));
+        ASSERT_EQ(split.pieces_of(N), std::min(pieces, std::max<std::int64_t>(N / ranks, 1)));
         const auto row_of = [&](std::int64_t own) {
-          for (std::int64_t c = 0; c < split.chunks_of(N); ++c) {
-            const TensorSplit::RowChunk chunk = split.chunk(N, c);
-            if (own < chunk.own_first + chunk.own_count) return chunk.mine + own - chunk.own_first;
+          for (std::int64_t c = 0; c < split.pieces_of(N); ++c) {
+            const TensorSplit::RowPiece piece = split.piece(N, c);
+            if (own < piece.own_first + piece.own_count) return piece.mine + own - piece.own_first;
           }
           ADD_FAILURE() << own;
           return std::int64_t{-1};
@@ -59,7 +59,7 @@ TEST(TensorParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
 
 TEST(TensorParallel, WithoutSequenceParallelismOnlySums) {
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {
-    const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 3, .chunks = 4}});
+    const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 3, .pieces = 4}});
     std::vector<double> whole(24);
     tensor.sum(rows(whole, 3), rows(whole, 3), [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = first * 3; i < (first + count) * 3; ++i) whole[i] = group->rank() + static_cast<double>(i);
@@ -102,7 +102,7 @@ class Noted final : public Communicator {
   int count_ = 0;
 };
 
-// An exchange is under way while another chunk is multiplied; without overlap none is.
+// An exchange is under way while another piece is multiplied; without overlap none is.
 TEST(TensorParallel, ChunksAreExchangedBesideProductsOfOthers) {
   using Notes = std::vector<std::string>;
   std::mutex mutex;
@@ -111,7 +111,7 @@ TEST(TensorParallel, ChunksAreExchangedBesideProductsOfOthers) {
       Notes notes;
       Noted noted(*group, notes);
       const TensorParallel tensor(
-          noted, {.split = {.rank = group->rank(), .size = 2, .sequence = true, .chunks = 3}, .overlap = overlap});
+          noted, {.split = {.rank = group->rank(), .size = 2, .sequence = true, .pieces = 3}, .overlap = overlap});
       std::vector<double> own(3), whole(6);
       const auto product = [&](std::int64_t first, std::int64_t) {
         notes.push_back("product " + std::to_string(first / 2));
