@@ -13,7 +13,7 @@ namespace lockstep::tests {
 namespace {
 
 TEST(Gradients, ArePassedOnAfterEachMicroBatchWhereTheLayoutSaysSo) {
-  const PlainUnits units({{300}, {40}});
+  const PlainUnits units({{300, 7}, {40}});
   const auto passes_on = [&](Communicator& all, const LayoutSpec& layout) {
     CpuDevice cpu;
     ZeroGroups groups(all, layout);
