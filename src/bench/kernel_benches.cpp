@@ -114,12 +114,12 @@ void add_rows(std::vector<KernelBench>& all, const Sizes& s) {
                  }});
 }
 
-void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t chunk, std::int64_t flat) {
+void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t tile, std::int64_t flat) {
   all.push_back({"cross_entropy", [=](TimedTensors& d) {
-                   CrossEntropyArgs args{.losses = d.sums({chunk}),
-                                         .dlogits = d.tensor({chunk, s.V}),
-                                         .logits = d.sums({chunk, s.V}),
-                                         .targets = d.indices({chunk}, s.V),
+                   CrossEntropyArgs args{.losses = d.sums({tile}),
+                                         .dlogits = d.tensor({tile, s.V}),
+                                         .logits = d.sums({tile, s.V}),
+                                         .targets = d.indices({tile}, s.V),
                                          .scale = d.sums({1})};
                    return [args, &d] { cross_entropy(args, d.stream()); };
                  }});
@@ -155,7 +155,7 @@ void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t chunk,
 
 }  // namespace
 
-std::int64_t head_chunk(const Model& model) {
+std::int64_t head_tile(const Model& model) {
   for (const SlotSpec& slot : model.slots().all())
     if (slot.name == "logits") return slot.shape[0];
   LOCKSTEP_CHECK(false, "the model has no logits");
@@ -177,7 +177,7 @@ std::vector<KernelBench> kernel_benches(const RunSpec& run, const Model& model) 
   std::vector<KernelBench> all;
   add_attention(all, s, run.run.device == "cuda");
   add_rows(all, s);
-  add_ends(all, s, head_chunk(model), model.unit(1).layout().owned());
+  add_ends(all, s, head_tile(model), model.unit(1).layout().owned());
   return all;
 }
 

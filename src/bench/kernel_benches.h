@@ -23,6 +23,6 @@ inline constexpr const char* kAttentionBackward = "attention_backward";
 inline constexpr const char* kAttentionBackwardFree = "attention_backward_free";
 
 // Tokens that the head computes logits of at a time.
-std::int64_t head_chunk(const Model& model);
+std::int64_t head_tile(const Model& model);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ WeightProducts::WeightProducts(const RunSpec& run, const Model& model, TimedTens
   for (int u = 1; u < model.units(); ++u)  // the embedding has none
     for (const StoredParameter& p : model.unit(u).layout().parameters())
       if (const bool head = u + 1 == model.units(); p.shape.size() == 2)
-        matrices_.push_back({p.shape[0], p.shape[1], head ? head_chunk(model) : tokens_, head});
+        matrices_.push_back({p.shape[0], p.shape[1], head ? head_tile(model) : tokens_, head});
   std::int64_t inputs = 0, outputs = 0, largest = 0;
   for (const auto& [out, in, rows, head] : matrices_) {
     if (head) logits_ = desk.sums({rows * out});

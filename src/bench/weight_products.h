@@ -1,5 +1,5 @@
 // The products of a model's weights alone, as a step has them: forward, the gradient of the input and that of the
-// weight, of each matrix, in each micro-batch; the head's in its chunks. One after the other, on operands of their own.
+// weight, of each matrix, in each micro-batch; the head's in its tiles. One after the other, on operands of their own.
 #pragma once
 #include <vector>
 

@@ -107,7 +107,7 @@ DiskFile::~DiskFile() {
 
 void DiskFile::write(const void* data, std::int64_t bytes) {
   for (const auto* at = static_cast<const std::byte*>(data); bytes > 0;) {
-    const std::int64_t asked = std::min(bytes, disk_.chunk());
+    const std::int64_t asked = std::min(bytes, disk_.write_bytes());
     disk_.before("write", path_);
     const ssize_t written = ::write(fd_, at, static_cast<std::size_t>(asked));
     if (written < 0 && errno == EINTR) continue;

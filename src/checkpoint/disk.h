@@ -1,8 +1,8 @@
 // The disk, as everything here writes to it: each operation has a name, can be watched, and fails in one way.
 //
-// Before every operation a hook, if there is one, hears its name and path: "mkdir", "open", "write" (one a chunk),
-// "fsync", "rename", "unlink", "rmdir", "fadvise". Tests kill the process there, or block it, or throw, which counts as
-// the operation's failure. There is no other way to the disk in this room for what writes.
+// Before every operation a hook, if there is one, hears its name and path: "mkdir", "open", "write" (one per
+// kWriteBytes), "fsync", "rename", "unlink", "rmdir", "fadvise". Tests kill the process there, or block it, or throw,
+// which counts as the operation's failure. There is no other way to the disk in this room for what writes.
 //
 // A file is never changed in place. It is written beside (PATH.partial), synced and renamed, and its folder is synced
 // last, so that a reader sees the old one or the new one, never half of one, even across a power cut.
@@ -24,10 +24,11 @@ namespace lockstep {
 class Disk {
  public:
   using Hook = std::function<void(std::string_view operation, const std::filesystem::path& path)>;
-  static constexpr std::int64_t kChunk = 1 << 20;
+  static constexpr std::int64_t kWriteBytes = 1 << 20;
 
   Disk() = default;
-  explicit Disk(Hook hook, std::int64_t chunk = kChunk) : hook_(std::move(hook)), chunk_(chunk) {}
+  explicit Disk(Hook hook, std::int64_t write_bytes = kWriteBytes)
+      : hook_(std::move(hook)), write_bytes_(write_bytes) {}
 
   void make_folder(const std::filesystem::path& path) const;   // must not be there yet
   void make_folders(const std::filesystem::path& path) const;  // with its parents; what is there already stays
@@ -43,11 +44,11 @@ class Disk {
   void before(std::string_view operation, const std::filesystem::path& path) const {
     if (hook_) hook_(operation, path);
   }
-  std::int64_t chunk() const { return chunk_; }
+  std::int64_t write_bytes() const { return write_bytes_; }
 
  private:
   Hook hook_;
-  std::int64_t chunk_ = kChunk;
+  std::int64_t write_bytes_ = kWriteBytes;
 };
 
 struct WrittenFile {

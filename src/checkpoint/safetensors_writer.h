@@ -7,7 +7,7 @@
 // at a multiple of 64: every tensor is then aligned for its element type, and the bytes of a file depend on its content
 // alone, not on the order of `tensors`.
 //
-// A tensor may be stored in another float type than it has: it is converted on the way (convert.h), a chunk at a time.
+// A tensor may be stored in another float type than it has: it is converted on the way (convert.h), a part at a time.
 //
 // Nothing is owned: the tensors' elements must stay unchanged during the call. Two threads may write at once, but not
 // to one path.

@@ -87,7 +87,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
-  const bool keeps = b.how.memory.of_block(unit - 1) != Recompute::projections;
+  const bool keeps = b.recompute(unit).keeps_projections;
   const Phase last = b.spec.qk_norm && !b.how.weights_later ? Phase::weight : Phase::input;
   // The first half of a block's forward, the second of its backward. What attention reads is kept elsewhere where heads
   // are exchanged.

@@ -3,9 +3,9 @@
 //
 // One activation holds queries, keys and values side by side, (B·T, (H + 2K)·D); attention reads them as views of it.
 // RoPE turns queries and keys in place. Families that normalise queries and keys (Qwen3) keep the turned ones in a
-// second activation, since backward needs both. Where projections are not kept (Recompute), backward-input makes them
-// again, in slots of its own. With a cache, the T queries see what it holds too (cached_attention.h). Where ranks cut
-// layers between them, H and K are this rank's heads; where they cut samples, attention is theirs together
+// second activation, since backward needs both. Where projections are not kept (model/recompute.h), backward-input
+// recomputes them, in slots of its own. With a cache, the T queries see what it holds too (cached_attention.h). Where
+// ranks cut layers between them, H and K are this rank's heads; where they cut samples, attention is theirs together
 // (context_attention.h).
 #pragma once
 #include <optional>
@@ -41,7 +41,7 @@ class Attention {
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
-  // x is needed where the projection is computed again.
+  // x is needed where the projection is recomputed.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

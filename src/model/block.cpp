@@ -14,7 +14,7 @@ Tensor branch_gradient(const DropoutSite& site, Slot dropped, Tensor gradient, c
 
 // What a norm gives is kept for the weight phase, or lives in the forward alone.
 Slot normed_slot(const Build& b, int unit, const char* name) {
-  const bool keeps = b.how.memory.of_block(unit - 1) == Recompute::none;
+  const bool keeps = b.recompute(unit).keeps_norm_outputs();
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 
@@ -24,7 +24,7 @@ Phase read_by_norms(const Build& b) { return b.how.weights_later ? Phase::input 
 Half norms_half(const Build& b) { return b.how.weights_later ? Half::first : Half::second; }
 
 Slot again_slot(const Build& b, int unit, const char* name, Slot first) {
-  if (b.how.memory.of_block(unit - 1) == Recompute::none) return first;
+  if (b.recompute(unit).keeps_norm_outputs()) return first;
   return b.own_rows(unit, name, b.spec.width, Phase::input, Phase::weight);
 }
 }  // namespace
@@ -48,7 +48,7 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       mlp_(layout_, b, unit, names_),
       attention_dropout_(b.spec.dropout, names_.out),
       mlp_dropout_(b.spec.dropout, names_.down),
-      recompute_(b.how.memory.of_block(unit - 1)) {
+      norm_outputs_(b.recompute(unit).norm_outputs) {
   const std::int64_t C = b.spec.width;
   if (b.spec.dropout > 0 || b.splits()) branch_ = b.own_rows(unit, "branch", C, Phase::forward, Phase::forward);
   if (b.spec.dropout > 0) {
@@ -84,11 +84,11 @@ void Block::forward(const Call& call) const {
 void Block::backward_input(const Call& call) const {
   const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
   const Tensor &normed1 = call.at[normed1_again_], &normed2 = call.at[normed2_again_];
-  if (recompute_ == Recompute::projections) {
+  if (norm_outputs_ == NormOutputs::before_backward) {
     norm1_.forward(normed1, x, call);
     norm2_.forward(normed2, mid, call);
   }
-  const bool by_backward = recompute_ == Recompute::elementwise;
+  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward;
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, dy, call);
   if (mlp_dropout_.active(call)) mlp_dropout_.apply(d_mlp, dy, call);
   mlp_.backward_input(call.at[d_normed2_], d_mlp, normed2, call);

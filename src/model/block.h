@@ -3,8 +3,7 @@
 // A branch's last product adds the residual before it rounds; with dropout, which comes in between, or where ranks cut
 // layers between them and sum what the product gives, the branch stands by itself first. x, y and their gradients are
 // the slots between units; y and dx are this block's to write, x and dy its to read. Outputs of the norms that are not
-// kept (Recompute) are made again in the input phase: before all else for projections that are computed again, else by
-// the norms' own backward, which costs it a write.
+// kept are recomputed in the input phase (model/recompute.h).
 #pragma once
 #include "model/attention.h"
 #include "model/build.h"
@@ -36,7 +35,7 @@ class Block final : public Unit {
   DropoutSite attention_dropout_, mlp_dropout_;
   Slot branch_ = -1;                        // only where a branch stands by itself
   Slot d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
-  Recompute recompute_;
+  NormOutputs norm_outputs_;
 };
 
 }  // namespace lockstep

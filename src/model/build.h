@@ -1,6 +1,7 @@
 // What every part of a model is built from: the spec, the sizes of a micro-batch, the type it computes in, how it is to
 // be run, and where to declare slots.
 #pragma once
+#include "model/recompute.h"
 #include "model/slots.h"
 #include "model/unit.h"
 #include "spec/layout/context_split.h"
@@ -25,7 +26,7 @@ struct Execution {
   TensorSplit split = {};        // this rank's part of every layer
   ContextSplit context = {};     // and of every sample
   std::int64_t cache_ranks = 1;  // for generating: ranks that have a cache of keys and values between them
-  std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's chunks are measured; 0: its own
+  std::int64_t loss_tokens = 0;  // of a micro-batch, by which the head's tiles are measured; 0: its own
   // Weight phases of blocks come long after their input phases (zero-bubble schedules): what is held between the two
   // counts, so that it is what products of weights read and no more. false: they follow each other, and what both need
   // is made once.
@@ -52,6 +53,7 @@ struct Build {
   std::int64_t tokens() const { return B * T; }
   std::int64_t own_tokens() const { return how.split.own_rows(tokens()); }  // between products
   bool splits() const { return how.split.size > 1; }
+  BlockRecompute recompute(int unit) const { return block_recompute(recompute_level(how.memory, unit - 1)); }  // block
 
   // A slot of (tokens, columns) that lives within one unit; of this rank's own tokens.
   Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,

@@ -7,13 +7,13 @@
 namespace lockstep {
 
 ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
-    : split_(b.how.context), B_(b.B), block_(b.T * split_.heads), D_(sizes.width), deterministic_(b.how.deterministic) {
+    : split_(b.how.context), B_(b.B), share_(b.T * split_.heads), D_(sizes.width), deterministic_(b.how.deterministic) {
   const HeadSplit own(sizes.heads, sizes.keys, {.rank = split_.heads_rank(), .size = split_.heads});
   H_ = own.queries.each;
   K_ = own.keys.each;
   const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
   const DType sums = accumulator_of(b.dtype);
-  const std::int64_t chunk = block_ / split_.chunks();
+  const std::int64_t segment = share_ / split_.segments();
   // Attention is the first half of a block's forward and the second of its backward.
   const auto in_forward = [&](const char* name, DType dtype, const Shape& shape) {
     return b.slots.add({name, dtype, shape, forward, forward, Half::first, Half::first});
@@ -24,9 +24,9 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
   const auto in_backward = [&](const char* name, DType dtype, const Shape& shape) {
     return b.slots.add({name, dtype, shape, input, input, Half::second});
   };
-  lse_ = kept("lse", sums, {B_ * H_ * block_});
+  lse_ = kept("lse", sums, {B_ * H_ * share_});
   if (split_.heads > 1) {
-    const Shape projected{B_ * block_, (H_ + 2 * K_) * D_}, mixed{B_ * block_, H_ * D_};
+    const Shape projected{B_ * share_, (H_ + 2 * K_) * D_}, mixed{B_ * share_, H_ * D_};
     projected_ = projected_again_ =
         sizes.keeps ? kept("qkv of heads", b.dtype, projected) : in_forward("qkv of heads", b.dtype, projected);
     if (!sizes.keeps) projected_again_ = in_backward("qkv of heads again", b.dtype, projected);
@@ -35,27 +35,27 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
     d_mixed_ = in_backward("d_attention of heads", b.dtype, mixed);
   }
   if (split_.ring > 1) {
-    const Shape part{B_, chunk, H_, D_}, parts{B_, block_, H_, D_};
+    const Shape part{B_, segment, H_, D_}, parts{B_, share_, H_, D_};
     part_ = in_forward("attention to some keys", b.dtype, part);
-    part_lse_ = in_forward("lse of some keys", sums, {B_, H_, chunk});
+    part_lse_ = in_forward("lse of some keys", sums, {B_, H_, segment});
     part_dq_ = in_backward("dq of some keys", b.dtype, part);
-    dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * block_ * K_ * D_});
+    dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * share_ * K_ * D_});
     if (b.dtype != sums) {
       sums_ = in_forward("attention in sums", sums, parts);
       dq_sums_ = in_backward("dq in sums", sums, parts);
     }
   }
-  workspace_ = attention_workspace_slot(b, unit, chunk, H_, K_, D_);
+  workspace_ = attention_workspace_slot(b, unit, segment, H_, K_, D_);
 }
 
-ContextAttention::Heads ContextAttention::block_heads(Slot slot, const Heads& own, const Call& call) const {
+ContextAttention::Heads ContextAttention::share_heads(Slot slot, const Heads& own, const Call& call) const {
   if (!exchanges_heads()) return own;
-  const Tensor all = call.at[slot].split(1, H_ + 2 * K_, D_).split(0, B_, block_);
+  const Tensor all = call.at[slot].split(1, H_ + 2 * K_, D_).split(0, B_, share_);
   return {all.slice(2, 0, H_), all.slice(2, H_, K_), all.slice(2, H_ + K_, K_)};
 }
 
-Tensor ContextAttention::block_mixed(Slot slot, const Tensor& own, const Call& call) const {
-  return exchanges_heads() ? call.at[slot].split(1, H_, D_).split(0, B_, block_) : own;
+Tensor ContextAttention::share_mixed(Slot slot, const Tensor& own, const Call& call) const {
+  return exchanges_heads() ? call.at[slot].split(1, H_, D_).split(0, B_, share_) : own;
 }
 
 namespace {
@@ -66,14 +66,14 @@ std::array<UlyssesExchange::Exchanged, 3> both_ways(const ContextAttention::Head
 }  // namespace
 
 void ContextAttention::exchange_projected(Slot to, const Heads& in, const Call& call) const {
-  call.context->heads().to_heads(both_ways(in, block_heads(to, in, call)), call.stream);
+  call.context->heads().to_heads(both_ways(in, share_heads(to, in, call)), call.stream);
 }
 
 void ContextAttention::forward(const Tensor& o, const Heads& own, const AttentionDropout& dropout,
                                const Call& call) const {
   if (exchanges_heads()) exchange_projected(projected_, own, call);
-  const Heads in = block_heads(projected_, own, call);
-  const Tensor mixed = block_mixed(mixed_, o, call);
+  const Heads in = share_heads(projected_, own, call);
+  const Tensor mixed = share_mixed(mixed_, o, call);
   const bool turns = split_.ring > 1;
   RingAttention::Forward args{.o = mixed,
                               .lse = call.at[lse_],
@@ -95,15 +95,15 @@ void ContextAttention::forward(const Tensor& o, const Heads& own, const Attentio
 
 RingAttention::Turning ContextAttention::begin_backward(const Heads& own, const Call& call) const {
   if (projected_again_ != projected_) exchange_projected(projected_again_, own, call);
-  const Heads in = block_heads(projected_again_, own, call);
+  const Heads in = share_heads(projected_again_, own, call);
   return call.context->ring().begin(in.k, in.v, call.stream);
 }
 
 void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_o, const Tensor& own_o,
                                 const Heads& own, const AttentionDropout& dropout, RingAttention::Turning& turning,
                                 const Call& call) const {
-  const Heads in = block_heads(projected_again_, own, call), d_in = block_heads(d_projected_, own_gradients, call);
-  const Tensor d_o = block_mixed(d_mixed_, own_d_o, call);
+  const Heads in = share_heads(projected_again_, own, call), d_in = share_heads(d_projected_, own_gradients, call);
+  const Tensor d_o = share_mixed(d_mixed_, own_d_o, call);
   if (exchanges_heads()) {
     const UlyssesExchange::Exchanged there{own_d_o, d_o};
     call.context->heads().to_heads({&there, 1}, call.stream);
@@ -116,7 +116,7 @@ void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_
                                .q = in.q,
                                .k = in.k,
                                .v = in.v,
-                               .o = block_mixed(mixed_, own_o, call),
+                               .o = share_mixed(mixed_, own_o, call),
                                .lse = call.at[lse_],
                                .scale = 1 / std::sqrt(static_cast<double>(D_)),
                                .dropout = dropout,

@@ -30,13 +30,13 @@ class ContextAttention {
   bool exchanges_heads() const { return split_.heads > 1; }
 
  private:
-  // Of the block's tokens, with the heads that are exchanged: where they are not, what there is.
-  Heads block_heads(Slot slot, const Heads& own, const Call& call) const;
-  Tensor block_mixed(Slot slot, const Tensor& own, const Call& call) const;
+  // Of the share's tokens, with the heads that are exchanged: where they are not, what there is.
+  Heads share_heads(Slot slot, const Heads& own, const Call& call) const;
+  Tensor share_mixed(Slot slot, const Tensor& own, const Call& call) const;
   void exchange_projected(Slot to, const Heads& in, const Call& call) const;
 
   ContextSplit split_;
-  std::int64_t B_, block_;
+  std::int64_t B_, share_;
   std::int64_t H_, K_, D_;  // heads that attention has here
   bool deterministic_;
   Slot lse_, workspace_ = -1;

@@ -10,11 +10,11 @@
 namespace lockstep {
 
 namespace {
-// Tokens of one chunk. Every chunk passes once more over the weight and, reading and writing 8 bytes an element, over
+// Tokens of one tile. Every tile passes once more over the weight and, reading and writing 8 bytes an element, over
 // its gradient, so there are not more than eight of them, except where that would be more than 2^29 logits (of 4 bytes:
 // the gradient takes no room of its own); about eight million logits stand at once in any case, and never so few tokens
 // that the products become thin.
-std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
+std::int64_t tile_tokens(std::int64_t tokens, std::int64_t vocabulary) {
   const auto holding = [&](int log2) { return (std::int64_t{1} << log2) / vocabulary; };
   const std::int64_t wanted = std::max({std::int64_t{128}, holding(23), std::min(ceil_div(tokens, 8), holding(29))});
   return std::min(tokens, round_up(wanted, 64));
@@ -26,7 +26,7 @@ Head::Head(const Build& b, int unit, const Between& between)
       between_(between),
       norm_(layout_, b, unit, model_names(b.spec).final_norm),
       vocabulary_(b.how.split.part(b.spec.vocabulary)),
-      chunk_(chunk_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), vocabulary_.each)) {
+      tile_(tile_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), vocabulary_.each)) {
   const std::int64_t V = vocabulary_.each, C = b.spec.width;
   StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied};
   if (!b.spec.tied)
@@ -37,9 +37,9 @@ Head::Head(const Build& b, int unit, const Between& between)
   normed_ = b.own_rows(unit, "normed", C, Phase::forward, Phase::forward);
   d_normed_ = b.own_rows(unit, "d_normed", C, Phase::forward, Phase::weight);
   const Moment forward{unit, Phase::forward};
-  logits_ = b.slots.add({"logits", sums, {chunk_, V}, forward, forward});
+  logits_ = b.slots.add({"logits", sums, {tile_, V}, forward, forward});
   if (b.splits()) {
-    const std::int64_t each = chunk_ * kLossStatistics;
+    const std::int64_t each = tile_ * kLossStatistics;
     statistics_ = b.slots.add({"statistics of logits", sums, {each}, forward, forward});
     all_statistics_ = b.slots.add({"statistics of all logits", sums, {b.how.split.size * each}, forward, forward});
   }
@@ -60,7 +60,7 @@ void Head::last_logits(Tensor out, const Call& call) const {
   logits(out, normed(call).dim(0) - out.dim(0), call);
 }
 
-// The losses of one chunk; gives the gradient of its logits, which lies over them.
+// The losses of one tile; gives the gradient of its logits, which lies over them.
 Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& call) const {
   const Batch& batch = call.batch;
   const std::int64_t count = scores.dim(0);
@@ -118,8 +118,8 @@ void Head::forward(const Call& call) const {
   if (split.sequence) call.tensor->gather(normed, call.at[normed_]);
   const RemoteLoss* remote = call.batch.remote_loss;
   const std::int64_t tokens = normed.dim(0), end = remote ? remote->most_tokens() : tokens;
-  for (std::int64_t first = 0; first < end; first += chunk_) {
-    const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, chunk_);
+  for (std::int64_t first = 0; first < end; first += tile_) {
+    const std::int64_t count = std::clamp<std::int64_t>(tokens - first, 0, tile_);
     const Tensor scores = call.at[logits_].slice(0, 0, count);
     if (count > 0) logits(scores, first, call);
     const Tensor d_scores = take_losses(scores, first, call);

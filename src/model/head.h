@@ -1,11 +1,11 @@
 // The last unit: final norm, projection to the vocabulary, and the loss.
 //
-// Logits are made, turned into their own gradient and consumed chunk by chunk of tokens, so B·T·V never stands whole.
+// Logits are made, turned into their own gradient and consumed tile by tile of tokens, so B·T·V never stands whole.
 // In training, forward therefore already computes the gradient of the normed activations, and adds the head weight's
-// gradient, chunk by chunk in ascending order: three products instead of the four or five of coming back later.
-// backward_input is the norm's alone. Where another rank computes the losses, chunks go to it (parallel/remote_loss.h).
-// Where ranks cut layers between them, each has the logits of some of the vocabulary; three numbers a token and rank
-// are exchanged, and each turns its own into losses (all of them the same) and gradients.
+// gradient, tile by tile in ascending order: three products instead of the four or five of coming back later.
+// backward_input is the norm's alone. Where another rank computes the losses, tiles go to it (parallel/remote_loss.h).
+// Under tensor parallelism each rank has the logits of a slice of the vocabulary; three numbers per token and rank
+// are exchanged, and each rank turns its logits into losses (the same on all ranks) and gradients.
 #pragma once
 #include "model/build.h"
 #include "model/names.h"
@@ -27,7 +27,7 @@ class Head final : public Unit {
   // In the place of forward where no loss is wanted: the norm, and the logits of the last out.dim(0) tokens.
   void last_logits(Tensor out, const Call& call) const;
   int weight() const { return weight_; }
-  std::int64_t chunk() const { return chunk_; }  // tokens
+  std::int64_t tile() const { return tile_; }  // tokens
   const Part& vocabulary() const { return vocabulary_; }
 
  private:
@@ -39,7 +39,7 @@ class Head final : public Unit {
   Norm norm_;
   Part vocabulary_;
   int weight_;
-  std::int64_t chunk_;  // tokens
+  std::int64_t tile_;  // tokens
   Slot normed_, d_normed_;
   Slot logits_;                                 // and, written over them, their gradient
   Slot all_normed_ = -1, d_all_normed_ = -1;    // of all tokens; only with sequence parallelism

@@ -28,8 +28,8 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
              .pieces = {{names.down, {Part::whole(b.spec.width)}}},
              .bias = b.spec.mlp_bias}) {
   const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
-  const Recompute recompute = b.how.memory.of_block(unit - 1);
-  const bool keeps_inner = recompute != Recompute::projections, keeps_active = recompute == Recompute::none;
+  const BlockRecompute recompute = b.recompute(unit);
+  const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
   // The second half of a block's forward, the first of its backward.
   first_.inner =
       b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);

@@ -1,7 +1,7 @@
 // The feed-forward part of a block: down(silu(gate(x)) * up(x)), or down(gelu(up(x))).
 //
 // Gate and up are one projection, gate first. The gradient of their output overwrites the output itself. What the
-// forward does not keep (Recompute) the backward-input makes again, in slots of its own.
+// forward does not keep (model/recompute.h) the backward-input recomputes, in slots of its own.
 #pragma once
 #include "model/build.h"
 #include "model/names.h"
@@ -14,7 +14,7 @@ class Mlp {
   Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
-  // x is needed where the projection is computed again.
+  // x is needed where the projection is recomputed.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

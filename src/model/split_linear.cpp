@@ -22,8 +22,7 @@ ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace&
     return b.rows(at.unit, std::string(at.name) + what, options.in.all, phase, phase, half, half);
   };
   whole_ = slot(" of all tokens", Phase::forward, at.half);
-  if (b.how.memory.of_block(at.unit - 1) == Recompute::projections)
-    whole_again_ = slot(" of all tokens again", Phase::input, back);
+  if (!b.recompute(at.unit).keeps_projections) whole_again_ = slot(" of all tokens again", Phase::input, back);
   d_whole_ = slot(" of all tokens, gradient", Phase::input, back);
   whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
 }

@@ -40,7 +40,7 @@ CentralLoss::CentralLoss(const Options& options, std::vector<std::int64_t> token
   LOCKSTEP_CHECK(std::ssize(tokens_) == ranks.size(), "tokens of {} ranks for {}", tokens_.size(), ranks.size());
   if (ranks.rank() != 0) return;
   std::int64_t rows = 0;
-  for (const std::int64_t count : tokens_) rows += std::min(count, options.chunk);
+  for (const std::int64_t count : tokens_) rows += std::min(count, options.tile);
   const std::int64_t elements = rows * options.vocabulary;
   logits_ = memory.allocate(elements * size_of(options.sums), Tag::communication, "logits of all ranks");
   if (options.compute != options.sums)
@@ -54,7 +54,7 @@ void CentralLoss::run(const ConstTensor& logits, const Tensor& d_logits, int mic
   const std::int64_t V = options_.vocabulary;
   std::vector<std::int64_t> rows, elements;  // of this round, by rank
   for (const std::int64_t tokens : tokens_) {
-    rows.push_back(std::clamp<std::int64_t>(tokens - first, 0, options_.chunk));
+    rows.push_back(std::clamp<std::int64_t>(tokens - first, 0, options_.tile));
     elements.push_back(rows.back() * V);
   }
   const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});

@@ -20,7 +20,7 @@ class CentralDp final : public DataParallel {
   Share given() const override { return {0, updates() ? options_.B : 0}; }
   std::span<const std::int32_t> own_tokens(std::span<const std::int32_t> given) override;
   std::int64_t loss_samples() const override { return given().count; }
-  // Rank 0's, which has the most: chunks are exchanged in rounds, the same on all ranks.
+  // Rank 0's, which has the most: tiles are exchanged in rounds, the same on all ranks.
   std::int64_t loss_tokens() const override { return micro_tokens(0); }
   std::unique_ptr<RemoteLoss> make_remote_loss(const RemoteLoss::Options& options, Memory& memory) const override;
   std::optional<int> root() const override { return 0; }
@@ -34,8 +34,8 @@ class CentralDp final : public DataParallel {
   std::vector<std::int32_t> tokens_;  // of this rank, from rank 0
 };
 
-// The losses, on rank 0. In round i every rank brings the logits of its tokens [i·chunk, (i + 1)·chunk) of a
-// micro-batch, as many of those as it has. So rank 0 holds N chunks of logits at a time and never all of them. A rank
+// The losses, on rank 0. In round i every rank brings the logits of its tokens [i·tile, (i + 1)·tile) of a
+// micro-batch, as many of those as it has. So rank 0 holds N tiles of logits at a time and never all of them. A rank
 // sends its tokens times the vocabulary in the accumulator type, and gets as many in the type that computes.
 //
 // Rank 0's buffers are taken at construction.

@@ -20,9 +20,9 @@ RingAttention::Sizes sizes_here(RingAttention::Sizes sizes, const HeadSplit& own
   return sizes;
 }
 
-// What is exchanged at most: queries, keys and values of a block.
+// What is exchanged at most: queries, keys and values of a share.
 std::int64_t exchanged(const ContextSplit& split, const RingAttention::Sizes& here) {
-  return here.B * split.block(here.T) * (here.heads + 2 * here.keys) * here.width;
+  return here.B * split.share(here.T) * (here.heads + 2 * here.keys) * here.width;
 }
 
 }  // namespace

@@ -64,9 +64,9 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
   for (const int unit : order_) {
     const UnitLayout& layout = *layouts_[unit];
     begins_[unit] = elements_;
-    sizes_[unit] = groups_.cut().padded(layout.owned());
+    sizes_[unit] = groups_.shard().padded(layout.owned());
     const std::vector<std::int64_t> starts = begins_of(layout);
-    for (std::size_t i = 0; i < starts.size() && !groups_.cuts(); ++i) {
+    for (std::size_t i = 0; i < starts.size() && !groups_.sharded(); ++i) {
       const std::int64_t at = elements_ + starts[i];
       const std::int64_t end = elements_ + (i + 1 < starts.size() ? starts[i + 1] : layout.owned());
       if (at > begin && end - begin > most) {
@@ -75,14 +75,14 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
       }
     }
     elements_ += sizes_[unit];
-    if (groups_.cuts()) ends_.push_back(begin = elements_);
+    if (groups_.sharded()) ends_.push_back(begin = elements_);
   }
   if (elements_ > begin) ends_.push_back(elements_);
 }
 
 Tensor DdpBuckets::reduced(int unit) const {
   const std::int64_t owned = layouts_[unit]->owned();
-  return flat(unit).slice(0, groups_.cut().begin(owned), groups_.cut().elements(owned));
+  return flat(unit).slice(0, groups_.shard().begin(owned), groups_.shard().elements(owned));
 }
 
 // The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
@@ -97,7 +97,7 @@ void DdpBuckets::whole(int unit, int) {
   if (complete_) complete_(unit, flat(unit));
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
-  if (groups_.cuts()) {
+  if (groups_.sharded()) {
     sums_.start({.in = flat(unit), .out = reduced(unit)});
     ++started_;
     return;

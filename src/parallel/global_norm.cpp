@@ -34,7 +34,7 @@ Tensor GlobalNorm::sum(ZeroGroups& replicas, Communicator& layers, Communicator&
   bool adds = false;
   for (const Tensor& part : counted_)
     norm_sum({.bins = bins, .x = part, .accumulate = std::exchange(adds, true)}, stream);
-  if (replicas.cuts()) replicas.sharers().all_reduce(bins)->wait();
+  if (replicas.sharded()) replicas.sharers().all_reduce(bins)->wait();
   for (Communicator* others : {&layers, &stages})
     if (others->size() > 1) others->all_reduce(bins)->wait();
   return bins;

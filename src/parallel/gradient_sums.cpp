@@ -5,7 +5,7 @@ namespace lockstep {
 void GradientSums::start(Sum sum) {
   go_on();
   UnderWay& one = under_way_.emplace_back(UnderWay{std::move(sum), nullptr, nullptr});
-  if (groups_.cuts())
+  if (groups_.sharded())
     one.scattered = groups_.sharers().reduce_scatter(one.sum.out, one.sum.in, how_, one.sum.counts);
   else
     one.scattered = groups_.all().start(

@@ -1,6 +1,6 @@
-// Losses that another rank computes: the head gives it logits, chunk by chunk of tokens, and gets their gradient back.
+// Losses that another rank computes: the head gives it logits, tile by tile of tokens, and gets their gradient back.
 //
-// All ranks call run() for the same chunks, in the same order.
+// All ranks call run() for the same tiles, in the same order.
 #pragma once
 #include <cstdint>
 
@@ -19,14 +19,14 @@ class RemoteLoss {
   };
   struct Options {
     Tensors tensors;
-    std::int64_t chunk;  // tokens that a rank brings in one call
+    std::int64_t tile;  // tokens that a rank brings in one call
     std::int64_t vocabulary;
     DType sums, compute;  // of logits, and of their gradient
   };
 
   virtual ~RemoteLoss() = default;
 
-  // Tokens of a micro-batch on the rank that has the most: the chunks go so far on every rank.
+  // Tokens of a micro-batch on the rank that has the most: every rank runs as many tiles.
   virtual std::int64_t most_tokens() const = 0;
   // `logits` (n, V) of this rank's tokens from `first` on; n may be 0. With `training`, their gradient is written into
   // d_logits (n, V), contiguous, which may be the memory of the logits.

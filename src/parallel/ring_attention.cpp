@@ -20,11 +20,11 @@ T half(const T& both, std::int64_t which) {
 RingAttention::RingAttention(Communicator& ranks, const ContextSplit& split, bool overlap, const Sizes& sizes,
                              Memory& memory)
     : ranks_(ranks), split_(split), overlap_(overlap), sizes_(sizes) {
-  LOCKSTEP_CHECK(ranks.size() == split.ring && ranks.rank() == split.ring_rank(), "rank {} of {} for block {} of {}",
+  LOCKSTEP_CHECK(ranks.size() == split.ring && ranks.rank() == split.ring_rank(), "rank {} of {} for share {} of {}",
                  ranks.rank(), ranks.size(), split.ring_rank(), split.ring);
   if (split.ring == 1) return;
-  const std::int64_t block = 2 * sizes.B * split.block(sizes.T) * sizes.keys * sizes.width;
-  blocks_ = memory.allocate(2 * block * size_of(sizes.dtype), Tag::communication, "keys and values");
+  const std::int64_t share = 2 * sizes.B * split.share(sizes.T) * sizes.keys * sizes.width;
+  shares_ = memory.allocate(2 * share * size_of(sizes.dtype), Tag::communication, "keys and values");
 }
 
 void RingAttention::Exchange::wait() {
@@ -41,82 +41,82 @@ RingAttention::Exchange RingAttention::exchange(const ConstTensor& out, const Te
   return both;
 }
 
-Tensor RingAttention::block(int turn) const {
-  const std::int64_t elements = 2 * heads_of_block().elements();
-  return view(blocks_, sizes_.dtype, {elements}, turn % 2 * elements);
+Tensor RingAttention::share(int turn) const {
+  const std::int64_t elements = 2 * heads_of_share().elements();
+  return view(shares_, sizes_.dtype, {elements}, turn % 2 * elements);
 }
 
-Shape RingAttention::heads_of_block() const { return {sizes_.B, split_.block(sizes_.T), sizes_.keys, sizes_.width}; }
+Shape RingAttention::heads_of_share() const { return {sizes_.B, split_.share(sizes_.T), sizes_.keys, sizes_.width}; }
 
-Tensor RingAttention::keys_of(const Tensor& block) const { return half(block, 0).reshape(heads_of_block()); }
-Tensor RingAttention::values_of(const Tensor& block) const { return half(block, 1).reshape(heads_of_block()); }
+Tensor RingAttention::keys_of(const Tensor& share) const { return half(share, 0).reshape(heads_of_share()); }
+Tensor RingAttention::values_of(const Tensor& share) const { return half(share, 1).reshape(heads_of_share()); }
 
-RingAttention::Sees RingAttention::sees(int c, int of_block, int k) const {
-  const std::int64_t query = split_.chunk_begins(sizes_.T, own(), c);
-  const std::int64_t key = split_.chunk_begins(sizes_.T, of_block, k);
+RingAttention::Sees RingAttention::sees(int c, int of_share, int k) const {
+  const std::int64_t query = split_.segment_begins(sizes_.T, own(), c);
+  const std::int64_t key = split_.segment_begins(sizes_.T, of_share, k);
   return key < query ? Sees::all : key == query ? Sees::itself : Sees::nothing;
 }
 
 template <class T>
-T RingAttention::chunk(const T& x, std::int64_t c) const {
-  const std::int64_t tokens = split_.chunk(sizes_.T);
+T RingAttention::segment(const T& x, std::int64_t c) const {
+  const std::int64_t tokens = split_.segment(sizes_.T);
   return x.slice(1, c * tokens, tokens);
 }
 
 template <class T>
 T RingAttention::lse_of(const T& lse, std::int64_t c) const {
-  const Shape shape{sizes_.B, sizes_.heads, split_.chunk(sizes_.T)};
-  return lse.reshape({split_.chunks() * shape.elements()})
+  const Shape shape{sizes_.B, sizes_.heads, split_.segment(sizes_.T)};
+  return lse.reshape({split_.segments() * shape.elements()})
       .slice(0, c * shape.elements(), shape.elements())
       .reshape(shape);
 }
 
-AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, int c, int of_block, int k) const {
-  dropout.first_query = split_.chunk_begins(sizes_.T, own(), c);
-  dropout.first_key = split_.chunk_begins(sizes_.T, of_block, k);
+AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, int c, int of_share, int k) const {
+  dropout.first_query = split_.segment_begins(sizes_.T, own(), c);
+  dropout.first_key = split_.segment_begins(sizes_.T, of_share, k);
   return dropout;
 }
 
 RingAttention::Turning RingAttention::begin(const ConstTensor& k, const ConstTensor& v, Stream& stream) const {
   Turning turning(*this);
   if (ring() == 1) return turning;
-  copy_heads({.y = keys_of(block(0)), .x = k}, stream);
-  copy_heads({.y = values_of(block(0)), .x = v}, stream);
+  copy_heads({.y = keys_of(share(0)), .x = k}, stream);
+  copy_heads({.y = values_of(share(0)), .x = v}, stream);
   turning.pass_on();
   return turning;
 }
 
-void RingAttention::Turning::pass_on() { under_way_ = ring_->exchange(ring_->block(turn_), ring_->block(turn_ + 1)); }
+void RingAttention::Turning::pass_on() { under_way_ = ring_->exchange(ring_->share(turn_), ring_->share(turn_ + 1)); }
 
 Tensor RingAttention::Turning::next() {
   under_way_.wait();
   ++turn_;
   if (turn_ + 1 < ring_->ring()) pass_on();
-  return ring_->block(turn_);
+  return ring_->share(turn_);
 }
 
 void RingAttention::forward(const Forward& a, Stream& stream) const {
   const Tensor& to = a.sums ? a.sums : a.o;
   std::array<bool, 2> begun{};
-  const auto attend = [&](int of_block, const ConstTensor& keys, const ConstTensor& values) {
-    for (int c = 0; c < split_.chunks(); ++c)
-      for (int k = 0; k < split_.chunks(); ++k) {
-        const Sees what = sees(c, of_block, k);
+  const auto attend = [&](int of_share, const ConstTensor& keys, const ConstTensor& values) {
+    for (int c = 0; c < split_.segments(); ++c)
+      for (int k = 0; k < split_.segments(); ++k) {
+        const Sees what = sees(c, of_share, k);
         if (what == Sees::nothing) continue;
         const bool in_place = !begun[c] && !a.sums;
-        const Tensor o = in_place ? chunk(to, c) : a.part, lse = in_place ? lse_of(a.lse, c) : a.part_lse;
+        const Tensor o = in_place ? segment(to, c) : a.part, lse = in_place ? lse_of(a.lse, c) : a.part_lse;
         attention_forward({.o = o,
                            .lse = lse,
-                           .q = chunk(a.q, c),
-                           .k = chunk(keys, k),
-                           .v = chunk(values, k),
+                           .q = segment(a.q, c),
+                           .k = segment(keys, k),
+                           .v = segment(values, k),
                            .scale = a.scale,
                            .causal = what == Sees::itself,
-                           .dropout = dropout_of(a.dropout, c, of_block, k)},
+                           .dropout = dropout_of(a.dropout, c, of_share, k)},
                           stream);
         if (!in_place)
-          attention_merge({.o = chunk(to, c), .lse = lse_of(a.lse, c), .part = o, .part_lse = lse, .first = !begun[c]},
-                          stream);
+          attention_merge(
+              {.o = segment(to, c), .lse = lse_of(a.lse, c), .part = o, .part_lse = lse, .first = !begun[c]}, stream);
         begun[c] = true;
       }
   };
@@ -124,30 +124,30 @@ void RingAttention::forward(const Forward& a, Stream& stream) const {
   attend(own(), a.k, a.v);
   for (int turn = 1; turn < ring(); ++turn) {
     const Tensor arrived = turning.next();
-    attend(block_at(turn), keys_of(arrived), values_of(arrived));
+    attend(share_at(turn), keys_of(arrived), values_of(arrived));
   }
   if (a.sums) copy_heads({.y = a.o, .x = a.sums}, stream);
 }
 
 void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream) const {
-  // The gradients of one pair of chunks.
+  // The gradients of one pair of segments.
   struct Gradients {
     Tensor dq, dk, dv;
   };
-  const auto differentiate = [&](const Gradients& to, int c, int of_block, int k, const ConstTensor& keys,
+  const auto differentiate = [&](const Gradients& to, int c, int of_share, int k, const ConstTensor& keys,
                                  const ConstTensor& values) {
     attention_backward({.dq = to.dq,
                         .dk = to.dk,
                         .dv = to.dv,
-                        .d_o = chunk(a.d_o, c),
-                        .q = chunk(a.q, c),
-                        .k = chunk(keys, k),
-                        .v = chunk(values, k),
-                        .o = chunk(a.o, c),
+                        .d_o = segment(a.d_o, c),
+                        .q = segment(a.q, c),
+                        .k = segment(keys, k),
+                        .v = segment(values, k),
+                        .o = segment(a.o, c),
                         .lse = lse_of(a.lse, c),
                         .scale = a.scale,
-                        .causal = sees(c, of_block, k) == Sees::itself,
-                        .dropout = dropout_of(a.dropout, c, of_block, k),
+                        .causal = sees(c, of_share, k) == Sees::itself,
+                        .dropout = dropout_of(a.dropout, c, of_share, k),
                         .deterministic = a.deterministic,
                         .workspace = a.workspace},
                        stream);
@@ -155,30 +155,30 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
   if (ring() == 1) return differentiate({a.dq, a.dk, a.dv}, 0, own(), 0, a.k, a.v);
   const Tensor& dq = a.dq_sums ? a.dq_sums : a.dq;
   std::array<bool, 2> begun_q{};
-  Exchange coming;  // the sum of the next block's gradients
+  Exchange coming;  // the sum of the next share's gradients
   const auto sum_at = [&](int turn) { return half(a.sums, turn % 2); };
   // What is written there last is room for parts until then.
-  const Tensor part_dk = chunk(a.dk, 0), part_dv = chunk(a.dv, 0);
-  const auto add = [&](int turn, const ConstTensor& keys, const ConstTensor& values, int of_block) {
+  const Tensor part_dk = segment(a.dk, 0), part_dv = segment(a.dv, 0);
+  const auto add = [&](int turn, const ConstTensor& keys, const ConstTensor& values, int of_share) {
     const Tensor sum = sum_at(turn);
     // The first rank behind the owner begins the sum. What none of its queries sees is zero.
     if (turn == 1) fill({.y = sum, .value = 0}, stream);
-    for (int c = 0; c < split_.chunks(); ++c)
-      for (int k = 0; k < split_.chunks(); ++k) {
-        if (sees(c, of_block, k) == Sees::nothing) continue;
-        const Tensor part_dq = begun_q[c] || a.dq_sums ? a.part_dq : chunk(dq, c);
-        differentiate({part_dq, part_dk, part_dv}, c, of_block, k, keys, values);
-        if (begun_q[c] || a.dq_sums) copy_heads({.y = chunk(dq, c), .x = part_dq, .accumulate = begun_q[c]}, stream);
+    for (int c = 0; c < split_.segments(); ++c)
+      for (int k = 0; k < split_.segments(); ++k) {
+        if (sees(c, of_share, k) == Sees::nothing) continue;
+        const Tensor part_dq = begun_q[c] || a.dq_sums ? a.part_dq : segment(dq, c);
+        differentiate({part_dq, part_dk, part_dv}, c, of_share, k, keys, values);
+        if (begun_q[c] || a.dq_sums) copy_heads({.y = segment(dq, c), .x = part_dq, .accumulate = begun_q[c]}, stream);
         begun_q[c] = true;
         coming.wait();
-        copy_heads({.y = chunk(keys_of(sum), k), .x = part_dk, .accumulate = true}, stream);
-        copy_heads({.y = chunk(values_of(sum), k), .x = part_dv, .accumulate = true}, stream);
+        copy_heads({.y = segment(keys_of(sum), k), .x = part_dk, .accumulate = true}, stream);
+        copy_heads({.y = segment(values_of(sum), k), .x = part_dv, .accumulate = true}, stream);
       }
     coming.wait();
   };
   for (int turn = 1; turn < ring(); ++turn) {
     const Tensor arrived = turning.next();
-    add(turn, keys_of(arrived), values_of(arrived), block_at(turn));
+    add(turn, keys_of(arrived), values_of(arrived), share_at(turn));
     coming = exchange(sum_at(turn), sum_at(turn + 1));
   }
   add(ring(), a.k, a.v, own());

@@ -1,16 +1,19 @@
-// Causal attention of samples that ranks cut between them: every rank has the queries, keys and values of a block of
-// tokens (spec/layout/context_split.h), and the blocks of keys and values travel round a ring, one rank further each
-// turn, while those at hand are attended to.
+// Ring attention: causal attention of samples that are split over ranks by tokens.
 //
-// Forward, a chunk's outputs over the keys of several blocks are joined by their log-sum-exps. Backward, blocks travel
-// once more, and behind each goes the sum of its gradients, to which every rank that it passes adds; a rank's own block
-// is done last, when the sum of all others has come home. So every turn but the last moves a block, and in backward a
-// block of gradients too, (ring - 1) of each: point to point, and two blocks of keys and values are all that is held.
+// Every rank holds the queries, keys and values of its share of the tokens (spec/layout/context_split.h). The shares of
+// keys and values travel around a ring, one rank further per turn, while the ones at hand are attended to.
 //
-// Chunks see each other wholly, half (a chunk and itself) or not at all; a pair that is hidden costs nothing. The order
-// of sums is fixed: own keys first and then those of the ranks before, nearest first; gradients of keys and values by
-// the ranks behind their owner, nearest first, then its own. Without overlap each exchange is waited for at once, and
-// nothing else changes, so no bit does. One thread uses it; ranks and memory outlive it.
+// Forward: attention of a query to the keys S of a share gives o_S and lse_S = log Σ exp(scale · q·k). Two results join
+// as
+//   lse = log(exp(lse_A) + exp(lse_B)),   o = o_A · exp(lse_A − lse) + o_B · exp(lse_B − lse)
+// Backward: the shares travel once more, each followed by the sum of its gradients, to which every rank that it passes
+// adds; a rank's own share is done last, when the sum of all the others' has arrived. So a rank sends ring − 1 shares
+// of keys and values, and in backward as many of gradients, point to point, and holds two shares at a time.
+//
+// A segment of queries sees a segment of keys wholly, causally (itself) or not at all; a hidden pair costs nothing. The
+// order of sums is fixed: own keys first, then those of the ranks before, nearest first; gradients of keys and values
+// by the ranks after their owner, nearest first, then its own. Without overlap each exchange is waited for at once and
+// nothing else changes: the results are equal bit for bit. One thread uses it; ranks and memory outlive it.
 #pragma once
 #include <array>
 
@@ -22,7 +25,7 @@
 namespace lockstep {
 
 class RingAttention {
-  // A tensor to the rank behind, and one from the rank before.
+  // A tensor to the next rank, and one from the rank before.
   struct Exchange {
     Communicator::Started sent, received;
     void wait();
@@ -34,17 +37,18 @@ class RingAttention {
     std::int64_t heads, keys, width;  // query heads and key/value heads that attention has here, and how wide they are
     DType dtype;
   };
-  // The ranks are those of the ring, this one in its place. Takes room for two blocks (Tag::communication).
+  // The ranks are those of the ring, this one in its place. Takes room for two shares (Tag::communication).
   RingAttention(Communicator& ranks, const ContextSplit& split, bool overlap, const Sizes& sizes, Memory& memory);
 
-  // q, o (B, block, H, D), k, v (B, block, K, D), as attention has them; lse (chunks, B, H, chunk), flat.
+  // q, o (B, share, H, D), k, v (B, share, K, D), as attention has them; lse (segments, B, H, segment), flat.
   struct Forward {
     Tensor o, lse;
     ConstTensor q, k, v;
     double scale;
-    AttentionDropout dropout = {};    // samples and heads from where they begin
-    Tensor part = {}, part_lse = {};  // room for a chunk's: (B, chunk, H, D), (B, H, chunk); none in a ring of one
-    Tensor sums = {};                 // in 16 bits: o in the accumulator type
+    AttentionDropout dropout = {};  // samples and heads from where they begin
+    Tensor part = {},
+           part_lse = {};  // room for a segment's: (B, segment, H, D), (B, H, segment); none in a ring of one
+    Tensor sums = {};      // in 16 bits: o in the accumulator type
   };
   void forward(const Forward& args, Stream& stream) const;
 
@@ -71,8 +75,8 @@ class RingAttention {
     AttentionDropout dropout = {};
     bool deterministic = true;
     Tensor workspace = {};  // attention's
-    // None in a ring of one: room for a chunk's dq, (B, chunk, H, D), and for the sums of two blocks' dk and dv, flat,
-    // in the accumulator type.
+    // None in a ring of one: room for a segment's dq, (B, segment, H, D), and for the sums of two shares' dk and dv,
+    // flat, in the accumulator type.
     Tensor part_dq = {}, sums = {};
     Tensor dq_sums = {};  // in 16 bits: dq in the accumulator type
   };
@@ -83,24 +87,24 @@ class RingAttention {
 
   int ring() const { return static_cast<int>(split_.ring); }
   int own() const { return static_cast<int>(split_.ring_rank()); }
-  int block_at(int turn) const { return (own() - turn + ring()) % ring(); }  // whose keys are here then
+  int share_at(int turn) const { return (own() - turn + ring()) % ring(); }  // whose keys are here then
   Exchange exchange(const ConstTensor& out, const Tensor& in) const;
-  Tensor block(int turn) const;  // keys, then values, flat
-  Shape heads_of_block() const;  // (B, block, K, D)
-  Tensor keys_of(const Tensor& block) const;
-  Tensor values_of(const Tensor& block) const;
-  Sees sees(int c, int of_block, int k) const;
+  Tensor share(int turn) const;  // keys, then values, flat
+  Shape heads_of_share() const;  // (B, share, K, D)
+  Tensor keys_of(const Tensor& share) const;
+  Tensor values_of(const Tensor& share) const;
+  Sees sees(int c, int of_share, int k) const;
   template <class T>
-  T chunk(const T& x, std::int64_t c) const;
+  T segment(const T& x, std::int64_t c) const;
   template <class T>
   T lse_of(const T& lse, std::int64_t c) const;
-  AttentionDropout dropout_of(AttentionDropout dropout, int c, int of_block, int k) const;
+  AttentionDropout dropout_of(AttentionDropout dropout, int c, int of_share, int k) const;
 
   Communicator& ranks_;
   ContextSplit split_;
   bool overlap_;
   Sizes sizes_;
-  Buffer blocks_;
+  Buffer shares_;
 };
 
 }  // namespace lockstep

@@ -19,21 +19,21 @@ ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory&
       sums_(groups, options.algorithm, options.overlap) {
   plan(options.actions, memory);
   std::int64_t elements = 0;
-  for (const UnitLayout* layout : layouts_) elements += groups.cut().elements(layout->owned());
+  for (const UnitLayout* layout : layouts_) elements += groups.shard().elements(layout->owned());
   kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream);
   std::int64_t at = 0;
   for (const UnitLayout* layout : layouts_) {
-    const std::int64_t part = groups.cut().elements(layout->owned());
+    const std::int64_t part = groups.shard().elements(layout->owned());
     kept_.push_back(view(kept_buffer_, dtype_, {part}, at));
     at += part;
   }
   if (tie_) {
     std::int64_t most = 0;  // that any rank has: all take as much
-    for (std::int64_t r = 0; r < groups.cut().count; ++r)
+    for (std::int64_t r = 0; r < groups.shard().count; ++r)
       most = std::max(most, tied_range(r).second - tied_range(r).first);
     kept_tied_buffer_ = memory.allocate(most * size_of(dtype_), Tag::gradient, "tied");
-    const auto [begin, end] = tied_range(groups.cut().index);
+    const auto [begin, end] = tied_range(groups.shard().index);
     kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
   }
   current_ = passes_.size() - 1;
@@ -59,7 +59,7 @@ void ZeroGradients::plan(const std::vector<Action>& actions, Memory& memory) {
   for (std::size_t k = 0; k < passes_.size(); ++k) {
     const int unit = passes_[k].unit;
     const std::int64_t end = k + 2 < passes_.size() ? begins[k + 2] - 1 : std::ssize(actions);
-    const std::int64_t elements = groups_.cut().padded(layouts_[unit]->owned()) + tied_elements(unit);
+    const std::int64_t elements = groups_.shard().padded(layouts_[unit]->owned()) + tied_elements(unit);
     lives.add(elements * size_of(dtype_), begins[k], std::max(begins[k], end));
   }
   const std::int64_t bytes = lives.plan();
@@ -77,7 +77,7 @@ const std::vector<Tensor>& ZeroGradients::open(int unit, int micro) {
   sums_before_ = std::exchange(sums_now_, 0);
   sums_.settle(sums_before_);
   const UnitLayout& layout = *layouts_[unit];
-  const std::int64_t padded = groups_.cut().padded(layout.owned()), tied = tied_elements(unit);
+  const std::int64_t padded = groups_.shard().padded(layout.owned()), tied = tied_elements(unit);
   flat_ = view(buffer_, dtype_, {padded}, pass.offset);
   tied_ = tied > 0 ? view(buffer_, dtype_, {tied}, pass.offset + padded) : Tensor{};
   tensors_ = parameters_in(layout, flat_, tied_);
@@ -114,8 +114,8 @@ void ZeroGradients::wait() {
   sums_.settle();
   if (!std::exchange(joins_tied_, false) || kept_tied_.elements() == 0) return;
   const Tensor kept = kept_[tie_->owner_unit];
-  const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.cut().begin(tie_->owner->owned());
-  const Tensor into = kept.slice(0, table + tied_range(groups_.cut().index).first, kept_tied_.elements());
+  const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.shard().begin(tie_->owner->owned());
+  const Tensor into = kept.slice(0, table + tied_range(groups_.shard().index).first, kept_tied_.elements());
   add({.y = into, .a = into, .b = kept_tied_}, stream_);
 }
 
@@ -127,13 +127,13 @@ Tensor ZeroGradients::tied() {
 std::pair<std::int64_t, std::int64_t> ZeroGradients::tied_range(std::int64_t part) const {
   const std::int64_t begin = tie_->owner->offset(tie_->owner_parameter),
                      end = begin + tie_->owner->parameters()[tie_->owner_parameter].elements(),
-                     each = groups_.cut().elements(tie_->owner->owned());
+                     each = groups_.shard().elements(tie_->owner->owned());
   return {std::clamp(part * each, begin, end) - begin, std::clamp((part + 1) * each, begin, end) - begin};
 }
 
 void ZeroGradients::sum_owned(int unit, bool first) {
   const Tensor kept = kept_[unit];
-  const Tensor part = flat_.slice(0, groups_.cut().begin(layouts_[unit]->owned()), kept.elements());
+  const Tensor part = flat_.slice(0, groups_.shard().begin(layouts_[unit]->owned()), kept.elements());
   GradientSums::Sum sum{.in = flat_, .out = first ? kept : part};
   if (!first) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
   sums_.start(std::move(sum));
@@ -142,7 +142,7 @@ void ZeroGradients::sum_owned(int unit, bool first) {
 
 // Cut as the unit is cut that owns the weight.
 void ZeroGradients::sum_tied(bool first) {
-  const Shard cut = groups_.cut();
+  const Shard cut = groups_.shard();
   Communicator::Counts counts;
   for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(tied_range(r).second - tied_range(r).first);
   const auto [from, to] = tied_range(cut.index);

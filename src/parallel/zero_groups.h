@@ -16,7 +16,7 @@ namespace lockstep {
 class ZeroGroups {
  public:
   ZeroGroups(Communicator& all, const LayoutSpec& layout)
-      : all_(all), cut_{.index = all.rank() % layout.shards(), .count = layout.shards()} {
+      : all_(all), shard_{.index = all.rank() % layout.shards(), .count = layout.shards()} {
     const int ranks = static_cast<int>(layout.shards());
     if (ranks == 1 || ranks == all.size()) return;
     own_sharers_ = all.split([ranks](int r) { return Place{.color = r / ranks, .key = r}; }, "shard");
@@ -24,14 +24,14 @@ class ZeroGroups {
   }
 
   Communicator& all() { return all_; }
-  Shard cut() const { return cut_; }
-  bool cuts() const { return cut_.count > 1; }
-  Communicator& sharers() { return own_sharers_ ? *own_sharers_ : all_; }  // where it cuts
+  Shard shard() const { return shard_; }
+  bool sharded() const { return shard_.count > 1; }
+  Communicator& sharers() { return own_sharers_ ? *own_sharers_ : all_; }  // where state is sharded
   Communicator* across() { return across_.get(); }                         // none: there is one copy, or nothing is cut
 
  private:
   Communicator& all_;
-  Shard cut_;
+  Shard shard_;
   std::unique_ptr<Communicator> own_sharers_, across_;
 };
 

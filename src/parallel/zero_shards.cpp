@@ -33,9 +33,9 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
 }
 
 ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
-    : layout_(layout), types_(options.types), cut_(options.cut), whole_(options.whole_weights) {
+    : layout_(layout), types_(options.types), shard_(options.shard), whole_(options.whole_weights) {
   const std::string& unit = layout.name();
-  const std::int64_t first = cut_.begin(layout.owned()), part = part_elements();
+  const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
   if (options.updates)
     optimizer_.emplace(options.optimizer,
                        FlatOptimizer::Range{.elements = part,
@@ -43,7 +43,7 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
                                             .moments = types_.moments,
                                             .first = first},
                        memory, unit, stream);
-  const std::int64_t held = whole_ ? cut_.padded(layout.owned()) : part;
+  const std::int64_t held = whole_ ? shard_.padded(layout.owned()) : part;
   weights_ = (options.weights_in ? *options.weights_in : memory)
                  .allocate(held * size_of(types_.compute), Tag::parameter, unit);
   if (options.updates && types_.compute != types_.master)
@@ -59,10 +59,10 @@ Tensor ZeroShard::weight(int parameter) const {
 }
 
 Tensor ZeroShard::flat_weight() const {
-  return view(weights_, types_.compute, {whole_ ? cut_.padded(layout_.owned()) : part_elements()});
+  return view(weights_, types_.compute, {whole_ ? shard_.padded(layout_.owned()) : part_elements()});
 }
 Tensor ZeroShard::own_weight() const {
-  return view(weights_, types_.compute, {part_elements()}, whole_ ? cut_.begin(layout_.owned()) : 0);
+  return view(weights_, types_.compute, {part_elements()}, whole_ ? shard_.begin(layout_.owned()) : 0);
 }
 Tensor ZeroShard::own_master() const {
   return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();

@@ -35,7 +35,7 @@ class ZeroShard {
     StorageTypes types;
     OptimizerSpec optimizer;
     bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
-    Shard cut = {};
+    Shard shard = {};
     bool whole_weights = true;     // false: a part of them too
     Memory* weights_in = nullptr;  // where they lie, for whoever gets them from here; none: with the rest
   };
@@ -65,7 +65,7 @@ class ZeroShard {
   };
   template <class Visit>
   void each_piece(Visit&& visit) const {
-    const std::int64_t from = cut_.begin(layout_.owned()), to = from + cut_.elements(layout_.owned());
+    const std::int64_t from = shard_.begin(layout_.owned()), to = from + shard_.elements(layout_.owned());
     for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
       const StoredParameter& parameter = layout_.parameters()[p];
       const std::int64_t offset = layout_.offset(static_cast<int>(p));
@@ -96,11 +96,11 @@ class ZeroShard {
   void update(ConstTensor gradient, ConstTensor control, Stream& stream);
 
  private:
-  std::int64_t part_elements() const { return cut_.elements(layout_.owned()); }
+  std::int64_t part_elements() const { return shard_.elements(layout_.owned()); }
 
   const UnitLayout& layout_;
   StorageTypes types_;
-  Shard cut_;
+  Shard shard_;
   bool whole_;
   Buffer weights_, masters_;
   std::optional<FlatOptimizer> optimizer_;

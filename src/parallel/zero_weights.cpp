@@ -37,7 +37,7 @@ std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, s
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
   for (const auto& [unit, begin, end] : found)
-    lives.add(groups_.cut().padded(layouts_[unit]->owned()) * width, begin, end);
+    lives.add(groups_.shard().padded(layouts_[unit]->owned()) * width, begin, end);
   most = std::max(most, lives.plan());
   std::vector<std::int64_t> offsets;
   for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);
@@ -60,7 +60,7 @@ void ZeroWeights::begin(bool training) {
 
 Tensor ZeroWeights::gather(int unit) {
   const Tensor part = storage_.at(unit).own_weight();
-  const Tensor whole = view(gathered_, part.dtype(), {groups_.cut().padded(layouts_[unit]->owned())},
+  const Tensor whole = view(gathered_, part.dtype(), {groups_.shard().padded(layouts_[unit]->owned())},
                             offsets_[training_ ? 1 : 0].at(next_++));
   pending_[unit] = groups_.sharers().all_gather(whole, part);
   if (!overlap_) ready(unit);

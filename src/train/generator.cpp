@@ -22,11 +22,11 @@ LayoutSpec layout_of(const Generator::Options& o) {
   return {.pp = o.pp, .cp = o.cp, .tp = size / (o.pp * o.cp), .sp = Switch::off, .tp_chunks = 1};
 }
 
-// A chunk that could hold all there is room for would never be read: the last token is always read by itself.
-bool reads_chunks(const Generator::Options& o) { return o.chunk > 1 && o.chunk < o.positions; }
+// A prefill of all there is room for would never be read: the last token is always read by itself.
+bool prefills(const Generator::Options& o) { return o.prefill > 1 && o.prefill < o.positions; }
 
 std::int64_t rows_of_cache(const Generator::Options& o) {
-  return CacheSplit::room(o.positions, reads_chunks(o) ? o.chunk : 1, o.cp);
+  return CacheSplit::room(o.positions, prefills(o) ? o.prefill : 1, o.cp);
 }
 
 // The weight that another unit computes with too, by itself.
@@ -99,9 +99,9 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
       one_(*this, 1, true),
       borrowed_("") {
   const ModelSpec& s = options.spec;
-  LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.chunk >= 1,
-                 "{} positions of {}, {} at a time", options.positions, s.max_positions, options.chunk);
-  if (reads_chunks(options)) many_.emplace(*this, options.chunk, false);
+  LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.prefill >= 1,
+                 "{} positions of {}, {} at a time", options.positions, s.max_positions, options.prefill);
+  if (prefills(options)) many_.emplace(*this, options.prefill, false);
   take_weights();
   take_caches();
   take_positions();
@@ -247,9 +247,9 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   LOCKSTEP_CHECK(!tokens.empty() && length_ + std::ssize(tokens) <= options_.positions,
                  "{} tokens behind {}, with room for {}", tokens.size(), length_, options_.positions);
   require_in_vocabulary(tokens, options_.spec);
-  while (many_ && std::ssize(tokens) > options_.chunk) {
-    run(*many_, tokens.first(options_.chunk), false);
-    tokens = tokens.subspan(options_.chunk);
+  while (many_ && std::ssize(tokens) > options_.prefill) {
+    run(*many_, tokens.first(options_.prefill), false);
+    tokens = tokens.subspan(options_.prefill);
   }
   for (std::size_t i = 0; i < tokens.size(); ++i) run(one_, tokens.subspan(i, 1), i + 1 == tokens.size());
   mesh_.pipeline().broadcast(all_scores(), static_cast<int>(options_.pp) - 1)->wait();

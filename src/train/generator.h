@@ -1,20 +1,20 @@
 // A model that goes on with a text: weights alone, and the keys and values of the tokens it has read.
 //
 // feed() reads tokens behind those already read and gives the logits of what comes next; a token costs one row of each
-// product and one row of attention. Long prompts are read `chunk` tokens at a time. Logits are those of a whole forward
-// over the same tokens, in whatever pieces they were fed, to rounding.
+// product and one row of attention. Long prompts are read `prefill` tokens at a time. Logits are those of a whole
+// forward over the same tokens, in whatever pieces they were fed, to rounding.
 //
 // Bytes: weights in the compute type (Tag::parameter, by unit), the cache of 2·L·positions·K·D elements
-// (Tag::activation, by unit) and the activations of one and of `chunk` tokens. All are taken at construction; nothing
+// (Tag::activation, by unit) and the activations of one and of `prefill` tokens. All are taken at construction; nothing
 // is allocated by feed(). Memory and stream outlive it; it belongs to one thread at a time.
 //
 // Ranks may have the model between them. Cut in depth, each stage has a run of units, their weights and their caches
 // alone, and the last one a copy of the embedding table where the head is tied to it; the stage with the most bytes of
-// these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of a chunk of a prompt
-// goes to the next, which works on it while the first goes on with the chunk behind. The ranks of a stage cut every
+// these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of such a run of a
+// prompt goes to the next, which works on it while the first goes on with the next one. The ranks of a stage cut every
 // layer between them (spec/layout/tensor_split.h): each has a part of its weights and the cache of its key/value heads
 // alone. Or they cut the cache by tokens (spec/layout/cache_split.h): each has all weights and computes with them what
-// every other does, but holds the keys and values of some tokens alone, at most (positions - chunk) / cp + chunk of
+// every other does, but holds the keys and values of some tokens alone, at most (positions - prefill) / cp + prefill of
 // them, and attends to these. Or both: then `cp` groups of them do so, whose ranks cut layers. All of them make the
 // same calls, and all get the same logits, to the bit: so all of them choose the same token, and need not tell each
 // other which.
@@ -48,8 +48,8 @@ class Generator {
  public:
   struct Options {
     ModelSpec spec;
-    std::int64_t positions;   // tokens there is room for; at most the model's positions
-    std::int64_t chunk = 64;  // tokens of a prompt that are read at once
+    std::int64_t positions;     // tokens there is room for; at most the model's positions
+    std::int64_t prefill = 64;  // tokens of a prompt that are read at once
     Precision precision = Precision::fp32;
     // Those that have the model between them, on the generator's device; they outlive it. Null: it has all of it.
     Communicator* ranks = nullptr;

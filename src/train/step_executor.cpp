@@ -67,7 +67,7 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
       activations_(setup.model.slots(), setup.step.actions, setup.step.evaluation, setup.step.shape,
                    activation_memory(setup)),
       remote_loss_(setup.dp->make_remote_loss({.tensors = batch_.loss_tensors(),
-                                               .chunk = setup.model.head().chunk(),
+                                               .tile = setup.model.head().tile(),
                                                .vocabulary = setup.options.spec.vocabulary,
                                                .sums = setup.sums(),
                                                .compute = setup.model.dtype()},

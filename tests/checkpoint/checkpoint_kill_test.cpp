@@ -14,7 +14,7 @@ namespace {
 using namespace checkpoint_tests;
 using testing::ElementsAre;
 
-constexpr std::int64_t kChunk = 128;  // bytes a write: many moments to be killed at
+constexpr std::int64_t kWriteBytes = 128;  // bytes a write: many moments to be killed at
 
 // A run that has a checkpoint of step 1 and saves steps 2 and 3. Returns after how many operations each was done.
 std::pair<int, int> train(const fs::path& folder, int kill_at) {
@@ -23,7 +23,7 @@ std::pair<int, int> train(const fs::path& folder, int kill_at) {
       [&](std::string_view, const fs::path&) {
         if (count++ == kill_at) ::raise(SIGKILL);
       },
-      kChunk);
+      kWriteBytes);
   Host host;
   FakeState state;
   CheckpointWriter writer({.path = folder, .keep = 1}, state.tensors(), *host.memory, disk);
@@ -92,7 +92,7 @@ TEST(CheckpointFailing, AtEveryOperationTellsAndLeavesOldOnesWhole) {
   {
     const TempFolder folder;
     save(folder.path(), 1, 1);
-    save(folder.path(), 2, 1, Disk([&](std::string_view, const fs::path&) { ++points; }, kChunk));
+    save(folder.path(), 2, 1, Disk([&](std::string_view, const fs::path&) { ++points; }, kWriteBytes));
   }
   ASSERT_GE(points, 50);
   for (int fail_at = 0; fail_at < points; ++fail_at) {
@@ -104,7 +104,7 @@ TEST(CheckpointFailing, AtEveryOperationTellsAndLeavesOldOnesWhole) {
           if (count++ == fail_at)
             throw EnvironmentError(path.string() + ": " + std::string(operation) + " failed: test");
         },
-        kChunk);
+        kWriteBytes);
     ASSERT_NE(failure([&] { save(folder.path(), 2, 1, disk); }), "") << fail_at;
     const auto found = open_newest_whole(folder.path());
     ASSERT_TRUE(found) << fail_at;

@@ -19,12 +19,12 @@ using testing::HasSubstr;
 
 // What each of three ranks says of a save of step 2, one of whose disks has a hook. The ranks stay together.
 std::vector<std::string> save_with(const fs::path& folder, int failing, const Disk::Hook& hook,
-                                   std::int64_t chunk = Disk::kChunk) {
+                                   std::int64_t write_bytes = Disk::kWriteBytes) {
   std::vector<std::string> said(3);
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {
     FakeState state;
     state.set(2);
-    const Disk disk = group->rank() == failing ? Disk(hook, chunk) : Disk({}, chunk);
+    const Disk disk = group->rank() == failing ? Disk(hook, write_bytes) : Disk({}, write_bytes);
     said[static_cast<std::size_t>(group->rank())] = failure(
         [&] { save_checkpoint({.path = folder, .keep = 1}, progress_at(2), share(state, *group), disk, group.get()); });
     group->barrier()->wait();  // the group is of use still
@@ -47,7 +47,7 @@ TEST(CheckpointRanksFailing, AFullDiskOfOneRankFailsAllByItsNameAndTheOldOneStay
 }
 
 TEST(CheckpointRanksFailing, AFailureAtAnyOperationOfAnyRankLeavesAWholeOne) {
-  constexpr std::int64_t kChunk = 256;
+  constexpr std::int64_t kWriteBytes = 256;
   int tried = 0, newest = 0, before = 0;
   for (const int rank : {0, 1, 2}) {
     for (int fail_at = 0;; ++fail_at) {
@@ -60,7 +60,7 @@ TEST(CheckpointRanksFailing, AFailureAtAnyOperationOfAnyRankLeavesAWholeOne) {
             if (count++ == fail_at)
               throw EnvironmentError(path.string() + ": " + std::string(operation) + " failed: test");
           },
-          kChunk);
+          kWriteBytes);
       if (count <= fail_at) {
         EXPECT_THAT(said, Each("")) << "nothing failed";
         break;

@@ -1,5 +1,5 @@
-// The head in chunks of tokens: losses, the gradient of its input and those of its weights against plain loops,
-// whatever the chunk, on one rank and where two cut the vocabulary.
+// The head in tiles of tokens: losses, the gradient of its input and those of its weights against plain loops,
+// whatever the tile, on one rank and where two cut the vocabulary.
 #include "model/head.h"
 
 #include <gtest/gtest.h>
@@ -94,14 +94,14 @@ struct Plain {
   }
 };
 
-// A head of one rank, in fp64, with chunks of so many tokens.
+// A head of one rank, in fp64, with tiles of so many tokens.
 class RankHead {
  public:
-  RankHead(const ModelSpec& spec, const Plain& plain, std::int64_t chunk, const TensorParallel* tensor)
+  RankHead(const ModelSpec& spec, const Plain& plain, std::int64_t tile, const TensorParallel* tensor)
       : plain_(plain),
         split_(tensor ? tensor->split() : TensorSplit{}),
         tensor_(tensor),
-        model_(spec, kB, kT, DType::f64, {.split = split_, .loss_tokens = chunk}),
+        model_(spec, kB, kT, DType::f64, {.split = split_, .loss_tokens = tile}),
         unit_(model_.unit(model_.units() - 1)),
         memory_(make_memory(Device::cpu, ledger_)),
         step_(model_.slots(), serial_step(model_.step_shape(1)), model_.step_shape(1), *memory_) {
@@ -129,8 +129,8 @@ class RankHead {
   std::int64_t own_rows() const { return split_.own_rows(kTokens); }
   std::int64_t row_of(std::int64_t own) const {
     for (std::int64_t c = 0;; ++c)
-      if (const auto chunk = split_.chunk(kTokens, c); own < chunk.own_first + chunk.own_count)
-        return chunk.mine + own - chunk.own_first;
+      if (const auto piece = split_.piece(kTokens, c); own < piece.own_first + piece.own_count)
+        return piece.mine + own - piece.own_first;
   }
 
   void train(bool accumulate) {
@@ -202,16 +202,16 @@ std::vector<NamedSpec> specs() {  // norms of both kinds, tied and not, a vocabu
   return chosen;
 }
 
-constexpr std::int64_t kChunks[] = {1, 4, 7, 9, 17, 18, 100};  // most of them leave a last one that is shorter
+constexpr std::int64_t kTiles[] = {1, 4, 7, 9, 17, 18, 100};  // most of them leave a last one that is shorter
 
-TEST(HeadInChunks, GivesTheNumbersOfPlainLoops) {
+TEST(HeadInTiles, GivesTheNumbersOfPlainLoops) {
   for (const NamedSpec& named : specs()) {
     const Plain plain(named.spec);
-    Values losses, dx;  // of the first chunk size: no chunk changes a bit of them
-    for (const std::int64_t chunk : kChunks) {
-      const std::string what = named.name + ", chunks of " + std::to_string(chunk);
-      RankHead one(named.spec, plain, chunk, nullptr);
-      ASSERT_EQ(one.head().chunk(), chunk);
+    Values losses, dx;  // of the first tile size: no tile changes a bit of them
+    for (const std::int64_t tile : kTiles) {
+      const std::string what = named.name + ", tiles of " + std::to_string(tile);
+      RankHead one(named.spec, plain, tile, nullptr);
+      ASSERT_EQ(one.head().tile(), tile);
       const int head = one.head().weight();
       one.train(false);
       expect_near(one.losses(), plain.losses, what + ": losses");
@@ -241,19 +241,19 @@ TEST(HeadInChunks, GivesTheNumbersOfPlainLoops) {
   }
 }
 
-TEST(HeadInChunks, GivesThemWhereTwoRanksCutTheVocabulary) {
+TEST(HeadInTiles, GivesThemWhereTwoRanksCutTheVocabulary) {
   for (const NamedSpec& named : specs()) {
     const Plain plain(named.spec);
     for (const bool sequence : {false, true})
-      for (const std::int64_t rows : {1, 3})  // chunks in which rows are exchanged, which is another matter
-        for (const std::int64_t chunk : kChunks) {
-          const std::string what = named.name + (sequence ? ", sp" : "") + ", chunks of " + std::to_string(chunk);
+      for (const std::int64_t rows : {1, 3})  // pieces in which rows are exchanged
+        for (const std::int64_t tile : kTiles) {
+          const std::string what = named.name + (sequence ? ", sp" : "") + ", tiles of " + std::to_string(tile);
           std::mutex mutex;
           Values d_norm(plain.d_norm.size()), dx(plain.dx.size(), kNaN);
           run_ranks(2, [&](std::unique_ptr<Communicator> group) {
-            const TensorSplit split{.rank = group->rank(), .size = 2, .sequence = sequence, .chunks = rows};
+            const TensorSplit split{.rank = group->rank(), .size = 2, .sequence = sequence, .pieces = rows};
             const TensorParallel tensor(*group, {.split = split});
-            RankHead own(named.spec, plain, chunk, &tensor);
+            RankHead own(named.spec, plain, tile, &tensor);
             own.train(false);
             const std::lock_guard lock(mutex);
             expect_near(own.losses(), plain.losses, what + ": losses");
@@ -273,11 +273,11 @@ TEST(HeadInChunks, GivesThemWhereTwoRanksCutTheVocabulary) {
   }
 }
 
-// Every real vocabulary is taken in several chunks. By hand from the rule in head.cpp: an eighth of the tokens, no more
+// Every real vocabulary is taken in several tiles. By hand from the rule in head.cpp: an eighth of the tokens, no more
 // than 2^29 logits; 2^23 logits or 128 tokens where that is more; in steps of 64.
-TEST(HeadInChunks, HoldsAsManyLogitsAsItsRuleSays) {
+TEST(HeadInTiles, HoldsAsManyLogitsAsItsRuleSays) {
   struct Case {
-    std::int64_t tokens, vocabulary, chunk;
+    std::int64_t tokens, vocabulary, tile;
   };
   for (const Case& c : {Case{18, 37, 18},
                         {2048, 257, 2048},
@@ -290,7 +290,7 @@ TEST(HeadInChunks, HoldsAsManyLogitsAsItsRuleSays) {
     ModelSpec spec = tiny_specs()[0].spec;
     spec.vocabulary = c.vocabulary;
     spec.max_positions = c.tokens;
-    EXPECT_EQ(Model(spec, 1, c.tokens, DType::f32).head().chunk(), c.chunk) << c.tokens << " of " << c.vocabulary;
+    EXPECT_EQ(Model(spec, 1, c.tokens, DType::f32).head().tile(), c.tile) << c.tokens << " of " << c.vocabulary;
   }
 }
 

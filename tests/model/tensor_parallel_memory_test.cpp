@@ -43,7 +43,7 @@ TEST(TensorParallelMemory, OfEveryFamilyHasNoWholeTermWithSequenceParallelism) {
     s.heads = s.kv_heads = 8;
     s.ffn_width = 64;
     const auto of = [&](std::int64_t tp, bool sequence) {
-      return kept(s, 2, 32, {.rank = tp - 1, .size = tp, .sequence = sequence, .chunks = 2});
+      return kept(s, 2, 32, {.rank = tp - 1, .size = tp, .sequence = sequence, .pieces = 2});
     };
     for (const std::int64_t tp : {2, 4, 8}) EXPECT_EQ(of(tp, true) * tp, of(1, false)) << named.name << " " << tp;
     // a + b / tp, with both of them there.

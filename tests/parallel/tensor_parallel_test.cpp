@@ -1,10 +1,8 @@
-// The seams of a layer that is cut between ranks: whose rows are whose, what is summed, and in which order exchanges
-// and products go.
+// Tensor parallelism: a layer of two products, split over ranks, gives what the whole layer gives, forward and
+// backward.
 #include "parallel/tensor_parallel.h"
 
 #include <gtest/gtest.h>
-
-#include <mutex>
 
 #include "comm/threads/run_ranks.h"
 
@@ -15,51 +13,9 @@ Tensor rows(std::vector<double>& values, std::int64_t width) {
   return {values.data(), DType::f64, Device::cpu, {std::ssize(values) / width, width}};
 }
 
-TEST(TensorParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
-  for (const int ranks : {2, 3, 5})
-    for (const auto& [chunks, N] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-             {1, 12 * ranks}, {4, 12 * ranks}, {7, 12 * ranks}, {1, 31}, {4, 31}, {7, 31}, {4, 1}, {4, ranks + 1}})
-      run_ranks(ranks, [&, chunks = chunks, N = N](std::unique_ptr<Communicator> group) {
-        const std::int64_t width = 3;
-        const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = true, .chunks = chunks};
-        const TensorParallel tensor(*group, {.split = split});
-        const std::int64_t size = split.own_rows(N) * width;
-        ASSERT_EQ(split.own_rows(N), N / ranks + (group->rank() < N % ranks ? 1 : 0));
-        ASSERT_EQ(split.chunks_of(N), std::min(chunks, std::max<std::int64_t>(N / ranks, 1)));
-        const auto row_of = [&](std::int64_t own) {
-          for (std::int64_t c = 0; c < split.chunks_of(N); ++c) {
-            const TensorSplit::RowChunk chunk = split.chunk(N, c);
-            if (own < chunk.own_first + chunk.own_count) return chunk.mine + own - chunk.own_first;
-          }
-          ADD_FAILURE() << own;
-          return std::int64_t{-1};
-        };
-
-        std::vector<double> own(static_cast<std::size_t>(size)), whole(static_cast<std::size_t>(N * width));
-        for (std::int64_t i = 0; i < size; ++i) own[i] = static_cast<double>(row_of(i / width));
-        std::int64_t covered = 0;
-        tensor.gather(rows(whole, width), rows(own, width), [&](std::int64_t first, std::int64_t count) {
-          ASSERT_EQ(first, covered);
-          covered += count;
-          for (std::int64_t i = first * width; i < (first + count) * width; ++i)
-            ASSERT_EQ(whole[i], static_cast<double>(i / width));
-        });
-        EXPECT_EQ(covered, N);
-
-        // Row n of rank r's is 100 r + n.
-        tensor.sum(rows(own, width), rows(whole, width), [&](std::int64_t first, std::int64_t count) {
-          for (std::int64_t i = first * width; i < (first + count) * width; ++i)
-            whole[i] = 100.0 * group->rank() + static_cast<double>(i / width);
-        });
-        const double of_ranks = 100.0 * ranks * (ranks - 1) / 2;
-        for (std::int64_t i = 0; i < size; ++i)
-          ASSERT_EQ(own[i], of_ranks + static_cast<double>(ranks * row_of(i / width)));
-      });
-}
-
 TEST(TensorParallel, WithoutSequenceParallelismOnlySums) {
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {
-    const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 3, .chunks = 4}});
+    const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 3, .pieces = 4}});
     std::vector<double> whole(24);
     tensor.sum(rows(whole, 3), rows(whole, 3), [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = first * 3; i < (first + count) * 3; ++i) whole[i] = group->rank() + static_cast<double>(i);
@@ -69,71 +25,62 @@ TEST(TensorParallel, WithoutSequenceParallelismOnlySums) {
   });
 }
 
-// Writes down what is started and what is waited for.
-class Noted final : public Communicator {
- public:
-  Noted(Communicator& inner, std::vector<std::string>& notes)
-      : Communicator(inner.rank(), inner.size(), inner.name(), inner.device()), inner_(inner), notes_(notes) {}
+constexpr std::int64_t kRows = 17, kC = 4, kF = 30;  // y = (x W1ᵀ) W2ᵀ, of width C → F → C
 
-  Started start(const Message& message) override {
-    const int number = count_++;
-    notes_.push_back("start " + std::to_string(number));
-    return std::make_unique<One>(inner_.start(message), notes_, number);
-  }
-  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
-    return inner_.split(place, name);
-  }
+double x(std::int64_t n, std::int64_t c) { return static_cast<double>((n * 5 + c * 3) % 7 - 3); }
+double w1(std::int64_t f, std::int64_t c) { return static_cast<double>((f * 2 + c) % 5 - 2); }
+double w2(std::int64_t c, std::int64_t f) { return static_cast<double>((f + 3 * c) % 5 - 2); }
 
- private:
-  struct One final : Pending {
-    One(Started inner, std::vector<std::string>& notes, int number)
-        : inner_(std::move(inner)), notes_(notes), number_(number) {}
-    bool done() override { return inner_->done(); }
-    void wait() override {
-      notes_.push_back("wait " + std::to_string(number_));
-      inner_->wait();
-    }
-    Started inner_;
-    std::vector<std::string>& notes_;
-    int number_;
-  };
-  Communicator& inner_;
-  std::vector<std::string>& notes_;
-  int count_ = 0;
-};
+// Σ_f in [begin, end) of (x W1ᵀ)[n, f] · W2[c, f]; whole numbers, so exact in any order.
+double layer(std::int64_t n, std::int64_t c, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+  for (std::int64_t f = begin; f < end; ++f)
+    for (std::int64_t k = 0; k < kC; ++k) sum += x(n, k) * w1(f, k) * w2(c, f);
+  return sum;
+}
+// The gradient of the inputs where that of the outputs is x: Σ_f Σ_k x[n, k] · W2[k, f] · W1[f, c].
+double layer_backward(std::int64_t n, std::int64_t c, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+  for (std::int64_t f = begin; f < end; ++f)
+    for (std::int64_t k = 0; k < kC; ++k) sum += x(n, k) * w2(k, f) * w1(f, c);
+  return sum;
+}
 
-// An exchange is under way while another chunk is multiplied; without overlap none is.
-TEST(TensorParallel, ChunksAreExchangedBesideProductsOfOthers) {
-  using Notes = std::vector<std::string>;
-  std::mutex mutex;
-  run_ranks(2, [&](std::unique_ptr<Communicator> group) {
-    const auto notes_of = [&](bool overlap, bool gathers) {
-      Notes notes;
-      Noted noted(*group, notes);
-      const TensorParallel tensor(
-          noted, {.split = {.rank = group->rank(), .size = 2, .sequence = true, .chunks = 3}, .overlap = overlap});
-      std::vector<double> own(3), whole(6);
-      const auto product = [&](std::int64_t first, std::int64_t) {
-        notes.push_back("product " + std::to_string(first / 2));
-      };
-      if (gathers)
-        tensor.gather(rows(whole, 1), rows(own, 1), product);
-      else
-        tensor.sum(rows(own, 1), rows(whole, 1), product);
-      return notes;
-    };
-    const Notes gathered = notes_of(true, true), summed = notes_of(true, false);
-    const Notes gathered_in_turn = notes_of(false, true), summed_in_turn = notes_of(false, false);
-    const std::lock_guard lock(mutex);
-    EXPECT_EQ(gathered, (Notes{"start 0", "start 1", "wait 0", "product 0", "start 2", "wait 1", "product 1", "wait 2",
-                               "product 2"}));
-    EXPECT_EQ(summed, (Notes{"product 0", "start 0", "product 1", "start 1", "product 2", "start 2", "wait 0", "wait 1",
-                             "wait 2"}));
-    EXPECT_EQ(gathered_in_turn, (Notes{"start 0", "wait 0", "product 0", "start 1", "wait 1", "product 1", "start 2",
-                                       "wait 2", "product 2"}));
-    EXPECT_EQ(summed_in_turn, (Notes{"product 0", "start 0", "wait 0", "product 1", "start 1", "wait 1", "product 2",
-                                     "start 2", "wait 2", "wait 0", "wait 1", "wait 2"}));
-  });
+TEST(TensorParallel, GivesTheOutputsAndGradientsOfTheWholeLayer) {
+  for (const int ranks : {1, 2, 3, 5})
+    for (const bool sequence : {false, true})
+      for (const bool overlap : {false, true})
+        run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
+          const TensorSplit split{.rank = group->rank(), .size = ranks, .sequence = sequence && ranks > 1, .pieces = 4};
+          const TensorParallel tensor(*group, {.split = split, .overlap = overlap});
+          const Part part = split.part(kF);
+          std::vector<std::int64_t> mine;  // rows of this rank
+          for (std::int64_t p = 0; p < split.pieces_of(kRows); ++p)
+            for (std::int64_t i = 0; i < split.piece(kRows, p).own_count; ++i)
+              mine.push_back(split.piece(kRows, p).mine + i);
+          ASSERT_EQ(std::ssize(mine), split.own_rows(kRows));
+
+          std::vector<double> own(mine.size() * kC), whole(kRows * kC, -1e9), sums(kRows * kC), out(own.size(), -1e9);
+          const bool apart = split.sequence;
+          const auto at = [&](std::int64_t n, std::int64_t c) { return static_cast<std::size_t>(n * kC + c); };
+          // Forward and backward have the same shape: rows enter, each rank makes its part of all of them, sums leave.
+          for (const auto& f : {layer, layer_backward}) {
+            for (std::size_t i = 0; i < mine.size(); ++i)
+              for (std::int64_t c = 0; c < kC; ++c) own[i * kC + c] = x(mine[i], c);
+            tensor.gather(rows(apart ? whole : own, kC), rows(own, kC), [&](std::int64_t first, std::int64_t count) {
+              for (std::int64_t n = first; n < first + count; ++n)
+                for (std::int64_t c = 0; c < kC; ++c) ASSERT_EQ((apart ? whole : own)[at(n, c)], x(n, c));
+            });
+            tensor.sum(rows(apart ? out : sums, kC), rows(sums, kC), [&](std::int64_t first, std::int64_t count) {
+              for (std::int64_t n = first; n < first + count; ++n)
+                for (std::int64_t c = 0; c < kC; ++c) sums[at(n, c)] = f(n, c, part.first, part.first + part.count);
+            });
+            for (std::size_t i = 0; i < mine.size(); ++i)
+              for (std::int64_t c = 0; c < kC; ++c)
+                ASSERT_EQ((apart ? out : sums)[i * kC + static_cast<std::size_t>(c)], f(mine[i], c, 0, kF))
+                    << ranks << " ranks, row " << mine[i];
+          }
+        });
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ TEST(ContextSplitOfSamples, GivesEveryTokenToOneRank) {
   for (const char* text : {"cp=2", "cp=3", "cp=8", "cp=4,cp_order=plain", "cp=6,cp_kind=3x2",
                            "cp=6,cp_kind=2x3,cp_order=plain", "cp=4,cp_kind=ulysses", "cp=9,cp_kind=3x3"}) {
     const LayoutSpec layout = parse_layout(text);
-    const std::int64_t T = 3 * layout.context_split(0).unit();
+    const std::int64_t T = 3 * layout.context_split(0).multiple();
     std::vector<int> seen(static_cast<std::size_t>(T));
     for (std::int64_t r = 0; r < layout.cp; ++r) {
       const ContextSplit split = layout.context_split(r);

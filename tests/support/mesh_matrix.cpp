@@ -74,7 +74,7 @@ bool choose(MeshCase& one, std::int64_t turn, const std::vector<NamedSpec>& mode
   }
   l.uneven = l.dp > 1 && pick(7, 4) == 0 ? Switch::on : Switch::off;
   one.B = l.dp * l.micro + (l.uneven == Switch::on ? l.micro : 0);
-  const std::int64_t unit = std::lcm(l.context_split(0).unit(), l.sp == Switch::on ? l.cp * l.tp : std::int64_t{1});
+  const std::int64_t unit = std::lcm(l.context_split(0).multiple(), l.sp == Switch::on ? l.cp * l.tp : std::int64_t{1});
   one.T = unit * (unit >= 12 ? 1 : unit >= 6 ? 3 : 5);
   return one.T <= one.model.spec.max_positions && can_be(one);
 }

@@ -41,7 +41,7 @@ TEST_P(ContextParallelOf, LearnsWhatOneRankLearns) {
     std::map<std::int64_t, Learned> alone;  // by T
     for (std::int64_t cp = 2; cp <= 8; ++cp)
       for (const LayoutSpec& layout : context_layouts(spec, cp)) {
-        const std::int64_t unit = layout.context_split(0).unit(), T = unit * (unit < 10 ? 5 : 3);
+        const std::int64_t unit = layout.context_split(0).multiple(), T = unit * (unit < 10 ? 5 : 3);
         if (!alone.contains(T)) alone[T] = learn_long(spec, T, {}, precision);
         expect_close(learn_long(spec, T, layout, precision), alone[T], tolerances, to_text(layout));
       }

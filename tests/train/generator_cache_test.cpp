@@ -24,9 +24,9 @@ struct Cut {
   int pp, cp, tp;
 };
 
-Generator::Options options_of(const ModelSpec& spec, Precision precision, std::int64_t chunk,
+Generator::Options options_of(const ModelSpec& spec, Precision precision, std::int64_t prefill,
                               const Cut& cut = {1, 1, 1}) {
-  return {.spec = spec, .positions = kTokens, .chunk = chunk, .precision = precision, .pp = cut.pp, .cp = cut.cp};
+  return {.spec = spec, .positions = kTokens, .prefill = prefill, .precision = precision, .pp = cut.pp, .cp = cut.cp};
 }
 
 // After each piece of each text; what was read before is forgotten.
@@ -57,12 +57,12 @@ class SplitCachesGenerate : public ::testing::TestWithParam<NamedSpec> {
   SplitCachesGenerate() : run_(trained(options_)), values_(values_of(*run_)), batch_(random_batch(options_, 1)) {}
 
   // Where a rank's logits differ most from one rank's, of all it gets.
-  double error(Precision precision, std::int64_t chunk, const Cut& cut) const {
-    HostGenerator one(options_of(spec(), precision, chunk));
+  double error(Precision precision, std::int64_t prefill, const Cut& cut) const {
+    HostGenerator one(options_of(spec(), precision, prefill));
     one.copy(values_);
     const Logits expected = read(one, batch_.tokens);
     std::vector<Logits> all(static_cast<std::size_t>(cut.pp * cut.cp * cut.tp));
-    on_ranks(options_of(spec(), precision, chunk, cut), cut.tp, [&](int rank, HostGenerator& host) {
+    on_ranks(options_of(spec(), precision, prefill, cut), cut.tp, [&](int rank, HostGenerator& host) {
       host.copy(values_);
       all[static_cast<std::size_t>(rank)] = read(host, batch_.tokens);
     });
@@ -83,9 +83,9 @@ class SplitCachesGenerate : public ::testing::TestWithParam<NamedSpec> {
 TEST_P(SplitCachesGenerate, TheLogitsOfOneRankAndTheSameBitsOnAll) {
   const int tp = some_tp();
   for (const Cut& cut : {Cut{1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 2, tp}, {2, 3, 1}, {2, 2, tp}})
-    for (const std::int64_t chunk : {1, 4, 7}) {
-      EXPECT_LT(error(Precision::fp64, chunk, cut), 1e-12)
-          << cut.pp << " x " << cut.cp << " x " << cut.tp << " ranks, chunks of " << chunk;
+    for (const std::int64_t prefill : {1, 4, 7}) {
+      EXPECT_LT(error(Precision::fp64, prefill, cut), 1e-12)
+          << cut.pp << " x " << cut.cp << " x " << cut.tp << " ranks, runs of " << prefill;
     }
 }
 
@@ -103,17 +103,17 @@ TEST(GeneratorOnCacheRanks, HoldsItsPartOfTheCacheAndRoomForAChunk) {
   const ModelSpec spec = tiny_specs()[0].spec;
   struct Room {
     int cp;
-    std::int64_t chunk, rows;
+    std::int64_t prefill, rows;
   };
-  // Of 32 tokens. A chunk that is all of them is never read.
-  for (const auto& [cp, chunk, rows] : std::vector<Room>{
+  // Of 32 tokens. A run that is all of them is never read.
+  for (const auto& [cp, prefill, rows] : std::vector<Room>{
            {2, 1, 16}, {3, 1, 11}, {4, 1, 8}, {5, 1, 7}, {2, 4, 18}, {3, 4, 13}, {4, 4, 11}, {4, 32, 8}, {40, 1, 1}})
-    on_ranks(options_of(spec, Precision::fp32, chunk, {1, cp, 1}), 1,
-             [&, cp = cp, chunk = chunk, rows = rows](int, HostGenerator& host) {
+    on_ranks(options_of(spec, Precision::fp32, prefill, {1, cp, 1}), 1,
+             [&, cp = cp, prefill = prefill, rows = rows](int, HostGenerator& host) {
                for (const char* block : {"block.0", "block.1"})
                  EXPECT_EQ(host.ledger.rows().at({Tag::activation, block}).current,
                            round_up(2 * rows * spec.kv_heads * spec.head_width * 4, kAlignment))
-                     << cp << " ranks, chunks of " << chunk;
+                     << cp << " ranks, runs of " << prefill;
              });
 }
 

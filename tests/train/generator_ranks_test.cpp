@@ -19,12 +19,12 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kTokens = 32, kChunk = 4;
-const std::vector<std::int64_t> kPieces{1, 6, 5, 1, 19};  // of them: less than a chunk, a whole one, several
+constexpr std::int64_t kTokens = 32, kPrefill = 4;
+const std::vector<std::int64_t> kPieces{1, 6, 5, 1, 19};  // of them: less than a run, a whole one, several
 using Logits = std::vector<std::vector<double>>;          // after each piece
 
 Generator::Options options_of(const ModelSpec& spec, Precision precision) {
-  return {.spec = spec, .positions = kTokens, .chunk = kChunk, .precision = precision};
+  return {.spec = spec, .positions = kTokens, .prefill = kPrefill, .precision = precision};
 }
 
 Logits read(HostGenerator& host, std::span<const std::int32_t> tokens, bool late = false) {
@@ -180,9 +180,10 @@ TEST_P(StagesGenerate, WithTheWeightsAndCachesOfOneRankBetweenThem) {
     caches[""] = one.activations[0].at("");
     EXPECT_EQ(caches, one.activations[0]) << pp << " stages";
     if (pp < spec.layers + 2) continue;
-    // The embedding alone has nothing but what it hands on, for one token and for a chunk; and logits are everybody's.
+    // The embedding alone has nothing but what it hands on, for one token and for a run of a prompt; and logits are
+    // everybody's.
     const auto bytes = [](std::int64_t elements) { return round_up(elements * 4, kAlignment); };
-    EXPECT_EQ(stages.activations[0].at(""), bytes(spec.width) + bytes(kChunk * spec.width) + bytes(spec.vocabulary));
+    EXPECT_EQ(stages.activations[0].at(""), bytes(spec.width) + bytes(kPrefill * spec.width) + bytes(spec.vocabulary));
   }
 }
 

@@ -29,8 +29,8 @@ TEST_P(EveryFamilyGenerates, TheLogitsOfTheWholeSequenceInWhateverPiecesItIsRead
   const Whole whole(*run->replica, batch);
   const std::vector<std::vector<std::int64_t>> cuts{
       std::vector<std::int64_t>(T, 1), {T}, {1, T - 1}, {6, 5, 11, 1, 16, 25}, {T - 1, 1}};
-  for (const std::int64_t chunk : {1, 5, 63, 64}) {
-    HostGenerator host({.spec = o.spec, .positions = T, .chunk = chunk, .precision = Precision::fp64});
+  for (const std::int64_t prefill : {1, 5, 63, 64}) {
+    HostGenerator host({.spec = o.spec, .positions = T, .prefill = prefill, .precision = Precision::fp64});
     host.copy(values_of(*run));
     for (const auto& cut : cuts) {
       host.generator->clear();
@@ -40,7 +40,7 @@ TEST_P(EveryFamilyGenerates, TheLogitsOfTheWholeSequenceInWhateverPiecesItIsRead
         left = left.subspan(count);
         const std::int64_t read = T - std::ssize(left);
         ASSERT_EQ(host.generator->length(), read);
-        ASSERT_LT(whole.error(logits, read - 1), 1e-12) << "chunk " << chunk << ", " << read << " tokens";
+        ASSERT_LT(whole.error(logits, read - 1), 1e-12) << "runs of " << prefill << ", " << read << " tokens";
       }
     }
   }
@@ -56,7 +56,7 @@ TEST_P(EveryPrecisionGenerates, TheLogitsOfTheWholeSequence) {
   const auto run = trained(o);
   const TokenBatch batch = random_batch(o, 1);
   const Whole whole(*run->replica, batch);
-  HostGenerator host({.spec = o.spec, .positions = 30, .chunk = 7, .precision = GetParam()});
+  HostGenerator host({.spec = o.spec, .positions = 30, .prefill = 7, .precision = GetParam()});
   host.copy(values_of(*run));
   const double tolerance = GetParam() == Precision::fp64 ? 1e-12 : GetParam() == Precision::fp32 ? 1e-5 : 0.1;
   EXPECT_LT(whole.error(host.feed(batch.tokens), 29), tolerance);
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryPrecisionGenerates,
 struct Pair {
   explicit Pair(int threads = 1, std::int64_t positions = 40)
       : run(trained({.spec = tiny_specs()[0].spec, .B = 1, .T = 8, .seed = 3})),
-        host({.spec = tiny_specs()[0].spec, .positions = positions, .chunk = 4}, threads) {
+        host({.spec = tiny_specs()[0].spec, .positions = positions, .prefill = 4}, threads) {
     host.copy(values_of(*run));
   }
   std::unique_ptr<HostRun> run;
@@ -118,7 +118,7 @@ TEST(Generator, HoldsWeightsAndACacheAndNothingOfTraining) {
 
 TEST(Generator, TakesOnMetaWhatItTakesOnTheCpu) {
   for (const NamedSpec& named : tiny_specs()) {
-    const Generator::Options o{.spec = named.spec, .positions = 40, .chunk = 4, .precision = Precision::bf16};
+    const Generator::Options o{.spec = named.spec, .positions = 40, .prefill = 4, .precision = Precision::bf16};
     HostGenerator real(o);
     for (const StateTensor& weight : real.generator->weights())
       lockstep::fill({.y = weight.live, .value = 0}, *real.stream);
@@ -142,7 +142,7 @@ TEST(Generator, LoadsTheWeightsOfACheckpointInAnyPrecision) {
   ASSERT_TRUE(checkpoint);
   const auto expected = pair.host.feed(kPrompt);
   for (const Precision precision : {Precision::fp32, Precision::fp64}) {
-    HostGenerator host({.spec = tiny_specs()[0].spec, .positions = 40, .chunk = 4, .precision = precision});
+    HostGenerator host({.spec = tiny_specs()[0].spec, .positions = 40, .prefill = 4, .precision = precision});
     host.generator->load(*checkpoint);
     const auto logits = host.feed(kPrompt);
     if (precision == Precision::fp32) {
@@ -163,7 +163,7 @@ TEST(Generator, LoadsTheWeightsOfAHuggingFaceFolder) {
     run.replica->load(folder.find(names));
     const TokenBatch batch = random_batch(o, 1);
     const Whole whole(*run.replica, batch);
-    HostGenerator host({.spec = folder.spec(), .positions = 12, .chunk = 5, .precision = Precision::fp64});
+    HostGenerator host({.spec = folder.spec(), .positions = 12, .prefill = 5, .precision = Precision::fp64});
     host.generator->load(folder);
     EXPECT_LT(whole.error(host.feed(batch.tokens), 11), 1e-12) << name;
   }

@@ -37,8 +37,8 @@ Held held_of_one_unit(std::int64_t elements, const LayoutSpec& layout, const Pre
   const std::vector<Action> actions = serial_step({.units = 1, .reduces_each = layout.passes_on()});
   const StorageTypes types = storage_types(precision);
   const ZeroShard storage(
-      unit, {.types = types, .optimizer = {}, .cut = groups.cut(), .whole_weights = !layout.cuts_weights()}, *memory,
-      stream);
+      unit, {.types = types, .optimizer = {}, .shard = groups.shard(), .whole_weights = !layout.cuts_weights()},
+      *memory, stream);
   const Gradients::Options options{.layouts = {&unit}, .actions = actions, .dtype = types.gradient};
   const auto gradients = make_gradients(options, layout, groups, *memory, stream);
   return held_in(ledger);

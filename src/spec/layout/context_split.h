@@ -1,12 +1,13 @@
-// How the tokens of a sample are cut between the ranks of a context-parallel group, as one of them sees it.
+// How the ranks of a context-parallel group split the tokens of a sample, as one of them sees it.
 //
-// There are ring · heads ranks. Tokens are cut into `ring` blocks, whose keys and values travel from block to block.
-// The `heads` ranks of a block are neighbours and have equal runs of its tokens; for attention they change over to all
-// tokens of the block and some of the heads each. So a block is what attention works on.
+// There are ring · heads ranks. A segment is a range of a sample's tokens. The sample is split into `ring` shares of
+// one or two segments, and the keys and values of the shares travel around the ring. The `heads` ranks of a share are
+// neighbours and hold equal runs of its tokens; for attention each takes all tokens of the share and some of the heads.
+// So a share is what attention works on.
 //
-// Plain, block m is the m-th part of the sample, and under the causal mask the last one has most to do. In zig-zag
-// order a block is two chunks, one from the front and its mirror image from the back: whatever a chunk has to do more
-// than another, its mate has to do less. A group of one has all tokens, in their order.
+// Plain order: share m is one segment, the m-th of the sample, and under the causal mask the last one has most to do.
+// Zig-zag order: the sample is 2·ring segments, and share m is segments m and 2·ring − 1 − m. Whatever one of the two
+// has to do more than another share's, its mate has to do less. A group of one has all tokens, in their order.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -20,21 +21,21 @@ struct ContextSplit {
   std::int64_t size() const { return ring * heads; }
   std::int64_t ring_rank() const { return rank / heads; }
   std::int64_t heads_rank() const { return rank % heads; }
-  std::int64_t chunks() const { return zigzag && ring > 1 ? 2 : 1; }  // of a block
+  std::int64_t segments() const { return zigzag && ring > 1 ? 2 : 1; }  // of a share
 
-  // Samples are so many tokens, or a multiple.
-  std::int64_t unit() const { return ring * std::lcm(chunks(), heads); }
-  // Of a sample of T tokens: those of one rank, of a block, of a chunk.
+  // The tokens of a sample are a multiple of this.
+  std::int64_t multiple() const { return ring * std::lcm(segments(), heads); }
+  // Of a sample of T tokens: those of one rank, of a share, of a segment.
   std::int64_t tokens(std::int64_t T) const { return T / size(); }
-  std::int64_t block(std::int64_t T) const { return T / ring; }
-  std::int64_t chunk(std::int64_t T) const { return T / (ring * chunks()); }
-  // Where in the sample a chunk of a block begins, and where this rank's token t is.
-  std::int64_t chunk_begins(std::int64_t T, std::int64_t block, std::int64_t c) const {
-    return (c == 0 ? block : 2 * ring - 1 - block) * chunk(T);
+  std::int64_t share(std::int64_t T) const { return T / ring; }
+  std::int64_t segment(std::int64_t T) const { return T / (ring * segments()); }
+  // Where in the sample a segment of a share begins, and where this rank's token t is.
+  std::int64_t segment_begins(std::int64_t T, std::int64_t share, std::int64_t c) const {
+    return (c == 0 ? share : 2 * ring - 1 - share) * segment(T);
   }
   std::int64_t position(std::int64_t T, std::int64_t t) const {
-    const std::int64_t in_block = heads_rank() * tokens(T) + t;
-    return chunk_begins(T, ring_rank(), in_block / chunk(T)) + in_block % chunk(T);
+    const std::int64_t in_share = heads_rank() * tokens(T) + t;
+    return segment_begins(T, ring_rank(), in_share / segment(T)) + in_share % segment(T);
   }
 };
 

@@ -119,14 +119,14 @@ void check_context_layout(const ModelSpec& model, std::int64_t seq, const Layout
                      factors->heads),
          fmt::format("use cp_kind = {}", fitting));
   }
-  if (seq % layout.context_split(0).unit() == 0) return;
+  if (seq % layout.context_split(0).multiple() == 0) return;
   LayoutSpec plain = layout;
   plain.cp_order = CpOrder::plain;
-  const bool plainly = seq % plain.context_split(0).unit() == 0;
+  const bool plainly = seq % plain.context_split(0).multiple() == 0;
   fail("cp",
-       fmt::format("seq ({}) is not a multiple of {}, which cp ({}) asks for", seq, layout.context_split(0).unit(),
+       fmt::format("seq ({}) is not a multiple of {}, which cp ({}) asks for", seq, layout.context_split(0).multiple(),
                    layout.cp),
-       fmt::format("use {}{}, or another cp", multiples_near(seq, layout.context_split(0).unit()),
+       fmt::format("use {}{}, or another cp", multiples_near(seq, layout.context_split(0).multiple()),
                    plainly ? ", cp_order = \"plain\"" : ""));
 }
 

@@ -93,7 +93,7 @@ struct LayoutSpec {
   std::int64_t tp_rank(std::int64_t rank) const { return rank % tp; }
   TensorSplit tensor_split(std::int64_t rank) const {
     return {
-        .rank = tp_rank(rank), .size = tp, .sequence = tp > 1 && sp == Switch::on, .chunks = tp > 1 ? tp_chunks : 1};
+        .rank = tp_rank(rank), .size = tp, .sequence = tp > 1 && sp == Switch::on, .pieces = tp > 1 ? tp_chunks : 1};
   }
   ContextSplit context_split(std::int64_t rank) const;
   // Ranks that have the same weights, and other tokens: parts of the batch, and of samples. Sums of gradients are over

@@ -1,10 +1,10 @@
-// How the layers of a model are cut between the ranks of a tensor-parallel group, as one of them sees it.
+// How the ranks of a tensor-parallel group split the layers of a model, as one of them sees it.
 //
-// Heads, feed-forward width and vocabulary are cut into equal parts, the last ones padded, by what a product gives or
-// sums over; with `sequence` also the rows (tokens) of everything between products, as evenly as they go: the first
-// ranks have one more where they do not divide. Which rank has which rows matters to nobody, since norms, residuals and
-// dropout go row by row; so a chunk of consecutive rows is shared out by itself, and what is exchanged of a chunk is
-// one range. A group of one has all of everything.
+// Heads, feed-forward width and vocabulary are split into equal parts, the last ones padded, along what a product gives
+// or sums over. With `sequence` (sequence parallelism) the rows (tokens) of everything between products are split too,
+// as evenly as they go: the first ranks have one more where they do not divide. Norms, residuals and dropout go row by
+// row, so any rank may have any rows: rows are exchanged in pieces, and each piece of consecutive rows is split by
+// itself, so that one range of memory is one message. A group of one has all of everything.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,26 +21,26 @@ struct Part {
 
 struct TensorSplit {
   std::int64_t rank = 0, size = 1;
-  bool sequence = false;    // what is between products is cut too
-  std::int64_t chunks = 1;  // at most, in which rows are exchanged
+  bool sequence = false;    // rows between products are split too
+  std::int64_t pieces = 1;  // at most, in which rows are exchanged
 
   Part part(std::int64_t all) const {
     const std::int64_t each = ceil_div(all, size), first = std::min(rank * each, all);
     return {all, first, std::min(each, all - first), each};
   }
-  // Of so many rows: those that this rank has between products, and in how many chunks they are exchanged.
+  // Of N rows: how many this rank has between products, and in how many pieces they are exchanged.
   std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size + (rank < rows % size) : rows; }
-  std::int64_t chunks_of(std::int64_t rows) const {
-    return std::min(chunks, std::max<std::int64_t>(sequence ? rows / size : rows, 1));
+  std::int64_t pieces_of(std::int64_t rows) const {
+    return std::min(pieces, std::max<std::int64_t>(sequence ? rows / size : rows, 1));
   }
   // Rows [first, first + count) of all; this rank's begin at `mine`, and are [own_first, own_first + own_count) of
-  // those that it has. Every rank has equally many of a chunk, except of the last one where rows do not divide.
-  struct RowChunk {
+  // those that it has. Every rank has equally many of a piece, except of the last one where rows do not divide.
+  struct RowPiece {
     std::int64_t first, count, mine, own_first, own_count;
   };
-  RowChunk chunk(std::int64_t rows, std::int64_t c) const {
-    const std::int64_t n = chunks_of(rows), ranks = sequence ? size : 1, each = rows / ranks;
-    const std::int64_t begin = each * c / n, end = each * (c + 1) / n, more = c + 1 == n ? rows % ranks : 0;
+  RowPiece piece(std::int64_t rows, std::int64_t p) const {
+    const std::int64_t n = pieces_of(rows), ranks = sequence ? size : 1, each = rows / ranks;
+    const std::int64_t begin = each * p / n, end = each * (p + 1) / n, more = p + 1 == n ? rows % ranks : 0;
     const std::int64_t place = sequence ? rank : 0;
     return {.first = begin * ranks,
             .count = (end - begin) * ranks + more,

@@ -1,9 +1,11 @@
-// Buckets of gradients: runs of whole parameters, as large as they may be and no larger, summed when they are whole.
+// DDP's buckets: runs of whole parameters, as large as they may be and no larger, summed over ranks when they are
+// whole.
 #include "parallel/ddp_buckets.h"
 
 #include <gtest/gtest.h>
 
 #include "support/devices.h"
+#include "support/plain_units.h"
 
 namespace lockstep::tests {
 namespace {
@@ -114,6 +116,44 @@ TEST(Buckets, AreOfTheMebibytesOfTheLayout) {
   EXPECT_EQ(sizes(1), (Sizes{3 * kMiB, kMiB / 4, kMiB, 256 + kMiB / 2, kMiB / 2 + 256}));
   EXPECT_EQ(sizes(2), (Sizes{3 * kMiB, kMiB / 4 + kMiB + 256 + kMiB / 2, kMiB / 2 + 256}));
   EXPECT_EQ(sizes(25), (Sizes{5 * kMiB + kMiB / 4 + 512}));
+}
+
+// Whatever the bucket, and where ranks hold a shard each: with padding, a tied weight and two micro-batches.
+TEST(Buckets, SumMicroBatchesAndRanks) {
+  const PlainUnits units({{700, 3}, {100}, {513, 256}}, true);
+  const std::vector<Action> actions = serial_step(units.shape(2, false));
+  for (const int ranks : {1, 3, 5})
+    for (const LayoutSpec& layout : {LayoutSpec{.dp = ranks}, LayoutSpec{.dp = ranks, .zero = 1}})
+      for (const std::int64_t bytes : {0, 4 * 800, 1 << 20})
+        for (const bool overlap : {false, true})
+          each_rank(ranks, [&](Communicator& all) {
+            CpuDevice cpu;
+            ZeroGroups groups(all, layout);
+            DdpBuckets gradients({.layouts = units.layouts(),
+                                  .tie = units.tie(),
+                                  .actions = actions,
+                                  .dtype = DType::f32,
+                                  .overlap = overlap},
+                                 {.bytes = bytes}, groups, cpu.memory(), cpu.stream());
+            for (int step = 0; step < 2; ++step) {
+              units.run(gradients, actions, all.rank());
+              expect_plain_sums(gradients, units, groups, 2);
+            }
+          });
+}
+
+TEST(Buckets, WithARootSumToItAlone) {
+  const PlainUnits units({{300}, {40, 41}});
+  const std::vector<Action> actions = serial_step(units.shape(1, false));
+  each_rank(3, [&](Communicator& all) {
+    CpuDevice cpu;
+    ZeroGroups groups(all, {.dp = 3});
+    DdpBuckets gradients({.layouts = units.layouts(), .actions = actions, .dtype = DType::f32},
+                         {.bytes = 1 << 20, .root = 1}, groups, cpu.memory(), cpu.stream());
+    units.run(gradients, actions, all.rank());
+    if (all.rank() == 1) return expect_plain_sums(gradients, units, groups, 1);
+    EXPECT_EQ(gradients.reduced(0).data<float>()[7], PlainUnits::gradient(all.rank(), 0, 0, 0, 7));
+  });
 }
 
 }  // namespace
