@@ -1,6 +1,5 @@
 include(build_id)
 include(embed)
-include(example_text)
 
 # One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
 function(lockstep_rooms)
@@ -82,8 +81,6 @@ function(lockstep_rooms)
   lockstep_build_id()
   # Half of what compiling a command takes is this header: a clean build reads it once.
   target_precompile_headers(lockstep_cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
-
-  lockstep_example_text()
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)
