@@ -4,12 +4,13 @@ PRESET ?= release
 LABELS = fast|style|gpu$(if $(filter asan tsan,$(PRESET)),,|mpi)
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo test test-slow test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: configure program build demo test test-slow test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
-	@echo "make demo         install what is missing, build, train the built-in example, show what it learned"
-	@echo "make build        install what is missing, build build/release/lockstep"
-	@echo "make test         build, then run the tests (those of a GPU are skipped where there is none)"
+	@echo "make demo         install what is missing, build the program, show in two minutes what it does"
+	@echo "make program      install what is missing, build build/release/lockstep alone"
+	@echo "make build        install what is missing, build everything"
+	@echo "make test         build everything, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    whole matrices of layouts, drills by the dozen, a loss to reach: about an hour and a half on two cores"
 	@echo "make test-gpu     the tests that need a GPU"
 	@echo "make sanitize-gpu kernels and steps under compute-sanitizer: memory, races, values never written"
@@ -23,11 +24,17 @@ help:
 setup:
 	@tools/setup
 
-build: setup
+configure: setup
 	@cmake --preset $(PRESET) >build/cmake-$(PRESET).log 2>&1 || { cat build/cmake-$(PRESET).log; exit 1; }
+
+build: configure
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
-demo: build
+# The program alone, without the tests.
+program: configure
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target lockstep
+
+demo: program
 	@tools/demo build/$(PRESET)/lockstep
 
 test: build

@@ -1,6 +1,5 @@
 include(build_id)
 include(embed)
-include(example_text)
 
 # What most files read first, read once for all rooms: a third of the time that compiling them takes. Every file still
 # includes what it uses; -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles each as it stands.
@@ -96,7 +95,6 @@ function(lockstep_rooms)
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
   lockstep_build_id()
-  lockstep_example_text()
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)

@@ -37,7 +37,7 @@ struct Settings {
   std::optional<std::string> list;  // a file of them
   std::string scale;
   std::int64_t ranks = 0, steps = ComparisonOptions{}.steps;
-  bool json = false, markdown = false;
+  bool json = false, markdown = false, brief = false;
 };
 
 [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
@@ -216,10 +216,12 @@ int compare(const Settings& s) {
   }
   const std::vector<LayoutSpec> layouts = all_layouts(s, named, run, asked);
   const std::atomic<bool>& stop = listen_for_signals();
-  ProgressLine progress(layouts.size() * static_cast<std::size_t>(std::min(s.steps, ComparisonOptions{}.rounds)));
+  const std::int64_t rounds = s.brief ? 1 : std::min(s.steps, ComparisonOptions{}.rounds);
+  ProgressLine progress(layouts.size() * static_cast<std::size_t>(rounds));
   const Comparison comparison = compare_costs(run, layouts,
                                               {.steps = s.steps,
-                                               .forecasts = true,
+                                               .rounds = rounds,
+                                               .forecasts = !s.brief,
                                                .wants_stop = [&] { return stop.load(); },
                                                .begins = [&](const LayoutSpec& l) { progress.show(l); }});
   progress.clear();
@@ -228,6 +230,7 @@ int compare(const Settings& s) {
                     fmt::format("none of the layouts fits: {}", comparison.left_out.front().why),
                     "use fewer ranks, a smaller model, more micro-batches or a shorter data.seq");
   asked.steps = s.steps;
+  asked.brief = s.brief;
   asked.layouts = layouts.size();
   if (s.json)
     fmt::print("{}\n", compare_json(run, comparison, asked).dump(2));
@@ -257,6 +260,8 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "meta goes through a simulator whose times come from this machine's products, copies and messages and from some\n"
       "steps of one rank alone. They stand beside what was measured, and how far off they are is shown, not "
       "checked.\n\n"
+      "--brief shows one table: each layout's last loss, the bytes of its fullest rank and the messages of its "
+      "fullest\nsender, predicted and measured. Times are neither forecast nor shown.\n\n"
       "--layouts FILE names layouts one a line as --layout does; '#' begins a comment. Without --ranks each has the "
       "ranks\n"
       "that it says, and they may differ; with it, dp is what its other axes leave of them.\n\n"
@@ -266,6 +271,7 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
       "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1\n"
+      "          lockstep compare --layout dp=4 --layout tp=4 --brief --set precision.compute=fp64\n"
       "          lockstep compare my.toml --layouts layouts.txt --json");
   settings->run.add_to(*command);
   command
@@ -275,8 +281,9 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
                                kUsualRanks))
       ->check(CLI::Range(1, kMostRanks).description(""))
       ->type_name("N");
-  command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8")
-      ->type_name("N,..");
+  CLI::Option* scale =
+      command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8");
+  scale->type_name("N,..");
   command
       ->add_option("--steps", settings->steps,
                    fmt::format("Steps that are timed under each layout, in three rounds whose first step is not [{}]",
@@ -291,6 +298,10 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
   command
       ->add_option("--layouts", settings->list, "A file of layouts, one a line as in dp=2,pp=2,zero=3; beside --layout")
       ->type_name("FILE");
+  command
+      ->add_flag("--brief", settings->brief,
+                 "One table: losses, bytes and messages, each predicted and measured, no times")
+      ->excludes(scale);
   CLI::Option* json = command->add_flag("--json", settings->json, "Print everything that was measured, as JSON");
   command->add_flag("--markdown", settings->markdown, "Print the tables as markdown")->excludes(json);
   command->callback([settings, &chosen] { chosen = [settings] { return compare(*settings); }; });

@@ -171,6 +171,22 @@ std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& n
   return {memory_table(all, names), message_table(all, names), axis_table(all, names), time_table(all, names)};
 }
 
+TextTable brief_table(const ShownLayouts& all, const LayoutNames& names) {
+  TextTable table{.title = "the same training under each layout",
+                  .heads = {"layout", "ranks", "loss", "memory", "predicted", "messages", "sent", "plan"},
+                  .rows = {}};
+  for (const ComparedLayout* one : all) {
+    const SentMessages sent = one->sender_rank().messages.total();
+    table.rows.push_back({names.of(one->layout), fmt::format("{}", one->layout.ranks()),
+                          fmt::format("{:.10f}", one->loss), grouped_digits(one->fullest_rank().peak),
+                          grouped_digits(one->fullest_plan.peak), sent.calls > 0 ? grouped_digits(sent.calls) : "",
+                          sent.calls > 0 ? byte_text(sent.bytes_sent) : "",
+                          std::string(one->ok() ? kAsPlanned : kNotAsPlanned)});
+  }
+  table.drop_empty_columns();
+  return table;
+}
+
 TextTable scaling_table(const Comparison& comparison, const CompareAsked& asked, const LayoutNames& names) {
   TextTable table{.title = "tokens/s by ranks at the same global batch, and efficiency against one rank",
                   .heads = {"layout"},

@@ -3,6 +3,7 @@
 #include <fmt/color.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/compare_tables.h"
 #include "telemetry/number_text.h"
@@ -68,6 +69,19 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   return out;
 }
 
+// How far the last losses are from the first layout's.
+std::string losses_text(const ShownLayouts& all) {
+  const double first = all.front()->loss;
+  double furthest = 0;
+  for (const ComparedLayout* one : all) furthest = std::max(furthest, std::abs(one->loss - first) / std::abs(first));
+  return furthest == 0 ? "Losses are equal bit for bit.\n"
+                       : fmt::format("Losses are equal to {:.0e} of their value.\n", furthest);
+}
+
+constexpr std::string_view kBriefLegend =
+    "memory: bytes that the fullest rank held at most. messages, sent: of the fullest sender, per step.\n"
+    "plan =: memory and messages were predicted before the run and are equal to the byte.\n";
+
 constexpr std::string_view kLegend =
     "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages. Numbers,\n"
     "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n"
@@ -110,12 +124,17 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
   if (!comparison.layouts.empty()) {
     const LayoutNames names(comparison, !asked.scale.empty(), style != CompareStyle::markdown);
     out += header(run, comparison, asked, names);
-    if (!all.empty())
-      for (const TextTable& table : cost_tables(all, names)) add(table);
-    if (!asked.scale.empty()) add(scaling_table(comparison, asked, names));
-    out += "\n" + names.legend() + std::string(kLegend);
-    if (const ComparedLayout& one = all.empty() ? comparison.layouts.front() : *all.front(); one.forecast)
-      out += calibration_text(*one.forecast);
+    if (asked.brief) {
+      add(brief_table(all, names));
+      out += "\n" + names.legend() + losses_text(all) + std::string(kBriefLegend);
+    } else {
+      if (!all.empty())
+        for (const TextTable& table : cost_tables(all, names)) add(table);
+      if (!asked.scale.empty()) add(scaling_table(comparison, asked, names));
+      out += "\n" + names.legend() + std::string(kLegend);
+      if (const ComparedLayout& one = all.empty() ? comparison.layouts.front() : *all.front(); one.forecast)
+        out += calibration_text(*one.forecast);
+    }
   }
   for (const auto& [layout, why] : comparison.left_out) out += fmt::format("left out: {}: {}\n", to_text(layout), why);
   for (const auto& [ranks, reasons] : asked.skipped)

@@ -17,6 +17,7 @@ struct CompareAsked {
   int cores = 1;
   std::int64_t steps = 1;
   std::size_t layouts = 0;  // that were to be tried
+  bool brief = false;       // one table for all
 };
 
 enum class CompareStyle { plain, colour, markdown };

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf_folder.h"
+#include "cli/inspect_step.h"
 #include "data/token_file.h"
 #include "data/token_file_header.h"
 #include "spec/run/run_toml.h"
@@ -118,12 +119,21 @@ bool begins_with_token_magic(const fs::path& path) {
   return in && start == kTokenFileMagic;
 }
 
-int run_inspect(const std::string& name) {
+struct Settings {
+  std::string path, beside, svg;
+};
+
+int run_inspect(const Settings& s) {
+  const std::string& name = s.path;
   const fs::path path = name;
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw UserError(ExitCode::bad_input_file, fmt::format("there is no {}", quote_text(name)), "check the path");
-  if (!fs::is_directory(path, ignored)) {
+  if (!s.beside.empty()) {
+    show_beside(path, s.beside);
+  } else if (!s.svg.empty()) {
+    draw_step(path, s.svg);
+  } else if (!fs::is_directory(path, ignored)) {
     begins_with_token_magic(path) ? show_tokens(path) : show_safetensors(path);
   } else if (fs::exists(path / kManifestName, ignored)) {
     show_checkpoint(open_checkpoint(path));
@@ -144,13 +154,23 @@ int run_inspect(const std::string& name) {
 }  // namespace
 
 void add_inspect(CLI::App& app, std::function<int()>& chosen) {
-  auto path = std::make_shared<std::string>();
+  auto s = std::make_shared<Settings>();
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a file or folder, and whether it is whole");
   command->footer(
       "Takes a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file. Exit code 0: "
-      "whole;\n4 or 6: damaged.\n\nExample: lockstep inspect runs/demo");
-  command->add_option("path", *path, "File or folder")->required()->type_name("PATH");
-  command->callback([path, &chosen] { chosen = [path] { return run_inspect(*path); }; });
+      "whole;\n4 or 6: damaged.\n"
+      "--beside shows the losses of two runs, step by step. --svg draws one step of a run that was trained with\n"
+      "--set run.trace=N: what every rank did, and what the memory of rank 0 was used for, by tag.\n\n"
+      "Examples: lockstep inspect runs/example\n"
+      "          lockstep inspect runs/resumed --beside runs/unbroken\n"
+      "          lockstep inspect runs/example --svg step.svg");
+  command->add_option("path", s->path, "File or folder")->required()->type_name("PATH");
+  CLI::Option* beside = command->add_option("--beside", s->beside, "Another run folder, to show the losses of both");
+  beside->type_name("DIR");
+  command->add_option("--svg", s->svg, "Draw the last step of the run's trace.json to this file")
+      ->type_name("FILE")
+      ->excludes(beside);
+  command->callback([s, &chosen] { chosen = [s] { return run_inspect(*s); }; });
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "cli/run_arguments.h"
 #include "cli/verify_view.h"
 #include "spec/layout/layout_toml.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 
@@ -14,14 +15,17 @@ namespace {
 
 struct Settings {
   RunArguments run;
-  std::string folder;
+  std::string folder, stories;
   std::vector<std::string> layouts;
   std::optional<Precision> precision;
   int threads = 1;
   Device device = Device::cpu;
   TrialOptions trial;
+  double least = 1;  // of a text's sentences
   bool json = false;
 };
+
+constexpr std::size_t kMostStoryText = 1 << 28;
 
 int exit_code(bool ok) { return static_cast<int>(ok ? ExitCode::done : ExitCode::check_failed); }
 
@@ -57,10 +61,25 @@ int against_each_other(const Settings& s) {
   return exit_code(report.ok());
 }
 
+int stories_of(const Settings& s) {
+  if (!s.run.file.empty() || !s.run.sets.empty() || !s.layouts.empty() || !s.folder.empty())
+    refuse("a run, --layout or --reference beside --stories, which reads a text alone", "leave one of the two out");
+  if (!(s.least >= 0 && s.least <= 1))
+    refuse(fmt::format("--least {}: it is no share from 0 to 1", s.least), "give a share, as in --least 0.9");
+  const StoryCount count = count_stories(read_text_file(s.stories, kMostStoryText, ExitCode::bad_input_file));
+  if (count.sentences == 0)
+    throw UserError(ExitCode::bad_input_file, fmt::format("{}: there is no whole sentence in it", s.stories),
+                    "name a file with text, such as what `lockstep generate` printed");
+  s.json ? print_json(count) : print_table(count);
+  return exit_code(count.share() >= s.least);
+}
+
 int verify(const Settings& s) {
+  if (!s.stories.empty()) return stories_of(s);
   if (!s.folder.empty()) return against_reference(s);
   if (s.layouts.empty())
-    refuse("verify needs something to hold a run against", "give --reference DIR, or --layout as in --layout dp=4");
+    refuse("verify needs something to hold a run against",
+           "give --reference DIR, --stories FILE, or --layout as in --layout dp=4");
   return against_each_other(s);
 }
 
@@ -82,10 +101,15 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       "lr, beta1, beta2, eps, weight_decay, clip, losses and grad_norms of each step) and expected.safetensors "
       "(tokens\n"
       "[steps, batch, length + 1]; logits and grad.<name> of step 0; final.<name> after the last step).\n"
-      "Exit code 0: everything equal within tolerance; 1: something is not.\n\n"
+      "--stories counts the sentences of a text, as a model of the built-in example writes them, that are in the "
+      "grammar\nof its stories, and the stories, set apart by empty lines, that are whole and agree with "
+      "themselves.\n\n"
+      "Exit code 0: everything equal within tolerance, and of stories at least --least of the sentences are in the "
+      "grammar;\n1: something is not.\n\n"
       "Examples: lockstep verify --layout dp=4\n"
       "          lockstep verify my.toml --layout dp=3,micro=2 --layout dp=3,micro=2,bucket=0,overlap=off --exact\n"
-      "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32");
+      "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32\n"
+      "          lockstep verify --stories written.txt --least 0.9");
   settings->run.add_to(*command);
   command
       ->add_option(
@@ -99,6 +123,12 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command->add_flag("--exact", settings->trial.exact, "Demand equal bits of the layouts");
   command->add_option("--reference", settings->folder, "Folder with reference data")->type_name("DIR");
+  CLI::Option* stories =
+      command->add_option("--stories", settings->stories, "Text to hold against the grammar of stories");
+  stories->type_name("FILE");
+  command->add_option("--least", settings->least, "With --stories: the share of sentences that must be in it [1]")
+      ->type_name("SHARE")
+      ->needs(stories);
   add_precision_option(*command, settings->precision, "the run's own; of a reference fp64");
   command
       ->add_option("--threads", settings->threads,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 
@@ -124,6 +125,19 @@ void print_json(const LayoutReport& report, const LayoutSpec& first) {
            {"against", to_text(first)}, {"layouts", items}};
   if (report.itself) out["itself"] = item(*report.itself);
   fmt::print("{}\n", out.dump(2));
+}
+
+void print_table(const StoryCount& count) {
+  fmt::print("{} of {} sentences are in the grammar ({:.1f}%), {} of {} stories are whole\n", count.accepted,
+             count.sentences, 100 * count.share(), count.whole, count.stories);
+  if (!count.first_refused.empty()) fmt::print("the first that is not: {}\n", quote_text(count.first_refused));
+}
+
+void print_json(const StoryCount& count) {
+  const nlohmann::ordered_json out{{"sentences", count.sentences}, {"accepted", count.accepted},
+                                   {"share", count.share()},       {"stories", count.stories},
+                                   {"whole", count.whole},         {"first_refused", count.first_refused}};
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace lockstep

@@ -121,6 +121,17 @@ TextSource::TextSource(std::string_view text) {
   seal();
 }
 
+std::unique_ptr<TextSource> TextSource::of_documents(std::span<const std::string> documents) {
+  LOCKSTEP_CHECK(!documents.empty(), "no documents");
+  std::size_t room = documents.size();
+  for (const std::string& document : documents) room += document.size();
+  std::unique_ptr<TextSource> source(new TextSource);
+  source->tokens_.reserve(room);
+  for (const std::string& document : documents) source->add(document);
+  source->seal();
+  return source;
+}
+
 void TextSource::add(std::string_view document) {
   for (const char byte : document) tokens_.push_back(static_cast<unsigned char>(byte));
   tokens_.push_back(static_cast<std::uint16_t>(kEndOfDocument));

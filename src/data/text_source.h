@@ -14,6 +14,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +26,9 @@ namespace lockstep {
 
 class TextSource final : public TokenSource {
  public:
-  explicit TextSource(std::span<const std::string> paths);  // at least one
-  explicit TextSource(std::string_view text);               // one document, not empty
+  explicit TextSource(std::span<const std::string> paths);                                  // at least one
+  explicit TextSource(std::string_view text);                                               // one document, not empty
+  static std::unique_ptr<TextSource> of_documents(std::span<const std::string> documents);  // at least one
 
   std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t vocabulary() const override;
@@ -37,6 +39,7 @@ class TextSource final : public TokenSource {
   std::int64_t bytes() const;  // of memory held
 
  private:
+  TextSource() = default;
   void add(std::string_view document);
   void seal();
 

@@ -236,4 +236,40 @@ StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& 
     *list = {.places = activations_of(*placed, room), .place_of = std::move(placed->place_of)};
 }
 
+std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape) {
+  struct Moment {
+    std::int64_t born = 0, dies = 0, lives = 0;
+  };
+  std::vector<std::int64_t> live(actions.size(), 0);
+  std::map<Happening, std::size_t> action_of;
+  for (std::size_t i = 0; i < actions.size(); ++i)
+    if (of_a_micro(actions[i])) action_of[{actions[i].micro, actions[i].unit, event_of(actions[i].kind)}] = i;
+  for (const Flight& flight : flights(actions, shape)) {
+    const Moments moments(flight, shape.units);
+    std::vector<Moment> at(2 * flight.all.size());
+    for (std::size_t m = 0; m < flight.micros.size(); ++m)
+      for (const SlotSpec& s : slots.all()) {
+        const Life life = life_of(s, static_cast<int>(m), moments);
+        if (life.begin < 0) continue;
+        at[static_cast<std::size_t>(life.begin)].born += s.shape.elements() * size_of(s.dtype);
+        at[static_cast<std::size_t>(life.end)].dies += s.shape.elements() * size_of(s.dtype);
+      }
+    std::int64_t now = 0;
+    for (Moment& moment : at) {
+      moment.lives = now += moment.born;
+      now -= moment.dies;
+    }
+    for (std::size_t i = 0; i < flight.all.size(); ++i) {
+      Happening h = flight.all[i];
+      h.place = flight.micros[static_cast<std::size_t>(h.place)];
+      const auto action = action_of.find(h);
+      if (action == action_of.end()) continue;  // what was sent has been taken
+      live[action->second] = std::max(at[2 * i].lives, at[2 * i + 1].lives);
+      const std::int64_t after = at[2 * i + 1].lives - at[2 * i + 1].dies;
+      for (std::size_t a = action->second + 1; a < actions.size() && !of_a_micro(actions[a]); ++a) live[a] = after;
+    }
+  }
+  return live;
+}
+
 }  // namespace lockstep

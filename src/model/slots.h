@@ -108,4 +108,8 @@ class StepActivations {
   OfList step_, forwards_;
 };
 
+// By action of the list: the bytes of the slots that live while it runs, of which StepActivations finds places for the
+// most. An action that is no phase has what lives from the phase before it to the next one.
+std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape);
+
 }  // namespace lockstep

@@ -44,9 +44,9 @@ std::map<int, ZeroShard> make_shards(RankSetup& setup) {
                          ZeroShard::Options{.types = storage_types(setup.options.precision),
                                             .optimizer = setup.options.optimizer,
                                             .updates = setup.has(u) && setup.dp->updates(),
-                                            .cut = setup.groups.cut(),
+                                            .shard = setup.groups.shard(),
                                             .whole_weights = !setup.options.layout.cuts_weights(),
-                                            .weights_in = setup.groups.cuts() ? &setup.sent_memory() : nullptr},
+                                            .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr},
                          setup.memory, setup.stream);
   return shards;
 }

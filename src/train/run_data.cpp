@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/example_text.h"
+#include "data/story_grammar.h"
 #include "data/synthetic_dataset.h"
 #include "data/text_source.h"
 #include "data/token_file.h"
@@ -25,10 +25,10 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
     if (!d.tokens.empty()) {
       source_ = std::make_unique<TokenFile>(d.tokens);
     } else {
-      auto text = d.example ? std::make_unique<TextSource>(example_text()) : std::make_unique<TextSource>(d.text);
+      auto text = d.example ? TextSource::of_documents(example_stories()) : std::make_unique<TextSource>(d.text);
       corpus_bytes_ = text->bytes();
       source_ = std::move(text);
-      name = d.example ? "the built-in text" : d.text.size() == 1 ? d.text[0] : "the text";
+      name = d.example ? "the built-in stories" : d.text.size() == 1 ? d.text[0] : "the text";
     }
     const WindowSplit split = split_windows(name, source_->tokens(), T_, d.eval_share);
     training_ = std::make_unique<WindowedDataset>(*source_, T_, 0, split.train);
