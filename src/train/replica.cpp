@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "base/philox.h"
-#include "comm/alone.h"
+#include "comm/single_rank.h"
 #include "parallel/reduce_kind.h"
 
 namespace lockstep {
@@ -118,7 +118,8 @@ BatchBuffers::Sizes batch_sizes(const Replica::Options& o, int rank, bool has_he
 }  // namespace
 
 Replica::Replica(const Options& options, Memory& memory, Stream& stream)
-    : Replica(options, {std::make_unique<Alone>(stream.device()), std::make_unique<Alone>(host_of(stream.device()))},
+    : Replica(options,
+              {std::make_unique<SingleRank>(stream.device()), std::make_unique<SingleRank>(host_of(stream.device()))},
               nullptr, memory, stream) {}
 
 Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream)

@@ -78,7 +78,7 @@ class Stranger {
   // The token's proof, as a rank gives it.
   void prove() const {
     const control::Token token(kToken);
-    control::Caller caller(token);
+    control::RankHandshake caller(token);
     say(caller.answer(hear(control::kGreetingBytes, 2)));
     caller.check(hear(control::kVerdictBytes, 2));
   }

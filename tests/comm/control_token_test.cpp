@@ -53,8 +53,8 @@ TEST(ControlToken, EveryByteIsCompared) {
 
 TEST(ControlToken, EveryByteOfAnAnswerAndOfAVerdictCounts) {
   const Token token(kToken);
-  const Greeter greeter(token);
-  Caller caller(token);
+  const CoordinatorHandshake greeter(token);
+  RankHandshake caller(token);
   const std::string answer = caller.answer(greeter.greeting()), verdict = greeter.verdict(answer);
   ASSERT_EQ(answer.size(), kAnswerBytes);
   ASSERT_EQ(verdict.size(), kVerdictBytes);
@@ -76,8 +76,8 @@ TEST(ControlToken, EveryCharacterOfItCounts) {
     std::string other = text;
     other[at] = other[at] == 'x' ? 'y' : 'x';
     const Token wrong(other);
-    const Greeter greeter(token);
-    Caller caller(wrong);
+    const CoordinatorHandshake greeter(token);
+    RankHandshake caller(wrong);
     EXPECT_EQ(greeter.verdict(caller.answer(greeter.greeting())), "") << at;
   }
 }
@@ -103,8 +103,8 @@ TEST(ControlToken, AWrongOneIsRefusedOnBothSidesAndToldOnce) {
 
 TEST(ControlToken, ACoordinatorThatDoesNotKnowItIsNotTrusted) {
   const Token token(kToken), other("another token altogether");
-  Greeter impostor(other);
-  Caller caller(token);
+  CoordinatorHandshake impostor(other);
+  RankHandshake caller(token);
   EXPECT_EQ(impostor.verdict(caller.answer(impostor.greeting())), "");
   EXPECT_THAT(words_of([&] { caller.check(std::string(kVerdictBytes, 'x')); }), HasSubstr("does not know the token"));
   EXPECT_THAT(words_of([&] { caller.answer("SSH-2.0-OpenSSH_9.2 Debi"); }), HasSubstr("no coordinator of ranks"));
@@ -112,8 +112,8 @@ TEST(ControlToken, ACoordinatorThatDoesNotKnowItIsNotTrusted) {
 
 TEST(ControlToken, AnOldAnswerDoesNotFitANewGreeting) {
   const Token token(kToken);
-  Greeter first(token), second(token);
-  Caller caller(token);
+  CoordinatorHandshake first(token), second(token);
+  RankHandshake caller(token);
   const std::string answer = caller.answer(first.greeting());
   EXPECT_NE(first.verdict(answer), "");
   EXPECT_EQ(second.verdict(answer), "");
