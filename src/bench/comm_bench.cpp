@@ -21,7 +21,7 @@ using Backend = CommBenchRow::Backend;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kElement = CommTrial::kElement;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 29;  // beyond it MPI's own has no count for it (mpi/wire.h)
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 29;  // beyond it MPI's own has no count for it (mpi/transport.h)
 constexpr double kLong = 4e-3;                              // seconds: a timing this long needs no second call
 constexpr int kMostCalls = 1000, kFewestRounds = 5;
 

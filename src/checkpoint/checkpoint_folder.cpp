@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "base/system_failure.h"
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_files.h"
-#include "checkpoint/together.h"
 
 namespace lockstep {
 namespace {
@@ -233,7 +233,7 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
 
   std::vector<std::string> states;
   std::string words;
-  for (const std::string& text : together(ranks, [&] {
+  for (const std::string& text : all_or_none(ranks, [&] {
          LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
          LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes",
                         progress.run_file.size());
@@ -257,14 +257,14 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
   }
   WholeState whole = join_state(states);  // refused by all ranks alike
 
-  const std::vector<std::string> written = together(ranks, [&] {
+  const std::vector<std::string> written = all_or_none(ranks, [&] {
     if (!first) find_token(token, words, folder.seen_within);
     const std::vector<ManifestFile> mine = files->write(partial, whole.begins[rank], whole.begins.back(), disk);
     if (!first && !mine.empty()) disk.sync_folder(partial);  // rank 0's host may not be the one that can
     return files_text(mine);
   });
 
-  together(ranks, [&]() -> std::string {
+  all_or_none(ranks, [&]() -> std::string {
     if (!first) return "";
     if (several) disk.remove_file(token);
     write_manifest(partial,

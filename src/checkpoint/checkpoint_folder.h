@@ -25,7 +25,7 @@
 // A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end",
 // and rows that lie apart, as a matrix of them, under "part/name:begin-end:row/pitch".
 //
-// Failure: EnvironmentError, on all ranks (together.h says who throws what); the partial folder is removed and all
+// Failure: EnvironmentError, on all ranks (all_or_none.h says who throws what); the partial folder is removed and all
 // older checkpoints are as they were. A checkpoint that does not read back as written is removed and named.
 // StateRefused for a state that `finite_weights` does not let pass (finite.h), before a byte is written. One run writes
 // to a folder at a time.

@@ -7,7 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/mapped_file.h"
-#include "checkpoint/together.h"
+#include "checkpoint/all_or_none.h"
 
 namespace lockstep {
 
@@ -49,11 +49,11 @@ std::string sum_of(std::span<const fs::path> files) {
 }  // namespace
 
 std::string content_of_files(std::span<const fs::path> files, Communicator& ranks) {
-  const std::vector<std::string> sets = together(&ranks, [&] { return identity_of(files); });
+  const std::vector<std::string> sets = all_or_none(&ranks, [&] { return identity_of(files); });
   if (std::ranges::all_of(sets, [&](const std::string& set) { return set == sets.front(); })) return "the same files";
   const auto here = static_cast<std::size_t>(ranks.rank());
   const auto reader = static_cast<std::size_t>(std::ranges::find(sets, sets[here]) - sets.begin());
-  return together(&ranks, [&] { return reader == here ? sum_of(files) : ""; })[reader];
+  return all_or_none(&ranks, [&] { return reader == here ? sum_of(files) : ""; })[reader];
 }
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 // The same text on ranks whose files have the same content, one after the other; their names and places do not count.
-// All ranks call it. Fails as together() does (together.h); UserError (bad_input_file) for a file that cannot be read.
+// All ranks call it. Fails as all_or_none() does (all_or_none.h); UserError (bad_input_file) for a file that cannot be
+// read.
 std::string content_of_files(std::span<const std::filesystem::path> files, Communicator& ranks);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "checkpoint/together.h"
+#include "checkpoint/all_or_none.h"
 
 namespace lockstep {
 namespace {
@@ -56,13 +56,13 @@ void check_shared(const CheckpointFolder& folder, Communicator& ranks, const Dis
   const bool first = ranks.rank() == 0;
   const fs::path file = folder.path / ".partial-step-token";  // a name that the next save would clean up
   std::optional<Provisional> provisional;
-  const std::vector<std::string> words = together(&ranks, [&]() -> std::string {
+  const std::vector<std::string> words = all_or_none(&ranks, [&]() -> std::string {
     if (!first) return "";
     disk.make_folders(folder.path);
     provisional.emplace(disk, file);
     return leave_token(file, disk);
   });
-  together(&ranks, [&]() -> std::string {
+  all_or_none(&ranks, [&]() -> std::string {
     if (!first) find_token(file, words[0], folder.seen_within);
     return "";
   });

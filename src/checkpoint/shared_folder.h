@@ -21,7 +21,7 @@ std::string leave_token(const std::filesystem::path& file, const Disk& disk);
 void find_token(const std::filesystem::path& file, const std::string& words, double seconds);
 
 // Before a run begins: makes the folder, unless it is there, and proves that all ranks see it. All ranks call it;
-// nothing of it is left. Fails as together() does (together.h).
+// nothing of it is left. Fails as all_or_none() does (all_or_none.h).
 void check_shared(const CheckpointFolder& folder, Communicator& ranks, const Disk& disk = Disk());
 
 }  // namespace lockstep

@@ -31,8 +31,8 @@ SaveResult try_save(const CheckpointFolder& folder, const Progress& progress, st
                     const Disk& disk, Communicator* ranks) {
   SaveResult result = try_alone(folder, progress, pieces, disk, ranks);
   if (result.outcome == SaveOutcome::saved || !ranks || ranks->size() == 1) return result;
-  // It has failed on all of them (together.h). They meet once more: where the group is what has failed, that says so,
-  // and where one of them would fail again, all would.
+  // It has failed on all of them (all_or_none.h). They meet once more: where the group is what has failed, that says
+  // so, and where one of them would fail again, all would.
   std::int64_t refused = result.outcome == SaveOutcome::refused ? 1 : 0;
   try {
     ranks->all_reduce(Tensor(&refused, DType::i64, Device::cpu, {1}))->wait();

@@ -64,7 +64,7 @@ void stay_away_unless_on_ranks(const CLI::App& app) {
   std::string command;
   for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
     command += (command.empty() ? "" : " ") + at->get_name();
-  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::stay_away(command);
+  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::will_not_join(command);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ int run_app(int argc, char** argv) {
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help and --version
-      if (MpiWorld::launched()) MpiWorld::stay_away("lockstep with --help or --version");
+      if (MpiWorld::launched()) MpiWorld::will_not_join("lockstep with --help or --version");
       return launched_rank() > 0 ? 0 : app.exit(error);
     }
     return fail_alike(ExitCode::usage, usage_error(app, error));

@@ -21,15 +21,15 @@ const char* from_environment(const char* name) { return std::getenv(name); }
 bool on_gpu(const RunSpec& spec) { return device_of(spec) == Device::cuda; }
 
 // A rank's share of its host.
-struct Seat {
+struct HostShare {
   int place;
   int ranks_here;
 };
 
-RankPlace sit_down(const RunSpec& spec, Communicator& ranks, const Seat& seat) {
+RankPlace place_rank(const RunSpec& spec, Communicator& ranks, const HostShare& share_of_host) {
   const int asked = static_cast<int>(spec.run.threads);
-  const int share = std::max(1, usable_cores() / seat.ranks_here);  // before the others' cores are given up
-  if (spec.run.pin) take_share_of_cores(seat.place, seat.ranks_here);
+  const int share = std::max(1, usable_cores() / share_of_host.ranks_here);  // before the others' cores are given up
+  if (spec.run.pin) take_share_of_cores(share_of_host.place, share_of_host.ranks_here);
   return {.ranks = ranks, .threads = asked > 0 ? asked : share, .alone_here = true};
 }
 
@@ -141,7 +141,7 @@ void Launch::run_joined(const Body& body) {
   if (world_->processes) {
     const ProcessWorld& world = *world_->processes;
     return world_->processes->run([&](Communicator& hosts, const TrainingRun::Connect& connect) {
-      RankPlace at = sit_down(spec_, hosts, {world.place_here(), world.ranks_here()});
+      RankPlace at = place_rank(spec_, hosts, {world.place_here(), world.ranks_here()});
       at.connect = connect;
       body(at);
     });
@@ -149,7 +149,7 @@ void Launch::run_joined(const Body& body) {
   const int count = static_cast<int>(spec_.layout.ranks());
   run_ranks(count,
             [&](std::unique_ptr<Communicator> ranks) {
-              RankPlace at = sit_down(spec_, *ranks, {ranks->rank(), count});
+              RankPlace at = place_rank(spec_, *ranks, {ranks->rank(), count});
               at.alone_here = count == 1;
               if (on_gpu(spec_) && count > 1)  // threads that share the GPU
                 at.connect = [](Communicator& hosts, Memory&, Stream& stream) { return on_shared_gpu(hosts, stream); };
@@ -162,7 +162,7 @@ void Launch::run_joined(const Body& body) {
 void Launch::run_under_mpi(const Body& body) {
   MpiWorld& mpi = *world_->mpi;
   run_rank(mpi, std::move(world_->mpi_ranks), [&](std::unique_ptr<Communicator> ranks) {
-    RankPlace at = sit_down(spec_, *ranks, {mpi.local_rank(), ranks_here()});
+    RankPlace at = place_rank(spec_, *ranks, {mpi.local_rank(), ranks_here()});
     if (!on_gpu(spec_) || ranks->size() == 1) return body(at);
     nccl::choose_gpu(mpi.local_rank());
     const std::unique_ptr<nccl::Library> library = nccl::open_library();

@@ -58,7 +58,7 @@ int number_of(const Variables& variable, const char* name, Range range) {
 // ---------------------------------------------------------------------------------------------------- control file
 
 // Where and with which token the ranks of a run meet; one line each in the file.
-struct Meeting {
+struct Endpoint {
   int port = 0;
   std::string token;
 };
@@ -69,13 +69,13 @@ std::string text_of(const fs::path& file) {
   return text.str();
 }
 
-std::optional<Meeting> read_meeting(const fs::path& file) {
-  Meeting meeting;
+std::optional<Endpoint> read_endpoint(const fs::path& file) {
+  Endpoint endpoint;
   std::istringstream text(text_of(file));
-  if (!(text >> meeting.port >> meeting.token) || meeting.port < 1 || meeting.port > 65535 ||
-      meeting.token.size() < 16)  // of no coordinator
+  if (!(text >> endpoint.port >> endpoint.token) || endpoint.port < 1 || endpoint.port > 65535 ||
+      endpoint.token.size() < 16)  // of no coordinator
     return std::nullopt;
-  return meeting;
+  return endpoint;
 }
 
 // Whole or not at all, and for nobody else to read.
@@ -112,18 +112,18 @@ std::unique_ptr<control::Coordinator> coordinate(const LaunchedProcess& place, c
 }
 
 // Whether a coordinator with this token is there.
-bool lets_in(const std::string& address, const Meeting& meeting) {
+bool lets_in(const std::string& address, const Endpoint& endpoint) {
   const auto until = control::Clock::now() + control::seconds(1);
   std::string why_not;
-  control::Socket socket = control::connect_to(address, meeting.port, until, why_not);
+  control::Socket socket = control::connect_to(address, endpoint.port, until, why_not);
   if (!socket) return false;
-  control::Stream stream(std::move(socket));
-  const control::Token token(meeting.token);
-  control::Caller caller(token);
+  control::TcpStream stream(std::move(socket));
+  const control::Token token(endpoint.token);
+  control::RankHandshake handshake(token);
   try {
-    stream.write(caller.answer(control::read_exactly(stream.socket(), control::kGreetingBytes, until)));
+    stream.write(handshake.answer(control::read_exactly(stream.socket(), control::kGreetingBytes, until)));
     stream.flush();
-    caller.check(control::read_exactly(stream.socket(), control::kVerdictBytes, until));
+    handshake.check(control::read_exactly(stream.socket(), control::kVerdictBytes, until));
     return true;
   } catch (const CommError&) {
     return false;
@@ -135,14 +135,14 @@ bool lets_in(const std::string& address, const Meeting& meeting) {
 std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOptions options) {
   const auto until = control::Clock::now() + control::seconds(options.deadline_seconds);
   for (;;) {
-    const std::optional<Meeting> meeting = read_meeting(file);
+    const std::optional<Endpoint> endpoint = read_endpoint(file);
     const bool late = control::Clock::now() >= until;
-    if (meeting && lets_in(options.address, *meeting)) {
-      options.port = meeting->port;
-      options.token = meeting->token;
+    if (endpoint && lets_in(options.address, *endpoint)) {
+      options.port = endpoint->port;
+      options.token = endpoint->token;
       return std::make_unique<control::Session>(options);
     }
-    if (late && !meeting)
+    if (late && !endpoint)
       throw CommError(fmt::format(
           "rank {} has found no {} of rank 0 within {} s; start rank 0, with the same --out, on a file system that all "
           "ranks see",
@@ -151,7 +151,7 @@ std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOpt
       throw CommError(
           fmt::format("rank {} is not let in by rank 0 at {}, port {}, within {} s; MASTER_ADDR is where rank 0 "
                       "runs",
-                      options.rank, options.address, meeting->port, options.deadline_seconds));
+                      options.rank, options.address, endpoint->port, options.deadline_seconds));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -260,7 +260,7 @@ void ProcessWorld::run_connected(const Body& body) {
   Guarded hosts(
       nccl::make_host_side(*library, place("hosts"), over_control, *memory,
                            {.deadline_seconds = deadline + kGrace,
-                            .meet = [&](const std::string& name, double most) { session.barrier(name, most); }}),
+                            .barrier = [&](const std::string& name, double most) { session.barrier(name, most); }}),
       session, deadline);
   body(hosts, [&](Communicator& over, Memory&, Stream& stream) -> std::unique_ptr<Communicator> {
     auto replicas = nccl::make_communicator(*library, place("replicas"), share_over(over), *memory, stream,

@@ -1,6 +1,6 @@
 #include "cli/same_start.h"
 
-#include "checkpoint/together.h"
+#include "checkpoint/all_or_none.h"
 #include "cli/agree.h"
 #include "spec/text/text_input.h"
 #include "train/start_agreement.h"
@@ -12,7 +12,7 @@ const Refusing kOtherFiles{.code = ExitCode::bad_input_file, .remedy = "give all
 }
 
 void read_same_data(std::optional<RunData>& data, const RunSpec& spec, Communicator& ranks) {
-  together(&ranks, [&] {
+  all_or_none(&ranks, [&] {
     data.emplace(spec);
     return std::string();
   });

@@ -76,7 +76,7 @@ std::vector<CommRecord> CommLog::last() const {
   return {records_.begin(), records_.end()};
 }
 
-std::string CommLog::last_words(std::size_t most) const {
+std::string CommLog::last_operations(std::size_t most) const {
   const std::vector<CommRecord> all = last();
   std::string text;
   for (std::size_t i = all.size() > most ? all.size() - most : 0; i < all.size(); ++i)

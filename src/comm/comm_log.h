@@ -62,7 +62,7 @@ class CommLog {
   double waited() const;  // seconds, over all of them
   std::uint64_t begun() const;
   std::vector<CommRecord> last() const;  // oldest first
-  std::string last_words(std::size_t most = 5) const;
+  std::string last_operations(std::size_t most = 5) const;
 
  private:
   using Clock = std::chrono::steady_clock;

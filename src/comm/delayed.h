@@ -1,28 +1,28 @@
-// A communicator with a slow link: latency and a bandwidth on top of any backend, by sleeping, to prove overlap.
+// A communicator with a slow link: adds latency and limits bandwidth on top of any backend, by sleeping.
 //
-// A rank has one Link, shared by all its groups, that carries one operation after the other. An operation takes the
-// link's latency for each step of its algorithm and its bytes over the bandwidth (sent or received, whichever is more:
-// both ways at once); it begins when it is started and the one before has ended, and is done when that time has passed
-// and the backend is done too. So a rank that computes in the meantime hides it, and one that waits at once does not.
-// A message from one rank to another is the sender's link's to carry: the receiver is told when it will have arrived,
-// however early it asked. (Clocks of both ranks are taken to be one: they are of one host.)
+// Used by tests and benchmarks to prove overlap. A rank has one SimulatedLink, shared by all its groups, that carries
+// one operation after the other. An operation takes the link's latency for each step of its algorithm, plus its bytes
+// over the bandwidth (sent or received, whichever is more: both directions run at once). It begins when it is started
+// and the one before has ended; it is done when that time has passed and the backend is done too. So a rank that
+// computes in the meantime hides it, and one that waits at once does not. A message from one rank to another occupies
+// the sender's link: the receiver is told when it will have arrived, however early it asked. (Both ranks' clocks are
+// taken to be one: they are on one host.)
 #pragma once
-#include <chrono>
-
 #include "comm/communicator.h"
+#include "comm/wait_policy.h"
 
 namespace lockstep {
 
 // Used by one thread at a time.
-class Link {
+class SimulatedLink {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = waiting::Clock;
 
-  Link(double latency_seconds, double bytes_per_second) : latency_(latency_seconds), rate_(bytes_per_second) {}
+  SimulatedLink(double latency_seconds, double bytes_per_second) : latency_(latency_seconds), rate_(bytes_per_second) {}
 
   // How long a call occupies the link, in seconds.
   double seconds(const Message& message, int rank, int ranks) const;
-  // Puts it behind what the link carries now, and gives the time at which it will have arrived.
+  // Queues it after what the link carries now; the time at which it will have arrived.
   Clock::time_point carry(double seconds);
   // Seconds that were still to pass, in all, when the rank began to wait for what the link carried: what was not
   // hidden.
@@ -39,7 +39,7 @@ class Link {
 class Delayed final : public Communicator {
  public:
   // The link outlives this and every group split from it.
-  Delayed(std::unique_ptr<Communicator> inner, Link& link);
+  Delayed(std::unique_ptr<Communicator> inner, SimulatedLink& link);
 
   Started start(const Message& message) override;
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
@@ -48,7 +48,7 @@ class Delayed final : public Communicator {
 
  private:
   std::unique_ptr<Communicator> inner_;
-  Link& link_;
+  SimulatedLink& link_;
 };
 
 }  // namespace lockstep

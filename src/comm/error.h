@@ -1,7 +1,8 @@
-// A failure between ranks: who did not come, who called something else, who is gone.
+// Failures between ranks: a rank that did not come, that called something else, or that is gone.
 //
-// `secondary` says that the cause is another rank's failure, which that rank reports itself: of several ranks' errors,
-// the one that is not secondary is the one to show.
+// Every backend and wrapper reports them alike. CommFailure is a failure that is kept or sent to other ranks; CommError
+// is the exception that wait() and the other calls of a communicator throw. `secondary` says that another rank caused
+// the failure and reports it itself: of several ranks' errors, show the one that is not secondary.
 #pragma once
 #include "base/error.h"
 
@@ -14,6 +15,13 @@ class CommError : public EnvironmentError {
 
  private:
   bool secondary_;
+};
+
+struct CommFailure {
+  std::string what;
+  bool secondary = false;
+
+  [[noreturn]] void raise() const { throw CommError(what, secondary); }
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A rank's error on its way to whoever shows it: the same kind, with other words.
+// Throws a rank's error once more, of the same kind, with another message.
 #pragma once
 #include <exception>
 
@@ -6,22 +6,22 @@
 
 namespace lockstep {
 
-// Within a handler: throws what is being handled once more, of the same kind (UserError with its code, CommError,
-// ProgramError; all others as EnvironmentError), with words(what) in the place of its words.
-template <class Words>
-[[noreturn]] void rethrow_with(const Words& words) {
+// Within a handler: throws the exception being handled once more, of the same kind (UserError with its code, CommError,
+// ProgramError; all others as EnvironmentError), with text(what) in place of its message.
+template <class Text>
+[[noreturn]] void rethrow_with(const Text& text) {
   try {
     throw;
   } catch (const UserError& error) {
-    throw UserError(error.code(), words(error.what()), "");
+    throw UserError(error.code(), text(error.what()), "");
   } catch (const CommError& error) {
-    throw CommError(words(error.what()), error.secondary());
+    throw CommError(text(error.what()), error.secondary());
   } catch (const ProgramError& error) {
-    throw ProgramError(words(error.what()));
+    throw ProgramError(text(error.what()));
   } catch (const std::exception& error) {
-    throw EnvironmentError(words(error.what()));
+    throw EnvironmentError(text(error.what()));
   } catch (...) {
-    throw EnvironmentError(words("an exception without words"));
+    throw EnvironmentError(text("an exception without words"));
   }
 }
 

@@ -1,35 +1,30 @@
 #include "comm/watchdog.h"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
+#include "comm/failure_text.h"
+#include "comm/wait_policy.h"
 
 namespace lockstep {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;
-
-class Watched final : public Pending {
+class WatchedOperation final : public Pending {
  public:
-  Watched(std::unique_ptr<Pending> inner, const CommLog& log, double deadline, std::string what, int rank)
+  WatchedOperation(std::unique_ptr<Pending> inner, const CommLog& log, double deadline, std::string what, int rank)
       : inner_(std::move(inner)), log_(log), deadline_(deadline), what_(std::move(what)), rank_(rank) {}
 
   bool done() override { return inner_->done(); }
   std::string waits_for() override { return inner_->waits_for(); }
 
   void wait() override {
-    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(deadline_));
-    Seconds pause(5e-6);
+    const auto end = waiting::deadline_in(deadline_);
+    auto backoff = waiting::wrapper_backoff();
     while (!inner_->done()) {
-      if (Clock::now() >= end) {
+      if (waiting::Clock::now() >= end) {
         const std::string missing = inner_->waits_for();
         throw CommError(with_record(
-            fmt::format("{} was not done within {} s{}{}", what_, deadline_, missing.empty() ? "" : "; ", missing)));
+            fmt::format("{} was not done{}{}{}", what_, within_text(deadline_), missing.empty() ? "" : "; ", missing)));
       }
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 1.5, Seconds(1e-3));
+      backoff.pause();
     }
     try {
       inner_->wait();
@@ -40,7 +35,7 @@ class Watched final : public Pending {
 
  private:
   std::string with_record(const std::string& problem) const {
-    return fmt::format("{}; the last of rank {}: {}", problem, rank_, log_.last_words());
+    return fmt::format("{}; the last of rank {}: {}", problem, rank_, log_.last_operations());
   }
 
   std::unique_ptr<Pending> inner_;
@@ -59,8 +54,9 @@ Watchdog::Watchdog(std::unique_ptr<Communicator> inner, const CommLog& log, doub
       deadline_(deadline_seconds) {}
 
 Communicator::Started Watchdog::start(const Message& message) {
-  return std::make_unique<Watched>(inner_->start(message), log_, message.deadline > 0 ? message.deadline : deadline_,
-                                   fmt::format("{} in '{}'", describe(message, size()), name()), rank());
+  return std::make_unique<WatchedOperation>(inner_->start(message), log_,
+                                            message.deadline > 0 ? message.deadline : deadline_,
+                                            fmt::format("{} in '{}'", describe(message, size()), name()), rank());
 }
 
 std::unique_ptr<Communicator> Watchdog::split(const std::function<Place(int)>& place, const std::string& name) {

@@ -1,8 +1,8 @@
-// A communicator whose waits end: at a deadline of its own, and with the record of what was sent before.
+// A communicator whose waits end at a deadline, with the record of the last operations in the error message.
 //
-// It wraps any backend, also one whose own waits have no deadline: it asks done() over and over, with growing pauses of
-// at most a millisecond, until the deadline has passed since wait() was called. Whatever failure ends a wait is told
-// with the rank and its last operations. The groups split from it are watched too.
+// It wraps any backend, also one whose own waits have no deadline: it tests done() with growing pauses of at most a
+// millisecond (comm/wait_policy.h) until the deadline has passed since wait() was called. Every failure that ends a
+// wait names the rank and its last operations. The groups split from it are watched too.
 #pragma once
 #include "comm/comm_log.h"
 #include "comm/communicator.h"

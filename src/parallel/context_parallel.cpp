@@ -1,6 +1,6 @@
 #include "parallel/context_parallel.h"
 
-#include "comm/alone.h"
+#include "comm/single_rank.h"
 
 namespace lockstep {
 
@@ -10,7 +10,7 @@ namespace {
 std::unique_ptr<Communicator> group(Communicator& ranks, std::int64_t size, const char* name,
                                     const std::function<int(int)>& color) {
   if (size == ranks.size()) return nullptr;
-  if (size == 1) return std::make_unique<Alone>(ranks.device());
+  if (size == 1) return std::make_unique<SingleRank>(ranks.device());
   return ranks.split([&](int r) { return Place{.color = color(r), .key = r}; }, name);
 }
 

@@ -7,8 +7,8 @@
 #pragma once
 #include <memory>
 
-#include "comm/alone.h"
 #include "comm/communicator.h"
+#include "comm/single_rank.h"
 #include "spec/layout/layout_spec.h"
 
 namespace lockstep {
@@ -49,7 +49,7 @@ class MeshGroups {
   }
 
   Communicator& world_;
-  Alone alone_;
+  SingleRank alone_;
   std::unique_ptr<Communicator> own_replicas_, own_pipeline_, own_tensor_, own_context_;
   Communicator *replicas_, *pipeline_, *tensor_;
 };

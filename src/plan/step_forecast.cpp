@@ -32,9 +32,9 @@ struct MessageState {
   double known = 0;  // when those who wait know that it was moved
 };
 
-class Clockwork {
+class EventSimulator {
  public:
-  explicit Clockwork(const ForecastWorld& world)
+  explicit EventSimulator(const ForecastWorld& world)
       : world_(world), ranks_(world.ranks.size()), messages_(world.messages.size()), seen_(world.ranks.size()) {
     int channels = 0;
     for (const ForecastMessage& m : world.messages) channels = std::max(channels, m.channel + 1);
@@ -228,6 +228,6 @@ class Clockwork {
 
 }  // namespace
 
-std::vector<ForecastRank> forecast(const ForecastWorld& world) { return Clockwork(world).run(); }
+std::vector<ForecastRank> forecast(const ForecastWorld& world) { return EventSimulator(world).run(); }
 
 }  // namespace lockstep

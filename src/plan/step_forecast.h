@@ -2,9 +2,9 @@
 //
 // A rank is a list of pieces that it goes through in order: it computes, starts a message, waits for one. A message can
 // be moved when all its ranks have started it and those before it in its channel are over. Ranks are threads that move
-// their messages themselves (comm/threads/hall.h): whoever waits for anything works at the message that it waits for,
-// or, where that cannot be moved yet, at the oldest that can. So a message is hidden where somebody else has time for
-// it, and never where everybody computes. What is so small that it has no seconds is moved by the last to come.
+// their messages themselves (comm/threads/rendezvous.h): whoever waits for anything works at the message that it waits
+// for, or, where that cannot be moved yet, at the oldest that can. So a message is hidden where somebody else has time
+// for it, and never where everybody computes. What is so small that it has no seconds is moved by the last to come.
 //
 // Ranks that compute have so many threads each, those that move messages one. Where that is more than there are cores
 // they stand in line for them, as a system lets them: whoever has had its turn goes to the end of the line. A rank that

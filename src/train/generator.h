@@ -31,7 +31,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/state.h"
-#include "comm/alone.h"
+#include "comm/single_rank.h"
 #include "model/model.h"
 #include "parallel/mesh_groups.h"
 #include "parallel/pipeline_links.h"
@@ -95,7 +95,7 @@ class Generator {
   Memory& memory_;
   Stream& stream_;
   DType dtype_, sums_;
-  Alone alone_;
+  SingleRank alone_;
   LayoutSpec layout_;
   MeshGroups mesh_;
   TensorParallel tensor_;

@@ -1,6 +1,6 @@
 #include "train/rank_setup.h"
 
-#include "comm/alone.h"
+#include "comm/single_rank.h"
 #include "parallel/zero_shards.h"
 
 namespace lockstep {
@@ -11,8 +11,8 @@ using Options = RankSetup::Options;
 
 // Of a rank that is the only one: for tensors, and for values of the host.
 std::array<std::unique_ptr<Communicator>, 2> alone_on(Device device) {
-  return {std::make_unique<Alone>(device),
-          std::make_unique<Alone>(device == Device::meta ? Device::meta : Device::cpu)};
+  return {std::make_unique<SingleRank>(device),
+          std::make_unique<SingleRank>(device == Device::meta ? Device::meta : Device::cpu)};
 }
 
 void check_sizes(const Options& o, const Communicator& ranks) {

@@ -25,7 +25,7 @@ class Saving {
   bool wants_again() const;  // a save that failed is to be tried again with the state of now; rank 0's word counts
   // At the end of the run. Saves, if it is to be saved or the last save is failing, and waits until that is on the
   // disk; false: it holds a weight that is not finite, and was not saved. When the disk does not take it within
-  // train.save_retry seconds, all ranks throw (checkpoint/together.h says who throws what). All ranks call it.
+  // train.save_retry seconds, all ranks throw (checkpoint/all_or_none.h says who throws what). All ranks call it.
   bool finish(const Progress& progress);
   std::int64_t newest() const { return newest_; }  // the step that was told as saved last; -1: none
 

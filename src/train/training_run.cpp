@@ -5,13 +5,13 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
-#include "checkpoint/together.h"
 #include "spec/layout/updates.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
@@ -94,7 +94,7 @@ void TrainingRun::init_weights(const std::function<void(const std::string&)>& no
   const std::vector<LogicalTensor> names = logical_tensors(replica_->model());
   const std::vector<ConstTensor> values = folder.find(names);
   // Ranks look at some tensors each, and no rank goes on when one has found something.
-  together(meta ? nullptr : ranks_, [&]() -> std::string {
+  all_or_none(meta ? nullptr : ranks_, [&]() -> std::string {
     for (auto i = static_cast<std::size_t>(rank()); i < values.size(); i += static_cast<std::size_t>(size()))
       if (const auto bad = first_not_finite(values[i]))
         throw UserError(ExitCode::bad_input_file,
@@ -180,7 +180,7 @@ TrainingRun::Wishes TrainingRun::any_rank(const Wishes& mine) {
 
 std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
   try {
-    together(ranks_, [&]() -> std::string {
+    all_or_none(ranks_, [&]() -> std::string {
       if (mine) std::rethrow_exception(mine);
       return "";
     });

@@ -114,7 +114,7 @@ class TrainingRun {
   // tells: a save that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h);
   // where there is no snapshot, retries_need_the_run(), the run saves its newer state some steps later. finish_save()
   // tries for so many seconds more, and says what became of the last save, which was of `progress`; wait_for_save() is
-  // finish_save() without patience, and throws what went wrong, on whichever rank (checkpoint/together.h). All ranks
+  // finish_save() without patience, and throws what went wrong, on whichever rank (checkpoint/all_or_none.h). All ranks
   // call them, but save_events() and save_is_failing().
   void save(const Progress& progress);
   SaveResult finish_save(const Progress& progress, double seconds);

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "checkpoint/rank_saves.h"
-#include "comm/alone.h"
+#include "comm/single_rank.h"
 
 namespace lockstep {
 namespace {
@@ -95,7 +95,7 @@ TEST(CheckpointRanks, WhatOneWriterWroteStillLoadsAndOneRankWritesTheSameBytes) 
   EXPECT_TRUE(holds(*found, 5));
   EXPECT_EQ(found->manifest().files.size(), 2u);
 
-  Alone alone(Device::cpu);
+  SingleRank alone(Device::cpu);
   for (Communicator* ranks : {static_cast<Communicator*>(nullptr), static_cast<Communicator*>(&alone)}) {
     const TempFolder folder;
     FakeState state(3);

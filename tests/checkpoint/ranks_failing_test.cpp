@@ -4,9 +4,9 @@
 
 #include <mutex>
 
+#include "checkpoint/all_or_none.h"
 #include "checkpoint/rank_saves.h"
 #include "checkpoint/shared_folder.h"
-#include "checkpoint/together.h"
 
 namespace lockstep {
 namespace {
@@ -210,7 +210,7 @@ TEST(CheckpointRanksFailing, ARankThatFailsWhileAnotherIsGoneTellsItsOwnFailure)
                          [&](std::unique_ptr<Communicator> group) {
                            if (group->rank() == 1) throw EnvironmentError("test: gone");
                            const auto work = []() -> std::string { throw EnvironmentError("test: my own"); };
-                           said = failure([&] { together(group.get(), work); });
+                           said = failure([&] { all_or_none(group.get(), work); });
                          }),
                EnvironmentError);
   EXPECT_EQ(said, "test: my own");

@@ -5,11 +5,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <chrono>
-#include <thread>
-
 #include "comm/control/coordinator.h"
 #include "comm/control/session.h"
+#include "comm/failure_cases.h"
 
 namespace lockstep::tests {
 
@@ -18,14 +16,6 @@ using control::Session;
 using control::SessionOptions;
 
 inline constexpr const char* kToken = "a token of the tests, no secret";
-
-inline double seconds_of(const std::function<void()>& body) {
-  const auto begin = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-inline void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 // What the body throws, in words; "" where it throws nothing.
 inline std::string words_of(const std::function<void()>& body) {
@@ -78,9 +68,9 @@ class Stranger {
   // The token's proof, as a rank gives it.
   void prove() const {
     const control::Token token(kToken);
-    control::Caller caller(token);
-    say(caller.answer(hear(control::kGreetingBytes, 2)));
-    caller.check(hear(control::kVerdictBytes, 2));
+    control::RankHandshake handshake(token);
+    say(handshake.answer(hear(control::kGreetingBytes, 2)));
+    handshake.check(hear(control::kVerdictBytes, 2));
   }
 
  private:

@@ -191,7 +191,7 @@ TEST(ControlEpoch, FramesOfAnotherEpochAreIgnored) {
   });
   rank0.say(encode({FrameType::join, 1, Join{0, 2, 5, "h", 1}.encode()}));
   nap(0.05);
-  rank0.say(encode({FrameType::failed, 9, Failure{"from another time"}.encode()}));
+  rank0.say(encode({FrameType::failed, 9, encode_failure({"from another time"})}));
   other.join();
 }
 

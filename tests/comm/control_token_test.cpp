@@ -53,19 +53,19 @@ TEST(ControlToken, EveryByteIsCompared) {
 
 TEST(ControlToken, EveryByteOfAnAnswerAndOfAVerdictCounts) {
   const Token token(kToken);
-  const Greeter greeter(token);
-  Caller caller(token);
-  const std::string answer = caller.answer(greeter.greeting()), verdict = greeter.verdict(answer);
+  const CoordinatorHandshake coordinator(token);
+  RankHandshake rank(token);
+  const std::string answer = rank.answer(coordinator.greeting()), verdict = coordinator.verdict(answer);
   ASSERT_EQ(answer.size(), kAnswerBytes);
   ASSERT_EQ(verdict.size(), kVerdictBytes);
-  EXPECT_EQ(words_of([&] { caller.check(verdict); }), "");
+  EXPECT_EQ(words_of([&] { rank.check(verdict); }), "");
   const auto with_other = [](std::string bytes, std::size_t at) {
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     return bytes;
   };
-  for (std::size_t at = 0; at < kAnswerBytes; ++at) EXPECT_EQ(greeter.verdict(with_other(answer, at)), "") << at;
+  for (std::size_t at = 0; at < kAnswerBytes; ++at) EXPECT_EQ(coordinator.verdict(with_other(answer, at)), "") << at;
   for (std::size_t at = 0; at < kVerdictBytes; ++at)
-    EXPECT_THAT(words_of([&] { caller.check(with_other(verdict, at)); }), HasSubstr("does not know the token")) << at;
+    EXPECT_THAT(words_of([&] { rank.check(with_other(verdict, at)); }), HasSubstr("does not know the token")) << at;
 }
 
 // Tokens that differ in one character, the first or any other, are two tokens.
@@ -76,9 +76,9 @@ TEST(ControlToken, EveryCharacterOfItCounts) {
     std::string other = text;
     other[at] = other[at] == 'x' ? 'y' : 'x';
     const Token wrong(other);
-    const Greeter greeter(token);
-    Caller caller(wrong);
-    EXPECT_EQ(greeter.verdict(caller.answer(greeter.greeting())), "") << at;
+    const CoordinatorHandshake coordinator(token);
+    RankHandshake rank(wrong);
+    EXPECT_EQ(coordinator.verdict(rank.answer(coordinator.greeting())), "") << at;
   }
 }
 
@@ -103,18 +103,18 @@ TEST(ControlToken, AWrongOneIsRefusedOnBothSidesAndToldOnce) {
 
 TEST(ControlToken, ACoordinatorThatDoesNotKnowItIsNotTrusted) {
   const Token token(kToken), other("another token altogether");
-  Greeter impostor(other);
-  Caller caller(token);
-  EXPECT_EQ(impostor.verdict(caller.answer(impostor.greeting())), "");
-  EXPECT_THAT(words_of([&] { caller.check(std::string(kVerdictBytes, 'x')); }), HasSubstr("does not know the token"));
-  EXPECT_THAT(words_of([&] { caller.answer("SSH-2.0-OpenSSH_9.2 Debi"); }), HasSubstr("no coordinator of ranks"));
+  CoordinatorHandshake impostor(other);
+  RankHandshake rank(token);
+  EXPECT_EQ(impostor.verdict(rank.answer(impostor.greeting())), "");
+  EXPECT_THAT(words_of([&] { rank.check(std::string(kVerdictBytes, 'x')); }), HasSubstr("does not know the token"));
+  EXPECT_THAT(words_of([&] { rank.answer("SSH-2.0-OpenSSH_9.2 Debi"); }), HasSubstr("no coordinator of ranks"));
 }
 
 TEST(ControlToken, AnOldAnswerDoesNotFitANewGreeting) {
   const Token token(kToken);
-  Greeter first(token), second(token);
-  Caller caller(token);
-  const std::string answer = caller.answer(first.greeting());
+  CoordinatorHandshake first(token), second(token);
+  RankHandshake rank(token);
+  const std::string answer = rank.answer(first.greeting());
   EXPECT_NE(first.verdict(answer), "");
   EXPECT_EQ(second.verdict(answer), "");
   EXPECT_EQ(first.verdict(answer.substr(1)), "");

@@ -24,7 +24,7 @@ constexpr double kPatience = 2;   // of a busy machine
 
 void on_slow_links(const std::function<void(Communicator&)>& body) {
   run_ranks(2, [&](std::unique_ptr<Communicator> inner) {
-    Link link(kLatency, kRate);
+    SimulatedLink link(kLatency, kRate);
     Delayed comm(std::move(inner), link);
     body(comm);
   });
@@ -68,7 +68,7 @@ TEST(Recorded, TheTimeThatAWaitTakesIsSummed) {
   for (int attempt = 0; attempt < 10 && !hidden; ++attempt) {
     hidden = true;
     run_ranks(2, [&](std::unique_ptr<Communicator> inner) {
-      Link link(kLatency, kRate);
+      SimulatedLink link(kLatency, kRate);
       CommLog log(1);  // what is no longer kept is summed all the same
       Recorder comm(std::make_unique<Delayed>(std::move(inner), link), log);
       Row x = row_of(DType::f32, kElements, comm.rank()), y = x;
@@ -121,7 +121,7 @@ TEST(Delayed, ReceivingTakesAsLongAsSending) {
 }
 
 TEST(Delayed, AGroupOfOneTakesNoTime) {
-  Link link(10, 1);
+  SimulatedLink link(10, 1);
   run_ranks(1, [&](std::unique_ptr<Communicator> inner) {
     Delayed comm(std::move(inner), link);
     Row x = row_of(DType::f32, kElements, 0);

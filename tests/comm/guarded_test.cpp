@@ -3,7 +3,6 @@
 #include "comm/control/guarded.h"
 
 #include "comm/control_ranks.h"
-#include "comm/ranks.h"
 #include "comm/recorder.h"
 
 namespace lockstep::tests {
@@ -138,9 +137,7 @@ TEST(Guarded, PollingHasADeadlineToo) {
   const double seconds = seconds_of([&] {
     const auto words = world.over_blind(2, never, [](Communicator& comm, Session& session) {
       if (comm.rank() == 1) return void(session.fails_within(3));
-      const auto pending = comm.barrier();
-      while (!pending->done()) nap(0.001);
-      pending->wait();
+      poll_a_barrier(comm);
     });
     EXPECT_THAT(words[0], HasSubstr("rank 1 has not come to barrier #1 of 'world'; no call yet"));
   });
@@ -154,18 +151,10 @@ TEST(Guarded, AMessageThatIsLostBelowIsToldThoughAllHaveCome) {
                                 HasSubstr("not done on ranks 0, 1, 2"))));
 }
 
-struct Odd {
-  const char* name;
-  std::function<Communicator::Started(Communicator&, Row&)> others, odd;
-  const char* others_called;
-  const char* odd_called;
-};
-
-class GuardedMismatch : public ::testing::TestWithParam<Odd> {};
+class GuardedMismatch : public ::testing::TestWithParam<MismatchCase> {};
 
 // Below both a backend that waits for ever and one that thinks all is well.
 TEST_P(GuardedMismatch, IsFoundThoughTheBackendDoesNotLook) {
-  const Odd& odd = GetParam();
   for (const auto& finishes : {never, at_once}) {
     World world;
     const double seconds = seconds_of([&] {
@@ -173,61 +162,24 @@ TEST_P(GuardedMismatch, IsFoundThoughTheBackendDoesNotLook) {
           3, finishes,
           [&](Communicator& comm, Session& session) {
             Row x(DType::f32, 12);
-            (comm.rank() == 2 ? odd.odd : odd.others)(comm, x)->wait();
+            GetParam().call(comm, x);
             EXPECT_TRUE(session.fails_within(3));
             comm.barrier()->wait();
           },
           5);
-      EXPECT_THAT(words, Each(AllOf(HasSubstr("mismatched calls at #1 of 'world': rank "), HasSubstr("rank 2 called"),
-                                    HasSubstr(odd.others_called), HasSubstr(odd.odd_called))));
+      EXPECT_THAT(words, Each(AllOf(HasSubstr("mismatched calls at #1 of 'world': rank "), GetParam().is_named())));
     });
     EXPECT_LT(seconds, 3);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, GuardedMismatch,
-    ::testing::Values(Odd{"op", [](Communicator& c, Row& x) { return c.all_reduce(x); },
-                          [](Communicator& c, Row& x) { return c.broadcast(x, 0); }, "all_reduce of 12 fp32 (sum,",
-                          "broadcast of 12 fp32 (root 0, canonical)"},
-                      Odd{"count", [](Communicator& c, Row& x) { return c.all_reduce(x); },
-                          [](Communicator& c, Row& x) { return c.all_reduce(x.part(0, 11)); }, "of 12 fp32",
-                          "of 11 fp32"},
-                      Odd{"dtype", [](Communicator& c, Row& x) { return c.all_reduce(x); },
-                          [](Communicator& c, Row& x) {
-                            return c.all_reduce(Tensor(static_cast<Tensor>(x).raw(), DType::i32, Device::cpu, {12}));
-                          },
-                          "12 fp32", "12 int32"},
-                      Odd{"reduction", [](Communicator& c, Row& x) { return c.all_reduce(x); },
-                          [](Communicator& c, Row& x) { return c.all_reduce(x, {.reduction = Reduction::max}); },
-                          "(sum, canonical)", "(max, canonical)"},
-                      Odd{"algorithm",
-                          [](Communicator& c, Row& x) { return c.all_reduce(x, {.algorithm = Algorithm::tree}); },
-                          [](Communicator& c, Row& x) { return c.all_reduce(x, {.algorithm = Algorithm::native}); },
-                          "(sum, tree)", "(sum, native)"},
-                      Odd{"root", [](Communicator& c, Row& x) { return c.broadcast(x, 0); },
-                          [](Communicator& c, Row& x) { return c.broadcast(x, 1); }, "root 0", "root 1"},
-                      Odd{"counts",
-                          [](Communicator& c, Row& x) {
-                            return c.all_gather(x, x.part(4 * c.rank(), 4), {4, 4, 4});
-                          },
-                          [](Communicator& c, Row& x) {
-                            return c.all_gather(x, x.part(8, 4), {3, 5, 4});
-                          },
-                          "cut [4, 4, 4]", "cut [3, 5, 4]"}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, GuardedMismatch, ::testing::ValuesIn(mismatch_cases()), name_of_case);
 
 TEST(Guarded, ASendAndItsRecvAreCompared) {
   World world;
   const auto words = world.over_blind(
-      2, never,
-      [](Communicator& comm, Session&) {
-        Row x(DType::f32, 6);
-        (comm.rank() == 0 ? comm.send(x, 1) : comm.recv(x.part(0, 5), 0))->wait();
-      },
-      5);
-  EXPECT_THAT(words, Each(AllOf(HasSubstr("rank 0 called send of 6 fp32 to 1"),
-                                HasSubstr("rank 1 called recv of 5 fp32 from 0"))));
+      2, never, [](Communicator& comm, Session&) { send_more_than_is_received(comm); }, 5);
+  EXPECT_THAT(words, Each(names_send_and_recv()));
 }
 
 TEST(Guarded, InAGroupTheRanksOfTheWorldAreNamed) {

@@ -158,7 +158,7 @@ TEST(HostSideDeadline, LongerThanTheGroupsMeetsOnTheHostFirst) {
   std::map<std::string, int> came;
   constexpr int kRanks = 3;
   nccl::HostSideOptions options{.deadline_seconds = 0.3};
-  options.meet = [&](const std::string& name, double deadline) {
+  options.barrier = [&](const std::string& name, double deadline) {
     std::unique_lock lock(mutex);
     EXPECT_EQ(deadline, 20);
     ++came[name];
@@ -184,9 +184,9 @@ TEST(HostSideDeadline, LongerThanTheGroupsMeetsOnTheHostFirst) {
   EXPECT_EQ(came, (std::map<std::string, int>{{"world 1", kRanks}}));  // that message, and no other
 }
 
-TEST(HostSideDeadline, AMeetingThatFailsIsTheMessagesFailureEachTime) {
+TEST(HostSideDeadline, ABarrierThatFailsIsTheMessagesFailureEachTime) {
   nccl::HostSideOptions options{.deadline_seconds = 0.3};
-  options.meet = [](const std::string&, double) { throw CommError("rank 1 is gone"); };
+  options.barrier = [](const std::string&, double) { throw CommError("rank 1 is gone"); };
   each_host_rank(
       2,
       [&](const HostRank& here) {

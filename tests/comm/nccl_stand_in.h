@@ -25,11 +25,11 @@ struct Exchange {
 // One that takes its time: calls are done when they have been asked for often enough and the others have come.
 class StandInLink final : public nccl::Link {
  public:
-  StandInLink(Exchange& exchange, const nccl::Seat& seat) : exchange_(exchange) {
+  StandInLink(Exchange& exchange, const nccl::LinkSpec& spec) : exchange_(exchange) {
     const std::lock_guard lock(exchange.mutex);
-    auto& world = exchange.worlds[seat.id[0] + 128 * seat.id[1]];
-    if (!world) world = std::make_unique<ThreadsWorld>(seat.ranks, ThreadsOptions{.deadline_seconds = 60});
-    comm_ = world->communicator(seat.rank);
+    auto& world = exchange.worlds[spec.id[0] + 128 * spec.id[1]];
+    if (!world) world = std::make_unique<ThreadsWorld>(spec.ranks, ThreadsOptions{.deadline_seconds = 60});
+    comm_ = world->communicator(spec.rank);
   }
   ~StandInLink() override { abort(); }
 
@@ -90,8 +90,8 @@ class StandIn final : public nccl::Library {
     id[1] = static_cast<char>(exchange_.ids++ / 128);
     return id;
   }
-  std::unique_ptr<nccl::Link> connect(const nccl::Seat& seat) override {
-    return std::make_unique<StandInLink>(exchange_, seat);
+  std::unique_ptr<nccl::Link> connect(const nccl::LinkSpec& spec) override {
+    return std::make_unique<StandInLink>(exchange_, spec);
   }
   void enter_thread() override {}
 

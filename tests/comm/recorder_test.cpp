@@ -169,7 +169,7 @@ TEST(Log, KeepsTheLastAndCountsAll) {
   EXPECT_EQ(log.last().back().group, "pair");
   EXPECT_EQ(log.last()[1].sequence, 10u);
   EXPECT_FALSE(log.last().back().done);
-  EXPECT_THAT(log.last_words(), HasSubstr("barrier #1 of 'pair', 0 fp32, canonical: under way"));
+  EXPECT_THAT(log.last_operations(), HasSubstr("barrier #1 of 'pair', 0 fp32, canonical: under way"));
   pending->wait();
   EXPECT_TRUE(log.last().back().done);
   const CommTotal total = log.totals().at({"world", CommOp::all_reduce, DType::f32});

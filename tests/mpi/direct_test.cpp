@@ -187,7 +187,7 @@ TEST(Directly, WrappersHandTheMemoryOn) {
   each_rank(2, [&](Communicator& comm) {
     Ledger ledger;
     CommLog log;
-    Link link(0, 1e12);
+    SimulatedLink link(0, 1e12);
     const auto same = [](int rank) { return Place{0, rank}; };
     auto part = std::make_unique<Recorder>(comm.split(same, "part"), log);
     Delayed wrapped(std::make_unique<Watchdog>(std::move(part), log), link);

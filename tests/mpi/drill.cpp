@@ -60,7 +60,7 @@ void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::ti
   const auto behind = comm->all_reduce(tensor(x, 10));
   behind->wait();
   waits_since = Clock::now();
-  if (drill == "letters") {  // rank 3 receives less than rank 2 sends; ranks 0 and 1 hear of nothing
+  if (drill == "send_recv") {  // rank 3 receives less than rank 2 sends; ranks 0 and 1 hear of nothing
     if (pair->rank() == 0)
       pair->send(tensor(x), 1)->wait();
     else
@@ -77,8 +77,8 @@ int join(const std::string& drill, std::optional<MpiWorld>& world, const MpiOpti
          const std::function<void(const std::string&)>& say) {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const bool odd = rank && std::string(rank) == "2";
-  if (odd && drill == "stays_away") MpiWorld::stay_away("lockstep plan");
-  if (odd && (drill == "never_joins" || drill == "stays_away")) {
+  if (odd && drill == "will_not_join") MpiWorld::will_not_join("lockstep plan");
+  if (odd && (drill == "never_joins" || drill == "will_not_join")) {
     nap(30);
     return 7;
   }

@@ -145,9 +145,9 @@ TEST(Drill, MismatchedCallsAreNamedOnAllRanksAndAgain) {
   }
 }
 
-TEST(Drill, LettersThatDoNotMatchAreNamedAtBothEnds) {
+TEST(Drill, SendsAndRecvsThatDoNotMatchAreNamedAtBothEnds) {
   for (const char* hosts : {"", "--hosts=0,1,2,3"}) {
-    const Outcome outcome = drill("letters", hosts);
+    const Outcome outcome = drill("send_recv", hosts);
     EXPECT_GE(
         outcome.lines_with("mismatched calls at #1 of 'pair': rank 2 called send of 1000 fp32 to 1, rank 3 called "
                            "recv of 999 fp32 from 0"),
@@ -197,7 +197,7 @@ TEST(Drill, AProcessThatNeverJoinsIsNamedWhenTheDeadlineOfTheStartPasses) {
 }
 
 TEST(Drill, AProcessOfAnotherCommandIsNamedAtOnce) {
-  const Outcome outcome = drill("stays_away");
+  const Outcome outcome = drill("will_not_join");
   EXPECT_GE(outcome.lines_with("rank 2 runs 'lockstep plan', which joins no other ranks, and rank "), 1)
       << outcome.text;
   EXPECT_LT(outcome.longest_wait(), 2) << outcome.text;  // the start has 10 s; others end a second after the first

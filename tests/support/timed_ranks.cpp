@@ -38,7 +38,7 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> inner) {
     Times& mine = of[static_cast<std::size_t>(inner->rank())];
     const auto hosts = inner->split([](int r) { return Place{0, r}; }, "hosts");
-    Link link(0, bytes_per_second);
+    SimulatedLink link(0, bytes_per_second);
     Delayed replicas(std::move(inner), link);
     CpuDevice cpu;
     Replica replica(o, {replicas, *hosts}, cpu.memory(), cpu.stream());

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "comm/error.h"
+#include "comm/failure_text.h"
 
 namespace lockstep::control {
 
@@ -29,15 +29,15 @@ Calls::Verdict Calls::open(int rank, const GroupSpec& spec) {
     throw CommError(fmt::format("a group '{}' with a rank twice", spec.name));
   const int member = member_of(spec, rank);
   if (member < 0) throw CommError(fmt::format("a group '{}' of other ranks", spec.name));
-  std::unique_ptr<Group>& group = groups_[spec.key];
+  std::unique_ptr<GroupCalls>& group = groups_[spec.key];
   if (!group) {
-    group = std::make_unique<Group>(Group{spec});
+    group = std::make_unique<GroupCalls>(GroupCalls{spec});
     group->opened.resize(spec.members.size());
     group->closed.resize(spec.members.size());
   } else if (group->spec.members != spec.members || group->spec.name != spec.name) {
-    return Failure{fmt::format("rank {} makes '{}' a group of ranks {}, another rank made it '{}' of ranks {}", rank,
-                               spec.name, fmt::join(spec.members, ", "), group->spec.name,
-                               fmt::join(group->spec.members, ", "))};
+    return CommFailure{fmt::format("rank {} makes '{}' a group of ranks {}, another rank made it '{}' of ranks {}",
+                                   rank, spec.name, fmt::join(spec.members, ", "), group->spec.name,
+                                   fmt::join(group->spec.members, ", "))};
   }
   // Under two numbers it would be gone with the first that is closed.
   if (group->opened[static_cast<std::size_t>(member)]) throw CommError(fmt::format("'{}' is opened twice", spec.name));
@@ -49,7 +49,7 @@ Calls::Verdict Calls::open(int rank, const GroupSpec& spec) {
 }
 
 Calls::Verdict Calls::close(int rank, std::uint32_t id) {
-  Group& group = group_of(rank, id);
+  GroupCalls& group = group_of(rank, id);
   ranks_[static_cast<std::size_t>(rank)].groups.erase(id);
   group.closed[static_cast<std::size_t>(member_of(group.spec, rank))] = true;
   group.someone_is_gone = true;
@@ -60,7 +60,7 @@ Calls::Verdict Calls::close(int rank, std::uint32_t id) {
   return fail_if_someone_is_gone(group);
 }
 
-Calls::Group& Calls::group_of(int rank, std::uint32_t id) const {
+Calls::GroupCalls& Calls::group_of(int rank, std::uint32_t id) const {
   const auto& groups = ranks_[static_cast<std::size_t>(rank)].groups;
   const auto at = groups.find(id);
   if (at == groups.end()) throw CommError(fmt::format("group {} is not open", id));
@@ -75,64 +75,63 @@ std::pair<int, int> Calls::ends_of(int member, const Record& record) {
 
 Calls::Verdict Calls::note(int rank, std::span<const Record> records) {
   Rank& mine = ranks_[static_cast<std::size_t>(rank)];
-  std::vector<Group*> touched;
+  std::vector<GroupCalls*> touched;
   for (const Record& record : records) {
-    Group& group = group_of(rank, record.group);
+    GroupCalls& group = group_of(rank, record.group);
     const int member = member_of(group.spec, rank);
     const bool pair = point_to_point(record.op);
     if (record.peer >= group.ranks() || (pair && record.peer == member))
       throw CommError(
           fmt::format("a record of {} with a peer {} of {}", name_of(record.op), record.peer, group.ranks()));
     const auto ends = ends_of(member, record);
-    Channel& channel = group.channels[ends];
-    if (channel.members.empty()) {
-      channel.members = {ends.first, ends.second};
+    CallSequence& calls = group.sequences[ends];
+    if (calls.members.empty()) {
+      calls.members = {ends.first, ends.second};
       if (!pair) {
-        channel.members.resize(group.spec.members.size());
-        std::iota(channel.members.begin(), channel.members.end(), 0);
+        calls.members.resize(group.spec.members.size());
+        std::iota(calls.members.begin(), calls.members.end(), 0);
       }
-      channel.started.resize(channel.members.size());
-      channel.done.resize(channel.members.size());
+      calls.started.resize(calls.members.size());
+      calls.done.resize(calls.members.size());
     }
     const std::size_t place = pair ? (record.op == CommOp::recv) : static_cast<std::size_t>(member);
     if (record.done) {
-      channel.done[place] = std::max(channel.done[place], record.sequence);
-      Last& last = mine.last;
+      calls.done[place] = std::max(calls.done[place], record.sequence);
+      LastCall& last = mine.last;
       if (last.group == record.group && last.sequence == record.sequence && last.op == record.op) last.done = true;
       continue;
     }
     mine.last = {group.spec.name, record.op, record.sequence, record.group, false};
-    if (auto failure = start(group, channel, place, record)) return failure;
+    if (auto failure = start(group, calls, place, record)) return failure;
     if (touched.empty() || touched.back() != &group) touched.push_back(&group);
   }
   // After all of them: what was started and is done already waits for nobody.
-  for (const Group* group : touched)
+  for (const GroupCalls* group : touched)
     if (auto failure = fail_if_someone_is_gone(*group)) return failure;
   return std::nullopt;
 }
 
-Calls::Verdict Calls::start(Group& group, Channel& channel, std::size_t place, const Record& record) {
-  if (record.sequence <= channel.started[place])
+Calls::Verdict Calls::start(GroupCalls& group, CallSequence& calls, std::size_t place, const Record& record) {
+  if (record.sequence <= calls.started[place])
     throw CommError(
-        fmt::format("a record of #{} of '{}' after #{}", record.sequence, group.spec.name, channel.started[place]));
-  channel.started[place] = record.sequence;
-  const auto [at, first] = channel.open.try_emplace(record.sequence, Open{static_cast<int>(place), record, 1});
+        fmt::format("a record of #{} of '{}' after #{}", record.sequence, group.spec.name, calls.started[place]));
+  calls.started[place] = record.sequence;
+  const auto [at, first] = calls.open.try_emplace(record.sequence, Open{static_cast<int>(place), record, 1});
   if (first) {
-    if (channel.open.size() > kMostOpen) channel.open.erase(channel.open.begin());
+    if (calls.open.size() > kMostOpen) calls.open.erase(calls.open.begin());
     return std::nullopt;
   }
   Open& open = at->second;
   const int ranks = group.ranks();
   const Message theirs = message_of(open.call, ranks), ours = message_of(record, ranks);
   if (!agree(theirs, ours, ranks)) {
-    const auto world = [&](std::size_t i) { return group.spec.members[static_cast<std::size_t>(channel.members[i])]; };
-    std::pair<int, std::string> a = {world(static_cast<std::size_t>(open.member)), describe(theirs, ranks)},
-                                b = {world(place), describe(ours, ranks)};
-    if (b.first < a.first) std::swap(a, b);
-    return Failure{fmt::format("mismatched calls at #{} of '{}': rank {} called {}, rank {} called {}", record.sequence,
-                               group.spec.name, a.first, a.second, b.first, b.second)};
+    const auto rank_of = [&](std::size_t i) { return group.spec.members[static_cast<std::size_t>(calls.members[i])]; };
+    const RankCall a{rank_of(static_cast<std::size_t>(open.member)), theirs}, b{rank_of(place), ours};
+    return CommFailure{
+        mismatch_text(record.sequence, group.spec.name,
+                      b.rank < a.rank ? different_calls_text(b, a, ranks) : different_calls_text(a, b, ranks))};
   }
-  if (++open.arrived == channel.members.size()) channel.open.erase(at);
+  if (++open.arrived == calls.members.size()) calls.open.erase(at);
   return std::nullopt;
 }
 
@@ -146,50 +145,49 @@ Calls::Verdict Calls::end(int rank) {
   return std::nullopt;
 }
 
-Calls::Verdict Calls::fail_if_someone_is_gone(const Group& group) const {
+Calls::Verdict Calls::fail_if_someone_is_gone(const GroupCalls& group) const {
   if (!group.someone_is_gone) return std::nullopt;
   const auto gone = [&](int member) {
     const auto i = static_cast<std::size_t>(member);
     return group.closed[i] || ranks_[static_cast<std::size_t>(group.spec.members[i])].ended;
   };
-  for (const auto& [ends, channel] : group.channels)
-    for (std::size_t i = 0; i < channel.members.size(); ++i) {
-      if (!gone(channel.members[i])) continue;
-      for (auto at = channel.open.upper_bound(channel.started[i]); at != channel.open.end(); ++at) {
+  for (const auto& [ends, calls] : group.sequences)
+    for (std::size_t i = 0; i < calls.members.size(); ++i) {
+      if (!gone(calls.members[i])) continue;
+      for (auto at = calls.open.upper_bound(calls.started[i]); at != calls.open.end(); ++at) {
         const auto& [sequence, open] = *at;
         bool waited_for = false;
-        for (std::size_t j = 0; j < channel.members.size(); ++j)
-          waited_for = waited_for || (channel.started[j] >= sequence && channel.done[j] < sequence);
+        for (std::size_t j = 0; j < calls.members.size(); ++j)
+          waited_for = waited_for || (calls.started[j] >= sequence && calls.done[j] < sequence);
         if (!waited_for) continue;
-        const int rank = group.spec.members[static_cast<std::size_t>(channel.members[i])];
-        return Failure{fmt::format("#{} of '{}', {}: rank {} {} and will not come ({})", sequence, group.spec.name,
-                                   describe(message_of(open.call, group.ranks()), group.ranks()), rank,
-                                   ranks_[static_cast<std::size_t>(rank)].ended ? "has ended" : "has left the group",
-                                   last_call(rank)),
-                       true};
+        const int rank = group.spec.members[static_cast<std::size_t>(calls.members[i])];
+        const std::string title =
+            operation_title(sequence, group.spec.name, message_of(open.call, group.ranks()), group.ranks());
+        const bool ended = ranks_[static_cast<std::size_t>(rank)].ended;
+        return CommFailure{will_not_come_text(title, rank, ended ? kHasEnded : kHasLeft, last_call(rank)), true};
       }
     }
   return std::nullopt;
 }
 
 std::string Calls::last_call(int rank) const {
-  const Last& last = ranks_[static_cast<std::size_t>(rank)].last;
-  if (last.sequence == 0) return "no call yet";
-  return fmt::format("its last was {} #{} of '{}' ({})", name_of(last.op), last.sequence, last.name,
+  const LastCall& last = ranks_[static_cast<std::size_t>(rank)].last;
+  if (last.sequence == 0) return kNoCallYet;
+  return fmt::format("its last was {} {} ({})", name_of(last.op), operation_name(last.sequence, last.name),
                      last.done ? "done" : "not done");
 }
 
 std::string Calls::whereabouts(int rank, const Record& about, const std::function<double(int rank)>& heard) const {
   constexpr std::size_t kMost = 8;
-  const Group& group = group_of(rank, about.group);
-  const auto channel = group.channels.find(ends_of(member_of(group.spec, rank), about));
-  const std::string what = fmt::format("{} #{} of '{}'", name_of(about.op), about.sequence, group.spec.name);
-  if (channel == group.channels.end()) return fmt::format("nobody has come to {}", what);
+  const GroupCalls& group = group_of(rank, about.group);
+  const auto calls = group.sequences.find(ends_of(member_of(group.spec, rank), about));
+  const std::string what = fmt::format("{} {}", name_of(about.op), operation_name(about.sequence, group.spec.name));
+  if (calls == group.sequences.end()) return fmt::format("nobody has come to {}", what);
   std::vector<int> missing, not_done;
-  for (std::size_t i = 0; i < channel->second.members.size(); ++i) {
-    const int member = group.spec.members[static_cast<std::size_t>(channel->second.members[i])];
-    if (channel->second.started[i] < about.sequence) missing.push_back(member);
-    if (channel->second.done[i] < about.sequence) not_done.push_back(member);
+  for (std::size_t i = 0; i < calls->second.members.size(); ++i) {
+    const int member = group.spec.members[static_cast<std::size_t>(calls->second.members[i])];
+    if (calls->second.started[i] < about.sequence) missing.push_back(member);
+    if (calls->second.done[i] < about.sequence) not_done.push_back(member);
   }
   if (missing.empty())
     return fmt::format("all ranks have come to {}; not done on {} {}", what, not_done.size() == 1 ? "rank" : "ranks",

@@ -19,7 +19,7 @@ namespace lockstep::control {
 
 class Calls {
  public:
-  using Verdict = std::optional<Failure>;
+  using Verdict = std::optional<CommFailure>;
   static constexpr std::size_t kMostOpen = 4096, kMostGroups = 4096;
 
   explicit Calls(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
@@ -40,19 +40,19 @@ class Calls {
     Record call;
     std::size_t arrived;
   };
-  struct Channel {  // the collectives of a group, or the messages from one of its ranks to another
+  struct CallSequence {  // the collectives of a group, or the messages from one of its ranks to another
     std::vector<int> members;
     std::vector<std::uint64_t> started, done;  // by place in members: the last
     std::map<std::uint64_t, Open> open = {};
   };
-  struct Group {
+  struct GroupCalls {
     GroupSpec spec;
-    bool someone_is_gone = false;                          // seldom: what it would fail is looked for only then
-    std::vector<char> opened = {}, closed = {};            // by member: has come; comes no more
-    std::map<std::pair<int, int>, Channel> channels = {};  // from, to; -1, -1: the collectives
+    bool someone_is_gone = false;                                // seldom: what it would fail is looked for only then
+    std::vector<char> opened = {}, closed = {};                  // by member: has come; comes no more
+    std::map<std::pair<int, int>, CallSequence> sequences = {};  // from, to; -1, -1: the collectives
     int ranks() const { return static_cast<int>(spec.members.size()); }
   };
-  struct Last {
+  struct LastCall {
     std::string name;  // of the group
     CommOp op = CommOp::barrier;
     std::uint64_t sequence = 0;  // 0: no call yet
@@ -60,19 +60,19 @@ class Calls {
     bool done = false;
   };
   struct Rank {
-    std::map<std::uint32_t, Group*> groups = {};  // by the rank's own numbers
-    Last last = {};
+    std::map<std::uint32_t, GroupCalls*> groups = {};  // by the rank's own numbers
+    LastCall last = {};
     bool ended = false;
   };
 
-  Group& group_of(int rank, std::uint32_t id) const;
+  GroupCalls& group_of(int rank, std::uint32_t id) const;
   static std::pair<int, int> ends_of(int member, const Record& record);
-  Verdict start(Group& group, Channel& channel, std::size_t place, const Record& record);
-  Verdict fail_if_someone_is_gone(const Group& group) const;
+  Verdict start(GroupCalls& group, CallSequence& calls, std::size_t place, const Record& record);
+  Verdict fail_if_someone_is_gone(const GroupCalls& group) const;
   std::string last_call(int rank) const;
 
   std::vector<Rank> ranks_;
-  std::map<std::string, std::unique_ptr<Group>> groups_;  // by key
+  std::map<std::string, std::unique_ptr<GroupCalls>> groups_;  // by key
 };
 
 }  // namespace lockstep::control

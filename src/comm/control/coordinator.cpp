@@ -10,7 +10,7 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr double kStrangersTime = 2, kFarewellTime = 0.3;
+constexpr double kUnprovenTime = 2, kFarewellTime = 0.3;
 constexpr int kRoundMs = 20;                    // how late a deadline is noticed
 constexpr double kLongRound = 0.2;              // the process was stopped, or the machine is very busy
 constexpr std::size_t kMostOutgoing = 8 << 20;  // to one rank: it does not read
@@ -76,31 +76,31 @@ void Coordinator::accept_all() {
     std::string from;
     Socket socket = accept_from(listening_, from);
     if (!socket && errno != EMFILE && errno != ENFILE) return;
-    const auto strange = [](const Peer& p) { return p.stage == Peer::Stage::stranger && !p.gone; };
-    const auto oldest = std::find_if(peers_.begin(), peers_.end(), strange);
+    const auto unproven = [](const Peer& p) { return p.stage == Peer::Stage::unproven && !p.gone; };
+    const auto oldest = std::find_if(peers_.begin(), peers_.end(), unproven);
     if (oldest != peers_.end() &&
-        (!socket || std::count_if(peers_.begin(), peers_.end(), strange) >= static_cast<int>(kMostStrangers)))
+        (!socket || std::count_if(peers_.begin(), peers_.end(), unproven) >= static_cast<int>(kMostUnproven)))
       peers_.erase(oldest);
     if (!socket) return;
-    peers_.push_back({.stream = Stream(std::move(socket)), .greeter = Greeter(token_), .from = from});
-    peers_.back().stream.write(peers_.back().greeter.greeting());
+    peers_.push_back({.stream = TcpStream(std::move(socket)), .handshake = CoordinatorHandshake(token_), .from = from});
+    peers_.back().stream.write(peers_.back().handshake.greeting());
     peers_.back().stream.flush();
   }
 }
 
 void Coordinator::listen_to(Peer& peer) {
   std::string bytes;
-  const bool strange = peer.stage == Peer::Stage::stranger;
+  const bool unproven = peer.stage == Peer::Stage::unproven;
   const bool open =
-      strange ? peer.stream.read(peer.answer, kAnswerBytes - peer.answer.size()) : peer.stream.read(bytes);
+      unproven ? peer.stream.read(peer.answer, kAnswerBytes - peer.answer.size()) : peer.stream.read(bytes);
   try {
-    if (strange && peer.answer.size() == kAnswerBytes) judge(peer);
+    if (unproven && peer.answer.size() == kAnswerBytes) check_proof(peer);
     if (peer.rank >= 0 && !bytes.empty() && epoch_) epoch_->hear(peer.rank);
-    if (!strange && peer.stage != Peer::Stage::closing) peer.stream.frames.feed(bytes);
-    while (peer.stage == Peer::Stage::guest || peer.stage == Peer::Stage::member) {
+    if (!unproven && peer.stage != Peer::Stage::closing) peer.stream.frames.feed(bytes);
+    while (peer.stage == Peer::Stage::proven || peer.stage == Peer::Stage::member) {
       const std::optional<Frame> frame = peer.stream.frames.next();
       if (!frame) break;
-      if (peer.stage == Peer::Stage::guest)
+      if (peer.stage == Peer::Stage::proven)
         admit(peer, *frame);
       else if (frame->epoch == epoch_->number())
         epoch_->take(peer.rank, *frame);
@@ -112,10 +112,10 @@ void Coordinator::listen_to(Peer& peer) {
   if (!open) lose(peer, "closed its connection");
 }
 
-void Coordinator::judge(Peer& peer) {
-  const std::string verdict = peer.greeter.verdict(peer.answer);
+void Coordinator::check_proof(Peer& peer) {
+  const std::string verdict = peer.handshake.verdict(peer.answer);
   peer.since = Clock::now();
-  peer.stage = verdict.empty() ? Peer::Stage::closing : Peer::Stage::guest;
+  peer.stage = verdict.empty() ? Peer::Stage::closing : Peer::Stage::proven;
   peer.stream.write(verdict.empty() ? refusal() : verdict);
   if (verdict.empty())
     tell(peer.from, fmt::format("a connection from {} was refused: it has another token", peer.from));
@@ -125,7 +125,7 @@ void Coordinator::admit(Peer& peer, const Frame& frame) {
   if (frame.type != FrameType::join) throw CommError("the first frame is not that of a rank that joins");
   const Join join = Join::decode(frame.payload);
   const std::string problem = why_not(join, frame.epoch);
-  if (!problem.empty()) return dismiss(peer, {FrameType::refused, frame.epoch, Failure{problem}.encode()});
+  if (!problem.empty()) return dismiss(peer, {FrameType::refused, frame.epoch, encode_failure({problem})});
   if (!epoch_ || epoch_->number() != frame.epoch) begin(frame.epoch, join.size);
   peer.stage = Peer::Stage::member;
   peer.rank = join.rank;
@@ -161,7 +161,7 @@ void Coordinator::begin(std::uint32_t epoch, int size) {
     if (peer.stage == Peer::Stage::member)
       dismiss(peer,
               {FrameType::failed, epoch_->number(),
-               Failure{fmt::format("epoch {} has begun, and {} is over", epoch, epoch_->number()), true}.encode()});
+               encode_failure({fmt::format("epoch {} has begun, and {} is over", epoch, epoch_->number()), true})});
   by_rank_.clear();
   epoch_ = std::make_unique<Membership>(
       epoch, size, [this](int rank, FrameType type, const std::string& payload) { send(rank, type, payload); });
@@ -194,7 +194,7 @@ void Coordinator::sweep() {
   for (Peer& peer : peers_) {
     peer.stream.flush();
     if (peer.stream.waiting() > kMostOutgoing) lose(peer, "does not read what it is sent");
-    if (peer.stage != Peer::Stage::member && seconds_since(peer.since) > kStrangersTime) peer.gone = true;
+    if (peer.stage != Peer::Stage::member && seconds_since(peer.since) > kUnprovenTime) peer.gone = true;
   }
   for (Peer& peer : peers_) peer.stream.flush();  // what those that were lost have brought about
   peers_.remove_if([](const Peer& peer) { return peer.gone; });

@@ -6,7 +6,7 @@
 // set of ranks, ranks join the next number, which ends the one before: frames of old epochs are ignored.
 //
 // Strangers cost little: of one that has not proved the token 48 bytes are read, it is dropped after two seconds, and
-// of more than kMostStrangers the oldest goes first, so that no number of them keeps the ranks out. Wrong tokens are
+// of more than kMostUnproven the oldest goes first, so that no number of them keeps the ranks out. Wrong tokens are
 // told to `notify`, once an address.
 //
 // The constructor throws UserError where the address or token is of no use. The destructor tells ranks that are still
@@ -36,7 +36,7 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  static constexpr std::size_t kMostStrangers = 128;
+  static constexpr std::size_t kMostUnproven = 128;
 
   explicit Coordinator(CoordinatorOptions options);
   ~Coordinator();
@@ -52,11 +52,11 @@ class Coordinator {
 
  private:
   struct Peer {
-    enum class Stage : std::uint8_t { stranger, guest, member, closing };  // guest: knows the token
-    Stream stream;
-    Greeter greeter;
+    enum class Stage : std::uint8_t { unproven, proven, member, closing };  // proven: knows the token
+    TcpStream stream;
+    CoordinatorHandshake handshake;
     std::string from;
-    Stage stage = Stage::stranger;
+    Stage stage = Stage::unproven;
     Clock::time_point since = Clock::now();  // of the stage
     std::string answer = {};
     int rank = -1;
@@ -67,7 +67,7 @@ class Coordinator {
   void round(int timeout_ms);
   void accept_all();
   void listen_to(Peer& peer);
-  void judge(Peer& peer);
+  void check_proof(Peer& peer);
   void admit(Peer& peer, const Frame& frame);
   std::string why_not(const Join& join, std::uint32_t epoch);
   void begin(std::uint32_t epoch, int size);

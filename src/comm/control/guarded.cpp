@@ -4,58 +4,55 @@
 #include <exception>
 #include <numeric>
 
+#include "comm/failure_text.h"
+
 namespace lockstep {
 
 namespace {
 
-using control::Clock;
 using control::Record;
 using control::Session;
 
 constexpr double kMoment = 0.25;  // in which the session may tell why the backend failed
 
-class Watched final : public Pending {
+class GuardedOperation final : public Pending {
  public:
   // What is the communicator's, for all its operations.
-  struct Group {
+  struct Context {
     Session& session;
     double deadline;
     const std::string& name;
     int size;
   };
 
-  Watched(std::unique_ptr<Pending> inner, const Group& group, Record record)
+  GuardedOperation(std::unique_ptr<Pending> inner, const Context& context, Record record)
       : inner_(std::move(inner)),
-        session_(group.session),
-        deadline_(group.deadline),
-        name_(group.name),
-        size_(group.size),
+        session_(context.session),
+        seconds_(context.deadline),
+        deadline_(context.deadline),
+        name_(context.name),
+        size_(context.size),
         record_(std::move(record)) {}
 
-  ~Watched() override {
+  ~GuardedOperation() override {
     if (over_ || session_.failed() || std::uncaught_exceptions() > 0) return;
     try {
-      if (!inner_->done())
-        session_.fail_all(fmt::format("rank {} went away from {} before it was done", session_.rank(), what()));
+      if (!inner_->done()) session_.fail_all(went_away_text(session_.rank(), what()));
     } catch (const std::exception&) {  // the backend fails: its next wait tells
     }
   }
 
   bool done() override {
     if (over_ || session_.failed() || inner_->done()) return true;
-    if (!until_) until_ = Clock::now() + control::seconds(deadline_);
-    if (Clock::now() < *until_) return false;
+    if (!deadline_.passed()) return false;
     fail_late();
     return true;
   }
 
   void wait() override {
-    auto pause = control::seconds(5e-6);
+    auto backoff = waiting::wrapper_backoff();
     try {
-      while (!done()) {
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 3 / 2, control::seconds(1e-3));
-      }
+      while (!done()) backoff.pause();
       over_ = true;
       session_.check();
       inner_->wait();
@@ -72,9 +69,7 @@ class Watched final : public Pending {
   std::string waits_for() override { return inner_->waits_for(); }
 
  private:
-  std::string what() const {
-    return fmt::format("#{} of '{}', {},", record_.sequence, name_, describe(message_of(record_, size_), size_));
-  }
+  std::string what() const { return operation_title(record_.sequence, name_, message_of(record_, size_), size_) + ","; }
 
   void fail_late() {
     std::string who;
@@ -83,16 +78,16 @@ class Watched final : public Pending {
     } catch (const CommError& error) {
       who = error.what();
     }
-    session_.fail_all(fmt::format("{} was not done within {} s: {}", what(), deadline_, who));
+    session_.fail_all(fmt::format("{} was not done{}: {}", what(), within_text(seconds_), who));
   }
 
   std::unique_ptr<Pending> inner_;
   Session& session_;
-  double deadline_;
+  double seconds_;
+  waiting::Deadline deadline_;
   std::string name_;
   int size_;
   Record record_;
-  std::optional<Clock::time_point> until_;
   bool over_ = false;
 };
 
@@ -140,9 +135,10 @@ Communicator::Started Guarded::start(const Message& message) {
                 .count = count_of(message, size()),
                 .counts = message.counts};
   session_.report(record);
-  return std::make_unique<Watched>(
+  return std::make_unique<GuardedOperation>(
       inner_->start(message),
-      Watched::Group{session_, message.deadline > 0 ? message.deadline : deadline_, name(), size()}, std::move(record));
+      GuardedOperation::Context{session_, message.deadline > 0 ? message.deadline : deadline_, name(), size()},
+      std::move(record));
 }
 
 std::unique_ptr<Communicator> Guarded::split(const std::function<Place(int)>& place, const std::string& name) {

@@ -61,9 +61,9 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 std::string refusal() { return std::string(kVerdictBytes, '\0'); }
 
-std::string Greeter::greeting() const { return std::string(kMagic) + protocol_bytes() + nonce_; }
+std::string CoordinatorHandshake::greeting() const { return std::string(kMagic) + protocol_bytes() + nonce_; }
 
-std::string Greeter::verdict(std::string_view answer) const {
+std::string CoordinatorHandshake::verdict(std::string_view answer) const {
   const std::string_view theirs = answer.substr(0, kNonceBytes);
   if (answer.size() != kAnswerBytes ||
       !equal_in_constant_time(answer.substr(kNonceBytes), proof(token_, "rank", nonce_, theirs)))
@@ -71,7 +71,7 @@ std::string Greeter::verdict(std::string_view answer) const {
   return proof(token_, "coordinator", nonce_, theirs);
 }
 
-std::string Caller::answer(std::string_view greeting) {
+std::string RankHandshake::answer(std::string_view greeting) {
   if (greeting.size() != kGreetingBytes || !greeting.starts_with(kMagic))
     throw CommError("what listens there is no coordinator of ranks");
   if (greeting.substr(4, 4) != protocol_bytes())
@@ -80,7 +80,7 @@ std::string Caller::answer(std::string_view greeting) {
   return nonce_ + proof(token_, "rank", their_nonce_, nonce_);
 }
 
-void Caller::check(std::string_view verdict) const {
+void RankHandshake::check(std::string_view verdict) const {
   if (equal_in_constant_time(verdict, refusal()))
     throw CommError("the coordinator refuses this rank's token; give all ranks the same one");
   if (!equal_in_constant_time(verdict, proof(token_, "coordinator", their_nonce_, nonce_)))

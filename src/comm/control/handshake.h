@@ -39,9 +39,9 @@ std::string make_nonce();  // from the system's source of randomness
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 // The coordinator's side of one connection.
-class Greeter {
+class CoordinatorHandshake {
  public:
-  explicit Greeter(const Token& token) : token_(token), nonce_(make_nonce()) {}
+  explicit CoordinatorHandshake(const Token& token) : token_(token), nonce_(make_nonce()) {}
   std::string greeting() const;
   // The verdict on an answer of kAnswerBytes; empty where the answer is wrong.
   std::string verdict(std::string_view answer) const;
@@ -52,9 +52,9 @@ class Greeter {
 };
 
 // A rank's side. Each throws CommError with what is wrong with the other end.
-class Caller {
+class RankHandshake {
  public:
-  explicit Caller(const Token& token) : token_(token), nonce_(make_nonce()) {}
+  explicit RankHandshake(const Token& token) : token_(token), nonce_(make_nonce()) {}
   std::string answer(std::string_view greeting);
   void check(std::string_view verdict) const;
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/error.h"
+#include "comm/failure_text.h"
 
 namespace lockstep::control {
 
@@ -63,9 +63,10 @@ void Membership::excuse(double silence) {
 void Membership::take(int rank, const Frame& frame) {
   if (frame.type == FrameType::heartbeat) return;
   if (frame.type == FrameType::failed) {
-    const Failure failure = Failure::decode(frame.payload);
+    const CommFailure failure = decode_failure(frame.payload);
     // Its own failure is told by itself, too; what it says of others is told by nobody else.
-    return fail(failure.secondary ? Failure{fmt::format("{} has failed: {}", who(rank), failure.what), true} : failure);
+    return fail(failure.secondary ? CommFailure{fmt::format("{} has failed: {}", who(rank), failure.what), true}
+                                  : failure);
   }
   if (!complete_) throw CommError("a frame from a rank that was not welcomed yet");
   if (frame.type == FrameType::ask) return answer(rank, Ask::decode(frame.payload));
@@ -149,7 +150,7 @@ void Membership::reach(int rank, const Ask& ask) {
   }
   for (int other = 0; other < size(); ++other)
     if (at(other).state == Member::State::left)
-      return fail({fmt::format("barrier '{}': rank {} has ended and will not come", ask.name, other), true});
+      return fail({will_not_come_text(fmt::format("barrier '{}'", ask.name), other, kHasEnded), true});
 }
 
 void Membership::leave(int rank) {
@@ -159,7 +160,7 @@ void Membership::leave(int rank) {
   if (failure_) return;
   for (const Waiting& w : waiting_)
     if (w.ask.kind == Ask::Kind::barrier)
-      return fail({fmt::format("barrier '{}': rank {} has ended and will not come", w.ask.name, rank), true});
+      return fail({will_not_come_text(fmt::format("barrier '{}'", w.ask.name), rank, kHasEnded), true});
   fail_if(calls_.end(rank));
 }
 
@@ -174,12 +175,12 @@ void Membership::lost(int rank, const std::string& how) {
   fail({fmt::format("{} {}", who(rank), how)});
 }
 
-void Membership::fail(const Failure& failure) {
+void Membership::fail(const CommFailure& failure) {
   if (failure_) return;
   failure_ = failure;
   waiting_.clear();
   for (int rank = 0; rank < size(); ++rank)
-    if (at(rank).state == Member::State::here) send_(rank, FrameType::failed, failure_->encode());
+    if (at(rank).state == Member::State::here) send_(rank, FrameType::failed, encode_failure(*failure_));
 }
 
 void Membership::tick() {
@@ -198,7 +199,7 @@ void Membership::tick() {
     if (failure_) continue;
     if (!complete_ && now - member.joined >= seconds(deadline)) {
       fail({fmt::format("{} of {} {} not come within {} s; start them, with this address and epoch {}",
-                        name_ranks(absent), size(), absent.size() == 1 ? "has" : "have", deadline, number_)});
+                        name_ranks(absent), size(), has_or_have(absent.size()), deadline, number_)});
     } else if (now - member.heard >= seconds(deadline)) {
       fail({fmt::format("{} has not been heard from for {:.1f} s", who(rank), seconds_since(member.heard))});
     }
@@ -232,7 +233,7 @@ std::string Membership::missing_words(const Ask& ask) const {
         }))
       missing.push_back(rank);
   return fmt::format("barrier '{}': {} {} not come within {} s", ask.name, name_ranks(missing),
-                     missing.size() == 1 ? "has" : "have", ask.deadline);
+                     has_or_have(missing.size()), ask.deadline);
 }
 
 }  // namespace lockstep::control

@@ -28,7 +28,7 @@ class Membership {
   std::uint32_t number() const { return number_; }
   int size() const { return static_cast<int>(members_.size()); }
   bool complete() const { return complete_; }
-  const std::optional<Failure>& failure() const { return failure_; }
+  const std::optional<CommFailure>& failure() const { return failure_; }
   bool empty() const;  // nobody is there, or there any more
 
   // Why this rank may not join; "" when it has.
@@ -40,7 +40,7 @@ class Membership {
   void excuse(double silence);  // of all ranks: nobody listened for so many seconds
   void take(int rank, const Frame& frame);
   void lost(int rank, const std::string& how);  // "closed its connection"
-  void fail(const Failure& failure);
+  void fail(const CommFailure& failure);
   void tick();  // what the passing of time brings: heartbeats, deadlines
 
  private:
@@ -73,7 +73,7 @@ class Membership {
   const Send send_;
   std::vector<Member> members_;
   bool complete_ = false;
-  std::optional<Failure> failure_;
+  std::optional<CommFailure> failure_;
   Calls calls_;
   std::map<std::string, std::string> values_;
   std::size_t stored_ = 0;

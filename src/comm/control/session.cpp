@@ -46,7 +46,7 @@ Session::Session(SessionOptions options)
   try {
     Lock lock(mutex_);
     changed_.wait_for(lock, seconds(deadline() + kGrace), [this] { return welcome_ || failure_; });
-    if (!welcome_ && failure_) throw CommError(failure_->what, failure_->secondary);
+    if (!welcome_ && failure_) failure_->raise();
     if (!welcome_)
       throw CommError(fmt::format("{} has not answered rank {} within {} s", coordinator(), rank(), deadline()));
   } catch (...) {
@@ -61,21 +61,21 @@ Session::~Session() {
   waker_.wake();
 }
 
-Stream Session::connect(const Token& token, Clock::time_point deadline) const {
+TcpStream Session::connect(const Token& token, Clock::time_point deadline) const {
   std::string why_not = "no answer";
   do {
     const auto until = std::min(deadline, Clock::now() + seconds(kHandshakeTime));
     if (Socket socket = connect_to(options_.address, options_.port, until, why_not)) {
-      Stream stream(std::move(socket));
-      Caller caller(token);
+      TcpStream stream(std::move(socket));
+      RankHandshake handshake(token);
       try {
         const std::string greeting = read_exactly(stream.socket(), kGreetingBytes, until);
         if (greeting.size() == kGreetingBytes) {
-          stream.write(caller.answer(greeting));
+          stream.write(handshake.answer(greeting));
           stream.flush();
           const std::string verdict = read_exactly(stream.socket(), kVerdictBytes, until);
           if (verdict.size() == kVerdictBytes) {
-            caller.check(verdict);
+            handshake.check(verdict);
             return stream;
           }
         }
@@ -120,7 +120,7 @@ std::string Session::ask(Ask::Kind kind, const std::string& name, std::string va
   check_name(name);
   deadline_seconds = std::clamp(deadline_seconds, kShortestDeadline, kLongestDeadline);
   Lock lock(mutex_);
-  if (failure_) throw CommError(failure_->what, failure_->secondary);
+  if (failure_) failure_->raise();
   LOCKSTEP_CHECK(!left_, "rank {} asks something after it has left", rank());
   const std::uint32_t number = ++asked_;
   const auto at = asks_.try_emplace(number).first;
@@ -130,7 +130,7 @@ std::string Session::ask(Ask::Kind kind, const std::string& name, std::string va
   const std::optional<Reply> reply = std::move(at->second);
   asks_.erase(at);
   if (reply && reply->well) return reply->value;
-  if (failure_) throw CommError(failure_->what, failure_->secondary);
+  if (failure_) failure_->raise();
   throw CommError(fmt::format(
       "rank {}: {}", rank(),
       reply ? reply->value : fmt::format("{} has not answered within {} s", coordinator(), deadline_seconds)));
@@ -180,11 +180,11 @@ void Session::seal_records() {
   if (writer.size() > 0) outgoing_ += encode({FrameType::records, epoch(), writer.take()});
 }
 
-void Session::end_epoch(Failure failure) noexcept {
+void Session::end_epoch(CommFailure failure) noexcept {
   try {
     const Lock lock(mutex_);
     if (failure_ || left_) return;
-    enqueue(FrameType::failed, failure.encode());
+    enqueue(FrameType::failed, encode_failure(failure));
     failure.secondary = false;  // here it is the cause
     set_failure(std::move(failure));
     waker_.wake();
@@ -192,7 +192,7 @@ void Session::end_epoch(Failure failure) noexcept {
   }
 }
 
-void Session::set_failure(Failure failure) {
+void Session::set_failure(CommFailure failure) {
   if (failure_ || left_) return;
   failure_ = std::move(failure);
   failed_.store(true, std::memory_order_release);
@@ -201,7 +201,7 @@ void Session::set_failure(Failure failure) {
 
 void Session::throw_failure() const {
   const Lock lock(mutex_);
-  throw CommError(failure_->what, failure_->secondary);
+  failure_->raise();
 }
 
 bool Session::fails_within(double at_most_seconds) const {
@@ -244,7 +244,7 @@ void Session::run() {
     const Lock lock(mutex_);
     set_failure({fmt::format("{}: {}", coordinator(), error.what())});
   }
-  stream_ = Stream(Socket());
+  stream_ = TcpStream(Socket());
 }
 
 // False: the connection is no more.
@@ -286,7 +286,7 @@ void Session::handle(const Frame& frame) {
       break;
     case FrameType::refused:
     case FrameType::failed:
-      return set_failure(Failure::decode(frame.payload));
+      return set_failure(decode_failure(frame.payload));
     case FrameType::reply: {
       Reply reply = Reply::decode(frame.payload);
       const auto at = asks_.find(reply.number);

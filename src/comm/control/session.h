@@ -90,12 +90,12 @@ class Session {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  Stream connect(const Token& token, Clock::time_point deadline) const;
+  TcpStream connect(const Token& token, Clock::time_point deadline) const;
   std::string ask(Ask::Kind kind, const std::string& name, std::string value, double deadline_seconds);
   void enqueue(FrameType type, std::string payload);  // the mutex is held
   void seal_records();                                // the mutex is held
-  void end_epoch(Failure failure) noexcept;
-  void set_failure(Failure failure);
+  void end_epoch(CommFailure failure) noexcept;
+  void set_failure(CommFailure failure);
   [[noreturn]] void throw_failure() const;
   std::string coordinator() const;
 
@@ -104,13 +104,13 @@ class Session {
   void handle(const Frame& frame);
 
   const SessionOptions options_;
-  Stream stream_;  // the thread's own, from when it is started
+  TcpStream stream_;  // the thread's own, from when it is started
   const Waker waker_;
   std::atomic<bool> stop_ = false, failed_ = false;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::optional<Failure> failure_;
+  std::optional<CommFailure> failure_;
   std::optional<Welcome> welcome_;
   bool left_ = false;
   std::uint32_t asked_ = 0, groups_ = 0, worlds_ = 0;

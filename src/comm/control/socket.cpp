@@ -199,7 +199,7 @@ std::string read_exactly(const Socket& socket, std::size_t count, Clock::time_po
   return bytes;
 }
 
-void Stream::flush() {
+void TcpStream::flush() {
   while (wants_to_write() && !broken_) {
     const ssize_t got =
         ::send(descriptor(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -217,7 +217,7 @@ void Stream::flush() {
   }
 }
 
-bool Stream::read(std::string& bytes, std::size_t most) {
+bool TcpStream::read(std::string& bytes, std::size_t most) {
   char buffer[16384];
   while (most > 0) {
     const ssize_t got = ::recv(descriptor(), buffer, std::min(sizeof buffer, most), MSG_DONTWAIT);
@@ -230,7 +230,7 @@ bool Stream::read(std::string& bytes, std::size_t most) {
   return true;
 }
 
-void Stream::finish(double at_most_seconds) noexcept {
+void TcpStream::finish(double at_most_seconds) noexcept {
   const auto deadline = Clock::now() + seconds(at_most_seconds);
   try {
     for (flush(); wants_to_write() && wait_for(descriptor(), POLLOUT, deadline); flush()) {

@@ -1,23 +1,22 @@
-// TCP between the coordinator and the ranks: never blocks beyond a deadline, never raises SIGPIPE, is closed on exec.
+// TCP between the coordinator and the ranks. It never blocks beyond a deadline, never raises SIGPIPE, is closed on
+// exec.
 //
 // Addresses are numeric, names of hosts (the system's resolver; its own time limits hold there), or, to listen on, the
 // name of an interface ("lo", "eth0"). The address of all interfaces is refused: ranks meet on loopback or on an
 // interface that somebody has named. A Socket owns its descriptor; one thread at a time.
 #pragma once
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "comm/control/wire.h"
+#include "comm/wait_policy.h"
 
 namespace lockstep::control {
 
-using Clock = std::chrono::steady_clock;
-inline Clock::duration seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
-}
-inline double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+using waiting::Clock;
+using waiting::seconds;
+using waiting::seconds_since;
 
 class Socket {
  public:
@@ -53,9 +52,9 @@ Socket connect_to(const std::string& address, int port, Clock::time_point deadli
 std::string read_exactly(const Socket& socket, std::size_t count, Clock::time_point deadline);
 
 // A connection that carries frames: what is to go waits in a buffer of bounded size, what has come is cut into frames.
-class Stream {
+class TcpStream {
  public:
-  explicit Stream(Socket socket) : socket_(std::move(socket)) {}
+  explicit TcpStream(Socket socket) : socket_(std::move(socket)) {}
 
   int descriptor() const { return socket_.descriptor(); }
   const Socket& socket() const { return socket_; }

@@ -209,15 +209,15 @@ Message message_of(const Record& record, int ranks) {
   return message;
 }
 
-std::string Failure::encode() const {
+std::string encode_failure(const CommFailure& failure) {
   Writer writer;
-  writer.number(static_cast<std::uint8_t>(secondary)).text(what, kMostWords);
+  writer.number(static_cast<std::uint8_t>(failure.secondary)).text(failure.what, kMostWords);
   return writer.take();
 }
 
-Failure Failure::decode(std::string_view bytes) {
+CommFailure decode_failure(std::string_view bytes) {
   Reader reader(bytes);
-  Failure failure;
+  CommFailure failure;
   failure.secondary = reader.number<std::uint8_t>(0, 1, "a failure") == 1;
   failure.what = reader.text(kMostWords, "the words of a failure");
   reader.end();

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/error.h"
 #include "comm/message.h"
 
 namespace lockstep::control {
@@ -168,12 +169,8 @@ std::vector<Record> decode_records(std::string_view bytes);
 // A message that describes and compares as the call did (meta tensors).
 Message message_of(const Record& record, int ranks);
 
-struct Failure {
-  std::string what;
-  bool secondary = false;  // comm/error.h
-  std::string encode() const;
-  static Failure decode(std::string_view bytes);
-};
+std::string encode_failure(const CommFailure& failure);
+CommFailure decode_failure(std::string_view bytes);
 
 struct Welcome {
   int host_rank = -1;  // whose process the coordinator is in; -1: a process of its own

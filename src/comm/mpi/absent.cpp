@@ -20,7 +20,7 @@ bool MpiWorld::launched() {
     if (std::getenv(name)) return true;
   return false;
 }
-void MpiWorld::stay_away(const std::string&) {}
+void MpiWorld::will_not_join(const std::string&) {}
 std::int64_t MpiWorld::group_bytes(int, int, int, const MpiOptions&) { absent(); }
 MpiWorld::MpiWorld(MpiOptions) { absent(); }
 MpiWorld::~MpiWorld() = default;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "comm/failure_text.h"
+
 namespace lockstep::mpi {
 
 namespace {
@@ -24,9 +26,9 @@ bool plainly_same(std::span<const char* const> records) {
 
 }  // namespace
 
-std::int64_t record_bytes(int ranks) { return lying_in_record(ranks) + kLyingBytes; }
+std::int64_t record_bytes(int ranks) { return location_in_record(ranks) + kLocationBytes; }
 
-std::int64_t lying_in_record(int ranks) {
+std::int64_t location_in_record(int ranks) {
   return static_cast<std::int64_t>(sizeof(CallRecord)) + ranks * static_cast<std::int64_t>(sizeof(std::int64_t));
 }
 
@@ -69,20 +71,12 @@ std::string mismatch_of(std::span<const char* const> records, const std::vector<
   for (const char* record : records) calls.push_back(read_record(record));
   for (std::size_t r = 1; r < calls.size(); ++r)
     if (!agree(calls[0], calls[r], ranks))
-      return fmt::format("mismatched calls at #{} of '{}': rank {} called {}, rank {} called {}", sequence, group,
-                         names[0], describe(calls[0], ranks), names[r], describe(calls[r], ranks));
+      return mismatch_text(sequence, group, different_calls_text({names[0], calls[0]}, {names[r], calls[r]}, ranks));
   if (calls[0].op != CommOp::all_to_all) return "";
-  for (std::size_t to = 0; to < calls.size(); ++to) {  // what each has room for is what the others give it
-    std::int64_t given = 0;
-    for (const Message& call : calls) given += call.counts.empty() ? call.in.elements() / ranks : call.counts[to];
-    const std::int64_t room = calls[to].out.elements();
-    if (room != given)
-      return fmt::format(
-          "mismatched calls at #{} of '{}': rank {} has room for {} elements of an all_to_all in which the ranks "
-          "together give it {}",
-          sequence, group, names[to], room, given);
-  }
-  return "";
+  std::vector<const Message*> pointers;
+  for (const Message& call : calls) pointers.push_back(&call);
+  const std::string fault = all_to_all_fault(pointers, names);
+  return fault.empty() ? "" : mismatch_text(sequence, group, fault);
 }
 
 }  // namespace lockstep::mpi

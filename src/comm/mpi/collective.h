@@ -1,13 +1,13 @@
 // A collective under way: its plan, and where this rank is in it.
 #pragma once
+#include "comm/mpi/collective_plan.h"
 #include "comm/mpi/operation.h"
-#include "comm/mpi/plan.h"
 
 namespace lockstep::mpi {
 
 class Collective final : public Operation {
  public:
-  Collective(Group& group, Message message, std::uint64_t sequence, Tools tools);
+  Collective(ProcessGroup& group, Message message, std::uint64_t sequence, PlanContext context);
   bool advance() override;
   std::vector<int> missing() const override;
   bool more() const override { return plan_->more(); }
@@ -18,11 +18,11 @@ class Collective final : public Operation {
   bool swap_records();
   void compare();
 
-  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<CollectivePlan> plan_;
   Exchange records_;
   bool begun_ = false;
   bool compared_ = false;
-  std::uint64_t base_ = 0;  // the meeting before its first step
+  std::uint64_t base_ = 0;  // the phase before its first step
   std::int64_t step_ = 0;
 };
 

@@ -6,15 +6,14 @@
 #include <cstring>
 #include <thread>
 
+#include "comm/failure_text.h"
 #include "comm/mpi/collective.h"
-#include "comm/mpi/letter.h"
+#include "comm/mpi/point_to_point.h"
 
 namespace lockstep::mpi {
 
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(40);  // a meeting of ranks that have a core each takes less
-constexpr auto kPure = std::chrono::microseconds(4);   // of it without offering the core to others
 constexpr auto kLook = std::chrono::milliseconds(20);  // between looks at who is gone
 
 std::uint64_t hash_of(std::uint64_t seed, const void* data, std::size_t bytes) {  // FNV-1a
@@ -23,33 +22,36 @@ std::uint64_t hash_of(std::uint64_t seed, const void* data, std::size_t bytes) {
   return h;
 }
 
-Group::Line line_of(const Message& message) {
-  return point_to_point(message.op) ? Group::Line{message.op, message.peer} : Group::Line{CommOp::barrier, 0};
+ProcessGroup::QueueKey queue_of(const Message& message) {
+  return point_to_point(message.op) ? ProcessGroup::QueueKey{message.op, message.peer}
+                                    : ProcessGroup::QueueKey{CommOp::barrier, 0};
 }
 
 }  // namespace
 
-Engine::Engine(World world, HostWindow& host, Wire& wire, Stream& stream, std::unique_ptr<SharedFiles> files)
+Engine::Engine(World world, HostWindow& host, Transport& transport, Stream& stream, std::unique_ptr<SharedFiles> files)
     : world_(std::move(world)),
       host_(host),
-      wire_(wire),
+      transport_(transport),
       wide_sum_(stream),
       files_(std::move(files)),
-      own_(host.citizen(world_.places[static_cast<std::size_t>(world_.rank)])),
-      watch_(host, world_.places[static_cast<std::size_t>(world_.rank)]),
-      spins_(host.processes() <= static_cast<int>(std::thread::hardware_concurrency())) {}
+      own_(host.process_slot(world_.process_slots[static_cast<std::size_t>(world_.rank)])),
+      watch_(host, world_.process_slots[static_cast<std::size_t>(world_.rank)]),
+      spins_(waiting::may_spin(host.processes())) {}
 
-Engine::GroupPointer Engine::open(const Division& division, Group* parent) {
+Engine::GroupPointer Engine::open(const Division& division, ProcessGroup* parent) {
   const Lock lock(mutex_);
   std::vector<int> hosts;
   for (const int member : division.members) hosts.push_back(world_.hosts[static_cast<std::size_t>(member)]);
-  auto group = std::make_shared<Group>(
-      Group{.name = division.name, .members = division.members, .rank = division.rank, .key = division.key});
+  auto group = std::make_shared<ProcessGroup>(
+      ProcessGroup{.name = division.name, .members = division.members, .rank = division.rank, .key = division.key});
   group->placement = Placement(hosts, division.rank);
-  for (const int member : division.members) group->places.push_back(world_.places[static_cast<std::size_t>(member)]);
-  group->aborted = &host_.lobby().aborted;
-  const std::vector<int>& here = group->placement.neighbours();
-  for (const int rank : here) group->citizens.push_back(citizen(division.members[static_cast<std::size_t>(rank)]));
+  for (const int member : division.members)
+    group->process_slots.push_back(world_.process_slots[static_cast<std::size_t>(member)]);
+  group->aborted = &host_.header().aborted;
+  const std::vector<int>& here = group->placement.local_ranks();
+  for (const int rank : here)
+    group->processes.push_back(process_slot(division.members[static_cast<std::size_t>(rank)]));
 
   const GroupWindow::Extent extent{group->size(), group->placement.hosts(), static_cast<int>(here.size()),
                                    world_.slot_bytes};
@@ -60,11 +62,10 @@ Engine::GroupPointer Engine::open(const Division& division, Group* parent) {
                              group->size(), extent.here, division.name},
                             found);
   if (!mapping) {
-    const Failure failure{fmt::format(
-        "rank {} divides '{}' into a '{}' of {} ranks, the others into a '{}' of {} ranks, or of other ranks",
-        world_.rank, parent ? parent->name : "", division.name, group->size(), found.name, found.ranks)};
+    const CommFailure failure{different_splits_text(
+        world_.rank, parent ? parent->name : "", {division.name, division.members.size()}, {found.name, found.ranks})};
     if (parent) fail(*parent, failure);
-    throw CommError(failure.what);
+    failure.raise();
   }
   group->window = std::make_shared<GroupWindow>(std::move(mapping), extent);
   if (const auto notice = notices_.find(division.key); notice != notices_.end()) group->failure = notice->second;
@@ -75,13 +76,13 @@ Engine::GroupPointer Engine::open(const Division& division, Group* parent) {
 void Engine::close(const GroupPointer& group) noexcept {
   const Lock lock(mutex_);
   advance(*group);
-  group->window->seat(group->seat()).left.store(1);
-  group->ring_all();
+  group->window->rank_state(group->local_rank()).left.store(1);
+  group->notify_all();
   host_.close(group->key);
-  if (group->lines.empty()) std::erase(groups_, group);  // else when they are done
+  if (group->queues.empty()) std::erase(groups_, group);  // else when they are done
 }
 
-std::unique_ptr<Memory> Engine::memory(const Group& group, Ledger& ledger) const {
+std::unique_ptr<Memory> Engine::memory(const ProcessGroup& group, Ledger& ledger) const {
   if (!files_ || group.several_hosts() || group.size() == 1) return nullptr;
   return std::make_unique<SharedMemory>(files_->own, ledger);
 }
@@ -93,7 +94,7 @@ Engine::Lock Engine::enter() {
   return lock;
 }
 
-std::shared_ptr<Operation> Engine::start(Group& group, const Message& message) {
+std::shared_ptr<Operation> Engine::start(ProcessGroup& group, const Message& message) {
   const Lock lock = enter();
   const std::uint64_t sequence = group.sequence.next(message);
   const std::size_t n = std::min(group.name.size(), sizeof(own_.group) - 1);
@@ -105,51 +106,50 @@ std::shared_ptr<Operation> Engine::start(Group& group, const Message& message) {
   std::shared_ptr<Operation> operation;
   if (!point_to_point(message.op))
     operation = std::make_shared<Collective>(group, message, sequence,
-                                             Tools{wire_, wide_sum_, files_.get(), world_.least_seen});
+                                             PlanContext{transport_, wide_sum_, files_.get(), world_.least_seen});
   else if (group.placement.here(message.peer))
-    operation = std::make_shared<LocalLetter>(group, message, sequence);
+    operation = std::make_shared<LocalPointToPoint>(group, message, sequence);
   else
-    operation = std::make_shared<RemoteLetter>(group, message, sequence, wire_);
+    operation = std::make_shared<RemotePointToPoint>(group, message, sequence, transport_);
   adopt_failure(group);
-  group.lines[line_of(message)].push_back(operation);
+  group.queues[queue_of(message)].push_back(operation);
   advance(group);
   return operation;
 }
 
-void Engine::end(Operation& operation, const Failure& failure) {
+void Engine::end(Operation& operation, const CommFailure& failure) {
   operation.over = true;
   operation.failure = failure;
   if (own_.sequence.load() == operation.sequence() && operation.group().name == own_.group)
     own_.done.store(failure.what.empty());
 }
 
-void Engine::adopt_failure(Group& group) {
-  const FailureBox& box = group.window->failure();
-  const FailureBox& all = host_.lobby().aborted;
+void Engine::adopt_failure(ProcessGroup& group) {
+  const SharedFailure &own = group.window->failure(), &all = host_.header().aborted;
   if (group.failure) return;
-  if (box.failed())
-    group.failure = Failure{box.words, box.secondary != 0};
+  if (own.failed())
+    group.failure = own.get();
   else if (all.failed())
-    group.failure = Failure{all.words, all.secondary != 0};
+    group.failure = all.get();
 }
 
-void Engine::advance(Group& group) {
-  if (!group.failure) advance_lines(group);
+void Engine::advance(ProcessGroup& group) {
+  if (!group.failure) advance_queues(group);
   adopt_failure(group);  // after that: what all have come to ends well
   if (!group.failure) return;
   failed_ = true;
-  for (auto& [kind, queue] : group.lines) {
+  for (auto& [kind, queue] : group.queues) {
     // What MPI still has is seen to its end before it is called failed.
     while (!queue.empty() && !queue.back()->held()) {
       end(*queue.back(), *group.failure);
       queue.pop_back();
     }
   }
-  std::erase_if(group.lines, [](const auto& line) { return line.second.empty(); });
+  std::erase_if(group.queues, [](const auto& line) { return line.second.empty(); });
 }
 
-void Engine::advance_lines(Group& group) {
-  for (auto line = group.lines.begin(); line != group.lines.end();) {
+void Engine::advance_queues(ProcessGroup& group) {
+  for (auto line = group.queues.begin(); line != group.queues.end();) {
     auto& [kind, queue] = *line;
     try {
       for (auto at = queue.begin(); at != queue.end();) {
@@ -164,80 +164,72 @@ void Engine::advance_lines(Group& group) {
     } catch (const std::exception& error) {
       fail(group, {queue.front()->title() + ": " + error.what()});
     }
-    line = queue.empty() ? group.lines.erase(line) : std::next(line);
+    line = queue.empty() ? group.queues.erase(line) : std::next(line);
   }
 }
 
 bool Engine::advance_all() {
   bool more = false;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    if (groups_[i]->lines.empty()) continue;
+    if (groups_[i]->queues.empty()) continue;
     advance(*groups_[i]);
-    for (const auto& [kind, queue] : groups_[i]->lines) more |= queue.front()->more();
-    if (groups_[i]->lines.empty() && groups_[i]->window->seat(groups_[i]->seat()).left.load())
+    for (const auto& [kind, queue] : groups_[i]->queues) more |= queue.front()->more();
+    if (groups_[i]->queues.empty() && groups_[i]->window->rank_state(groups_[i]->local_rank()).left.load())
       groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i--));
   }
   return more;
 }
 
-bool Engine::ask(Operation& operation, Clock::time_point deadline) {
+bool Engine::test(Operation& operation, Clock::time_point deadline) {
   const Lock lock = enter();
   if (operation.over) return true;
   advance_all();
-  if (!operation.over) look_around();
+  if (!operation.over) detect_failures();
   if (!operation.over && Clock::now() >= deadline) fail_late(operation, deadline);
   return operation.over;
 }
 
-Clock::duration Engine::nap(Clock::time_point deadline) const {
+Clock::duration Engine::sleep_limit(Clock::time_point deadline) const {
   return std::clamp<Clock::duration>(deadline - Clock::now(), std::chrono::milliseconds(1), kLook);
 }
 
 void Engine::wait(Operation& operation, Clock::time_point deadline) {
-  Bell& bell = own_.bell;
-  bell.attended.store(1);
+  Wakeup& wakeup = own_.wakeup;
+  wakeup.has_waiter.store(1);
   std::uint32_t seen = 0;
   Clock::time_point looked = Clock::now();
   for (;;) {
-    seen = bell.rings.load();
+    seen = wakeup.signals.load();
     bool more = false;
     {
       const Lock lock = enter();
       if (!operation.over) more = advance_all();
       if (operation.over) break;
     }
-    const Clock::time_point began = Clock::now();
-    for (auto spun = Clock::duration(0); !more && spins_ && spun < kSpin && bell.rings.load() == seen;
-         spun = Clock::now() - began) {
-      if (spun < kPure)
-        __builtin_ia32_pause();
-      else
-        std::this_thread::yield();  // who is waited for may want this very core
-    }
-    if (!more && bell.rings.load() == seen) sleep_on(bell.rings, seen, bell.waiter_asleep, nap(deadline));
+    const auto notified = [&] { return wakeup.signals.load() != seen; };
+    if (!more && spins_) waiting::spin_until(notified);
+    if (!more && !notified()) sleep_on(wakeup.signals, seen, wakeup.waiter_asleep, sleep_limit(deadline));
     const Clock::time_point now = Clock::now();
     if (now - looked < kLook && now < deadline) continue;
     looked = now;
     const Lock lock(mutex_);
-    look_around();
+    detect_failures();
     if (!operation.over && now >= deadline) fail_late(operation, deadline);
   }
-  bell.attended.store(0);
-  if (bell.rings.load() != seen) bell.call();  // what came since is for the progress thread
+  wakeup.has_waiter.store(0);
+  if (wakeup.signals.load() != seen) wakeup.notify_progress();  // what came since is for the progress thread
 }
 
-void Engine::give_up(Operation& operation) noexcept {
-  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                        std::chrono::duration<double>(world_.deadline_seconds));
+void Engine::abandon(Operation& operation) noexcept {
+  const auto until = waiting::deadline_in(world_.deadline_seconds);
   for (;;) {
     {
       const Lock lock(mutex_);
       if (!operation.over) advance_all();
       if (operation.over) return;
-      Group& group = operation.group();
+      ProcessGroup& group = operation.group();
       if (!operation.held()) {
-        fail(group,
-             {fmt::format("rank {} went away from {} before it was done", world_.rank, operation.title()), true});
+        fail(group, {went_away_text(world_.rank, operation.title()), true});
         advance(group);
         if (operation.over) return;  // else another rank has begun a piece of it in the meantime
       }
@@ -255,7 +247,7 @@ bool Engine::serve() {
   for (int i = 0; i < 100 && wanted_.load() > 0; ++i) std::this_thread::yield();
   const Lock lock(mutex_);
   const bool more = advance_all();
-  look_around();
+  detect_failures();
   if (files_) files_->tidy();
   return more;
 }

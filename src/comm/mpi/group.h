@@ -1,11 +1,11 @@
-// A group of ranks as one process sees it, and the window its host's ranks share.
+// A group of ranks as one process sees it, and the window of shared memory of its host's ranks.
 //
-// The ranks of a host meet over and over: each counts the meetings it has come to, and meeting m is over when all have
-// come to it. A collective is a row of steps with a meeting between any two. What a rank writes into its slot before
-// meeting m is read by others after it and before they come to m + 1; it lies in the half m mod 2 of its slot, so that
-// it is overwritten no sooner than before m + 2. The last to come to a meeting rings the others' bells.
+// The ranks of a host pass numbered barriers: each rank counts the phases it has arrived at, and phase m is complete
+// when all of them have arrived. A collective is a row of steps with such a barrier between any two. What a rank writes
+// into its slot before phase m is read by others after it and before they arrive at m + 1; it is in half m mod 2 of the
+// slot, so it is overwritten no sooner than before m + 2. The last rank to arrive wakes the others.
 //
-// With several hosts the window also has an inbox for what leaders receive from other hosts, one slot a rank.
+// With several hosts the window also has an inbox for what leaders receive from other hosts, one slot per rank.
 #pragma once
 #include <deque>
 #include <map>
@@ -19,16 +19,12 @@
 
 namespace lockstep::mpi {
 
-struct Failure {
-  std::string what;
-  bool secondary = false;  // another rank knows the cause (comm/error.h)
-};
-
-struct Seat {
-  alignas(128) std::atomic<std::uint64_t> came = 0;  // meetings
-  std::atomic<std::uint32_t> left = 0;               // has no communicator any more
-  // Of an operation without slots (direct_plan.h): whether the rank has a piece in hand, which may be of any rank's
-  // tensors; and how many of its share of the pieces are taken, with the meeting.
+// What the other ranks of the host see of a rank.
+struct RankState {
+  alignas(128) std::atomic<std::uint64_t> arrived = 0;  // the last phase
+  std::atomic<std::uint32_t> left = 0;                  // has no communicator any more
+  // Of an operation without slots (direct_plan.h): whether the rank is at work on a piece, which may be of any rank's
+  // tensors; and how many of its share of the pieces are taken, with the phase.
   alignas(128) std::atomic<std::uint32_t> at_work = 0;
   alignas(128) std::atomic<std::uint64_t> claimed = 0;
 };
@@ -52,16 +48,16 @@ class GroupWindow {
   static std::int64_t bytes(const Extent& extent);
   GroupWindow(std::unique_ptr<Mapping> mapping, const Extent& extent);
 
-  FailureBox& failure() const { return *reinterpret_cast<FailureBox*>(at(0)); }
+  SharedFailure& failure() const { return *reinterpret_cast<SharedFailure*>(at(0)); }
   // Whether this host's leader waits for messages with that host's.
   std::atomic<std::uint32_t>& awaited(int host) const {
     return reinterpret_cast<std::atomic<std::uint32_t>*>(at(awaited_))[host];
   }
-  // Pieces of an operation without slots, with the meeting.
+  // Pieces of an operation without slots, with the phase.
   std::atomic<std::uint64_t>& finished() const { return *reinterpret_cast<std::atomic<std::uint64_t>*>(at(finished_)); }
-  Seat& seat(int seat) const { return reinterpret_cast<Seat*>(at(seats_))[seat]; }
-  char* record(std::uint64_t meeting, int rank) const;
-  char* slot(std::uint64_t meeting, int seat) const;
+  RankState& rank_state(int local_rank) const { return reinterpret_cast<RankState*>(at(rank_states_))[local_rank]; }
+  char* record(std::uint64_t phase, int rank) const;
+  char* slot(std::uint64_t phase, int local_rank) const;
   char* inbox(int rank) const { return at(inbox_ + rank * extent_.slot_bytes); }
   Channel& channel(int from, int to) const {
     return reinterpret_cast<Channel*>(at(channels_))[from * extent_.here + to];
@@ -74,45 +70,45 @@ class GroupWindow {
 
   std::unique_ptr<Mapping> mapping_;
   Extent extent_;
-  std::int64_t awaited_, finished_, seats_, records_, slots_, inbox_, channels_;
+  std::int64_t awaited_, finished_, rank_states_, records_, slots_, inbox_, channels_;
 };
 
 class Operation;
 
-struct Group {
+struct ProcessGroup {
   std::string name;
   std::vector<int> members;  // ranks of the world
   int rank = 0;              // this process's
   std::uint64_t key = 0;     // the same on all ranks
   Placement placement = {};
-  std::vector<Citizen*> citizens = {};  // by seat
-  std::vector<int> places = {};         // by rank: its place in its host's lobby
-  const FailureBox* aborted = nullptr;  // the world's
+  std::vector<ProcessSlot*> processes = {};  // by local rank
+  std::vector<int> process_slots = {};       // by rank: its slot on its host
+  const SharedFailure* aborted = nullptr;    // the world's
   std::shared_ptr<GroupWindow> window = {};
-  std::uint64_t meeting = 0;  // the last that a finished collective has come to
-  std::optional<Failure> failure = {};
+  std::uint64_t phase = 0;  // the last that a finished collective has arrived at
+  std::optional<CommFailure> failure = {};
   Sequence sequence = {};
   int splits = 0;
 
   // Operations that happen one after the other: the collectives, the sends to one rank, the receives from one.
-  struct Line {
+  struct QueueKey {
     CommOp op;  // any collective: barrier
     int peer;
-    auto operator<=>(const Line&) const = default;
+    auto operator<=>(const QueueKey&) const = default;
   };
-  std::map<Line, std::deque<std::shared_ptr<Operation>>> lines = {};
+  std::map<QueueKey, std::deque<std::shared_ptr<Operation>>> queues = {};
 
   int size() const { return static_cast<int>(members.size()); }
-  int seat() const { return placement.seat(rank); }
+  int local_rank() const { return placement.local_rank(rank); }
   bool several_hosts() const { return placement.hosts() > 1; }
   // Of MPI's messages: tags of different groups meet only by chance, one in 2^28.
-  enum class Kind : std::uint8_t { answer = 1, collective = 2, letter = 3 };
+  enum class Kind : std::uint8_t { answer = 1, collective = 2, message = 3 };
   int tag(Kind kind) const { return static_cast<int>(key % (1u << 28)) * 4 + static_cast<int>(kind); }
 
   bool has_failed() const { return window->failure().failed() || aborted->failed(); }  // as all of this host know it
-  bool met(std::uint64_t meeting) const;
-  void come(std::uint64_t meeting);
-  void ring_all() const;  // the others of this host
+  bool complete(std::uint64_t phase) const;
+  void arrive(std::uint64_t phase);
+  void notify_all() const;  // the others of this host
 };
 
 }  // namespace lockstep::mpi

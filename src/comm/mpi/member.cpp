@@ -7,41 +7,35 @@ namespace lockstep::mpi {
 
 namespace {
 
-class Joined final : public Pending {
+class OperationHandle final : public Pending {
  public:
-  Joined(Engine& engine, std::shared_ptr<Group> group, std::shared_ptr<Operation> operation, double deadline_seconds)
-      : engine_(engine), group_(std::move(group)), operation_(std::move(operation)), seconds_(deadline_seconds) {}
-  ~Joined() override {
-    if (!ended_) engine_.give_up(*operation_);
+  OperationHandle(Engine& engine, std::shared_ptr<ProcessGroup> group, std::shared_ptr<Operation> operation,
+                  double deadline_seconds)
+      : engine_(engine), group_(std::move(group)), operation_(std::move(operation)), deadline_(deadline_seconds) {}
+  ~OperationHandle() override {
+    if (!ended_) engine_.abandon(*operation_);
   }
 
-  bool done() override { return ended_ || engine_.ask(*operation_, deadline()); }
+  bool done() override { return ended_ || engine_.test(*operation_, deadline_.get()); }
   void wait() override {
-    if (!ended_) engine_.wait(*operation_, deadline());
+    if (!ended_) engine_.wait(*operation_, deadline_.get());
     ended_ = true;
-    const Failure& failure = operation_->failure;
-    if (!failure.what.empty()) throw CommError(failure.what, failure.secondary);
+    const CommFailure& failure = operation_->failure;
+    if (!failure.what.empty()) failure.raise();
   }
   std::string waits_for() override { return ended_ ? "" : engine_.missing(*operation_); }
 
  private:
-  Clock::time_point deadline() {
-    if (!deadline_)
-      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-    return *deadline_;
-  }
-
   Engine& engine_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<Operation> operation_;
-  double seconds_;
+  waiting::Deadline deadline_;
   bool ended_ = false;
-  std::optional<Clock::time_point> deadline_;
 };
 
 class Member final : public Communicator {
  public:
-  Member(Engine& engine, std::shared_ptr<Group> group)
+  Member(Engine& engine, std::shared_ptr<ProcessGroup> group)
       : Communicator(group->rank, group->size(), group->name, Device::cpu), engine_(engine), group_(std::move(group)) {}
   ~Member() override { engine_.close(group_); }
 
@@ -52,8 +46,8 @@ class Member final : public Communicator {
         std::memcpy(message.out.raw(), message.in.raw(), static_cast<std::size_t>(message.out.bytes()));
       return std::make_unique<NothingPending>();
     }
-    return std::make_unique<Joined>(engine_, group_, engine_.start(*group_, message),
-                                    message.deadline > 0 ? message.deadline : engine_.deadline());
+    return std::make_unique<OperationHandle>(engine_, group_, engine_.start(*group_, message),
+                                             message.deadline > 0 ? message.deadline : engine_.deadline());
   }
 
   std::unique_ptr<Memory> memory(Ledger& ledger) override { return engine_.memory(*group_, ledger); }
@@ -80,12 +74,12 @@ class Member final : public Communicator {
   }
 
   Engine& engine_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<ProcessGroup> group_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<Group> group) {
+std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<ProcessGroup> group) {
   return std::make_unique<Member>(engine, std::move(group));
 }
 

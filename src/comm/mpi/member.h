@@ -6,6 +6,6 @@
 namespace lockstep::mpi {
 
 // The engine outlives it and its Pendings; the group is the engine's and is left when this goes.
-std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<Group> group);
+std::unique_ptr<Communicator> member_of(Engine& engine, std::shared_ptr<ProcessGroup> group);
 
 }  // namespace lockstep::mpi

@@ -1,12 +1,13 @@
-// One call of this rank, taken forward by whichever thread holds the engine.
+// One call of this rank, advanced by whichever thread holds the engine.
 #pragma once
+#include "comm/failure_text.h"
 #include "comm/mpi/group.h"
 
 namespace lockstep::mpi {
 
 class Operation {
  public:
-  Operation(Group& group, Message message, std::uint64_t sequence)
+  Operation(ProcessGroup& group, Message message, std::uint64_t sequence)
       : group_(group), message_(std::move(message)), sequence_(sequence) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
@@ -14,28 +15,26 @@ class Operation {
 
   // Does all that can be done without waiting; whether it is done. Throws what ends the group.
   virtual bool advance() = 0;
-  // Whether it can go on at once, though it has not been: a step of it is small.
+  // Whether it can advance further at once: each step is small.
   virtual bool more() const { return false; }
-  // Whether the next of its line may begin.
+  // Whether the next of its queue may begin.
   virtual bool lets_next() const { return false; }
-  // Ranks of the group that it waits for; those first who have not come to it at all.
+  // Ranks of the group that it waits for; first those that have not called it at all.
   virtual std::vector<int> missing() const = 0;
   // Whether it must not be dropped before it is done, since MPI or another rank is at its tensors.
   virtual bool held() const { return false; }
 
-  Group& group() const { return group_; }
+  ProcessGroup& group() const { return group_; }
   const Message& message() const { return message_; }
   std::uint64_t sequence() const { return sequence_; }
-  std::string title() const {
-    return fmt::format("#{} of '{}', {}", sequence_, group_.name, describe(message_, group_.size()));
-  }
+  std::string title() const { return operation_title(sequence_, group_.name, message_, group_.size()); }
 
   // Written under the engine's lock.
   bool over = false;
-  Failure failure = {};  // how it ended, where it did not end well
+  CommFailure failure = {};  // how it ended, where it did not end well
 
  private:
-  Group& group_;
+  ProcessGroup& group_;
   const Message message_;
   const std::uint64_t sequence_;
 };

@@ -11,7 +11,7 @@ Placement::Placement(const std::vector<int>& hosts, int rank) {
     const int host = number.emplace(hosts[r], static_cast<int>(number.size())).first->second;
     if (host == this->hosts()) ranks_.emplace_back();
     host_.push_back(host);
-    seat_.push_back(static_cast<int>(ranks_[static_cast<std::size_t>(host)].size()));
+    local_rank_.push_back(static_cast<int>(ranks_[static_cast<std::size_t>(host)].size()));
     ranks_[static_cast<std::size_t>(host)].push_back(static_cast<int>(r));
   }
   mine_ = host_of(rank);

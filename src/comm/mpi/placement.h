@@ -1,6 +1,6 @@
-// Which ranks of a group share a host, and which parts of a sum one host can make alone.
+// Which ranks of a group share a host, and which parts of a sum one host can compute alone.
 //
-// A host's leader, its first rank in the group, is the one that talks to other hosts.
+// A host's leader, its first rank in the group, is the one that exchanges with other hosts.
 #pragma once
 #include <vector>
 
@@ -20,13 +20,15 @@ class Placement {
   int mine() const { return mine_; }                                             // this rank's host
   bool here(int rank) const { return host_of(rank) == mine_; }
   const std::vector<int>& on(int host) const { return ranks_[static_cast<std::size_t>(host)]; }
-  const std::vector<int>& neighbours() const { return on(mine_); }            // and this rank itself
-  int seat(int rank) const { return seat_[static_cast<std::size_t>(rank)]; }  // its place among its host's ranks
+  const std::vector<int>& local_ranks() const { return on(mine_); }  // and this rank itself
+  int local_rank(int rank) const {
+    return local_rank_[static_cast<std::size_t>(rank)];
+  }  // its place among its host's ranks
   int leader(int host) const { return on(host).front(); }
   bool leads() const { return leads_; }
 
  private:
-  std::vector<int> host_, seat_;
+  std::vector<int> host_, local_rank_;
   std::vector<std::vector<int>> ranks_;
   int mine_ = 0;
   bool leads_ = true;

@@ -12,8 +12,8 @@ constexpr std::int64_t kSmallBytes = 1 << 13;
 constexpr std::uint64_t kHalf = 0;  // with several hosts every step waits for all: one half of the slots will do
 }  // namespace
 
-ReducePlan::ReducePlan(Group& group, const Message& message, Tools tools)
-    : Plan(group, message, tools),
+ReducePlan::ReducePlan(ProcessGroup& group, const Message& message, PlanContext context)
+    : CollectivePlan(group, message, context),
       dtype_(dtype_of_message(message)),
       size_(size_of(dtype_)),
       wide_(size_of(wide_of(dtype_))),
@@ -37,7 +37,7 @@ ReducePlan::ReducePlan(Group& group, const Message& message, Tools tools)
   }
   if (!hosts) return;
   const Placement& placement = group.placement;
-  const int here = static_cast<int>(placement.neighbours().size());
+  const int here = static_cast<int>(placement.local_ranks().size());
   for (int piece = 0; piece < n; ++piece) {
     if (placement.here(piece)) continue;
     for (int o = 0; o < static_cast<int>(operands(piece).size()); ++o) {
@@ -55,23 +55,23 @@ std::int64_t ReducePlan::steps() const {
   return kPrelude + chunks_ * (scatters() ? sum_stage + 1 : take_stage + 1);
 }
 
-bool ReducePlan::run(std::int64_t step, std::uint64_t met) {
+bool ReducePlan::run(std::int64_t step, std::uint64_t phase) {
   if (group_.several_hosts()) {
     if (step < kPrelude) return true;
     const std::int64_t stages = scatters() ? sum_stage + 1 : take_stage + 1;
     return stage(static_cast<Stage>((step - kPrelude) % stages), (step - kPrelude) / stages);
   }
-  char* const slot = own_slot(met + 1);
+  char* const slot = own_slot(phase + 1);
   if (small_) {
     if (step == 0)
       std::memcpy(slot, in(), static_cast<std::size_t>(elements_ * size_));
     else
-      sum_small(met);
+      sum_small(phase);
     return true;
   }
   if (step < chunks_) put(step, slot);
-  if (step >= 1 && step - 1 < chunks_) sum(step - 1, met, slot);
-  if (step >= 2) take(step - 2, met);
+  if (step >= 1 && step - 1 < chunks_) sum(step - 1, phase, slot);
+  if (step >= 2) take(step - 2, phase);
   return true;
 }
 
@@ -164,34 +164,34 @@ std::int64_t ReducePlan::operand_bytes(const Operand& operand, std::int64_t elem
   return elements * (operand.folded() ? wide_ : size_);
 }
 
-char* ReducePlan::partial(std::uint64_t met, const Fold& fold) const {
-  return group_.window->slot(met, fold.seat) + (ranks() + 1) * each_ * size_ + fold.place * each_ * wide_;
+char* ReducePlan::partial(std::uint64_t phase, const Fold& fold) const {
+  return group_.window->slot(phase, fold.local_rank) + (ranks() + 1) * each_ * size_ + fold.place * each_ * wide_;
 }
 
 void ReducePlan::fold(std::int64_t chunk) {
   for (const Fold& fold : folds_) {
     const Range r = range(fold.piece, chunk);
-    if (fold.seat != group_.seat() || r.count == 0) continue;
+    if (fold.local_rank != group_.local_rank() || r.count == 0) continue;
     const SumOrder& order = order_of(fold.piece);
     const Operand& operand = operands(fold.piece)[static_cast<std::size_t>(fold.operand)];
     std::vector<Summand> ins;
     for (int i = operand.first; i <= operand.last; ++i)
       ins.push_back({put_by(order.ranks[static_cast<std::size_t>(i)], kHalf) + fold.piece * each_ * size_});
     void* to = partial(kHalf, fold);
-    tools_.wide_sum.run({.outs = {&to, 1},
-                         .wide = true,
-                         .ins = ins,
-                         .joins = joins_of(order, operand),
-                         .dtype = dtype_,
-                         .reduction = message_.reduction == Reduction::max ? Reduction::max : Reduction::sum,
-                         .count = r.count});
+    context_.wide_sum.run({.outs = {&to, 1},
+                           .wide = true,
+                           .ins = ins,
+                           .joins = joins_of(order, operand),
+                           .dtype = dtype_,
+                           .reduction = message_.reduction == Reduction::max ? Reduction::max : Reduction::sum,
+                           .count = r.count});
   }
 }
 
 // What other hosts give to this host's pieces, in the order in which it lies in the inbox.
 void ReducePlan::each_gift(const std::function<void(int piece, int operand, std::int64_t place)>& each) const {
   std::int64_t place = 0;
-  for (const int piece : group_.placement.neighbours())
+  for (const int piece : group_.placement.local_ranks())
     for (int o = 0; o < static_cast<int>(operands(piece).size()); ++o)
       if (operands(piece)[static_cast<std::size_t>(o)].host != group_.placement.mine())
         each(piece, o, place++ * each_ * wide_);
@@ -233,12 +233,12 @@ void ReducePlan::sum_of_hosts(std::int64_t chunk) {
   std::vector<void*> outs;
   if (scatters() || wants_sums(me)) outs.push_back(out() + (scatters() ? chunk * each_ : r.begin) * size_);
   if (!scatters()) outs.push_back(own_slot(kHalf) + ranks() * each_ * size_);
-  tools_.wide_sum.run({.outs = outs,
-                       .ins = ins,
-                       .joins = order.joins,
-                       .dtype = dtype_,
-                       .reduction = message_.reduction,
-                       .count = r.count});
+  context_.wide_sum.run({.outs = outs,
+                         .ins = ins,
+                         .joins = order.joins,
+                         .dtype = dtype_,
+                         .reduction = message_.reduction,
+                         .count = r.count});
 }
 
 void ReducePlan::add_sums(std::int64_t chunk) {

@@ -1,28 +1,28 @@
 // Sums over ranks: all_reduce, reduce_scatter, reduce.
 //
-// The elements are cut into one piece for each rank, its owner, who sums it (of a reduce-scatter the rank's own part).
-// A chunk is K elements of every piece. On one host a rank
+// The elements are split into one piece per rank, its owner, who sums it (in a reduce-scatter the rank's own part). A
+// chunk is K elements of every piece. On one host a rank
 //
 //   puts   its elements of the others' pieces into its slot,
 //   sums   its own piece, from its own tensor and the others' slots, into its own tensor and its slot,
 //   takes  the other sums from the slots of their owners.
 //
-// With several hosts, between putting and summing, a host's ranks sum ("fold") what of other hosts' pieces their host
-// can sum alone (placement.h), and the leaders exchange that; and once more the sums. What a small all_reduce needs is
-// put as a whole and summed by every rank for itself: one meeting less.
+// With several hosts, between putting and summing, the ranks of a host sum ("fold") those parts of other hosts' pieces
+// that their host can sum alone (placement.h); the leaders exchange the results, and later the sums. What a small
+// all_reduce needs is put as a whole and summed by every rank for itself, which saves a barrier.
 //
 // In a slot: the pieces put, N times K elements; the sum, K; partial sums, K each, wide.
 #pragma once
-#include "comm/mpi/plan.h"
+#include "comm/mpi/collective_plan.h"
 #include "comm/parts.h"
 
 namespace lockstep::mpi {
 
-class ReducePlan final : public Plan {
+class ReducePlan final : public CollectivePlan {
  public:
-  ReducePlan(Group& group, const Message& message, Tools tools);
+  ReducePlan(ProcessGroup& group, const Message& message, PlanContext context);
   std::int64_t steps() const override;
-  bool run(std::int64_t step, std::uint64_t met) override;
+  bool run(std::int64_t step, std::uint64_t phase) override;
 
  private:
   struct Range {
@@ -30,9 +30,9 @@ class ReducePlan final : public Plan {
   };
   struct Fold {
     int piece;
-    int operand;  // of the piece's order
-    int seat;     // whose work it is
-    int place;    // among the partial sums in that seat's slot
+    int operand;     // of the piece's order
+    int local_rank;  // whose work it is
+    int place;       // among the partial sums in that rank's slot
   };
   enum Stage : std::int64_t { put_stage, fold_stage, give_stage, sum_stage, spread_stage, take_stage };
 
@@ -45,7 +45,7 @@ class ReducePlan final : public Plan {
   const SumOrder& order_of(int piece) const;
   const std::vector<Operand>& operands(int piece) const;
   std::int64_t operand_bytes(const Operand& operand, std::int64_t elements) const;
-  char* partial(std::uint64_t met, const Fold& fold) const;
+  char* partial(std::uint64_t phase, const Fold& fold) const;
 
   void put(std::int64_t chunk, char* slot) const;
   void sum(std::int64_t chunk, std::uint64_t from, char* slot);

@@ -1,9 +1,9 @@
-// Runs a body as this process's rank, and tells the other ranks what went wrong.
+// Runs a function as this process's rank, and tells the other ranks what went wrong.
 //
-// The rank gets its communicator, which may have been asked for before, and owns it. When the body throws, every
-// operation of all other ranks fails with its words ("rank 3 has failed: …"), and the error goes on to the caller, of
-// the same kind (UserError, CommError, ProgramError; all others as EnvironmentError) and with "rank 3: " before its
-// words. Where there is one rank alone, its error comes as it is.
+// The rank gets its communicator, which may have been asked for before, and owns it. When the function throws, every
+// operation of all other ranks fails with its message ("rank 3 has failed: …"), and the error is thrown to the caller,
+// of the same kind (UserError, CommError, ProgramError; all others as EnvironmentError), with "rank 3: " before its
+// message. Where there is only one rank, its error is thrown unchanged.
 #pragma once
 #include <functional>
 

@@ -25,7 +25,7 @@ constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kHugePage = 2 << 20;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // offsets, not memory: that is taken where it is touched
 
-FileHead& head_of(const Mapping& mapping) { return *reinterpret_cast<FileHead*>(mapping.data()); }
+SharedFileHeader& head_of(const Mapping& mapping) { return *reinterpret_cast<SharedFileHeader*>(mapping.data()); }
 
 [[noreturn]] void fail(const std::string& what) {
   const int error = errno;
@@ -56,7 +56,7 @@ SharedFile::~SharedFile() { ::close(file_); }
 
 std::string SharedFile::address() const { return fmt::format("{} {} {}", getpid(), file_, head_of(*head_).key); }
 
-Lying SharedFile::find(const void* data, std::int64_t bytes) const {
+TensorLocation SharedFile::find(const void* data, std::int64_t bytes) const {
   const char* const from = static_cast<const char*>(data);
   const std::lock_guard lock(mutex_);
   auto after = segments_.upper_bound(from);
@@ -89,7 +89,7 @@ void SharedFile::give_back(void* data) noexcept {
   head_of(*head_).gone.fetch_add(1);
 }
 
-SeenFile::SeenFile(const std::string& address) {
+PeerFile::PeerFile(const std::string& address) {
   long long process = 0, file = 0;
   unsigned long long key = 0;
   if (std::sscanf(address.c_str(), "%lld %lld %llu", &process, &file, &key) != 3)
@@ -112,18 +112,18 @@ SeenFile::SeenFile(const std::string& address) {
   }
 }
 
-SeenFile::~SeenFile() { ::close(file_); }
+PeerFile::~PeerFile() { ::close(file_); }
 
-std::shared_ptr<Mapping> SeenFile::see(const Lying& lying) {
-  if (const auto known = segments_.find(lying.segment); known != segments_.end()) return known->second;
-  auto mapping = std::make_shared<Mapping>(file_, static_cast<std::uint64_t>(lying.segment),
-                                           static_cast<std::uint64_t>(lying.bytes));
-  madvise(mapping->data(), static_cast<std::size_t>(lying.bytes), MADV_HUGEPAGE);
-  if (head_of(*head_).gone.load() == lying.gone) segments_.emplace(lying.segment, mapping);
+std::shared_ptr<Mapping> PeerFile::map(const TensorLocation& location) {
+  if (const auto known = segments_.find(location.segment); known != segments_.end()) return known->second;
+  auto mapping = std::make_shared<Mapping>(file_, static_cast<std::uint64_t>(location.segment),
+                                           static_cast<std::uint64_t>(location.bytes));
+  madvise(mapping->data(), static_cast<std::size_t>(location.bytes), MADV_HUGEPAGE);
+  if (head_of(*head_).gone.load() == location.gone) segments_.emplace(location.segment, mapping);
   return mapping;
 }
 
-void SeenFile::tidy() {
+void PeerFile::tidy() {
   const std::uint64_t gone = head_of(*head_).gone.load();
   if (std::exchange(seen_gone_, gone) != gone) segments_.clear();
 }

@@ -1,10 +1,10 @@
-// Memory of one process that the others of its host can see: tensors that lie in it are summed where they lie.
+// Memory of one process that the others of its host can map: tensors in it are summed in place.
 //
-// Every process has one file without a name (memfd), which nothing keeps alive but the processes themselves, so nothing
-// is left of it however they end. A buffer is a range of the file, a segment, that is never used a second time: its
-// offset names it for good. The memory of a segment is given back with its buffer, whoever still sees it. Others open
-// the file through /proc once, when the world begins, and map segments as they meet them; the file's first page counts
-// the segments that are gone, and whoever sees that count change lets go of what it had mapped.
+// Every process has one file without a name (memfd), which only the processes keep alive, so nothing is left of it
+// however they end. A buffer is a range of the file, a segment, that is never used a second time: its offset names it
+// for good. The memory of a segment is given back with its buffer, whoever still maps it. Others open the file through
+// /proc once, when the world begins, and map segments when they first need them. The file's first page counts the
+// segments that are gone; a process that sees the count change unmaps what it had mapped.
 //
 // Huge pages are asked for; the host decides (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
 #pragma once
@@ -19,14 +19,14 @@
 
 namespace lockstep::mpi {
 
-// Where a tensor lies, as other processes can read it.
-struct Lying {
+// Where a tensor is, as other processes can read it.
+struct TensorLocation {
   std::int64_t segment = 0, bytes = 0;  // of the whole segment; none: not in the file
   std::int64_t at = 0;                  // of the tensor in it
   std::uint64_t gone = 0;               // segments that were gone then
 };
 
-struct FileHead {
+struct SharedFileHeader {
   std::uint64_t key;                // by which another process knows that it has opened the right file
   std::atomic<std::uint64_t> gone;  // segments
 };
@@ -39,9 +39,9 @@ class SharedFile {
   SharedFile(const SharedFile&) = delete;
   SharedFile& operator=(const SharedFile&) = delete;
 
-  // What another process needs to open it, in words.
+  // What another process needs to open it, as text.
   std::string address() const;
-  Lying find(const void* data, std::int64_t bytes) const;
+  TensorLocation find(const void* data, std::int64_t bytes) const;
 
   void* take(std::int64_t bytes);  // null where there is not enough
   void give_back(void* data) noexcept;
@@ -71,18 +71,18 @@ class SharedMemory final : public Memory {
   std::shared_ptr<SharedFile> file_;
 };
 
-// Another process's, as this one sees it. One thread at a time.
-class SeenFile {
+// Another process's file, as this one maps it. One thread at a time.
+class PeerFile {
  public:
-  explicit SeenFile(const std::string& address);  // EnvironmentError where it is refused
-  ~SeenFile();
-  SeenFile(const SeenFile&) = delete;
-  SeenFile& operator=(const SeenFile&) = delete;
+  explicit PeerFile(const std::string& address);  // EnvironmentError where it is refused
+  ~PeerFile();
+  PeerFile(const PeerFile&) = delete;
+  PeerFile& operator=(const PeerFile&) = delete;
 
   // The segment, for as long as it is held, and kept here while none goes. (An operation can be over, and its tensors
   // gone, before this rank has looked at it.)
-  std::shared_ptr<Mapping> see(const Lying& lying);
-  // Lets go of what is mapped, where some of it is gone: the rest is mapped again when it is met.
+  std::shared_ptr<Mapping> map(const TensorLocation& location);
+  // Unmaps everything where some of it is gone: the rest is mapped again when it is needed.
   void tidy();
 
  private:
@@ -92,10 +92,10 @@ class SeenFile {
   std::map<std::int64_t, std::shared_ptr<Mapping>> segments_;  // by offset
 };
 
-// What a process has of all files of its host.
+// The files of all processes of a host, as one process has them.
 struct SharedFiles {
   std::shared_ptr<SharedFile> own;
-  std::vector<std::unique_ptr<SeenFile>> others;  // by place in the lobby; null at its own
+  std::vector<std::unique_ptr<PeerFile>> others;  // by process slot; null at its own
 
   void tidy() {
     for (const auto& other : others)

@@ -19,8 +19,8 @@ bool cut_by_rank(CommOp op) { return op == CommOp::all_gather || op == CommOp::g
 
 }  // namespace
 
-SpreadPlan::SpreadPlan(Group& group, const Message& message, Tools tools)
-    : Plan(group, message, tools),
+SpreadPlan::SpreadPlan(ProcessGroup& group, const Message& message, PlanContext context)
+    : CollectivePlan(group, message, context),
       size_(message.op == CommOp::barrier ? 1 : size_of(dtype_of_message(message))),
       parts_(cut_by_rank(message.op) ? Parts(count_of(message, ranks()), ranks(), message.counts)
                                      : Parts(count_of(message, ranks()), 1)) {
@@ -37,7 +37,7 @@ SpreadPlan::SpreadPlan(Group& group, const Message& message, Tools tools)
   chunks_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
 }
 
-void SpreadPlan::know(const std::vector<const char*>& records) {
+void SpreadPlan::set_records(const std::vector<const char*>& records) {
   if (message_.op != CommOp::all_to_all) return;
   std::int64_t longest = 0;
   for (int from = 0; from < ranks(); ++from) {
@@ -55,12 +55,12 @@ std::int64_t SpreadPlan::steps() const {
   return kPrelude + (message_.op == CommOp::barrier ? 1 : chunks_ * kStages);
 }
 
-bool SpreadPlan::run(std::int64_t step, std::uint64_t met) {
+bool SpreadPlan::run(std::int64_t step, std::uint64_t phase) {
   if (message_.op == CommOp::barrier) return true;
   if (!group_.several_hosts()) {
     if (step == 1) keep_own();
-    if (step == 0 || step < chunks_) put(step, own_slot(met + 1));
-    if (step >= 1) take(step - 1, met);
+    if (step == 0 || step < chunks_) put(step, own_slot(phase + 1));
+    if (step >= 1) take(step - 1, phase);
     return true;
   }
   if (step < kPrelude) return true;

@@ -1,20 +1,20 @@
-// What goes from some ranks to some others unchanged: all_gather, broadcast, gather, scatter, all_to_all; and nothing,
-// which is a barrier.
+// What goes from some ranks to others unchanged: all_gather, broadcast, gather, scatter, all_to_all; and a barrier, in
+// which nothing goes.
 //
-// Every rank puts a chunk of what it gives into its slot, block by block, and takes what is for it from the others';
-// with several hosts the leaders bring the blocks that another host's ranks want into that host's inbox.
+// Every rank puts a chunk of what it gives into its slot, block by block, and takes what is for it from the others'
+// slots; with several hosts the leaders bring the blocks that another host's ranks want into that host's inbox.
 #pragma once
-#include "comm/mpi/plan.h"
+#include "comm/mpi/collective_plan.h"
 #include "comm/parts.h"
 
 namespace lockstep::mpi {
 
-class SpreadPlan final : public Plan {
+class SpreadPlan final : public CollectivePlan {
  public:
-  SpreadPlan(Group& group, const Message& message, Tools tools);
+  SpreadPlan(ProcessGroup& group, const Message& message, PlanContext context);
   std::int64_t steps() const override;
-  bool run(std::int64_t step, std::uint64_t met) override;
-  void know(const std::vector<const char*>& records) override;
+  bool run(std::int64_t step, std::uint64_t phase) override;
+  void set_records(const std::vector<const char*>& records) override;
 
  private:
   static constexpr int kAll = -1;

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
-std::uint64_t lobby_bytes() { return static_cast<std::uint64_t>(round_up(sizeof(Lobby), 256)); }
+std::uint64_t header_bytes() { return static_cast<std::uint64_t>(round_up(sizeof(HostHeader), 256)); }
 std::uint64_t first_bytes(int processes) {
   return static_cast<std::uint64_t>(
-      round_up(static_cast<std::int64_t>(lobby_bytes() + processes * sizeof(Citizen)), kPage));
+      round_up(static_cast<std::int64_t>(header_bytes() + processes * sizeof(ProcessSlot)), kPage));
 }
 
 [[noreturn]] void fail(const std::string& what) {
@@ -37,13 +37,13 @@ void copy_name(char (&to)[48], const std::string& name) {
 
 }  // namespace
 
-bool FailureBox::write(const std::string& what, bool secondary_cause) {
+bool SharedFailure::write(const CommFailure& failure) {
   std::uint32_t well = 0;
   if (!state.compare_exchange_strong(well, 1)) return false;
-  const std::size_t n = std::min(what.size(), kMostWords - 1);
-  std::memcpy(words, what.data(), n);
-  words[n] = 0;
-  secondary = secondary_cause;
+  const std::size_t n = std::min(failure.what.size(), kMostText - 1);
+  std::memcpy(text, failure.what.data(), n);
+  text[n] = 0;
+  secondary = failure.secondary;
   state.store(2);  // in one order with who is at work (direct_plan.h)
   return true;
 }
@@ -59,7 +59,7 @@ Mapping::~Mapping() { munmap(data_, bytes_); }
 // Holds the table's mutex. Who died holding it left the table in order: entries are filled in before their key.
 class HostWindow::Locked {
  public:
-  explicit Locked(Lobby& lobby) : mutex_(lobby.mutex) {
+  explicit Locked(HostHeader& header) : mutex_(header.mutex) {
     const int error = pthread_mutex_lock(&mutex_);
     if (error == EOWNERDEAD) pthread_mutex_consistent(&mutex_);
     LOCKSTEP_CHECK(error == 0 || error == EOWNERDEAD, "the table of groups cannot be locked: {}", std::strerror(error));
@@ -78,29 +78,29 @@ HostWindow::HostWindow(const std::string& name, int processes, bool make) : name
     unlink_name();
     fail("ftruncate of " + name);
   }
-  lobby_ = std::make_unique<Mapping>(file_, 0, first_bytes(processes));
+  header_ = std::make_unique<Mapping>(file_, 0, first_bytes(processes));
   if (!make) return;
   pthread_mutexattr_t kind;
   pthread_mutexattr_init(&kind);
   pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&lobby().mutex, &kind);
+  pthread_mutex_init(&header().mutex, &kind);
   pthread_mutexattr_destroy(&kind);
-  lobby().end = first_bytes(processes);
+  header().end = first_bytes(processes);
 }
 
 HostWindow::~HostWindow() { ::close(file_); }
 
 void HostWindow::unlink_name() { shm_unlink(name_.c_str()); }
 
-Citizen& HostWindow::citizen(int place) {
-  return *(reinterpret_cast<Citizen*>(lobby_->data() + lobby_bytes()) + place);
+ProcessSlot& HostWindow::process_slot(int index) {
+  return *(reinterpret_cast<ProcessSlot*>(header_->data() + header_bytes()) + index);
 }
 
 std::unique_ptr<Mapping> HostWindow::open(const Claim& claim, GroupEntry& found) {
-  const Locked locked(lobby());
+  const Locked locked(header());
   GroupEntry* free = nullptr;
-  for (GroupEntry& entry : lobby().groups) {
+  for (GroupEntry& entry : header().groups) {
     if (entry.key == 0 && !free) free = &entry;
     if (entry.key != claim.key) continue;
     found = entry;
@@ -109,22 +109,22 @@ std::unique_ptr<Mapping> HostWindow::open(const Claim& claim, GroupEntry& found)
   }
   if (!free)
     throw EnvironmentError(
-        fmt::format("more than {} groups of ranks on one host at a time; let go of some", Lobby::kMostGroups));
+        fmt::format("more than {} groups of ranks on one host at a time; let go of some", HostHeader::kMostGroups));
   const std::uint64_t bytes = static_cast<std::uint64_t>(round_up(static_cast<std::int64_t>(claim.bytes), kPage));
-  if (ftruncate(file_, static_cast<off_t>(lobby().end + bytes)) != 0) fail("ftruncate");
-  *free = {.digest = claim.digest, .offset = lobby().end, .bytes = bytes};
+  if (ftruncate(file_, static_cast<off_t>(header().end + bytes)) != 0) fail("ftruncate");
+  *free = {.digest = claim.digest, .offset = header().end, .bytes = bytes};
   free->ranks = static_cast<std::uint32_t>(claim.ranks);
   free->here = static_cast<std::uint32_t>(claim.here);
   copy_name(free->name, claim.name);
-  lobby().end += bytes;
+  header().end += bytes;
   free->key = claim.key;
   found = *free;
   return std::make_unique<Mapping>(file_, found.offset, found.bytes);
 }
 
 void HostWindow::close(std::uint64_t key) noexcept {
-  const Locked locked(lobby());
-  for (GroupEntry& entry : lobby().groups) {
+  const Locked locked(header());
+  for (GroupEntry& entry : header().groups) {
     if (entry.key != key || ++entry.left < entry.here) continue;
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(entry.offset),
               static_cast<off_t>(entry.bytes));

@@ -1,9 +1,9 @@
 // The memory that the processes of one host share.
 //
-// One file in /dev/shm for a world and host, unlinked before anything is put into it: nothing is left behind however a
-// process ends. Its first part, the lobby, has a place for every process and a table of groups; each group's window is
-// a range behind it, claimed by whichever of its ranks comes first and mapped by each of them. Ranges take memory only
-// where they were touched, and give it back when the last of their ranks has left.
+// One file in /dev/shm per world and host, unlinked before anything is put into it: nothing is left behind however a
+// process ends. It begins with a header, which has a table of groups, and a slot for every process. Each group's window
+// is a range after that, claimed by whichever of its ranks comes first and mapped by each of them. Ranges take memory
+// only where they were touched, and give it back when the last of their ranks has left.
 //
 // Everything in it begins as zeros. Counters are atomics; what they announce is written before them.
 #pragma once
@@ -12,33 +12,35 @@
 #include <memory>
 #include <string>
 
-#include "comm/mpi/bell.h"
+#include "comm/error.h"
+#include "comm/mpi/wakeup.h"
 #include "kernels/tree_sum.h"
 
 namespace lockstep::mpi {
 
-// Words that all ranks of a host fail with: the first to fail writes them.
-struct FailureBox {
-  static constexpr std::size_t kMostWords = 3000;
+// The failure of all ranks of a host: the first to fail writes it.
+struct SharedFailure {
+  static constexpr std::size_t kMostText = 3000;
   std::atomic<std::uint32_t> state = 0;  // 0 well, 1 being written, 2 failed
   std::uint32_t secondary = 0;
-  char words[kMostWords] = {};
+  char text[kMostText] = {};
 
   bool failed() const { return state.load() == 2; }
-  bool write(const std::string& what, bool secondary_cause);  // whether these are now the words
+  CommFailure get() const { return {text, secondary != 0}; }
+  bool write(const CommFailure& failure);  // whether this is now the failure
 };
 
-// A process of this host.
-struct Citizen {
-  Bell bell;
+// What the other processes of this host see of a process.
+struct ProcessSlot {
+  Wakeup wakeup;
   std::atomic<std::int32_t> process = 0;
   std::atomic<std::uint32_t> ended = 0;  // 1: in good order
-  // When its progress thread last was about, by the clock that all processes of a host share: every 50 ms at least,
+  // When its progress thread last ran, by the clock that all processes of a host share: every 50 ms at least,
   // where a core is to be had.
-  std::atomic<Clock::rep> about = 0;
-  bool awake() const { return Clock::now().time_since_epoch() < Clock::duration(about.load()) + kLongestNap; }
+  std::atomic<Clock::rep> last_ran = 0;
+  bool awake() const { return Clock::now().time_since_epoch() < Clock::duration(last_ran.load()) + kLongestNap; }
   static constexpr auto kLongestNap = std::chrono::seconds(1);
-  // Its last call, for the words of a failure; torn only if it is read while it changes.
+  // Its last call, for error messages; torn only if it is read while it changes.
   std::atomic<std::uint64_t> sequence = 0;  // 0: none yet
   std::atomic<std::uint32_t> op = 0, done = 0;
   char group[48] = {};
@@ -52,11 +54,12 @@ struct GroupEntry {
   char name[48] = {};
 };
 
-struct Lobby {
+// What the processes of a host share beside their slots and the windows of groups.
+struct HostHeader {
   static constexpr int kMostGroups = 1024;  // of one host at a time
   pthread_mutex_t mutex;                    // of the table; survives the death of who holds it
   std::uint64_t end = 0;                    // of the file
-  FailureBox aborted;
+  SharedFailure aborted;
   // By rank of the world, of other hosts: did not come within the deadline. Such a one is told nothing any more: where
   // its host cannot be reached, MPI ends the process that calls it for the first time.
   std::atomic<std::uint8_t> silent[kMostSummands] = {};
@@ -84,8 +87,8 @@ class HostWindow {
   ~HostWindow();
   void unlink_name();
 
-  Lobby& lobby() { return *reinterpret_cast<Lobby*>(lobby_->data()); }
-  Citizen& citizen(int place);
+  HostHeader& header() { return *reinterpret_cast<HostHeader*>(header_->data()); }
+  ProcessSlot& process_slot(int index);
   int processes() const { return processes_; }
 
   struct Claim {
@@ -102,7 +105,7 @@ class HostWindow {
   const std::string name_;
   const int processes_;
   int file_ = -1;
-  std::unique_ptr<Mapping> lobby_;
+  std::unique_ptr<Mapping> header_;
 };
 
 }  // namespace lockstep::mpi

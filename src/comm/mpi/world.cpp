@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
-#include "comm/mpi/attendance.h"
 #include "comm/mpi/engine.h"
+#include "comm/mpi/launch_registry.h"
 #include "comm/mpi/member.h"
 #include "tensor/cpu/heap.h"
 #include "tensor/cpu/stream.h"
@@ -20,10 +20,6 @@ namespace lockstep {
 
 namespace mpi {
 namespace {
-
-Clock::duration seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
-}
 
 std::string own_host_name() {
   char name[256] = {};
@@ -38,18 +34,18 @@ struct MpiWorld::State {
   explicit State(MpiOptions wanted) : options(std::move(wanted)) {}
 
   void run();  // the progress thread
-  void meet();
-  void refuse_if_someone_stays_away() const;
+  void connect();
+  void refuse_if_a_process_will_not_join() const;
   void await_start();
   std::unique_ptr<mpi::SharedFiles> open_files(const mpi::Placement& placement);
-  void nap(bool busy, int& idle);
+  void idle_sleep(bool busy, int& idle);
 
   const MpiOptions options;
-  const mpi::Attendance attendance = mpi::Attendance::of_environment();
+  const mpi::LaunchRegistry registry = mpi::LaunchRegistry::of_environment();
   Ledger ledger;
   cpu::Heap heap{ledger};
   cpu::Stream stream{heap, 1};
-  std::unique_ptr<mpi::Wire> wire;
+  std::unique_ptr<mpi::Transport> transport;
   std::unique_ptr<mpi::HostWindow> host;
   std::unique_ptr<mpi::Engine> engine;
   int hosts = 1, local_rank = 0;
@@ -65,9 +61,9 @@ struct MpiWorld::State {
 };
 
 // Who is where, and the memory that this host's ranks share.
-void MpiWorld::State::meet() {
-  wire = std::make_unique<mpi::Wire>();
-  const int rank = wire->rank(), size = wire->size();
+void MpiWorld::State::connect() {
+  transport = std::make_unique<mpi::Transport>();
+  const int rank = transport->rank(), size = transport->size();
   const auto check = [](bool ok, const std::string& problem, const std::string& remedy) {
     if (!ok) throw UserError(ExitCode::usage, problem, remedy);
   };
@@ -80,19 +76,19 @@ void MpiWorld::State::meet() {
 
   std::random_device random;
   const std::string name = fmt::format("/lockstep-{}-{:08x}{:08x}", getpid(), random(), random());
-  const std::vector<std::string> names = wire->gather(name);
-  const std::vector<std::string> places = wire->gather(mpi::own_host_name());
+  const std::vector<std::string> names = transport->gather(name);
+  const std::vector<std::string> places = transport->gather(mpi::own_host_name());
   mpi::Engine::World world{rank, options.hosts, {}, options.slot_bytes, options.least_seen, options.deadline_seconds};
   if (world.hosts.empty())
     for (const std::string& place : places)
       world.hosts.push_back(static_cast<int>(std::find(places.begin(), places.end(), place) - places.begin()));
   const mpi::Placement placement(world.hosts, rank);
-  for (int r = 0; r < size; ++r) world.places.push_back(placement.seat(r));
+  for (int r = 0; r < size; ++r) world.process_slots.push_back(placement.local_rank(r));
   hosts = placement.hosts();
-  local_rank = placement.seat(rank);
+  local_rank = placement.local_rank(rank);
 
   // The leader makes it; "" from anyone says that it went well, so that nobody waits for who has failed.
-  const int leader = placement.leader(placement.mine()), here = static_cast<int>(placement.neighbours().size());
+  const int leader = placement.leader(placement.mine()), here = static_cast<int>(placement.local_ranks().size());
   std::string problem_here;
   const auto attempt = [&](const std::function<void()>& work) {
     try {
@@ -100,7 +96,7 @@ void MpiWorld::State::meet() {
     } catch (const std::exception& error) {
       problem_here = fmt::format("rank {}: {}", rank, error.what());
     }
-    for (const std::string& other : wire->gather(problem_here))
+    for (const std::string& other : transport->gather(problem_here))
       if (!other.empty()) throw EnvironmentError(other);
   };
   const std::string& shared = names[static_cast<std::size_t>(leader)];
@@ -109,14 +105,14 @@ void MpiWorld::State::meet() {
   });
   attempt([&] {
     if (leader != rank) host = std::make_unique<mpi::HostWindow>(shared, here, false);
-    host->citizen(local_rank).process.store(getpid());
-    wire->set_bell(host->citizen(local_rank).bell);
+    host->process_slot(local_rank).process.store(getpid());
+    transport->set_wakeup(host->process_slot(local_rank).wakeup);
   });
   if (leader == rank) host->unlink_name();
   std::unique_ptr<mpi::SharedFiles> files = open_files(placement);
   sees = files != nullptr;
-  engine = std::make_unique<mpi::Engine>(std::move(world), *host, *wire, stream, std::move(files));
-  if (hosts > 1) wire->listen([this](const mpi::Notice& notice) { engine->hear(notice); });
+  engine = std::make_unique<mpi::Engine>(std::move(world), *host, *transport, stream, std::move(files));
+  if (hosts > 1) transport->listen([this](const mpi::FailureNotice& notice) { engine->handle(notice); });
 }
 
 // This process's file and its host's others'; null on all ranks alike where one of them is refused any. What refuses is
@@ -132,19 +128,20 @@ std::unique_ptr<mpi::SharedFiles> MpiWorld::State::open_files(const mpi::Placeme
     }
   };
   bool well = attempt([&] { files->own = std::make_shared<mpi::SharedFile>(); });
-  const std::vector<std::string> addresses = wire->gather(well ? files->own->address() : "");
+  const std::vector<std::string> addresses = transport->gather(well ? files->own->address() : "");
   well = well && options.see_tensors && attempt([&] {
-           for (const int rank : placement.neighbours())
-             files->others.push_back(rank == wire->rank() ? nullptr : std::make_unique<mpi::SeenFile>(addresses[rank]));
+           for (const int rank : placement.local_ranks())
+             files->others.push_back(rank == transport->rank() ? nullptr
+                                                               : std::make_unique<mpi::PeerFile>(addresses[rank]));
          });
-  for (const std::string& other : wire->gather(well ? "well" : ""))
+  for (const std::string& other : transport->gather(well ? "well" : ""))
     if (other.empty()) return nullptr;
   return files;
 }
 
-void MpiWorld::State::nap(bool busy, int& idle) {
+void MpiWorld::State::idle_sleep(bool busy, int& idle) {
   using namespace std::chrono_literals;
-  mpi::Bell& bell = engine->bell();
+  mpi::Wakeup& wakeup = engine->wakeup();
   // Messages under way want MPI to be asked often; but many ranks may share few cores.
   constexpr int kEager = 50;
   idle = busy ? idle + 1 : 0;
@@ -152,7 +149,7 @@ void MpiWorld::State::nap(bool busy, int& idle) {
   const auto most = busy        ? mpi::Clock::duration(50us)
                     : hosts > 1 ? mpi::Clock::duration(2ms)
                                 : mpi::Clock::duration(50ms);
-  mpi::sleep_on(bell.calls, bell.calls.load(), bell.progress_asleep, most);
+  mpi::sleep_on(wakeup.progress_signals, wakeup.progress_signals.load(), wakeup.progress_asleep, most);
 }
 
 void MpiWorld::State::run() {
@@ -168,41 +165,41 @@ void MpiWorld::State::run() {
   sigaddset(&pipes, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
   try {
-    meet();
+    connect();
   } catch (...) {
     problem = std::current_exception();
     return say(&State::ready);
   }
   say(&State::ready);
-  mpi::Bell& bell = engine->bell();
+  mpi::Wakeup& wakeup = engine->wakeup();
   std::uint32_t seen = 0;
   int idle = 0;
   bool more = false;
   mpi::Clock::time_point looked{};
   while (!stop) {
     try {
-      const std::uint32_t calls = bell.calls.load();
-      const bool busy = wire->poll();
+      const std::uint32_t calls = wakeup.progress_signals.load();
+      const bool busy = transport->poll();
       const auto now = mpi::Clock::now();
-      host->citizen(local_rank).about.store(now.time_since_epoch().count());
+      host->process_slot(local_rank).last_ran.store(now.time_since_epoch().count());
       if (std::exchange(more, false) || calls != seen || now - looked > std::chrono::milliseconds(50)) {
-        if (bell.attended.load() == 0 || now - looked > std::chrono::milliseconds(50)) {
+        if (wakeup.has_waiter.load() == 0 || now - looked > std::chrono::milliseconds(50)) {
           more = engine->serve();
           looked = now;
         }
         seen = calls;
       }
-      if (!more && bell.calls.load() == seen) nap(busy, idle);
+      if (!more && wakeup.progress_signals.load() == seen) idle_sleep(busy, idle);
     } catch (const std::exception& error) {
-      engine->abort({fmt::format("rank {}: {}", wire->rank(), error.what())});
+      engine->abort({fmt::format("rank {}: {}", transport->rank(), error.what())});
       break;
     }
   }
   // What is under way after a failure may never end, and MPI_Finalize would wait for it.
   const auto until = mpi::Clock::now() + std::chrono::milliseconds(200);
   try {
-    while (wire->poll() && mpi::Clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    if (wire->idle() && engine->gone() < 0 && !host->lobby().aborted.failed()) wire->finalize();
+    while (transport->poll() && mpi::Clock::now() < until) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (transport->idle() && engine->gone() < 0 && !host->header().aborted.failed()) transport->finalize();
   } catch (const std::exception&) {  // it was failing already
   }
   say(&State::finished);
@@ -218,42 +215,44 @@ std::int64_t MpiWorld::group_bytes(int ranks, int hosts, int here, const MpiOpti
   return mpi::GroupWindow::bytes({ranks, hosts, here, options.slot_bytes});
 }
 
-void MpiWorld::stay_away(const std::string& command) { mpi::Attendance::of_environment().stay_away(command); }
+void MpiWorld::will_not_join(const std::string& command) {
+  mpi::LaunchRegistry::of_environment().will_not_join(command);
+}
 
-void MpiWorld::State::refuse_if_someone_stays_away() const {
-  const auto away = attendance.find_away();
-  if (!away) return;
+void MpiWorld::State::refuse_if_a_process_will_not_join() const {
+  const auto absent = registry.find_not_joining();
+  if (!absent) return;
   // One of this host tells it. The others end later: mpirun ends all as soon as one has ended, whatever they were about
   // to tell.
-  if (!attendance.is_first_here()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (!registry.is_first_here()) std::this_thread::sleep_for(std::chrono::seconds(1));
   throw UserError(ExitCode::usage,
-                  fmt::format("rank {} runs '{}', which joins no other ranks, and rank {} waits for it", away->rank,
-                              away->command, attendance.rank()),
+                  fmt::format("rank {} runs '{}', which joins no other ranks, and rank {} waits for it", absent->rank,
+                              absent->command, registry.rank()),
                   "start the same command on all ranks");
 }
 
-// MPI's own start and the meeting after it. All of it is in the progress thread, where nothing can end it: whoever does
+// MPI's own start and what follows it. All of it is in the progress thread, where nothing can end it: whoever does
 // not come is noticed here.
 void MpiWorld::State::await_start() {
   const double most = std::max(options.deadline_seconds, options.least_start_seconds);
-  const auto until = mpi::Clock::now() + mpi::seconds(most);
+  const auto until = waiting::deadline_in(most);
   mpi::Clock::duration pause = std::chrono::milliseconds(20);
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, pause, [&] { return ready; })) {
-    refuse_if_someone_stays_away();
+    refuse_if_a_process_will_not_join();
     if (mpi::Clock::now() >= until)
       throw CommError(
           fmt::format("the start of MPI was not done within {} s: {}; start all ranks with the same command "
                       "within that time, or set a longer run.deadline",
-                      most, attendance.missing()));
+                      most, registry.missing()));
     pause = std::min<mpi::Clock::duration>(2 * pause, std::chrono::milliseconds(200));
   }
 }
 
 MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_unique<State>(std::move(options))) {
   State& state = *state_;
-  state.attendance.join();
-  state.refuse_if_someone_stays_away();
+  state.registry.will_join();
+  state.refuse_if_a_process_will_not_join();
   state.thread = std::thread([&state] { state.run(); });
   try {
     state.await_start();
@@ -269,16 +268,16 @@ MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_unique<State>(std::mov
 
 MpiWorld::~MpiWorld() {
   State& state = *state_;
-  state.host->citizen(state.local_rank).ended.store(1);
-  for (int place = 0; place < state.host->processes(); ++place) state.host->citizen(place).bell.ring();
+  state.host->process_slot(state.local_rank).ended.store(1);
+  for (int slot = 0; slot < state.host->processes(); ++slot) state.host->process_slot(slot).wakeup.notify();
   state.stop = true;
-  state.engine->bell().call();
+  state.engine->wakeup().notify_progress();
   std::unique_lock lock(state.mutex);
   // After a failure the thread has what it takes to tell the others, and no more: it does not finalize, but MPI may
   // hold it for seconds where it tries to reach a process that is gone.
   const auto begin = mpi::Clock::now();
-  const auto failed = [&] { return state.host->lobby().aborted.failed() || state.engine->gone() >= 0; };
-  const auto most = [&] { return mpi::seconds(failed() ? 0.5 : state.options.deadline_seconds); };
+  const auto failed = [&] { return state.host->header().aborted.failed() || state.engine->gone() >= 0; };
+  const auto most = [&] { return waiting::seconds(failed() ? 0.5 : state.options.deadline_seconds); };
   while (!state.finished && mpi::Clock::now() < begin + most())
     state.changed.wait_for(lock, std::chrono::milliseconds(20), [&] { return state.finished; });
   const bool finished = state.finished;
@@ -295,8 +294,8 @@ MpiWorld::~MpiWorld() {
   state_.release();
 }
 
-int MpiWorld::rank() const { return state_->wire->rank(); }
-int MpiWorld::size() const { return state_->wire->size(); }
+int MpiWorld::rank() const { return state_->transport->rank(); }
+int MpiWorld::size() const { return state_->transport->size(); }
 int MpiWorld::hosts() const { return state_->hosts; }
 int MpiWorld::local_rank() const { return state_->local_rank; }
 int MpiWorld::local_size() const { return state_->host->processes(); }

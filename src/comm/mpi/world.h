@@ -3,8 +3,9 @@
 // Ranks of one host exchange through shared memory (mpi/window.h, mpi/group.h); the first rank of a group on each host
 // talks to the other hosts. All MPI calls are made by one thread, the progress thread, from MPI_Init_thread to
 // MPI_Finalize; it also takes operations forward while nobody waits for them. Sums are those of the threads backend to
-// the bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/wire.h). Two ranks that share
-// two groups begin their first native operations of those in the same order: MPI is told of a group then, which waits.
+// the bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/transport.h). Two ranks that
+// share two groups begin their first native operations of those in the same order: MPI is told of a group then, which
+// waits.
 //
 // Memory: tensors in Communicator::memory() are summed where they lie by the ranks of a host (mpi/direct_plan.h); those
 // elsewhere go through slots of the shared memory. Every group shares group_bytes() on each host while it lives, in
@@ -47,12 +48,12 @@ class MpiWorld {
   // Whether a launcher of MPI has started this process.
   static bool launched();
   // This process, which was started so, runs a command that makes no world: whoever waits for it is told.
-  static void stay_away(const std::string& command);
+  static void will_not_join(const std::string& command);
   // Shared bytes on one host, at most, for a group of `ranks` ranks on `hosts` hosts, `here` of them on this one.
   static std::int64_t group_bytes(int ranks, int hosts, int here, const MpiOptions& options = {});
 
-  // Failure: UserError (usage) where a process stays away, CommError where one does not come. MPI cannot be left while
-  // it starts: after either failure a thread of this process still waits there, until the process ends.
+  // Failure: UserError (usage) where a process stays away, CommError where one does not come. MPI cannot be left
+  // while it starts: after either failure a thread of this process still waits there, until the process ends.
   explicit MpiWorld(MpiOptions options = {});
   ~MpiWorld();  // after all communicators and their Pendings; all ranks come to it, or the deadline passes
 

@@ -23,7 +23,7 @@ std::unique_ptr<Communicator> make_communicator(Library& library, const Membersh
   const std::vector<char> shared = share(id);
   LOCKSTEP_CHECK(shared.size() == id.size(), "an id of {} bytes, not {}", shared.size(), id.size());
   std::copy(shared.begin(), shared.end(), id.begin());
-  return std::make_unique<Member>(Member::Means{library, memory, compute, options}, id, place);
+  return std::make_unique<Member>(Member::Resources{library, memory, compute, options}, id, place);
 }
 
 }  // namespace lockstep::nccl

@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstring>
 #include <future>
-#include <thread>
 
 #include "base/integers.h"
 #include "comm/side_stream.h"
+#include "comm/wait_policy.h"
 #include "tensor/transfer.h"
 
 namespace lockstep::nccl {
@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kLeastStaged = 4096;
 
-// In a piece of device memory, what comes out is behind what goes in: also where they are one on the host.
-std::int64_t behind(const ConstTensor& in) { return in ? round_up(in.bytes(), kAlignment) : 0; }
+// In a piece of device memory, what comes out is after what goes in: also where they are one tensor on the host.
+std::int64_t out_offset(const ConstTensor& in) { return in ? round_up(in.bytes(), kAlignment) : 0; }
 
 class HostSide final : public Communicator {
  public:
@@ -48,32 +48,32 @@ class HostSide final : public Communicator {
   SideStream side_;
   std::vector<Buffer> free_;  // staged before; before the ranks, whose operations may still be on them
   std::unique_ptr<Communicator> ranks_;
-  Staged* meeting_ = nullptr;  // that has not begun: nothing may overtake it
-  std::int64_t meetings_ = 0;
+  Staged* at_barrier_ = nullptr;  // has not begun: nothing may overtake it
+  std::int64_t barriers_ = 0;
 };
 
 class HostSide::Staged final : public Pending {
  public:
   Staged(HostSide& side, const Message& message) : side_(side), message_(message) {}
   ~Staged() override {
-    if (side_.meeting_ == this) side_.meeting_ = nullptr;
+    if (side_.at_barrier_ == this) side_.at_barrier_ = nullptr;
     under_way_.reset();  // its stream waits, so whoever stages here next comes after it
     if (buffer_.data()) side_.give_back(std::move(buffer_));
   }
 
-  void meet(const std::string& name) {
-    side_.meeting_ = this;
-    met_ = std::async(std::launch::async,
-                      [meet = side_.options_.meet, name, deadline = message_.deadline] { meet(name, deadline); });
+  void start_barrier(const std::string& name) {
+    side_.at_barrier_ = this;
+    barrier_passed_ = std::async(std::launch::async, [barrier = side_.options_.barrier, name,
+                                                      deadline = message_.deadline] { barrier(name, deadline); });
   }
 
-  // Waits for the meeting, if there is one.
+  // Waits for the barrier, if there is one.
   void begin() {
     if (under_way_) return;
-    if (side_.meeting_ == this) side_.meeting_ = nullptr;
+    if (side_.at_barrier_ == this) side_.at_barrier_ = nullptr;
     Message there = message_;
-    if (met_.valid()) {
-      met_.get();
+    if (barrier_passed_.valid()) {
+      barrier_passed_.get();
       there.deadline = 0;  // all have come
     }
     side_.library_.enter_thread();
@@ -86,14 +86,15 @@ class HostSide::Staged final : public Pending {
       there.in = in;
     }
     if (message_.out)
-      there.out = Tensor(data + behind(message_.in), message_.out.dtype(), device, message_.out.shape());
+      there.out = Tensor(data + out_offset(message_.in), message_.out.dtype(), device, message_.out.shape());
     staged_ = there.out;
     under_way_ = side_.ranks_->start(there);
   }
 
   bool done() override {
     if (over_) return true;
-    if (met_.valid() && met_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    if (barrier_passed_.valid() && barrier_passed_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      return false;
     begin();
     side_.library_.enter_thread();
     return under_way_->done();
@@ -103,11 +104,8 @@ class HostSide::Staged final : public Pending {
     if (over_) return under_way_ ? under_way_->wait() : side_.check();
     begin();
     side_.library_.enter_thread();
-    auto pause = std::chrono::microseconds(2);
-    while (!under_way_->done()) {  // true where the group has failed, by its deadline at the latest
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 3 / 2, std::chrono::microseconds(500));
-    }
+    waiting::Backoff backoff(std::chrono::microseconds(2), std::chrono::microseconds(500));
+    while (!under_way_->done()) backoff.pause();  // true where the group has failed, by its deadline at the latest
     under_way_->wait();
     if (message_.out) download(message_.out.raw(), staged_, side_.side_.stream());
     side_.check();  // the copy may have come after a failure
@@ -123,7 +121,7 @@ class HostSide::Staged final : public Pending {
   Message message_;
   Buffer buffer_;
   Tensor staged_;
-  std::shared_future<void> met_;  // asked again, it throws again
+  std::shared_future<void> barrier_passed_;  // asked again, it throws again
   std::unique_ptr<Pending> under_way_;
   bool over_ = false;
 };
@@ -131,9 +129,9 @@ class HostSide::Staged final : public Pending {
 Communicator::Started HostSide::start(const Message& message) {
   check_message(message, rank(), size(), device());
   auto one = std::make_unique<Staged>(*this, message);
-  if (!point_to_point(message.op) && meeting_) meeting_->begin();
-  if (options_.meet && !point_to_point(message.op) && message.deadline > options_.deadline_seconds && size() > 1)
-    one->meet(fmt::format("{} {}", name(), ++meetings_));
+  if (!point_to_point(message.op) && at_barrier_) at_barrier_->begin();
+  if (options_.barrier && !point_to_point(message.op) && message.deadline > options_.deadline_seconds && size() > 1)
+    one->start_barrier(fmt::format("{} {}", name(), ++barriers_));
   else
     one->begin();
   return one;
@@ -166,7 +164,7 @@ std::unique_ptr<Communicator> HostSide::split(const std::function<Place(int)>& p
     return nullptr;
   }
   HostSideOptions options = options_;
-  if (std::ssize(members) != size()) options.meet = {};  // which is of all ranks
+  if (std::ssize(members) != size()) options.barrier = {};  // which is of all ranks
   const auto at = std::find(members.begin(), members.end(), rank()) - members.begin();
   return make_host_side(library_, {static_cast<int>(at), static_cast<int>(members.size()), name}, over_these, memory_,
                         options);
@@ -175,7 +173,7 @@ std::unique_ptr<Communicator> HostSide::split(const std::function<Place(int)>& p
 }  // namespace
 
 std::int64_t staged_bytes(const Message& message) {
-  const std::int64_t bytes = behind(message.in) + (message.out ? message.out.bytes() : 0);
+  const std::int64_t bytes = out_offset(message.in) + (message.out ? message.out.bytes() : 0);
   return std::max(kLeastStaged, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes))));
 }
 

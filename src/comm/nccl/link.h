@@ -19,8 +19,8 @@ namespace lockstep::nccl {
 
 using Id = std::array<char, 128>;  // of one communicator, made by one of its ranks and known to all
 
-// A rank's place in a communicator that is to be made.
-struct Seat {
+// A communicator that is to be made, and this rank in it.
+struct LinkSpec {
   Id id;
   int rank;
   int ranks;
@@ -52,7 +52,7 @@ class Library {
  public:
   virtual ~Library() = default;
   virtual Id make_id() = 0;
-  virtual std::unique_ptr<Link> connect(const Seat& seat) = 0;  // returns at once
+  virtual std::unique_ptr<Link> connect(const LinkSpec& spec) = 0;  // returns at once
   virtual void enter_thread() = 0;  // the calling thread, new, works on the GPU of the one that opened the library
 };
 

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/failure_text.h"
+
 namespace lockstep::nccl {
 
 namespace {
-class Flying final : public Pending {
+class OperationHandle final : public Pending {
  public:
-  Flying(Member& member, std::shared_ptr<Operation> operation) : member_(member), operation_(std::move(operation)) {}
-  ~Flying() override {
-    if (!waited_) member_.order_at_last(*operation_);
+  OperationHandle(Member& member, std::shared_ptr<Operation> operation)
+      : member_(member), operation_(std::move(operation)) {}
+  ~OperationHandle() override {
+    if (!waited_) member_.order_on_drop(*operation_);
   }
-  bool done() override { return member_.ask(*operation_); }
+  bool done() override { return member_.test(*operation_); }
   void wait() override {
     waited_ = true;
     member_.order(*operation_);
@@ -27,57 +30,58 @@ class Flying final : public Pending {
 
 }  // namespace
 
-Member::Member(const Means& means, const Id& id, const Membership& place)
-    : Communicator(place.rank, place.ranks, place.name, means.compute.device()),
-      means_(means),
-      staging_(means.memory.allocate(staging_bytes(place.ranks, means.options), Tag::communication, place.name)),
-      told_(2 * place.ranks * std::int64_t{8}, means.compute) {
+Member::Member(const Resources& resources, const Id& id, const Membership& place)
+    : Communicator(place.rank, place.ranks, place.name, resources.compute.device()),
+      resources_(resources),
+      staging_(
+          resources.memory.allocate(staging_bytes(place.ranks, resources.options), Tag::communication, place.name)),
+      counts_(2 * place.ranks * std::int64_t{8}, resources.compute) {
   std::unique_ptr<Link> link;
-  if (size() > 1) link = means_.library.connect({id, rank(), size(), name(), means_.options.deadline_seconds});
-  collectives_ = std::make_unique<Track>(std::move(link), device());
+  if (size() > 1) link = resources_.library.connect({id, rank(), size(), name(), resources_.options.deadline_seconds});
+  collectives_ = std::make_unique<InFlightOperations>(std::move(link), device());
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   if (size() == 1) return;
   std::vector<Id> mine;
   for (int to = 0; to < size() && size() <= kMostPeers; ++to)
-    mine.push_back(to == rank() ? Id{} : means_.library.make_id());
-  if (mine.empty()) mine.resize(1);  // too many for lanes: connects, and no more
+    mine.push_back(to == rank() ? Id{} : resources_.library.make_id());
+  if (mine.empty()) mine.resize(1);  // too many for pairs: connects, and no more
   const std::vector<char> all = gather_bytes({mine.data()->data(), mine.size() * sizeof(Id)}, "set-up");
-  lane_ids_.resize(all.size() / sizeof(Id));
-  std::memcpy(lane_ids_.data(), all.data(), all.size());
+  pair_ids_.resize(all.size() / sizeof(Id));
+  std::memcpy(pair_ids_.data(), all.data(), all.size());
 }
 
 Communicator::Started Member::start(const Message& message) {
   check_message(message, rank(), size(), device());
-  const std::string title = fmt::format("#{} of '{}', {}", sequence_.next(message), name(), describe(message, size()));
+  const std::string title = operation_title(sequence_.next(message), name(), message, size());
   const Lock lock(mutex_);
   guarded([&] { advance(); });
   throw_failure();
-  Track& track = point_to_point(message.op) ? lane(message) : *collectives_;
+  InFlightOperations& in_flight = point_to_point(message.op) ? pair(message) : *collectives_;
   std::vector<Step> steps;
   if (point_to_point(message.op)) {
     if (count_of(message, size()) > 0)
-      steps.push_back([message, &track] {  // the sender is rank 0 of the two
+      steps.push_back([message, &in_flight] {  // the sender is rank 0 of the two
         if (message.op == CommOp::send)
-          track.link().send(message.in, 1, track.stream());
+          in_flight.link().send(message.in, 1, in_flight.stream());
         else
-          track.link().recv(message.out, 0, track.stream());
+          in_flight.link().recv(message.out, 0, in_flight.stream());
         return true;
       });
   } else if (size() > 1) {
-    steps = steps_of(message, {rank(), size(), track, staging_, told_});
+    steps = steps_of(message, {rank(), size(), in_flight, staging_, counts_});
   } else if (message.in && message.out && message.in.raw() != message.out.raw()) {
-    steps.push_back([message, &track] {
-      copy_later(message.out.raw(), message.in.raw(), message.in.bytes(), track.stream());
+    steps.push_back([message, &in_flight] {
+      copy_later(message.out.raw(), message.in.raw(), message.in.bytes(), in_flight.stream());
       return true;
     });
   }
-  const double deadline = message.deadline > 0 ? message.deadline : means_.options.deadline_seconds;
-  return std::make_unique<Flying>(*this, begin(track, {title, std::move(steps), deadline}));
+  const double deadline = message.deadline > 0 ? message.deadline : resources_.options.deadline_seconds;
+  return std::make_unique<OperationHandle>(*this, begin(in_flight, {title, std::move(steps), deadline}));
 }
 
-// Puts it behind what the compute stream was given so far, and gives it to the track's stream as far as that goes now.
-std::shared_ptr<Operation> Member::begin(Track& track, Work work) {
-  Stream& compute = means_.compute;
+// To begin after what the compute stream was given so far; gives it to the link's stream as far as possible now.
+std::shared_ptr<Operation> Member::begin(InFlightOperations& in_flight, Work work) {
+  Stream& compute = resources_.compute;
   auto operation = std::make_shared<Operation>(Operation{.title = std::move(work.title),
                                                          .deadline = work.deadline,
                                                          .steps = std::move(work.steps),
@@ -85,63 +89,64 @@ std::shared_ptr<Operation> Member::begin(Track& track, Work work) {
                                                          .begun = compute.make_event(),
                                                          .ended = compute.make_event()});
   compute.record(*operation->ready);
-  track.add(operation);
+  in_flight.add(operation);
   guarded([&] { advance(); });
   news_ = true;
   wake_.notify_all();
   return operation;
 }
 
-Track& Member::lane(const Message& message) {
+InFlightOperations& Member::pair(const Message& message) {
   if (size() > kMostPeers)
     throw UserError(ExitCode::usage,
                     fmt::format("{} in '{}', a group of {} ranks over NCCL", name_of(message.op), name(), size()),
                     fmt::format("split a group of at most {} ranks for it", kMostPeers));
-  std::unique_ptr<Track>& track = lanes_[{message.op, message.peer}];
-  if (track) return *track;
+  std::unique_ptr<InFlightOperations>& in_flight = pairs_[{message.op, message.peer}];
+  if (in_flight) return *in_flight;
   const bool sends = message.op == CommOp::send;
   const int from = sends ? rank() : message.peer, to = sends ? message.peer : rank();
-  track = std::make_unique<Track>(
-      means_.library.connect({lane_ids_[static_cast<std::size_t>(from * size() + to)], sends ? 0 : 1, 2,
-                              fmt::format("{} {}-{}", name(), from, to), means_.options.deadline_seconds}),
+  in_flight = std::make_unique<InFlightOperations>(
+      resources_.library.connect({pair_ids_[static_cast<std::size_t>(from * size() + to)], sends ? 0 : 1, 2,
+                                  fmt::format("{} {}-{}", name(), from, to), resources_.options.deadline_seconds}),
       device());
-  return *track;
+  return *in_flight;
 }
 
 std::unique_ptr<Communicator> Member::split(const std::function<Place(int)>& place, const std::string& name) {
   const std::vector<int> members = members_of(rank(), size(), place);
   const bool in_none = place(rank()).color < 0;
   Id mine{};
-  if (!in_none && members[0] == rank()) mine = means_.library.make_id();
+  if (!in_none && members[0] == rank()) mine = resources_.library.make_id();
   std::vector<char> all(mine.begin(), mine.end());
   if (size() > 1) all = gather_bytes(mine, fmt::format("splitting '{}'", name));
   if (in_none) return nullptr;
   Id id{};
   std::memcpy(id.data(), all.data() + members[0] * static_cast<std::ptrdiff_t>(id.size()), id.size());
   const auto at = std::find(members.begin(), members.end(), rank()) - members.begin();
-  return std::make_unique<Member>(means_, id, Membership{static_cast<int>(at), static_cast<int>(members.size()), name});
+  return std::make_unique<Member>(resources_, id,
+                                  Membership{static_cast<int>(at), static_cast<int>(members.size()), name});
 }
 
 // Everybody's bytes, as many of each, by rank; over the group itself. The host waits.
 std::vector<char> Member::gather_bytes(std::span<const char> mine, const std::string& what) {
   const auto each = static_cast<std::int64_t>(mine.size()), words = each / 4;
-  const HostBuffer host(each * size(), means_.compute);
+  const HostBuffer host(each * size(), resources_.compute);
   std::memcpy(host.as<char>().data() + each * rank(), mine.data(), mine.size());
   const Tensor all = view(staging_, DType::i32, {words * size()}), part = all.slice(0, words * rank(), words);
   Lock lock(mutex_);
   throw_failure();
-  Track& track = *collectives_;
+  InFlightOperations& in_flight = *collectives_;
   const auto upload = [&] {
-    upload_later(part, host.as<char>().data() + each * rank(), track.stream());
-    track.link().all_gather(all, part, track.stream());
+    upload_later(part, host.as<char>().data() + each * rank(), in_flight.stream());
+    in_flight.link().all_gather(all, part, in_flight.stream());
     return true;
   };
   const auto download = [&] {
-    download_later(host.as<char>().data(), all, track.stream());
+    download_later(host.as<char>().data(), all, in_flight.stream());
     return true;
   };
-  const auto operation =
-      begin(track, {fmt::format("{} of '{}'", what, name()), {upload, download}, means_.options.deadline_seconds});
+  const auto operation = begin(
+      in_flight, {fmt::format("{} of '{}'", what, name()), {upload, download}, resources_.options.deadline_seconds});
   wait_on_host(*operation, lock, [&] { return operation->issued && operation->ended->done(); });
   return {host.as<char>().begin(), host.as<char>().end()};
 }

@@ -1,8 +1,9 @@
-// A rank of a group over NCCL: what nccl/communicator.h promises, and who does it.
+// A rank of a group over NCCL: implements what nccl/communicator.h promises.
 //
-// The operations of the group are on tracks (nccl/track.h): one for its collectives, one for each direction to and from
-// another rank that has been used. The rank's own calls move them on, and so does a thread that watches, which also
-// finds what is late or has failed. All of it is behind one mutex, which nobody holds while waiting for another rank.
+// The operations of the group are in flight over several links (nccl/in_flight.h): one for its collectives, one for
+// each direction to and from another rank that has been used. The rank's own calls advance them, and so does a thread
+// that watches, which also finds what is late or has failed. One mutex guards all of it; nobody holds it while waiting
+// for another rank.
 #pragma once
 #include <condition_variable>
 #include <map>
@@ -18,19 +19,15 @@ namespace lockstep::nccl {
 class Member final : public Communicator {
  public:
   using Lock = std::unique_lock<std::mutex>;
-  struct Failure {
-    std::string what;
-    bool secondary;
-  };
   // What all groups of a rank share; everything outlives them.
-  struct Means {
+  struct Resources {
     Library& library;
     Memory& memory;
     Stream& compute;
     Options options;
   };
 
-  Member(const Means& means, const Id& id, const Membership& place);
+  Member(const Resources& resources, const Id& id, const Membership& place);
   ~Member() override;
 
   Started start(const Message& message) override;
@@ -38,9 +35,9 @@ class Member final : public Communicator {
   void check() override;
 
   // For its Pendings.
-  bool ask(Operation& operation);
+  bool test(Operation& operation);
   void order(Operation& operation);
-  void order_at_last(Operation& operation) noexcept;
+  void order_on_drop(Operation& operation) noexcept;
 
  private:
   struct Work {
@@ -48,17 +45,17 @@ class Member final : public Communicator {
     std::vector<Step> steps;
     double deadline;
   };
-  std::shared_ptr<Operation> begin(Track& track, Work work);
-  Track& lane(const Message& message);
+  std::shared_ptr<Operation> begin(InFlightOperations& in_flight, Work work);
+  InFlightOperations& pair(const Message& message);
   std::vector<char> gather_bytes(std::span<const char> mine, const std::string& what);
   void wait_on_host(Operation& operation, Lock& lock, const std::function<bool()>& enough);
 
   // All of these with the mutex held.
   void advance();
-  void each_track(const std::function<void(Track&)>& each);
+  void each_in_flight(const std::function<void(InFlightOperations&)>& each);
   void fail(const std::string& what, bool secondary) noexcept;
   void throw_failure() const {
-    if (failure_) throw CommError(failure_->what, failure_->secondary);
+    if (failure_) failure_->raise();
   }
   // Runs what may find a failure, and keeps it: it is thrown by the calls that the rank makes.
   template <class Body>
@@ -72,19 +69,19 @@ class Member final : public Communicator {
     }
   }
   void watch(const std::stop_token& stop);
-  std::string late_words(const Operation& operation) const;
+  std::string late_text(const Operation& operation) const;
 
-  Means means_;
+  Resources resources_;
   Buffer staging_;
-  HostBuffer told_;
-  std::vector<Id> lane_ids_;  // from rank i to rank j at i · ranks + j
+  HostBuffer counts_;
+  std::vector<Id> pair_ids_;  // from rank i to rank j at i · ranks + j
   Sequence sequence_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
   bool news_ = false;  // for the thread that watches: there is something to look after
-  std::optional<Failure> failure_;
-  std::unique_ptr<Track> collectives_;
-  std::map<std::pair<CommOp, int>, std::unique_ptr<Track>> lanes_;  // send or recv, and the other end
+  std::optional<CommFailure> failure_;
+  std::unique_ptr<InFlightOperations> collectives_;
+  std::map<std::pair<CommOp, int>, std::unique_ptr<InFlightOperations>> pairs_;  // send or recv, and the other end
   std::jthread watcher_;
 };
 

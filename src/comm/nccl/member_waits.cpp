@@ -18,14 +18,14 @@ Member::~Member() {
   watcher_.request_stop();
   wake_.notify_all();
   watcher_ = {};  // joins
-  const auto end = Clock::now() + std::chrono::duration<double>(means_.options.deadline_seconds);
+  const auto end = waiting::deadline_in(resources_.options.deadline_seconds);
   Lock lock(mutex_);
   if (std::uncaught_exceptions() > 0) fail(kLeft, true);
   for (bool idle = false; !idle && !failure_;) {
     idle = true;
     guarded([&] {
       advance();
-      each_track([&](Track& track) { idle = track.idle() && idle; });
+      each_in_flight([&](InFlightOperations& in_flight) { idle = in_flight.idle() && idle; });
     });
     if (!idle && Clock::now() >= end) fail("destroyed with operations under way", false);
     if (!idle) std::this_thread::sleep_for(kSoon);
@@ -39,7 +39,7 @@ void Member::check() {
 }
 
 void Member::wait_on_host(Operation& operation, Lock& lock, const std::function<bool()>& enough) {
-  const auto end = Clock::now() + std::chrono::duration<double>(operation.deadline);
+  const auto end = waiting::deadline_in(operation.deadline);
   for (;;) {
     bool there = false;
     guarded([&] {
@@ -48,7 +48,7 @@ void Member::wait_on_host(Operation& operation, Lock& lock, const std::function<
     });
     throw_failure();
     if (there) return;
-    if (Clock::now() >= end) fail(late_words(operation), false);
+    if (Clock::now() >= end) fail(late_text(operation), false);
     throw_failure();
     lock.unlock();
     std::this_thread::sleep_for(kSoon);
@@ -56,7 +56,7 @@ void Member::wait_on_host(Operation& operation, Lock& lock, const std::function<
   }
 }
 
-bool Member::ask(Operation& operation) {
+bool Member::test(Operation& operation) {
   const Lock lock(mutex_);
   if (!operation.asked) operation.asked = Clock::now();
   bool done = false;
@@ -73,14 +73,14 @@ void Member::order(Operation& operation) {
   throw_failure();
   if (!operation.issued) wait_on_host(operation, lock, [&] { return operation.issued; });
   if (!operation.needed) {
-    operation.needed = means_.compute.make_event();
-    means_.compute.record(*operation.needed);
-    means_.compute.wait(*operation.ended);
+    operation.needed = resources_.compute.make_event();
+    resources_.compute.record(*operation.needed);
+    resources_.compute.wait(*operation.ended);
   }
 }
 
 // Of a Pending that nobody waited for: its tensors may be put to other use in the compute stream.
-void Member::order_at_last(Operation& operation) noexcept {
+void Member::order_on_drop(Operation& operation) noexcept {
   Lock lock(mutex_);
   if (std::uncaught_exceptions() > 0) fail(kLeft, true);
   if (!failure_ && !operation.issued) {
@@ -90,36 +90,36 @@ void Member::order_at_last(Operation& operation) noexcept {
     }
   }
   guarded([&] {
-    if (operation.issued) means_.compute.wait(*operation.ended);
+    if (operation.issued) resources_.compute.wait(*operation.ended);
   });
 }
 
 void Member::advance() {
-  each_track([](Track& track) {
-    track.advance();
-    track.look();
+  each_in_flight([](InFlightOperations& in_flight) {
+    in_flight.advance();
+    in_flight.poll_errors();
   });
 }
 
-void Member::each_track(const std::function<void(Track&)>& each) {
+void Member::each_in_flight(const std::function<void(InFlightOperations&)>& each) {
   if (failure_) return;
   each(*collectives_);
-  for (auto& [way, track] : lanes_) each(*track);
+  for (auto& [way, in_flight] : pairs_) each(*in_flight);
 }
 
 // Kernels of NCCL that wait for others end, so the streams go on.
 void Member::fail(const std::string& what, bool secondary) noexcept {
   if (failure_) return;
   std::string words = fmt::format("rank {} of '{}': {}", rank(), name(), what);
-  each_track([&](Track& track) {
-    if (const std::string title = track.first(); !title.empty() && what.find(title) == std::string::npos)
+  each_in_flight([&](InFlightOperations& in_flight) {
+    if (const std::string title = in_flight.first_title(); !title.empty() && what.find(title) == std::string::npos)
       words += "; under way: " + title;
-    track.abort();
+    in_flight.abort();
   });
-  failure_ = Failure{words, secondary};
+  failure_ = CommFailure{words, secondary};
 }
 
-std::string Member::late_words(const Operation& operation) const {
+std::string Member::late_text(const Operation& operation) const {
   return fmt::format(
       "{}: not done within {} s; one or more of the other ranks of '{}' ({} in all) did not come, or are "
       "gone",
@@ -128,15 +128,15 @@ std::string Member::late_words(const Operation& operation) const {
 
 void Member::watch(const std::stop_token& stop) {
   Lock lock(mutex_);
-  guarded([&] { means_.library.enter_thread(); });
+  guarded([&] { resources_.library.enter_thread(); });
   while (!stop.stop_requested()) {
     bool idle = true, unissued = false;
     guarded([&] {
       advance();
-      each_track([&](Track& track) {
-        if (const auto late = track.late()) throw CommError(late_words(*late));
-        idle = track.idle() && idle;
-        unissued = unissued || track.unissued();
+      each_in_flight([&](InFlightOperations& in_flight) {
+        if (const auto late = in_flight.late()) throw CommError(late_text(*late));
+        idle = in_flight.idle() && idle;
+        unissued = unissued || in_flight.unissued();
       });
     });
     if (idle || failure_) {

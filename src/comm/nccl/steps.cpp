@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/failure_text.h"
 #include "comm/parts.h"
 #include "comm/sum_order.h"
 
@@ -15,9 +16,9 @@ View part(const View& t, std::int64_t begin, std::int64_t count) {
 }
 
 // One operation; its steps share it.
-class Maker : public std::enable_shared_from_this<Maker> {
+class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
  public:
-  Maker(Message message, const Ground& ground) : m_(std::move(message)), g_(ground) {}
+  StepBuilder(Message message, const StepContext& context) : m_(std::move(message)), context_(context) {}
 
   std::vector<Step> steps() {
     switch (m_.op) {
@@ -30,14 +31,14 @@ class Maker : public std::enable_shared_from_this<Maker> {
       case CommOp::scatter:
         cut(m_.counts);
         if (m_.op == CommOp::all_gather && m_.counts.empty())
-          return {step([](Maker& o) { o.link().all_gather(o.m_.out, o.m_.in, o.stream()); })};
-        return {step([](Maker& o) { o.together([&] { o.spread(); }); })};
+          return {step([](StepBuilder& o) { o.link().all_gather(o.m_.out, o.m_.in, o.stream()); })};
+        return {step([](StepBuilder& o) { o.grouped([&] { o.spread(); }); })};
       case CommOp::broadcast:
-        return {step([](Maker& o) { o.broadcast(); })};
+        return {step([](StepBuilder& o) { o.broadcast(); })};
       case CommOp::all_to_all:
         return all_to_all();
       case CommOp::barrier:
-        return {step([](Maker& o) {
+        return {step([](StepBuilder& o) {
           const Tensor word = o.staged(DType::i32, 0, 1);
           o.link().all_reduce(word, word, Reduction::max, o.stream());
         })};
@@ -47,8 +48,8 @@ class Maker : public std::enable_shared_from_this<Maker> {
   }
 
  private:
-  Link& link() { return g_.track.link(); }
-  Stream& stream() { return g_.track.stream(); }
+  Link& link() { return context_.in_flight.link(); }
+  Stream& stream() { return context_.in_flight.stream(); }
 
   template <class Body>
   Step step(Body body) {
@@ -60,7 +61,7 @@ class Maker : public std::enable_shared_from_this<Maker> {
 
   // A group is closed whatever happens: it is the thread's, and the next communicator's calls would go into it.
   template <class Body>
-  void together(Body&& body) {
+  void grouped(Body&& body) {
     link().begin_group();
     try {
       body();
@@ -76,7 +77,7 @@ class Maker : public std::enable_shared_from_this<Maker> {
 
   void cut(std::vector<std::int64_t> counts) {
     counts_ = std::move(counts);
-    parts_.emplace(count_of(m_, g_.ranks), g_.ranks, counts_);
+    parts_.emplace(count_of(m_, context_.ranks), context_.ranks, counts_);
   }
 
   void send(const ConstTensor& x, int to) {
@@ -91,7 +92,7 @@ class Maker : public std::enable_shared_from_this<Maker> {
 
   // So many elements from a byte of the staging buffer on.
   Tensor staged(DType dtype, std::int64_t byte, std::int64_t elements) {
-    return {static_cast<char*>(g_.staging.data()) + byte, dtype, stream().device(), {elements}};
+    return {static_cast<char*>(context_.staging.data()) + byte, dtype, stream().device(), {elements}};
   }
 
   // ------------------------------------------------------------------------------------------------ sums
@@ -99,18 +100,19 @@ class Maker : public std::enable_shared_from_this<Maker> {
   std::vector<Step> native() {
     switch (m_.op) {
       case CommOp::all_reduce:
-        return {step([](Maker& o) { o.link().all_reduce(o.m_.out, o.m_.in, o.m_.reduction, o.stream()); })};
+        return {step([](StepBuilder& o) { o.link().all_reduce(o.m_.out, o.m_.in, o.m_.reduction, o.stream()); })};
       case CommOp::reduce:
-        return {step([](Maker& o) { o.link().reduce(o.m_.out, o.m_.in, o.m_.reduction, o.m_.peer, o.stream()); })};
+        return {
+            step([](StepBuilder& o) { o.link().reduce(o.m_.out, o.m_.in, o.m_.reduction, o.m_.peer, o.stream()); })};
       default:
         if (m_.counts.empty())
-          return {step([](Maker& o) { o.link().reduce_scatter(o.m_.out, o.m_.in, o.m_.reduction, o.stream()); })};
+          return {step([](StepBuilder& o) { o.link().reduce_scatter(o.m_.out, o.m_.in, o.m_.reduction, o.stream()); })};
         cut(m_.counts);
-        return {step([](Maker& o) {
-          o.together([&] {
-            for (int to = 0; to < o.g_.ranks; ++to)
+        return {step([](StepBuilder& o) {
+          o.grouped([&] {
+            for (int to = 0; to < o.context_.ranks; ++to)
               if (const std::int64_t count = o.parts_->size(to); count > 0)
-                o.link().reduce(to == o.g_.rank ? o.m_.out : Tensor{}, part(o.m_.in, o.parts_->begin(to), count),
+                o.link().reduce(to == o.context_.rank ? o.m_.out : Tensor{}, part(o.m_.in, o.parts_->begin(to), count),
                                 o.m_.reduction, to, o.stream());
           });
         })};
@@ -122,22 +124,22 @@ class Maker : public std::enable_shared_from_this<Maker> {
     const std::int64_t n = m_.in.elements();
     std::vector<std::int64_t> counts = m_.counts;
     if (counts.empty()) {
-      const Parts even(n, g_.ranks);
-      for (int rank = 0; rank < g_.ranks; ++rank)
+      const Parts even(n, context_.ranks);
+      for (int rank = 0; rank < context_.ranks; ++rank)
         counts.push_back(m_.op != CommOp::reduce ? even.size(rank) : rank == m_.peer ? n : 0);
     }
     cut(std::move(counts));
-    order_ = sum_order(m_.op, m_.algorithm, g_.ranks, g_.rank);
-    slot_bytes_ = g_.staging.bytes() / (g_.ranks - 1) / kAlignment * kAlignment;
+    order_ = sum_order(m_.op, m_.algorithm, context_.ranks, context_.rank);
+    slot_bytes_ = context_.staging.bytes() / (context_.ranks - 1) / kAlignment * kAlignment;
     chunk_ = slot_bytes_ / size_of(m_.in.dtype());
-    LOCKSTEP_CHECK(chunk_ > 0, "a staging buffer of {} bytes for {} ranks", g_.staging.bytes(), g_.ranks);
+    LOCKSTEP_CHECK(chunk_ > 0, "a staging buffer of {} bytes for {} ranks", context_.staging.bytes(), context_.ranks);
     const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
-    std::vector<Step> steps = {step([](Maker& o) { o.together([&] { o.exchange(0); }); })};
+    std::vector<Step> steps = {step([](StepBuilder& o) { o.grouped([&] { o.exchange(0); }); })};
     for (std::int64_t at = 0; at < longest; at += chunk_)
-      steps.push_back(step([at, last = at + chunk_ >= longest](Maker& o) {
+      steps.push_back(step([at, last = at + chunk_ >= longest](StepBuilder& o) {
         o.sum(at);
         if (last && o.m_.op != CommOp::all_reduce) return;
-        o.together([&] {
+        o.grouped([&] {
           if (o.m_.op == CommOp::all_reduce) o.give_back(at);
           if (!last) o.exchange(at + o.chunk_);
         });
@@ -150,30 +152,30 @@ class Maker : public std::enable_shared_from_this<Maker> {
     return std::clamp<std::int64_t>(parts_->size(rank) - at, 0, chunk_);
   }
   Tensor slot(int rank, std::int64_t count) {
-    return staged(m_.in.dtype(), (rank < g_.rank ? rank : rank - 1) * slot_bytes_, count);
+    return staged(m_.in.dtype(), (rank < context_.rank ? rank : rank - 1) * slot_bytes_, count);
   }
   void exchange(std::int64_t at) {
-    for (int rank = 0; rank < g_.ranks; ++rank) {
-      if (rank == g_.rank) continue;
+    for (int rank = 0; rank < context_.ranks; ++rank) {
+      if (rank == context_.rank) continue;
       const std::int64_t theirs = chunk_of(rank, at);
       if (theirs > 0) send(part(m_.in, parts_->begin(rank) + at, theirs), rank);
-      recv(slot(rank, chunk_of(g_.rank, at)), rank);
+      recv(slot(rank, chunk_of(context_.rank, at)), rank);
     }
   }
   void sum(std::int64_t at) {
-    const std::int64_t count = chunk_of(g_.rank, at), begin = parts_->begin(g_.rank) + at;
+    const std::int64_t count = chunk_of(context_.rank, at), begin = parts_->begin(context_.rank) + at;
     if (count == 0) return;
     std::vector<ConstTensor> ins;
     for (const int rank : order_.ranks)
-      ins.push_back(rank == g_.rank ? part(m_.in, begin, count) : ConstTensor(slot(rank, count)));
+      ins.push_back(rank == context_.rank ? part(m_.in, begin, count) : ConstTensor(slot(rank, count)));
     const Tensor out = part(m_.out, m_.op == CommOp::all_reduce ? begin : at, count);
     tree_sum({.outs = {&out, 1}, .ins = ins, .joins = order_.joins, .reduction = m_.reduction}, stream());
   }
   void give_back(std::int64_t at) {
-    const std::int64_t mine = chunk_of(g_.rank, at);
-    for (int rank = 0; rank < g_.ranks; ++rank) {
-      if (rank == g_.rank) continue;
-      if (mine > 0) send(part(m_.out, parts_->begin(g_.rank) + at, mine), rank);
+    const std::int64_t mine = chunk_of(context_.rank, at);
+    for (int rank = 0; rank < context_.ranks; ++rank) {
+      if (rank == context_.rank) continue;
+      if (mine > 0) send(part(m_.out, parts_->begin(context_.rank) + at, mine), rank);
       if (const std::int64_t theirs = chunk_of(rank, at); theirs > 0)
         recv(part(m_.out, parts_->begin(rank) + at, theirs), rank);
     }
@@ -182,7 +184,7 @@ class Maker : public std::enable_shared_from_this<Maker> {
   // ------------------------------------------------------------------------------------------------ copies
 
   void broadcast() {
-    const bool root = m_.peer == g_.rank;
+    const bool root = m_.peer == context_.rank;
     link().broadcast(root && !m_.out ? Tensor(const_cast<void*>(m_.in.raw()), m_.in.dtype(), m_.in.device(),
                                               m_.in.shape())  // in place: NCCL leaves it as it is
                                      : m_.out,
@@ -190,10 +192,10 @@ class Maker : public std::enable_shared_from_this<Maker> {
   }
 
   void spread() {
-    const int rank = g_.rank, root = m_.peer;
+    const int rank = context_.rank, root = m_.peer;
     const auto of = [&](const auto& t, int r) { return part(t, parts_->begin(r), parts_->size(r)); };
     const bool to_all = m_.op == CommOp::all_gather, scatters = m_.op == CommOp::scatter;
-    for (int other = 0; other < g_.ranks; ++other) {
+    for (int other = 0; other < context_.ranks; ++other) {
       if (other == rank) continue;
       if (to_all || (!scatters && other == root)) send(m_.in, other);
       if (to_all || (!scatters && rank == root)) recv(of(m_.out, other), other);
@@ -206,57 +208,54 @@ class Maker : public std::enable_shared_from_this<Maker> {
 
   std::vector<Step> all_to_all() {
     cut(m_.counts);
-    incoming_.assign(static_cast<std::size_t>(g_.ranks), m_.in.elements() / g_.ranks);
+    incoming_.assign(static_cast<std::size_t>(context_.ranks), m_.in.elements() / context_.ranks);
     std::vector<Step> steps;
     if (!m_.counts.empty()) {
-      steps.push_back(step([](Maker& o) { o.tell(); }));
-      steps.push_back(step([](Maker& o) { o.hear(); }));
-      steps.push_back([self = shared_from_this()] { return self->heard(); });
+      steps.push_back(step([](StepBuilder& o) { o.send_counts(); }));
+      steps.push_back(step([](StepBuilder& o) { o.receive_counts(); }));
+      steps.push_back([self = shared_from_this()] { return self->counts_received(); });
     }
-    steps.push_back(step([](Maker& o) { o.together([&] { o.transpose(); }); }));
+    steps.push_back(step([](StepBuilder& o) { o.grouped([&] { o.transpose(); }); }));
     return steps;
   }
   // What this rank gives to each, for them to know.
-  void tell() {
-    const std::int64_t row = g_.ranks * std::int64_t{8};
-    std::copy(m_.counts.begin(), m_.counts.end(), g_.told.as<std::int64_t>().begin());
-    const Tensor mine = staged(DType::i64, 0, g_.ranks), theirs = staged(DType::i64, row, g_.ranks);
-    upload_later(mine, g_.told.as<std::int64_t>().data(), stream());
-    together([&] {
-      for (int rank = 0; rank < g_.ranks; ++rank)
-        if (rank != g_.rank) {
+  void send_counts() {
+    const std::int64_t row = context_.ranks * std::int64_t{8};
+    std::copy(m_.counts.begin(), m_.counts.end(), context_.counts.as<std::int64_t>().begin());
+    const Tensor mine = staged(DType::i64, 0, context_.ranks), theirs = staged(DType::i64, row, context_.ranks);
+    upload_later(mine, context_.counts.as<std::int64_t>().data(), stream());
+    grouped([&] {
+      for (int rank = 0; rank < context_.ranks; ++rank)
+        if (rank != context_.rank) {
           send(part(mine, rank, 1), rank);
           recv(part(theirs, rank, 1), rank);
         }
     });
-    keep(part(theirs, g_.rank, 1), part(mine, g_.rank, 1));
+    keep(part(theirs, context_.rank, 1), part(mine, context_.rank, 1));
   }
-  void hear() {
-    const std::int64_t row = g_.ranks * std::int64_t{8};
-    download_later(g_.told.as<std::int64_t>().data() + g_.ranks, staged(DType::i64, row, g_.ranks), stream());
-    heard_ = stream().make_event();
-    stream().record(*heard_);
+  void receive_counts() {
+    const std::int64_t row = context_.ranks * std::int64_t{8};
+    download_later(context_.counts.as<std::int64_t>().data() + context_.ranks, staged(DType::i64, row, context_.ranks),
+                   stream());
+    counts_event_ = stream().make_event();
+    stream().record(*counts_event_);
   }
-  bool heard() {
-    if (!heard_->done()) return false;
-    const auto all = g_.told.as<std::int64_t>();
+  bool counts_received() {
+    if (!counts_event_->done()) return false;
+    const auto all = context_.counts.as<std::int64_t>();
     std::int64_t sum = 0;
-    for (int rank = 0; rank < g_.ranks; ++rank)
-      sum += incoming_[static_cast<std::size_t>(rank)] = all[static_cast<std::size_t>(g_.ranks + rank)];
-    if (sum != m_.out.elements())
-      throw CommError(
-          fmt::format("rank {} has room for {} elements of an all_to_all in which the ranks together give "
-                      "it {}",
-                      g_.rank, m_.out.elements(), sum));
+    for (int rank = 0; rank < context_.ranks; ++rank)
+      sum += incoming_[static_cast<std::size_t>(rank)] = all[static_cast<std::size_t>(context_.ranks + rank)];
+    if (sum != m_.out.elements()) throw CommError(room_text(context_.rank, m_.out.elements(), sum));
     return true;
   }
   void transpose() {
     std::int64_t filled = 0;
-    for (int rank = 0; rank < g_.ranks; ++rank) {
+    for (int rank = 0; rank < context_.ranks; ++rank) {
       const std::int64_t count = incoming_[static_cast<std::size_t>(rank)];
       const ConstTensor given = part(m_.in, parts_->begin(rank), parts_->size(rank));
       const Tensor place = part(m_.out, filled, count);
-      if (rank == g_.rank) {
+      if (rank == context_.rank) {
         keep(place, given);
       } else {
         send(given, rank);
@@ -267,21 +266,21 @@ class Maker : public std::enable_shared_from_this<Maker> {
   }
 
   Message m_;
-  Ground g_;
+  StepContext context_;
   std::vector<std::int64_t> counts_;
   std::optional<Parts> parts_;
   SumOrder order_ = {};
   std::int64_t slot_bytes_ = 0, chunk_ = 0;
   std::vector<std::int64_t> incoming_;  // of an all_to_all, by rank
-  std::unique_ptr<Event> heard_;
+  std::unique_ptr<Event> counts_event_;
 };
 
 }  // namespace
 
-std::vector<Step> steps_of(const Message& message, const Ground& ground) {
+std::vector<Step> steps_of(const Message& message, const StepContext& context) {
   const bool uneven_all_to_all = message.op == CommOp::all_to_all && !message.counts.empty();
-  if (message.op != CommOp::barrier && !uneven_all_to_all && count_of(message, ground.ranks) == 0) return {};
-  return std::make_shared<Maker>(message, ground)->steps();
+  if (message.op != CommOp::barrier && !uneven_all_to_all && count_of(message, context.ranks) == 0) return {};
+  return std::make_shared<StepBuilder>(message, context)->steps();
 }
 
 }  // namespace lockstep::nccl

@@ -15,7 +15,7 @@ namespace {
 enum class Handed { output, gradient, tied_gradient };
 
 // What a step of a chunk sends to another stage, in order.
-struct Letter {
+struct StageMessage {
   Handed what;
   int unit;  // that receives it
   int micro;
@@ -102,20 +102,20 @@ class StepWriter {
   }
 
   // What that stage sends to this one, in order.
-  std::vector<Letter> letters_from(int stage) const {
-    std::vector<Letter> letters;
+  std::vector<StageMessage> messages_from(int stage) const {
+    std::vector<StageMessage> messages;
     const auto to_here = [&](int unit) { return shape_.stage_of(unit) == shape_.stage; };
     for (const ChunkAction& a : schedule_.stages[static_cast<std::size_t>(stage)]) {
       const int behind = end(a.chunk), before = first(a.chunk) - 1;
       const bool forward = a.step == ChunkStep::forward, input = !forward && a.step != ChunkStep::backward_weight;
-      if (forward && behind < shape_.units && to_here(behind)) letters.push_back({Handed::output, behind, a.micro});
+      if (forward && behind < shape_.units && to_here(behind)) messages.push_back({Handed::output, behind, a.micro});
       if (!trains_) continue;
-      if (input && before >= 0 && to_here(before)) letters.push_back({Handed::gradient, before, a.micro});
+      if (input && before >= 0 && to_here(before)) messages.push_back({Handed::gradient, before, a.micro});
       if (forward && behind == shape_.units && a.micro == shape_.micro - 1 && shape_.tie_is_sent() &&
           to_here(shape_.tie_owner))
-        letters.push_back({Handed::tied_gradient, shape_.tie_owner, -1});
+        messages.push_back({Handed::tied_gradient, shape_.tie_owner, -1});
     }
-    return letters;
+    return messages;
   }
 
   // By what is handed on, chunk and micro-batch: the step of this stage's list that needs it.
@@ -150,18 +150,18 @@ class StepWriter {
     std::multimap<std::size_t, Action> before;  // by place in the list
     const Needs needed_at = needs();
     for (const int from : neighbours()) {
-      const std::vector<Letter> letters = letters_from(from);
+      const std::vector<StageMessage> messages = messages_from(from);
       std::size_t latest = begins_.size() - 1;
       std::vector<std::pair<std::size_t, Action>> placed;
-      for (auto letter = letters.rbegin(); letter != letters.rend(); ++letter) {
-        const auto step = needed_at.find({letter->what, shape_.stages.chunk_of(letter->unit), letter->micro});
-        LOCKSTEP_CHECK(step != needed_at.end(), "unit {} never needs what it is sent", letter->unit);
+      for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
+        const auto step = needed_at.find({message->what, shape_.stages.chunk_of(message->unit), message->micro});
+        LOCKSTEP_CHECK(step != needed_at.end(), "unit {} never needs what it is sent", message->unit);
         const std::size_t needed = step->second;
         latest = std::min(latest, ahead_ && needed > 0 ? needed - 1 : needed);
         constexpr ActionKind kKinds[] = {ActionKind::receive_input, ActionKind::receive_output_gradient,
                                          ActionKind::receive_tied_gradient};
         placed.emplace_back(begins_[latest],
-                            Action{kKinds[static_cast<int>(letter->what)], letter->unit, letter->micro});
+                            Action{kKinds[static_cast<int>(message->what)], message->unit, message->micro});
       }
       for (auto one = placed.rbegin(); one != placed.rend(); ++one) before.insert(*one);
     }

@@ -14,13 +14,13 @@ namespace lockstep {
 namespace {
 
 // What one rank sends to another, from the unit that makes it to the one that gets it.
-struct Letter {
+struct StageMessage {
   ActionKind sent_as;
   int unit, micro;  // of the sender
-  bool operator==(const Letter&) const = default;
+  bool operator==(const StageMessage&) const = default;
 };
 
-Letter letter_of(const Action& a, const StepShape& shape) {
+StageMessage message_of(const Action& a, const StepShape& shape) {
   switch (a.kind) {
     case ActionKind::receive_input:
       return {ActionKind::send_output, a.unit - 1, a.micro};
@@ -79,16 +79,16 @@ class World {
   }
 
   std::optional<std::string> order_fault() const {
-    std::vector<LettersByStage> sends, receives;  // by rank
+    std::vector<MessagesByStage> sends, receives;  // by rank
     for (std::size_t r = 0; r < ranks_; ++r) {
-      sends.push_back(letters(r, is_send));
-      receives.push_back(letters(r, is_receive));
+      sends.push_back(messages(r, is_send));
+      receives.push_back(messages(r, is_receive));
     }
     for (std::size_t from = 0; from < ranks_; ++from)
       for (int s = 0; s < stages_; ++s) {
         if (s == stage(from)) continue;
         const std::size_t to = with_stage(from, s);
-        const std::vector<Letter>&sent = sends[from][s], &received = receives[to][stage(from)];
+        const std::vector<StageMessage>&sent = sends[from][s], &received = receives[to][stage(from)];
         const auto [a, b] = std::ranges::mismatch(sent, received);
         if (a == sent.end() && b == received.end()) continue;
         if (a == sent.end())
@@ -127,7 +127,7 @@ class World {
   }
 
  private:
-  using LettersByStage = std::map<int, std::vector<Letter>>;
+  using MessagesByStage = std::map<int, std::vector<StageMessage>>;
   struct Started {
     Started(int stages, int units)
         : sends(static_cast<std::size_t>(stages)),
@@ -158,15 +158,15 @@ class World {
   const std::vector<std::size_t>& members(std::size_t r, Axis axis) const {
     return (axis == Axis::replicas ? replicas_ : workers_)[group_of(r, axis)];
   }
-  LettersByStage letters(std::size_t r, bool (*kind)(ActionKind)) const {
+  MessagesByStage messages(std::size_t r, bool (*kind)(ActionKind)) const {
     const StepShape& shape = lists_.shape;
-    LettersByStage all;
+    MessagesByStage all;
     for (const Action& a : list(r))
-      if (kind(a.kind)) all[other_end(a, shape)].push_back(letter_of(a, shape));
+      if (kind(a.kind)) all[other_end(a, shape)].push_back(message_of(a, shape));
     return all;
   }
-  static std::string words(const Letter& letter) {
-    return to_string(Action{letter.sent_as, letter.unit, letter.micro});
+  static std::string words(const StageMessage& message) {
+    return to_string(Action{message.sent_as, message.unit, message.micro});
   }
   std::vector<Action> joint_work(std::size_t r, Axis axis) const {
     std::vector<Action> all;
@@ -187,8 +187,8 @@ class World {
   bool is_whole(std::size_t r, int unit) const {
     return all_have(r, Axis::replicas, &Started::gathers, started_[r].gather_of[static_cast<std::size_t>(unit)]);
   }
-  // Workers go on when all of them have come to what they do together.
-  bool together(std::size_t r) {
+  // Whether all workers of the rank have reached what they do together.
+  bool workers_reached(std::size_t r) {
     const int number = started_[r].come_to = started_[r].past + 1;
     return all_have(r, Axis::workers, &Started::come_to, number);
   }
@@ -200,17 +200,17 @@ class World {
     switch (a.kind) {
       case ActionKind::forward:
         if (shape.comes(a.unit) && !has_come(r, ActionKind::receive_input, a.unit, a.micro)) return false;
-        return has_weights(r, a) && together(r);
+        return has_weights(r, a) && workers_reached(r);
       case ActionKind::backward_input:
         if (shape.goes(a.unit) && !has_come(r, ActionKind::receive_output_gradient, a.unit, a.micro)) return false;
-        return has_weights(r, a) && together(r);
+        return has_weights(r, a) && workers_reached(r);
       case ActionKind::backward_weight:
-        return together(r);
+        return workers_reached(r);
       case ActionKind::reduce:
         if (shape.tie_is_sent() && a.unit == shape.tie_owner && (a.micro < 0 || a.micro == shape.micro - 1) &&
             !has_come(r, ActionKind::receive_tied_gradient, a.unit, -1))
           return false;
-        return together(r);
+        return workers_reached(r);
       case ActionKind::release:
         return is_whole(r, a.unit);
       case ActionKind::send_tied_gradient:  // which is that of all ranks

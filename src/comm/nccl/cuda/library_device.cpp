@@ -111,14 +111,14 @@ std::size_t count(const ConstTensor& t) { return static_cast<std::size_t>(t.elem
 
 class NcclLink final : public Link {
  public:
-  NcclLink(const Api& api, const Seat& seat) : api_(api), name_(seat.name), deadline_(seat.deadline_seconds) {
+  NcclLink(const Api& api, const LinkSpec& spec) : api_(api), name_(spec.name), deadline_(spec.deadline_seconds) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.commName = name_.c_str();
     ncclUniqueId id;
-    static_assert(sizeof(id) == sizeof(seat.id));
-    std::memcpy(&id, seat.id.data(), sizeof(id));
-    check(api_.init(&comm_, seat.ranks, id, seat.rank, &config), "ncclCommInitRankConfig");
+    static_assert(sizeof(id) == sizeof(spec.id));
+    std::memcpy(&id, spec.id.data(), sizeof(id));
+    check(api_.init(&comm_, spec.ranks, id, spec.rank, &config), "ncclCommInitRankConfig");
   }
 
   // Finalizing sends off what is still on its way to others; it takes all ranks, so it has a deadline.
@@ -212,7 +212,7 @@ class NcclLibrary final : public Library {
     std::memcpy(bytes.data(), &id, sizeof(id));
     return bytes;
   }
-  std::unique_ptr<Link> connect(const Seat& seat) override { return std::make_unique<NcclLink>(api_, seat); }
+  std::unique_ptr<Link> connect(const LinkSpec& spec) override { return std::make_unique<NcclLink>(api_, spec); }
   void enter_thread() override { cuda::check_cuda(cudaSetDevice(gpu_), "cudaSetDevice"); }
 
  private:

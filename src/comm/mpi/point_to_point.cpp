@@ -1,9 +1,10 @@
-#include "comm/mpi/letter.h"
+#include "comm/mpi/point_to_point.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/integers.h"
+#include "comm/failure_text.h"
 
 namespace lockstep::mpi {
 
@@ -19,32 +20,32 @@ const ConstTensor tensor_of(const Message& message) {
 
 // The receiver compares: it has both calls.
 void compare(const Operation& mine, const char* record) {
-  const Group& g = mine.group();
+  const ProcessGroup& g = mine.group();
   const Message theirs = read_record(record);
   if (agree(theirs, mine.message(), g.size())) return;
   const int here = g.members[static_cast<std::size_t>(g.rank)];
   const int there = g.members[static_cast<std::size_t>(mine.message().peer)];
-  const std::string calls[2] = {fmt::format("rank {} called {}", there, describe(theirs, g.size())),
-                                fmt::format("rank {} called {}", here, describe(mine.message(), g.size()))};
-  throw CommError(fmt::format("mismatched calls at #{} of '{}': {}, {}", mine.sequence(), g.name,
-                              calls[there < here ? 0 : 1], calls[there < here ? 1 : 0]));
+  const RankCall sent{there, theirs}, received{here, mine.message()};
+  throw CommError(mismatch_text(
+      mine.sequence(), g.name,
+      there < here ? different_calls_text(sent, received, g.size()) : different_calls_text(received, sent, g.size())));
 }
 
-Channel& channel_of(Group& group, const Message& message) {
-  const int mine = group.seat(), theirs = group.placement.seat(message.peer);
+Channel& channel_of(ProcessGroup& group, const Message& message) {
+  const int mine = group.local_rank(), theirs = group.placement.local_rank(message.peer);
   return sends(message) ? group.window->channel(mine, theirs) : group.window->channel(theirs, mine);
 }
 
 }  // namespace
 
-LocalLetter::LocalLetter(Group& group, Message message, std::uint64_t sequence)
+LocalPointToPoint::LocalPointToPoint(ProcessGroup& group, Message message, std::uint64_t sequence)
     : Operation(group, std::move(message), sequence),
       channel_(channel_of(group, this->message())),
-      peer_(group.citizens[static_cast<std::size_t>(group.placement.seat(this->message().peer))]->bell),
+      peer_(group.processes[static_cast<std::size_t>(group.placement.local_rank(this->message().peer))]->wakeup),
       bytes_(tensor_of(this->message()).bytes()),
       chunks_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, ceil_div(bytes_, Channel::kBytes)))) {}
 
-bool LocalLetter::advance() {
+bool LocalPointToPoint::advance() {
   if (!begun_) {
     first_ = (sends(message()) ? channel_.written : channel_.read).load();
     begun_ = true;
@@ -52,8 +53,8 @@ bool LocalLetter::advance() {
   return sends(message()) ? send() : receive();
 }
 
-bool LocalLetter::send() {
-  bool rings = false;
+bool LocalPointToPoint::send() {
+  bool notifies = false;
   while (moved_ < chunks_ && first_ + moved_ < channel_.read.load() + Channel::kHalves) {
     const auto half = static_cast<std::size_t>((first_ + moved_) % Channel::kHalves);
     const auto at = static_cast<std::int64_t>(moved_) * Channel::kBytes;
@@ -62,14 +63,14 @@ bool LocalLetter::send() {
       std::memcpy(channel_.data[half], static_cast<const char*>(message().in.raw()) + at,
                   static_cast<std::size_t>(std::min(Channel::kBytes, bytes_ - at)));
     channel_.written.store(first_ + ++moved_);
-    rings = true;
+    notifies = true;
   }
-  if (rings) peer_.ring();
+  if (notifies) peer_.notify();
   return channel_.read.load() >= first_ + chunks_;
 }
 
-bool LocalLetter::receive() {
-  bool rings = false;
+bool LocalPointToPoint::receive() {
+  bool notifies = false;
   while (moved_ < chunks_ && channel_.written.load() > first_ + moved_) {
     const auto half = static_cast<std::size_t>((first_ + moved_) % Channel::kHalves);
     const auto at = static_cast<std::int64_t>(moved_) * Channel::kBytes;
@@ -78,67 +79,71 @@ bool LocalLetter::receive() {
       std::memcpy(static_cast<char*>(message().out.raw()) + at, channel_.data[half],
                   static_cast<std::size_t>(std::min(Channel::kBytes, bytes_ - at)));
     channel_.read.store(first_ + ++moved_);
-    rings = true;
+    notifies = true;
   }
-  if (rings) peer_.ring();
+  if (notifies) peer_.notify();
   return moved_ == chunks_;
 }
 
-struct RemoteLetter::Buffer {
+struct RemotePointToPoint::Buffer {
   char record[sizeof(CallRecord)];
   char answer = 0;
   std::vector<char> data;
 };
 
-RemoteLetter::RemoteLetter(Group& group, Message message, std::uint64_t sequence, Wire& wire)
+RemotePointToPoint::RemotePointToPoint(ProcessGroup& group, Message message, std::uint64_t sequence,
+                                       Transport& transport)
     : Operation(group, std::move(message), sequence),
-      wire_(wire),
+      transport_(transport),
       buffer_(std::make_shared<Buffer>()),
       bytes_(tensor_of(this->message()).bytes()) {
   buffer_->data.resize(static_cast<std::size_t>(std::min(bytes_, kRemoteChunk)));
 }
 
-Transfer RemoteLetter::transfer(Transfer::Way way, void* data, std::int64_t bytes, Group::Kind kind) const {
+Transfer RemotePointToPoint::transfer(Transfer::Way way, void* data, std::int64_t bytes,
+                                      ProcessGroup::Kind kind) const {
   return {way, data, bytes, group().members[static_cast<std::size_t>(message().peer)], group().tag(kind)};
 }
 
 // The sender's first chunk goes with the record, and waits for the answer too; the receiver's with its answer.
-void RemoteLetter::post_chunk(bool with_record) {
+void RemotePointToPoint::post_chunk(bool with_record) {
   using enum Transfer::Way;
   const bool sender = sends(message());
   under_way_ = std::min(kRemoteChunk, bytes_ - moved_);
   std::vector<Transfer> transfers;
   if (with_record && sender)
-    transfers.push_back(transfer(send, buffer_->record, sizeof(CallRecord), Group::Kind::letter));
-  if (with_record) transfers.push_back(transfer(sender ? receive : send, &buffer_->answer, 1, Group::Kind::answer));
+    transfers.push_back(transfer(send, buffer_->record, sizeof(CallRecord), ProcessGroup::Kind::message));
+  if (with_record)
+    transfers.push_back(transfer(sender ? receive : send, &buffer_->answer, 1, ProcessGroup::Kind::answer));
   if (under_way_ > 0) {
     if (sender)
       std::memcpy(buffer_->data.data(), static_cast<const char*>(message().in.raw()) + moved_,
                   static_cast<std::size_t>(under_way_));
-    transfers.push_back(transfer(sender ? send : receive, buffer_->data.data(), under_way_, Group::Kind::letter));
+    transfers.push_back(
+        transfer(sender ? send : receive, buffer_->data.data(), under_way_, ProcessGroup::Kind::message));
   }
-  ticket_ = wire_.post(std::move(transfers), buffer_);
+  completion_ = transport_.post(std::move(transfers), buffer_);
   posted_all_ = moved_ + under_way_ == bytes_;
 }
 
-bool RemoteLetter::receive_record() {
-  if (!ticket_)
-    ticket_ = wire_.post({transfer(Transfer::Way::receive, buffer_->record, sizeof(CallRecord), Group::Kind::letter)},
-                         buffer_);
-  if (!ticket_->done()) return false;
+bool RemotePointToPoint::receive_record() {
+  if (!completion_)
+    completion_ = transport_.post(
+        {transfer(Transfer::Way::receive, buffer_->record, sizeof(CallRecord), ProcessGroup::Kind::message)}, buffer_);
+  if (!completion_->done()) return false;
   compare(*this, buffer_->record);
-  ticket_.reset();
+  completion_.reset();
   return true;
 }
 
-bool RemoteLetter::advance() {
-  if (!met_) {
+bool RemotePointToPoint::advance() {
+  if (!record_exchanged_) {
     if (!sends(message()) && !receive_record()) return false;
     if (sends(message())) write_record(buffer_->record, message(), sequence());
     post_chunk(true);
-    met_ = true;
+    record_exchanged_ = true;
   }
-  while (ticket_->done()) {
+  while (completion_->done()) {
     if (under_way_ > 0 && !sends(message()))
       std::memcpy(static_cast<char*>(message().out.raw()) + moved_, buffer_->data.data(),
                   static_cast<std::size_t>(under_way_));

@@ -1,24 +1,24 @@
 // Operations in flight over one link: given to its stream one after the other, without anybody waiting.
 //
 // An operation is a list of steps. A step is given to the stream when the link has settled after the one before, and
-// may say "not yet" to be asked again (for something that the host must learn first). Whoever comes by moves the list
-// on (advance): the rank when it starts, asks or waits, and the thread that watches. Two events tell where the stream
-// is: `begun`, when the rank's compute stream had come to the call and everything before it was through; and `ended`.
+// may say "not yet" to be asked again (for something that the host must learn first). advance() moves the list on; the
+// rank calls it when it starts, tests or waits, and so does the thread that watches. Two events tell where the stream
+// is: `begun`, when the rank's compute stream had reached the call and everything before it was done; and `ended`.
 //
-// An operation is late when its deadline has passed since somebody needed it and it could have begun: since then only
-// other ranks can be what it waits for. Not thread-safe: behind the communicator's mutex.
+// An operation is late when its deadline has passed since somebody needed it and it could have begun: since then it can
+// only be waiting for other ranks. Not thread-safe: guarded by the communicator's mutex.
 #pragma once
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <vector>
 
 #include "comm/nccl/link.h"
 #include "comm/side_stream.h"
+#include "comm/wait_policy.h"
 
 namespace lockstep::nccl {
 
-using Clock = std::chrono::steady_clock;
+using waiting::Clock;
 using Step = std::function<bool()>;  // false: not yet
 
 struct Operation {
@@ -35,16 +35,16 @@ struct Operation {
   std::optional<Clock::time_point> overdue = {};  // since when only other ranks can hold it up
 };
 
-class Track {
+class InFlightOperations {
  public:
   // No link: a group of one.
-  Track(std::unique_ptr<Link> link, Device device) : side_(device), link_(std::move(link)) {}
+  InFlightOperations(std::unique_ptr<Link> link, Device device) : side_(device), link_(std::move(link)) {}
 
   Link& link() { return *link_; }
   Stream& stream() { return side_.stream(); }
   void add(std::shared_ptr<Operation> operation) { queue_.push_back(std::move(operation)); }
-  void advance();  // throws what a step or the link throws
-  void look() {    // throws what NCCL has found by itself
+  void advance();       // throws what a step or the link throws
+  void poll_errors() {  // throws what NCCL has found by itself
     if (link_) link_->settled();
   }
   bool idle();  // all that was added is done
@@ -52,7 +52,7 @@ class Track {
   // An operation that is late, if any.
   std::shared_ptr<Operation> late();
   // The first that is not done, as far as is known; "" where there is none.
-  std::string first() const {
+  std::string first_title() const {
     return running_.empty() ? queue_.empty() ? "" : queue_.front()->title : running_.front()->title;
   }
   void abort() noexcept;

@@ -3,7 +3,7 @@
 #include <climits>
 #include <cstring>
 
-#include "comm/mpi/wire_state.h"
+#include "comm/mpi/transport_state.h"
 #include "comm/parts.h"
 
 namespace lockstep::mpi {
@@ -64,13 +64,13 @@ bool in_place(const Message& m, int rank, int ranks) {
   }
 }
 
-std::shared_ptr<Ticket> Wire::start_native(const Message& call, bool in_place, const std::vector<int>& members,
-                                           std::uint64_t group) {
-  auto ticket = std::make_shared<Ticket>();
+std::shared_ptr<Completion> Transport::start_native(const Message& call, bool in_place, const std::vector<int>& members,
+                                                    std::uint64_t group) {
+  auto completion = std::make_shared<Completion>();
   auto held = std::make_shared<Held>();
-  ticket->left = 1;
-  ticket->holds = held;
-  const auto begin = [m = call, in_place, members, group, ticket, held, this](State& state) {
+  completion->left = 1;
+  completion->holds = held;
+  const auto begin = [m = call, in_place, members, group, completion, held, this](State& state) {
     MPI_Comm comm = MPI_COMM_WORLD;
     if (static_cast<int>(members.size()) != size_) {
       const auto [known, added] = state.groups.try_emplace(group, MPI_COMM_NULL);
@@ -143,9 +143,9 @@ std::shared_ptr<Ticket> Wire::start_native(const Message& call, bool in_place, c
     }
     check_mpi(code, "MPI's own collective");
     state.requests.push_back(request);
-    state.tickets.push_back(ticket);
+    state.completions.push_back(completion);
   };
-  return queue({{}, begin, ticket});
+  return queue({{}, begin, completion});
 }
 
 }  // namespace lockstep::mpi

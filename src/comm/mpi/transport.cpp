@@ -1,8 +1,8 @@
-#include "comm/mpi/wire.h"
+#include "comm/mpi/transport.h"
 
 #include <cstring>
 
-#include "comm/mpi/wire_state.h"
+#include "comm/mpi/transport_state.h"
 
 namespace lockstep::mpi {
 
@@ -10,20 +10,20 @@ namespace {
 
 constexpr std::size_t kNoticeBytes = 3200;
 
-std::vector<char> packed(const Notice& notice) {
+std::vector<char> packed(const FailureNotice& notice) {
   std::vector<char> bytes(kNoticeBytes);
   std::memcpy(bytes.data(), &notice.group, 8);
-  bytes[8] = notice.secondary;
-  const std::size_t n = std::min(notice.words.size(), kNoticeBytes - 10);
-  std::memcpy(bytes.data() + 9, notice.words.data(), n);
+  bytes[8] = notice.failure.secondary;
+  const std::size_t n = std::min(notice.failure.what.size(), kNoticeBytes - 10);
+  std::memcpy(bytes.data() + 9, notice.failure.what.data(), n);
   return bytes;
 }
 
-Notice unpacked(const std::vector<char>& bytes) {
-  Notice notice;
+FailureNotice unpacked(const std::vector<char>& bytes) {
+  FailureNotice notice;
   std::memcpy(&notice.group, bytes.data(), 8);
-  notice.secondary = bytes[8] != 0;
-  notice.words = bytes.data() + 9;  // the last byte is a zero
+  notice.failure.secondary = bytes[8] != 0;
+  notice.failure.what = bytes.data() + 9;  // the last byte is a zero
   return notice;
 }
 
@@ -37,7 +37,7 @@ void check_mpi(int code, const char* call) {
   throw EnvironmentError(fmt::format("{}: {}", call, std::string(words, static_cast<std::size_t>(length))));
 }
 
-Wire::Wire() : state_(std::make_unique<State>()) {
+Transport::Transport() : state_(std::make_unique<State>()) {
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED)
@@ -47,9 +47,9 @@ Wire::Wire() : state_(std::make_unique<State>()) {
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
 }
 
-Wire::~Wire() = default;
+Transport::~Transport() = default;
 
-std::vector<std::string> Wire::gather(const std::string& mine) {
+std::vector<std::string> Transport::gather(const std::string& mine) {
   constexpr int kMost = 256;
   std::vector<char> all(static_cast<std::size_t>(size_ * kMost));
   std::string own = mine.substr(0, kMost - 1);
@@ -60,40 +60,40 @@ std::vector<std::string> Wire::gather(const std::string& mine) {
   return words;
 }
 
-void Wire::listen(std::function<void(const Notice&)> hear) {
-  hear_ = std::move(hear);
-  state_->heard.resize(kNoticeBytes);
-  check_mpi(MPI_Irecv(state_->heard.data(), kNoticeBytes, MPI_CHAR, MPI_ANY_SOURCE, kNotices, MPI_COMM_WORLD,
+void Transport::listen(std::function<void(const FailureNotice&)> on_notice) {
+  on_notice_ = std::move(on_notice);
+  state_->notice_bytes.resize(kNoticeBytes);
+  check_mpi(MPI_Irecv(state_->notice_bytes.data(), kNoticeBytes, MPI_CHAR, MPI_ANY_SOURCE, kNotices, MPI_COMM_WORLD,
                       &state_->listening),
             "MPI_Irecv");
 }
 
-std::shared_ptr<Ticket> Wire::queue(Wanted wanted) {
-  std::shared_ptr<Ticket> ticket = wanted.ticket;
+std::shared_ptr<Completion> Transport::queue(Wanted wanted) {
+  std::shared_ptr<Completion> completion = wanted.completion;
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(wanted));
   }
-  bell_->call();
-  return ticket;
+  wakeup_->notify_progress();
+  return completion;
 }
 
-std::shared_ptr<Ticket> Wire::post(std::vector<Transfer> transfers, std::shared_ptr<void> holds) {
-  auto ticket = std::make_shared<Ticket>();
-  ticket->left = static_cast<int>(transfers.size());
-  ticket->holds = std::move(holds);
-  if (transfers.empty()) return ticket;
-  return queue({std::move(transfers), {}, ticket});
+std::shared_ptr<Completion> Transport::post(std::vector<Transfer> transfers, std::shared_ptr<void> holds) {
+  auto completion = std::make_shared<Completion>();
+  completion->left = static_cast<int>(transfers.size());
+  completion->holds = std::move(holds);
+  if (transfers.empty()) return completion;
+  return queue({std::move(transfers), {}, completion});
 }
 
-void Wire::tell(const std::vector<int>& ranks, const Notice& notice) {
+void Transport::tell(const std::vector<int>& ranks, const FailureNotice& notice) {
   const auto bytes = std::make_shared<std::vector<char>>(packed(notice));
   std::vector<Transfer> transfers;
   for (const int rank : ranks) transfers.push_back({Transfer::Way::send, bytes->data(), kNoticeBytes, rank, kNotices});
   post(std::move(transfers), bytes);
 }
 
-bool Wire::poll() {
+bool Transport::poll() {
   for (;;) {
     Wanted wanted;
     {
@@ -111,16 +111,16 @@ bool Wire::poll() {
       else
         check_mpi(MPI_Isend(t.data, bytes, MPI_BYTE, t.peer, t.tag, MPI_COMM_WORLD, &request), "MPI_Isend");
       state_->requests.push_back(request);
-      state_->tickets.push_back(wanted.ticket);
+      state_->completions.push_back(wanted.completion);
     }
   }
   if (state_->listening != MPI_REQUEST_NULL) {
     int came = 0;
     check_mpi(MPI_Test(&state_->listening, &came, MPI_STATUS_IGNORE), "MPI_Test");
     if (came) {
-      const Notice notice = unpacked(state_->heard);
-      listen(hear_);
-      hear_(notice);
+      const FailureNotice notice = unpacked(state_->notice_bytes);
+      listen(on_notice_);
+      on_notice_(notice);
     }
   }
   if (state_->requests.empty()) return false;
@@ -130,24 +130,25 @@ bool Wire::poll() {
       MPI_Testsome(static_cast<int>(which.size()), state_->requests.data(), &count, which.data(), MPI_STATUSES_IGNORE),
       "MPI_Testsome");
   if (count <= 0) return true;
-  bool rings = false;
+  bool notifies = false;
   for (int i = 0; i < count; ++i) {
-    std::shared_ptr<Ticket>& ticket = state_->tickets[static_cast<std::size_t>(which[static_cast<std::size_t>(i)])];
-    rings |= ticket->left.fetch_sub(1, std::memory_order_acq_rel) == 1;
-    ticket.reset();
+    std::shared_ptr<Completion>& completion =
+        state_->completions[static_cast<std::size_t>(which[static_cast<std::size_t>(i)])];
+    notifies |= completion->left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    completion.reset();
   }
   std::erase(state_->requests, MPI_REQUEST_NULL);
-  std::erase(state_->tickets, nullptr);
-  if (rings) bell_->ring();
+  std::erase(state_->completions, nullptr);
+  if (notifies) wakeup_->notify();
   return true;
 }
 
-bool Wire::idle() {
+bool Transport::idle() {
   const std::lock_guard lock(mutex_);
   return queue_.empty() && state_->requests.empty();
 }
 
-void Wire::finalize() {
+void Transport::finalize() {
   if (state_->listening != MPI_REQUEST_NULL) {
     MPI_Cancel(&state_->listening);
     MPI_Request_free(&state_->listening);

@@ -21,6 +21,6 @@ namespace lockstep {
 // Failure: a rank whose work threw throws that. The others throw a CommError that names it, "rank 2: <its words>", the
 // lowest if there are several, and is secondary (comm/error.h); the group stays of use. A rank that does not come fails
 // the group, as everywhere.
-std::vector<std::string> together(Communicator* ranks, const std::function<std::string()>& work);
+std::vector<std::string> all_or_none(Communicator* ranks, const std::function<std::string()>& work);
 
 }  // namespace lockstep

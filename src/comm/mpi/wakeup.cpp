@@ -1,4 +1,4 @@
-#include "comm/mpi/bell.h"
+#include "comm/mpi/wakeup.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -15,17 +15,17 @@ void wake(std::atomic<std::uint32_t>& word) {
 }
 }  // namespace
 
-void Bell::ring() {
-  rings.fetch_add(1);
-  if (attended.load() == 0)
-    call();
+void Wakeup::notify() {
+  signals.fetch_add(1);
+  if (has_waiter.load() == 0)
+    notify_progress();
   else if (waiter_asleep.load() != 0)
-    wake(rings);
+    wake(signals);
 }
 
-void Bell::call() {
-  calls.fetch_add(1);
-  if (progress_asleep.load() != 0) wake(calls);
+void Wakeup::notify_progress() {
+  progress_signals.fetch_add(1);
+  if (progress_asleep.load() != 0) wake(progress_signals);
 }
 
 void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::atomic<std::uint32_t>& asleep,

@@ -1,15 +1,15 @@
-// The group of one, on any device: there is nobody to exchange anything with.
+// The group of one rank, on any device: there is nobody to exchange anything with.
 //
-// What is in place stays where it is and costs nothing. Operations from one tensor into another are copies, which a
-// device's own backend makes: here they are refused (ProgramError).
+// Used where a layout has no group along an axis. Operations in place cost nothing. Operations from one tensor into
+// another are copies, which a device's own backend makes; here they are refused (ProgramError).
 #pragma once
 #include "comm/communicator.h"
 
 namespace lockstep {
 
-class Alone final : public Communicator {
+class SingleRank final : public Communicator {
  public:
-  explicit Alone(Device device, const std::string& name = "world") : Communicator(0, 1, name, device) {}
+  explicit SingleRank(Device device, const std::string& name = "world") : Communicator(0, 1, name, device) {}
 
   Started start(const Message& message) override {
     check_message(message, 0, 1, device());
@@ -18,7 +18,7 @@ class Alone final : public Communicator {
     return std::make_unique<NothingPending>();
   }
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
-    return place(0).color < 0 ? nullptr : std::make_unique<Alone>(device(), name);
+    return place(0).color < 0 ? nullptr : std::make_unique<SingleRank>(device(), name);
   }
 };
 

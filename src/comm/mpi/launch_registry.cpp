@@ -1,4 +1,4 @@
-#include "comm/mpi/attendance.h"
+#include "comm/mpi/launch_registry.h"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,14 @@
 #include <fstream>
 
 #include "comm/agreement.h"
+#include "comm/failure_text.h"
 
 namespace lockstep::mpi {
 
 namespace {
 
-const char* const kJoins = "joins";
-const char* const kAway = "away";
+const char* const kJoining = "joins";
+const char* const kNotJoining = "away";
 constexpr int kMostRanks = 1 << 20;
 
 int number(const char* text, int otherwise) {
@@ -25,7 +26,7 @@ int number(const char* text, int otherwise) {
 
 }  // namespace
 
-Attendance::Attendance(const Variables& variable) {
+LaunchRegistry::LaunchRegistry(const Variables& variable) {
   const char* const rank = variable("OMPI_COMM_WORLD_RANK");
   rank_ = number(rank ? rank : variable("PMIX_RANK"), -1);
   ranks_ = number(variable("OMPI_COMM_WORLD_SIZE"), 0);
@@ -37,24 +38,24 @@ Attendance::Attendance(const Variables& variable) {
   for (const char* c = job; *c != '\0'; ++c) job_ += *c == '/' ? '_' : *c;
 }
 
-Attendance Attendance::of_environment() {
-  return Attendance([](const char* name) -> const char* { return std::getenv(name); });
+LaunchRegistry LaunchRegistry::of_environment() {
+  return LaunchRegistry([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-std::filesystem::path Attendance::file(const std::string& what, int rank) const {
+std::filesystem::path LaunchRegistry::file(const std::string& what, int rank) const {
   return folder_ / fmt::format("lockstep-{}-{}-{}", job_, what, rank);
 }
 
 // What cannot be written is not read either: then the deadline ends the wait.
-void Attendance::leave(const std::string& what, const std::string& line) const {
+void LaunchRegistry::leave(const std::string& what, const std::string& line) const {
   if (!folder_.empty()) std::ofstream(file(what, rank_)) << line << '\n';
 }
 
-void Attendance::join() const { leave(kJoins, ""); }
-void Attendance::stay_away(const std::string& command) const { leave(kAway, command); }
+void LaunchRegistry::will_join() const { leave(kJoining, ""); }
+void LaunchRegistry::will_not_join(const std::string& command) const { leave(kNotJoining, command); }
 
 // One listing of the folder: of many ranks, only this host's few have left anything in it.
-std::vector<int> Attendance::left(const std::string& what) const {
+std::vector<int> LaunchRegistry::left(const std::string& what) const {
   std::vector<int> ranks;
   const std::string begin = fmt::format("lockstep-{}-{}-", job_, what);
   std::error_code ended;
@@ -65,31 +66,31 @@ std::vector<int> Attendance::left(const std::string& what) const {
   return ranks;
 }
 
-std::optional<Attendance::Away> Attendance::find_away() const {
-  for (const int rank : left(kAway)) {
+std::optional<LaunchRegistry::NotJoining> LaunchRegistry::find_not_joining() const {
+  for (const int rank : left(kNotJoining)) {
     std::string command;
-    if (std::getline(std::ifstream(file(kAway, rank)), command)) return Away{rank, command};
+    if (std::getline(std::ifstream(file(kNotJoining, rank)), command)) return NotJoining{rank, command};
   }
   return std::nullopt;
 }
 
-bool Attendance::is_first_here() const {
-  const std::vector<int> joined = left(kJoins);
+bool LaunchRegistry::is_first_here() const {
+  const std::vector<int> joined = left(kJoining);
   return joined.empty() || joined.front() >= rank_;
 }
 
-std::string Attendance::missing() const {
+std::string LaunchRegistry::missing() const {
   if (folder_.empty() || ranks_ == 0) return "not all of its processes have come";
-  const std::vector<int> came = left(kJoins);
+  const std::vector<int> came = left(kJoining);
   std::vector<int> others;
   for (int rank = 0; rank < ranks_; ++rank)
     if (!std::ranges::binary_search(came, rank)) others.push_back(rank);
-  const auto have = [](const std::vector<int>& ranks) { return ranks.size() == 1 ? "has" : "have"; };
-  if (here_ == ranks_ && !others.empty()) return fmt::format("{} {} not come", ranks_text(others), have(others));
+  if (here_ == ranks_ && !others.empty())
+    return fmt::format("{} {} not come", ranks_text(others), has_or_have(others.size()));
   if (others.empty()) return "all ranks have come, and it has not ended";
   const auto seen = static_cast<int>(came.size());
   return fmt::format("of the {} processes on this host {} {} come ({}), and it waits for others of {}", here_, seen,
-                     have(came), ranks_text(came), ranks_text(others));
+                     has_or_have(came.size()), ranks_text(came), ranks_text(others));
 }
 
 }  // namespace lockstep::mpi

@@ -1,4 +1,4 @@
-// What the wire keeps of MPI; included by the wire's own files alone.
+// The transport's MPI objects; included by its own files alone.
 #pragma once
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1  // MPI in C++ is long gone from the standard, and would have to be linked
@@ -7,15 +7,15 @@
 
 #include <map>
 
-#include "comm/mpi/wire.h"
+#include "comm/mpi/transport.h"
 
 namespace lockstep::mpi {
 
-struct Wire::State {
+struct Transport::State {
   std::vector<MPI_Request> requests = {};
-  std::vector<std::shared_ptr<Ticket>> tickets = {};  // of each request
-  std::map<std::uint64_t, MPI_Comm> groups = {};      // that MPI has been told of
-  std::vector<char> heard = {};                       // where a notice comes in
+  std::vector<std::shared_ptr<Completion>> completions = {};  // of each request
+  std::map<std::uint64_t, MPI_Comm> groups = {};              // that MPI has been told of
+  std::vector<char> notice_bytes = {};                        // where a notice comes in
   MPI_Request listening = MPI_REQUEST_NULL;
 };
 

@@ -1,4 +1,4 @@
-#include "checkpoint/together.h"
+#include "checkpoint/all_or_none.h"
 
 #include <chrono>
 #include <exception>
@@ -25,7 +25,7 @@ void wait_for_all(Communicator& ranks, const std::future<std::string>& work) {
 
 }  // namespace
 
-std::vector<std::string> together(Communicator* ranks, const std::function<std::string()>& work) {
+std::vector<std::string> all_or_none(Communicator* ranks, const std::function<std::string()>& work) {
   if (!ranks || ranks->size() == 1) return {work()};
   LOCKSTEP_CHECK(ranks->device() == Device::cpu, "ranks that meet on {}", name_of(ranks->device()));
   std::exception_ptr failure;

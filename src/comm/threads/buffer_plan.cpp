@@ -1,4 +1,4 @@
-#include "comm/threads/plan.h"
+#include "comm/threads/buffer_plan.h"
 
 #include <algorithm>
 #include <cstring>
@@ -23,9 +23,9 @@ std::int64_t elements_of(const ConstTensor& t) { return t ? t.elements() : 0; }
 
 }  // namespace
 
-Plan::Plan(std::span<const Message> calls) { add(calls); }
+BufferPlan::BufferPlan(std::span<const Message> calls) { add(calls); }
 
-void Plan::add(std::span<const Message> calls) {
+void BufferPlan::add(std::span<const Message> calls) {
   const Message& first = calls[0];
   if (first.op == CommOp::barrier) return;
   if (calls.size() == 1)  // a group of one: all its operations are this
@@ -44,7 +44,7 @@ void Plan::add(std::span<const Message> calls) {
   }
 }
 
-void Plan::reduce(std::span<const Message> calls) {
+void BufferPlan::reduce(std::span<const Message> calls) {
   const Message& first = calls[0];
   const int ranks = static_cast<int>(calls.size());
   const std::int64_t n = first.in.elements();
@@ -77,7 +77,7 @@ void Plan::reduce(std::span<const Message> calls) {
 }
 
 // What goes from some ranks to some others unchanged, each element read once for all who get it.
-void Plan::spread(std::span<const Message> calls) {
+void BufferPlan::spread(std::span<const Message> calls) {
   const Message& first = calls[0];
   const int ranks = static_cast<int>(calls.size());
   const Message& root = calls[static_cast<std::size_t>(first.peer)];
@@ -100,7 +100,7 @@ void Plan::spread(std::span<const Message> calls) {
   }
 }
 
-void Plan::exchange(std::span<const Message> calls) {
+void BufferPlan::exchange(std::span<const Message> calls) {
   const int ranks = static_cast<int>(calls.size());
   std::vector<std::int64_t> filled(calls.size());
   for (const Message& call : calls) {
@@ -114,7 +114,7 @@ void Plan::exchange(std::span<const Message> calls) {
   }
 }
 
-void Plan::add_sum(Sum sum) {
+void BufferPlan::add_sum(Sum sum) {
   const std::int64_t n = elements_of(sum.ins[0]), size = size_of(sum.ins[0].dtype());
   const auto ins = static_cast<std::int64_t>(sum.ins.size()), outs = static_cast<std::int64_t>(sum.outs.size());
   const std::int64_t each = round_up(std::max<std::int64_t>(4096, kPieceBytes / (size * ins)), 512);
@@ -123,7 +123,7 @@ void Plan::add_sum(Sum sum) {
   sums_.push_back(std::move(sum));
 }
 
-void Plan::add_copy(const ConstTensor& from, std::span<const Tensor> to) {
+void BufferPlan::add_copy(const ConstTensor& from, std::span<const Tensor> to) {
   Copy copy{static_cast<const char*>(from.raw()), {}, from.bytes()};
   for (const Tensor& t : to)
     if (t.raw() != from.raw()) copy.to.push_back(static_cast<char*>(t.raw()));
@@ -136,12 +136,12 @@ void Plan::add_copy(const ConstTensor& from, std::span<const Tensor> to) {
   copies_.push_back(std::move(copy));
 }
 
-void Plan::make_whole() {
+void BufferPlan::make_whole() {
   pieces_.assign(1, {});
   bytes_ = 0;  // for whoever gives it to a stream
 }
 
-void Plan::run(std::int64_t number) const {
+void BufferPlan::run(std::int64_t number) const {
   const Piece& piece = pieces_[static_cast<std::size_t>(number)];
   if (piece.sum) {
     const Sum& sum = sums_[piece.job];

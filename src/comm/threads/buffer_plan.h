@@ -1,9 +1,10 @@
-// What an operation does once all its ranks are there: sums and copies between their buffers, cut into pieces.
+// What an operation does once all its ranks have arrived: sums and copies between their buffers, split into pieces.
 //
-// Every piece reads and writes elements that no other piece writes, so any threads may run them in any order, each
-// once. An element's result never depends on how the work was cut. A sum is read straight from the ranks' buffers and
-// written straight into them: nothing is staged. Ranks that compute in streams of a device have the plan run in a
-// stream, as one piece (threads/carrier.h).
+// Used by ranks that can address each other's buffers: threads (threads/rendezvous.h), and processes of one host whose
+// tensors are in shared memory (mpi/direct_plan.h). A sum is read straight from the ranks' buffers and written straight
+// into them; nothing is staged. Every piece reads and writes elements that no other piece writes, so any threads may
+// run the pieces in any order, each once. No element's result depends on how the work was split. For ranks that compute
+// in streams of a device the plan is one piece, run in a stream (threads/group_stream.h).
 #pragma once
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace lockstep::threads {
 
-class Plan {
+class BufferPlan {
  public:
   struct Sum {
     std::vector<Tensor> outs;
@@ -26,9 +27,9 @@ class Plan {
     std::int64_t bytes;
   };
 
-  Plan() = default;
+  BufferPlan() = default;
   // Of the calls of all ranks in order; of a message between two, the send and the recv.
-  explicit Plan(std::span<const Message> calls);
+  explicit BufferPlan(std::span<const Message> calls);
 
   std::int64_t pieces() const { return static_cast<std::int64_t>(pieces_.size()); }
   std::int64_t bytes() const { return bytes_; }  // read and written

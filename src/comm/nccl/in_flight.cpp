@@ -1,10 +1,10 @@
-#include "comm/nccl/track.h"
+#include "comm/nccl/in_flight.h"
 
 #include <algorithm>
 
 namespace lockstep::nccl {
 
-void Track::advance() {
+void InFlightOperations::advance() {
   while (!queue_.empty()) {
     if (link_ && !link_->settled()) return;
     Operation& op = *queue_.front();
@@ -27,12 +27,12 @@ void Track::advance() {
   }
 }
 
-bool Track::idle() {
+bool InFlightOperations::idle() {
   while (!running_.empty() && running_.front()->ended->done()) running_.pop_front();
   return queue_.empty() && running_.empty();
 }
 
-std::shared_ptr<Operation> Track::late() {
+std::shared_ptr<Operation> InFlightOperations::late() {
   if (idle()) return nullptr;
   // They go one after the other: whoever needs any of them needs the first.
   const std::shared_ptr<Operation> first = running_.empty() ? queue_.front() : running_.front();
@@ -44,12 +44,11 @@ std::shared_ptr<Operation> Track::late() {
       std::any_of(running_.begin(), running_.end(), is_wanted) || std::any_of(queue_.begin(), queue_.end(), is_wanted);
   const bool may_run = op.issued ? op.begun->done() : op.ready->done();
   if (!wanted || !may_run) return nullptr;
-  const Clock::time_point now = Clock::now();
-  if (!op.overdue) op.overdue = now;
-  return std::chrono::duration<double>(now - *op.overdue).count() > op.deadline ? first : nullptr;
+  if (!op.overdue) op.overdue = Clock::now();
+  return waiting::seconds_since(*op.overdue) > op.deadline ? first : nullptr;
 }
 
-void Track::abort() noexcept {
+void InFlightOperations::abort() noexcept {
   if (link_) link_->abort();
 }
 
