@@ -151,7 +151,7 @@ stop_signals = ["USR2", "SIGHUP"]
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
-  const RunSettings settings{.out = "somewhere", .device = "cpu", .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
+  const RunSettings settings{.out = "somewhere", .device = RunDevice::cpu, .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
   EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
@@ -524,7 +524,7 @@ TEST(RunToml, WritingAndReadingAreInverse) {
                    .clip = 5e-324};
   odd.schedule = {.kind = RateKind::wsd, .warmup = 3, .decay = 97, .final = std::nextafter(1.0, 0)};
   odd.precision = Precision::fp64;
-  odd.run = {.out = "o'\"\\", .device = "cpu", .threads = 4096};
+  odd.run = {.out = "o'\"\\", .device = RunDevice::cpu, .threads = 4096};
   expect_inverse(odd);
   odd.precision = {Precision::bf16, StateType::bf16, StateType::bf16};
   expect_inverse(odd);
