@@ -159,7 +159,7 @@ TEST(CheckpointWriter, AStateThatIsRefusedIsNotTriedAgain) {
   const TempFolder folder;
   Host host;
   std::vector<float> values(8, 1.0f);
-  const StateTensor weight{"weight", {"w", {8}}, 0, Tensor(values.data(), DType::f32, Device::cpu, {8})};
+  const StateTensor weight{"weight", {"w", {8}}, flat_range(0, 8), Tensor(values.data(), DType::f32, Device::cpu, {8})};
   CheckpointWriter writer({.path = folder.path(), .finite_weights = true}, {weight}, *host.memory, Disk(), nullptr,
                           kNever);
   values[3] = std::numeric_limits<float>::infinity();

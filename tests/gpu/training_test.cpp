@@ -131,10 +131,13 @@ void expect_replay_equal(const RunSpec& spec) {
 }
 
 TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRun) { expect_replay_equal(small_run(RunDevice::cuda, Precision::bf16)); }
-TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) { expect_replay_equal(small_run(RunDevice::cuda, Precision::fp32)); }
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) {
+  expect_replay_equal(small_run(RunDevice::cuda, Precision::fp32));
+}
 
 TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
-  for (const auto& [from, to] : {std::pair{RunDevice::cuda, RunDevice::cpu}, std::pair{RunDevice::cpu, RunDevice::cuda}}) {
+  for (const auto& [from, to] :
+       {std::pair{RunDevice::cuda, RunDevice::cpu}, std::pair{RunDevice::cpu, RunDevice::cuda}}) {
     RunSpec first = small_run(from, Precision::fp32);
     const auto unbroken = learn(first, folder_.path() / "unbroken");
     first.train.steps = 6;
@@ -143,7 +146,8 @@ TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
     const Learned rest = learn(second, folder_.path() / "moved", true);
     ASSERT_EQ(rest.losses.size(), 6u);
     for (std::size_t i = 0; i < 6; ++i)
-      EXPECT_NEAR(rest.losses[i], unbroken.losses[6 + i], 1e-4 * unbroken.losses[6 + i]) << name_of(from) << " to " << name_of(to);
+      EXPECT_NEAR(rest.losses[i], unbroken.losses[6 + i], 1e-4 * unbroken.losses[6 + i])
+          << name_of(from) << " to " << name_of(to);
     std::filesystem::remove_all(folder_.path() / "unbroken");
     std::filesystem::remove_all(folder_.path() / "moved");
   }

@@ -151,7 +151,8 @@ stop_signals = ["USR2", "SIGHUP"]
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
   EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
-  const RunSettings settings{.out = "somewhere", .device = RunDevice::cpu, .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
+  const RunSettings settings{
+      .out = "somewhere", .device = RunDevice::cpu, .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
   EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);

@@ -37,9 +37,7 @@ std::vector<CpKind> context_kinds(std::int64_t cp) {
   std::vector<CpKind> kinds;
   for (std::int64_t heads = 1; heads <= cp; ++heads)
     if (cp % heads == 0)
-      kinds.push_back(heads == 1    ? kRing
-                      : heads == cp ? kUlysses
-                                    : CpKind::of_factors(cp / heads, heads));
+      kinds.push_back(heads == 1 ? kRing : heads == cp ? kUlysses : CpKind::of_factors(cp / heads, heads));
   return kinds;
 }
 

@@ -93,7 +93,8 @@ TEST(ContextParallelMessages, AreWhatRealRanksSend) {
       const Replica::Options o = options(model.spec, layout);
       const std::vector<Recorded> real = on_threads(o);
       for (std::size_t r = 0; r < real.size(); ++r)
-        EXPECT_EQ(real[r].sent, on_meta(o, static_cast<int>(r)).sent) << model.name << ", " << kind.text() << ", rank " << r;
+        EXPECT_EQ(real[r].sent, on_meta(o, static_cast<int>(r)).sent)
+            << model.name << ", " << kind.text() << ", rank " << r;
     }
 }
 
@@ -153,7 +154,8 @@ TEST(ContextParallelMemory, OfFourRanksIsAQuarterEach) {
   for (const auto& [kind, part] : {std::pair{kRing, 0.275}, {CpKind::of_factors(2, 2), 0.29}}) {
     four.spec = one.spec;
     four.layout.cp_kind = kind;
-    EXPECT_LE(static_cast<double>(on_meta_device(four, 2).activations), part * static_cast<double>(deep)) << kind.text();
+    EXPECT_LE(static_cast<double>(on_meta_device(four, 2).activations), part * static_cast<double>(deep))
+        << kind.text();
   }
 }
 

@@ -27,9 +27,7 @@ constexpr std::int64_t kMostStages = kMaxLayers;  // and chunks of one
 constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
 // Keys and values travel, so the order of tokens matters.
-bool turns(const LayoutSpec& layout) {
-  return layout.cp > 1 && layout.cp_kind.factors(layout.cp).ring > 1;
-}
+bool turns(const LayoutSpec& layout) { return layout.cp > 1 && layout.cp_kind.factors(layout.cp).ring > 1; }
 
 // The keys that act: reading and writing both walk this list.
 template <class Spec, class Visitor>
