@@ -209,9 +209,4 @@ std::optional<Checkpoint> open_newest_whole(const fs::path& folder, const Damage
   return std::nullopt;
 }
 
-std::optional<fs::path> find_newest_whole(const fs::path& folder, const DamageReport& report) {
-  const auto checkpoint = open_newest_whole(folder, report);
-  return checkpoint ? std::optional(checkpoint->path()) : std::nullopt;
-}
-
 }  // namespace lockstep

@@ -68,7 +68,5 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // Of a folder of checkpoints (checkpoint_folder.h), the one `latest` names, or, when that is damaged, the one of the
 // highest step that is whole. Nothing when there is none. EnvironmentError when the folder cannot be listed.
 std::optional<Checkpoint> open_newest_whole(const std::filesystem::path& folder, const DamageReport& report = {});
-std::optional<std::filesystem::path> find_newest_whole(const std::filesystem::path& folder,
-                                                       const DamageReport& report = {});
 
 }  // namespace lockstep

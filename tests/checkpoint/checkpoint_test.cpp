@@ -173,8 +173,8 @@ TEST(Checkpoint, SlicesThatDoNotCoverATensorAreAMistakeOfTheCaller) {
 
 TEST(Checkpoint, NothingIsFoundWhereNothingIs) {
   const TempFolder folder;
-  EXPECT_FALSE(find_newest_whole(folder.path()));
-  EXPECT_FALSE(find_newest_whole(folder.path() / "absent"));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path() / "absent"));
   EXPECT_THAT(refusal([&] { open_checkpoint(folder.path()); }), HasSubstr("manifest.json"));
 }
 
