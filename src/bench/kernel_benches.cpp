@@ -175,7 +175,7 @@ std::vector<KernelBench> kernel_benches(const RunSpec& run, const Model& model) 
                 .trains_the_same_bits = run.train.deterministic,
                 .types = storage_types(run.precision)};
   std::vector<KernelBench> all;
-  add_attention(all, s, run.run.device == "cuda");
+  add_attention(all, s, run.run.device == RunDevice::cuda);
   add_rows(all, s);
   add_ends(all, s, head_tile(model), model.unit(1).layout().owned());
   return all;

@@ -72,7 +72,7 @@ std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const Man
 void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, const ManifestSlice& slice) {
   const SafetensorsEntry* entry = file.find(slice.entry);
   if (!entry) refuse(file.path(), fmt::format("has no tensor {}, which the manifest names", quote_text(slice.entry)));
-  const std::int64_t elements = slice.rows().elements(), bytes = elements * size_of(tensor.dtype);
+  const std::int64_t elements = slice.range.elements(), bytes = elements * size_of(tensor.dtype);
   if (entry->dtype != safetensors_name(tensor.dtype) || entry->end - entry->begin != bytes ||
       entry->shape.size() > static_cast<std::size_t>(Shape::kMaxDims))
     refuse(file.path(), fmt::format("byte {}: tensor {} is {} [{}], the manifest says {} of {} elements", entry->begin,
@@ -123,11 +123,12 @@ const SafetensorsFile& Checkpoint::file_with(const ManifestTensor& tensor, const
 
 // A copy to a device has its price, whatever its size. So what comes in many short stretches is put together on the
 // host first, some whole rows at a time.
-void Checkpoint::fill(const Tensor& live, const Rows& rows, const ManifestTensor& saved, Files& opened,
+void Checkpoint::fill(const Tensor& live, const StridedRange& rows, const ManifestTensor& saved, Files& opened,
                       Stream& stream) const {
-  const bool staged = live.device() != Device::meta && (rows.apart() || live.dims() == 2 ||
-                                                        std::any_of(saved.slices.begin(), saved.slices.end(),
-                                                                    [](const ManifestSlice& s) { return s.row > 0; }));
+  const bool staged =
+      live.device() != Device::meta &&
+      (rows.apart() || live.dims() == 2 ||
+       std::any_of(saved.slices.begin(), saved.slices.end(), [](const ManifestSlice& s) { return s.range.apart(); }));
   const std::int64_t size = size_of(live.dtype());
   const std::int64_t unit = rows.apart() ? rows.row : live.dims() == 2 ? live.dim(1) : 1;  // that a cut leaves whole
   const std::int64_t at_a_time =
@@ -139,14 +140,14 @@ void Checkpoint::fill(const Tensor& live, const Rows& rows, const ManifestTensor
   for (std::int64_t done = 0; done < live.elements(); done += at_a_time) {
     const std::int64_t now = std::min(at_a_time, live.elements() - done);
     const Tensor part = elements_of(live, done, now);
-    const Rows wanted =
+    const StridedRange wanted =
         rows.apart() ? rows.some(done / unit, now / unit) : flat_range(rows.begin + done, rows.begin + done + now);
     for (const ManifestSlice& slice : saved.slices) {
-      if (slice.begin >= wanted.end()) break;  // so do all that follow
-      if (slice.end <= wanted.begin) continue;
+      if (slice.range.begin >= wanted.end()) break;  // so do all that follow
+      if (slice.range.end() <= wanted.begin) continue;
       const SafetensorsFile* file = nullptr;
       const std::byte* from = nullptr;
-      each_common_run(wanted, slice.rows(), [&](std::int64_t to, std::int64_t at, std::int64_t count) {
+      each_common_run(wanted, slice.range, [&](std::int64_t to, std::int64_t at, std::int64_t count) {
         if (!file) {
           file = &file_with(saved, slice, opened);
           from = static_cast<const std::byte*>(file->tensor(slice.entry).raw());
@@ -171,7 +172,7 @@ void Checkpoint::load(std::span<const StateTensor> tensors, Stream& stream) cons
   };
   Files opened;
   for (const StateTensor& want : tensors) {
-    const Rows rows = rows_of(want);
+    const StridedRange rows = rows_of(want);
     const auto found = tensors_.find({want.part, want.tensor.name});
     if (found == tensors_.end()) fail(want, "is not in the checkpoint", "resume with the model and optimizer it is of");
     const ManifestTensor& saved = *found->second;
@@ -206,11 +207,6 @@ std::optional<Checkpoint> open_newest_whole(const fs::path& folder, const Damage
     }
   }
   return std::nullopt;
-}
-
-std::optional<fs::path> find_newest_whole(const fs::path& folder, const DamageReport& report) {
-  const auto checkpoint = open_newest_whole(folder, report);
-  return checkpoint ? std::optional(checkpoint->path()) : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -50,7 +50,8 @@ class Checkpoint {
   Manifest manifest_;
   using Files = std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>;
   const SafetensorsFile& file_with(const ManifestTensor& tensor, const ManifestSlice& slice, Files& opened) const;
-  void fill(const Tensor& live, const Rows& rows, const ManifestTensor& saved, Files& opened, Stream& stream) const;
+  void fill(const Tensor& live, const StridedRange& rows, const ManifestTensor& saved, Files& opened,
+            Stream& stream) const;
 
   Files files_;  // all of them, or none: then those that are needed are opened by each load
   std::map<std::pair<std::string_view, std::string_view>, const ManifestTensor*> tensors_;  // by part and name
@@ -67,7 +68,5 @@ using DamageReport = std::function<void(const std::filesystem::path& checkpoint,
 // Of a folder of checkpoints (checkpoint_folder.h), the one `latest` names, or, when that is damaged, the one of the
 // highest step that is whole. Nothing when there is none. EnvironmentError when the folder cannot be listed.
 std::optional<Checkpoint> open_newest_whole(const std::filesystem::path& folder, const DamageReport& report = {});
-std::optional<std::filesystem::path> find_newest_whole(const std::filesystem::path& folder,
-                                                       const DamageReport& report = {});
 
 }  // namespace lockstep

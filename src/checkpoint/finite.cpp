@@ -65,8 +65,7 @@ void require_finite_weights(std::span<const StateTensor> pieces) {
     if (piece.part != kWeightPart || piece.live.elements() == 0) continue;
     const auto bad = first_not_finite(piece.live);
     if (!bad) continue;
-    const std::int64_t i = bad->element;
-    const std::int64_t there = piece.begin + (piece.row > 0 ? i / piece.row * piece.pitch + i % piece.row : i);
+    const std::int64_t there = piece.range.at(bad->element);
     throw StateRefused(
         fmt::format("the weight {} is not finite (element {} is {})", piece.tensor.name, there, bad->value));
   }

@@ -165,7 +165,7 @@ class TensorReader {
       const bool apart = !flat_ && (item.contains("row") || item.contains("pitch"));
       const Object slice(item, inside, where_, apart ? 6 : 4);
       tensor.slices.push_back(read_slice(slice, elements));
-      if (apart) read_rows(slice, tensor.slices.back(), pitch);
+      if (apart) read_rows(slice, tensor.slices.back().range, pitch);
     }
     if (pitch == 0)
       check_flat(o, tensor, elements);
@@ -178,20 +178,20 @@ class TensorReader {
   // One slice behind the other.
   static void check_flat(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
     std::int64_t next = 0;
-    for (std::size_t i = 0; i < tensor.slices.size(); next = tensor.slices[i++].end)
-      if (const std::int64_t begin = tensor.slices[i].begin; begin != next)
+    for (std::size_t i = 0; i < tensor.slices.size(); next = tensor.slices[i++].range.end())
+      if (const std::int64_t begin = tensor.slices[i].range.begin; begin != next)
         o.fail(fmt::format("slices[{}].begin", i), fmt::format("is {}, the slice before ends at {}", begin, next));
     if (next != elements) o.fail("slices", fmt::format("cover {} of {} elements", next, elements));
   }
 
   // Rows that lie apart have others between them.
   static void check_cover(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
-    std::vector<Rows> pieces;
+    std::vector<StridedRange> pieces;
     for (const ManifestSlice& slice : tensor.slices) {
-      if (!pieces.empty() && slice.begin <= pieces.back().begin)
+      if (!pieces.empty() && slice.range.begin <= pieces.back().begin)
         o.fail(fmt::format("slices[{}].begin", pieces.size()),
-               fmt::format("is {}, the slice before begins at {}", slice.begin, pieces.back().begin));
-      pieces.push_back(slice.rows());
+               fmt::format("is {}, the slice before begins at {}", slice.range.begin, pieces.back().begin));
+      pieces.push_back(slice.range);
     }
     const auto fault = find_cover_fault(pieces, elements);
     if (!fault) return;
@@ -201,27 +201,29 @@ class TensorReader {
   }
 
   // The rows of a slice whose range is known to lie within the tensor.
-  static void read_rows(const Object& o, ManifestSlice& slice, std::int64_t& pitch) {
-    slice.row = o.count("row", 1);
-    slice.pitch = o.count("pitch", 1);
-    if (slice.row >= slice.pitch)
-      o.fail("row", fmt::format("is {}, not below the pitch of {}", slice.row, slice.pitch));
-    const std::int64_t last = slice.end - slice.begin - slice.row;  // where the last row begins
-    if (last < slice.pitch || last % slice.pitch != 0)
-      o.fail("end", fmt::format("is {}, not where the second or a later row of {} ends, {} apart from {} on", slice.end,
-                                slice.row, slice.pitch, slice.begin));
-    if (pitch != 0 && slice.pitch != pitch)
-      o.fail("pitch", fmt::format("is {}, that of a slice before is {}", slice.pitch, pitch));
-    pitch = slice.pitch;
+  static void read_rows(const Object& o, StridedRange& range, std::int64_t& pitch) {
+    const std::int64_t end = range.end();
+    range.row = o.count("row", 1);
+    range.pitch = o.count("pitch", 1);
+    if (range.row >= range.pitch)
+      o.fail("row", fmt::format("is {}, not below the pitch of {}", range.row, range.pitch));
+    const std::int64_t last = end - range.begin - range.row;  // where the last row begins
+    if (last < range.pitch || last % range.pitch != 0)
+      o.fail("end", fmt::format("is {}, not where the second or a later row of {} ends, {} apart from {} on", end,
+                                range.row, range.pitch, range.begin));
+    range.rows = last / range.pitch + 1;
+    if (pitch != 0 && range.pitch != pitch)
+      o.fail("pitch", fmt::format("is {}, that of a slice before is {}", range.pitch, pitch));
+    pitch = range.pitch;
   }
 
   ManifestSlice read_slice(const Object& o, std::int64_t elements) {
-    ManifestSlice slice{.file = o.text("file", kMaxNameBytes),
-                        .entry = o.text("entry", 2 * kMaxNameBytes),
-                        .begin = o.count("begin"),
-                        .end = o.count("end")};
-    if (slice.end <= slice.begin || slice.end > elements)
-      o.fail("end", fmt::format("is {}, not above {} and at most {}", slice.end, slice.begin, elements));
+    ManifestSlice slice{
+        .file = o.text("file", kMaxNameBytes), .entry = o.text("entry", 2 * kMaxNameBytes), .range = {}};
+    const std::int64_t begin = o.count("begin"), end = o.count("end");
+    if (end <= begin || end > elements)
+      o.fail("end", fmt::format("is {}, not above {} and at most {}", end, begin, elements));
+    slice.range = flat_range(begin, end);
     if (!files_.contains(slice.file))
       o.fail("file", fmt::format("is {}, which is not in the list of files", quote_text(slice.file)));
     if (!entries_.emplace(slice.file, slice.entry).second)
@@ -258,11 +260,6 @@ const ManifestTensor* Manifest::find(std::string_view part, std::string_view nam
   return at == tensors.end() ? nullptr : &*at;
 }
 
-Rows ManifestSlice::rows() const {
-  if (row == 0) return flat_range(begin, end);
-  return {.begin = begin, .row = row, .pitch = pitch, .count = (end - begin - row) / pitch + 1};
-}
-
 std::string manifest_text(const Manifest& manifest) {
   using Ordered = nlohmann::ordered_json;
   const Progress& p = manifest.progress;
@@ -271,10 +268,10 @@ std::string manifest_text(const Manifest& manifest) {
   for (const ManifestTensor& t : manifest.tensors) {
     Ordered slices = Ordered::array();
     for (const ManifestSlice& s : t.slices) {
-      slices.push_back({{"file", s.file}, {"entry", s.entry}, {"begin", s.begin}, {"end", s.end}});
-      if (s.row == 0) continue;
-      slices.back()["row"] = s.row;
-      slices.back()["pitch"] = s.pitch;
+      slices.push_back({{"file", s.file}, {"entry", s.entry}, {"begin", s.range.begin}, {"end", s.range.end()}});
+      if (!s.range.apart()) continue;
+      slices.back()["row"] = s.range.row;
+      slices.back()["pitch"] = s.range.pitch;
       version = kRowsVersion;
     }
     tensors.push_back({{"part", t.part},

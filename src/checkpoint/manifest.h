@@ -35,9 +35,7 @@ inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
 
 struct ManifestSlice {
   std::string file, entry;
-  std::int64_t begin = 0, end = 0;  // flat elements of the tensor: the first, and behind the last
-  std::int64_t row = 0, pitch = 0;  // of two rows or more that lie apart; 0: all from begin to end
-  Rows rows() const;
+  StridedRange range;  // of the tensor's elements, joined where nothing is between its rows
   bool operator==(const ManifestSlice&) const = default;
 };
 

@@ -33,10 +33,10 @@ void add_flat(std::vector<Rectangle>& all, std::int64_t begin, std::int64_t end,
 }
 
 // Rows that go over the edge of the grid go on at its other side, a row further down.
-void add_rows(std::vector<Rectangle>& all, const Rows& rows, std::int64_t width, std::size_t piece) {
+void add_rows(std::vector<Rectangle>& all, const StridedRange& rows, std::int64_t width, std::size_t piece) {
   const std::int64_t top = rows.begin / width, left = rows.begin % width, right = left + rows.row;
-  all.push_back({top, top + rows.count, left, std::min(right, width), piece});
-  if (right > width) all.push_back({top + 1, top + 1 + rows.count, 0, right - width, piece});
+  all.push_back({top, top + rows.rows, left, std::min(right, width), piece});
+  if (right > width) all.push_back({top + 1, top + 1 + rows.rows, 0, right - width, piece});
 }
 
 // The first columns that none of the rectangles has, which are apart and in order.
@@ -52,33 +52,24 @@ std::pair<std::int64_t, std::int64_t> first_hole(const std::map<std::int64_t, co
 
 }  // namespace
 
-Rows Rows::some(std::int64_t first, std::int64_t many) const {
-  if (many > 1) return {begin + first * pitch, row, pitch, many};
-  return flat_range(begin + first * pitch, begin + first * pitch + many * row);
-}
-
-Rows flat_range(std::int64_t begin, std::int64_t end) {
-  return {.begin = begin, .row = end - begin, .pitch = end - begin, .count = end > begin ? 1 : 0};
-}
-
-Rows rows_of(const StateTensor& piece) {
-  const std::int64_t held = piece.live.elements(), elements = piece.tensor.elements();
+StridedRange rows_of(const StateTensor& piece) {
   const Tensor& live = piece.live;
-  const bool by_rows = live.dims() == 2 && live.dim(1) == piece.row && live.stride(1) == 1;
+  const StridedRange& range = piece.range;
+  const std::int64_t held = live.elements(), elements = piece.tensor.elements();
+  const bool by_rows = live.dims() == 2 && live.dim(1) == range.row && live.stride(1) == 1;
   LOCKSTEP_CHECK(((live.dims() == 1 && live.contiguous()) || by_rows) && is_float(live.dtype()),
-                 "{} of '{}': {} is no flat float tensor", piece.part, piece.tensor.name, piece.live.shape());
-  LOCKSTEP_CHECK(piece.row >= 0 && (piece.row == 0 || (held % piece.row == 0 && piece.pitch >= piece.row)),
-                 "{} of '{}': {} elements in rows of {}, {} apart", piece.part, piece.tensor.name, held, piece.row,
-                 piece.pitch);
-  const bool apart = piece.row > 0 && piece.pitch > piece.row && held > piece.row;
-  const std::int64_t count = apart ? held / piece.row : 1;
-  const auto skipped = apart ? checked_mul(count - 1, piece.pitch - piece.row) : std::optional<std::int64_t>(0);
-  LOCKSTEP_CHECK(piece.begin >= 0 && skipped && held <= elements && *skipped <= elements - held &&
-                     piece.begin <= elements - held - *skipped,
+                 "{} of '{}': {} is no flat float tensor", piece.part, piece.tensor.name, live.shape());
+  LOCKSTEP_CHECK(range.row >= 0 && range.rows >= 0 && checked_mul(range.rows, range.row) == held &&
+                     (range.rows <= 1 || range.pitch >= range.row),
+                 "{} of '{}': {} elements in {} rows of {}, {} apart", piece.part, piece.tensor.name, held, range.rows,
+                 range.row, range.pitch);
+  const auto skipped =
+      range.apart() ? checked_mul(range.rows - 1, range.pitch - range.row) : std::optional<std::int64_t>(0);
+  LOCKSTEP_CHECK(range.begin >= 0 && skipped && held <= elements && *skipped <= elements - held &&
+                     range.begin <= elements - held - *skipped,
                  "{} of '{}': {} elements from {} on, in rows of {}, {} apart, are not within its {}", piece.part,
-                 piece.tensor.name, held, piece.begin, piece.row, piece.pitch, elements);
-  if (!apart) return flat_range(piece.begin, piece.begin + held);
-  return {.begin = piece.begin, .row = piece.row, .pitch = piece.pitch, .count = count};
+                 piece.tensor.name, held, range.begin, range.row, range.pitch, elements);
+  return range.joined();
 }
 
 Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count) {
@@ -88,10 +79,10 @@ Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count) {
   return live.slice(0, begin / row, count / row);
 }
 
-std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::int64_t elements) {
+std::optional<CoverFault> find_cover_fault(std::span<const StridedRange> pieces, std::int64_t elements) {
   if (elements == 0) return std::nullopt;
   std::int64_t width = elements;  // flat ranges alone: a grid of one row
-  for (const Rows& piece : pieces)
+  for (const StridedRange& piece : pieces)
     if (piece.apart()) width = piece.pitch;
   const std::int64_t height = ceil_div(elements, width);
 
@@ -99,7 +90,7 @@ std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::in
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].apart())
       add_rows(rectangles, pieces[i], width, i);
-    else if (pieces[i].count > 0)
+    else if (pieces[i].rows > 0)
       add_flat(rectangles, pieces[i].begin, pieces[i].end(), width, i);
   }
   // What the last row of the grid has behind the end of the tensor: no piece reaches it.

@@ -11,25 +11,14 @@
 #include <optional>
 #include <span>
 
+#include "base/strided_range.h"
 #include "checkpoint/state.h"
 
 namespace lockstep {
 
-// Row i is the flat range [begin + i·pitch, begin + i·pitch + row). Of one row, or none, the pitch is its length; of
-// several it is more: rows without a space between them are one row.
-struct Rows {
-  std::int64_t begin = 0, row = 0, pitch = 0, count = 0;
-
-  bool apart() const { return count > 1; }
-  std::int64_t elements() const { return count * row; }
-  std::int64_t end() const { return count == 0 ? begin : begin + (count - 1) * pitch + row; }
-  Rows some(std::int64_t first, std::int64_t many) const;  // of the rows
-  bool operator==(const Rows&) const = default;
-};
-
-Rows flat_range(std::int64_t begin, std::int64_t end);
-// ProgramError when the piece breaks its contract (state.h) or leaves its tensor.
-Rows rows_of(const StateTensor& piece);
+// The range of the piece, joined where nothing is between its rows. ProgramError when the piece breaks its contract
+// (state.h) or leaves its tensor.
+StridedRange rows_of(const StateTensor& piece);
 
 // Elements [begin, begin + count) of a piece; whole rows, where its rows lie apart here.
 Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count);
@@ -41,18 +30,21 @@ struct CoverFault {
   std::int64_t begin = 0, end = 0;
   std::optional<std::size_t> twice_in;
 };
-// Nothing when there is no fault. The pieces lie within [0, elements), and those of several rows have one pitch. Takes
+// Nothing when there is no fault. The pieces are joined and within [0, elements), and those of several rows have one
+// pitch. Takes
 // n log n steps for n pieces, whatever their sizes.
-std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::int64_t elements);
+std::optional<CoverFault> find_cover_fault(std::span<const StridedRange> pieces, std::int64_t elements);
 
 // Calls run(to, from, count) for each stretch of elements that both hold, ascending: `count` elements from number `to`
 // of those of `into`, and number `from` of those of `source`, on. Takes at most some steps for each row of the one that
 // has fewer, whatever the pitches.
 template <class Run>
-void each_common_run(const Rows& into, const Rows& source, Run&& run) {
+void each_common_run(const StridedRange& into, const StridedRange& source, Run&& run) {
   // The first row that ends behind `place`, where another one ends before it.
-  const auto row_behind = [](const Rows& of, std::int64_t place) { return (place - of.begin - of.row) / of.pitch + 1; };
-  for (std::int64_t i = 0, j = 0; i < into.count && j < source.count;) {
+  const auto row_behind = [](const StridedRange& of, std::int64_t place) {
+    return (place - of.begin - of.row) / of.pitch + 1;
+  };
+  for (std::int64_t i = 0, j = 0; i < into.rows && j < source.rows;) {
     const std::int64_t a = into.begin + i * into.pitch, b = source.begin + j * source.pitch;
     const std::int64_t a_end = a + into.row, b_end = b + source.row;
     if (a_end <= b) {

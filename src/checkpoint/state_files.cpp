@@ -21,16 +21,17 @@ std::string file_name(std::int64_t i, std::int64_t all) {
 }
 
 // Slices of one tensor have names of their own: no two begin at one element.
-std::string entry_name(const std::string& part, const std::string& name, const Rows& rows, std::int64_t elements) {
+std::string entry_name(const std::string& part, const std::string& name, const StridedRange& rows,
+                       std::int64_t elements) {
   if (rows.elements() == elements) return part + "/" + name;
   const std::string range = fmt::format("{}/{}:{}-{}", part, name, rows.begin, rows.end());
   return rows.apart() ? fmt::format("{}:{}/{}", range, rows.row, rows.pitch) : range;
 }
 
 // As others should see it who open the file.
-Shape entry_shape(const LogicalTensor& tensor, const Rows& rows) {
+Shape entry_shape(const LogicalTensor& tensor, const StridedRange& rows) {
   if (rows.elements() == tensor.elements()) return Shape(std::span(tensor.shape));
-  return rows.apart() ? Shape({rows.count, rows.row}) : Shape({rows.row});
+  return rows.apart() ? Shape({rows.rows, rows.row}) : Shape({rows.row});
 }
 
 // One rank's slice, on its way into the manifest.
@@ -39,7 +40,7 @@ struct Described {
   std::vector<std::int64_t> shape;
   int dtype;
   std::int64_t file;
-  Rows rows;
+  StridedRange rows;
 };
 
 std::int64_t elements_of(const Described& slice) { return LogicalTensor{"", slice.shape}.elements(); }
@@ -48,7 +49,7 @@ std::int64_t elements_of(const Described& slice) { return LogicalTensor{"", slic
 void check_cover(const std::string& name, const std::vector<Described>& slices) {
   const Described& first = slices.front();
   const Described* apart = nullptr;
-  std::vector<Rows> pieces;
+  std::vector<StridedRange> pieces;
   for (const Described& s : slices) {
     LOCKSTEP_CHECK(s.shape == first.shape && s.dtype == first.dtype,
                    "{}: ranks {} and {} do not agree on its shape and type", name, first.rank, s.rank);
@@ -74,8 +75,8 @@ StateFiles::StateFiles(std::span<const StateTensor> pieces, std::int64_t limit) 
     pieces_.push_back({.state = &t, .rows = rows_of(t)});
   }
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.state->part, a.state->tensor.name, a.state->begin) <
-           std::tie(b.state->part, b.state->tensor.name, b.state->begin);
+    return std::tie(a.state->part, a.state->tensor.name, a.state->range.begin) <
+           std::tie(b.state->part, b.state->tensor.name, b.state->range.begin);
   });
   std::int64_t filled = 0;
   for (Piece& piece : pieces_) {
@@ -94,9 +95,9 @@ std::string StateFiles::described() const {
   json slices = json::array();
   for (const Piece& piece : pieces_) {
     const StateTensor& t = *piece.state;
-    const Rows& rows = piece.rows;
+    const StridedRange& rows = piece.rows;
     slices.push_back({t.part, t.tensor.name, t.tensor.shape, static_cast<int>(t.live.dtype()), piece.file, rows.begin,
-                      rows.row, rows.pitch, rows.count});
+                      rows.row, rows.pitch, rows.rows});
   }
   try {
     return json{{"files", files_}, {"slices", std::move(slices)}}.dump();
@@ -147,7 +148,7 @@ WholeState join_state(std::span<const std::string> described) {
                                    .shape = s[2],
                                    .dtype = s[3],
                                    .file = whole.begins.back() + s[4].get<std::int64_t>(),
-                                   .rows = {.begin = s[5], .row = s[6], .pitch = s[7], .count = s[8]}});
+                                   .rows = {.begin = s[5], .row = s[6], .pitch = s[7], .rows = s[8]}});
     whole.begins.push_back(whole.begins.back() + said.at("files").get<std::int64_t>());
   }
   for (auto& [key, slices] : all) {
@@ -155,7 +156,7 @@ WholeState join_state(std::span<const std::string> described) {
     std::stable_sort(slices.begin(), slices.end(),
                      [](const Described& a, const Described& b) { return a.rows.begin < b.rows.begin; });
     check_cover(part + "/" + name, slices);
-    std::erase_if(slices, [](const Described& s) { return s.rows.count == 0; });
+    std::erase_if(slices, [](const Described& s) { return s.rows.rows == 0; });
     if (slices.empty()) continue;  // a tensor without elements
     const Described& first = slices.front();
     ManifestTensor& tensor = whole.tensors.emplace_back(ManifestTensor{
@@ -163,10 +164,7 @@ WholeState join_state(std::span<const std::string> described) {
     for (const Described& s : slices)
       tensor.slices.push_back({.file = file_name(s.file, whole.begins.back()),
                                .entry = entry_name(part, name, s.rows, elements_of(s)),
-                               .begin = s.rows.begin,
-                               .end = s.rows.end(),
-                               .row = s.rows.apart() ? s.rows.row : 0,
-                               .pitch = s.rows.apart() ? s.rows.pitch : 0});
+                               .range = s.rows});
   }
   return whole;
 }

@@ -34,7 +34,7 @@ class StateFiles {
  private:
   struct Piece {
     const StateTensor* state;
-    Rows rows;
+    StridedRange rows;
     std::int64_t file = 0;
   };
   std::vector<Piece> pieces_;

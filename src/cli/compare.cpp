@@ -65,8 +65,8 @@ RunSpec read(const Settings& s) {
   if (launched_as_one_of_many())
     refuse("compare starts its ranks itself, as threads of one process", "run it without a launcher");
   RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
-  if (run.run.device != "cpu")
-    refuse(fmt::format("compare trains on the cpu, and run.device = \"{}\"", run.run.device),
+  if (run.run.device != RunDevice::cpu)
+    refuse(fmt::format("compare trains on the cpu, and run.device = \"{}\"", name_of(run.run.device)),
            "use --set run.device=cpu");
   return run;
 }

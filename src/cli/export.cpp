@@ -42,7 +42,7 @@ int run_export(const Settings& s) {
     const LogicalTensor logical{t.name, t.shape};
     buffers.push_back(memory->allocate(logical.elements() * size_of(t.dtype), Tag::workspace));
     const Tensor values = view(buffers.back(), t.dtype, {logical.elements()});
-    wanted.push_back({.part = t.part, .tensor = logical, .live = values});
+    wanted.push_back({.part = t.part, .tensor = logical, .range = flat_range(0, logical.elements()), .live = values});
     tensors.push_back({logical, values});
   }
   checkpoint.load(wanted, stream);

@@ -80,7 +80,7 @@ void Launch::join_as(const LaunchedProcess& place, bool told) {
   if (!on_gpu(spec_))
     throw UserError(ExitCode::usage,
                     fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
-                                spec_.run.device),
+                                name_of(spec_.run.device)),
                     fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
   const std::optional<UserError> misfit =
       adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told);

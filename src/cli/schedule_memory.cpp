@@ -38,7 +38,7 @@ std::optional<std::int64_t> planned_activations(const PlannedRun& run, ScheduleK
   spec.precision.compute = Precision::bf16;
   spec.layout = {.pp = shape.stages, .schedule = kind, .chunks = shape.chunks, .tp = run.tp, .micro = shape.micro};
   spec.layout.sp = LayoutSpec::usual_sp(run.tp);
-  spec.layout.stages = kStagesEven;
+  spec.layout.stages = StageRule::even();
   validate(spec,
            [&](std::string_view, std::string_view key) { return fmt::format("--model {} with --{}", run.model, key); });
   std::int64_t most = 0;

@@ -55,7 +55,7 @@ int against_each_other(const Settings& s) {
   if (s.precision) arguments.sets.push_back(fmt::format("precision.compute={}", name_of(*s.precision)));
   arguments.sets.push_back(fmt::format("run.threads={}", s.threads));
   RunSpec run = arguments.read_for_any_layout();
-  if (s.device == Device::cuda) run.run.device = "cuda";
+  if (s.device == Device::cuda) run.run.device = RunDevice::cuda;
   const LayoutReport report = compare_layouts(run, layouts, s.trial);
   s.json ? print_json(report, layouts[0]) : print_table(report, layouts[0], s.trial.exact);
   return exit_code(report.ok());

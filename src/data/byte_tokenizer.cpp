@@ -17,15 +17,6 @@ std::vector<std::int32_t> encode_bytes(std::string_view text) {
   return ids;
 }
 
-std::string decode_bytes(std::span<const std::int32_t> ids) {
-  std::string text;
-  text.reserve(ids.size());
-  for (const std::int32_t id : ids) {
-    if (is_byte(id)) text += static_cast<char>(id);
-  }
-  return text;
-}
-
 std::string Utf8Stream::push(std::span<const std::int32_t> ids) {
   std::string out;
   for (const std::int32_t id : ids) {

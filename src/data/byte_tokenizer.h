@@ -1,6 +1,6 @@
 // Text as bytes: ids 0..255 are the bytes themselves, 256 ends a document. Vocabulary: 257.
 //
-// No training, no files, no unknown words: every text is encoded exactly and decoded to the same bytes.
+// No training, no files, no unknown words: every text is encoded exactly.
 //
 // A character of UTF-8 is one to four tokens, so what a model has said so far may end inside one. Utf8Stream is for
 // printing while generating: it gives bytes only up to the last whole character and keeps the rest for later. What can
@@ -24,9 +24,6 @@ static_assert(kByteVocabulary == kEndOfDocument + 1);
 
 // One id a byte; no end of document is added.
 std::vector<std::int32_t> encode_bytes(std::string_view text);
-
-// The bytes of the ids below 256; all others are skipped. Not necessarily UTF-8.
-std::string decode_bytes(std::span<const std::int32_t> ids);
 
 // Whether the tokens of such data are bytes. What a token file holds is not known.
 inline bool speaks_bytes(const DataSpec& data) { return data.example || !data.text.empty(); }

@@ -24,7 +24,6 @@ class Sampler {
 
   std::int64_t samples() const { return samples_; }
   std::int64_t sample_of(std::int64_t n) const;  // n >= 0; in [0, samples)
-  std::int64_t epoch_of(std::int64_t n) const { return n / samples_; }
 
  private:
   std::uint64_t permuted(std::uint64_t number, std::uint64_t epoch) const;

@@ -38,7 +38,7 @@ inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {
   const std::int64_t width = table.elements() / rows.all;
   ParameterPiece piece{std::move(table)};
   piece.runs.emplace();
-  if (rows.count > 0) piece.runs->push_back(joined({.there = rows.first * width, .row = rows.count * width}));
+  if (rows.count > 0) piece.runs->push_back(Run::flat(0, rows.first * width, rows.count * width));
   return piece;
 }
 

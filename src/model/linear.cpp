@@ -21,18 +21,11 @@ std::vector<Run> runs_of(const Linear::Options& o, const std::vector<Part>& part
   std::vector<Run> runs;
   for (const Part& part : parts) {
     if (part.count > 0 && o.in.count > 0)
-      runs.push_back(joined(o.in_out ? Run{.here = at,
-                                           .there = o.in.first * whole + part.first,
-                                           .rows = o.in.count,
-                                           .row = part.count,
-                                           .here_pitch = all,
-                                           .there_pitch = whole}
-                                     : Run{.here = at * o.in.each,
-                                           .there = part.first * o.in.all + o.in.first,
-                                           .rows = part.count,
-                                           .row = o.in.count,
-                                           .here_pitch = o.in.each,
-                                           .there_pitch = o.in.all}));
+      runs.push_back(
+          joined(o.in_out ? Run{.here = {at, part.count, all, o.in.count},
+                                .there = {o.in.first * whole + part.first, part.count, whole, o.in.count}}
+                          : Run{.here = {at * o.in.each, o.in.count, o.in.each, part.count},
+                                .there = {part.first * o.in.all + o.in.first, o.in.count, o.in.all, part.count}}));
     at += part.each;
   }
   return runs;
@@ -59,7 +52,7 @@ Linear::Linear(UnitLayout& layout, const Options& o) : in_out_(o.in_out) {
          piece.partial_over});
     std::vector<Run> biases;
     for (std::int64_t here = at; const Part& part : piece.parts) {
-      if (part.count > 0) biases.push_back(joined({.here = here, .there = part.first, .row = part.count}));
+      if (part.count > 0) biases.push_back(Run::flat(here, part.first, part.count));
       here += part.each;
     }
     // Where the inputs are cut, every rank has the bias, and the first of them answers for it.

@@ -4,7 +4,7 @@
 // Both take and give rows as they are between layers: a rank's own tokens with sequence parallelism, else all of them.
 // With sequence parallelism all tokens stand here only while a product needs them: what the weight's gradient wants of
 // the inputs is gathered again for it, and so is what it wants of the outputs' gradients where weights come later
-// (Execution::weights_later). SingleRank they are a Linear each, and take no room.
+// (Execution::weights_later). Alone they are a Linear each, and take no room.
 #pragma once
 #include "model/build.h"
 #include "model/linear.h"

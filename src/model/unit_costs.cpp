@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "spec/machine/balance.h"
 #include "tensor/memory.h"
 #include "tensor/meta/stream.h"
 
@@ -9,8 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// Operations of products in the time of a byte, about: what cores and GPUs of today have.
-double balance_of(Device device) { return device == Device::cuda ? 160 : 12; }
+double balance_of(Device device) { return device == Device::cuda ? kGpuBalance : kCpuBalance; }
 
 double cost_of(const meta::Work& work, double balance) {
   const auto in_bytes = [&](std::int64_t flops) { return static_cast<double>(flops) / balance; };

@@ -20,8 +20,8 @@ PartialGradients::PartialGradients(const std::vector<const UnitLayout*>& layouts
         const std::int64_t over = parameter.pieces[i].partial_over;
         if (over == 1) continue;
         for (const Run& run : parameter.runs_of(i)) {
-          LOCKSTEP_CHECK(run.rows == 1, "{}: partial gradients that lie apart", parameter.pieces[i].name);
-          found.push_back({offset + run.here, offset + run.here_end(), over});
+          LOCKSTEP_CHECK(run.rows() == 1, "{}: partial gradients that lie apart", parameter.pieces[i].name);
+          found.push_back({offset + run.here.begin, offset + run.here.end(), over});
         }
       }
     }

@@ -73,15 +73,15 @@ class ZeroShard {
         Piece piece{parameter.pieces[i], parameter, {}, 0, 0};
         std::int64_t first = to, last = from;
         for (Run run : parameter.runs_of(i)) {
-          run.here += offset;
+          run.here.begin += offset;
           for (const Run& inside : clipped(run, from, to)) {
-            first = std::min(first, inside.here);
-            last = std::max(last, inside.here_end());
+            first = std::min(first, inside.here.begin);
+            last = std::max(last, inside.here.end());
             piece.runs.push_back(inside);
           }
         }
         if (!piece.runs.empty()) {
-          for (Run& run : piece.runs) run.here -= first;
+          for (Run& run : piece.runs) run.here.begin -= first;
           piece.offset = first - from;
           piece.elements = last - first;
         }

@@ -286,7 +286,7 @@ std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks) {
   add_cut(ranks, Switch::on);
   add_cut(ranks, Switch::off);
   if (ranks >= 4) add_cut(2, Switch::on);
-  for (const std::string_view kind : {kRing, kUlysses}) {
+  for (const CpKind& kind : {kRing, kUlysses}) {
     LayoutSpec cut = plain;
     cut.dp = 1;
     cut.cp = ranks;

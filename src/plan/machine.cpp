@@ -5,6 +5,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "spec/machine/known_gpus.h"
 #include "tensor/cuda/device.h"
 #include "tensor/make_stream.h"
 
@@ -36,30 +37,13 @@ double gemm_peak(Device device, DType dtype, int threads) {
   return best;
 }
 
-namespace {
-
-// Dense peaks without sparsity, from the makers' data sheets.
-struct KnownGpu {
-  const char* name;  // part of what the driver calls it
-  double narrow, fp32, fp64;
-};
-constexpr KnownGpu kGpus[] = {
-    {"H200", 989.4e12, 66.9e12, 66.9e12},            // NVIDIA H200 SXM data sheet
-    {"H100 80GB HBM3", 989.4e12, 66.9e12, 66.9e12},  // NVIDIA H100 SXM data sheet
-    {"H100 PCIe", 756e12, 51e12, 51e12},             // NVIDIA H100 PCIe data sheet
-    {"A100", 312e12, 19.5e12, 19.5e12},              // NVIDIA A100 data sheet
-};
-
-}  // namespace
-
 Peak peak_of(Device device, DType compute, int threads) {
   if (device == Device::cuda) {
     const std::string name = cuda::gpu_name();
-    for (const KnownGpu& gpu : kGpus)
-      if (name.find(gpu.name) != std::string::npos) {
-        const double flops = compute == DType::f64 ? gpu.fp64 : compute == DType::f32 ? gpu.fp32 : gpu.narrow;
-        return {flops, fmt::format("{}: {:.0f} TFLOP/s in {} by its data sheet", name, flops / 1e12, name_of(compute))};
-      }
+    if (const KnownGpu* gpu = find_gpu(name)) {
+      const double flops = compute == DType::f64 ? gpu->wide : compute == DType::f32 ? gpu->single : gpu->narrow;
+      return {flops, fmt::format("{}: {:.0f} TFLOP/s in {} by its data sheet", name, flops / 1e12, name_of(compute))};
+    }
     const double flops = gemm_peak(device, compute, threads);
     return {flops, fmt::format("{}: matrix products reach {:.0f} TFLOP/s in {} here (no data sheet is known)", name,
                                flops / 1e12, name_of(compute))};

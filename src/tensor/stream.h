@@ -1,11 +1,10 @@
 // Streams and events: the order in which work happens.
 //
 // Work given to one stream happens in the order given. An Event marks a point in a stream; another stream, or the host,
-// can wait for it. On the cpu, compute runs inline, in the thread that asks (a cpu::Stream is always idle when a call
-// returns), while communication and I/O queue (cpu::Queue), and a thread that waits for queued work runs it. On meta
-// nothing runs and the stream counts. On a GPU every call returns at once and the work follows: the stream runs ahead
-// of the host, who learns of a step's result when an event says that it is there. A stream belongs to one thread at a
-// time; an Event may be waited for from any thread.
+// can wait for it. On the cpu, compute runs inline, in the thread that asks: a cpu::Stream is always idle when a call
+// returns. On meta nothing runs and the stream counts. On a GPU every call returns at once and the work follows: the
+// stream runs ahead of the host, who learns of a step's result when an event says that it is there. A stream belongs to
+// one thread at a time; an Event may be waited for from any thread.
 #pragma once
 #include <cstdint>
 #include <functional>

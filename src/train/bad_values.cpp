@@ -25,10 +25,11 @@ std::optional<std::string> first_bad_element(ConstTensor t, Stream& stream) {
 std::optional<std::string> first_bad_element(ConstTensor flat, const std::vector<Run>& runs, Stream& stream) {
   const std::vector<double> values = to_doubles(flat, stream);
   for (const Run& run : runs)
-    for (std::int64_t row = 0; row < run.rows; ++row)
-      for (std::int64_t i = 0; i < run.row; ++i)
-        if (const double v = values[static_cast<std::size_t>(run.here + row * run.here_pitch + i)]; !std::isfinite(v))
-          return fmt::format("element {} is {}", run.there + row * run.there_pitch + i, v);
+    for (std::int64_t row = 0; row < run.rows(); ++row)
+      for (std::int64_t i = 0; i < run.row(); ++i)
+        if (const double v = values[static_cast<std::size_t>(run.here.begin + row * run.here.pitch + i)];
+            !std::isfinite(v))
+          return fmt::format("element {} is {}", run.there.begin + row * run.there.pitch + i, v);
   return std::nullopt;
 }
 

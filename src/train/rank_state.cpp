@@ -122,16 +122,16 @@ Tensor RankState::tied_weight() const { return shards_.at(setup_.step.shape.tie_
 
 void RankState::Named::put(std::span<const double> here, std::span<double> there) const {
   for (const Run& run : runs)
-    for (std::int64_t i = 0; i < run.rows; ++i)
-      std::copy_n(here.begin() + run.here + i * run.here_pitch, run.row,
-                  there.begin() + run.there + i * run.there_pitch);
+    for (std::int64_t i = 0; i < run.rows(); ++i)
+      std::copy_n(here.begin() + run.here.begin + i * run.here.pitch, run.row(),
+                  there.begin() + run.there.begin + i * run.there.pitch);
 }
 
 void RankState::Named::take(std::span<double> here, std::span<const double> there) const {
   for (const Run& run : runs)
-    for (std::int64_t i = 0; i < run.rows; ++i)
-      std::copy_n(there.begin() + run.there + i * run.there_pitch, run.row,
-                  here.begin() + run.here + i * run.here_pitch);
+    for (std::int64_t i = 0; i < run.rows(); ++i)
+      std::copy_n(there.begin() + run.there.begin + i * run.there.pitch, run.row(),
+                  here.begin() + run.here.begin + i * run.here.pitch);
 }
 
 std::vector<RankState::Named> RankState::tensors() const {
@@ -170,10 +170,10 @@ void RankState::init_weights() {
         if (like.init == Init::normal)
           init_normal({.x = part,
                        .key = key,
-                       .first = run.there,
+                       .first = run.there.begin,
                        .std = like.init_std,
-                       .row = run.rows == 1 ? 0 : run.row,
-                       .pitch = run.rows == 1 ? 0 : run.there_pitch},
+                       .row = run.rows() == 1 ? 0 : run.row(),
+                       .pitch = run.rows() == 1 ? 0 : run.there.pitch},
                       setup_.stream);
         else
           fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
@@ -184,8 +184,8 @@ void RankState::init_weights() {
           set(part, run);
           continue;
         }
-        for (std::int64_t i = 0; i < run.rows; ++i)
-          set(part.slice(0, i, 1).reshape({run.row}), {.there = run.there + i * run.there_pitch, .row = run.row});
+        for (std::int64_t i = 0; i < run.rows(); ++i)
+          set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
       }
     });
   publish();

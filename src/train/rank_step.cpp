@@ -28,13 +28,18 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
   Stages stages{.begins = {0}, .stage_of = schedule.stage_of};
   if (chunks == 1) return stages;
   const ModelSpec& spec = o.model.spec();
-  if (o.layout.stages == kStagesByCost)
-    stages.begins = cut_by_cost(
-        unit_costs(Model(spec, o.samples, o.seq, o.model.dtype(), {.runs_on = o.runs_on}), o.runs_on), chunks);
-  else if (o.layout.stages == kStagesEven)
-    stages.begins = cut_evenly(spec.layers, chunks);
-  else
-    stages.begins = cut_by_hand(parse_stages(o.layout.stages).value());
+  switch (o.layout.stages.form) {
+    case StageRule::Form::cost:
+      stages.begins = cut_by_cost(
+          unit_costs(Model(spec, o.samples, o.seq, o.model.dtype(), {.runs_on = o.runs_on}), o.runs_on), chunks);
+      break;
+    case StageRule::Form::even:
+      stages.begins = cut_evenly(spec.layers, chunks);
+      break;
+    case StageRule::Form::layers:
+      stages.begins = cut_by_hand(o.layout.stages.layers);
+      break;
+  }
   return stages;
 }
 

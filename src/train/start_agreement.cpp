@@ -36,7 +36,8 @@ std::uint64_t place_of(const Replica::Named& named) {
   sum.update(std::as_bytes(std::span(named.tensor.name)));
   add(sum, named.master.dtype());
   for (const Run& run : named.runs)
-    for (const std::int64_t part : {run.there, run.rows, run.row, run.rows == 1 ? 0 : run.there_pitch}) add(sum, part);
+    for (const std::int64_t part : {run.there.begin, run.rows(), run.row(), run.rows() == 1 ? 0 : run.there.pitch})
+      add(sum, part);
   return sum.value();
 }
 
@@ -54,18 +55,18 @@ std::span<const std::byte> host_bytes(const Tensor& flat, std::int64_t first, st
 // As many rows at a time as there is room for, with what lies between them; of a row that is longer, parts.
 void add_run(Checksum& sum, const Tensor& flat, const Run& run, std::vector<std::byte>& room, Stream& stream) {
   const auto width = static_cast<std::size_t>(size_of(flat.dtype()));
-  const std::int64_t pitch = std::max(run.row, run.here_pitch), together = std::max<std::int64_t>(1, kRoom / pitch);
-  for (std::int64_t i = 0; i < run.rows; i += together) {
-    const std::int64_t first = run.here + i * run.here_pitch, rows = std::min(together, run.rows - i);
+  const std::int64_t pitch = std::max(run.row(), run.here.pitch), together = std::max<std::int64_t>(1, kRoom / pitch);
+  for (std::int64_t i = 0; i < run.rows(); i += together) {
+    const std::int64_t first = run.here.begin + i * run.here.pitch, rows = std::min(together, run.rows() - i);
     if (rows == 1) {
-      for (std::int64_t at = 0; at < run.row; at += kRoom)
-        sum.update(host_bytes(flat, first + at, std::min(kRoom, run.row - at), room, stream));
+      for (std::int64_t at = 0; at < run.row(); at += kRoom)
+        sum.update(host_bytes(flat, first + at, std::min(kRoom, run.row() - at), room, stream));
       continue;
     }
-    const auto bytes = host_bytes(flat, first, (rows - 1) * run.here_pitch + run.row, room, stream);
+    const auto bytes = host_bytes(flat, first, (rows - 1) * run.here.pitch + run.row(), room, stream);
     for (std::int64_t row = 0; row < rows; ++row)
-      sum.update(bytes.subspan(static_cast<std::size_t>(row * run.here_pitch) * width,
-                               static_cast<std::size_t>(run.row) * width));
+      sum.update(bytes.subspan(static_cast<std::size_t>(row * run.here.pitch) * width,
+                               static_cast<std::size_t>(run.row()) * width));
   }
 }
 

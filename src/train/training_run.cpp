@@ -25,7 +25,7 @@ int threads_of(const RunSpec& spec) {
   return static_cast<int>(std::max<std::int64_t>(1, usable_cores() / spec.layout.ranks()));
 }
 
-Device device_of(const RunSpec& spec) { return spec.run.device == "cuda" ? Device::cuda : Device::cpu; }
+Device device_of(const RunSpec& spec) { return spec.run.device == RunDevice::cuda ? Device::cuda : Device::cpu; }
 
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
                          const Where& where)

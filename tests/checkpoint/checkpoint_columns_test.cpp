@@ -70,12 +70,11 @@ class Rank {
     const auto piece = [&](std::int64_t begin, std::int64_t held, bool rows) {
       const DType dtype = kTypes[moment];
       auto& room = rooms_.emplace_back(std::make_unique<std::vector<double>>(held, -1.0));
-      pieces_.push_back({.part = moment ? "m" : "weight",
-                         .tensor = tensor,
-                         .begin = begin,
-                         .live = Tensor(room->data(), dtype, Device::cpu, {held}),
-                         .row = rows ? row : 0,
-                         .pitch = rows ? m.pitch : 0});
+      pieces_.push_back(
+          {.part = moment ? "m" : "weight",
+           .tensor = tensor,
+           .range = rows ? StridedRange{begin, row, m.pitch, held / row} : flat_range(begin, begin + held),
+           .live = Tensor(room->data(), dtype, Device::cpu, {held})});
     };
     const auto place = [&](std::int64_t local) { return local / row * m.pitch + left + local % row; };
     const std::int64_t first = std::min(to, round_up(from, row)), last = std::max(first, to / row * row);
@@ -88,7 +87,7 @@ class Rank {
   void each(Body&& body) const {
     for (const StateTensor& t : pieces_)
       for (std::int64_t i = 0; i < t.live.elements(); ++i) {
-        const std::int64_t e = t.row > 0 ? t.begin + i / t.row * t.pitch + i % t.row : t.begin + i;
+        const std::int64_t e = t.range.at(i);
         const auto value = static_cast<float>(e) + (t.part == "m" ? 0.5f : 0.0f);
         if (t.live.dtype() == DType::f32)
           body(value, static_cast<float*>(t.live.raw())[i]);
@@ -135,10 +134,8 @@ TEST(CheckpointColumns, RowsOfAnotherPitchAreLoadedToo) {
   std::vector<float> loaded(48);
   const StateTensor want[] = {{.part = "weight",
                                .tensor = {"deep", {3, 8, 5}},
-                               .begin = 1,
-                               .live = Tensor(loaded.data(), DType::f32, Device::cpu, {48}),
-                               .row = 2,
-                               .pitch = 5}};
+                               .range = {.begin = 1, .row = 2, .pitch = 5, .rows = 24},
+                               .live = Tensor(loaded.data(), DType::f32, Device::cpu, {48})}};
   Host host;
   checkpoint.load(want, host.stream);
   for (std::size_t i = 0; i < 48; ++i) EXPECT_EQ(loaded[i], static_cast<float>(1 + i / 2 * 5 + i % 2)) << i;
@@ -150,10 +147,8 @@ TEST(CheckpointColumns, WeightsMayChangeTheirTypeAndMomentsMayNot) {
   std::vector<double> loaded(7 * 5);
   StateTensor want{.part = "weight",
                    .tensor = {"odd", {7, 12}},
-                   .begin = 2,
-                   .live = Tensor(loaded.data(), DType::f64, Device::cpu, {7 * 5}),
-                   .row = 5,
-                   .pitch = 12};
+                   .range = {.begin = 2, .row = 5, .pitch = 12, .rows = 7},
+                   .live = Tensor(loaded.data(), DType::f64, Device::cpu, {7 * 5})};
   Host host;
   checkpoint.load(std::span(&want, 1), host.stream);
   for (std::size_t i = 0; i < loaded.size(); ++i) EXPECT_EQ(loaded[i], static_cast<double>(2 + i / 5 * 12 + i % 5));
@@ -198,10 +193,8 @@ std::string join_words(const std::function<void(std::vector<std::vector<StateTen
   for (std::int64_t r = 0; r < 3; ++r)
     ranks[static_cast<std::size_t>(r)].push_back({.part = "m",
                                                   .tensor = {"a", {7, 12}},
-                                                  .begin = 4 * r,
-                                                  .live = Tensor(room.data(), DType::f32, Device::cpu, {28}),
-                                                  .row = 4,
-                                                  .pitch = 12});
+                                                  .range = {.begin = 4 * r, .row = 4, .pitch = 12, .rows = 7},
+                                                  .live = Tensor(room.data(), DType::f32, Device::cpu, {28})});
   change(ranks);
   try {
     std::vector<std::string> described;
@@ -219,22 +212,25 @@ TEST(CheckpointColumns, GapsAndOverlapsAreNamed) {
   EXPECT_THAT(join_words([](auto& ranks) { ranks[2].clear(); }), HasSubstr("m/a: no rank has elements 8 to 12"));
   EXPECT_THAT(join_words([](auto& ranks) { ranks[2] = ranks[1]; }),
               HasSubstr("m/a: elements 4 to 8 of rank 2 are another slice's too"));
-  EXPECT_THAT(join_words([](auto& ranks) { --ranks[2][0].begin; }),
+  EXPECT_THAT(join_words([](auto& ranks) { --ranks[2][0].range.begin; }),
               HasSubstr("m/a: elements 7 to 8 of rank 2 are another slice's too"));
-  EXPECT_THAT(join_words([](auto& ranks) { ranks[2][0].live = ranks[2][0].live.slice(0, 0, 24); }),
+  EXPECT_THAT(join_words([](auto& ranks) {
+                ranks[2][0].range.rows = 6;
+                ranks[2][0].live = ranks[2][0].live.slice(0, 0, 24);
+              }),
               HasSubstr("m/a: no rank has elements 80 to 84"));
   EXPECT_THAT(join_words([](auto& ranks) {
                 StateTensor& t = ranks[2][0];
                 t.live = t.live.slice(0, 0, 8);
-                t.pitch = 24;
+                t.range.pitch = 24;
+                t.range.rows = 2;
               }),
               HasSubstr("m/a: rows of rank 0 are 12 elements apart, those of rank 2 24"));
-  EXPECT_THAT(join_words([](auto& ranks) { ranks[2][0].begin = 9; }), HasSubstr("are not within its 84"));
+  EXPECT_THAT(join_words([](auto& ranks) { ranks[2][0].range.begin = 9; }), HasSubstr("are not within its 84"));
   // A flat range among rows: the whole last row, which the columns have too.
   EXPECT_THAT(join_words([](auto& ranks) {
                 StateTensor row = ranks[0][0];
-                row.begin = 72;
-                row.row = row.pitch = 0;
+                row.range = flat_range(72, 84);
                 row.live = row.live.slice(0, 0, 12);
                 ranks[1].push_back(row);
               }),
@@ -263,10 +259,8 @@ TEST(CheckpointColumns, AreInspectedAndExportedAsTheWholeIs) {
       rooms.emplace_back(static_cast<std::size_t>(held));
       pieces.push_back({.part = t.part,
                         .tensor = tensor,
-                        .begin = begin,
-                        .live = Tensor(rooms.back().data(), t.dtype, Device::cpu, {held}),
-                        .row = row,
-                        .pitch = width});
+                        .range = {begin, row, width, tensor.elements() / width},
+                        .live = Tensor(rooms.back().data(), t.dtype, Device::cpu, {held})});
     }
   }
   whole.load(pieces, host.stream);
@@ -289,10 +283,8 @@ TEST(CheckpointColumns, OfALargeMatrixAreJoinedAndLoadedInNoTime) {
     room.resize(static_cast<std::size_t>(height * row));
     return StateTensor{.part = "weight",
                        .tensor = {"large", {height, width}},
-                       .begin = begin,
-                       .live = Tensor(room.data(), DType::bf16, Device::cpu, {height * row}),
-                       .row = row,
-                       .pitch = width};
+                       .range = {begin, row, width, height},
+                       .live = Tensor(room.data(), DType::bf16, Device::cpu, {height * row})};
   };
   const auto bits_of = [](std::int64_t element) { return static_cast<std::uint16_t>(element * 40503 >> 8); };
   const auto seconds = [](const auto& body) {

@@ -80,12 +80,13 @@ TEST_F(CheckpointDamaged, EveryDamagedOneIsReportedAndTheOldestWholeOneFound) {
   fs::remove(newest_ / kState);
   fs::remove(folder_.path() / step_folder_name(2) / "manifest.json");
   std::vector<std::string> said;
-  const auto found = find_newest_whole(
+  const auto found = open_newest_whole(
       folder_.path(), [&](const fs::path& path, const std::string&) { said.push_back(path.filename().string()); });
-  EXPECT_EQ(found, folder_.path() / step_folder_name(1));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->path(), folder_.path() / step_folder_name(1));
   EXPECT_THAT(said, testing::ElementsAre("step-00000003", "step-00000002"));
   fs::remove_all(folder_.path() / step_folder_name(1));
-  EXPECT_FALSE(find_newest_whole(folder_.path()));
+  EXPECT_FALSE(open_newest_whole(folder_.path()));
 }
 
 TEST_F(CheckpointDamaged, ALatestThatLeadsElsewhereIsReportedAndTheNewestStepFound) {

@@ -28,7 +28,7 @@ std::int64_t bytes_in(const Manifest& manifest, const std::string& file) {
   std::int64_t bytes = 0;
   for (const ManifestTensor& t : manifest.tensors)
     for (const ManifestSlice& s : t.slices)
-      if (s.file == file) bytes += (s.end - s.begin) * size_of(t.dtype);
+      if (s.file == file) bytes += (s.range.end() - s.range.begin) * size_of(t.dtype);
   return bytes;
 }
 
@@ -46,7 +46,7 @@ TEST(CheckpointRanks, WriteEqualPartsCutAtMultiplesOf256) {
     std::size_t slices = 0;
     for (const ManifestTensor& t : manifest.tensors) {
       slices += t.slices.size();
-      for (const ManifestSlice& s : t.slices) EXPECT_EQ(s.begin % 256, 0) << t.name;
+      for (const ManifestSlice& s : t.slices) EXPECT_EQ(s.range.begin % 256, 0) << t.name;
     }
     EXPECT_LE(slices, manifest.tensors.size() + static_cast<std::size_t>(ranks) - 1) << "more cuts than ranks need";
     Host host;

@@ -128,8 +128,9 @@ TEST(Checkpoint, ALongTensorIsConvertedToTheEnd) {
   for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 251) - 125.0f;
   std::vector<double> loaded(n);
   const LogicalTensor tensor{"w", {n}};
-  const StateTensor from[] = {{"weight", tensor, 0, Tensor(values.data(), DType::f32, Device::cpu, {n})}};
-  const StateTensor to[] = {{"weight", tensor, 0, Tensor(loaded.data(), DType::f64, Device::cpu, {n})}};
+  const StateTensor from[] = {
+      {"weight", tensor, flat_range(0, n), Tensor(values.data(), DType::f32, Device::cpu, {n})}};
+  const StateTensor to[] = {{"weight", tensor, flat_range(0, n), Tensor(loaded.data(), DType::f64, Device::cpu, {n})}};
   Host host;
   open_checkpoint(save_checkpoint({.path = folder.path()}, {}, from)).load(to, host.stream);
   EXPECT_TRUE(std::equal(values.begin(), values.end(), loaded.begin()));
@@ -172,8 +173,8 @@ TEST(Checkpoint, SlicesThatDoNotCoverATensorAreAMistakeOfTheCaller) {
 
 TEST(Checkpoint, NothingIsFoundWhereNothingIs) {
   const TempFolder folder;
-  EXPECT_FALSE(find_newest_whole(folder.path()));
-  EXPECT_FALSE(find_newest_whole(folder.path() / "absent"));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path() / "absent"));
   EXPECT_THAT(refusal([&] { open_checkpoint(folder.path()); }), HasSubstr("manifest.json"));
 }
 

@@ -35,7 +35,7 @@ TEST(CheckpointWriter, ReturnsWhileTheDiskIsStillAtWorkAndKeepsWhatWasThen) {
   state.set(4);
   writer.save(progress_at(4), host.stream);  // would never return if it waited for the disk
   reached.wait();                            // the thread is at its first operation
-  EXPECT_FALSE(find_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
   state.set(77);  // training goes on
   go_on.count_down();
   writer.wait();
@@ -97,7 +97,7 @@ TEST(CheckpointWriter, ASaveThatFailsIsToldOnceAndTriedAgainFromItsSnapshotUntil
   EXPECT_EQ(events[0].step, 1);
   EXPECT_EQ(events[0].outcome, SaveOutcome::failed);
   EXPECT_THAT(events[0].words, HasSubstr("fsync failed: no room"));
-  EXPECT_FALSE(find_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
   full.full = false;
   ASSERT_TRUE(soon([&] { return !writer.failing(); })) << "by itself";
   EXPECT_EQ(writer.events(), (std::vector<SaveEvent>{{1, SaveOutcome::saved, ""}}));
@@ -159,13 +159,13 @@ TEST(CheckpointWriter, AStateThatIsRefusedIsNotTriedAgain) {
   const TempFolder folder;
   Host host;
   std::vector<float> values(8, 1.0f);
-  const StateTensor weight{"weight", {"w", {8}}, 0, Tensor(values.data(), DType::f32, Device::cpu, {8})};
+  const StateTensor weight{"weight", {"w", {8}}, flat_range(0, 8), Tensor(values.data(), DType::f32, Device::cpu, {8})};
   CheckpointWriter writer({.path = folder.path(), .finite_weights = true}, {weight}, *host.memory, Disk(), nullptr,
                           kNever);
   values[3] = std::numeric_limits<float>::infinity();
   writer.save(progress_at(1), host.stream);
   EXPECT_EQ(writer.wait(1e6).outcome, SaveOutcome::refused);
-  EXPECT_FALSE(find_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
   values[3] = 1;
   writer.save(progress_at(2), host.stream);
   EXPECT_EQ(writer.wait().outcome, SaveOutcome::saved);

@@ -93,7 +93,8 @@ class FakeState {
       for (int i = 0; i < pieces; ++i) {
         const std::int64_t begin = n * i / pieces, end = n * (i + 1) / pieces;  // a piece may be empty
         auto* at = reinterpret_cast<std::byte*>(bytes->data()) + begin * size_of(kind.dtype);
-        tensors_.push_back({kind.part, logical, begin, Tensor(at, kind.dtype, Device::cpu, {end - begin})});
+        tensors_.push_back(
+            {kind.part, logical, flat_range(begin, end), Tensor(at, kind.dtype, Device::cpu, {end - begin})});
       }
     }
   }

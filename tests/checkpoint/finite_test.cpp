@@ -60,21 +60,25 @@ TEST(NotFinite, AWeightIsNamedByItsPlaceInTheWholeTensor) {
   };
   const LogicalTensor whole{"w", {10, 10}};
   values[5] = std::nanf("");
-  EXPECT_THAT(said({"weight", whole, 20, Tensor(values.data(), DType::f32, Device::cpu, {12})}),
+  EXPECT_THAT(said({"weight", whole, flat_range(20, 32), Tensor(values.data(), DType::f32, Device::cpu, {12})}),
               HasSubstr("the weight w is not finite (element 25 is "));
   // Four rows of three, of ten.
-  EXPECT_THAT(said({"weight", whole, 2, Tensor(values.data(), DType::f32, Device::cpu, {4, 3}), 3, 10}),
+  EXPECT_THAT(said({"weight", whole, {2, 3, 10, 4}, Tensor(values.data(), DType::f32, Device::cpu, {4, 3})}),
               HasSubstr("(element 14 is "));
   // Rows that lie apart here too: between them is nobody's business.
   std::swap(values[5], values[6]);
-  EXPECT_EQ(
-      said({"weight", whole, 2, Tensor(values.data(), DType::f32, Device::cpu, {12}).rows_apart(0, 3, 2, 4), 2, 10}),
-      "");
+  EXPECT_EQ(said({"weight",
+                  whole,
+                  {2, 2, 10, 3},
+                  Tensor(values.data(), DType::f32, Device::cpu, {12}).rows_apart(0, 3, 2, 4)}),
+            "");
   std::swap(values[6], values[9]);
-  EXPECT_THAT(
-      said({"weight", whole, 2, Tensor(values.data(), DType::f32, Device::cpu, {12}).rows_apart(0, 3, 2, 4), 2, 10}),
-      HasSubstr("(element 23 is "));
-  EXPECT_EQ(said({"v", whole, 20, Tensor(values.data(), DType::f32, Device::cpu, {12})}), "");
+  EXPECT_THAT(said({"weight",
+                    whole,
+                    {2, 2, 10, 3},
+                    Tensor(values.data(), DType::f32, Device::cpu, {12}).rows_apart(0, 3, 2, 4)}),
+              HasSubstr("(element 23 is "));
+  EXPECT_EQ(said({"v", whole, flat_range(20, 32), Tensor(values.data(), DType::f32, Device::cpu, {12})}), "");
 }
 
 // On whichever rank it is: all refuse, nothing is written, and what was there stays.
@@ -86,8 +90,8 @@ TEST(NotFinite, AStateThatHoldsOneIsRefusedByAllRanks) {
     run_ranks(3, [&](std::unique_ptr<Communicator> ranks) {
       std::vector<float> values(10, 1.0f);
       if (ranks->rank() == bad_rank) values[4] = std::numeric_limits<float>::infinity();
-      const std::vector<StateTensor> mine{
-          {"weight", whole, ranks->rank() * 10, Tensor(values.data(), DType::f32, Device::cpu, {10})}};
+      const std::vector<StateTensor> mine{{"weight", whole, flat_range(ranks->rank() * 10, ranks->rank() * 10 + 10),
+                                           Tensor(values.data(), DType::f32, Device::cpu, {10})}};
       results[static_cast<std::size_t>(ranks->rank())] = try_save(
           {.path = folder.path(), .keep = 1, .finite_weights = true}, progress_at(step), mine, Disk(), ranks.get());
     });

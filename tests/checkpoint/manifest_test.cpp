@@ -31,13 +31,13 @@ Manifest example() {
                        .name = "a",
                        .shape = {2, 3},
                        .dtype = DType::f32,
-                       .slices = {{.file = "s0", .entry = "weight/a:0-4", .begin = 0, .end = 4},
-                                  {.file = "s1", .entry = "weight/a:4-6", .begin = 4, .end = 6}}},
+                       .slices = {{.file = "s0", .entry = "weight/a:0-4", .range = flat_range(0, 4)},
+                                  {.file = "s1", .entry = "weight/a:4-6", .range = flat_range(4, 6)}}},
                       {.part = "m",
                        .name = "a",
                        .shape = {},
                        .dtype = DType::bf16,
-                       .slices = {{.file = "s0", .entry = "m/a", .begin = 0, .end = 1}}}},
+                       .slices = {{.file = "s0", .entry = "m/a", .range = flat_range(0, 1)}}}},
           .files = {{.name = "s0", .bytes = 1000, .checksum = 7}, {.name = "s1", .bytes = 0, .checksum = 1ull << 63}},
           .companions = {}};
 }
@@ -197,10 +197,10 @@ Manifest with_columns() {
   Manifest manifest = example();
   manifest.tensors[0].shape = {4, 6};
   manifest.tensors[0].slices = {
-      {.file = "s0", .entry = "weight/a:0-20:2/6", .begin = 0, .end = 20, .row = 2, .pitch = 6},
-      {.file = "s1", .entry = "weight/a:2-4", .begin = 2, .end = 4},
-      {.file = "s1", .entry = "weight/a:4-6", .begin = 4, .end = 6},
-      {.file = "s1", .entry = "weight/a:8-24:4/6", .begin = 8, .end = 24, .row = 4, .pitch = 6}};
+      {.file = "s0", .entry = "weight/a:0-20:2/6", .range = {.begin = 0, .row = 2, .pitch = 6, .rows = 4}},
+      {.file = "s1", .entry = "weight/a:2-4", .range = flat_range(2, 4)},
+      {.file = "s1", .entry = "weight/a:4-6", .range = flat_range(4, 6)},
+      {.file = "s1", .entry = "weight/a:8-24:4/6", .range = {.begin = 8, .row = 4, .pitch = 6, .rows = 3}}};
   return manifest;
 }
 
@@ -290,10 +290,7 @@ TEST(Manifest, OfVeryManyHugeSlicesIsReadInTime) {
     const std::int64_t begin = row * width + column;
     slices.push_back({.file = "s0",
                       .entry = std::to_string(begin),
-                      .begin = begin,
-                      .end = (end_row - 1) * width + column + 1,
-                      .row = 1,
-                      .pitch = width});
+                      .range = {.begin = begin, .row = 1, .pitch = width, .rows = end_row - row}});
   };
   for (std::int64_t i = 0; i < width; ++i) add(0, i, i + 2);
   for (std::int64_t i = 0; i < width; ++i) add(i + 2, i, height);
@@ -303,7 +300,7 @@ TEST(Manifest, OfVeryManyHugeSlicesIsReadInTime) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(taken.count(),
             5.0 * tests::kSlowdown);  // less than one; a look at every slice for every slice takes twenty
-  slices.back().end -= width;
+  --slices.back().range.rows;
   EXPECT_THAT(refusal(manifest_text(manifest)), HasSubstr("leave out elements"));
 }
 

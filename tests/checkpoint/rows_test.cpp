@@ -14,28 +14,28 @@ namespace lockstep {
 namespace {
 
 // The same by hand: the elements of a piece, in its own order.
-std::vector<std::int64_t> elements_of(const Rows& rows) {
+std::vector<std::int64_t> elements_of(const StridedRange& rows) {
   std::vector<std::int64_t> all;
-  for (std::int64_t i = 0; i < rows.count; ++i)
+  for (std::int64_t i = 0; i < rows.rows; ++i)
     for (std::int64_t k = 0; k < rows.row; ++k) all.push_back(rows.begin + i * rows.pitch + k);
   return all;
 }
 
 // How often each element is held.
-std::vector<int> held(const std::vector<Rows>& pieces, std::int64_t elements) {
+std::vector<int> held(const std::vector<StridedRange>& pieces, std::int64_t elements) {
   std::vector<int> times(static_cast<std::size_t>(elements));
-  for (const Rows& piece : pieces)
+  for (const StridedRange& piece : pieces)
     for (const std::int64_t e : elements_of(piece)) ++times[static_cast<std::size_t>(e)];
   return times;
 }
 
 // Some piece of a tensor, flat or in rows of that pitch, which may go over the edge of a row of the tensor.
-Rows any_piece(std::mt19937& random, std::int64_t elements, std::int64_t pitch) {
+StridedRange any_piece(std::mt19937& random, std::int64_t elements, std::int64_t pitch) {
   const auto upto = [&](std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(0, most)(random); };
   if (elements > pitch && upto(2) > 0) {
     const std::int64_t row = 1 + upto(std::min(pitch - 2, elements - pitch - 1)), begin = upto(elements - pitch - row);
     const std::int64_t most = (elements - begin - row) / pitch + 1;
-    return {.begin = begin, .row = row, .pitch = pitch, .count = 2 + upto(most - 2)};
+    return {.begin = begin, .row = row, .pitch = pitch, .rows = 2 + upto(most - 2)};
   }
   const std::int64_t begin = upto(elements), end = begin + upto(elements - begin);
   return flat_range(begin, end);
@@ -45,14 +45,12 @@ std::vector<float> room(100000);
 StateTensor piece(std::int64_t begin, std::int64_t held, std::int64_t row, std::int64_t pitch) {
   return {.part = "weight",
           .tensor = {"a", {7, 12}},
-          .begin = begin,
-          .live = Tensor(room.data(), DType::f32, Device::cpu, {held}),
-          .row = row,
-          .pitch = pitch};
+          .range = row == 0 ? flat_range(begin, begin + held) : StridedRange{begin, row, pitch, held / row},
+          .live = Tensor(room.data(), DType::f32, Device::cpu, {held})};
 }
 
 TEST(Rows, APieceIsTheRowsItSaysAndFlatWhereItIsFlat) {
-  EXPECT_EQ(rows_of(piece(3, 21, 3, 12)), (Rows{3, 3, 12, 7}));
+  EXPECT_EQ(rows_of(piece(3, 21, 3, 12)), (StridedRange{3, 3, 12, 7}));
   EXPECT_EQ(rows_of(piece(3, 21, 0, 0)), flat_range(3, 24));
   EXPECT_EQ(rows_of(piece(3, 3, 3, 12)), flat_range(3, 6));
   EXPECT_EQ(rows_of(piece(3, 21, 3, 3)), flat_range(3, 24));
@@ -65,7 +63,7 @@ TEST(Rows, APieceThatBreaksItsContractIsAMistakeOfTheCaller) {
   for (const StateTensor& bad :
        {piece(10, 21, 3, 12), piece(9, 20, 3, 12), piece(0, 21, 3, 2), piece(0, 24, 3, 12), piece(-1, 21, 3, 12),
         piece(0, 21, -3, 12), piece(0, 21, 3, std::int64_t{1} << 62), piece(64, 21, 0, 0), piece(0, 85, 0, 0)})
-    EXPECT_THROW(rows_of(bad), ProgramError) << bad.begin << " " << bad.row << " " << bad.pitch;
+    EXPECT_THROW(rows_of(bad), ProgramError) << bad.range.begin << " " << bad.range.row << " " << bad.range.pitch;
 }
 
 TEST(Rows, WhatTwoPiecesHaveInCommonIsFoundInRuns) {
@@ -73,8 +71,9 @@ TEST(Rows, WhatTwoPiecesHaveInCommonIsFoundInRuns) {
   int several = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     const std::int64_t elements = 1 + static_cast<std::int64_t>(random() % 90);
-    const Rows a = any_piece(random, elements, 2 + static_cast<std::int64_t>(random() % 11));
-    const Rows b = any_piece(random, elements, 2 + static_cast<std::int64_t>(random() % 11));  // any other pitch
+    const StridedRange a = any_piece(random, elements, 2 + static_cast<std::int64_t>(random() % 11));
+    const StridedRange b =
+        any_piece(random, elements, 2 + static_cast<std::int64_t>(random() % 11));  // any other pitch
     const std::vector<std::int64_t> of_a = elements_of(a), of_b = elements_of(b);
     std::vector<std::int64_t> common, expected;
     std::set_intersection(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), std::back_inserter(expected));
@@ -100,10 +99,10 @@ TEST(Rows, AFaultOfACoverIsFoundExactlyWhenThereIsOne) {
   for (int turn = 0; turn < 6000; ++turn) {
     const std::int64_t pitch = 2 + static_cast<std::int64_t>(random() % 9);
     const std::int64_t elements = pitch * 2 + static_cast<std::int64_t>(random() % 60);  // the last row may be short
-    std::vector<Rows> pieces;
+    std::vector<StridedRange> pieces;
     std::vector<int> times(static_cast<std::size_t>(elements));
     for (int tries = 0; tries < 30; ++tries) {  // what fits in beside what is there
-      const Rows more = any_piece(random, elements, pitch);
+      const StridedRange more = any_piece(random, elements, pitch);
       bool fits = true;
       for (const std::int64_t e : elements_of(more)) fits = fits && times[static_cast<std::size_t>(e)] == 0;
       if (!fits) continue;
@@ -144,17 +143,17 @@ TEST(Rows, AFaultOfACoverIsFoundExactlyWhenThereIsOne) {
 }
 
 TEST(Rows, ACoverCostsWhatItsPiecesCost) {
-  std::vector<Rows> columns;
+  std::vector<StridedRange> columns;
   const std::int64_t width = 200000, height = std::int64_t{1} << 40;
-  for (std::int64_t i = 0; i < width; ++i) columns.push_back({.begin = i, .row = 1, .pitch = width, .count = height});
+  for (std::int64_t i = 0; i < width; ++i) columns.push_back({.begin = i, .row = 1, .pitch = width, .rows = height});
   EXPECT_FALSE(find_cover_fault(columns, width * height));
-  std::vector<Rows> stairs;  // each column in two, no two at the same height
+  std::vector<StridedRange> stairs;  // each column in two, no two at the same height
   for (std::int64_t i = 0; i < width; ++i) {
-    stairs.push_back({.begin = i, .row = 1, .pitch = width, .count = i + 2});
-    stairs.push_back({.begin = i + (i + 2) * width, .row = 1, .pitch = width, .count = height - i - 2});
+    stairs.push_back({.begin = i, .row = 1, .pitch = width, .rows = i + 2});
+    stairs.push_back({.begin = i + (i + 2) * width, .row = 1, .pitch = width, .rows = height - i - 2});
   }
   EXPECT_FALSE(find_cover_fault(stairs, width * height));
-  stairs.back().count -= 1;
+  stairs.back().rows -= 1;
   const auto fault = find_cover_fault(stairs, width * height);
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->begin, width * height - 1);
@@ -168,10 +167,8 @@ TEST(StateShare, CutsRowsThatLieApartBetweenThemAndCoversThemExactly) {
                        std::int64_t pitch) {
     state.push_back({.part = "weight",
                      .tensor = tensor,
-                     .begin = begin,
-                     .live = Tensor(room.data() + at, DType::f32, Device::cpu, {held}),
-                     .row = row,
-                     .pitch = pitch});
+                     .range = row == 0 ? flat_range(begin, begin + held) : StridedRange{begin, row, pitch, held / row},
+                     .live = Tensor(room.data() + at, DType::f32, Device::cpu, {held})});
     at += held;
   };
   add(tall, 32, 120 * 16, 16, 64);
@@ -184,7 +181,7 @@ TEST(StateShare, CutsRowsThatLieApartBetweenThemAndCoversThemExactly) {
       std::int64_t mine = 0;
       for (const StateTensor& t : share_of_state(state, rank, ranks)) {
         const auto place = static_cast<float*>(t.live.raw()) - room.data();
-        const Rows rows = rows_of(t);
+        const StridedRange rows = rows_of(t);
         const auto whole = std::find_if(state.begin(), state.end(), [&](const StateTensor& s) {
           const auto first = static_cast<float*>(s.live.raw()) - room.data();
           return place >= first && place < first + s.live.elements();
@@ -196,7 +193,7 @@ TEST(StateShare, CutsRowsThatLieApartBetweenThemAndCoversThemExactly) {
         if (rows_of(*whole).apart()) {
           EXPECT_EQ(rows.row, 16);
         }
-        EXPECT_EQ(t.row > 0, rows.apart()) << "a flat piece says it is rows";
+        EXPECT_EQ(t.range, rows) << "a flat piece says it is rows";
         for (std::int64_t i = 0; i < t.live.elements(); ++i) ++times[static_cast<std::size_t>(place + i)];
         mine += t.live.elements();
       }

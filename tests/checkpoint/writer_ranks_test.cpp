@@ -43,7 +43,7 @@ TEST(CheckpointWriterRanks, TheyTrainOnWhileTheirThreadsWrite) {
       ranks->all_reduce(Tensor(&ones, DType::i64, Device::cpu, {1}))->wait();
     }
     EXPECT_EQ(ones, 3);
-    EXPECT_FALSE(find_newest_whole(folder.path()));
+    EXPECT_FALSE(open_newest_whole(folder.path()));
     ranks->barrier()->wait();
     if (ranks->rank() == 0) go_on.count_down();
     writer.wait();
@@ -143,7 +143,7 @@ TEST(CheckpointWriterRanks, WithoutRoomAllEndWithTheFailureWhenPatienceIsOver) {
     EXPECT_EQ(result.words.starts_with("rank 2: "), ranks->rank() != 2) << result.words;
     ranks->barrier()->wait();  // and the ranks are of use still
   });
-  EXPECT_FALSE(find_newest_whole(folder.path()));
+  EXPECT_FALSE(open_newest_whole(folder.path()));
 }
 
 TEST(CheckpointWriterRanks, ASnapshotIsOfTheRanksPartAloneAndMetaCountsTheSame) {

@@ -1,7 +1,6 @@
 // However a run ends, its reason is on standard error and in log.txt, and what is good is on the disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <csignal>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "data/token_file_writer.h"
 #include "support/program.h"
 #include "support/run_results.h"
+#include "support/small_disk.h"
 
 namespace lockstep::tests {
 namespace {
@@ -201,30 +201,6 @@ TEST_F(TrainEndings, AReaderThatGoesEndsTheRunAfterASave) {
   EXPECT_GE(newest(), 0);
   EXPECT_THAT(log(), HasSubstr("standard output is closed: the run saves and ends"));
 }
-
-// A small disk of its own at a path, while it lives.
-class SmallDisk {
- public:
-  SmallDisk(fs::path at, const char* size) : at_(std::move(at)) {
-    fs::create_directories(at_);
-    there_ = ::mount("lockstep-test", at_.c_str(), "tmpfs", 0, size) == 0;
-  }
-  ~SmallDisk() {
-    if (there_) ::umount2(at_.c_str(), MNT_DETACH);
-  }
-  explicit operator bool() const { return there_; }
-  void fill() const {
-    std::ofstream file(at_ / "filler", std::ios::binary);
-    const std::string part(4096, 'x');
-    while (file.write(part.data(), std::ssize(part)) && file.flush()) {
-    }
-  }
-  void empty() const { fs::remove(at_ / "filler"); }
-
- private:
-  fs::path at_;
-  bool there_ = false;
-};
 
 // The whole run folder is on it: metrics and log as well.
 TEST_F(TrainEndings, ADiskThatIsFullForAWhileCostsNothing) {

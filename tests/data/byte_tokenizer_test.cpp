@@ -8,18 +8,17 @@
 namespace lockstep {
 namespace {
 
-TEST(ByteTokenizer, GivesBackEveryByte) {
+TEST(ByteTokenizer, GivesEveryByteItsOwnId) {
   std::string text;
   for (int i = 0; i < 256; ++i) text += static_cast<char>(i);
   const std::vector<std::int32_t> ids = encode_bytes(text);
+  ASSERT_EQ(ids.size(), 256u);
   for (int i = 0; i < 256; ++i) EXPECT_EQ(ids[static_cast<std::size_t>(i)], i);
-  EXPECT_EQ(decode_bytes(ids), text);
   EXPECT_TRUE(encode_bytes("").empty());
 }
 
 TEST(ByteTokenizer, SkipsWhatIsNoByte) {
   const std::vector<std::int32_t> ids = {'a', kEndOfDocument, 'b', -1, 1000000, 'c'};
-  EXPECT_EQ(decode_bytes(ids), "abc");
   Utf8Stream stream;
   EXPECT_EQ(stream.push(ids) + stream.finish(), "abc");
 }

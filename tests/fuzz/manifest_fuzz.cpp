@@ -23,13 +23,13 @@ void check_cover(const lockstep::ManifestTensor& tensor, unsigned __int128 eleme
   unsigned __int128 sum = 0;
   std::int64_t last = -1;
   for (const lockstep::ManifestSlice& slice : tensor.slices) {
-    require(slice.begin > last && slice.end > slice.begin && static_cast<unsigned __int128>(slice.end) <= elements);
-    last = slice.begin;
-    const lockstep::Rows rows = slice.rows();
-    require(rows.end() == slice.end && rows.apart() == (slice.row > 0) && (slice.row > 0) == (slice.pitch > 0));
-    sum += static_cast<unsigned __int128>(rows.row) * static_cast<unsigned __int128>(rows.count);
+    const lockstep::StridedRange& rows = slice.range;
+    require(rows.begin > last && rows.end() > rows.begin && static_cast<unsigned __int128>(rows.end()) <= elements);
+    last = rows.begin;
+    require(rows == rows.joined() && rows.pitch >= rows.row);
+    sum += static_cast<unsigned __int128>(rows.row) * static_cast<unsigned __int128>(rows.rows);
     for (std::int64_t i = 0; !held.empty() && i < rows.elements(); ++i) {
-      char& one = held.at(static_cast<std::size_t>(rows.begin + i / rows.row * rows.pitch + i % rows.row));
+      char& one = held.at(static_cast<std::size_t>(rows.at(i)));
       require(one == 0);
       one = 1;
     }

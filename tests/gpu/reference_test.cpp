@@ -42,8 +42,8 @@ TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
                                    {.pp = 2, .tp = 2, .micro = 2},
                                    {.cp = 2},
                                    {.cp = 4, .cp_order = CpOrder::plain},
-                                   {.cp = 2, .cp_kind = "ulysses"},
-                                   {.cp = 4, .cp_kind = "2x2"},
+                                   {.cp = 2, .cp_kind = kUlysses},
+                                   {.cp = 4, .cp_kind = CpKind::of_factors(2, 2)},
                                    {.dp = 2, .cp = 2, .zero = 3},
                                    {.pp = 2, .cp = 2, .tp = 2, .micro = 2},
                                    {.dp = 2, .pp = 2, .cp = 2, .micro = 2, .zero = 3},
@@ -65,7 +65,7 @@ RunSpec gpu_run(std::int64_t seq, std::int64_t batch) {
   run.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
   run.data.seq = seq;
   run.train.global_batch = batch;
-  run.run.device = "cuda";
+  run.run.device = RunDevice::cuda;
   return run;
 }
 
@@ -122,11 +122,11 @@ TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
       }
     }
     run.precision.compute = Precision::fp32;
-    for (const char* kind : {"ring", "ulysses", "2x2"}) {
+    for (const CpKind& kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
       LayoutSpec on{.cp = 4}, off{.cp = 4, .overlap = Switch::off};
       on.cp_kind = off.cp_kind = kind;
       const LayoutReport report = compare_layouts(run, {on, off}, {.steps = 3, .exact = true});
-      EXPECT_FALSE(report.verdicts[0].first) << kind << ": " << report.verdicts[0].first->what;
+      EXPECT_FALSE(report.verdicts[0].first) << kind.text() << ": " << report.verdicts[0].first->what;
     }
   }
 }

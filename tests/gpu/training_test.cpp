@@ -26,7 +26,7 @@ class TrainingOnTheGpu : public ::testing::Test {
 };
 
 // Heads and lengths that reach the fused attention; small enough for a cpu beside it.
-RunSpec small_run(const std::string& device, Precision precision) {
+RunSpec small_run(RunDevice device, Precision precision) {
   RunSpec spec;
   spec.model = tiny_specs()[0].spec;
   spec.model.width = 128;
@@ -83,7 +83,7 @@ Learned learn(const RunSpec& spec, const std::filesystem::path& folder, bool res
 
 TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    const RunSpec spec = small_run("cuda", precision);
+    const RunSpec spec = small_run(RunDevice::cuda, precision);
     const Learned once = learn(spec, folder_.path() / "once"), twice = learn(spec, folder_.path() / "twice");
     EXPECT_EQ(once.losses, twice.losses);
     EXPECT_EQ(once.weights, twice.weights);
@@ -94,7 +94,7 @@ TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
 }
 
 TEST_F(TrainingOnTheGpu, ComputingAgainOrCuttingIntoPiecesChangesMemoryOnly) {
-  const RunSpec spec = small_run("cuda", Precision::bf16);
+  const RunSpec spec = small_run(RunDevice::cuda, Precision::bf16);
   const Learned kept = learn(spec, folder_.path() / "kept");
   for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
     RunSpec again = spec;
@@ -130,11 +130,14 @@ void expect_replay_equal(const RunSpec& spec) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRun) { expect_replay_equal(small_run("cuda", Precision::bf16)); }
-TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) { expect_replay_equal(small_run("cuda", Precision::fp32)); }
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRun) { expect_replay_equal(small_run(RunDevice::cuda, Precision::bf16)); }
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) {
+  expect_replay_equal(small_run(RunDevice::cuda, Precision::fp32));
+}
 
 TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
-  for (const auto& [from, to] : {std::pair{"cuda", "cpu"}, std::pair{"cpu", "cuda"}}) {
+  for (const auto& [from, to] :
+       {std::pair{RunDevice::cuda, RunDevice::cpu}, std::pair{RunDevice::cpu, RunDevice::cuda}}) {
     RunSpec first = small_run(from, Precision::fp32);
     const auto unbroken = learn(first, folder_.path() / "unbroken");
     first.train.steps = 6;
@@ -143,7 +146,8 @@ TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
     const Learned rest = learn(second, folder_.path() / "moved", true);
     ASSERT_EQ(rest.losses.size(), 6u);
     for (std::size_t i = 0; i < 6; ++i)
-      EXPECT_NEAR(rest.losses[i], unbroken.losses[6 + i], 1e-4 * unbroken.losses[6 + i]) << from << " to " << to;
+      EXPECT_NEAR(rest.losses[i], unbroken.losses[6 + i], 1e-4 * unbroken.losses[6 + i])
+          << name_of(from) << " to " << name_of(to);
     std::filesystem::remove_all(folder_.path() / "unbroken");
     std::filesystem::remove_all(folder_.path() / "moved");
   }
@@ -151,7 +155,7 @@ TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
 
 // The run that the mixed precision is for: 300 steps on text.
 TEST_F(TrainingOnTheGpu, InBf16EndsWhereFp32OnTheCpuDoes) {
-  const auto end = [&](const std::string& device, Precision precision) {
+  const auto end = [&](RunDevice device, Precision precision) {
     RunSpec spec = small_run(device, precision);
     spec.model.layers = 2;
     spec.data.example = false;  // text that a model of this size does not learn by heart
@@ -161,18 +165,18 @@ TEST_F(TrainingOnTheGpu, InBf16EndsWhereFp32OnTheCpuDoes) {
     spec.schedule = {};                   // a rate that falls, and is not high: else two runs that differ in a last bit
     spec.optimizer.learning_rate = 1e-3;  // end 1% apart, in any precision
     spec.run.threads = 8;
-    const Learned learned = learn(spec, folder_.path() / device);
+    const Learned learned = learn(spec, folder_.path() / name_of(device));
     double mean = 0;
     for (std::size_t i = 280; i < 300; ++i) mean += learned.losses[i] / 20;
     return mean;
   };
-  const double exact = end("cpu", Precision::fp32);
-  EXPECT_NEAR(end("cuda", Precision::bf16), exact, 5e-3 * exact);
+  const double exact = end(RunDevice::cpu, Precision::fp32);
+  EXPECT_NEAR(end(RunDevice::cuda, Precision::bf16), exact, 5e-3 * exact);
   EXPECT_LT(exact, 3.0);  // it has learned something
 }
 
 TEST_F(TrainingOnTheGpu, MoreThanThereIsIsRefusedWithTheNumbers) {
-  RunSpec spec = small_run("cuda", Precision::bf16);
+  RunSpec spec = small_run(RunDevice::cuda, Precision::bf16);
   const Plan plan = plan_run(spec);
   try {
     require_fit(spec, plan, plan.peak / 2);

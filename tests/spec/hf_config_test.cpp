@@ -1,6 +1,7 @@
 // A config.json gives the spec that transformers would build from it.
 #include "hf_config_cases.h"
 #include "spec/model/model_toml.h"
+#include "support/model_file.h"
 
 namespace lockstep {
 namespace {
@@ -93,7 +94,7 @@ TEST(HfConfig, PublishedFilesGiveThePresets) {
   };
   for (const auto& [name, text] : published) {
     const auto preset = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "configs/models" / (std::string(name) + ".toml");
-    EXPECT_EQ(parse_hf_config(text, name), read_model_toml(preset)) << name;
+    EXPECT_EQ(parse_hf_config(text, name), tests::read_model_toml(preset)) << name;
   }
 }
 

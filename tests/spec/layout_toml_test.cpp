@@ -205,7 +205,14 @@ TEST(LayoutText, SamplesThatCannotBeCutAreRefusedWithWhatCan) {
   EXPECT_EQ(context_fault(8, 8, 32, "cp=4,cp_kind=2x3"),
             "cp_kind: cp_kind = \"2x3\" is 6 ranks, and cp is 4; use cp = 6, or factors of 4");
   for (const std::string kind : {"rings", "x", "2x", "x2", "-2x-2", "2x2x1", "0x4", "2 x2", "99999999999999999999x1"})
-    EXPECT_TRUE(context_fault(8, 8, 32, "cp=4,cp_kind='" + kind + "'").starts_with("cp_kind: cp_kind = ")) << kind;
+    EXPECT_EQ(refusal("cp=4,cp_kind='" + kind + "'"),
+              "--layout cp_kind='" + kind + "': cp_kind = '" + kind +
+                  "' says nothing; use \"ring\", \"ulysses\", or two factors of cp, ranks of a ring times ranks that "
+                  "exchange heads, as in \"2x2\"");
+  EXPECT_EQ(refusal("cp_kind=rings"), "--layout cp_kind=rings: 'cp_kind' does nothing with cp = 1; remove it");
+  EXPECT_EQ(refusal("pp=2,stages=a+b"),
+            "--layout stages=a+b: stages = 'a+b' says nothing; use \"cost\", \"even\", or the layers of each part by "
+            "hand, as in \"3+5\"");
   // Rows are cut as evenly as they go: tokens need not be a multiple of tp.
   EXPECT_EQ(context_fault(8, 8, 24, "cp=2,tp=8"), "");
   EXPECT_EQ(context_fault(8, 8, 31, "tp=4"), "");

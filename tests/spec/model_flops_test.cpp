@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spec/layout/layout_spec.h"
+#include "spec/model/model_spec.h"
 
 namespace lockstep::tests {
 namespace {
@@ -25,12 +25,6 @@ TEST(ModelFlops, AreThoseOfTheProductsAndOfCausalAttention) {
   EXPECT_EQ(model_flops(spec, 3, 5), 6.0 * static_cast<double>(all) * 15 + 6.0 * 2 * 2 * 4 * 25 * 3);
   spec.tied = true;  // the table is the head, and counted once
   EXPECT_EQ(matmul_parameters(spec), all);
-}
-
-TEST(Stages, ByHandAreNumbersThatAreNotNegative) {
-  EXPECT_EQ(parse_stages("3+5"), (std::vector<std::int64_t>{3, 5}));
-  EXPECT_EQ(parse_stages("0+5"), (std::vector<std::int64_t>{0, 5}));
-  for (const char* text : {"-1+9", "3+-5", "3+", "+3", "", "3 + 5", "3+5x"}) EXPECT_FALSE(parse_stages(text)) << text;
 }
 
 }  // namespace

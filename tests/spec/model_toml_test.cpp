@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "spec/model/hf_config.h"
+#include "support/model_file.h"
 
 namespace lockstep {
 namespace {
@@ -75,7 +76,7 @@ void expect_refused(const std::string& text, const std::vector<std::string>& wor
 TEST(ModelPresets, EachHasThePublishedParameterCount) {
   for (const auto& [name, count] : kPresets) {
     SCOPED_TRACE(name);
-    EXPECT_EQ(parameter_count(read_model_toml(preset(name))), count);
+    EXPECT_EQ(parameter_count(tests::read_model_toml(preset(name))), count);
   }
 }
 
@@ -87,7 +88,7 @@ TEST(ModelPresets, EveryFileIsInTheListAndStatesItsCountAndSizes) {
     ASSERT_TRUE(kPresets.contains(entry.path().stem().string()));
     const std::string text = text_of(entry.path());
     const std::string title = text.substr(0, text.find('\n'));
-    EXPECT_NE(title.find(": " + with_commas(parameter_count(read_model_toml(entry.path()))) + " parameters."),
+    EXPECT_NE(title.find(": " + with_commas(parameter_count(tests::read_model_toml(entry.path()))) + " parameters."),
               std::string::npos)
         << title;
     for (const char* key : {"kv_heads", "head_width", "max_positions"}) {
@@ -98,19 +99,19 @@ TEST(ModelPresets, EveryFileIsInTheListAndStatesItsCountAndSizes) {
 }
 
 TEST(ModelPresets, GiveThePublishedModelsWhatASizeDoesNotTell) {
-  const ModelSpec large = read_model_toml(preset("llama3.1-405b"));
+  const ModelSpec large = tests::read_model_toml(preset("llama3.1-405b"));
   const RopeScaling scaling{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_positions = 8192};
   EXPECT_EQ(large.rope_scaling, scaling);
   EXPECT_EQ(large.rope_theta, 500000);
   EXPECT_EQ(large.norm_eps, 1e-5);
-  EXPECT_TRUE(read_model_toml(preset("qwen2.5-0.5b")).tied);
-  EXPECT_FALSE(read_model_toml(preset("llama-1b")).tied);
-  EXPECT_EQ(read_model_toml(preset("gpt2")).dropout, 0.1);
+  EXPECT_TRUE(tests::read_model_toml(preset("qwen2.5-0.5b")).tied);
+  EXPECT_FALSE(tests::read_model_toml(preset("llama-1b")).tied);
+  EXPECT_EQ(tests::read_model_toml(preset("gpt2")).dropout, 0.1);
 }
 
 TEST(ModelToml, WritingAndReadingAreInverse) {
   for (const auto& [name, count] : kPresets) {
-    const ModelSpec spec = read_model_toml(preset(name));
+    const ModelSpec spec = tests::read_model_toml(preset(name));
     EXPECT_EQ(parse_model_toml(to_toml(spec), "x"), spec) << to_toml(spec);
   }
   for (const char* folder : {"llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"}) {

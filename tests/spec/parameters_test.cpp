@@ -32,16 +32,15 @@ TEST(UnitLayout, RefusesPiecesThatDoNotFillTheirParameter) {
 // Every element of a run within a range, and no other, by counting them all.
 TEST(Runs, ClippedAreTheirElementsWithinTheRange) {
   for (const lockstep::Run& run :
-       {lockstep::Run{.here = 5, .there = 100, .rows = 4, .row = 3, .here_pitch = 7, .there_pitch = 11},
-        lockstep::Run{.here = 0, .there = 9, .rows = 5, .row = 2, .here_pitch = 2, .there_pitch = 6},
-        lockstep::Run{.here = 3, .there = 0, .rows = 1, .row = 17, .here_pitch = 17, .there_pitch = 17}})
+       {lockstep::Run{.here = {5, 3, 7, 4}, .there = {100, 3, 11, 4}},
+        lockstep::Run{.here = {0, 2, 2, 5}, .there = {9, 2, 6, 5}}, lockstep::Run::flat(3, 0, 17)})
     for (std::int64_t begin = 0; begin < 40; ++begin)
       for (std::int64_t end = begin; end < 40; ++end) {
         std::vector<std::pair<std::int64_t, std::int64_t>> want, got;
         const auto each = [](const lockstep::Run& of, auto&& give) {
-          for (std::int64_t i = 0; i < of.rows; ++i)
-            for (std::int64_t j = 0; j < of.row; ++j)
-              give(std::pair(of.here + i * of.here_pitch + j, of.there + i * of.there_pitch + j));
+          for (std::int64_t i = 0; i < of.rows(); ++i)
+            for (std::int64_t j = 0; j < of.row(); ++j)
+              give(std::pair(of.here.begin + i * of.here.pitch + j, of.there.begin + i * of.there.pitch + j));
         };
         each(run, [&](const auto& one) {
           if (one.first >= begin && one.first < end) want.push_back(one);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "spec/model/model_toml.h"
+#include "support/model_file.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,7 @@ TEST(Presets, AreTheFilesOnDisk) {
     const auto inside = std::find_if(models.begin(), models.end(), [&](const auto& file) { return file.name == name; });
     ASSERT_NE(inside, models.end());
     EXPECT_EQ(inside->text, text.str());
-    EXPECT_EQ(preset(name), read_model_toml(entry.path()));
+    EXPECT_EQ(preset(name), tests::read_model_toml(entry.path()));
   }
   std::sort(on_disk.begin(), on_disk.end());
   const auto names = preset_names();

@@ -1,7 +1,6 @@
 #include "support/drill_rounds.h"
 
 #include <fmt/format.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "support/drill.h"
 #include "support/run_results.h"
+#include "support/small_disk.h"
 
 namespace lockstep::tests {
 
@@ -49,27 +49,6 @@ namespace {
 void nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-// A small disk of its own at a path, while it lives.
-class SmallDisk {
- public:
-  explicit SmallDisk(fs::path at) : at_(std::move(at)) {
-    fs::create_directories(at_);
-    if (mount("lockstep-drill", at_.c_str(), "tmpfs", 0, "size=8m") != 0) throw std::runtime_error("mount failed");
-  }
-  ~SmallDisk() { umount2(at_.c_str(), MNT_DETACH); }
-  SmallDisk(const SmallDisk&) = delete;
-  void fill() const {
-    std::ofstream file(at_ / "filler", std::ios::binary);
-    const std::string part(4096, 'x');
-    while (file.write(part.data(), std::ssize(part)) && file.flush()) {
-    }
-  }
-  void empty() const { fs::remove(at_ / "filler"); }
-
- private:
-  fs::path at_;
-};
 
 // Two SIGTERMs that are heard as two: the second is sent when the first has been taken.
 void terminate_twice(pid_t process) {
@@ -129,7 +108,8 @@ std::vector<std::string> endless_with_retry(double seconds) {
 }
 
 std::string fill_disk(int told, Drill& drill) {
-  const SmallDisk disk(drill.out());
+  const SmallDisk disk(drill.out(), "size=8m");
+  if (!disk) throw std::runtime_error("mount failed");
   drill.start(endless_with_retry(20));
   const auto ranks = drill.trains();
   if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();

@@ -16,11 +16,11 @@ HostGenerator::HostGenerator(const Generator::Options& options, int threads)
 void HostGenerator::copy(const Values& values) {
   for (const StateTensor& here : generator->weights()) {
     const std::vector<double>& whole = values.at(here.tensor.name);
-    const std::int64_t row = here.row > 0 ? here.row : here.live.elements();
-    for (std::int64_t i = 0; i < here.live.elements() / row; ++i)
+    const std::int64_t row = here.range.row;
+    for (std::int64_t i = 0; i < here.range.rows; ++i)
       lockstep::cast(
           {.y = here.live.dims() == 2 ? here.live.slice(0, i, 1).reshape({row}) : here.live.slice(0, i * row, row),
-           .x = ConstTensor(whole.data() + here.begin + i * here.pitch, DType::f64, Device::cpu, {row})},
+           .x = ConstTensor(whole.data() + here.range.begin + i * here.range.pitch, DType::f64, Device::cpu, {row})},
           *stream);
   }
 }

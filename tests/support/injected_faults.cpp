@@ -44,9 +44,9 @@ void spoil(const Replica::Named& named, const Tensor& values, bool element, doub
   if (!element) return scale(values, 0, values.elements(), by, changed);
   const std::int64_t wanted = named.tensor.elements() / 2;
   for (const Run& run : named.runs)
-    for (std::int64_t row = 0; row < run.rows; ++row)
-      if (const std::int64_t e = wanted - run.there - row * run.there_pitch; e >= 0 && e < run.row)
-        scale(values, run.here + row * run.here_pitch + e, 1, by, changed);
+    for (std::int64_t row = 0; row < run.rows(); ++row)
+      if (const std::int64_t e = wanted - run.there.begin - row * run.there.pitch; e >= 0 && e < run.row())
+        scale(values, run.here.begin + row * run.here.pitch + e, 1, by, changed);
 }
 
 // A rank whose messages are wrong. Numbers of the host (losses, sizes) are few, and pass.

@@ -33,13 +33,11 @@ bool can_be(const MeshCase& one) {
 }
 
 // Kinds of context that divide cp, from the ring to heads alone.
-std::vector<std::string> context_kinds(std::int64_t cp) {
-  std::vector<std::string> kinds;
+std::vector<CpKind> context_kinds(std::int64_t cp) {
+  std::vector<CpKind> kinds;
   for (std::int64_t heads = 1; heads <= cp; ++heads)
     if (cp % heads == 0)
-      kinds.push_back(heads == 1    ? std::string(kRing)
-                      : heads == cp ? std::string(kUlysses)
-                                    : fmt::format("{}x{}", cp / heads, heads));
+      kinds.push_back(heads == 1 ? kRing : heads == cp ? kUlysses : CpKind::of_factors(cp / heads, heads));
   return kinds;
 }
 
@@ -68,7 +66,7 @@ bool choose(MeshCase& one, std::int64_t turn, const std::vector<NamedSpec>& mode
     l.tp_chunks = pick(1, 2) == 0 ? 1 : 4;
   }
   if (l.cp > 1) {
-    const std::vector<std::string> kinds = context_kinds(l.cp);
+    const std::vector<CpKind> kinds = context_kinds(l.cp);
     l.cp_kind = kinds[static_cast<std::size_t>(pick(1, std::ssize(kinds)))];
     if (l.cp_kind != kUlysses && pick(2, 3) == 0) l.cp_order = CpOrder::plain;
   }

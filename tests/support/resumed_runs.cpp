@@ -35,9 +35,8 @@ void put_together(TrainedState& whole, TrainingRun& run, std::mutex& mutex) {
     auto& values = whole[{t.part, t.tensor.name}];
     values.resize(static_cast<std::size_t>(t.tensor.elements()));
     const std::vector<double> here = to_doubles(t.live, run.stream());
-    const std::int64_t row = t.row > 0 ? t.row : std::ssize(here);
-    for (std::int64_t at = 0; at < std::ssize(here); at += row)
-      std::copy_n(here.begin() + at, row, values.begin() + t.begin + (t.row > 0 ? at / row * t.pitch : 0));
+    for (std::int64_t at = 0; at < std::ssize(here); at += t.range.row)
+      std::copy_n(here.begin() + at, t.range.row, values.begin() + t.range.at(at));
   }
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep::tests {
 
 struct AheadOptions {
-  std::string device = "cpu";
+  RunDevice device = RunDevice::cpu;
   int steps_at_once = 1;
   std::optional<BadValues> bad_values = {};  // what to do about the step that overflows; none: no step does
   double dropout = 0.25;                     // 0: steps are the same work each time, and may be captured

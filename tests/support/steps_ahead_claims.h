@@ -9,7 +9,7 @@
 namespace lockstep::tests {
 
 // Two at once record, save, evaluate and learn what one after the other does.
-inline void expect_ahead_equals_in_turn(const std::string& device) {
+inline void expect_ahead_equals_in_turn(RunDevice device) {
   for (const double dropout : {0.25, 0.0}) {
     const AheadRun one = run_ahead({.device = device, .dropout = dropout});
     const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .dropout = dropout});
@@ -24,7 +24,7 @@ inline void expect_ahead_equals_in_turn(const std::string& device) {
 
 // A bad value in the first of two in flight: the second moves nothing where the run is to stop, and moves where it is
 // to skip; what is said of it is of its own step.
-inline void expect_bad_values_ahead(const std::string& device) {
+inline void expect_bad_values_ahead(RunDevice device) {
   for (const BadValues rule : {BadValues::stop, BadValues::skip}) {
     const AheadRun one = run_ahead({.device = device, .bad_values = rule});
     const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .bad_values = rule});
@@ -54,7 +54,7 @@ inline void expect_bad_values_ahead(const std::string& device) {
 }
 
 // Asked to stop, it ends with what was begun, saves that, and has learned what that many steps learn.
-inline void expect_stop_ahead(const std::string& device) {
+inline void expect_stop_ahead(RunDevice device) {
   const AheadRun whole = run_ahead({.device = device});
   for (const std::int64_t after : {1, 3, 6}) {
     const AheadRun two = run_ahead({.device = device, .steps_at_once = 2, .stop_after = after});

@@ -86,14 +86,15 @@ TEST(ContextParallelMessages, OfExchangedHeadsAreAsDerived) {
 }
 
 TEST(ContextParallelMessages, AreWhatRealRanksSend) {
-  for (const char* kind : {"ring", "ulysses", "2x2"})
+  for (const CpKind& kind : {kRing, kUlysses, CpKind::of_factors(2, 2)})
     for (const NamedSpec& model : {cut_specs()[8], cut_specs()[13]}) {
       LayoutSpec layout{.cp = 4, .micro = 2};
       layout.cp_kind = kind;
       const Replica::Options o = options(model.spec, layout);
       const std::vector<Recorded> real = on_threads(o);
       for (std::size_t r = 0; r < real.size(); ++r)
-        EXPECT_EQ(real[r].sent, on_meta(o, static_cast<int>(r)).sent) << model.name << ", " << kind << ", rank " << r;
+        EXPECT_EQ(real[r].sent, on_meta(o, static_cast<int>(r)).sent)
+            << model.name << ", " << kind.text() << ", rank " << r;
     }
 }
 
@@ -150,10 +151,11 @@ TEST(ContextParallelMemory, OfFourRanksIsAQuarterEach) {
   one.spec.heads = one.spec.kv_heads = 2;
   one.spec.head_width = 8;
   const std::int64_t deep = on_meta_device(one, 0).activations;
-  for (const auto& [kind, part] : {std::pair{"ring", 0.275}, {"2x2", 0.29}}) {
+  for (const auto& [kind, part] : {std::pair{kRing, 0.275}, {CpKind::of_factors(2, 2), 0.29}}) {
     four.spec = one.spec;
     four.layout.cp_kind = kind;
-    EXPECT_LE(static_cast<double>(on_meta_device(four, 2).activations), part * static_cast<double>(deep)) << kind;
+    EXPECT_LE(static_cast<double>(on_meta_device(four, 2).activations), part * static_cast<double>(deep))
+        << kind.text();
   }
 }
 

@@ -22,7 +22,7 @@ std::vector<LayoutSpec> context_layouts(const ModelSpec& spec, std::int64_t cp) 
   for (std::int64_t heads = 1; heads <= cp; ++heads) {
     if (cp % heads != 0 || !heads_divide(spec.heads, spec.kv_heads, heads)) continue;
     LayoutSpec layout{.cp = cp};
-    layout.cp_kind = heads == 1 ? kRing : heads == cp ? kUlysses : fmt::format("{}x{}", cp / heads, heads);
+    layout.cp_kind = heads == 1 ? kRing : heads == cp ? kUlysses : CpKind::of_factors(cp / heads, heads);
     all.push_back(layout);
     if (heads == cp) continue;
     all.push_back(layout);
@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(All, ContextParallelOf, ::testing::ValuesIn(cut_specs()
 // Models whose heads two ranks can exchange, and cuts of them: a ring, a ring of exchanged heads, heads alone.
 std::vector<LayoutSpec> some_cuts() {
   std::vector<LayoutSpec> all(3, LayoutSpec{.cp = 4, .micro = 2});
-  all[1].cp_kind = "2x2";
+  all[1].cp_kind = CpKind::of_factors(2, 2);
   all[2].cp_kind = kUlysses;
   return all;
 }

@@ -22,7 +22,7 @@ TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
     texts.insert(one.words());
     axes.insert(fmt::format("{}{}{}{}", l.dp > 1, l.pp > 1, l.cp > 1, l.tp > 1));
     models.insert(one.model.name);
-    if (l.cp > 1) kinds.insert(l.cp_kind + std::string(name_of(l.cp_order)));
+    if (l.cp > 1) kinds.insert(l.cp_kind.text() + std::string(name_of(l.cp_order)));
     for (const std::int64_t size : {l.dp, l.pp, l.cp, l.tp}) sizes.insert(size);
     zeros.insert(l.zero);
     chunks.insert(l.chunks);

@@ -41,7 +41,8 @@ std::vector<LayoutSpec> layouts_of(const ModelSpec& model) {
           l.micro = pp > 1 || turn % 3 == 0 ? 2 : 1;
           if (pp > 1) l.schedule = kScheduleKinds[static_cast<std::size_t>(turn) % kScheduleKinds.size()];
           l.chunks = usual_chunks(l.schedule);
-          if (cp > 1) l.cp_kind = turn % 3 == 1 ? kUlysses : cp == 4 && turn % 3 == 2 ? "2x2" : kRing;
+          if (cp > 1)
+            l.cp_kind = turn % 3 == 1 ? kUlysses : cp == 4 && turn % 3 == 2 ? CpKind::of_factors(2, 2) : kRing;
           if (cp > 1 && l.cp_kind == kRing && turn % 2 == 0) l.cp_order = CpOrder::plain;
           l.sp = tp > 1 && turn % 4 != 0 ? Switch::on : Switch::off;
           bool fits = true;

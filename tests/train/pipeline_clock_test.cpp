@@ -57,7 +57,7 @@ PipelineTimeline trace_of(const LayoutSpec& layout, double message = 0) {
   --layers.front();
   if (chunks > 1) --layers.back();
   LayoutSpec even = layout;
-  even.stages = fmt::format("{}", fmt::join(layers, "+"));
+  even.stages = StageRule::of_layers(layers);
   const Replica::Options o{.spec = spec, .B = layout.micro, .T = 3, .layout = even, .seed = 5};
   PipelineTimeline line;
   line.stages.resize(static_cast<std::size_t>(layout.pp));

@@ -111,7 +111,7 @@ TEST(PipelineMemory, OfZeroBubblesIsThatOf1f1b) {
         LayoutSpec layout = layout_of(kind, p, micro);
         layout.tp = tp;
         layout.sp = LayoutSpec::usual_sp(tp);
-        layout.stages = "even";
+        layout.stages = StageRule::even();
         std::int64_t most = 0;
         for (int s = 0; s < p; ++s)
           most = std::max(most, on_meta({.spec = spec, .B = micro * 8, .T = 48, .layout = layout, .seed = 5},

@@ -31,7 +31,7 @@ TEST(PipelineOnMeta, ExecutesEverySchedule) {
         ModelSpec spec = tiny_specs()[static_cast<std::size_t>(seen) % 2].spec;  // tied in turn
         spec.layers = std::max(1, p * v - 1);                                    // a chunk has two units
         for (int m = 1; m <= 16; ++m) {
-          const LayoutSpec layout{.pp = p, .schedule = kind, .chunks = v, .stages = "even", .micro = m};
+          const LayoutSpec layout{.pp = p, .schedule = kind, .chunks = v, .stages = StageRule::even(), .micro = m};
           const Replica::Options o{.spec = spec, .B = m, .T = 2, .layout = layout, .seed = 5};
           const int rank = seen++ % p;  // another one each time
           MetaDevice meta;

@@ -71,7 +71,7 @@ TEST(PipelineParallelBits, DoNotDependOnScheduleOverlapOrCut) {
       }
       for (const char* stages : {"even", "0+7", "7+0", "2+5"}) {
         LayoutSpec other = layout;
-        other.stages = stages;
+        other.stages = StageRule::parse(stages).value();
         same(other);
       }
     }

@@ -49,7 +49,7 @@ std::vector<std::string> told(const std::string& layout, int odd = -1, const std
       for (const Replica::Named& named : run.replica().tensors())
         if (named.tensor.name == parameter && !named.runs.empty()) {
           const Run& run_here = named.runs.back();
-          static_cast<float*>(named.master.raw())[run_here.here_end() - 1] *= 1.0f + 1e-6f;
+          static_cast<float*>(named.master.raw())[run_here.here.end() - 1] *= 1.0f + 1e-6f;
           changed = true;
         }
     EXPECT_TRUE(changed || comm.rank() != odd) << "rank " << odd << " has nothing of " << parameter;

@@ -11,9 +11,9 @@
 namespace lockstep::tests {
 namespace {
 
-TEST(LoopAhead, RecordsSavesAndLearnsWhatStepsInTurnDo) { expect_ahead_equals_in_turn("cpu"); }
-TEST(LoopAhead, ABadValueStopsOrIsSkippedWithAStepBegunAfterIt) { expect_bad_values_ahead("cpu"); }
-TEST(LoopAhead, EndsWithWhatWasBegunWhenItIsToStop) { expect_stop_ahead("cpu"); }
+TEST(LoopAhead, RecordsSavesAndLearnsWhatStepsInTurnDo) { expect_ahead_equals_in_turn(RunDevice::cpu); }
+TEST(LoopAhead, ABadValueStopsOrIsSkippedWithAStepBegunAfterIt) { expect_bad_values_ahead(RunDevice::cpu); }
+TEST(LoopAhead, EndsWithWhatWasBegunWhenItIsToStop) { expect_stop_ahead(RunDevice::cpu); }
 
 // Two steps begun before the first is waited for learn what one after the other does.
 TEST(StepsInFlight, LearnTheSameBits) {

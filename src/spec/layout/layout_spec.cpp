@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <numeric>
 
 #include "spec/model/model_spec.h"
@@ -38,24 +37,8 @@ std::string multiples_near(std::int64_t seq, std::int64_t unit) {
 }  // namespace
 
 ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
-  const ContextFactors factors = context_factors(*this).value();
+  const ContextFactors factors = cp_kind.factors(cp);
   return {.rank = cp_rank(rank), .ring = factors.ring, .heads = factors.heads, .zigzag = cp_order == CpOrder::zigzag};
-}
-
-std::optional<ContextFactors> context_factors(const LayoutSpec& layout) {
-  if (layout.cp_kind == kRing) return ContextFactors{layout.cp, 1};
-  if (layout.cp_kind == kUlysses) return ContextFactors{1, layout.cp};
-  const std::string_view text = layout.cp_kind;
-  const std::size_t times = text.find('x');
-  if (times == std::string_view::npos) return std::nullopt;
-  const auto number = [](std::string_view digits) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc{} && end == digits.data() + digits.size() && value <= kMaxIndex ? value : 0;
-  };
-  const ContextFactors factors{number(text.substr(0, times)), number(text.substr(times + 1))};
-  if (factors.ring < 1 || factors.heads < 1) return std::nullopt;
-  return factors;
 }
 
 void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
@@ -97,26 +80,22 @@ void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const
 
 void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail) {
   if (layout.cp == 1) return;
-  const std::optional<ContextFactors> factors = context_factors(layout);
-  if (!factors)
-    fail("cp_kind", fmt::format("cp_kind = {} says nothing", quote_text(layout.cp_kind)),
-         "use \"ring\", \"ulysses\", or two factors of cp, ranks of a ring times ranks that exchange heads, as in "
-         "\"2x2\"");
-  if (factors->ring * factors->heads != layout.cp)
+  const ContextFactors factors = layout.cp_kind.factors(layout.cp);
+  if (factors.ring * factors.heads != layout.cp)
     fail("cp_kind",
-         fmt::format("cp_kind = \"{}\" is {} ranks, and cp is {}", layout.cp_kind, factors->ring * factors->heads,
+         fmt::format("cp_kind = \"{}\" is {} ranks, and cp is {}", layout.cp_kind.text(), factors.ring * factors.heads,
                      layout.cp),
-         fmt::format("use cp = {}, or factors of {}", factors->ring * factors->heads, layout.cp));
+         fmt::format("use cp = {}, or factors of {}", factors.ring * factors.heads, layout.cp));
   const HeadSplit here(model.heads, model.kv_heads, {.size = layout.tp});
   const std::int64_t H = here.queries.each, K = here.keys.each;
-  if (!heads_divide(H, K, factors->heads)) {
+  if (!heads_divide(H, K, factors.heads)) {
     std::string fitting;
     for (std::int64_t n = 1; n <= layout.cp; ++n)
       if (layout.cp % n == 0 && heads_divide(H, K, n))
         fitting += fmt::format("{}\"{}x{}\"", fitting.empty() ? "" : ", ", layout.cp / n, n);
     fail("cp_kind",
          fmt::format("{}{} cannot be exchanged between {} ranks", heads_text(H, K), layout.tp > 1 ? " of a rank" : "",
-                     factors->heads),
+                     factors.heads),
          fmt::format("use cp_kind = {}", fitting));
   }
   if (seq % layout.context_split(0).multiple() == 0) return;
@@ -145,21 +124,18 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
                      model.layers, layout.pp, layout.chunks),
          fmt::format("use pp = {} or less", most));
   }
-  if (layout.stages == kStagesByCost || layout.stages == kStagesEven) return;
-  const std::optional<std::vector<std::int64_t>> blocks = parse_stages(layout.stages);
-  if (!blocks)
-    fail("stages", fmt::format("stages = {} says nothing", quote_text(layout.stages)),
-         "use \"cost\", \"even\", or the layers of each part by hand, as in \"3+5\"");
-  const std::int64_t sum = std::accumulate(blocks->begin(), blocks->end(), std::int64_t{0});
-  if (std::ssize(*blocks) != chunks || sum != model.layers)
+  if (layout.stages.form != StageRule::Form::layers) return;
+  const std::vector<std::int64_t>& layers = layout.stages.layers;
+  const std::int64_t sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+  if (std::ssize(layers) != chunks || sum != model.layers)
     fail("stages",
          fmt::format("stages = \"{}\" has {} parts with {} layers, and there are pp ({}) times chunks ({}) "
                      "parts and {} layers",
-                     layout.stages, blocks->size(), sum, layout.pp, layout.chunks, model.layers),
+                     layout.stages.text(), layers.size(), sum, layout.pp, layout.chunks, model.layers),
          fmt::format("name {} numbers that add up to {}", chunks, model.layers));
-  for (std::size_t k = 1; k + 1 < blocks->size(); ++k)
-    if ((*blocks)[k] == 0)
-      fail("stages", fmt::format("part {} of stages = \"{}\" is empty", k, layout.stages),
+  for (std::size_t k = 1; k + 1 < layers.size(); ++k)
+    if (layers[k] == 0)
+      fail("stages", fmt::format("part {} of stages = \"{}\" is empty", k, layout.stages.text()),
            "give every part between the first and the last a layer");
 }
 
@@ -182,19 +158,6 @@ void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSp
   check_tensor_layout(model, layout, fail);
   check_context_layout(model, seq, layout, fail);
   check_pipeline_layout(model, layout, fail);
-}
-
-std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text) {
-  std::vector<std::int64_t> blocks;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t plus = std::min(text.find('+', at), text.size());
-    std::int64_t count = 0;
-    const auto [end, error] = std::from_chars(text.data() + at, text.data() + plus, count);
-    if (error != std::errc{} || end != text.data() + plus || count < 0 || count > kMaxLayers) return std::nullopt;
-    blocks.push_back(count);
-    at = plus + 1;
-  }
-  return blocks;
 }
 
 PipelineSchedule schedule_of(const LayoutSpec& layout) {
@@ -224,7 +187,7 @@ std::string to_text(const LayoutSpec& layout) {
   if (layout.dp != usual.dp || layout == usual) say("dp", layout.dp);
   if (layout.pp != usual.pp) say("pp", layout.pp);
   if (layout.cp != usual.cp) say("cp", layout.cp);
-  if (layout.cp > 1 && layout.cp_kind != usual.cp_kind) say("cp_kind", layout.cp_kind);
+  if (layout.cp > 1 && layout.cp_kind != usual.cp_kind) say("cp_kind", layout.cp_kind.text());
   if (layout.cp > 1 && layout.cp_order != usual.cp_order) say("cp_order", name_of(layout.cp_order));
   if (layout.tp != usual.tp) say("tp", layout.tp);
   if (layout.sp != LayoutSpec::usual_sp(layout.tp)) say("sp", name_of(layout.sp));
@@ -233,7 +196,7 @@ std::string to_text(const LayoutSpec& layout) {
   if (!layout.schedule_file.empty()) say("schedule_file", layout.schedule_file);
   if (layout.schedule != usual.schedule) say("schedule", name_of(layout.schedule));
   if (layout.chunks != usual_chunks(layout.schedule)) say("chunks", layout.chunks);
-  if (layout.stages != usual.stages) say("stages", layout.stages);
+  if (layout.stages != usual.stages) say("stages", layout.stages.text());
   if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
   if (layout.zero != usual.zero) say("zero", layout.zero);
   if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));

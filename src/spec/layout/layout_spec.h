@@ -7,21 +7,18 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "spec/layout/context_split.h"
+#include "spec/layout/cp_kind.h"
+#include "spec/layout/stage_rule.h"
 #include "spec/layout/tensor_split.h"
 #include "spec/pipeline/schedule.h"
 
 namespace lockstep {
 
 struct ModelSpec;
-
-inline constexpr std::string_view kStagesByCost = "cost", kStagesEven = "even";
-inline constexpr std::string_view kRing = "ring", kUlysses = "ulysses";
 
 enum class Switch { off, on };
 inline constexpr std::array kSwitches{Switch::off, Switch::on};
@@ -63,15 +60,15 @@ struct LayoutSpec {
   std::int64_t pp = 1;  // stages, of cp · tp ranks each, that cut the model in depth between them
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // in which order stages work
   std::int64_t chunks = usual_chunks(schedule);       // parts of the model that a stage has
-  std::string stages = std::string(kStagesByCost);    // where chunks end: by cost, evenly, or blocks by hand, "3+5"
+  StageRule stages = {};                              // where chunks end: by cost, evenly, or layers by hand, "3+5"
   std::string schedule_file = {};                     // a schedule written by hand, in the place of `schedule`
-  std::int64_t cp = 1;                       // ranks, or groups of tp ranks, that cut every sample between them
-  std::string cp_kind = std::string(kRing);  // cp > 1: keys and values travel, heads do ("ulysses"), or "2x3"
-  CpOrder cp_order = CpOrder::zigzag;        // where keys and values travel
-  std::int64_t tp = 1;                       // ranks that cut every layer between them
-  Switch sp = usual_sp(tp);                  // tp > 1: what is between the products of a layer is cut too, by tokens
-  std::int64_t tp_chunks = 4;                // tp > 1: pieces, at most, in which tokens are exchanged beside a product
-  std::int64_t micro = 1;                    // micro-batches that a rank's part is cut into
+  std::int64_t cp = 1;                 // ranks, or groups of tp ranks, that cut every sample between them
+  CpKind cp_kind = kRing;              // cp > 1: keys and values travel, heads do ("ulysses"), or "2x3"
+  CpOrder cp_order = CpOrder::zigzag;  // where keys and values travel
+  std::int64_t tp = 1;                 // ranks that cut every layer between them
+  Switch sp = usual_sp(tp);            // tp > 1: what is between the products of a layer is cut too, by tokens
+  std::int64_t tp_chunks = 4;          // tp > 1: pieces, at most, in which tokens are exchanged beside a product
+  std::int64_t micro = 1;              // micro-batches that a rank's part is cut into
   DpKind dp_kind = DpKind::ddp;
   std::int64_t zero = 0;  // what ranks hold a part of: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
@@ -136,16 +133,6 @@ void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSp
 // Gives the layout so many ranks in all: dp = ranks / (pp · cp · tp). Where these do not divide the ranks `fail` is
 // told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is changed: false.
 bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail);
-
-// The two factors of cp, ranks that keys and values travel between times ranks that exchange heads: "ring" is cpx1,
-// "ulysses" 1xcp. Nothing where the text is no such thing.
-struct ContextFactors {
-  std::int64_t ring, heads;
-};
-std::optional<ContextFactors> context_factors(const LayoutSpec& layout);
-
-// "3+5": the layers of each chunk; nothing where the text is no such thing.
-std::optional<std::vector<std::int64_t>> parse_stages(std::string_view text);
 
 // The schedule that the layout names. UserError (usage) where a file is none, or one of another shape.
 PipelineSchedule schedule_of(const LayoutSpec& layout);

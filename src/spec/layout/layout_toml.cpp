@@ -27,10 +27,7 @@ constexpr std::int64_t kMostStages = kMaxLayers;  // and chunks of one
 constexpr std::int64_t kMostBucketMebibytes = 1 << 20;
 
 // Keys and values travel, so the order of tokens matters.
-bool turns(const LayoutSpec& layout) {
-  const std::optional<ContextFactors> factors = context_factors(layout);
-  return layout.cp > 1 && (!factors || factors->ring > 1);
-}
+bool turns(const LayoutSpec& layout) { return layout.cp > 1 && layout.cp_kind.factors(layout.cp).ring > 1; }
 
 // The keys that act: reading and writing both walk this list.
 template <class Spec, class Visitor>
@@ -80,7 +77,7 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
   table("zero", layout.zero, Whole{0, 3});
   table("tp", layout.tp, Whole{1, kMostRanks});
   table("cp", layout.cp, Whole{1, kMostRanks});
-  table("cp_kind", layout.cp_kind);
+  if (layout.dp_kind == DpKind::ddp && layout.cp > 1) table("cp_kind", layout.cp_kind);
   table("schedule", layout.schedule);
   table("schedule_file", layout.schedule_file);
   if (table.has("schedule") && table.has("schedule_file"))
@@ -99,7 +96,7 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
     table.refuse(key,
                  ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
                  : ddp && of_cp && layout.cp > 1
-                     ? fmt::format("'{}' does nothing with cp_kind = \"{}\"", key, layout.cp_kind)
+                     ? fmt::format("'{}' does nothing with cp_kind = \"{}\"", key, layout.cp_kind.text())
                  : ddp && of_cp           ? fmt::format("'{}' does nothing with cp = {}", key, layout.cp)
                  : ddp && key == "stages" ? std::string("'stages' does nothing where the model is one part")
                  : ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,

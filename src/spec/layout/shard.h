@@ -1,7 +1,7 @@
 // A rank's part of a flat buffer that the ranks of a group cut between them.
 //
 // Parts are equal and whole blocks of 256 elements (spec/model/parameters.h), so the last ones may reach beyond what is
-// there: buffers that are cut are padded to what the parts are together. SingleRank, the part is all of it, unpadded.
+// there: buffers that are cut are padded to what the parts are together. Alone, the part is all of it, unpadded.
 #pragma once
 #include <cstdint>
 

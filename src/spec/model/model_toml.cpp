@@ -1,6 +1,6 @@
 #include "spec/model/model_toml.h"
 
-#include "spec/text/text_input.h"
+#include "base/error.h"
 #include "spec/text/toml_fields.h"
 
 namespace lockstep {
@@ -132,10 +132,6 @@ ModelSpec parse_model_toml(std::string_view text, const std::string& where) {
   if (!model.present()) throw UserError(ExitCode::usage, where + ": has no table [model]", "add it");
   model.refuse_unknown(model_keys());
   return read_model_fields(model);
-}
-
-ModelSpec read_model_toml(const std::filesystem::path& file) {
-  return parse_model_toml(read_text_file(file, kTextLimit, ExitCode::usage), file.string());
 }
 
 std::string to_toml(const ModelSpec& spec) {

@@ -23,7 +23,6 @@
 // Failure: UserError of code usage, one line with `where`, the line and the key; an unknown key comes with the nearest
 // known one. What parses has passed validate().
 #pragma once
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +34,6 @@ namespace lockstep {
 class TomlTable;
 class TomlWriter;
 
-ModelSpec read_model_toml(const std::filesystem::path& file);
 ModelSpec parse_model_toml(std::string_view text, const std::string& where);
 
 // Every field written out. parse_model_toml of it gives the same spec to the last bit.

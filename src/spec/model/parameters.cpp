@@ -19,40 +19,33 @@ std::int64_t LogicalTensor::elements() const { return product(shape); }
 std::int64_t StoredParameter::elements() const { return product(shape); }
 
 Run joined(Run run) {
-  if (run.rows > 1 && run.here_pitch == run.row && run.there_pitch == run.row) {
-    run.row *= run.rows;
-    run.rows = 1;
-  }
-  if (run.rows == 1) run.here_pitch = run.there_pitch = run.row;
-  return run;
+  if (run.here.apart() || run.there.apart()) return run;
+  return Run::flat(run.here.begin, run.there.begin, run.elements());
 }
 
 std::vector<Run> clipped(const Run& run, std::int64_t begin, std::int64_t end) {
   std::vector<Run> all;
-  const std::int64_t pitch = std::max(run.here_pitch, run.row);
+  const std::int64_t pitch = std::max(run.here.pitch, run.row());
   // Rows [first, last) and of each the elements [from, to).
   const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t from, std::int64_t to) {
     if (first >= last || from >= to) return;
-    all.push_back(joined({.here = run.here + first * pitch + from,
-                          .there = run.there + first * run.there_pitch + from,
-                          .rows = last - first,
-                          .row = to - from,
-                          .here_pitch = run.here_pitch,
-                          .there_pitch = run.there_pitch}));
+    all.push_back(joined(
+        {.here = {run.here.begin + first * pitch + from, to - from, run.here.pitch, last - first},
+         .there = {run.there.begin + first * run.there.pitch + from, to - from, run.there.pitch, last - first}}));
   };
-  begin = std::max(begin - run.here, std::int64_t{0});
-  end = std::min(end - run.here, run.rows * pitch);
+  begin = std::max(begin - run.here.begin, std::int64_t{0});
+  end = std::min(end - run.here.begin, run.rows() * pitch);
   if (begin >= end || run.elements() == 0) return all;
   const std::int64_t first = begin / pitch, last = (end - 1) / pitch;  // rows that are touched
-  const std::int64_t from = std::min(begin - first * pitch, run.row), to = std::min(end - last * pitch, run.row);
+  const std::int64_t from = std::min(begin - first * pitch, run.row()), to = std::min(end - last * pitch, run.row());
   if (first == last) {
     add(first, first + 1, from, to);
     return all;
   }
-  const std::int64_t whole_from = from == 0 ? first : first + 1, whole_to = to == run.row ? last + 1 : last;
-  if (from > 0) add(first, first + 1, from, run.row);
-  add(whole_from, whole_to, 0, run.row);
-  if (to < run.row) add(last, last + 1, 0, to);
+  const std::int64_t whole_from = from == 0 ? first : first + 1, whole_to = to == run.row() ? last + 1 : last;
+  if (from > 0) add(first, first + 1, from, run.row());
+  add(whole_from, whole_to, 0, run.row());
+  if (to < run.row()) add(last, last + 1, 0, to);
   return all;
 }
 
@@ -60,14 +53,14 @@ std::vector<Run> StoredParameter::runs_of(std::size_t piece) const {
   if (pieces[piece].runs) return *pieces[piece].runs;
   std::int64_t here = 0;
   for (std::size_t p = 0; p < piece; ++p) here += pieces[p].elements();
-  return {joined({.here = here, .row = pieces[piece].elements()})};
+  return {Run::flat(here, 0, pieces[piece].elements())};
 }
 
 int UnitLayout::add(StoredParameter parameter) {
   std::int64_t inside = 0, cut = 0;
   for (std::size_t p = 0; p < parameter.pieces.size(); ++p)
     for (const Run& run : parameter.runs_of(p)) {
-      LOCKSTEP_CHECK(run.here >= 0 && run.here_end() <= parameter.elements(), "{}: {} has a run outside", name_,
+      LOCKSTEP_CHECK(run.here.begin >= 0 && run.here.end() <= parameter.elements(), "{}: {} has a run outside", name_,
                      parameter.pieces[p].name);
       inside += run.elements();
     }

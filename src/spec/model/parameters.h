@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/strided_range.h"
+
 namespace lockstep {
 
 inline constexpr std::int64_t kParameterAlignment = 256;
@@ -22,13 +24,15 @@ struct LogicalTensor {
   std::int64_t elements() const;
 };
 
-// Rows of elements that lie side by side both here, in a flat buffer, and there, in a logical tensor.
+// The same elements here, in a flat buffer, and there, in a logical tensor: as many rows of the same length in both.
 struct Run {
-  std::int64_t here = 0, there = 0;              // where the first row begins
-  std::int64_t rows = 1, row = 0;                // how many, and of how many elements
-  std::int64_t here_pitch = 0, there_pitch = 0;  // from one row to the next
-  std::int64_t elements() const { return rows * row; }
-  std::int64_t here_end() const { return here + (rows - 1) * here_pitch + row; }
+  StridedRange here, there;
+  static Run flat(std::int64_t here, std::int64_t there, std::int64_t count) {
+    return {{here, count, count, 1}, {there, count, count, 1}};
+  }
+  std::int64_t rows() const { return here.rows; }
+  std::int64_t row() const { return here.row; }
+  std::int64_t elements() const { return here.elements(); }
   bool operator==(const Run&) const = default;
 };
 // Rows that follow each other on both sides are one.

@@ -3,6 +3,7 @@
 // It comes from run_toml.h, which checks each value's range and calls validate(). One put together by hand has passed
 // nothing.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -67,9 +68,14 @@ struct TrainSpec {
   bool operator==(const TrainSpec&) const = default;
 };
 
+// What a run computes on.
+enum class RunDevice { cpu, cuda };
+inline constexpr std::array kRunDevices{RunDevice::cpu, RunDevice::cuda};
+constexpr std::string_view name_of(RunDevice device) { return device == RunDevice::cpu ? "cpu" : "cuda"; }
+
 struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
-  std::string device = "cpu";
+  RunDevice device = RunDevice::cpu;
   std::int64_t threads = 0;  // of a rank; 0 = its share of the cores
   bool pin = true;           // ranks of one host keep to cores of their own
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run

@@ -19,6 +19,7 @@ namespace lockstep {
 // Found by their arguments, so not in the unnamed namespace.
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
+static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 static constexpr std::array<Recompute, 3> values_of(Recompute) {
   return {Recompute::none, Recompute::elementwise, Recompute::projections};
@@ -327,11 +328,14 @@ void read_run(const TomlTable& table, RunSettings& run) {
   visit_run(run, known);
   table.refuse_unknown(known.keys + keys_of(kRunLater));
   refuse_later(table, kRunLater);
+  std::string device(name_of(run.device));
+  table("device", device);
+  if (std::ranges::find(kRunDevices, device, [](RunDevice d) { return name_of(d); }) == kRunDevices.end())
+    table.refuse("device", fmt::format("device is {}", quote_text(device)), "use \"cpu\" or \"cuda\"");
   visit_run(run, table);
-  if (run.device != "cpu" && run.device != "cuda")
-    table.refuse("device", fmt::format("device is {}", quote_text(run.device)), "use \"cpu\" or \"cuda\"");
-  if (run.autotune && run.device != "cuda")
-    table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", run.device), "remove it");
+  if (run.autotune && run.device != RunDevice::cuda)
+    table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", name_of(run.device)),
+                 "remove it");
   for (auto name = run.stop_signals.begin(); name != run.stop_signals.end(); ++name) {
     const std::optional<std::string> known = stop_signal_of(*name);
     if (!known)

@@ -409,6 +409,10 @@ void TomlTable::wrong(std::string_view key, const std::string& expected) const {
          "it must be " + expected);
 }
 
+void TomlTable::refuse_text(std::string_view key, std::string_view text, std::string_view remedy) const {
+  refuse(key, fmt::format("{} = {} says nothing", key, quote_text(text)), std::string(remedy));
+}
+
 // ---- the document
 
 TomlDocument::TomlDocument(std::string_view text, const std::string& where, std::size_t limit,

@@ -10,6 +10,7 @@
 // Every failure is a UserError of code usage, one line: "where:line: problem; remedy" or "--set x.y=z: problem;
 // remedy". Text that is no TOML comes with the parser's reason.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -41,6 +42,14 @@ struct Real {
 // Text that can be shown in a message and written to a file that reads back: UTF-8 without control characters.
 bool is_plain_text(std::string_view text);
 
+// A value with a text of its own, which T::parse() reads and text() writes; kRemedy says what the text may be.
+template <class T>
+concept TextValue = requires(const T& value, std::string_view text) {
+  { T::parse(text) } -> std::same_as<std::optional<T>>;
+  { value.text() } -> std::same_as<std::string>;
+  { T::kRemedy } -> std::convertible_to<std::string_view>;
+};
+
 struct TomlState;
 
 // One table of a document, which must outlive it. An absent table may be read like an empty one.
@@ -69,6 +78,16 @@ class TomlTable {
   }
   std::optional<std::size_t> choice(std::string_view key, std::span<const std::string_view> names) const;
 
+  template <TextValue Value>
+  void operator()(std::string_view key, Value& field) const {
+    if (!has(key)) return;
+    std::string text;
+    (*this)(key, text);
+    const std::optional<Value> read = Value::parse(text);
+    if (!read) refuse_text(key, text, Value::kRemedy);
+    field = *read;
+  }
+
   TomlTable table(std::string_view key) const;  // a table inside this one
   bool present() const { return table_ != nullptr; }
 
@@ -89,6 +108,7 @@ class TomlTable {
       : state_(&state), table_(table), title_(std::move(title)) {}
   const void* find(std::string_view key) const;
   [[noreturn]] void wrong(std::string_view key, const std::string& expected) const;
+  [[noreturn]] void refuse_text(std::string_view key, std::string_view text, std::string_view remedy) const;
 
   const TomlState* state_;
   const void* table_;  // of the parser's type, which stays out of this header; null when absent
@@ -136,6 +156,7 @@ class TomlWriter {
   template <class Enum>
   requires std::is_enum_v<Enum>
   void operator()(std::string_view key, Enum value) { (*this)(key, std::string(name_of(value))); }
+  void operator()(std::string_view key, const TextValue auto& value) { (*this)(key, value.text()); }
   std::string text() && { return std::move(text_); }
 
  private:
