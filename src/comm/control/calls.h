@@ -1,12 +1,12 @@
-// The calls of all ranks of one epoch, side by side: who called what, who has not come, who cannot come any more.
+// The calls of all ranks of one epoch, compared: who called what, who has not come, who cannot come any more.
 //
-// Records come in each rank's own order, some time after the calls. Of every operation the first rank's call is kept
-// until all of its ranks have come to it, and each later one is compared with it (comm/message.h: agree); of every rank
-// its last call. Whatever is wrong comes back as the words that end the epoch. What an all_to_all's ranks give each
-// other is not added up here: backends do that, or fail. A record that breaks the rules of records (a group that was
-// not opened, a number that was there before) is a CommError: the rank that sent it cannot be trusted to be sane.
-// Memory is bounded: beyond kMostOpen operations that not all have come to, the oldest of a group is compared no more.
-// One thread at a time.
+// Records come in each rank's own order, some time after the calls. For every operation the first rank's call is kept
+// until all of its ranks have called it, and each later call is compared with it (comm/message.h: agree); for every
+// rank its last call is kept. Whatever is wrong is returned as the failure that ends the epoch. What an all_to_all's
+// ranks give each other is not added up here: backends do that, or fail. A record that breaks the rules of records (a
+// group that was not opened, a number that was there before) is a CommError: the rank that sent it cannot be trusted.
+// Memory is bounded: beyond kMostOpen operations that not all ranks have called, the oldest of a group is compared no
+// more. One thread at a time.
 #pragma once
 #include <functional>
 #include <map>

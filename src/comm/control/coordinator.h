@@ -1,16 +1,16 @@
-// Where ranks that are processes find each other and hear of each other's end (docs/design.md, "Ranks").
+// Where ranks that are processes find each other and learn of each other's end (docs/design.md, "Ranks").
 //
 // One process of a run, commonly rank 0's, has a Coordinator; every rank has a Session (comm/control/session.h) that
-// joins it over TCP with a token (comm/control/handshake.h). It listens on one address only, loopback unless told, and
-// has one thread. Ranks join an epoch (comm/control/membership.h); when one has failed, or is to be followed by another
+// joins it over TCP with a token (comm/control/handshake.h). It listens on one address only, loopback by default, and
+// has one thread. Ranks join an epoch (comm/control/membership.h). When one has failed, or is to be followed by another
 // set of ranks, ranks join the next number, which ends the one before: frames of old epochs are ignored.
 //
-// Strangers cost little: of one that has not proved the token 48 bytes are read, it is dropped after two seconds, and
-// of more than kMostUnproven the oldest goes first, so that no number of them keeps the ranks out. Wrong tokens are
-// told to `notify`, once an address.
+// Connections that have not proved the token cost little: 48 bytes are read from each, it is dropped after two seconds,
+// and of more than kMostUnproven the oldest is dropped first, so that no number of them keeps the ranks out. Wrong
+// tokens are reported to `notify`, once per address.
 //
 // The constructor throws UserError where the address or token is of no use. The destructor tells ranks that are still
-// there, and takes a second at most. All functions may be called from any thread.
+// connected, and takes a second at most. All functions may be called from any thread.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -31,7 +31,7 @@ struct CoordinatorOptions {
   int port = 0;                                               // 0: any that is free
   std::string token = {};                                     // Token::make()
   std::uint32_t epoch = 1;                                    // the first that ranks may join
-  std::function<void(const std::string& words)> notify = {};  // of strangers, from the coordinator's thread
+  std::function<void(const std::string& words)> notify = {};  // of wrong tokens, from the coordinator's thread
 };
 
 class Coordinator {

@@ -1,15 +1,15 @@
-// A communicator of processes whose waits end, with who and why (docs/design.md, rule 7).
+// A communicator of processes whose waits end, and say who failed and why (docs/design.md, rule 7).
 //
-// It wraps any backend and says every call to the coordinator (comm/control/session.h). So calls that do not match are
-// found though the backend does not compare them, and wait() throws CommError as soon as any rank of the world is known
-// to have failed or to be gone; when the deadline has passed since an operation was first asked for or waited for, it
-// asks who has not come and ends the epoch with those words on all ranks. Where the backend itself fails, the session
-// has a moment to tell the cause, of which the backend's error may be a consequence only.
+// It wraps any backend and reports every call to the coordinator (comm/control/session.h). So calls that do not match
+// are found though the backend does not compare them, and wait() throws CommError as soon as any rank of the world is
+// known to have failed or to be gone. When the deadline has passed since an operation was first tested or waited for,
+// it asks who has not come and ends the epoch with that message on all ranks. Where the backend itself fails, the
+// session has a moment to report the cause, of which the backend's error may be only a consequence.
 //
 // After a failure the whole world is of no further use, not only the group: every call of every rank throws the same
-// words, and ranks begin anew in the next epoch. A rank that drops an operation before it is done fails the others, but
-// not while an exception unwinds it: then whoever catches it says why (Session::fail), or the session ends without
-// goodbye. Cost of a call: two records queued, under one mutex. A group of one reports nothing.
+// message, and ranks begin anew in the next epoch. A rank that drops an operation before it is done fails the others,
+// but not while an exception unwinds it: then whoever catches it says why (Session::fail), or the session ends without
+// leave(). Cost of a call: two records queued, under one mutex. A group of one reports nothing.
 #pragma once
 #include "comm/communicator.h"
 #include "comm/control/session.h"

@@ -1,13 +1,13 @@
-// Who may speak: both ends prove that they know the token before either reads anything else of the other.
+// Both ends of a connection prove that they know the token before either reads anything else from the other.
 //
 //   coordinator -> rank   greeting, 24 bytes: "LSCT", version, a nonce of 16 bytes
 //   rank -> coordinator   answer, 48 bytes:   its own nonce, HMAC(token, "rank", both nonces)
 //   coordinator -> rank   verdict, 32 bytes:  HMAC(token, "coordinator", both nonces), or zeros: refused
 //
-// Every part has one length, so that a stranger makes the coordinator hold 48 bytes and compute one HMAC, and no more.
-// The token itself never travels, and an old answer is of no use with a new nonce. What follows is neither signed nor
-// encrypted: the network between the ranks is trusted as far as MPI's and NCCL's own traffic is. Proofs are compared in
-// a time that does not depend on where they differ.
+// Every part has one length, so that an unknown peer makes the coordinator hold 48 bytes and compute one HMAC, and no
+// more. The token itself never travels, and an old answer is of no use with a new nonce. What follows is neither signed
+// nor encrypted: the network between the ranks is trusted as far as MPI's and NCCL's own traffic is. Proofs are
+// compared in a time that does not depend on where they differ.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,10 +1,10 @@
-// One epoch: the ranks that belong together from their rendezvous until one of them fails or all have left.
+// One epoch: the ranks that belong together, from when they join until one of them fails or all have left.
 //
-// The coordinator's knowledge, without its sockets: what comes in are joins, frames and lost connections; what goes out
-// are frames to ranks, through `send`, which must not call back. All ranks of an epoch have joined before any is
-// welcomed. The first thing that goes wrong is the epoch's failure; every rank that is there is told, in the same
-// words, and nothing after it counts. Values (put, get) and barriers are the epoch's, and end with it. A frame that
-// makes no sense is a CommError, after which the caller gives up the connection and says lost(). One thread at a time.
+// The coordinator's knowledge, without its sockets. Input: joins, frames and lost connections. Output: frames to ranks,
+// through `send`, which must not call back. All ranks of an epoch have joined before any is welcomed. The first thing
+// that goes wrong is the epoch's failure; every rank that is connected is told, with the same message, and nothing
+// after it counts. Values (put, get) and barriers belong to the epoch and end with it. A frame that makes no sense is a
+// CommError, after which the caller gives up the connection and calls lost(). One thread at a time.
 #pragma once
 #include <functional>
 #include <map>

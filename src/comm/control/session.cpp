@@ -79,7 +79,7 @@ TcpStream Session::connect(const Token& token, Clock::time_point deadline) const
             return stream;
           }
         }
-        why_not = "it closes the connection, or says nothing";  // it may be overrun by strangers: once more
+        why_not = "it closes the connection, or says nothing";  // it may be overrun by others: once more
       } catch (const CommError& error) {
         throw CommError(fmt::format("{}, port {}: {}", options_.address, options_.port, error.what()));
       }

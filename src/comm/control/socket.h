@@ -2,7 +2,7 @@
 // exec.
 //
 // Addresses are numeric, names of hosts (the system's resolver; its own time limits hold there), or, to listen on, the
-// name of an interface ("lo", "eth0"). The address of all interfaces is refused: ranks meet on loopback or on an
+// name of an interface ("lo", "eth0"). The address of all interfaces is refused: ranks connect on loopback or on an
 // interface that somebody has named. A Socket owns its descriptor; one thread at a time.
 #pragma once
 #include <string>

@@ -1,24 +1,24 @@
-// Ranks that are processes under MPI (docs/design.md, "Ranks"): one world a process, made once.
+// Ranks that are processes under MPI (docs/design.md, "Ranks"): one world per process, made once.
 //
 // Ranks of one host exchange through shared memory (mpi/window.h, mpi/group.h); the first rank of a group on each host
-// talks to the other hosts. All MPI calls are made by one thread, the progress thread, from MPI_Init_thread to
-// MPI_Finalize; it also takes operations forward while nobody waits for them. Sums are those of the threads backend to
-// the bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/transport.h). Two ranks that
+// exchanges with the other hosts. All MPI calls are made by one thread, the progress thread, from MPI_Init_thread to
+// MPI_Finalize; it also advances operations while nobody waits for them. Sums equal those of the threads backend bit
+// for bit, wherever the ranks are; `native` is MPI's own collective where it has one (mpi/transport.h). Two ranks that
 // share two groups begin their first native operations of those in the same order: MPI is told of a group then, which
 // waits.
 //
-// Memory: tensors in Communicator::memory() are summed where they lie by the ranks of a host (mpi/direct_plan.h); those
-// elsewhere go through slots of the shared memory. Every group shares group_bytes() on each host while it lives, in
-// pages that have been touched, nothing of which is left behind however the processes end.
+// Memory: tensors in Communicator::memory() are summed in place by the ranks of a host (mpi/direct_plan.h); others go
+// through slots of the shared memory. Every group shares group_bytes() on each host while it lives, in pages that have
+// been touched; nothing of it is left behind however the processes end.
 //
-// A rank fails with what wait() throws (comm/communicator.h): calls that do not match on all ranks at once; a process
-// that is gone, on its own host within 50 ms ("rank 2 (process 123) is gone; …"); one that does not come when the
-// deadline passes, named with its last call. The start has a deadline too, of its own, within which every process must
-// have come: one of this host that runs a command which joins no ranks is named at once. Across hosts the leaders tell
-// each other of failures; a host that is gone as a whole is found by the deadline. After a failure with messages under
-// way MPI_Finalize could wait for ever, so it is not called: the process ends with the exit code it likes, and mpirun
-// ends the others. mpirun also sends SIGTERM to all others as soon as one has died; a program that wants to say who it
-// was handles that signal (cli/signals.h does).
+// wait() throws what failed (comm/communicator.h): calls that do not match, on all ranks at once; a process that is
+// gone, on its own host within 50 ms ("rank 2 (process 123) is gone; …"); a rank that does not come when the deadline
+// passes, named with its last call. The start has a deadline of its own, within which every process must have come: a
+// process of this host that runs a command which joins no ranks is named at once. Across hosts the leaders tell each
+// other of failures; a host that is gone as a whole is found by the deadline. After a failure with messages under way
+// MPI_Finalize could hang, so it is not called: the process ends with the exit code it likes, and mpirun ends the
+// others. mpirun also sends SIGTERM to all others as soon as one has died; a program that wants to say who it was
+// handles that signal (cli/signals.h does).
 #pragma once
 #include <memory>
 #include <vector>
@@ -47,12 +47,12 @@ class MpiWorld {
  public:
   // Whether a launcher of MPI has started this process.
   static bool launched();
-  // This process, which was started so, runs a command that makes no world: whoever waits for it is told.
+  // This process, which was started so, runs a command that makes no world: whoever waits for it learns of it.
   static void will_not_join(const std::string& command);
   // Shared bytes on one host, at most, for a group of `ranks` ranks on `hosts` hosts, `here` of them on this one.
   static std::int64_t group_bytes(int ranks, int hosts, int here, const MpiOptions& options = {});
 
-  // Failure: UserError (usage) where a process stays away, CommError where one does not come. MPI cannot be left
+  // Failure: UserError (usage) where a process will not join, CommError where one does not come. MPI cannot be left
   // while it starts: after either failure a thread of this process still waits there, until the process ends.
   explicit MpiWorld(MpiOptions options = {});
   ~MpiWorld();  // after all communicators and their Pendings; all ranks come to it, or the deadline passes
