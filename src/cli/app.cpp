@@ -11,6 +11,7 @@
 #include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
+#include "cli/draw.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
@@ -78,6 +79,7 @@ int run_app(int argc, char** argv) {
   add_train(app, chosen);
   add_plan(app, chosen);
   add_schedule(app, chosen);
+  add_draw(app, chosen);
   add_generate(app, chosen);
   add_export(app, chosen);
   add_tokenize(app, chosen);

@@ -5,17 +5,11 @@
 
 namespace lockstep {
 
-namespace {
-
-// By the group's name (parallel/mesh_groups.h, context_parallel.h, partial_gradients.h); an axis that has all ranks is
-// the world, but for cp.
 MeshAxis axis_of(const std::string& group, const LayoutSpec& layout) {
   if (group == "cp" || group == "cp ring" || group == "cp heads") return MeshAxis::cp;
   if (group == "tp" || group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
   return group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
 }
-
-}  // namespace
 
 SentMessages StepMessages::total() const {
   SentMessages all;

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/comm_log.h"
@@ -19,6 +20,10 @@ constexpr std::string_view name_of(MeshAxis axis) {
   constexpr std::string_view kNames[] = {"dp", "pp", "cp", "tp"};
   return kNames[static_cast<int>(axis)];
 }
+
+// By the group's name (parallel/mesh_groups.h, context_parallel.h, partial_gradients.h); an axis that has all ranks is
+// the world, but for cp.
+MeshAxis axis_of(const std::string& group, const LayoutSpec& layout);
 
 struct StepMessages {
   struct Row {

@@ -7,6 +7,8 @@
 
 #include "comm/meta/communicator.h"
 #include "comm/sequence.h"
+#include "comm/traffic.h"
+#include "plan/message_tally.h"
 #include "plan/work_sums.h"
 #include "train/training_run.h"
 
@@ -22,11 +24,19 @@ class MessageBook {
   // A group, or the way from one of its ranks to another, as all who are in it name it.
   using Channel = std::tuple<std::vector<int>, int, int>;
 
-  int started(const Channel& channel, std::uint64_t sequence, const Message& message, int ranks) {
+  int started(const Channel& channel, std::uint64_t sequence, const Message& message, const Communicator& group) {
     const int c = numbers_.try_emplace(channel, static_cast<int>(numbers_.size())).first->second;
     const auto [at, first] = places_.try_emplace({c, sequence}, static_cast<int>(messages_.size()));
-    if (first) messages_.push_back({.op = message.op, .ranks = point_to_point(message.op) ? 2 : ranks, .channel = c});
-    messages_[static_cast<std::size_t>(at->second)].bytes += bytes_of(message.in) + bytes_of(message.out);
+    const DType dtype = dtype_of_message(message);
+    if (first)
+      messages_.push_back({.op = message.op,
+                           .ranks = point_to_point(message.op) ? 2 : group.size(),
+                           .channel = c,
+                           .group = group.name(),
+                           .number = is_number(dtype, count_of(message, group.size()))});
+    ScriptMessage& all = messages_[static_cast<std::size_t>(at->second)];
+    all.bytes += bytes_of(message.in) + bytes_of(message.out);
+    all.sent = std::max(all.sent, traffic_of(message, group.rank(), group.size()).sent * size_of(dtype));
     return at->second;
   }
   std::vector<ScriptMessage> take() { return std::move(messages_); }
@@ -56,9 +66,10 @@ class Notes final : public StepWatch {
     pieces_.push_back({.kind = kind, .action = action_, .message = message});
   }
   // Before the steps nothing is written down.
-  int starts(const MessageBook::Channel& channel, std::uint64_t sequence, const Message& message, int ranks) {
+  int starts(const MessageBook::Channel& channel, std::uint64_t sequence, const Message& message,
+             const Communicator& group) {
     if (!stream_) return -1;
-    const int number = book_.started(channel, sequence, message, ranks);
+    const int number = book_.started(channel, sequence, message, group);
     add(Kind::start, number);
     return number;
   }
@@ -108,7 +119,7 @@ class NotingCommunicator final : public Communicator {
     const int to = message.op == CommOp::send ? message.peer : rank();
     const auto channel =
         point_to_point(message.op) ? MessageBook::Channel(path_, from, to) : MessageBook::Channel(path_, -1, -1);
-    return std::make_unique<NotedPending>(notes_, notes_.starts(channel, sequence, message, size()));
+    return std::make_unique<NotedPending>(notes_, notes_.starts(channel, sequence, message, *this));
   }
 
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {

@@ -6,6 +6,7 @@
 // here. An action that asks whether a message is over goes on as if it were, which it may not be on a real rank.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "comm/message.h"
@@ -30,6 +31,9 @@ struct ScriptMessage {
   int ranks = 2;           // that start it
   int channel = 0;         // those of a group's collectives, or from one rank to another, go one after the other
   std::int64_t bytes = 0;  // read and written, of all its ranks' tensors
+  std::string group = {};  // its name
+  std::int64_t sent = 0;   // bytes, by the rank that sends most (comm/traffic.h)
+  bool number = false;     // counts and norms, not tensors (plan/message_tally.h)
 };
 
 struct RankScript {
