@@ -1,4 +1,4 @@
-// Over 300 lines because the parser's header is heavy and its types stay in this one file.
+// Over 400 lines because the parser's header is heavy and its types stay in this one file.
 #include "spec/text/toml_fields.h"
 
 // Two mends of toml++ 3.3, both found by tests/fuzz/run_toml_fuzz.cpp. It asserts on some malformed text ("[#";
@@ -62,27 +62,6 @@ std::string join(std::string_view title, std::string_view key) {
 
 // 'train' in the top level, 'steps' in [train].
 std::string in_table(std::string_view title) { return fmt::format("[{}]", title.empty() ? "top level" : title); }
-
-std::string toml_string(std::string_view value) {
-  std::string out = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-std::string toml_number(double value) {
-  std::string text = fmt::format("{}", value);
-  if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
 
 // Why the parser refused it, on one line: what it quotes comes from the file. "Error while parsing key-value pair: …".
 std::string shown_reason(std::string_view reason) {
@@ -461,23 +440,5 @@ void TomlDocument::replace(std::string_view section, std::string_view option, st
 bool TomlDocument::set(std::string_view section, std::string_view key) const {
   return state_->sets.contains(join(section, key));
 }
-
-// ---- writing
-
-void TomlWriter::table(std::string_view title) { text_ += fmt::format("{}[{}]\n", text_.empty() ? "" : "\n", title); }
-void TomlWriter::operator()(std::string_view key, std::int64_t value, Whole) { line(key, fmt::format("{}", value)); }
-void TomlWriter::operator()(std::string_view key, std::uint64_t value) { line(key, fmt::format("{}", value)); }
-void TomlWriter::operator()(std::string_view key, double value) { line(key, toml_number(value)); }
-void TomlWriter::operator()(std::string_view key, bool value) { line(key, value ? "true" : "false"); }
-void TomlWriter::operator()(std::string_view key, const std::string& value) { line(key, toml_string(value)); }
-void TomlWriter::operator()(std::string_view key, const std::vector<std::string>& value) {
-  std::string items;
-  for (const std::string& item : value) items += (items.empty() ? "" : ", ") + toml_string(item);
-  line(key, "[" + items + "]");
-}
-void TomlWriter::pair(std::string_view key, double first, double second, const Real&) {
-  line(key, fmt::format("[{}, {}]", toml_number(first), toml_number(second)));
-}
-void TomlWriter::line(std::string_view key, std::string_view value) { text_ += fmt::format("{} = {}\n", key, value); }
 
 }  // namespace lockstep

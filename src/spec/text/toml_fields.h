@@ -140,6 +140,10 @@ class TomlDocument {
   std::unique_ptr<TomlState> state_;
 };
 
+// A value as TOML writes it: quoted and escaped; a number that reads back as a float.
+std::string toml_string(std::string_view value);
+std::string toml_number(double value);
+
 // Writes tables one after the other. A table inside another goes after all the other's keys.
 class TomlWriter {
  public:
