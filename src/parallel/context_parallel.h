@@ -1,7 +1,11 @@
-// The ranks that cut every sample between them, and what attention needs of them: the exchange of heads between
-// neighbours and the ring of keys and values (spec/layout/context_split.h says who is who).
+// Context parallelism: the ranks that split every sample by tokens, and what attention needs of them.
 //
-// One thread uses it; ranks and memory outlive it.
+// They form a grid of ring · heads ranks (spec/layout/context_split.h). The `heads` ranks of a share exchange heads
+// (parallel/ulysses.h), so that each has all tokens of the share and 1/heads of its heads; the shares' keys and values
+// travel around the ring (parallel/ring_attention.h). cp_kind "ring" is heads = 1, "ulysses" is ring = 1, "RxU" is
+// both.
+//
+// All ranks construct theirs at the same point. One thread uses it; ranks and memory outlive it.
 #pragma once
 #include <memory>
 
@@ -17,7 +21,7 @@ class ContextParallel {
   struct Options {
     ContextSplit split;
     bool overlap = true;
-    // Of a micro-batch, as without the cut: samples, tokens of a whole one, heads of the ranks that cut layers.
+    // Of a micro-batch before the split: samples, tokens of a whole one, and the heads that tensor parallelism left.
     RingAttention::Sizes sizes;
   };
   ContextParallel(Communicator& ranks, const Options& options, Memory& memory);
@@ -28,7 +32,7 @@ class ContextParallel {
 
  private:
   HeadSplit own_;
-  std::unique_ptr<Communicator> own_heads_, own_ring_;  // of fewer than all of them
+  std::unique_ptr<Communicator> own_heads_, own_ring_;  // groups of fewer than all ranks
   UlyssesExchange heads_;
   RingAttention ring_;
 };

@@ -1,15 +1,16 @@
-// Gradients that every rank keeps: of all units, its micro-batches added up, and summed over the ranks once a step,
-// bucket by bucket, while backward goes on.
+// DDP: every rank keeps the gradients of all units, adds up its micro-batches, and sums them over the ranks once per
+// step, bucket by bucket, while backward continues.
 //
-// They live where they are sent from. The units' flat gradients lie one behind the other in the order in which backward
-// ends with them, so that a bucket, a run of whole parameters of at most so many bytes (or one larger parameter), is
-// one range of elements and one message, whatever units it touches. Where ranks cut state between them, a bucket is a
-// unit, and a rank gets its own part of the sum. A bucket is summed over the ranks as soon as all of it is whole on
-// this rank; every rank starts the same buckets in the same order. What is summed and in which order of ranks does not
-// depend on how it was cut: every element's sum is the same to the bit for any bucket size, with overlap and without
-// (docs/design.md, the order of sums).
+//   gradient = Σ over ranks of Σ over micro-batches of the rank's gradient     (every target has its weight already)
 //
-// With a root (Options), only that rank gets the sums.
+// Gradients are stored where they are sent from: the units' flat gradients follow each other in the order in which
+// backward finishes them. A bucket is a run of whole parameters of at most Buckets::bytes (or one larger parameter):
+// one range of elements and one message, whatever units it touches. It is summed as soon as all of it is complete on
+// this rank; every rank starts the same buckets in the same order. Where state is sharded (ZeRO 1), a bucket is a unit
+// and a rank receives its shard of the sum. With a root, only that rank receives the sums (central data parallel).
+//
+// Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
+// sums").
 #pragma once
 #include "parallel/gradient_sums.h"
 #include "parallel/gradients.h"
@@ -19,7 +20,7 @@ namespace lockstep {
 class DdpBuckets final : public Gradients {
  public:
   struct Buckets {
-    std::int64_t bytes = 0;  // at most; 0: every parameter is one
+    std::int64_t bytes = 0;  // at most; 0: every parameter is a bucket
   };
   DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroups& groups, Memory& memory, Stream& stream);
 
@@ -53,7 +54,7 @@ class DdpBuckets final : public Gradients {
   std::vector<std::vector<Tensor>> tensors_;   // by unit and parameter
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
-  GradientSums sums_;  // where ranks cut
+  GradientSums sums_;  // where state is sharded
 };
 
 }  // namespace lockstep

@@ -1,7 +1,10 @@
-// The norm of the gradient of all units over all ranks, each element counted once.
+// The norm of the whole gradient, over all units and all ranks, each element counted once.
 //
-// Every rank counts the part that it updates with, less what several ranks of one layer hold alike and another of them
-// answers for; bins of integers (kernels/norm_sum.h) then add up in any order. One thread uses it; storage and
+//   norm² = Σ g²   over every element of every logical tensor
+//
+// Every rank counts the shard that it updates with, less what several ranks of a layer hold alike and another of them
+// counts (ParameterPiece::counted). Squares are summed in bins of integers (kernels/norm_sum.h), so the norm is equal
+// bit for bit however parameters are sharded and in whatever order ranks add up. One thread uses it; storage and
 // gradients outlive it.
 #pragma once
 #include <map>
@@ -17,8 +20,8 @@ class GlobalNorm {
  public:
   GlobalNorm(const std::map<int, ZeroShard>& storage, const Gradients& gradients, Memory& memory);
 
-  // When all gradients are those of the global batch: the bins of all of them, over the ranks that cut state between
-  // them, those that cut layers, and the stages that have other layers.
+  // The bins of the whole gradient, when all gradients are those of the global batch: summed over the ranks that shard
+  // state, those that split layers, and the stages.
   Tensor sum(ZeroGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const;
 
  private:

@@ -1,9 +1,9 @@
 // Sums of gradients over all ranks, under way while something else is computed.
 //
-// What each rank is to have of a sum is its part: the ranks that cut a copy between them scatter the sum (each gets its
-// part), then those of other copies add theirs. Where nothing is cut, every rank gets all of it. Sums are started in
-// one order on all ranks and end in it. With canonical sums and copies of a power of two of ranks, the bits are those
-// of one sum over all ranks.
+// Each rank receives its shard of a sum: the ranks that share one copy of the state reduce-scatter it, then the ranks
+// that hold the same shard of other copies all-reduce theirs. Where nothing is sharded, it is one all-reduce. Sums
+// start in the same order on all ranks and end in it. With canonical sums and copies of a power of two of ranks, the
+// result is equal bit for bit to one sum over all ranks.
 //
 // One thread uses it; the groups outlive it, and the tensors every sum.
 #pragma once
@@ -20,13 +20,13 @@ class GradientSums {
       : groups_(groups), how_{.algorithm = algorithm}, overlap_(overlap) {}
 
   struct Sum {
-    ConstTensor in;                    // of this rank: all parts, one behind the other
-    Tensor out;                        // this rank's part of the sum, which may be that part of `in`
-    Communicator::Counts counts = {};  // elements of the parts, where they are not equal
-    std::function<void()> after = {};  // called when it is there
+    ConstTensor in;                    // of this rank: all shards, one after the other
+    Tensor out;                        // this rank's shard of the sum, which may be that slice of `in`
+    Communicator::Counts counts = {};  // elements of the shards, where they are not equal
+    std::function<void()> after = {};  // called when the sum is complete
   };
   void start(Sum sum);
-  // Waits for the oldest until at most so many are under way.
+  // Waits for the oldest until at most `most` are under way.
   void settle(std::size_t most = 0);
 
  private:
@@ -34,7 +34,7 @@ class GradientSums {
     Sum sum;
     Communicator::Started scattered, added;
   };
-  // Those whose part is there begin to be added across copies, in order.
+  // Starts the sum across copies of those whose shard has arrived, in order.
   void go_on();
   void add_across(UnderWay& one);
 

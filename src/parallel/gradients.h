@@ -1,8 +1,9 @@
-// The gradients of all units, from where backward writes them to the part of their sum over all ranks that this rank
+// The gradients of all units: from where backward writes them to the shard of their sum over all ranks that this rank
 // updates with.
 //
 // Two ways of holding them (docs/zero.md): each rank keeps its own of all units and adds up its micro-batches
-// (ddp_buckets.h), or they are passed on after every micro-batch and only the sums are kept (zero_gradients.h).
+// (parallel/ddp_buckets.h), or they are summed after every micro-batch and each rank keeps its shard of the sums
+// (parallel/zero_gradients.h).
 //
 // One thread uses it; memory, groups, stream and layouts outlive it.
 #pragma once

@@ -1,9 +1,11 @@
-// The groups of the mesh that a rank belongs to: the ranks that have the same weights and other tokens, parts of the
-// batch or of samples (replicas), those among them that cut samples between them (context), those that have the same
-// tokens and cut every layer with it (tensor), and those that have the layers before and behind (pipeline: its ranks
-// are the stages).
+// The groups of the mesh dp × pp × cp × tp that a rank belongs to, rank = ((dp · PP + pp) · CP + cp) · TP + tp:
 //
-// One thread uses it; it goes before the world.
+//   tensor     the same tokens; each has a part of every layer               (tp varies)
+//   context    the same samples, split by tokens                             (cp varies)
+//   pipeline   the same tokens, other layers: its ranks are the stages       (pp varies)
+//   replicas   the same weights, other tokens: gradients are summed over it  (dp and cp vary)
+//
+// All ranks construct theirs at the same point. One thread uses it; it is destroyed before the world.
 #pragma once
 #include <memory>
 

@@ -1,8 +1,11 @@
-// Gradients of parameters that several ranks of a tensor-parallel group have alike, and of which each computes a part:
-// norms whose rows are cut between ranks, norms of heads, key/value heads that several ranks share.
+// Gradients of parameters that several ranks of a tensor-parallel group hold alike and of which each computes a part:
+// norms whose rows are split over ranks (sequence parallelism), norms of heads, key/value heads that several ranks
+// share.
 //
-// They are summed over those ranks before anything else is done with them, a unit's in as few messages as lie apart.
-// One thread uses it; ranks and layouts outlive it.
+//   gradient = Σ over the ranks that hold the parameter of their parts
+//
+// They are summed before anything else is done with them; neighbours in the flat buffer are one message. One thread
+// uses it; ranks and layouts outlive it.
 #pragma once
 #include <map>
 #include <memory>

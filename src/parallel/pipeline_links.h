@@ -1,9 +1,8 @@
-// What a stage of a pipeline sends to other stages and gets from them, under way beside what it computes.
+// What a pipeline stage sends to other stages and receives from them, under way while it computes.
 //
 // Messages to one stage, and those from one, go in the order in which they were asked for. At most kSendsInFlight to
-// one stage are under way: one more waits for the oldest, and whoever wrote the tensor may write over it when that has
-// happened (spec/step/actions.h, sent_by, says when). One thread uses it; the group, whose ranks are the stages,
-// outlives it.
+// one stage are under way: one more waits for the oldest, after which the tensor of that one may be overwritten
+// (spec/step/actions.h, sent_by, says when). One thread uses it; the group, whose ranks are the stages, outlives it.
 #pragma once
 #include <deque>
 #include <map>

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Of two things that lie one behind the other, one.
+// One half of a tensor: keys, or values.
 template <class T>
 T half(const T& both, std::int64_t which) {
   const std::int64_t each = both.elements() / 2;
@@ -161,7 +161,7 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
   const Tensor part_dk = segment(a.dk, 0), part_dv = segment(a.dv, 0);
   const auto add = [&](int turn, const ConstTensor& keys, const ConstTensor& values, int of_share) {
     const Tensor sum = sum_at(turn);
-    // The first rank behind the owner begins the sum. What none of its queries sees is zero.
+    // The first rank after the owner begins the sum. What none of its queries sees is zero.
     if (turn == 1) fill({.y = sum, .value = 0}, stream);
     for (int c = 0; c < split_.segments(); ++c)
       for (int k = 0; k < split_.segments(); ++k) {

@@ -1,8 +1,8 @@
-// Attention of tokens to keys and values that several ranks have between them (spec/layout/cache_split.h).
+// Attention to a cache of keys and values whose rows are split over ranks (spec/layout/cache_split.h), for generating.
 //
 // All ranks have the same queries. Each attends to the rows that it has; one that has none yet brings an lse of -inf,
-// which counts for nothing. What each has found is gathered, and every rank joins all of it in the order of ranks: so
-// all have the same bits, and whatever follows from them is the same too.
+// which counts for nothing. The results are gathered, and every rank joins all of them in the order of ranks, as
+// parallel/ring_attention.h says: so all have the same bits, and whatever follows from them is the same too.
 //
 // Parts are exchanged in the type that attention gives them in: it has rounded them, and a wider type would send more
 // and know no more. They are joined in the accumulator type and rounded once. A rank sends its B·T·H·D elements and

@@ -1,9 +1,11 @@
-// Ranks that have some tokens each, with all their heads, change over to having all of these tokens, with some heads
-// each, and back: one all-to-all a change.
+// Ulysses: an all-to-all that turns "some tokens, all heads" into "all tokens, some heads", and back.
 //
-// Heads are dealt out evenly. Of key/value heads there may be fewer than ranks: then consecutive ranks get the same
-// one, and on the way back what they bring is summed, in the order of ranks. One thread uses it; ranks and memory
-// outlive it.
+//   to_heads    heads[b, s, j] = tokens of rank s / t, [b, s % t, first + j]     s in [0, ranks · t), j in [0, n)
+//   to_tokens   the inverse
+//
+// Heads are dealt out evenly, n = h / ranks each. There may be fewer key/value heads than ranks: then consecutive ranks
+// have the same one, and on the way back what they bring is summed, in the order of ranks. One message per call,
+// however many tensors. One thread uses it; ranks and memory outlive it.
 #pragma once
 #include <span>
 
@@ -16,10 +18,10 @@ namespace lockstep {
 
 class UlyssesExchange {
  public:
-  // Takes room for what goes and what comes of an exchange of so many elements (Tag::communication).
+  // Allocates room for what an exchange of at most `elements` sends and receives (Tag::communication).
   UlyssesExchange(Communicator& ranks, std::int64_t elements, DType dtype, Memory& memory);
 
-  // A tensor both ways: this rank's tokens with all heads, (B, t, h, D), and the tokens of all ranks, one rank's behind
+  // A tensor both ways: this rank's tokens with all heads, (B, t, h, D), and the tokens of all ranks, one rank's after
   // the other's, with this rank's heads, (B, ranks · t, n, D). Heads are contiguous, all other strides free.
   struct Exchanged {
     Tensor tokens, heads;

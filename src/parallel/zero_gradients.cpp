@@ -140,12 +140,12 @@ void ZeroGradients::sum_owned(int unit, bool first) {
   ++sums_now_;
 }
 
-// Cut as the unit is cut that owns the weight.
+// Sharded as the unit that owns the weight is.
 void ZeroGradients::sum_tied(bool first) {
-  const Shard cut = groups_.shard();
+  const Shard shard = groups_.shard();
   Communicator::Counts counts;
-  for (std::int64_t r = 0; r < cut.count; ++r) counts.push_back(tied_range(r).second - tied_range(r).first);
-  const auto [from, to] = tied_range(cut.index);
+  for (std::int64_t r = 0; r < shard.count; ++r) counts.push_back(tied_range(r).second - tied_range(r).first);
+  const auto [from, to] = tied_range(shard.index);
   const Tensor all = tied_.slice(0, 0, tie_->owner->parameters()[tie_->owner_parameter].elements());
   const Tensor part = all.slice(0, from, to - from);
   GradientSums::Sum sum{.in = all, .out = first ? kept_tied_ : part, .counts = counts};

@@ -1,13 +1,14 @@
-// Gradients that are passed on: after every micro-batch a unit's gradient is summed over the ranks, and each rank keeps
-// its part of the sums, added up over micro-batches in their order.
+// ZeRO's gradients (stages 2 and 3, grad_sync = micro): after every micro-batch a unit's gradient is summed over the
+// ranks, and each rank keeps its shard of the sums, added up over micro-batches in their order.
 //
-// A unit's gradient is whole on a rank only from the first phase that writes it until its sum is there, and that of at
-// most two units: before a third begins to write, the oldest is waited for. They lie in one buffer, by lifetime over
-// the list of actions, and are tagged as what they are, messages; what is tagged as gradients are the parts kept.
+// A unit's gradient is whole on a rank only from the first phase that writes it until its sum is complete, and that of
+// at most two units: before a third is written, the oldest is waited for. Whole gradients share one buffer by lifetime
+// over the list of actions and are tagged as messages; the shards that are kept are tagged as gradients: 1/N of all
+// units.
 //
-// A tied parameter's gradient is summed where its unit is done with it, into a part of its own that joins the part of
-// the unit that owns the weight when all micro-batches are in both: neither waits for the other at full size, and in
-// which order they come does not change the sum.
+// A tied parameter's gradient is summed when its unit is done with it, into a shard of its own, which joins the shard
+// of the unit that owns the weight when all micro-batches are in both. So neither waits for the other at full size, and
+// the order in which they arrive does not change the sum.
 #pragma once
 #include "parallel/gradient_sums.h"
 #include "parallel/gradients.h"
@@ -35,7 +36,7 @@ class ZeroGradients final : public Gradients {
   void clear_padding(const UnitLayout& layout) const;
   void sum_owned(int unit, bool first);
   void sum_tied(bool first);
-  // The elements of the tied weight that are in the part of so many ranks' one of its owner, from the weight's
+  // The elements of the tied weight that are in shard `part` of its owner, from the weight's
   // beginning.
   std::pair<std::int64_t, std::int64_t> tied_range(std::int64_t part) const;
   std::int64_t tied_elements(int unit) const { return layouts_[unit]->elements() - layouts_[unit]->owned(); }

@@ -1,9 +1,9 @@
-// The ranks that train one model together, as ZeRO sees them: those that cut a copy of its state between them, and
-// those that hold the same part of it in other copies.
+// The ranks that train one model together, as ZeRO sees them: those that share one copy of its state, a shard each, and
+// those that hold the same shard of other copies (hybrid sharding).
 //
-// With `shard` ranks to a copy, rank r has part r % shard of copy r / shard: a copy is of consecutive ranks, which is
-// what the canonical sum allows to be summed first (comm/sum_order.h). Everything is used by one thread, and goes
-// before the communicator of all ranks.
+// With `shard` ranks to a copy, rank r has shard r % shard of copy r / shard. A copy is of consecutive ranks, which the
+// canonical sum may sum first (comm/sum_order.h). All ranks construct theirs at the same point. One thread uses it; it
+// is destroyed before the communicator of all ranks.
 #pragma once
 #include <memory>
 
@@ -27,7 +27,7 @@ class ZeroGroups {
   Shard shard() const { return shard_; }
   bool sharded() const { return shard_.count > 1; }
   Communicator& sharers() { return own_sharers_ ? *own_sharers_ : all_; }  // where state is sharded
-  Communicator* across() { return across_.get(); }                         // none: there is one copy, or nothing is cut
+  Communicator* across() { return across_.get(); }  // none: there is one copy, or nothing is sharded
 
  private:
   Communicator& all_;

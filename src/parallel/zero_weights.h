@@ -1,12 +1,11 @@
-// The weights that units compute with, whole, where ranks hold or move only a part of them.
+// The weights that units compute with, whole, where ranks hold or update only a shard of them.
 //
-// Three cases, of which a layout has one:
-// - every rank moves all it has: there is nothing to do;
-// - every rank has all weights and moves a part (ZeRO 1 and 2), or one rank, the root, moves all: what was
-//   moved is published, and a unit that is being published is waited for before a phase reads it;
-// - every rank has a part (ZeRO 3): a unit is gathered before it is read, and released. Gathered units lie in one
-//   buffer, by lifetime over the list of actions, and each list that is run, of a step and of evaluation, has places of
-//   its own in it.
+// A layout has one of three cases:
+// - every rank updates all it has: there is nothing to do;
+// - every rank has all weights and updates a shard (ZeRO 1 and 2), or one rank updates all (central data parallel): the
+//   update is published, and a unit that is being published is waited for before a phase reads it;
+// - every rank has a shard (ZeRO 3): a unit is gathered before it is read, and released after. Gathered units share one
+//   buffer by lifetime over the list of actions; the lists of a step and of evaluation have places of their own in it.
 //
 // One thread uses it; storage, groups, memory and lists outlive it.
 #pragma once

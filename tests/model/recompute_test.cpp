@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "model/model.h"
 #include "support/tiny_specs.h"
 

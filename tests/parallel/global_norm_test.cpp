@@ -74,7 +74,8 @@ TEST(GlobalNorm, CountsEveryElementOnce) {
       CpuDevice cpu;
       std::map<int, ZeroShard> storage;
       const Shard shard = replicas.shard();
-      storage.try_emplace(0, unit, ZeroShard::Options{.types = storage_types(Precision::fp32), .shard = shard},
+      storage.try_emplace(0, unit,
+                          ZeroShard::Options{.types = storage_types(Precision::fp32), .optimizer = {}, .shard = shard},
                           cpu.memory(), cpu.stream());
       Row flat(DType::f32, shard.padded(unit.owned()), [&](std::int64_t i) {
         const std::int64_t own = i - unit.offset(0), both = i - unit.offset(1);

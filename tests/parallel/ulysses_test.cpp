@@ -23,9 +23,8 @@ TEST(Ulysses, ExchangesTokensForHeadsAndBack) {
     std::int64_t queries, keys;
   };
   for (const auto& [ranks, queries, keys] :
-       {Case{1, 2, 1}, {2, 4, 2}, {3, 6, 3}, {3, 3, 1}, {5, 10, 5}, {5, 5, 1}, {4, 8, 2}, {6, 6, 3}})
+       {Case{2, 4, 2}, {3, 6, 3}, {3, 3, 1}, {5, 10, 5}, {5, 5, 1}, {4, 8, 2}, {6, 6, 3}})
     each_rank(ranks, [ranks = ranks, queries = queries, keys = keys](Communicator& group) {
-      if (ranks == 1) return;  // nothing is exchanged: ContextParallel does not ask
       CpuDevice cpu;
       const int rank = group.rank();
       struct One {

@@ -18,6 +18,7 @@ class Held {
     for (int u = 0; u < units.count(); ++u)
       shards_.try_emplace(u, units.layout(u),
                           ZeroShard::Options{.types = storage_types(Precision::fp32),
+                                             .optimizer = {},
                                              .shard = groups_.shard(),
                                              .whole_weights = !layout.cuts_weights()},
                           memory, stream);
