@@ -40,8 +40,7 @@ int run_draw(const Settings& s) {
     print_list();
     return static_cast<int>(ExitCode::done);
   }
-  if (s.name.empty())
-    throw UserError(ExitCode::usage, "draw: no picture is named", "give a NAME of lockstep draw --list");
+  if (s.name.empty()) throw UserError(ExitCode::usage, "no picture is named", "lockstep draw --list has their names");
   const DrawingEntry& entry = named(s.name);
   if (!s.out.empty()) require_output_file(s.out, fmt::format("--out {}", quote_text(s.out)));
   const std::string text = entry.draw();

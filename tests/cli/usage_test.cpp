@@ -40,6 +40,7 @@ TEST(UnknownOption, IsNamedWithTheNearestAndTheRightPage) {
            {{"tokenize", "x", "--ouz", "y"}, unknown("--ouz", "--out", " tokenize")},
            {{"inspect", "x", "--hlp"}, unknown("--hlp", "--help", " inspect")},
            {{"presets", "--jason"}, unknown("--jason", "--json", " presets")},
+           {{"draw", "--lisst"}, unknown("--lisst", "--list", " draw")},
            {{"bench", "--round", "2"}, unknown("--round", "--rounds", " bench")},
            {{"bench", "comm", "--size", "2"}, unknown("--size", "--sizes", " bench comm")},
            {{"compare", "--layots", "x"}, unknown("--layots", "--layouts", " compare")},
