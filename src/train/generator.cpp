@@ -245,7 +245,7 @@ Tensor Generator::all_scores() const {
 
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   LOCKSTEP_CHECK(!tokens.empty() && length_ + std::ssize(tokens) <= options_.positions,
-                 "{} tokens behind {}, with room for {}", tokens.size(), length_, options_.positions);
+                 "{} tokens after {}, with room for {}", tokens.size(), length_, options_.positions);
   require_in_vocabulary(tokens, options_.spec);
   while (many_ && std::ssize(tokens) > options_.chunk) {
     run(*many_, tokens.first(options_.chunk), false);

@@ -50,7 +50,7 @@ std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::st
   }
   if (list.empty())
     throw UserError(ExitCode::usage, fmt::format("{}: it names no layout", name),
-                    "write one a line, as in dp=2,pp=2,zero=3");
+                    "write one per line, as in dp=2,pp=2,zero=3");
   return list;
 }
 

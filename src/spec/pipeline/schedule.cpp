@@ -111,9 +111,9 @@ std::vector<ChunkAction> zb_v(const PipelineShape& shape, int stage) {
 void check_schedule(ScheduleKind kind, const PipelineShape& shape, const ScheduleFault& fail) {
   const std::string_view name = name_of(kind);
   if (kind == ScheduleKind::zb_v && shape.chunks != 2)
-    fail(fmt::format("schedule \"{}\" is a V of 2 chunks a stage, not of {}", name, shape.chunks), "use chunks = 2");
+    fail(fmt::format("schedule \"{}\" is a V of 2 chunks per stage, not of {}", name, shape.chunks), "use chunks = 2");
   if (shape.chunks > 1 && usual_chunks(kind) == 1)
-    fail(fmt::format("schedule \"{}\" has one chunk a stage, not {}", name, shape.chunks),
+    fail(fmt::format("schedule \"{}\" has one chunk per stage, not {}", name, shape.chunks),
          "use chunks = 1, or schedule = \"interleaved\"");
 }
 
