@@ -1,12 +1,12 @@
-// How the tokens of a sample are cut between the ranks of a context-parallel group, as one of them sees it.
+// How the tokens of a sample are split over the ranks of a context-parallel group, as one of them sees it.
 //
-// There are ring · heads ranks. Tokens are cut into `ring` blocks, whose keys and values travel from block to block.
-// The `heads` ranks of a block are neighbours and have equal runs of its tokens; for attention they change over to all
-// tokens of the block and some of the heads each. So a block is what attention works on.
+// There are ring · heads ranks. Tokens are split into `ring` blocks, whose keys and values travel from block to block.
+// The `heads` ranks of a block are neighbours and have equal runs of its tokens; for attention each exchanges them for
+// all tokens of the block and some of the heads. So a block is what attention works on.
 //
-// Plain, block m is the m-th part of the sample, and under the causal mask the last one has most to do. In zig-zag
-// order a block is two chunks, one from the front and its mirror image from the back: whatever a chunk has to do more
-// than another, its mate has to do less. A group of one has all tokens, in their order.
+// In plain order, block m is the m-th part of the sample, and under the causal mask the last one has most to do. In
+// zig-zag order a block is two chunks, one from the front and its mirror image from the back: the more work one has,
+// the less the other has. A group of one has all tokens, in their order.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -22,7 +22,7 @@ struct ContextSplit {
   std::int64_t heads_rank() const { return rank % heads; }
   std::int64_t chunks() const { return zigzag && ring > 1 ? 2 : 1; }  // of a block
 
-  // Samples are so many tokens, or a multiple.
+  // The length of a sample is a multiple of this.
   std::int64_t unit() const { return ring * std::lcm(chunks(), heads); }
   // Of a sample of T tokens: those of one rank, of a block, of a chunk.
   std::int64_t tokens(std::int64_t T) const { return T / size(); }

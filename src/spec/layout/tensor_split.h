@@ -1,10 +1,10 @@
-// How the layers of a model are cut between the ranks of a tensor-parallel group, as one of them sees it.
+// How the layers of a model are split over the ranks of a tensor-parallel group, as one of them sees it.
 //
-// Heads, feed-forward width and vocabulary are cut into equal parts, the last ones padded, by what a product gives or
-// sums over; with `sequence` also the rows (tokens) of everything between products, as evenly as they go: the first
-// ranks have one more where they do not divide. Which rank has which rows matters to nobody, since norms, residuals and
-// dropout go row by row; so a chunk of consecutive rows is shared out by itself, and what is exchanged of a chunk is
-// one range. A group of one has all of everything.
+// Heads, feed-forward width and vocabulary are split into equal parts, the last ones padded, along what a product gives
+// or sums over. With `sequence` the rows (tokens) of everything between products are split too, as evenly as possible:
+// the first ranks have one more where they do not divide. Norms, residuals and dropout go row by row, so it does not
+// matter which rank has which rows: each chunk of consecutive rows is split by itself, and a rank exchanges one range
+// per chunk. A group of one has everything.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,14 +21,14 @@ struct Part {
 
 struct TensorSplit {
   std::int64_t rank = 0, size = 1;
-  bool sequence = false;    // what is between products is cut too
+  bool sequence = false;    // what is between products is split too
   std::int64_t chunks = 1;  // at most, in which rows are exchanged
 
   Part part(std::int64_t all) const {
     const std::int64_t each = ceil_div(all, size), first = std::min(rank * each, all);
     return {all, first, std::min(each, all - first), each};
   }
-  // Of so many rows: those that this rank has between products, and in how many chunks they are exchanged.
+  // Of `rows` rows: those that this rank has between products, and in how many chunks they are exchanged.
   std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size + (rank < rows % size) : rows; }
   std::int64_t chunks_of(std::int64_t rows) const {
     return std::min(chunks, std::max<std::int64_t>(sequence ? rows / size : rows, 1));
@@ -64,7 +64,7 @@ struct HeadSplit {
   }
 };
 
-// Whether heads can be shared out so: query heads evenly, key/value heads evenly or each to as many ranks.
+// Whether heads can be split so: query heads evenly, key/value heads evenly or each to as many ranks.
 constexpr bool heads_divide(std::int64_t heads, std::int64_t kv_heads, std::int64_t ranks) {
   return heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
 }

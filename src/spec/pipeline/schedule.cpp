@@ -55,7 +55,7 @@ std::vector<ChunkAction> one_f_one_b(const PipelineShape& shape, int stage) {
 }
 
 // Micro-batches go in rounds of as many as there are stages, each round through all chunks of a stage; forwards run
-// ahead of backwards by two for every stage behind, and by a round for every chunk but one.
+// ahead of backwards by two for every later stage, and by a round for every chunk but one.
 std::vector<ChunkAction> interleaved(const PipelineShape& shape, int stage) {
   const int p = shape.stages, v = shape.chunks, rounds = ceil_div(shape.micro, p), total = rounds * p * v;
   StageList list(p * v);
