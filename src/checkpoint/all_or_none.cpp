@@ -42,7 +42,7 @@ std::vector<std::string> all_or_none(Communicator* ranks, const std::function<st
     words = std::string(1, kFailed) + error.what();
   } catch (...) {
     failure = std::current_exception();
-    words = std::string(1, kFailed) + "an exception without words";
+    words = std::string(1, kFailed) + "an exception without a message";
   }
   std::vector<std::string> all;
   try {

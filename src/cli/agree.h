@@ -1,7 +1,7 @@
-// All ranks of a command agree, or all of them end for the same reason, which one of them tells.
+// All ranks of a command agree, or all of them end for the same reason, reported once.
 //
-// comm/agreement.h finds what differs. Rank 0 tells it on standard error; when it has, every rank throws AllRefuse, so
-// that none of them fails by another's end and all have the same exit code.
+// comm/agreement.h finds what differs. Rank 0 reports it on standard error. Then every rank throws AllRefuse, so that
+// all have the same exit code and none fails because another has ended.
 #pragma once
 #include "base/error.h"
 #include "comm/agreement.h"

@@ -1,4 +1,4 @@
-// The command line: one file a command, this is where they meet.
+// The command line. Each command has a file of its own; this one dispatches to them.
 #pragma once
 
 namespace lockstep {

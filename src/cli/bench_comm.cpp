@@ -32,14 +32,14 @@ struct Settings {
 }
 
 std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words(1);
+  std::vector<std::string> items(1);
   for (const char c : list) {
     if (c == ',')
-      words.emplace_back();
+      items.emplace_back();
     else
-      words.back() += c;
+      items.back() += c;
   }
-  return words;
+  return items;
 }
 
 // The values that a list names, each as `read` has it; an empty list leaves what is there.
@@ -102,7 +102,8 @@ class View {
  public:
   explicit View(const Settings& s) : s_(s) {
     if (s.json) return;
-    line({"backend", "operation", "algorithm", "ranks", "size", "sent a rank", "time", "GB/s", "of copy", "x native"});
+    line(
+        {"backend", "operation", "algorithm", "ranks", "size", "sent per rank", "time", "GB/s", "of copy", "x native"});
     if (s.markdown) line({"---", "---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"});
   }
 
@@ -141,7 +142,7 @@ class View {
     if (s_.markdown)
       fmt::print("| {} |\n", fmt::join(c, " | "));
     else
-      fmt::print("{:<8} {:<14} {:<9} {:>5} {:>9} {:>11} {:>10} {:>7} {:>7} {:>8}\n", c[0], c[1], c[2], c[3], c[4], c[5],
+      fmt::print("{:<8} {:<14} {:<9} {:>5} {:>9} {:>13} {:>10} {:>7} {:>7} {:>8}\n", c[0], c[1], c[2], c[3], c[4], c[5],
                  c[6], c[7], c[8], c[9]);
     std::fflush(stdout);  // a row takes seconds: whoever waits for it sees it
   }
@@ -193,7 +194,7 @@ void add_bench_comm(CLI::App& bench, std::function<int()>& chosen) {
   command->footer(
       "Ranks are threads; under mpirun also the processes it has started, with as many threads beside them, and "
       "'native'\n"
-      "is MPI's own. For each: the bytes that a rank sends by theory, the median time, message bytes a second, the "
+      "is MPI's own. For each: the bytes that a rank sends by theory, the median time, message bytes per second, the "
       "share\n"
       "of the speed at which the same ranks copy the bytes that must be read and written, and how many times faster "
       "than\n"

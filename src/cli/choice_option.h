@@ -1,4 +1,4 @@
-// An option whose value is one of a few words: any other is refused, with all of them named.
+// An option that takes one of a few values. Any other value is refused, and the message names all of them.
 #pragma once
 #include <fmt/format.h>
 

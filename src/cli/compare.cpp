@@ -97,7 +97,7 @@ std::vector<Named> named_layouts(const Settings& s) {
   return all;
 }
 
-// A named one at so many ranks, of which its other axes leave dp; without --ranks and --scale it is as it stands.
+// A named layout at this number of ranks, dp being what its other axes leave; without --ranks and --scale, unchanged.
 // Nothing, and a fault, where they do not divide the ranks, or where it names a dp that makes another number of them.
 std::optional<LayoutSpec> at_ranks(const Named& named, const Settings& s, std::int64_t ranks, const LayoutFault& fail) {
   LayoutSpec layout = named.layout;
@@ -116,7 +116,7 @@ void check(const RunSpec& run, const LayoutSpec& layout, const LayoutFault& fail
   check_model_layout(run.model, run.data.seq, layout, fail);
 }
 
-// In the words of spec/layout/layout_spec.h.
+// With the messages of spec/layout/layout_spec.h.
 std::optional<std::string> why_not(const RunSpec& run, const LayoutSpec& layout) {
   try {
     check(run, layout, [](std::string_view, const std::string& problem, const std::string&) { refuse(problem, ""); });
@@ -135,12 +135,12 @@ LayoutFault refusing(const std::string& what) {
 // Those that are looked at closely. A mistake in one of them is refused.
 std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named>& named, const RunSpec& run,
                                       std::int64_t ranks) {
-  const std::string words = fmt::format("--ranks {}", ranks);
+  const std::string option = fmt::format("--ranks {}", ranks);
   std::vector<LayoutSpec> all;
   if (named.empty()) all = usual_layouts(run, ranks);
-  for (const LayoutSpec& layout : all) check(run, layout, refusing(words));
+  for (const LayoutSpec& layout : all) check(run, layout, refusing(option));
   for (const Named& one : named) {
-    const LayoutFault fail = refusing(one.of_file ? fmt::format("{} {}", one.where, words) : words);
+    const LayoutFault fail = refusing(one.of_file ? fmt::format("{} {}", one.where, option) : option);
     const LayoutSpec layout = *at_ranks(one, s, ranks, fail);
     const std::string where = fmt::format("{} {}", one.where, to_text(layout));
     check(run, layout, refusing(where));
@@ -262,7 +262,8 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "checked.\n\n"
       "--brief shows one table: each layout's last loss, the bytes of its fullest rank and the messages of its "
       "fullest\nsender, predicted and measured. Times are neither forecast nor shown.\n\n"
-      "--layouts FILE names layouts one a line as --layout does; '#' begins a comment. Without --ranks each has the "
+      "--layouts FILE names layouts, one per line, as --layout does; '#' begins a comment. Without --ranks each has "
+      "the "
       "ranks\n"
       "that it says, and they may differ; with it, dp is what its other axes leave of them.\n\n"
       "With --scale every layout also runs at these numbers of ranks, each with run.threads threads (1), at the same\n"
@@ -296,7 +297,8 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("KEY=VALUE,..")
       ->allow_extra_args(false);
   command
-      ->add_option("--layouts", settings->list, "A file of layouts, one a line as in dp=2,pp=2,zero=3; beside --layout")
+      ->add_option("--layouts", settings->list,
+                   "A file of layouts, one per line as in dp=2,pp=2,zero=3; beside --layout")
       ->type_name("FILE");
   command
       ->add_flag("--brief", settings->brief,

@@ -59,7 +59,7 @@ TextTable memory_table(const ShownLayouts& all, const LayoutNames& names) {
 }
 
 TextTable message_table(const ShownLayouts& all, const LayoutNames& names) {
-  TextTable table{.title = fmt::format("messages a step, in Ψ = {} stored parameters: what the fullest sender sends",
+  TextTable table{.title = fmt::format("messages per step, in Ψ = {} stored parameters: what the fullest sender sends",
                                        grouped_digits(all.front()->sender_plan.stored)),
                   .heads = {"layout"},
                   .rows = {}};
@@ -84,7 +84,7 @@ TextTable message_table(const ShownLayouts& all, const LayoutNames& names) {
 
 // Whom they are between. "41.3 MiB in 2": bytes and calls, of which those that only receive send nothing.
 TextTable axis_table(const ShownLayouts& all, const LayoutNames& names) {
-  TextTable table{.title = "messages a step by axis: bytes that the fullest sender sends, and calls",
+  TextTable table{.title = "messages per step by axis: bytes that the fullest sender sends, and calls",
                   .heads = {"layout"},
                   .rows = {}};
   for (const MeshAxis axis : kMeshAxes) table.heads.emplace_back(name_of(axis));
@@ -105,7 +105,7 @@ TextTable axis_table(const ShownLayouts& all, const LayoutNames& names) {
 
 TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
   TextTable table{
-      .title = "time a step: medians over steps, means over ranks; each beside its plan",
+      .title = "time per step: medians over steps, means over ranks; each beside its plan",
       .heads = {"layout", "step ms", "plan", "off", "exp. ms", "plan", "bubble", "plan", "tokens/s", "plan"},
       .rows = {}};
   const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };

@@ -10,15 +10,16 @@ namespace lockstep {
 
 using ShownLayouts = std::vector<const ComparedLayout*>;
 
-// A layout's name, less what all of them have and the header says: so many ranks, as many as other axes leave being dp.
+// A layout's name without what all of them share and the header says: the number of ranks, and the dp that the other
+// axes leave.
 class LayoutNames {
  public:
-  // `shortens`: what would make a table wider than a terminal is a number in it, and stands below.
+  // `shortens`: a name that would make the table wider than a terminal becomes a number, explained below it.
   LayoutNames(const Comparison& comparison, bool scaling, bool shortens);
   bool ranks_differ() const { return names_ranks_; }
   bool micro_differs() const { return names_micro_; }
   std::string of(const LayoutSpec& layout) const;
-  std::string legend() const;  // of the numbers, a line each
+  std::string legend() const;  // of the numbers, one per line
 
  private:
   static constexpr std::size_t kLongestName = 34;

@@ -49,7 +49,7 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   const auto counted = [](std::int64_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  std::string out = fmt::format("{} parameters, {} of {} tokens a step{}, {}; ",
+  std::string out = fmt::format("{} parameters, {} of {} tokens per step{}, {};  ",
                                 count_text(static_cast<double>(one.fullest_plan.parameters)),
                                 counted(run.train.global_batch, "sample"), run.data.seq,
                                 names.micro_differs()   ? ""
@@ -144,11 +144,11 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
                ? fmt::format("stopped as asked, after {} of {} layouts\n", comparison.layouts.size(), asked.layouts)
                : fmt::format("stopped as asked, before all {} steps\n", asked.steps);
   for (const ComparedLayout& one : comparison.layouts) {
-    const std::string words = differences(one);
-    if (words.empty()) continue;
+    const std::string text = differences(one);
+    if (text.empty()) continue;
     out += style == CompareStyle::colour
-               ? fmt::format(fmt::emphasis::bold | fmt::fg(fmt::terminal_color::red), "{}", words)
-               : words;
+               ? fmt::format(fmt::emphasis::bold | fmt::fg(fmt::terminal_color::red), "{}", text)
+               : text;
   }
   return out;
 }

@@ -26,8 +26,8 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
                          CompareStyle style);
 nlohmann::ordered_json compare_json(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked);
 
-// Tokens a second over those of one rank times the cores that the ranks have, at most those there are. Nothing where
-// one rank was not tried.
+// Tokens per second over those of one rank times the cores that the ranks use, at most all there are. Nothing where one
+// rank was not tried.
 std::optional<double> efficiency(const Comparison& comparison, const ComparedLayout& of, int cores);
 
 }  // namespace lockstep

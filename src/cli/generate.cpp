@@ -128,13 +128,12 @@ void require_cut(const Settings& s, const ModelSpec& spec) {
   if (const std::int64_t units = spec.layers + 2; s.pp > units)
     throw UserError(
         ExitCode::usage,
-        fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) stages", spec.layers, s.pp),
+        fmt::format("{} layers, the embedding and the head cannot be split into pp ({}) stages", spec.layers, s.pp),
         fmt::format("use --pp {} or less", units));
   if (s.cp > spec.max_positions)
-    throw UserError(
-        ExitCode::usage,
-        fmt::format("a cache of {} positions cannot be cut between cp ({}) ranks", spec.max_positions, s.cp),
-        fmt::format("use --cp {} or less", spec.max_positions));
+    throw UserError(ExitCode::usage,
+                    fmt::format("a cache of {} positions cannot be split over cp ({}) ranks", spec.max_positions, s.cp),
+                    fmt::format("use --cp {} or less", spec.max_positions));
   check_tensor_layout(spec, {.tp = s.tp, .sp = Switch::off},
                       [](std::string_view, const std::string& problem, std::string remedy) {
                         constexpr std::string_view kKey = "tp = ";  // here it is an option
@@ -183,7 +182,7 @@ class Answer {
   Utf8Stream decoder_;
 };
 
-// One rank of those that have the model between them. All choose the same tokens; whether to go on, the first says.
+// One of the ranks that share the model. All choose the same tokens; the first decides whether to continue.
 void generate_rank(const Settings& s, Source& source, const std::vector<std::int32_t>& prompt, Communicator& ranks) {
   Ledger ledger;
   const auto memory = make_memory(s.device, ledger);
@@ -246,7 +245,7 @@ int run_generate(const Settings& s) {
 
 void add_generate(CLI::App& app, std::function<int()>& chosen) {
   auto s = std::make_shared<Settings>();
-  CLI::App* command = app.add_subcommand("generate", "Let a trained model go on with a text");
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->footer(
       "A model trained on text as bytes takes --prompt and gives text; an empty prompt begins a document. Any model "
       "takes\n"
@@ -260,9 +259,9 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("folder", s->folder, "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
       ->required()
       ->type_name("DIR");
-  CLI::Option* prompt = command->add_option("--prompt", s->prompt, "Text to go on with []")->type_name("TEXT");
+  CLI::Option* prompt = command->add_option("--prompt", s->prompt, "Text to continue []")->type_name("TEXT");
   CLI::Option* tokens =
-      command->add_option("--tokens", s->tokens, "Token ids to go on with, such as \"1 5 9\"")->type_name("IDS");
+      command->add_option("--tokens", s->tokens, "Token ids to continue, such as \"1 5 9\"")->type_name("IDS");
   tokens->excludes(prompt);
   command->add_option("--max-tokens", s->max_tokens, "Tokens to give at most [200]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""))
@@ -278,7 +277,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("S");
   command
       ->add_option("--pp", s->pp,
-                   "Stages, of --cp x --tp ranks each, that cut the model in depth; the text is that of one [1]")
+                   "Stages, of --cp x --tp ranks each, that split the model by layers; the text is that of one [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   command
@@ -286,7 +285,7 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
                    "Ranks, or groups of --tp ranks, that each hold the keys and values of some of the tokens [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
-  command->add_option("--tp", s->tp, "Ranks, as threads of this process, that cut every layer between them [1]")
+  command->add_option("--tp", s->tp, "Ranks, as threads of this process, that every layer is split over [1]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
   command

@@ -1,4 +1,4 @@
-// lockstep generate: a trained model goes on with a text.
+// lockstep generate: continues a text with a trained model.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>

@@ -91,7 +91,7 @@ void Launch::join_as(const LaunchedProcess& place, bool told) {
 }
 
 // The layout becomes that of the processes there are; or stays, and what is wrong with it comes back. `launcher` and
-// `option` are the launcher's words for their number.
+// `option` are how the launcher names their number.
 std::optional<UserError> Launch::adopt(int processes, const std::string& launcher, const std::string& option,
                                        bool told) {
   const std::int64_t ranks = spec_.layout.ranks();

@@ -93,7 +93,7 @@ void write_for_us(const fs::path& file, const std::string& text) {
 
 // At the launcher's port, or, where that is taken, at any.
 std::unique_ptr<control::Coordinator> coordinate(const LaunchedProcess& place, const std::string& token) {
-  const auto tell = [](const std::string& words) { fmt::print(stderr, "lockstep: {}\n", words); };
+  const auto tell = [](const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); };
   const auto at = [&](int port) {
     return std::make_unique<control::Coordinator>(
         control::CoordinatorOptions{.address = place.address, .port = port, .token = token, .notify = tell});
@@ -194,7 +194,7 @@ ProcessWorld::ProcessWorld(const LaunchedProcess& place, Options options)
     joining.token = control::Token::make();
     coordinator_ = coordinate(place_, joining.token);
     joining.port = coordinator_->port();
-    // Behind the listening: nobody can come in without the token, and whoever reads it finds the port open.
+    // After the listening: nobody can come in without the token, and whoever reads it finds the port open.
     written_ = fmt::format("{}\n{}\n", joining.port, joining.token);
     write_for_us(control_file(), written_);
   }

@@ -1,16 +1,16 @@
-// Ranks that are processes with a GPU each, started by a launcher that says so in the environment, as torchrun does.
+// Ranks that are processes with one GPU each, started by a launcher that says so in the environment, as torchrun does.
 //
 //   RANK, WORLD_SIZE          which of how many this process is
 //   LOCAL_RANK                which of those on its machine: the number of its GPU
 //   MASTER_ADDR, MASTER_PORT  where rank 0 can be reached
 //
-// Rank 0 has the coordinator of the control plane (comm/control) on MASTER_ADDR, at MASTER_PORT, or at any other port
-// where that is taken: some launchers meet there themselves. It leaves port and token in `.control` of the run folder,
-// which only its user can read and all ranks see (checkpoints need that too); the others wait for it there. The file
-// goes when the run ends; one that a killed run has left is of no harm.
+// Rank 0 runs the coordinator of the control plane (comm/control) on MASTER_ADDR, at MASTER_PORT, or at any free port
+// where that is taken: some launchers use it themselves. It writes port and token to `.control` in the run folder,
+// which only its user can read and all ranks see (checkpoints need that too); the others wait for that file. The file
+// is removed when the run ends; one that a killed run has left does no harm.
 //
-// Numbers of the host go over nccl/host_side.h, gradients over NCCL; both are guarded (comm/control/guarded.h), so a
-// rank that is gone, late or in another call is named on all of them within the deadline. A rank's error ends all.
+// Host tensors are exchanged over nccl/host_side.h, gradients over NCCL. Both are guarded (comm/control/guarded.h): a
+// rank that is gone, late or in another call is named on all ranks within the deadline. An error of one rank ends all.
 //
 // Failure: UserError (usage) for variables, one line each; CommError for ranks that do not come.
 #pragma once
@@ -62,11 +62,11 @@ class ProcessWorld {
   int ranks_here() const { return ranks_here_; }  // on this host
   int place_here() const { return place_here_; }  // among those
 
-  // Every rank's text, by rank, over the control plane. All ranks call it as often.
+  // Every rank's text, by rank, over the control plane. All ranks call it equally often.
   std::vector<std::string> gather(const std::string& mine);
 
   // Runs the body as this rank, once: with the ranks for tensors of the host, and what connects them on the device.
-  // When it throws, the others fail with its words; the error goes on as comm/mpi/run_rank.h says.
+  // When it throws, the others fail with its message; the error propagates as comm/mpi/run_rank.h says.
   using Body = std::function<void(Communicator& hosts, const TrainingRun::Connect& connect)>;
   void run(const Body& body);
 

@@ -1,7 +1,7 @@
 // Which of the processes that a launcher started this is, known before they have met.
 //
-// Of commands whose ranks are not processes one copy is enough: the others return at once, silently. What all processes
-// would say alike, rank 0 says.
+// A command whose ranks are not processes runs once: the other copies return at once, silently. What all processes
+// would report alike, rank 0 reports.
 #pragma once
 #include <string>
 

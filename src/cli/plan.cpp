@@ -33,7 +33,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   command->add_flag(
       "--json", *json,
       "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");
-  command->add_flag("--picture", *picture, "Draw the actions of a step instead: a line a unit, a column a phase")
+  command->add_flag("--picture", *picture, "Draw the actions of a step instead: a line per unit, a column per phase")
       ->excludes("--json");
   command->callback([arguments, layout, json, picture, &chosen] {
     chosen = [arguments, layout, json, picture] {

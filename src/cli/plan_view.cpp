@@ -28,7 +28,7 @@ std::string message_rows(const Plan& plan) {
     return fmt::format("  {:<{}} {:<5} {:>9} {:>20} {:>10}  in {}\n", name, by_axis ? 17 : 14, type, multiple,
                        grouped_digits(of.sent), byte_text(of.bytes_sent), grouped_digits(of.calls));
   };
-  std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent a step, by rank {}", psi(all.sent),
+  std::string out = row("messages", fmt::format("{:.3f} Ψ = {} elements = {} sent per step, by rank {}", psi(all.sent),
                                                 grouped_digits(all.sent), byte_text(all.bytes_sent), plan.rank));
   for (const auto& [op, dtype, of, axis] : plan.messages.tensors)
     out += line(by_axis ? fmt::format("{} {}", name_of(axis), name_of(op)) : std::string(name_of(op)), name_of(dtype),
@@ -56,7 +56,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
-  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed a step{}", count_text(plan.model_flops),
+  out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed per step{}", count_text(plan.model_flops),
                                  count_text(static_cast<double>(plan.executed.flops)),
                                  spec.layout.pp > 1        ? fmt::format(" by rank {}", plan.rank)
                                  : spec.layout.ranks() > 1 ? fmt::format(" by each of {} ranks", spec.layout.ranks())

@@ -1,7 +1,7 @@
-// The arguments that name a run: RUN.toml or the built-in example, settings over it, and how it is laid out.
+// The arguments that name a run: RUN.toml or the built-in example, settings over it, and its layout.
 //
-// One meaning in every command: --layout is the whole layout, in place of the run file's; --set layout.KEY changes one
-// key, of it or of the file's; --ranks is the number of all ranks, of which pp, cp and tp leave dp.
+// They mean the same in every command: --layout replaces the whole layout of the run file; --set layout.KEY changes one
+// key of either; --ranks is the number of all ranks, and dp becomes what pp, cp and tp leave of them.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <optional>

@@ -1,7 +1,8 @@
-// Ranks of one run start from the same: what each has read, wherever it has found it, and the weights (cli/agree.h).
+// Checks that all ranks of a run start from the same: what each has read, from whatever path, and the weights
+// (cli/agree.h).
 //
 // All ranks call each of these at the same point. Where something differs, all of them throw AllRefuse: with 4 for data
-// and imported weights, 6 for checkpoints, 5 for weights that were made of the same settings and files.
+// and imported weights, 6 for checkpoints, 5 for weights that were made from the same settings and files.
 #pragma once
 #include <optional>
 

@@ -43,7 +43,7 @@ struct Settings {
   throw UserError(ExitCode::usage, problem, remedy);
 }
 
-// Words that come from outside, as a heading may have them.
+// Text from outside, made fit for a heading.
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
@@ -181,11 +181,11 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   auto s = std::make_shared<Settings>();
   CLI::App* command = app.add_subcommand("schedule", "Draw a pipeline's schedule, or what a trace says of one");
   command->footer(
-      "Kinds: afab (all forwards, then all backwards), 1f1b, interleaved (several chunks a stage), zb-h1 (backwards "
+      "Kinds: afab (all forwards, then all backwards), 1f1b, interleaved (several chunks per stage), zb-h1 (backwards "
       "in\n"
-      "halves: inputs, and weights where there is a gap), zb-v (the same, two chunks a stage in a V).\n"
+      "halves: inputs, and weights where there is a gap), zb-v (the same, two chunks per stage in a V).\n"
       "The bubble is the share of all stages' time, from the first step to the last, in which they do nothing.\n"
-      "--text prints the schedule as a line a stage: F forward, B backward, I and W its halves, each with its\n"
+      "--text prints the schedule with a line per stage: F forward, B backward, I and W its halves, each with its\n"
       "micro-batch, and with @ its chunk where there are several. Change it and give it back by --file.\n"
       "--from-trace draws what a run did in one step, and below it the same work without any delay but the "
       "schedule's;\n"
@@ -198,15 +198,16 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   const auto number = [](CLI::Option* option, int least, int most) {
     return option->check(CLI::Range(least, most).description(""))->type_name("N");
   };
-  const auto time = [&](const char* flag, double& value, const std::string& words) {
-    return command->add_option(flag, value, fmt::format("{} [{:g}]", words, value))->type_name("TIME");
+  const auto time = [&](const char* flag, double& value, const std::string& help) {
+    return command->add_option(flag, value, fmt::format("{} [{:g}]", help, value))->type_name("TIME");
   };
   CLI::Option* kind = command->add_option("--kind", s->kind, "afab, 1f1b, interleaved, zb-h1 or zb-v [1f1b]");
   kind->type_name("KIND");
   CLI::Option* pp = number(command->add_option("--pp", s->pp, "Stages [4]"), 1, kMostStages);
   CLI::Option* micro = number(command->add_option("--micro", s->micro, "Micro-batches [8]"), 1, kMostMicro);
-  CLI::Option* chunks = number(
-      command->add_option("--chunks", s->chunks, "Chunks a stage [2 of interleaved and zb-v, else 1]"), 1, kMostChunks);
+  CLI::Option* chunks =
+      number(command->add_option("--chunks", s->chunks, "Chunks per stage [2 of interleaved and zb-v, else 1]"), 1,
+             kMostChunks);
   CLI::Option* tf = time("--tf", s->times.forward, "A stage's forward of one micro-batch, all its chunks together");
   CLI::Option* tb = time("--tb", s->times.input, "Its backward, the inputs' half");
   CLI::Option* tw = time("--tw", s->times.weight, "Its backward, the weights' half");
@@ -221,10 +222,10 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
                    fmt::format("With --compare: the preset whose bytes are shown [{}]", s->planned.model))
       ->type_name("PRESET")
       ->needs(compared);
-  number(command->add_option("--seq", s->planned.seq, fmt::format("Its tokens of a sample [{}]", s->planned.seq)), 1,
+  number(command->add_option("--seq", s->planned.seq, fmt::format("Its tokens per sample [{}]", s->planned.seq)), 1,
          kMostTokens)
       ->needs(compared);
-  number(command->add_option("--tp", s->planned.tp, "Ranks that cut each of its layers [1]"), 1, kMostTensorRanks)
+  number(command->add_option("--tp", s->planned.tp, "Ranks that each layer is split over [1]"), 1, kMostTensorRanks)
       ->needs(compared);
   CLI::Option* trace = command->add_option("--from-trace", s->trace, "A trace of a run with a pipeline");
   trace->type_name("FILE");

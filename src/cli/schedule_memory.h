@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// A run to ask about: a model's preset in bf16, cut evenly, one sample of so many tokens a micro-batch, everything
+// A run to ask about: a model's preset in bf16, split evenly, one sample of `seq` tokens per micro-batch, everything
 // kept.
 struct PlannedRun {
   std::string model = "llama3-8b";
@@ -16,11 +16,11 @@ struct PlannedRun {
   int tp = 1;
 };
 
-// Of the stage that has most. Where the model has fewer layers than the pipeline has parts, it has as many as that.
-// Nothing of pipelines so large that a plan would take long. UserError (usage) where there is no such model, or it
-// cannot be cut so.
+// Of the fullest stage. Where the model has fewer layers than the pipeline has parts, it is given as many layers as
+// parts. Nothing of pipelines so large that a plan would take long. UserError (usage) where there is no such model, or
+// it cannot be cut so.
 std::optional<std::int64_t> planned_activations(const PlannedRun& run, ScheduleKind kind, const PipelineShape& shape);
 
-std::string to_text(const PlannedRun& run);  // "llama3-8b cut evenly, a sample of 4096 tokens a micro-batch, bf16"
+std::string to_text(const PlannedRun& run);  // "llama3-8b cut evenly, a sample of 4096 tokens per micro-batch, bf16"
 
 }  // namespace lockstep

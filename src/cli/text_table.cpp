@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Characters, not bytes: every one but those that go on with another.
+// Characters, not bytes: every byte that does not continue a character.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

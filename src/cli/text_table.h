@@ -1,4 +1,4 @@
-// A table of words and numbers: for a terminal, with columns of equal width, or as markdown.
+// A table of text and numbers: for a terminal, with columns of equal width, or as markdown.
 #pragma once
 #include <string>
 #include <vector>

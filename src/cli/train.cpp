@@ -88,7 +88,7 @@ RunSpec spec_of(const Settings& s) {
   return spec;
 }
 
-// A run is gone on with in its own folder; what another folder holds is not mixed with it.
+// A run resumes in its own folder; what another folder holds is not mixed with it.
 RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
   std::error_code ignored;
   if (s.overwrite) return RunFolder::Existing::replace;
@@ -159,7 +159,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
   if (!nothing_left) view.show_start(p.plan, run.data(), peak.source);
-  if (!p.from.empty()) view.note("going on from " + p.from);
+  if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
     view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N trains on",
@@ -249,7 +249,7 @@ int run_training(const Settings& s) {
       if (first) prepare(prepared, s, spec, launch);
     }
     std::string from = prepared.from;
-    if (!by_hand) share_text(ranks, from, 0);  // also: go on
+    if (!by_hand) share_text(ranks, from, 0);  // also: continue
     if (!by_hand && !from.empty())
       first ? require_same_checkpoint(*prepared.checkpoint, ranks)
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);
@@ -291,13 +291,14 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "what\n"
       "                                                             pp, cp and tp of the layout leave of them\n"
       "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
-      "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   a GPU a rank");
+      "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   one GPU per "
+      "rank");
   settings->run.add_to(*command);
   settings->layout.add_to(*command, 1024, "1; under mpirun its processes");
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
   CLI::Option* resume = command
                             ->add_option("--resume", settings->resume,
-                                         "Go on from the newest whole checkpoint of the run's own folder (auto), of "
+                                         "Resume from the newest whole checkpoint of the run's own folder (auto), of "
                                          "another run's, or from one checkpoint")
                             ->expected(0, 1)
                             ->default_str("auto")

@@ -49,7 +49,7 @@ void TrainView::note(const std::string& line) {
 
 void TrainView::write_metrics(const std::string& line) {
   metrics_.write(line);
-  constexpr std::chrono::seconds kAgain{60};  // a disk that is full now and then is not filled with words about it
+  constexpr std::chrono::seconds kAgain{60};  // a disk that is full now and then is not filled with messages about it
   const auto now = std::chrono::steady_clock::now();
   if (!metrics_.failure().empty() && !metrics_told_ && (!metrics_told_at_ || now >= *metrics_told_at_ + kAgain)) {
     metrics_told_ = true;
@@ -82,7 +82,7 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   print(fmt::format("{:<12} {}", "machine", machine));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
-                    first_step_ > 0 ? fmt::format(", going on after step {}", first_step_) : ""));
+                    first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
   start_ = std::chrono::steady_clock::now();
 }
 
@@ -140,7 +140,7 @@ void TrainView::show_end(Ending ending, const Progress& progress, const Plan& pl
                       grouped_digits(*outside)));
   if (ending == Ending::stopped) {
     const std::string signal = signal_heard();
-    note(fmt::format("stopped after step {}{} as asked; --resume goes on from there", progress.step,
+    note(fmt::format("stopped after step {}{} as asked; --resume continues from there", progress.step,
                      signal.empty() ? "" : " by " + signal));
   }
   if (ending == Ending::bad_values) note(fmt::format("stopped after {}", problem_));

@@ -78,7 +78,7 @@ int verify(const Settings& s) {
   if (!s.stories.empty()) return stories_of(s);
   if (!s.folder.empty()) return against_reference(s);
   if (s.layouts.empty())
-    refuse("verify needs something to hold a run against",
+    refuse("verify needs something to compare a run with",
            "give --reference DIR, --stories FILE, or --layout as in --layout dp=4");
   return against_each_other(s);
 }
@@ -90,7 +90,7 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("verify", "Prove numerics: layouts against each other, or reference data");
   command->footer(
       "With --layout, given once or several times, a run trains a few steps under each layout from one seed, its ranks "
-      "as\nthreads. Losses, gradients and weights are held against the first layout's (one rank's, where only one is "
+      "as\nthreads. Losses, gradients and weights are compared with the first layout's (one rank's, where only one is "
       "given);\nthe first that differs is named. A key that a layout does not name has its default, whatever "
       "the run file says.\n"
       "In fp64 they must agree to 1e-11. In fp32 and bf16 each layout may be as far from one rank in fp64 as rounding "

@@ -81,7 +81,7 @@ void print_table(const LayoutReport& report, const LayoutSpec& first, bool exact
       fmt::print("  {} cannot decide: {}; equal in fp64", name_of(report.precision), text_of(*v.undecided));
     fmt::print("\n");
   };
-  fmt::print("{:<{}}  {:<42}", to_text(first), width, "what the others are held against");
+  fmt::print("{:<{}}  {:<42}", to_text(first), width, "what the others are compared with");
   rest(report.itself ? *report.itself : LayoutVerdict{.layout = first});
   for (const LayoutVerdict& v : report.verdicts) {
     fmt::print("{:<{}}  {:>9.1e}  {:>9.1e}  {:>9.1e}  {:>9.1e}", to_text(v.layout), width, v.loss, v.gradient, v.norm,

@@ -77,10 +77,10 @@ TokenFileHeader parse_token_file_header(std::span<const std::byte> file, const s
   // A header with a right checksum can still be wrong: anyone can compute one.
   const std::uint64_t width = get<std::uint32_t>(file, kWidthAt), vocabulary = get<std::uint64_t>(file, kVocabularyAt),
                       tokens = get<std::uint64_t>(file, kTokensAt), documents = get<std::uint64_t>(file, kDocumentsAt);
-  if (width != 1 && width != 2 && width != 4) refuse(fmt::format("{} bytes a token; they can be 1, 2 or 4", width));
+  if (width != 1 && width != 2 && width != 4) refuse(fmt::format("{} bytes per token; they can be 1, 2 or 4", width));
   const std::uint64_t most = width == 4 ? static_cast<std::uint64_t>(kMaxVocabulary) : std::uint64_t{1} << (8 * width);
   if (vocabulary < 1 || vocabulary > most) {
-    refuse(fmt::format("a vocabulary of {}; with {} bytes a token it can be 1 to {}", vocabulary, width, most));
+    refuse(fmt::format("a vocabulary of {}; with {} bytes per token it can be 1 to {}", vocabulary, width, most));
   }
   if (get<std::uint64_t>(file, kReservedAt) != 0) refuse("bytes 48 to 55 are not zero");
   // Bounded by the file's own size first, so that nothing below can overflow.

@@ -2,10 +2,10 @@
 //
 // Rates are of one rank that computes beside as many others as there are cores for, since a core's caches, memory and
 // clock are shared: the program's own product in the run's type, a copy, and messages between as many thread ranks as
-// the layout has. A real kernel is below them, and by how much is measured too: one rank trains three steps (the first
-// is not counted) of two micro-batches as large as the layout's, with as many copies of it side by side, and each kind
-// of action is set beside what the rates make of its count on meta. What one rank alone does not do (messages, smaller
-// matrices, parts of them) is what a forecast adds, and may be wrong about.
+// the layout has. A real kernel is slower than these, and by how much is measured too: one rank trains three steps (the
+// first is not counted) of two micro-batches as large as the layout's, with as many copies of it side by side, and each
+// kind of action is compared with the time that the rates give for its count on meta. What one rank alone does not do
+// (messages, smaller matrices, parts of them) a forecast adds, and may be wrong about.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,13 +20,13 @@ namespace lockstep {
 class RunData;
 
 struct MachineRates {
-  double flops = 1;  // of products a second, of one rank
-  double bytes = 1;  // read and written a second by a copy, of one rank
+  double flops = 1;  // of products per second, of one rank
+  double bytes = 1;  // read and written per second by a copy, of one rank
 };
 
 struct MessageRates {
   double latency = 0;  // seconds of a message that has hardly a byte
-  double summed = 1;   // bytes read and written a second by one rank that sums
+  double summed = 1;   // bytes read and written per second by one rank that sums
   double copied = 1;   // by one that copies
 };
 
@@ -41,7 +41,7 @@ UnitPlace place_of(const Action& action, const StepShape& shape);
 struct ActionRates {
   std::map<std::pair<ActionKind, UnitPlace>, double> slowness = {};
   double mean = 1;        // of all of them, for what one rank alone has nothing of
-  double beside = 0;      // seconds a sample beside them: fetching the batch, actions that meta counts nothing of
+  double beside = 0;      // seconds per sample beside them: fetching the batch, actions that meta counts nothing of
   bool measured = false;  // false: one rank alone does not fit, and a kernel is taken to be as fast as the rates
   double of(const Action& action, const StepShape& shape) const;
 };
@@ -57,7 +57,7 @@ class Calibrator {
  public:
   // `cores`: that the ranks have; the data outlives it. It measures no more once it is to stop.
   Calibrator(const RunData& data, int cores, std::function<bool()> wants_stop = {});
-  // Of a laid out run whose ranks have so many threads each. Nothing: it was to stop.
+  // Of a laid out run whose ranks have this many threads each. Nothing: it was to stop.
   std::optional<Calibration> of(const RunSpec& spec, int threads);
 
  private:

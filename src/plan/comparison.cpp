@@ -184,7 +184,7 @@ std::optional<std::string> why_it_does_not_fit(const RunSpec& spec, const RunDat
                      ranks == 1 ? "" : "s", byte_text(all), byte_text(free));
 }
 
-// The divisor next to the root: a copy is cut between so many ranks, and there are others of it.
+// The divisor next to the root: a copy is sharded over this many ranks, and there are several copies.
 std::optional<std::int64_t> hybrid_shard(std::int64_t ranks) {
   std::optional<std::int64_t> shard;
   for (std::int64_t d = 2; d * d <= ranks; ++d)

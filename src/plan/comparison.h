@@ -1,14 +1,14 @@
-// One run under several layouts, a few steps under each: what was predicted of each of them, and what it took.
+// One run under several layouts, a few steps under each: what was predicted for each of them, and what it took.
 //
-// Ranks are threads of this process, on the cpu. Of every rank the ledger, the messages and the times are kept, and the
-// plan (plan/plan.h) of two ranks is set beside what was measured of them: of the one that held most bytes and of the
-// one that sent most. Nothing is saved or evaluated, so bytes are those of training alone. Ranks of one process share
-// their text, which rank 0 counts.
+// Ranks are threads of this process, on the cpu. The ledger, the messages and the times of every rank are kept. The
+// plan (plan/plan.h) of two ranks is compared with what was measured: of the one that held most bytes and of the one
+// that sent most. Nothing is saved or evaluated, so bytes are those of training alone. Ranks of one process share their
+// text, which rank 0 counts.
 //
 // A step is timed from the end of the one before, since what a step leaves under way (weights being published) is
-// waited for in the next one; a barrier between them would hide it. A machine's speed drifts over minutes, so steps are
-// taken in rounds, all layouts in turn in each of them; the first step of a round is not counted. Where times are
-// forecast as well (plan/layout_forecast.h), all of them are before the first layout runs.
+// waited for in the next one; a barrier in between would hide it. A machine's speed drifts over minutes, so steps are
+// taken in rounds, all layouts in turn in each; the first step of a round is not counted. Where times are forecast as
+// well (plan/layout_forecast.h), all forecasts are made before the first layout runs.
 #pragma once
 #include <array>
 #include <functional>
@@ -29,7 +29,7 @@ struct ComparedRank {
   Ledger::Rows rows;
   StepMessages messages;       // of the last step
   double step_seconds = 0;     // median over steps
-  double exposed_seconds = 0;  // that it was held in waits for messages in a step; median over steps
+  double exposed_seconds = 0;  // of waiting for messages per step; median over steps
 };
 
 struct ComparedLayout {
@@ -76,18 +76,18 @@ struct ComparisonOptions {
   std::function<void(const LayoutSpec&)> begins = {};  // called before each layout of each round
 };
 
-// The run's own layout is not looked at. UserError when the run cannot be laid out so.
+// The run's own layout is ignored. UserError when the run cannot be laid out so.
 Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const ComparisonOptions& options);
 
-// The run with this layout and what goes with it alone. It has passed nothing.
+// The run with this layout and what belongs to it alone. Nothing of it is checked.
 RunSpec laid_out(const RunSpec& run, const LayoutSpec& layout);
 
 // What is compared where nothing is named: central, ddp without and with overlap, ZeRO 1 to 3 with either grad_sync,
-// ZeRO 3 that keeps its weights, and hybrid where the ranks have a divisor; where the model's heads allow it, all ranks
-// cutting every layer, with and without sequence parallelism, and of four ranks or more each two of them; where tokens
-// and heads allow it, all ranks cutting samples, as a ring and by exchanged heads; where it has layers enough, and the
-// run several micro-batches, all ranks as stages of a pipeline, by every schedule. Micro-batches, uneven parts and
-// reduction are those of the run's layout. One rank has nothing to choose.
+// ZeRO 3 that keeps its weights, and hybrid where the ranks have a divisor; where the model's heads allow it, every
+// layer split over all ranks, with and without sequence parallelism, and over two where there are four ranks or more;
+// where tokens and heads allow it, samples split over all ranks, as a ring and by exchanged heads; where it has layers
+// enough, and the run several micro-batches, all ranks as stages of a pipeline, by every schedule. Micro-batches,
+// uneven parts and reduction are those of the run's layout. One rank has nothing to choose.
 std::vector<LayoutSpec> usual_layouts(const RunSpec& run, std::int64_t ranks);
 
 }  // namespace lockstep

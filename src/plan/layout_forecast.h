@@ -1,5 +1,6 @@
-// How long a step under a layout will take, how long its ranks will stand waiting, and its pipeline's bubble: the ranks
-// as they are on meta (plan/step_script.h), with times from a calibration (plan/calibration.h), on the simulator's
+// How long a step under a layout will take, how long its ranks will wait, and its pipeline's bubble.
+//
+// The ranks run as on meta (plan/step_script.h), with times from a calibration (plan/calibration.h), on the simulator's
 // clock (plan/step_forecast.h).
 #pragma once
 #include <optional>
@@ -17,7 +18,7 @@ struct LayoutForecast {
   Calibration from = {};
 };
 
-// What a forecast stands on beside what is measured.
+// What a forecast is based on beside what is measured.
 struct ForecastMachine {
   int cores = 1;
   int threads = 1;  // of a rank

@@ -11,7 +11,7 @@ namespace lockstep {
 // sixth of a second.
 double gemm_peak(Device device, DType dtype, int threads);
 
-// What MFU is held to: a GPU's dense peak as its maker states it, where it is known; else the measured product.
+// What MFU is relative to: a GPU's dense peak as its maker states it, where it is known; else the measured product.
 struct Peak {
   double flops;
   std::string source;  // "matrix products reach 293 GFLOP/s here", "an NVIDIA H200 has 989 TFLOP/s"

@@ -1,8 +1,8 @@
-// What a pipeline did in one step of training, out of a trace, and what its schedule would have done with the same work
-// had nothing been waited for but what the schedule makes wait.
+// What a pipeline did in one step of training, read from a trace, and what its schedule would have done with the same
+// work and no delay but the schedule's own.
 //
-// A step of the schedule runs from the first beginning to the last end of its compute spans; what lies between them and
-// is none of them (a message of tensor parallelism, the host) is not busy. Of the ranks of a stage, the lowest speaks.
+// A step of the schedule runs from the first beginning to the last end of its compute spans; time between them that is
+// not computed (a message of tensor parallelism, the host) is not busy. The lowest rank of each stage is the one shown.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -38,7 +38,7 @@ PipelineSchedule parse_drawn_schedule(std::string_view text, const std::string& 
 // Of the named step of training, or else of the last one that is complete. `where` names the trace. UserError: usage
 // where there is no such step, bad_input_file where the trace has no pipeline or contradicts itself.
 MeasuredTimeline measured_timeline(const Trace& trace, std::optional<std::int64_t> step, const std::string& where);
-// The same where the schedule is at hand, however large; the trace's own text is not looked at.
+// The same where the schedule is known, however large; the trace's own text is not read.
 MeasuredTimeline measured_timeline(PipelineSchedule schedule, const Trace& trace, std::optional<std::int64_t> step,
                                    const std::string& where);
 

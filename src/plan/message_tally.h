@@ -1,7 +1,8 @@
 // What one rank of a world sends, counted by kind and not kept: a step of many micro-batches has millions of messages.
 //
-// The communicator is that of meta (comm/meta/communicator.h), and so are the groups split from it; each of its calls
-// is checked and added up, by the function that counts real messages. One thread uses them; the tally outlives them.
+// The communicator is the one of meta (comm/meta/communicator.h), and so are the groups split from it. Each of its
+// calls is checked and added up by the function that counts real messages. One thread uses them; the tally outlives
+// them.
 #pragma once
 #include <array>
 #include <map>

@@ -1,4 +1,5 @@
-// What a phase of a unit computes and sends, found once for all micro-batches that do the same (train/phase_counter.h).
+// What a phase of a unit computes and sends, counted once for all micro-batches that do the same
+// (train/phase_counter.h).
 #pragma once
 #include <map>
 #include <tuple>

@@ -16,7 +16,7 @@ namespace lockstep {
 
 class RunData;
 
-// Beyond that a picture, which has a line a unit and a column a phase, is as large as a run's memory.
+// Beyond that a picture, which has a line per unit and a column per phase, is as large as a run's memory.
 inline constexpr std::int64_t kMostDrawnLayers = 1024;
 
 struct Plan {
@@ -24,10 +24,10 @@ struct Plan {
   std::string units;            // that it has: "embedding", "embedding to block.3", "block.0, block.4 to head"
   std::int64_t parameters = 0;  // elements of the logical tensors
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
-  std::int64_t layer_part = 0;  // of this rank, whose part of every layer they are; alone, Ψ
+  std::int64_t layer_part = 0;  // those of this rank's part of every layer; alone, Ψ
   std::int64_t tokens_a_step = 0;
-  double model_flops = 0;    // of a step, as the field counts them (spec/model/model_flops.h)
-  meta::Work executed;       // of a step, as the kernels count them
+  double model_flops = 0;    // per step, as the field counts them (spec/model/model_flops.h)
+  meta::Work executed;       // per step, as the kernels count them
   std::int64_t peak = 0;     // bytes, of the whole run
   std::int64_t steady = 0;   // bytes held while training
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
@@ -40,8 +40,8 @@ struct Plan {
   std::array<std::int64_t, kTags> peaks{};
 };
 
-// Of the first rank of each stage; where the model is not cut in depth, of rank 0. All ranks of a stage need as much.
-// UserError (usage) of a run too large to be counted (spec/run/run_extent.h).
+// Of the first rank of each stage; without a pipeline, of rank 0. All ranks of a stage need as much. UserError (usage)
+// of a run too large to be counted (spec/run/run_extent.h).
 std::vector<Plan> plan_stages(const RunSpec& spec);
 // The one of these that needs most memory.
 const Plan& fullest(const std::vector<Plan>& plans);

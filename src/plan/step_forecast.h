@@ -1,15 +1,15 @@
-// When ranks do what, if what they compute and send takes given times: how long a step takes, before it runs.
+// A simulator of a step: how long it takes, given the times of what ranks compute and send, before it runs.
 //
-// A rank is a list of pieces that it goes through in order: it computes, starts a message, waits for one. A message can
-// be moved when all its ranks have started it and those before it in its channel are over. Ranks are threads that move
-// their messages themselves (comm/threads/rendezvous.h): whoever waits for anything works at the message that it waits
-// for, or, where that cannot be moved yet, at the oldest that can. So a message is hidden where somebody else has time
-// for it, and never where everybody computes. What is so small that it has no seconds is moved by the last to come.
+// A rank goes through a list of pieces in order: it computes, starts a message, or waits for one. A message can be
+// moved when all its ranks have started it and those before it in its channel are done. Ranks are threads that move
+// their messages themselves (comm/threads/rendezvous.h): a rank that waits works at the message it waits for, or, where
+// that cannot be moved yet, at the oldest that can. So a message is hidden where some rank has time for it, and never
+// where all compute. A message too small to have seconds is moved by the last rank to come.
 //
-// Ranks that compute have so many threads each, those that move messages one. Where that is more than there are cores
-// they stand in line for them, as a system lets them: whoever has had its turn goes to the end of the line. A rank that
-// waits and has nothing to move takes no core. So ranks that share cores and meet often wait for each other's turns,
-// though every core is busy.
+// Ranks that compute have `threads` threads each, ranks that move messages one. Where there are more threads than
+// cores, they queue for them as an operating system schedules them: a thread that has had its turn goes to the end of
+// the queue. A rank that waits and has nothing to move takes no core. So ranks that share cores and meet often wait for
+// each other's turns, though every core is busy.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -35,10 +35,10 @@ struct ForecastWorld {
   std::vector<ForecastMessage> messages = {};
   int cores = 1;
   int threads = 1;     // of a rank
-  double turn = 3e-3;  // seconds on a core while others stand in line: about Linux's
+  double turn = 3e-3;  // seconds on a core while others queue: about Linux's
 };
 
-// When a rank came to each of its marks, and how long it had been held in waits until then.
+// When a rank reached each of its marks, and how long it had waited until then.
 struct ForecastRank {
   struct Mark {
     double at = 0, waited = 0;

@@ -1,5 +1,5 @@
-// What one rank sends in a step, by axis of the mesh, operation and type, from the record of its messages or their
-// tally; numbers apart from tensors (plan/message_tally.h).
+// What one rank sends per step, by axis of the mesh, operation and type, from the record of its messages or their
+// tally. Numbers are kept apart from tensors (plan/message_tally.h).
 #pragma once
 #include <array>
 #include <span>

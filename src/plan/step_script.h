@@ -1,9 +1,10 @@
 // What every rank of a layout does in a step, in order: what it computes, which messages it starts and where it waits
 // for them.
 //
-// The run's own code writes it down: each rank takes its steps on meta, and between two of its calls to a communicator
-// stands what the stream has counted. So whatever a layout hides, or does not, is in it without a word about layouts
-// here. An action that asks whether a message is over goes on as if it were, which it may not be on a real rank.
+// The run's own code records it: each rank takes its steps on meta, and what the stream has counted between two calls
+// to a communicator is one piece of work. So the script contains whatever a layout hides, or does not, with no
+// knowledge of layouts here. An action that asks whether a message is done continues as if it were, which it may not be
+// on a real rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,7 +40,7 @@ struct ScriptMessage {
 struct RankScript {
   std::vector<ScriptPiece> pieces;
   RankStep step;
-  std::int64_t samples = 0;  // that it is given in a step
+  std::int64_t samples = 0;  // that it is given per step
 };
 
 struct StepScript {

@@ -1,6 +1,6 @@
-// When one rank's actions began and ended, step by step: a watch that costs two looks at the clock an action.
+// When one rank's actions began and ended, step by step, at the cost of two clock reads per action.
 //
-// Ranks of one process have one clock, so their spans can be laid side by side. One thread uses it.
+// Ranks of one process have one clock, so their spans can be compared. One thread uses it.
 #pragma once
 #include <chrono>
 #include <vector>

@@ -1,8 +1,8 @@
 // Tensors for kernels to be timed on, and the clock: on a device, or as shadows on meta, where the same calls are
 // counted.
 //
-// Numbers are random normal ones in every type: what multipliers and memory draw, and with it a GPU's clock, depends on
-// the bits. Everything is freed with the desk.
+// Numbers are random normal ones in every type: the power that multipliers and memory draw, and with it a GPU's clock,
+// depends on the bits. Everything is freed with the desk.
 #pragma once
 #include <functional>
 #include <memory>

@@ -13,8 +13,7 @@ namespace lockstep {
 
 namespace {
 
-// Those ranks that are no stage of their own cut every layer between them, but not what is between products: a token
-// alone cannot be cut.
+// Every layer is split over the ranks of a stage, but not what is between products: a single token cannot be split.
 LayoutSpec layout_of(const Generator::Options& o) {
   const std::int64_t size = o.ranks ? o.ranks->size() : 1;
   LOCKSTEP_CHECK(o.pp >= 1 && o.pp <= o.spec.layers + 2 && o.cp >= 1 && size % (o.pp * o.cp) == 0,
@@ -37,8 +36,8 @@ UnitLayout tied_weight(const Model& model) {
   return layout;
 }
 
-// A token goes through one stage after the other, so no cut makes it faster: what counts is that the stage with the
-// most bytes of weights and caches has as few as can be.
+// A token goes through one stage after the other, so no split makes it faster: what counts is that the fullest stage
+// has as few bytes of weights and caches as possible.
 std::vector<int> cut_by_bytes(const Generator::Options& o, const Model& whole) {
   const ModelSpec& s = o.spec;
   const std::int64_t cached = 2 * rows_of_cache(o) * s.kv_heads * s.head_width;
@@ -212,7 +211,7 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
     batch.rope_cos = view(cos_, sums_, {T, half}, length_ * half);
     batch.rope_sin = view(sin_, sums_, {T, half}, length_ * half);
   }
-  links_.settle();  // what was sent of the tokens before may lie where these are written
+  links_.settle();  // what was sent of the tokens before may be where these are written
   for (const Action& action : pass.actions)
     if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
   rows_.add(T);
@@ -245,7 +244,7 @@ Tensor Generator::all_scores() const {
 
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   LOCKSTEP_CHECK(!tokens.empty() && length_ + std::ssize(tokens) <= options_.positions,
-                 "{} tokens behind {}, with room for {}", tokens.size(), length_, options_.positions);
+                 "{} tokens after {}, with room for {}", tokens.size(), length_, options_.positions);
   require_in_vocabulary(tokens, options_.spec);
   while (many_ && std::ssize(tokens) > options_.prefill) {
     run(*many_, tokens.first(options_.prefill), false);

@@ -1,23 +1,24 @@
-// A model that goes on with a text: weights alone, and the keys and values of the tokens it has read.
+// Continues a text with a model: its weights, and the keys and values of the tokens it has read.
 //
-// feed() reads tokens behind those already read and gives the logits of what comes next; a token costs one row of each
-// product and one row of attention. Long prompts are read `prefill` tokens at a time. Logits are those of a whole
+// feed() reads tokens after those already read and gives the logits of the next one; a token costs one row of each
+// product and one row of attention. Long prompts are read `prefill` tokens at a time. The logits equal those of a whole
 // forward over the same tokens, in whatever pieces they were fed, to rounding.
 //
 // Bytes: weights in the compute type (Tag::parameter, by unit), the cache of 2·L·positions·K·D elements
-// (Tag::activation, by unit) and the activations of one and of `prefill` tokens. All are taken at construction; nothing
-// is allocated by feed(). Memory and stream outlive it; it belongs to one thread at a time.
+// (Tag::activation, by unit) and the activations of one and of `prefill` tokens. All are taken at construction; feed()
+// allocates nothing. Memory and stream outlive it; it belongs to one thread at a time.
 //
-// Ranks may have the model between them. Cut in depth, each stage has a run of units, their weights and their caches
-// alone, and the last one a copy of the embedding table where the head is tied to it; the stage with the most bytes of
-// these has as few as can be, and logits are those of one rank, to the bit. What a stage makes of such a run of a
-// prompt goes to the next, which works on it while the first goes on with the next one. The ranks of a stage cut every
-// layer between them (spec/layout/tensor_split.h): each has a part of its weights and the cache of its key/value heads
-// alone. Or they cut the cache by tokens (spec/layout/cache_split.h): each has all weights and computes with them what
-// every other does, but holds the keys and values of some tokens alone, at most (positions - prefill) / cp + prefill of
-// them, and attends to these. Or both: then `cp` groups of them do so, whose ranks cut layers. All of them make the
-// same calls, and all get the same logits, to the bit: so all of them choose the same token, and need not tell each
-// other which.
+// The model may be split over ranks, in three ways that combine:
+//   pp  Each stage has a run of units with their weights and caches; the last also has a copy of the embedding table
+//       where the head is tied to it. Stages are chosen so that the fullest has as few bytes of these as possible.
+//       While a stage works on a part of a prompt, the one before works on the next. Logits equal one rank's exactly.
+//   tp  Each layer is split over the ranks of a stage (spec/layout/tensor_split.h): each has a part of its weights and
+//       the cache of its own key/value heads.
+//   cp  The cache is sharded by tokens over `cp` groups of tp ranks (spec/layout/cache_split.h): each group has all
+//       weights and computes the same with them, but holds the keys and values of some tokens, at most
+//       (positions - prefill) / cp + prefill of them, and attends to these.
+// All ranks make the same calls and get the same logits, bit for bit. So all choose the same token and need not tell
+// each other which.
 //
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
@@ -51,10 +52,10 @@ class Generator {
     std::int64_t positions;     // tokens there is room for; at most the model's positions
     std::int64_t prefill = 64;  // tokens of a prompt that are read at once
     Precision precision = Precision::fp32;
-    // Those that have the model between them, on the generator's device; they outlive it. Null: it has all of it.
+    // The ranks that the model is split over, on the generator's device; they outlive it. Null: one rank has all of it.
     Communicator* ranks = nullptr;
-    // Stages that they are, of at most all units, and groups in each that cut the cache between them, of tp ranks that
-    // cut layers: rank = (stage · cp + group) · tp + its place in it.
+    // Stages, at most as many as units; groups per stage that the cache is sharded over; ranks per group that layers
+    // are split over: rank = (stage · cp + group) · tp + its place in it.
     std::int64_t pp = 1, cp = 1;
   };
 
@@ -110,7 +111,7 @@ class Generator {
   std::vector<Buffer> cached_;           // of each block that is here
   std::map<int, KeyValueCache> caches_;  // by unit
   Buffer positions_, cos_, sin_;
-  Buffer scores_;  // all ranks' columns, one rank's behind the other's; behind the vocabulary there may be padding
+  Buffer scores_;  // all ranks' columns, rank by rank; after the vocabulary there may be padding
   std::vector<double> logits_;
   std::vector<float> narrow_logits_;  // where they land when they are fp32
   std::int64_t length_ = 0;

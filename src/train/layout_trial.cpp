@@ -28,7 +28,7 @@ double norm_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-// A step's values against the first layout's.
+// A step's values compared with the first layout's.
 class Comparison {
  public:
   Comparison(LayoutVerdict& verdict, By by, const ModelSpec& model) : verdict_(verdict), by_(by), model_(model) {}
@@ -88,7 +88,7 @@ void check_within(LayoutVerdict& verdict, std::int64_t step, const TrialStep& co
       copy.apart->elements};
 }
 
-// Copies of the same weights are the same bits.
+// Copies of the same weights are equal bit for bit.
 void check_copies(LayoutVerdict& verdict, std::int64_t step, std::span<const TrialStep> copies,
                   const ModelSpec& model) {
   for (std::size_t c = 1; c < copies.size() && !verdict.first; ++c) {
@@ -146,7 +146,7 @@ LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& 
       check_copies(verdict, step, copies, run.model);
       if (!is_first) steps.push_back(copies[0]);
     });
-    // One rank is what it would be held against.
+    // One rank is what it would be compared with.
     if (by == By::nothing && layout != LayoutSpec{}) judge_rounding(verdict, run, is_first ? first : steps, options);
     if (is_first && (by == By::nothing || verdict.first)) report.itself = verdict;
     if (!is_first) report.verdicts.push_back(std::move(verdict));

@@ -1,13 +1,13 @@
-// The same run under several layouts: does each learn what the first learns?
+// Trains the same run under several layouts and checks that each learns what the first learns.
 //
-// Every layout trains a few steps from the run's seed on the same batches (train/trial_steps.h). What is held against
-// what depends on the precision:
+// Every layout trains a few steps from the run's seed on the same batches (train/trial_steps.h). What is compared, and
+// how, depends on the precision:
 //
-//   --exact     every loss, norm, gradient and weight against the first layout's, bit for bit
+//   --exact     every loss, norm, gradient and weight with the first layout's, bit for bit
 //   fp64        the same to 1e-11, weights to 1e-10. Errors of tensors are relative to the first layout's norm, which
 //               has a floor of 1e-6 of the norm of all of them together, since some true gradients are zero; weights
 //               that are noise (train/key_bias.h) are left out
-//   fp32, bf16  every layout, the first too, against one rank, as close as rounding allows (train/rounding_check.h).
+//   fp32, bf16  every layout, the first too, with one rank, as close as rounding allows (train/rounding_check.h).
 //               Where an error is too large for chance and too small for certainty, the layout and one rank train in
 //               fp64, and that decides
 //
@@ -57,7 +57,7 @@ struct LayoutReport {
   bool ok() const;
 };
 
-// The run's own layout is not looked at. UserError when the run cannot be laid out so.
+// The run's own layout is ignored. UserError when the run cannot be laid out so.
 LayoutReport compare_layouts(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const TrialOptions& options);
 
 }  // namespace lockstep

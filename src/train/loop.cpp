@@ -115,7 +115,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
   const auto first_sample = [&, step = progress.step, samples = progress.samples](std::int64_t of) {
     return samples + (of - step) * t.global_batch;
   };
-  // After such a step the weights are looked at, so none may be begun before it is done with.
+  // After such a step the weights are checked, so none may be begun before it is finished.
   const auto looked_at = [&](std::int64_t step) {
     return due(t.save_every, step) || (run.data().has_evaluation() && due(t.eval_every, step));
   };
@@ -164,7 +164,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     watcher.stepped(record);
 
     if (!result.updated) {
-      // What was begun behind it did not update either when the run is to stop; it is waited for and forgotten.
+      // Steps begun after it did not update either when the run is to stop; they are waited for and forgotten.
       const bool stop = t.bad_values == BadValues::stop;
       std::int64_t later = 0;
       for (; stop && begun > progress.step; --begun, ++later) run.finish_step();

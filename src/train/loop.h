@@ -29,13 +29,13 @@ struct LoopOptions {
   std::optional<double> peak_flops;  // of the machine, for MFU
 };
 
-// Every rank calls it, with a watcher of its own. Trains from `progress` on until spec.train.steps are done, the
-// watcher wants to stop, a value was not finite and the run says stop, or the data of a rank cannot be read. Whatever
-// the ending, the last good state is saved (unless it was saved already, or save_last is false) and on the disk when
-// this returns or throws; weights that are not finite are never saved, and their run is one of bad values. `progress`
-// is brought up to date step by step.
+// Every rank calls it, with a watcher of its own. Trains from `progress` until spec.train.steps are done, the watcher
+// wants to stop, a value was not finite and the run says stop, or the data of a rank cannot be read. Whatever the
+// ending, the last good state is saved (unless it was saved already, or save_last is false) and on the disk when this
+// returns or throws; weights that are not finite are never saved, and their run is one of bad values. `progress` is
+// brought up to date step by step.
 //
-// A save that fails is told, tried again, and ends nothing before the end (train/saving.h).
+// A save that fails is reported and tried again; the run continues (train/saving.h).
 //
 // Failure: what the data's source throws when it cannot be read, on the rank that reads it, and CommError that names
 // that rank on others, after the save; the disk's error when the last state could not be saved; CommError when a rank

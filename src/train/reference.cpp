@@ -142,7 +142,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
     }
     if (ranks.rank() == 0) compare(report.items, all, tolerance, absolute, by_cosine);
   };
-  // This rank's rows of the logits against those of the reference, over all ranks.
+  // This rank's rows of the logits compared with those of the reference, over all ranks.
   const auto compare_logits = [&](std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
     const Share own = share_of(data.B(), options.layout, options.layout.dp_rank(ranks.rank()));
     std::vector<double> logits(own.count * T * V);

@@ -1,12 +1,12 @@
-// Proof against reference data: a folder that says what a model computes and how it trains.
+// Checks the program against reference data: a folder that says what a model computes and how it trains.
 //
 // The folder holds `config.json` and `model.safetensors` (the model), `run.json` (hyperparameters; the loss and
 // gradient norm of each step) and `expected.safetensors` (`tokens` [steps, B, T+1]; of step 0: `logits` and
 // `grad.<name>`; `final.<name>` after the last step). The model is trained on those tokens and compared with all of it.
 // Errors of tensors are relative to the reference's norm, which has a floor of 1e-6 of the norm of all of them
 // together, since some true gradients are zero; under 16-bit precisions a gradient's error is one minus its cosine with
-// the reference. Under a layout of several ranks, which are threads, each rank takes its share of every batch; what is
-// compared is rank 0's, and every rank's logits.
+// the reference. Under a layout of several ranks, which are threads, each rank takes its share of every batch; compared
+// are rank 0's values, and every rank's logits.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -67,7 +67,7 @@ void ReferenceData::read_run() {
       for (const auto& value : *found)
         if (value.is_number()) values.push_back(value.get<double>());
     if (std::ssize(values) != steps_)
-      refuse("run.json", fmt::format("'{}' must be a list of {} numbers, one a step", key, steps_));
+      refuse("run.json", fmt::format("'{}' must be a list of {} numbers, one per step", key, steps_));
     return values;
   };
   losses_ = list("losses");

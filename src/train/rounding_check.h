@@ -8,9 +8,9 @@
 //              than kTimesInAll times as far in the 2-norm and kTimesAnywhere times in the largest element:
 //                  |gL - g| <= times * max(|g1 - g|, u |g|),   |g1 - g| over |all g| the largest of the steps,
 //              and u the rounding of the type in which gradients are kept. A tensor whose true gradient is zero is held
-//              to its noise, without a word about it.
-//   loss       |lL - l| <= times * max(|l1 - l| of any step, h |l|), where h = |all g1 - all g| / |all g|: what
-//   rounding
+//              to its noise, silently.
+//   loss       |lL - l| <= times * max(|l1 - l| of any step, h |l|), where h = |all g1 - all g| / |all g|: rounding
+//   that
 //              reaches the loss has reached the gradients.
 //   update     One rank in the run's precision is given the layout's gradients in the place of its own and updates: its
 //              weights must be the layout's, bit for bit, since an update does not depend on how tensors are cut, and
@@ -31,7 +31,7 @@
 namespace lockstep {
 
 inline constexpr double kTimesInAll = 3, kTimesAnywhere = 6;
-// Up to so many times what is allowed, fp64 decides; beyond, it is an error.
+// Up to this many times what is allowed, fp64 decides; beyond, it is an error.
 inline constexpr double kUndecided = 4;
 
 struct RoundingVerdict {

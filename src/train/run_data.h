@@ -1,7 +1,7 @@
 // A run's data: the batches of every step and of every evaluation, as functions of how many samples came before.
 //
-// The n-th sample ever consumed is a pure function of n, the seed and the data, so a run that goes on, in any layout or
-// batch size, sees what an unbroken one would. Evaluation samples are never trained on.
+// The n-th sample ever consumed is a pure function of n, the seed and the data. So a resumed run, in any layout or
+// batch size, sees what an uninterrupted one would. Evaluation samples are never trained on.
 //
 // Failure: UserError (bad_input_file) for data that cannot be read or is too small, (usage) when the model's vocabulary
 // is smaller than the data's.
@@ -27,7 +27,7 @@ class RunData {
   void training_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   // Samples [first, first + B) of the evaluation, always the same; they start over when there are fewer.
   void evaluation_batch(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
-  // The samples of an epoch; a batch of more of them has some of them several times.
+  // The samples of an epoch; a larger batch has some of them several times.
   std::int64_t training_samples() const { return training_->samples(); }
   bool has_evaluation() const { return evaluation_ != nullptr; }
 

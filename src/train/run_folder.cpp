@@ -41,7 +41,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   if (existing == Existing::refuse && holds_a_run(path_)) {
     ::close(lock_);
     throw UserError(ExitCode::usage, fmt::format("{} holds a run already", path_.string()),
-                    "--resume goes on with it, --overwrite begins it anew, --out DIR puts this one elsewhere");
+                    "--resume continues it, --overwrite begins it anew, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
     for (const fs::path& old : {run_file(), metrics(), log(), checkpoints()}) disk.remove_tree(old);
@@ -49,7 +49,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
 
 RunFolder::~RunFolder() {
   if (lock_ < 0) return;
-  // Folders that were made for a run that never began go again; rmdir leaves whatever holds something.
+  // Removes folders that were made for a run that never began; rmdir leaves those that are not empty.
   if (!made_.empty() && !holds_a_run(path_)) {
     ::unlink((path_ / ".lock").c_str());
     for (const fs::path& folder : made_) ::rmdir(folder.c_str());

@@ -1,14 +1,14 @@
-// A run folder: everything a run leaves behind, and who may write there.
+// A run folder: everything that a run writes, and who may write there.
 //
 //   run.toml         the resolved run file
-//   metrics.jsonl    a line a step (telemetry/step_record.h)
+//   metrics.jsonl    one line per step (telemetry/step_record.h)
 //   trace.json       what every rank did in some steps, and when, if asked for (telemetry/trace.h)
 //   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
 //   .lock            held while a process trains here
 //
-// Failure: UserError (usage) when another process trains there, or a run is there and was not asked to go on or be
-// replaced, (environment) when the folder cannot be made; EnvironmentError for the disk later on.
+// Failure: UserError (usage) when another process trains there, or it holds a run that is neither to be resumed nor to
+// be replaced, (environment) when the folder cannot be made; EnvironmentError for the disk later on.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -42,9 +42,8 @@ class RunFolder {
 // Whether a run was begun there.
 bool holds_a_run(const std::filesystem::path& folder);
 
-// Why a run has ended, in its log, by a rank that is in a process of its own: what it knows may be all that anybody
-// knows, since rank 0 may be the one that is gone. Does nothing where the log's end says it already, or there is none.
-// Never throws.
+// Logs why a run has ended, from a rank that is a process of its own: rank 0 may be the one that is gone, so nobody
+// else may know. Does nothing where the log ends with it already, or there is no log. Never throws.
 void log_end_of_rank(const std::filesystem::path& folder, int rank, const std::string& reason) noexcept;
 
 }  // namespace lockstep

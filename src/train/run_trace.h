@@ -1,9 +1,9 @@
 // The timeline of some steps of a run, of all ranks on one clock, for a trace (telemetry/trace.h).
 //
-// From the second step on (the first one loads code and tables) so many steps as the run says are watched. Then the
-// ranks compare their clocks and hand what they saw to rank 0, which writes it. Where a stream runs ahead, watched
-// steps wait for it after every action: they are slower than others, and what is seen is what happens. Every rank has
-// one and calls it at the same points; nothing is watched where the run asks for nothing.
+// It watches as many steps as the run asks for, from the second on (the first loads code and tables). Then the ranks
+// compare their clocks and hand what they saw to rank 0, which writes it. Where a stream runs ahead, watched steps wait
+// for it after every action: they are slower than others, but times are those of the device. Every rank has one and
+// calls it at the same points; nothing is watched where the run does not ask for it.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -32,7 +32,7 @@ class RunTrace final : public StepWatch {
   // Before a step is begun, by its number (from 0 on); `first`: of those that this process runs.
   void before(std::int64_t step, bool first);
   bool watching() const { return watching_; }
-  // Whether all that was to be watched has been, and was not collected.
+  // Whether all steps to watch are done, and not yet collected.
   bool is_due() const { return watching_ && watched_ == options_.steps; }
   // All ranks call it: what they saw, on rank 0; there is none on others, or where nothing was watched.
   std::optional<Trace> collect();

@@ -86,9 +86,9 @@ std::span<const Candidate> candidates(std::span<const double> logits, const Samp
 std::int32_t pick(std::span<const double> logits, const Sampling& s, std::int64_t position,
                   std::vector<Candidate>& room) {
   const std::span<const Candidate> from = candidates(logits, s, room);
-  const Philox4 words = philox(random_key(s.seed, "generate"), static_cast<std::uint64_t>(position));
+  const Philox4 random = philox(random_key(s.seed, "generate"), static_cast<std::uint64_t>(position));
   // 53 bits: every double of [0, 1) at that spacing.
-  const std::uint64_t bits = (static_cast<std::uint64_t>(words[1]) << 32 | words[0]) >> 11;
+  const std::uint64_t bits = (static_cast<std::uint64_t>(random[1]) << 32 | random[0]) >> 11;
   double left = static_cast<double>(bits) * 0x1p-53;
   for (const Candidate& c : from) {
     if (left < c.probability) return c.id;

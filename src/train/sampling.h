@@ -5,8 +5,8 @@
 // fewest of those, from the most likely on, that together have at least that share of what top_k left. Of equal logits
 // the lower id counts as the likelier. Temperature 0 keeps the most likely token alone.
 //
-// What is random is a function of (seed, position), never drawn from a sequence: a text that is continued later goes on
-// as it would have.
+// Random numbers are a function of (seed, position), never drawn from a sequence: a text that is continued later is the
+// text that it would have been.
 //
 // Failure: UserError (check_failed) for a logit that is NaN or +infinity, or when all are -infinity; one of -infinity
 // is a token that never comes.
@@ -32,8 +32,8 @@ struct Candidate {
   double probability;  // above 0; those of all candidates sum to 1
 };
 
-// The tokens that may be picked, by ascending id. They lie in `room`, which is used up to the vocabulary's size and,
-// once it is that large, not grown again.
+// The tokens that may be picked, by ascending id. They are stored in `room`, which grows to the vocabulary's size and
+// no further.
 std::span<const Candidate> candidates(std::span<const double> logits, const Sampling& settings,
                                       std::vector<Candidate>& room);
 

@@ -28,14 +28,14 @@ void Saving::save(const Progress& progress) {
 
 namespace {
 // What the system said, without the path, which has the step in it.
-std::string_view reason_in(std::string_view words) {
-  const auto at = words.rfind(" failed: ");
-  return at == std::string_view::npos ? words : words.substr(at);
+std::string_view reason_in(std::string_view message) {
+  const auto at = message.rfind(" failed: ");
+  return at == std::string_view::npos ? message : message.substr(at);
 }
 }  // namespace
 
 void Saving::tell() {
-  constexpr std::chrono::seconds kAgain{60};  // a disk that stays full is not filled with words about it
+  constexpr std::chrono::seconds kAgain{60};  // a disk that stays full is not filled with messages about it
   for (const SaveEvent& event : run_.save_events()) {
     if (event.outcome == SaveOutcome::saved) {
       newest_ = event.step;

@@ -1,10 +1,10 @@
-// The saves of a run, as its loop sees them: begun when they are due, told when they are on the disk, tried again when
+// The saves of a run, as its loop sees them: begun when they are due, reported when they are on the disk, retried when
 // they fail.
 //
-// Where saves are written beside the training, the writer tries again by itself from the snapshot it has
-// (checkpoint/checkpoint_writer.h). Where they are not, there is no snapshot, and what is tried again some seconds
-// later is the state that the run has then. In both a failure is told at once, the run continues, and the next save
-// that is due takes the place of the one that failed.
+// Where a writer saves beside the training, it retries by itself from the snapshot it has
+// (checkpoint/checkpoint_writer.h). Where there is no snapshot, the next try some seconds later saves the state that
+// the run has then. In both cases a failure is reported at once, the run continues, and the next save that is due
+// replaces the one that failed.
 #pragma once
 #include <chrono>
 #include <string>
@@ -21,13 +21,13 @@ class Saving {
   Saving(TrainingRun& run, Watcher& watcher, const Progress& progress);
 
   void save(const Progress& progress);  // unless that step is saved, or on its way. All ranks call it.
-  void tell();               // what has become of saves since, to the watcher; the same failure once a minute
-  bool wants_again() const;  // a save that failed is to be tried again with the state of now; rank 0's word counts
+  void tell();               // reports the results of saves since, to the watcher; the same failure once per minute
+  bool wants_again() const;  // a save that failed is to be tried again with the current state; rank 0 decides
   // At the end of the run. Saves, if it is to be saved or the last save is failing, and waits until that is on the
   // disk; false: it holds a weight that is not finite, and was not saved. When the disk does not take it within
   // train.save_retry seconds, all ranks throw (checkpoint/all_or_none.h says who throws what). All ranks call it.
   bool finish(const Progress& progress);
-  std::int64_t newest() const { return newest_; }  // the step that was told as saved last; -1: none
+  std::int64_t newest() const { return newest_; }  // the step reported as saved last; -1: none
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -52,7 +52,7 @@ std::span<const std::byte> host_bytes(const Tensor& flat, std::int64_t first, st
   return room;
 }
 
-// As many rows at a time as there is room for, with what lies between them; of a row that is longer, parts.
+// As many rows at a time as there is room for, with what is between them; of a row that is longer, parts.
 void add_run(Checksum& sum, const Tensor& flat, const Run& run, std::vector<std::byte>& room, Stream& stream) {
   const auto width = static_cast<std::size_t>(size_of(flat.dtype()));
   const std::int64_t pitch = std::max(run.row(), run.here.pitch), together = std::max<std::int64_t>(1, kRoom / pitch);

@@ -93,7 +93,7 @@ void TrainingRun::init_weights(const std::function<void(const std::string&)>& no
   const HfFolder folder(spec_.model_hf);
   const std::vector<LogicalTensor> names = logical_tensors(replica_->model());
   const std::vector<ConstTensor> values = folder.find(names);
-  // Ranks look at some tensors each, and no rank goes on when one has found something.
+  // Each rank checks some of the tensors, and no rank continues when one has found something.
   all_or_none(meta ? nullptr : ranks_, [&]() -> std::string {
     for (auto i = static_cast<std::size_t>(rank()); i < values.size(); i += static_cast<std::size_t>(size()))
       if (const auto bad = first_not_finite(values[i]))

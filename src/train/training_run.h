@@ -1,8 +1,8 @@
 // Set-up: everything a run works with, made from its spec.
 //
-// On its own device it is the run; on meta the same objects hold nothing and compute nothing, and the ledger and the
-// stream's counts are those of the run: this is what `plan` asks. Weights are not set: init_weights() or resume() of
-// train/resume.h does that.
+// On its own device it is the run. On meta the same objects hold nothing and compute nothing, and the ledger and the
+// stream's counts equal the run's: this is what `plan` asks. Weights are not set: call init_weights(), or resume() of
+// train/resume.h.
 //
 // Failure: UserError for data, folders and sizes; EnvironmentError when memory is not there.
 #pragma once
@@ -60,7 +60,7 @@ class TrainingRun {
   Replica& replica() { return *replica_; }
   const RunData& data() const { return *data_; }
 
-  // Goes on with what another run chose by timing (train/tuning.h). Before the first step.
+  // Continues with what another run chose by timing (train/tuning.h). Before the first step.
   void use_tuning(const TuningSpec& tuning);
 
   // From the seed, or from the Hugging Face folder or the checkpoint that the spec names. Imported weights must be
@@ -110,10 +110,10 @@ class TrainingRun {
   // first: of its batch; later: steps that were finished since.
   std::optional<std::string> find_bad_value(std::int64_t first, std::int64_t later);
 
-  // Saves where the run stands; returns when the live tensors may change again. What becomes of it, save_events()
-  // tells: a save that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h);
-  // where there is no snapshot, retries_need_the_run(), the run saves its newer state some steps later. finish_save()
-  // tries for so many seconds more, and says what became of the last save, which was of `progress`; wait_for_save() is
+  // Saves the run's state; returns when the live tensors may change again. save_events() reports the result: a save
+  // that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h); where there
+  // is no snapshot, retries_need_the_run(), the run saves its newer state some steps later. finish_save() tries for
+  // this many seconds more, and returns the result of the last save, which was of `progress`; wait_for_save() is
   // finish_save() without patience, and throws what went wrong, on whichever rank (checkpoint/all_or_none.h). All ranks
   // call them, but save_events() and save_is_failing().
   void save(const Progress& progress);
@@ -150,13 +150,13 @@ class TrainingRun {
   WholeCheckpoints whole_;
   CheckpointFolder folder_;
   std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
-  std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run goes on
+  std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run continues
   SaveResult last_save_;                      // of those
   std::vector<SaveEvent> save_events_;
   std::vector<std::int32_t> tokens_, targets_;
 };
 
-int threads_of(const RunSpec& spec);    // of a rank: as asked for, or its share of the machine's cores
+int threads_of(const RunSpec& spec);    // per rank: as asked for, or its share of the machine's cores
 Device device_of(const RunSpec& spec);  // that it computes on
 
 }  // namespace lockstep

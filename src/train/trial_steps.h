@@ -1,7 +1,7 @@
 // A few steps of training under a layout, its ranks as threads, and what they computed, whole.
 //
-// Every rank trains. Ranks that shard a copy of gradients and master weights put it together after every step; of
-// central data parallel there is one copy, rank 0's. What several ranks of one copy hold must be the same on all.
+// Every rank trains. Ranks that shard a copy of gradients and master weights put it together after every step; central
+// data parallel has one copy, on rank 0. Values that several ranks of one copy hold must be equal on all.
 #pragma once
 #include <functional>
 #include <map>
@@ -40,10 +40,10 @@ struct TrialFaults {
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> wrap = {};
 };
 
-// After each step, by one rank while the others wait: every copy that the ranks hold between them.
+// After each step, by one rank while the others wait: every copy that the ranks hold together.
 using TrialLook = std::function<void(std::int64_t step, std::span<const TrialStep> copies)>;
 
-// The run's own layout is not looked at, and nothing is saved. UserError when the run cannot be laid out so.
+// The run's own layout is ignored, and nothing is saved. UserError when the run cannot be laid out so.
 void trial_steps(const RunSpec& run, const LayoutSpec& layout, std::int64_t steps, const TrialFaults& faults,
                  const TrialLook& look);
 

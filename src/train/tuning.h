@@ -1,10 +1,10 @@
-// How a run's stream comes to its choices of algorithms, and how they come into the resolved run file.
+// How a run's stream chooses algorithms, and how the choices come into the resolved run file.
 //
-// The forms in [tuning] of the run file, where it is for this GPU and library, have those algorithms. The others have
-// what the table built into the program says, if it has one for this GPU and library; with `autotune` they are timed
-// instead. What is timed goes into the resolved run file when the step that met it is done, and into
-// every checkpoint after that: the file, given to `train` again, and a run that goes on from a checkpoint, use the same
-// algorithms to the last one (docs/design.md, rule 9).
+// A form in [tuning] of the run file, where that is for this GPU and library, uses the algorithm given there. Any other
+// form uses the table built into the program, if it has one for this GPU and library; with `autotune` it is timed
+// instead. What is timed is written to the resolved run file when the step that met it is done, and to every checkpoint
+// after that. So a run from that file, and a run that resumes from a checkpoint, use exactly the same algorithms
+// (docs/design.md, rule 9).
 #pragma once
 #include <optional>
 #include <string>

@@ -263,7 +263,7 @@ TEST_F(CompareList, KeepsTablesNarrowWhateverLayoutsAreCalled) {
 TEST_F(CompareList, NamesTheLineOfAMistake) {
   const std::pair<std::string, std::string> mistakes[] = {
       {"dp=2\n\nzero=4\n", "list.txt:3: zero=4: "},
-      {"# none\n\n", "list.txt: it names no layout; write one a line, as in dp=2,pp=2,zero=3"},
+      {"# none\n\n", "list.txt: it names no layout; write one per line, as in dp=2,pp=2,zero=3"},
       {"", "it names no layout"},
       {"dp=2 pp=2", "list.txt:1: "},
       {"what\n", "list.txt:1: 'what': 'what' names no key and value; write it as in"},

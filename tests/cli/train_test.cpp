@@ -104,7 +104,7 @@ TEST_F(TrainCommand, AFolderThatHoldsARunIsNotWrittenOver) {
   ASSERT_EQ(run_program(train({"--set", "train.steps=2"})).code, 0);
   const Outcome again = run_program(train());
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.err, HasSubstr("holds a run already; --resume goes on with it, --overwrite begins it anew"));
+  EXPECT_THAT(again.err, HasSubstr("holds a run already; --resume continues it, --overwrite begins it anew"));
   EXPECT_EQ(metrics().size(), 2u);
   EXPECT_EQ(run_program(train({"--overwrite", "--set", "train.steps=3"})).code, 0);
   EXPECT_EQ(metrics().size(), 3u);
@@ -157,7 +157,7 @@ TEST_F(TrainCommand, ASignalFinishesTheStepSavesAndExitsWithZero) {
     run.signal(signal);
     const Outcome o = run.wait();
     EXPECT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.out, HasSubstr("as asked; --resume goes on from there"));
+    EXPECT_THAT(o.out, HasSubstr("as asked; --resume continues from there"));
     const auto checkpoint = open_newest_whole(folder_ / out + "/checkpoints");
     ASSERT_TRUE(checkpoint);
     EXPECT_EQ(checkpoint->progress().step, std::ssize(metrics(out)));
@@ -228,7 +228,7 @@ TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverLoudly) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("passing over"));
   EXPECT_THAT(o.out, HasSubstr("step-00000004"));
-  EXPECT_THAT(o.out, HasSubstr("going on from " + (folder_ / "run/checkpoints/step-00000003")));
+  EXPECT_THAT(o.out, HasSubstr("resuming from " + (folder_ / "run/checkpoints/step-00000003")));
 }
 
 TEST_F(TrainCommand, ADiskThatStaysFullIsToldAndEndsTheRunAtItsEnd) {

@@ -96,7 +96,7 @@ TEST_F(HostileTokenFile, TextIsNoTokenFile) {
 
 TEST_F(HostileTokenFile, EachFieldIsCheckedEvenUnderARightChecksum) {
   for (const std::uint32_t width : {0u, 3u, 5u, 8u, 0x80000002u}) {
-    EXPECT_THAT(open_error(sealed(with(good_, 12, width))), HasSubstr("bytes a token; they can be 1, 2 or 4"));
+    EXPECT_THAT(open_error(sealed(with(good_, 12, width))), HasSubstr("bytes per token; they can be 1, 2 or 4"));
   }
   EXPECT_NE(open_error(sealed(with(good_, 12, 1u))), "") << "narrower than it is";
   // Wider than it is, into the padding: a file that could be, but its ids are not in the vocabulary.

@@ -82,7 +82,7 @@ class Processes : public ::testing::Test {
     next.signal(SIGINT);
     const Outcome rest = next.wait();
     EXPECT_EQ(rest.code, 0) << rest.out << rest.err;
-    EXPECT_THAT(rest.out, HasSubstr("going on from"));
+    EXPECT_THAT(rest.out, HasSubstr("resuming from"));
   }
 
   TemporaryFolder folder_;

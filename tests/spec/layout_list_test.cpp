@@ -31,7 +31,7 @@ TEST(LayoutList, NamesFileAndLineOfAMistake) {
     }
   };
   using ::testing::StartsWith;
-  EXPECT_EQ(words(""), "list: it names no layout; write one a line, as in dp=2,pp=2,zero=3");
+  EXPECT_EQ(words(""), "list: it names no layout; write one per line, as in dp=2,pp=2,zero=3");
   EXPECT_EQ(words("\n # dp=2\n"), words(""));
   EXPECT_THAT(words("dp=2\nzero=7"), StartsWith("list:2: zero=7: "));
   EXPECT_THAT(words("dp=2,,zero=1"), StartsWith("list:1: 'dp=2,,zero=1': '' names no key and value; "));

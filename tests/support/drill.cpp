@@ -156,7 +156,7 @@ std::string Drill::goes_on() const {
   next.wait_for_output("/1000000");
   next.signal(SIGINT);
   const Outcome rest = next.wait();
-  if (rest.code == 0 && has(rest.out, "going on from") && latest() != before) return "";
+  if (rest.code == 0 && has(rest.out, "resuming from") && latest() != before) return "";
   return fmt::format("it did not go on: {} {} {}", rest.code, rest.out, rest.err);
 }
 

@@ -38,7 +38,7 @@ void launch(const CrossEntropyArgs& a, cudaStream_t stream) {
 
 void cross_entropy(const CrossEntropyArgs& a, lockstep::Stream& stream) {
   const cudaStream_t queue = native(stream);
-  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "cross_entropy: more words than int32 can count");
+  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "cross_entropy: more columns than int32 can count");
   with_float(a.logits.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const DType d = a.dlogits ? a.dlogits.dtype() : a.logits.dtype();

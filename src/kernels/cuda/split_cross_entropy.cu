@@ -184,7 +184,7 @@ void launch(const SplitCrossEntropyArgs& a, cudaStream_t stream) {
 }  // namespace
 
 void split_cross_entropy_statistics(const SplitCrossEntropyStatisticsArgs& a, lockstep::Stream& stream) {
-  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "split_cross_entropy_statistics: more words than int32 can count");
+  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "split_cross_entropy_statistics: more columns than int32 can count");
   with_float(a.logits.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const Columns<S> columns = columns_of<S>(a);
@@ -197,7 +197,7 @@ void split_cross_entropy_statistics(const SplitCrossEntropyStatisticsArgs& a, lo
 
 void split_cross_entropy(const SplitCrossEntropyArgs& a, lockstep::Stream& stream) {
   const cudaStream_t queue = native(stream);
-  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "split_cross_entropy: more words than int32 can count");
+  LOCKSTEP_CHECK(a.logits.dim(1) < 1 << 30, "split_cross_entropy: more columns than int32 can count");
   with_float(a.logits.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const DType d = a.dlogits ? a.dlogits.dtype() : a.logits.dtype();

@@ -1,7 +1,7 @@
-// How a cache of keys and values is cut between ranks, as one of them sees it.
+// How a cache of keys and values is sharded over ranks, as one of them sees it.
 //
-// Tokens are read in runs. A run is kept whole by one rank, the one that has the fewest rows so far, and of several
-// such the first. Every rank counts for all of them, so that none must ask another. A group of one keeps everything.
+// Tokens are read in runs. A run is kept whole by the rank that has the fewest rows so far, the first of several such.
+// Every rank counts for all of them, so that none must ask another. A group of one keeps everything.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -17,7 +17,7 @@ std::string_view trimmed(std::string_view text) {
 LayoutSpec parsed(std::string_view text, const std::string& where, std::span<const std::string> sets) {
   try {
     return parse_layout(text, sets);
-  } catch (const UserError& error) {  // in the words of the line that it came by
+  } catch (const UserError& error) {  // reported with the line that it came from
     constexpr std::string_view kOption = "--layout ";
     std::string what = error.what();
     if (what.starts_with(kOption)) what.erase(0, kOption.size());
@@ -50,7 +50,7 @@ std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::st
   }
   if (list.empty())
     throw UserError(ExitCode::usage, fmt::format("{}: it names no layout", name),
-                    "write one a line, as in dp=2,pp=2,zero=3");
+                    "write one per line, as in dp=2,pp=2,zero=3");
   return list;
 }
 

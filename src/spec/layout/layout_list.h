@@ -1,11 +1,11 @@
-// Layouts in a file, one a line as --layout takes it; '#' begins a comment, and empty lines are none.
+// Layouts in a file, one per line as --layout takes it; '#' begins a comment, and empty lines are ignored.
 //
 //   # what fits eight ranks
 //   dp=8,zero=3
 //   dp=2,pp=4,micro=8,schedule=zb-h1   # deep
 //
-// Failure: UserError (usage) that names file and line, for a layout that is none, a file without one, and a file that
-// is too large to be meant.
+// Failure: UserError (usage) that names file and line, for an invalid layout, a file without one, and a file that is
+// too large to be meant.
 #pragma once
 #include <filesystem>
 #include <span>

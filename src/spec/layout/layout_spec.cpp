@@ -120,7 +120,7 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
   if (chunks > units) {
     const std::int64_t most = std::max<std::int64_t>(units / layout.chunks, 1);
     fail("pp",
-         fmt::format("{} layers, the embedding and the head cannot be cut into pp ({}) times chunks ({}) parts",
+         fmt::format("{} layers, the embedding and the head cannot be split into pp ({}) times chunks ({}) parts",
                      model.layers, layout.pp, layout.chunks),
          fmt::format("use pp = {} or less", most));
   }
@@ -170,7 +170,7 @@ PipelineSchedule schedule_of(const LayoutSpec& layout) {
   if (schedule.shape != shape)
     throw UserError(
         ExitCode::usage,
-        fmt::format("{}: it has {} stages, {} micro-batches and {} chunks a stage; the layout has {}, {} and {}",
+        fmt::format("{}: it has {} stages, {} micro-batches and {} chunks per stage; the layout has {}, {} and {}",
                     layout.schedule_file, schedule.shape.stages, schedule.shape.micro, schedule.shape.chunks,
                     shape.stages, shape.micro, shape.chunks),
         fmt::format("use pp = {}, micro = {}, chunks = {}", schedule.shape.stages, schedule.shape.micro,

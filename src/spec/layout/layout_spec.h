@@ -1,8 +1,7 @@
-// Over how many ranks a run is laid out, and how they work together, as plain data.
+// How many ranks a run is laid out over, and how they work together, as plain data.
 //
-// The names are those of docs/design.md. Nothing of this changes what is learned; what keeps the order of sums
-// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two, pp and all that goes with it) does not change a bit
-// of it.
+// The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
+// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two, pp and all that belongs to it) do not change a bit.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,18 +30,18 @@ enum class DpKind {
 inline constexpr std::array kDpKinds{DpKind::ddp, DpKind::central};
 constexpr std::string_view name_of(DpKind kind) { return kind == DpKind::ddp ? "ddp" : "central"; }
 
-// When gradients are summed over the ranks: once a step, having been added up over the micro-batches where they were
-// made, or after every micro-batch, so that nobody keeps a whole one.
+// When gradients are summed over the ranks: once per step, after each rank has added up its micro-batches, or after
+// every micro-batch, so that no rank keeps a whole gradient.
 enum class GradSync { step, micro };
 inline constexpr std::array kGradSyncs{GradSync::step, GradSync::micro};
 constexpr std::string_view name_of(GradSync sync) { return sync == GradSync::step ? "step" : "micro"; }
 
-// What becomes of gathered weights after a forward: given up, or kept until the backward.
+// What happens to gathered weights after a forward: they are released, or kept until the backward.
 enum class Reshard { forward, never };
 inline constexpr std::array kReshards{Reshard::forward, Reshard::never};
 constexpr std::string_view name_of(Reshard reshard) { return reshard == Reshard::forward ? "forward" : "never"; }
 
-// The order of sums over ranks and the way of the messages (comm/message.h, Algorithm).
+// The order of sums over ranks and the route of the messages (comm/message.h, Algorithm).
 enum class ReduceKind { canonical, ring, tree, native };
 inline constexpr std::array kReduceKinds{ReduceKind::canonical, ReduceKind::ring, ReduceKind::tree, ReduceKind::native};
 constexpr std::string_view name_of(ReduceKind kind) {
@@ -57,25 +56,25 @@ constexpr std::string_view name_of(CpOrder order) { return order == CpOrder::zig
 
 struct LayoutSpec {
   std::int64_t dp = 1;  // ranks, or groups of pp · cp · tp ranks, that each take a part of the global batch
-  std::int64_t pp = 1;  // stages, of cp · tp ranks each, that cut the model in depth between them
+  std::int64_t pp = 1;  // stages, of cp · tp ranks each, that the model's layers are split over
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // in which order stages work
   std::int64_t chunks = usual_chunks(schedule);       // parts of the model that a stage has
   StageRule stages = {};                              // where chunks end: by cost, evenly, or layers by hand, "3+5"
   std::string schedule_file = {};                     // a schedule written by hand, in the place of `schedule`
-  std::int64_t cp = 1;                 // ranks, or groups of tp ranks, that cut every sample between them
-  CpKind cp_kind = kRing;              // cp > 1: keys and values travel, heads do ("ulysses"), or "2x3"
-  CpOrder cp_order = CpOrder::zigzag;  // where keys and values travel
-  std::int64_t tp = 1;                 // ranks that cut every layer between them
-  Switch sp = usual_sp(tp);            // tp > 1: what is between the products of a layer is cut too, by tokens
-  std::int64_t tp_chunks = 4;          // tp > 1: pieces, at most, in which tokens are exchanged beside a product
-  std::int64_t micro = 1;              // micro-batches that a rank's part is cut into
+  std::int64_t cp = 1;                                // ranks, or groups of tp ranks, that every sample is split over
+  CpKind cp_kind = kRing;                             // cp > 1: keys and values travel, heads do ("ulysses"), or "2x3"
+  CpOrder cp_order = CpOrder::zigzag;                 // where keys and values travel
+  std::int64_t tp = 1;                                // ranks that every layer is split over
+  Switch sp = usual_sp(tp);    // tp > 1: what is between the products of a layer is split too, by tokens
+  std::int64_t tp_chunks = 4;  // tp > 1: pieces, at most, in which tokens are exchanged beside a product
+  std::int64_t micro = 1;      // micro-batches that a rank's part is split into
   DpKind dp_kind = DpKind::ddp;
-  std::int64_t zero = 0;  // what ranks hold a part of: 1 optimizer state, 2 and gradients, 3 and weights
+  std::int64_t zero = 0;  // what is sharded: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
   Switch overlap = Switch::on;  // messages run while something is computed
   std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
   Reshard reshard = Reshard::forward;  // zero = 3
-  std::int64_t shard = 0;              // zero > 0: ranks that share one copy between them; 0 = all
+  std::int64_t shard = 0;              // zero > 0: ranks that one copy is sharded over; 0 = all
   Switch uneven = Switch::off;         // parts of the batch may differ by `micro` samples
   ReduceKind reduce = ReduceKind::canonical;
   bool operator==(const LayoutSpec&) const = default;
@@ -83,7 +82,7 @@ struct LayoutSpec {
   static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
   static constexpr Switch usual_sp(std::int64_t tp) { return tp > 1 ? Switch::on : Switch::off; }
   std::int64_t ranks() const { return dp * pp * cp * tp; }
-  // A rank's place: those that cut a layer between them are neighbours, then those that cut a sample, then the stages.
+  // A rank's place: tp ranks are neighbours, then come cp, pp and dp.
   std::int64_t dp_rank(std::int64_t rank) const { return rank / (pp * cp * tp); }
   std::int64_t stage(std::int64_t rank) const { return rank / (cp * tp) % pp; }
   std::int64_t cp_rank(std::int64_t rank) const { return rank / tp % cp; }
@@ -93,19 +92,19 @@ struct LayoutSpec {
         .rank = tp_rank(rank), .size = tp, .sequence = tp > 1 && sp == Switch::on, .pieces = tp > 1 ? tp_chunks : 1};
   }
   ContextSplit context_split(std::int64_t rank) const;
-  // Ranks that have the same weights, and other tokens: parts of the batch, and of samples. Sums of gradients are over
-  // them, and ZeRO cuts between them.
+  // Ranks that have the same weights and other tokens: parts of the batch, and of samples. Gradients are summed and
+  // ZeRO shards over them.
   std::int64_t replicas() const { return dp * cp; }
   std::int64_t replica(std::int64_t rank) const { return dp_rank(rank) * cp + cp_rank(rank); }
-  // Ranks that hold a part each of what is cut; 1: everybody holds all of it.
+  // Ranks that state is sharded over; 1: each holds all of it.
   std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : replicas(); }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
   // Gradients are passed on after each micro-batch.
   bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };
 
-// The samples of a global batch that are one data-parallel rank's: whole multiples of `micro`, as even as can be, the
-// first ranks having more. Of a batch that validate() has let pass.
+// The samples of a global batch that belong to one data-parallel rank: whole multiples of `micro`, as even as can be,
+// the first ranks having more. Of a batch that validate() has let pass.
 struct Share {
   std::int64_t first, count;
 };
@@ -116,22 +115,22 @@ constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, st
   return {(each * dp_rank + least(dp_rank, more)) * layout.micro, (each + (dp_rank < more ? 1 : 0)) * layout.micro};
 }
 
-// Whether there is such a layout, and a batch of so many samples can be laid out so; if not, `fail` is given what is
-// wrong and a remedy, and throws.
+// Whether the layout is valid and fits a batch of this many samples; if not, `fail` is given the problem and a remedy,
+// and throws.
 using LayoutFault = std::function<void(std::string_view key, const std::string& problem, const std::string& remedy)>;
 void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const LayoutFault& fail);
-// Whether the layers of that model can be cut so.
+// Whether the layers of that model can be split so.
 void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
-// Whether samples of so many tokens can, with those of its heads that a rank has.
+// Whether samples of `seq` tokens can, with the heads that a rank has.
 void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
-// Whether a model of so many layers can be cut in depth so, and the schedule is one.
+// Whether the model's layers can be split into stages so, and the schedule is valid.
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
 // All of them.
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
-// Gives the layout so many ranks in all: dp = ranks / (pp · cp · tp). Where these do not divide the ranks `fail` is
-// told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is changed: false.
+// Gives the layout this number of ranks in all: dp = ranks / (pp · cp · tp). Where these do not divide the ranks `fail`
+// is told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is changed: false.
 bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail);
 
 // The schedule that the layout names. UserError (usage) where a file is none, or one of another shape.

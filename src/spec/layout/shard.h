@@ -1,7 +1,7 @@
-// A rank's part of a flat buffer that the ranks of a group cut between them.
+// One rank's shard of a flat buffer.
 //
-// Parts are equal and whole blocks of 256 elements (spec/model/parameters.h), so the last ones may reach beyond what is
-// there: buffers that are cut are padded to what the parts are together. Alone, the part is all of it, unpadded.
+// Shards are equal and whole blocks of 256 elements (spec/model/parameters.h), so the last ones may reach beyond the
+// end: sharded buffers are padded to the size of all shards together. A group of one has the whole buffer, unpadded.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ namespace lockstep {
 struct Shard {
   std::int64_t index = 0, count = 1;
 
-  // Of a buffer of so many elements: how many each part has, all of them together, and where this one begins.
+  // Of a buffer of `all` elements: the size of each shard, of all of them together, and where this one begins.
   std::int64_t elements(std::int64_t all) const {
     return count == 1 ? all : round_up(ceil_div(all, count), kParameterAlignment);
   }

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 namespace {
-// Beyond this the search would take seconds, and a chunk has so many units that it hardly matters where it ends.
+// Beyond this the search would take seconds, and chunks have enough units that it hardly matters where one ends.
 constexpr double kMostSteps = 2e8;
 }  // namespace
 
@@ -55,7 +55,7 @@ std::vector<int> cut_evenly(std::int64_t layers, int chunks) {
 
 std::vector<int> cut_by_hand(std::span<const std::int64_t> layers) {
   std::vector<int> begins;
-  int next = 1;  // behind the embedding
+  int next = 1;  // after the embedding
   for (const std::int64_t count : layers) {
     begins.push_back(begins.empty() ? 0 : next);
     next += static_cast<int>(count);

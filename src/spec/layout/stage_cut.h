@@ -1,4 +1,4 @@
-// Where the chunks of a pipeline end: the units of a model (the embedding, its layers, the head) cut into runs.
+// Where the chunks of a pipeline end: splits the units of a model (the embedding, its layers, the head) into runs.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // Which stage of a pipeline has which units of the model.
 //
-// The units are cut into chunks, runs of them in the order of the forward pass, and every chunk is one stage's. By
-// default there is one stage and it has everything.
+// The units are split into chunks, runs in the order of the forward pass, and every chunk belongs to one stage. By
+// default there is one stage, which has everything.
 #pragma once
 #include <algorithm>
 #include <vector>

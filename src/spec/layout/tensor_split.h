@@ -64,7 +64,7 @@ struct HeadSplit {
   }
 };
 
-// Whether heads can be shared out so: query heads evenly, key/value heads evenly or each to as many ranks.
+// Whether heads can be split so: query heads evenly, key/value heads evenly or each to as many ranks.
 constexpr bool heads_divide(std::int64_t heads, std::int64_t kv_heads, std::int64_t ranks) {
   return heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
 }

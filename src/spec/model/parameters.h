@@ -1,10 +1,10 @@
-// The parameters of one unit of the model (the embedding, a block, the head) and where they lie in its flat buffers.
+// The parameters of one unit of the model (the embedding, a block, the head) and their places in its flat buffers.
 //
-// A stored parameter is what a kernel multiplies with; it is made of one or more logical tensors, the ones Hugging Face
-// names, each a contiguous range of it (a fused query/key/value matrix holds three), or of parts of such, where ranks
-// cut layers between them (spec/layout/tensor_split.h). A unit keeps all its parameters in
-// one flat buffer: matrices first, then vectors, each starting at a multiple of 256 elements, so that any shard cut at
-// such a multiple holds whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
+// A stored parameter is what a kernel multiplies with. It consists of one or more logical tensors, the ones Hugging
+// Face names, each a contiguous range of it (a fused query/key/value matrix holds three); under tensor parallelism it
+// holds parts of them (spec/layout/tensor_split.h). A unit keeps all its parameters in one flat buffer: matrices first,
+// then vectors, each starting at a multiple of 256 elements. So any shard that starts and ends at such a multiple holds
+// whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -37,15 +37,15 @@ struct Run {
 };
 // Rows that follow each other on both sides are one.
 Run joined(Run run);
-// Those of its elements that lie within [begin, end) here: up to three runs.
+// Its elements within [begin, end) here: up to three runs.
 std::vector<Run> clipped(const Run& run, std::int64_t begin, std::int64_t end);
 
-// What of a logical tensor is in a stored parameter: all of it, or, where ranks cut layers between them, some.
+// What a stored parameter holds of a logical tensor: all of it, or, under tensor parallelism, a part.
 struct ParameterPiece : LogicalTensor {
-  std::optional<std::vector<Run>> runs = {};  // none: all, in order, behind the piece before
+  std::optional<std::vector<Run>> runs = {};  // none: all, in order, after the piece before
   // Of ranks that have the same elements, this one answers for them: in the gradient's norm, and when they are saved.
   bool counted = true;
-  // So many consecutive ranks of those that cut layers have the same elements and, each, a part of their gradient.
+  // The number of consecutive tp ranks that have the same elements, each with a part of their gradient.
   std::int64_t partial_over = 1;
 };
 

@@ -1,5 +1,4 @@
-// The models of configs/models/, and what else of configs/ is built into the program: no path is looked at when it
-// runs.
+// The models of configs/models/, and what else of configs/ is built into the program: it reads no path when it runs.
 #pragma once
 #include <optional>
 #include <span>

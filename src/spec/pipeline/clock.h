@@ -1,7 +1,7 @@
-// When the stages of a pipeline do what, if every step takes a given time: schedules compared without running them.
+// When each stage of a pipeline does what, if every step takes a given time: compares schedules without running them.
 //
-// A stage begins a step as soon as it is done with the one before it and what it needs has come; a message takes its
-// time beside the steps, and as many are under way as there are.
+// A stage begins a step as soon as its step before is done and what it needs has arrived. A message takes its time
+// beside the steps, and any number of messages may be under way.
 #pragma once
 #include <functional>
 #include <vector>

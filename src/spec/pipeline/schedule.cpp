@@ -55,7 +55,7 @@ std::vector<ChunkAction> one_f_one_b(const PipelineShape& shape, int stage) {
 }
 
 // Micro-batches go in rounds of as many as there are stages, each round through all chunks of a stage; forwards run
-// ahead of backwards by two for every stage behind, and by a round for every chunk but one.
+// ahead of backwards by two for every later stage, and by a round for every chunk but one.
 std::vector<ChunkAction> interleaved(const PipelineShape& shape, int stage) {
   const int p = shape.stages, v = shape.chunks, rounds = ceil_div(shape.micro, p), total = rounds * p * v;
   StageList list(p * v);
@@ -111,9 +111,9 @@ std::vector<ChunkAction> zb_v(const PipelineShape& shape, int stage) {
 void check_schedule(ScheduleKind kind, const PipelineShape& shape, const ScheduleFault& fail) {
   const std::string_view name = name_of(kind);
   if (kind == ScheduleKind::zb_v && shape.chunks != 2)
-    fail(fmt::format("schedule \"{}\" is a V of 2 chunks a stage, not of {}", name, shape.chunks), "use chunks = 2");
+    fail(fmt::format("schedule \"{}\" is a V of 2 chunks per stage, not of {}", name, shape.chunks), "use chunks = 2");
   if (shape.chunks > 1 && usual_chunks(kind) == 1)
-    fail(fmt::format("schedule \"{}\" has one chunk a stage, not {}", name, shape.chunks),
+    fail(fmt::format("schedule \"{}\" has one chunk per stage, not {}", name, shape.chunks),
          "use chunks = 1, or schedule = \"interleaved\"");
 }
 

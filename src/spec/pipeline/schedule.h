@@ -1,16 +1,16 @@
-// In which order the stages of a pipeline work: the schedules by name, and those written by hand.
+// The order in which the stages of a pipeline work: the schedules by name, and those written by hand.
 //
-// The model is cut in depth into chunks, stages · chunks of them in the order of the forward pass; each stage has one
-// or several. A stage's work is a list of steps, each of one chunk and one micro-batch; messages, and everything else
-// that is done beside them, follow from it (spec/pipeline/stage_step.h). All of these add up weight gradients in the
+// The model is split by layers into stages · chunks chunks, in the order of the forward pass; each stage has one or
+// several. A stage's work is a list of steps, each of one chunk and one micro-batch. Messages and everything else
+// beside the steps follow from that list (spec/pipeline/stage_step.h). All schedules add up weight gradients in the
 // order of micro-batches.
 //
 //   afab         all forwards, then all backwards (GPipe)
 //   1f1b         as few forwards before the first backward as keep the later stages busy, then one of each in turn
-//   interleaved  the same with several chunks a stage, dealt out in rounds: a shorter way through the pipeline
+//   interleaved  the same with several chunks per stage, dealt out in rounds: a shorter way through the pipeline
 //   zb-h1        1f1b with each backward in two: the gradient that the stage before waits for, and later that of the
 //                weights, which nobody waits for and which fills what were gaps
-//   zb-v         the same with two chunks a stage, laid out as a V: the first stage is the last one too
+//   zb-v         the same with two chunks per stage, laid out as a V: the first stage is also the last
 #pragma once
 #include <array>
 #include <cstdint>
@@ -51,7 +51,7 @@ struct PipelineSchedule {
   std::vector<std::vector<ChunkAction>> stages;  // what each stage does, in order
 };
 
-// How many chunks a stage has where nobody says: what the schedule is made for.
+// Chunks per stage by default: what the schedule is made for.
 constexpr int usual_chunks(ScheduleKind kind) {
   return kind == ScheduleKind::interleaved || kind == ScheduleKind::zb_v ? 2 : 1;
 }
@@ -68,8 +68,8 @@ int most_in_flight(ScheduleKind kind, const PipelineShape& shape, int stage);
 // The same, counted in a list.
 int in_flight(const std::vector<ChunkAction>& stage);
 
-// A schedule as text: a line a stage, "F0 F1 B0 B1": F forward, B backward, or I and W, its halves; the number is the
-// micro-batch. Where stages have several chunks, "F0@3": of chunk 3. '#' begins a comment.
+// A schedule as text, one line per stage, "F0 F1 B0 B1": F forward, B backward, or I and W, its halves; the number is
+// the micro-batch. Where stages have several chunks, "F0@3": of chunk 3. '#' begins a comment.
 std::string to_text(const PipelineSchedule& schedule);
 // UserError (usage) naming the line where the text is no schedule: a step that is missing, doubled, or waits for what
 // never comes; sums out of the order of micro-batches; a chunk in two stages. `where` names the source.

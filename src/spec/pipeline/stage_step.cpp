@@ -106,12 +106,12 @@ class StepWriter {
     std::vector<StageMessage> messages;
     const auto to_here = [&](int unit) { return shape_.stage_of(unit) == shape_.stage; };
     for (const ChunkAction& a : schedule_.stages[static_cast<std::size_t>(stage)]) {
-      const int behind = end(a.chunk), before = first(a.chunk) - 1;
+      const int after = end(a.chunk), before = first(a.chunk) - 1;
       const bool forward = a.step == ChunkStep::forward, input = !forward && a.step != ChunkStep::backward_weight;
-      if (forward && behind < shape_.units && to_here(behind)) messages.push_back({Handed::output, behind, a.micro});
+      if (forward && after < shape_.units && to_here(after)) messages.push_back({Handed::output, after, a.micro});
       if (!trains_) continue;
       if (input && before >= 0 && to_here(before)) messages.push_back({Handed::gradient, before, a.micro});
-      if (forward && behind == shape_.units && a.micro == shape_.micro - 1 && shape_.tie_is_sent() &&
+      if (forward && after == shape_.units && a.micro == shape_.micro - 1 && shape_.tie_is_sent() &&
           to_here(shape_.tie_owner))
         messages.push_back({Handed::tied_gradient, shape_.tie_owner, -1});
     }
@@ -133,7 +133,7 @@ class StepWriter {
     return all;
   }
 
-  // The stages that have a chunk before or behind one of this stage's, or the other end of a tie.
+  // The stages that have a chunk before or after one of this stage's, or the other end of a tie.
   std::set<int> neighbours() const {
     std::set<int> stages;
     for (int k = 0; k < shape_.stages.chunks(); ++k) {

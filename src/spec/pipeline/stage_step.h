@@ -1,11 +1,11 @@
 // A stage's step from a pipeline's schedule: each step of a chunk written out unit by unit, with the messages between
-// stages, the reductions, and what comes behind them.
+// stages, the reductions, and what follows them.
 //
-// The last unit's forward is followed at once by both its backwards: it has made its gradient already, and nothing of
-// it need be kept until the chunk's backward. A fused backward hands its gradient on when it is done, weights and all.
-// What a chunk's step needs from another stage is asked for before the step in front of it (or, without `ahead`, right
-// before it), so that it can come meanwhile; messages from one stage are asked for in the order in which that stage
-// sends them.
+// The last unit's forward is followed at once by both its backwards: it has already made its gradient, and nothing of
+// it need be kept until the chunk's backward. A fused backward sends its gradient on when it is done, weights and all.
+// A chunk's step asks for what it needs from another stage before the step that precedes it (or, without `ahead`, right
+// before itself), so that it can arrive meanwhile. Messages from one stage are asked for in the order in which that
+// stage sends them.
 #pragma once
 #include <vector>
 

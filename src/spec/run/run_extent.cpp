@@ -13,7 +13,7 @@ constexpr double kMostCounted = 0x1p63;
 constexpr std::int64_t kMostListed = 1 << 19;  // about two seconds
 constexpr std::int64_t kOfUnit = 32;           // what a unit takes beside its actions
 
-// An upper bound: what is computed again, and the largest type and all tensors of a block.
+// An upper bound: what is recomputed, and the largest type and all tensors of a block.
 void check_counts(const RunSpec& spec) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
   const LayoutSpec& layout = spec.layout;

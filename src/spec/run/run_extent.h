@@ -1,4 +1,4 @@
-// Whether a run's step is of a size that can be listed and counted: what a plan asks before it begins.
+// Whether a run's step is small enough to be listed and counted: what a plan asks before it begins.
 #pragma once
 #include "spec/run/run_spec.h"
 

@@ -1,4 +1,4 @@
-// The settings of a resolved run file one by one, and which of them all ranks of a run must have alike.
+// The settings of a resolved run file one by one, and which of them must be equal on all ranks of a run.
 #pragma once
 #include <string>
 #include <string_view>

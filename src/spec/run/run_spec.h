@@ -1,7 +1,6 @@
 // A training run as plain data: what a run file says, every default filled in.
 //
-// It comes from run_toml.h, which checks each value's range and calls validate(). One put together by hand has passed
-// nothing.
+// It comes from run_toml.h, which checks each value's range and calls validate(). One made by hand has passed no check.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -54,9 +53,9 @@ constexpr std::string_view name_of(BadValues what) { return what == BadValues::s
 
 struct TrainSpec {
   std::int64_t steps = 100;
-  std::int64_t global_batch = 8;  // samples a step, over all ranks and micro-batches
+  std::int64_t global_batch = 8;  // samples per step, over all ranks and micro-batches
   std::int64_t eval_every = 0;    // steps; 0 = never
-  std::int64_t eval_batches = 8;  // global batches an evaluation
+  std::int64_t eval_batches = 8;  // global batches per evaluation
   std::int64_t save_every = 0;    // steps; 0 = only at the end
   std::int64_t keep = 2;          // checkpoints kept, the newest
   std::uint64_t seed = 0;         // below 2^63
@@ -76,7 +75,7 @@ constexpr std::string_view name_of(RunDevice device) { return device == RunDevic
 struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
   RunDevice device = RunDevice::cpu;
-  std::int64_t threads = 0;  // of a rank; 0 = its share of the cores
+  std::int64_t threads = 0;  // per rank; 0 = its share of the cores
   bool pin = true;           // ranks of one host keep to cores of their own
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
   std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
@@ -99,7 +98,7 @@ struct RunSpec {
   LayoutSpec layout;
   MemorySpec memory;
   RunSettings run;
-  TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or goes on with
+  TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;
 };
 

@@ -6,8 +6,7 @@
 //   hf = "FOLDER"             # config.json's model, and its weights to start from; beside it only dropout and
 //                             # attention_dropout may differ from config.json
 //   from = "RUN"              # the model and the weights of a checkpoint, training anew: a run folder (its newest
-//   whole
-//                             # checkpoint), its checkpoints or one of them; beside it the same two may differ
+//                             # whole checkpoint), its checkpoints or one of them; beside it the same two may differ
 //   [data]                    # one of: text, tokens, example, synthetic
 //   text = ["FILE", "FOLDER"] # or one string; read as bytes, a vocabulary of 257
 //   tokens = "FILE"
@@ -52,14 +51,14 @@
 // holds them absolute. `out` is relative to where the program runs.
 //
 // `sets`: "section.key=value" from the command line, over what the file says; the last of several for one key counts.
-// The value is read as TOML, else as a string. A choice made so unmakes the file's: model.preset, model.hf and
-// model.from replace its whole [model]; data.text, data.tokens and data.example=true its source; optim.name and
-// optim.schedule the keys that belong to another.
+// The value is read as TOML, else as a string. Such a choice replaces the file's: model.preset, model.hf and model.from
+// replace its whole [model]; data.text, data.tokens and data.example=true its source; optim.name and optim.schedule the
+// keys that belong to another.
 //
 // Failure: UserError of code usage, one line "where:line: problem; remedy", or "--set x.y=z: problem; remedy"; an
 // unknown name comes with the nearest known one. A bad config.json is hf_config.h's error. Text of more than 64 KiB is
-// refused. Nothing but config.json is opened, and, through the caller, the checkpoint that `from` names: that data
-// exists is found out by who reads it.
+// refused. Nothing but config.json is opened, and, through the caller, the checkpoint that `from` names: whether data
+// exists is found out when it is read.
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -6,7 +6,7 @@
 //   library = "cuBLASLt 130200"  # whose algorithms they are
 //   products = ["FORM -> ALGORITHM", …]
 //
-// Form and algorithm are kernels/product_tuning.h's; here they are text. The table acts on that GPU with that library
+// kernels/product_tuning.h defines form and algorithm; here they are text. The table acts on that GPU with that library
 // only. Failure: UserError of code usage, one line with its place and a remedy.
 #pragma once
 #include <map>

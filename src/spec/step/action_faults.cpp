@@ -108,7 +108,7 @@ class Walk {
       case ActionKind::send_input_gradient:
         visit(Action{ActionKind::backward_input, u, m});
         return;
-      case ActionKind::send_tied_gradient:  // of all micro-batches, which the last of these is behind
+      case ActionKind::send_tied_gradient:  // of all micro-batches, so after the last of these
         visit(shape_.reduces_each ? Action{ActionKind::reduce, u, shape_.micro - 1} : Action{ActionKind::reduce, u});
         return;
       case ActionKind::receive_tied_gradient:

@@ -1,23 +1,19 @@
-// A step as data: the list of actions one rank runs, and the check that it is a step.
+// The training step of one rank, as a list of actions.
 //
-// An action is a phase of one unit of the model for one micro-batch (forward, backward-input, backward-weight), or
-// something that happens beside them: a unit's weights, of which each rank holds a part, are made whole for a while
-// (gather) and given up again (release); a unit's gradient becomes that of all ranks (reduce), once a step or after
-// every micro-batch; the gradient's norm is taken over all units (norm), a unit's parameters move (update), and reach
-// those ranks that did not move them themselves (publish). Units are the finest pieces that anything is decided about;
-// a stage of a pipeline is one or several runs of them, written out unit by unit, so that what concerns one unit alone
-// can stand between two of them.
+// An action runs one phase (forward, backward-input or backward-weight) of one unit for one micro-batch, or moves data:
+// gather and release a unit's weights, where each rank holds a shard of them; reduce its gradient over the ranks, once
+// per step or after every micro-batch; take the norm of all gradients; update a unit's parameters; publish them to the
+// ranks that did not update them. A pipeline stage is one or several runs of units, written out unit by unit, so that
+// an action of one unit can come between those of two others.
 //
-// Where the unit before or behind is another stage's, what lies between them is sent and received. Both begin where
-// they stand in the list and run beside what follows: a phase waits for what it reads, and a stage that sends to
-// another waits for the oldest of kSendsInFlight messages to it that are still under way. A weight that two units of
-// different stages share is the first one's; the other has a copy, sends its gradient there (when it has become that
-// of all ranks) and gets the weight back.
+// Where a unit's neighbour is on another stage, activations and their gradients are sent and received. A send or
+// receive starts at its place in the list and runs beside what follows: a phase waits for what it reads, and a stage
+// waits for the oldest of its kSendsInFlight pending messages to another. A weight shared by two units on different
+// stages belongs to the first: the other has a copy, sends its reduced gradient there, and receives the updated weight.
 //
-// The order of the list is the order of execution. Which orders are steps is what find_fault says: it proves a list
-// complete, free of reads before writes, and of one order of sums, before anything runs (and spec/step/world_faults.h
-// that the lists of all ranks fit each other). Activations get their places by lifetime over the same list, so any list
-// that passes can be run as it stands.
+// The list is executed in order. find_fault() proves, before anything runs, that a list is complete, reads nothing
+// before it is written, and sums in the fixed order; spec/step/world_faults.h proves that the lists of all ranks fit
+// each other. Activations get their places by lifetime over the same list, so any list that passes can be run as it is.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -41,7 +37,7 @@ enum class ActionKind : std::uint8_t {
   norm,
   update,
   publish,
-  // Between stages, of the unit that is here: to and from the unit behind it and the one before it.
+  // Between stages, of the unit that is here: to and from the next unit and the one before it.
   send_output,
   receive_output_gradient,
   receive_input,
@@ -82,7 +78,7 @@ struct StepShape {
   bool publishes = false;     // not every rank updates all it computes with
   bool reduces_each = false;  // the gradients of every micro-batch by themselves: reduce(u, m), not reduce(u)
   bool gathers = false;       // a unit's weights are whole between a gather and a release only
-  int kept_units = 0;  // of those: so many before the last stay whole from a micro-batch's forward to its backward
+  int kept_units = 0;  // of those: how many before the last stay whole from a micro-batch's forward to its backward
   Stages stages = {};
   int stage = 0;  // whose list it is
 

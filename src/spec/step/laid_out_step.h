@@ -1,5 +1,5 @@
 // What a step must do when the model is laid out over ranks: whether weights are published or gathered, and gradients
-// reduced once a step or after every micro-batch.
+// reduced once per step or after every micro-batch.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kFew = 4096;         // things of which every pair may be looked at
 constexpr std::int64_t kFewTogether = 16;  // that live at a time
-constexpr std::int64_t kShort = 16;        // moments: what lives no longer lies apart
+constexpr std::int64_t kShort = 16;        // moments: what lives no longer is placed separately
 
 // Indices of things in the order of a moment of theirs, those of the same moment as they are.
 template <class Thing, class Moment>

@@ -3,13 +3,13 @@
 // Each thing has a size and the first and last moment (inclusive) it must keep its bytes. plan() gives every one an
 // offset and returns the bytes needed in all. Deterministic: the same list gives the same places.
 //
-// Of a few thousand things it is the best of several ways: the larger first, each at the lowest place free over its
-// whole life; in the order of birth, at the two ends in turn, if everything fits into the fullest moment's bytes so (of
-// things of which two live at a time it does); by birth, by length of life, by both length and size; and by size. They
-// look at every pair of things, so of many only the last is left, which takes as long as sorting them: things of one
-// size take over each other's places, so that each size has as many as live at its own fullest moment, and what lives
-// for a few moments lies apart. The steps of a pipeline repeat, and of every size there are the most at the same time:
-// there it needs hardly more than the fullest moment has.
+// Of a few thousand things it takes the best of several orders: the larger first, each at the lowest place free over
+// its whole life; in the order of birth, at the two ends in turn, if everything fits into the fullest moment's bytes
+// that way (it does where no more than two things live at a time); by birth, by length of life, by both length and
+// size; and by size. These look at every pair of things, so for many things only the last is used, which takes as long
+// as sorting them: things of one size take over each other's places, so that each size has as many places as live at
+// its own fullest moment, and what lives for a few moments only is placed separately. The steps of a pipeline repeat,
+// and every size has its fullest moment at the same time: there this needs hardly more than the fullest moment has.
 #pragma once
 #include <cstdint>
 #include <vector>

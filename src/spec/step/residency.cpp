@@ -77,7 +77,7 @@ class Residency {
     }
   }
 
-  // From what is whole now to what is to be whole at a reader, or behind the last of them. What it needs itself first.
+  // From what is whole now to what is to be whole at a reader, or after the last of them. What it needs itself first.
   void change(Units& now, std::size_t reader, std::vector<Action>& out) const {
     const Units then = reader < whole_.size() ? whole_[reader] : Units(now.size(), false);
     for (int u = 0; u < shape_.units; ++u)

@@ -1,8 +1,9 @@
-// When a unit's weights are whole, where each rank holds a part of them: gathers and releases for a list of actions.
+// When a unit's weights are whole, where each rank holds a shard of them: gathers and releases for a list of actions.
 //
-// A unit that a phase reads is gathered before the phase before it that reads others, so that its weights can come
-// while that one computes, and released behind the last phase that reads it before others are wanted: two phases' units
-// are whole at a time. Only the units that the shape keeps stay whole from a micro-batch's forward to its backward.
+// The units that a phase reads are gathered before the previous phase that reads others, so that their weights can
+// arrive while that one computes, and released after the last phase that reads them before others are needed: the units
+// of two phases are whole at a time. Only the units that the shape keeps stay whole from a micro-batch's forward to its
+// backward.
 #pragma once
 #include <vector>
 

@@ -193,8 +193,8 @@ class World {
     return all_have(r, Axis::workers, &Started::come_to, number);
   }
 
-  // Whether the rank gets past the action now. Waits at the norm and behind it are left out: each list being a step,
-  // nothing in front of a norm needs what stands behind one, and behind it every message has its receive.
+  // Whether the rank gets past the action now. Waits at and after the norm are left out: each list being a step,
+  // nothing before a norm needs what comes after it, and after it every message has its receive.
   bool goes_on(std::size_t r, const Action& a) {
     const StepShape& shape = lists_.shape;
     switch (a.kind) {

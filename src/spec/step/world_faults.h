@@ -1,9 +1,9 @@
 // The check that the lists of all ranks of a mesh fit each other, before any of them is run.
 //
-// Each list is a step by itself (find_fault of spec/step/actions.h). Together, every message that is sent is received,
-// in the order in which it was sent; ranks that do something together (gather, reduce and publish along dp and cp,
-// everything that computes along cp and tp, the norm everywhere) do so in one order; no stage keeps more in flight than
-// it may; and when all run, each waiting where it must and for no longer, all come to their ends.
+// Each list is a step by itself (find_fault of spec/step/actions.h). The check proves that every message is received,
+// in the order in which it was sent; that ranks which act together (gather, reduce and publish along dp and cp,
+// everything that computes along cp and tp, the norm everywhere) do so in one order; that no stage keeps more in flight
+// than it may; and that no rank waits for ever.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -49,7 +49,8 @@ struct TomlState {
 
 namespace {
 
-// The parser's tables nest as deep as a dotted key is long, and are destroyed by recursion. So many levels fit a stack.
+// The parser's tables nest as deep as a dotted key is long, and are destroyed by recursion. This many levels fit a
+// stack.
 constexpr std::ptrdiff_t kMostDots = 8000;
 constexpr std::size_t kSetLimit = 4096;
 

@@ -4,7 +4,7 @@
 // writes with a TomlWriter, so a key cannot be read and forgotten in writing. A field whose key is absent keeps its
 // value.
 //
-// A document may be changed from the command line: `sets` holds "section.key=value", and such a value stands over the
+// A document may be changed from the command line: `sets` holds "section.key=value", and such a value overrides the
 // file's. Errors then name the setting in place of the file's line.
 //
 // Every failure is a UserError of code usage, one line: "where:line: problem; remedy" or "--set x.y=z: problem;

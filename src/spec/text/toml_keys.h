@@ -1,4 +1,4 @@
-// Lists of keys: those that a table knows, and those of the design that this version has one value for, or none.
+// Lists of keys: those that a table knows, and those of the design for which this version has one value, or none.
 #pragma once
 #include <fmt/format.h>
 
