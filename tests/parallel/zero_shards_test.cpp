@@ -54,7 +54,7 @@ TEST(ZeroShards, HoldEveryElementOfEveryTensorOnce) {
 
 TEST(ZeroShards, TakeTheBytesOfTheirShard) {
   const UnitLayout layout = unit();  // 512 + 512 elements, padding included
-  ASSERT_EQ(layout.owned(), 812);
+  ASSERT_EQ(layout.owned(), 1024);
   for (const bool whole_weights : {true, false})
     for (const bool updates : {true, false}) {
       Ledger ledger;
@@ -67,7 +67,7 @@ TEST(ZeroShards, TakeTheBytesOfTheirShard) {
                             .shard = {.index = 1, .count = 3},
                             .whole_weights = whole_weights},
                            *memory, cpu.stream());
-      // A shard is a third of 812, rounded up to 256: 512.
+      // A shard is a third of 1024, rounded up to a multiple of 256: 512.
       EXPECT_EQ(ledger.current(Tag::parameter), (whole_weights ? 3 : 1) * 512 * 2);
       EXPECT_EQ(ledger.current(Tag::optimizer), updates ? 512 * (4 + 4 + 4) : 0);
       EXPECT_EQ(here.updates(), updates);
