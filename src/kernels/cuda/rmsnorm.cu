@@ -1,7 +1,7 @@
 #include "kernels/rmsnorm.h"
 
 #include "kernels/cuda/column_sums.cuh"
-#include "kernels/cuda/row_teams.cuh"
+#include "kernels/cuda/norm_rows.cuh"
 
 namespace lockstep::cuda {
 
@@ -16,11 +16,6 @@ struct Forward {
   Compute<S> eps;
   std::int64_t count, columns;
 };
-
-template <class T>
-__device__ T rstd_of(T squares, std::int64_t columns, T eps) {
-  return T(1) / std::sqrt(squares / static_cast<T>(columns) + eps);
-}
 
 // Nested: rows of rows. To find one takes a division, whose registers rows of a matrix do without.
 template <bool Nested>
@@ -40,13 +35,7 @@ __global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>)
     load_row<Team>(x, a.x[at], packs);
     T v[kPack<S>], w[kPack<S>];
     if (a.residual) {
-      const S* other = a.residual[at];
-      for (int k = 0; k < Packs; ++k) {
-        widen(v, x[k]);
-        widen(w, load_one<Team>(other, k, packs));
-        for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] + w[i];
-        x[k] = narrow_pack<S>(v);
-      }
+      add_residual<Team>(x, a.residual[at], packs);
       store_row<Team>(a.sum[at], x, packs);
     }
     T squares = 0;
@@ -76,9 +65,8 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
     const std::int64_t columns = here ? a.columns : 0;
     const S* in = a.x[at];
     if (a.residual) {
-      const S* other = a.residual[at];
       S* sum = a.sum[at];
-      each_column<S>(columns, team, [&](std::int64_t c) { sum[c] = narrow<S>(widen(in[c]) + widen(other[c])); });
+      add_residual(sum, in, a.residual[at], columns, team);
       in = sum;
     }
     T squares = 0;
@@ -136,10 +124,7 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       widen(w, weight[k]);
       widen(v, x[k]);
       for (int i = 0; i < kPack<S>; ++i) g[i] = g[i] * w[i] * r - v[i] * pull;
-      if (a.dresidual) {
-        widen(v, other[k]);
-        for (int i = 0; i < kPack<S>; ++i) g[i] = v[i] + g[i];
-      }
+      if (a.dresidual) add_gradient<S>(g, other[k]);
       dy[k] = narrow_pack<S>(g);
     }
     store_row<Team>(a.dx[at], dy, packs);
@@ -220,16 +205,10 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
                           .count = a.rstd.elements(),
                           .columns = a.x.dim(-1)};
     const bool whole = in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight);
-    with_forward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
-      const unsigned blocks = team_blocks(args.count, team);
-      if constexpr (packs > 0)
-        if (whole) {
-          const auto kernel =
-              args.x.inner > 1 ? forward_packs<S, team, packs, true> : forward_packs<S, team, packs, false>;
-          return kernel<<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
-        }
-      forward_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
-    });
+    const auto packed = [nested = args.x.inner > 1](auto team, auto packs) {
+      return nested ? forward_packs<S, team, packs, true> : forward_packs<S, team, packs, false>;
+    };
+    with_forward_cut(ceil_div(args.columns, kPack<S>), norm_launcher(args, whole, stream, packed, forward_plain<S>));
   });
   check_launch("rmsnorm_forward");
 }
@@ -247,16 +226,11 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream&
                                 .count = a.rstd.elements(),
                                 .columns = a.x.dim(-1)};
     const bool whole = in_packs(args.columns, args.dx, args.y, args.dy, args.x, args.dresidual) && aligned(args.weight);
-    with_backward_cut(ceil_div(args.columns, kPack<S>), [&](auto team, auto packs) {
-      const unsigned blocks = team_blocks(args.count, team);
-      if constexpr (packs > 0)
-        if (whole) {
-          const auto kernel =
-              a.y ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
-          return kernel<<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args);
-        }
-      backward_input_plain<S><<<blocks, kTeamBlock<team>, 0, native(stream)>>>(args, team);
-    });
+    const auto packed = [again = static_cast<bool>(a.y)](auto team, auto packs) {
+      return again ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
+    };
+    with_backward_cut(ceil_div(args.columns, kPack<S>),
+                      norm_launcher(args, whole, stream, packed, backward_input_plain<S>));
   });
   check_launch("rmsnorm_backward_input");
 }
