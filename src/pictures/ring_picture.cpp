@@ -25,7 +25,8 @@ ContextSplit split_of(std::int64_t ranks, bool zigzag) {
 std::vector<std::int64_t> segments_of(std::int64_t rank, std::int64_t ranks, bool zigzag) {
   const ContextSplit split = split_of(ranks, zigzag);
   std::vector<std::int64_t> all;
-  for (std::int64_t c = 0; c < split.chunks(); ++c) all.push_back(split.chunk_begins(ranks * split.chunks(), rank, c));
+  for (std::int64_t c = 0; c < split.segments(); ++c)
+    all.push_back(split.segment_begins(ranks * split.segments(), rank, c));
   return all;
 }
 

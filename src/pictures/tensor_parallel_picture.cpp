@@ -71,7 +71,7 @@ class Drawing {
   void rank_row(std::int64_t r, bool sequence, double top) {
     const TensorSplit split{.rank = r, .size = s_.ranks, .sequence = sequence};
     const Part ffn = split.part(s_.ffn_width);
-    const auto own = split.chunk(s_.tokens, 0);
+    const auto own = split.piece(s_.tokens, 0);
     const Part tokens = sequence ? Part{s_.tokens, own.mine, own.own_count, own.own_count} : Part::whole(s_.tokens);
     const std::string_view mine = fill_of(r), same = fills::grey;
     const double centre = top + tallest() / 2;
