@@ -1,5 +1,5 @@
-// The checkpoint that a user means by a path: one checkpoint, the newest whole one of a run folder, or of a folder of
-// checkpoints.
+// Finds the checkpoint that a user means by a path: one checkpoint, or the newest whole one of a run folder or of a
+// folder of checkpoints.
 #pragma once
 #include <filesystem>
 

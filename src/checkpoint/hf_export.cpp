@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMarker = ".lockstep-export";  // lists the folder's other files, one a line
+constexpr const char* kMarker = ".lockstep-export";  // lists the folder's other files, one per line
 
 std::string_view torch_name(DType dtype) {
   switch (dtype) {

@@ -27,7 +27,7 @@ constexpr std::string_view kSealBegin = R"({"xxh3":")", kSealEnd = R"(",)";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat range
-constexpr int kRowsVersion = 2;  // in which rows may lie apart; the next one has companions
+constexpr int kRowsVersion = 2;  // in which rows may be strided; the next one has companions
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -175,7 +175,7 @@ class TensorReader {
   }
 
  private:
-  // One slice behind the other.
+  // One slice after the other.
   static void check_flat(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
     std::int64_t next = 0;
     for (std::size_t i = 0; i < tensor.slices.size(); next = tensor.slices[i++].end)
@@ -184,7 +184,7 @@ class TensorReader {
     if (next != elements) o.fail("slices", fmt::format("cover {} of {} elements", next, elements));
   }
 
-  // Rows that lie apart have others between them.
+  // Strided rows have others between them.
   static void check_cover(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
     std::vector<Rows> pieces;
     for (const ManifestSlice& slice : tensor.slices) {
@@ -200,7 +200,7 @@ class TensorReader {
            fmt::format("has elements {} to {}, which another slice has too", fault->begin, fault->end));
   }
 
-  // The rows of a slice whose range is known to lie within the tensor.
+  // The rows of a slice whose range is known to be within the tensor.
   static void read_rows(const Object& o, ManifestSlice& slice, std::int64_t& pitch) {
     slice.row = o.count("row", 1);
     slice.pitch = o.count("pitch", 1);

@@ -32,7 +32,7 @@ void add_flat(std::vector<Rectangle>& all, std::int64_t begin, std::int64_t end,
   if (right > 0) all.push_back({bottom, bottom + 1, 0, right, piece});
 }
 
-// Rows that go over the edge of the grid go on at its other side, a row further down.
+// Rows that cross the edge of the grid continue at its other side, a row further down.
 void add_rows(std::vector<Rectangle>& all, const Rows& rows, std::int64_t width, std::size_t piece) {
   const std::int64_t top = rows.begin / width, left = rows.begin % width, right = left + rows.row;
   all.push_back({top, top + rows.count, left, std::min(right, width), piece});
@@ -102,7 +102,7 @@ std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::in
     else if (pieces[i].count > 0)
       add_flat(rectangles, pieces[i].begin, pieces[i].end(), width, i);
   }
-  // What the last row of the grid has behind the end of the tensor: no piece reaches it.
+  // What the last row of the grid has past the end of the tensor: no piece reaches it.
   if (elements % width > 0) rectangles.push_back({height - 1, height, elements % width, width, pieces.size()});
 
   // Down the rows: where a rectangle begins it must meet no other, and between beginnings and ends nothing changes.

@@ -1,10 +1,10 @@
-// Which elements of a logical tensor a piece of it holds: rows of one length, whose beginnings are one pitch apart.
+// Which elements of a logical tensor a piece of it holds: rows of one length, starting one pitch apart.
 //
-// A flat range is one row. A rank that has columns of a matrix has a part of every row of it, and where ZeRO cuts such
-// a part in the middle of a row, a flat range comes before the rows and another after them. So a tensor is whole when
-// flat ranges and rows, mixed, hold each element once, and whatever was saved as the one is loaded as the other.
+// A flat range is one row. A rank that has columns of a matrix has a part of every row of it; where ZeRO splits such a
+// part in the middle of a row, a flat range comes before the rows and another after them. So a tensor is whole when
+// flat ranges and rows, mixed, hold each element once, and what was saved as one can be loaded as the other.
 //
-// Plain arithmetic on numbers of rows, never on elements: a matrix of any size costs what its pieces cost.
+// Plain arithmetic on numbers of rows, never on elements: the cost depends on the number of pieces, not on the matrix.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +31,7 @@ Rows flat_range(std::int64_t begin, std::int64_t end);
 // ProgramError when the piece breaks its contract (state.h) or leaves its tensor.
 Rows rows_of(const StateTensor& piece);
 
-// Elements [begin, begin + count) of a piece; whole rows, where its rows lie apart here.
+// Elements [begin, begin + count) of a piece; whole rows, where its rows are strided here.
 Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count);
 
 // What is wrong with pieces that ought to hold each of a tensor's elements once: the flat range [begin, end) is in
@@ -50,7 +50,7 @@ std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::in
 // has fewer, whatever the pitches.
 template <class Run>
 void each_common_run(const Rows& into, const Rows& source, Run&& run) {
-  // The first row that ends behind `place`, where another one ends before it.
+  // The first row that ends after `place`, where another one ends before it.
   const auto row_behind = [](const Rows& of, std::int64_t place) { return (place - of.begin - of.row) / of.pitch + 1; };
   for (std::int64_t i = 0, j = 0; i < into.count && j < source.count;) {
     const std::int64_t a = into.begin + i * into.pitch, b = source.begin + j * source.pitch;

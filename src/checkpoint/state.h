@@ -14,21 +14,21 @@ namespace lockstep {
 
 // One rank's part of one logical tensor of the training state. A view: whoever made it owns the elements.
 //
-// With row = 0 it is the flat range [begin, begin + live.elements()) of the global tensor. With row > 0 it is rows that
-// lie apart, as columns of a matrix do: `live` holds live.elements() / row of them, one behind the other, and row i is
-// the flat range [begin + i·pitch, begin + i·pitch + row). Then live.elements() is a multiple of row, and pitch >= row.
-// One row alone, or rows with pitch = row, are the flat range they are. All pieces of a tensor whose rows lie apart
-// have one pitch: that of whoever saves it; whoever loads it may have another.
+// With row = 0 it is the flat range [begin, begin + live.elements()) of the global tensor. With row > 0 it is strided
+// rows, like columns of a matrix: `live` holds live.elements() / row of them, one after the other, and row i is the
+// flat range [begin + i·pitch, begin + i·pitch + row). Then live.elements() is a multiple of row, and pitch >= row. One
+// row alone, or rows with pitch = row, are a flat range. All pieces of a strided tensor have one pitch when it is
+// saved; whoever loads it may have another.
 struct StateTensor {
   std::string part;        // "weight" (master weights), "m", "v" (AdamW), "momentum" (SGD): [a-z0-9_]
   LogicalTensor tensor;    // Hugging Face's name, the global shape
   std::int64_t begin = 0;  // the first element of the global tensor that lives here, flattened row-major
-  // A float type, any device. 1-D contiguous, or, with row > 0, the rows as (rows, row), which may lie apart here too.
+  // A float type, any device. 1-D contiguous, or, with row > 0, the rows as (rows, row), which may be strided here too.
   Tensor live;
   std::int64_t row = 0, pitch = 0;  // in elements
 };
 
-// Everything else a run needs to go on exactly.
+// Everything else a run needs to resume exactly.
 struct Progress {
   std::int64_t step = 0;     // training steps done
   std::int64_t updates = 0;  // optimizer updates done (a step whose norm was not finite has none)

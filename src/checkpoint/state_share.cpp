@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// How many elements of the piece lie before a cut at this byte of it.
+// How many elements of the piece come before a cut at this byte of it.
 std::int64_t before_cut(const StateTensor& t, const Rows& rows, std::int64_t byte) {
   if (byte >= t.live.bytes()) return t.live.elements();
   const std::int64_t whole = std::max<std::int64_t>(byte, 0) / size_of(t.live.dtype());
