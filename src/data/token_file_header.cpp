@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are little-endian and read as they lie");
+static_assert(std::endian::native == std::endian::little, "token files are little-endian and read in place");
 
 constexpr std::size_t kMagicBytes = kTokenFileMagic.size();
 constexpr const char* kMagic = kTokenFileMagic.data();

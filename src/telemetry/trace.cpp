@@ -130,7 +130,7 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
                    "span {} of rank {}, step {}, position {}", span.name, span.rank, span.step, span.position);
     LOCKSTEP_CHECK(span.end >= span.begin && span.end - first <= kLongestTrace,
                    "span {} from {} to {}, the first at {}", span.name, span.begin, span.end, first);
-    // Both ends are rounded, not the length: spans that touch go on touching.
+    // Both ends are rounded, not the length: spans that touch still touch.
     const std::int64_t begin = nanoseconds(span.begin - first), end = nanoseconds(span.end - first);
     out.print(
         "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"step\":{}",

@@ -1,4 +1,4 @@
-// Memory of one device and the buffers cut from it.
+// Memory of one device and the buffers taken from it.
 //
 // A Memory hands out Buffers and writes every byte into its Ledger. A Buffer owns its bytes until it is destroyed or
 // moved from; it must not outlive its Memory. Addresses are aligned to 256 bytes and sizes are rounded up to that, on

@@ -4,7 +4,7 @@
 // can wait for it. On the cpu, compute runs inline, in the thread that asks (a cpu::Stream is always idle when a call
 // returns), while communication and I/O queue (cpu::Queue), and a thread that waits for queued work runs it. On meta
 // nothing runs and the stream counts. On a GPU every call returns at once and the work follows: the stream runs ahead
-// of the host, who learns of a step's result when an event says that it is there. A stream belongs to one thread at a
+// of the host, which learns of a step's result when an event says that it is there. A stream belongs to one thread at a
 // time; an Event may be waited for from any thread.
 #pragma once
 #include <cstdint>
@@ -19,7 +19,7 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool done() = 0;  // true when never recorded
-  virtual void wait() = 0;  // the calling thread goes on when the point has been reached
+  virtual void wait() = 0;  // returns when the point has been reached
 };
 
 // Work given to a stream once and kept, to be given again as a whole: the same calls on the same tensors.
