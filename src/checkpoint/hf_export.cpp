@@ -77,9 +77,9 @@ bool check_target(const HfExport& what) {
   };
   if (!fs::is_directory(status)) refuse("is not a folder", "name another one");
   const Contents contents = contents_of(what.folder);
-  if (contents.folders) refuse("has folders inside, so it is no model's", "name another one");
+  if (contents.folders) refuse("has folders inside, so it is not a model's", "name another one");
   if (!contents.files.empty() && !what.replace && !is_export(what.folder, contents))
-    refuse("holds files that are not of an export", "name another folder, or use --replace, which removes them");
+    refuse("holds files that are not from an export", "name another folder, or use --replace, which removes them");
   return true;
 }
 

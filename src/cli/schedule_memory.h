@@ -21,6 +21,6 @@ struct PlannedRun {
 // it cannot be cut so.
 std::optional<std::int64_t> planned_activations(const PlannedRun& run, ScheduleKind kind, const PipelineShape& shape);
 
-std::string to_text(const PlannedRun& run);  // "llama3-8b cut evenly, a sample of 4096 tokens per micro-batch, bf16"
+std::string to_text(const PlannedRun& run);  // "llama3-8b split evenly, a sample of 4096 tokens per micro-batch, bf16"
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
                                         const std::function<void(const std::string&)>& note) {
   if (!s.resumes) return std::nullopt;
   const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
-    note(fmt::format("passing over {}: {}", path.string(), reason));
+    note(fmt::format("skipping {}: {}", path.string(), reason));
   };
   if (s.resume != "auto") return require_checkpoint(s.resume, report);
   auto found = find_own_checkpoint(folder.checkpoints(), report);
@@ -75,7 +75,7 @@ RunSpec spec_of(const Settings& s) {
       arguments.text = checkpoint.progress().run_file;
       arguments.file = (checkpoint.path() / kManifestName).string();
       if (s.out.empty())
-        throw UserError(ExitCode::usage, fmt::format("{} is in no run folder", checkpoint.path().string()),
+        throw UserError(ExitCode::usage, fmt::format("{} is not in a run folder", checkpoint.path().string()),
                         "name the folder that the run continues in, as in --out runs/continued");
     } else {
       throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(s.resume)),
@@ -162,7 +162,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
-    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N trains on",
+    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N continues",
                           progress.step));
   else
     note_repeated_samples(spec, run.data(), view);
@@ -281,7 +281,7 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "(SIGHUP,\n"
       "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
       "save\n"
-      "that fails is told and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
+      "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
       "log.txt\n"
       "and checkpoints.\n\n"
       "Examples: lockstep train\n"
@@ -304,7 +304,7 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
                             ->default_str("auto")
                             ->type_name("[auto|DIR]");
   CLI::Option* overwrite =
-      command->add_flag("--overwrite", settings->overwrite, "Begin anew in a folder that holds a run");
+      command->add_flag("--overwrite", settings->overwrite, "Start over in a folder that holds a run");
   overwrite->excludes(resume);
   command->callback([settings, resume, &chosen] {
     settings->resumes = resume->count() > 0;

@@ -46,7 +46,7 @@ std::string unexpected(const std::string& word, const CLI::App& app, const CLI::
   if (&command == &app)
     return fmt::format("unknown command {}; did you mean '{}'? {} lists all", quote_text(word), nearest(word, commands),
                        help_of(command));
-  return fmt::format("{} is one word too many; {} says what there may be", quote_text(word), help_of(command));
+  return fmt::format("{} is one argument too many; {} lists what it takes", quote_text(word), help_of(command));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
     if (text.find('\0') != std::string_view::npos) refuse("has a zero byte");  // where the parser would stop
     json::sax_parse(text.begin(), text.end(), this);
     if (!text_of(fields_of_file_[kFormat]) || *text_of(fields_of_file_[kFormat]) != "lockstep trace")
-      refuse("is no trace of lockstep");
+      refuse("is not a trace of lockstep");
     if (!whole(fields_of_file_[kVersion], 1, 1)) refuse("is a trace of another version");
     if (!events_seen_) refuse("has no traceEvents");
     trace_.layout = text_of_file(kLayout, "layout", kMostLayoutBytes);
@@ -65,7 +65,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
       case State::outside:
         return enter(State::file);
       case State::file:
-        if (events_next_) refuse("its traceEvents are no list");
+        if (events_next_) refuse("its traceEvents are not a list");
         return other_next_ ? enter(State::other) : skip();
       case State::events:
         fields_ = {};
@@ -79,7 +79,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
   }
   bool start_array(std::size_t) override {
     if (skipped_ > 0) return skip();
-    if (state_ == State::outside) refuse("is no trace of lockstep");
+    if (state_ == State::outside) refuse("is not a trace of lockstep");
     if (state_ == State::file && events_next_) return enter(State::events);
     if (state_ == State::other && stages_next_) return enter(State::stages);
     return skip();
@@ -126,7 +126,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
   bool boolean(bool) override { return value(Other{}); }
   bool binary(json::binary_t&) override { return value(Other{}); }
   bool parse_error(std::size_t place, const std::string&, const json::exception&) override {
-    refuse(fmt::format("is no whole JSON file, at byte {}", place));
+    refuse(fmt::format("is not a whole JSON file, at byte {}", place));
   }
 
  private:
@@ -181,13 +181,13 @@ class TraceReader final : public nlohmann::json_sax<json> {
 
   bool value(Value&& found) {
     if (skipped_ > 0) return true;
-    if (state_ == State::outside) refuse("is no trace of lockstep");
+    if (state_ == State::outside) refuse("is not a trace of lockstep");
     if (state_ == State::file && (events_next_ || other_next_)) refuse("its traceEvents or otherData are a value");
-    if (state_ == State::other && stages_next_) refuse("its stage_of is no list");
+    if (state_ == State::other && stages_next_) refuse("its stage_of is not a list");
     if (state_ == State::stages) {
       const auto stage = whole(found, 0, kMostTraceRanks - 1);
       if (!stage || trace_.stage_of.size() == static_cast<std::size_t>(kMostTraceRanks))
-        refuse("its stage_of is no list of stages");
+        refuse("its stage_of is not a list of stages");
       trace_.stage_of.push_back(static_cast<int>(*stage));
     }
     if (!slot_) return true;
@@ -217,8 +217,8 @@ class TraceReader final : public nlohmann::json_sax<json> {
     const auto position = whole(fields_[kPosition], 0, kMostPositions),
                micro = whole(fields_[kMicro], 0, kMostPositions);
     if (!name || name->size() > kMostNameBytes) refuse_event("has no name, or one that is too long");
-    if (!pid) refuse_event("has no pid that is a rank's");
-    if (!whole(fields_[kTid], kind + 1, kind + 1)) refuse_event("has not the tid of its cat");
+    if (!pid) refuse_event("has no pid of a rank");
+    if (!whole(fields_[kTid], kind + 1, kind + 1)) refuse_event("does not have the tid of its cat");
     if (!step) refuse_event("has no step of training");
     if (!position && !std::holds_alternative<std::monostate>(fields_[kPosition])) refuse_event("has a bad position");
     if (!micro && !std::holds_alternative<std::monostate>(fields_[kMicro])) refuse_event("has a bad micro");

@@ -90,7 +90,7 @@ TEST(Schedule, ComparesAllKinds) {
                           "  zb-v              2   3.5 %      99.5      0.850                       8              8   "
                           "           21.6 GiB\n"})
     EXPECT_THAT(out, HasSubstr(row));
-  EXPECT_THAT(out, HasSubstr("llama3-70b cut evenly, a sample of 8192 tokens per micro-batch, bf16, tp=8\n"));
+  EXPECT_THAT(out, HasSubstr("llama3-70b split evenly, a sample of 8192 tokens per micro-batch, bf16, tp=8\n"));
   const json all = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--chunks", "3", "--json"}));
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[2]["shape"]["chunks"], 3);
