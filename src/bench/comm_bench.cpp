@@ -167,7 +167,7 @@ class Contest {
     std::vector<double> times(all.size());
     std::vector<std::size_t> turns(all.size());
     std::iota(turns.begin(), turns.end(), std::size_t{0});
-    std::ranges::shuffle(turns, order_);  // nobody always has the same one's caches to begin with
+    std::ranges::shuffle(turns, order_);  // none always starts with the caches of the same predecessor
     for (const std::size_t turn : turns) {
       if (processes_) processes_->barrier()->wait();
       times[turn] = run(all[turn], s);

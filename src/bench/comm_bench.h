@@ -47,7 +47,7 @@ struct CommBenchRow {
   double seconds;      // of one call
   double of_copy;      // the copy limit's time over this; 0: there is nothing to copy
   double over_native;  // the time of MPI's own over this; 0: there is none to compare with
-  double rate() const { return static_cast<double>(bytes) / seconds; }  // algorithm bandwidth, bytes a second
+  double rate() const { return static_cast<double>(bytes) / seconds; }  // algorithm bandwidth, bytes per second
 };
 std::string_view name_of(CommBenchRow::Backend backend);
 

@@ -41,7 +41,7 @@ struct CoverFault {
   std::int64_t begin = 0, end = 0;
   std::optional<std::size_t> twice_in;
 };
-// Nothing when there is no fault. The pieces lie within [0, elements), and those of several rows have one pitch. Takes
+// Nothing when there is no fault. The pieces are within [0, elements), and those of several rows have one pitch. Takes
 // n log n steps for n pieces, whatever their sizes.
 std::optional<CoverFault> find_cover_fault(std::span<const Rows> pieces, std::int64_t elements);
 

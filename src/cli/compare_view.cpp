@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Those that are looked at closely: at one number of ranks where several were asked for.
+// The layouts shown in detail: at one number of ranks where several were asked for.
 ShownLayouts shown(const Comparison& comparison, const CompareAsked& asked) {
   ShownLayouts all;
   for (const ComparedLayout& one : comparison.layouts)
@@ -19,7 +19,7 @@ ShownLayouts shown(const Comparison& comparison, const CompareAsked& asked) {
   return all;
 }
 
-// Every figure that is not what was planned, one a line.
+// Every figure that is not as planned, one per line.
 std::string differences(const ComparedLayout& one) {
   std::string out;
   const auto say = [&](int rank, std::string_view what, std::int64_t planned, std::int64_t measured) {
@@ -75,7 +75,7 @@ constexpr std::string_view kLegend =
     "or\n"
     "of every layer (tp).\n";
 
-// What the predicted times stand on.
+// What the predicted times are based on.
 std::string calibration_text(const LayoutForecast& forecast) {
   const auto& [machine, messages, actions] = forecast.from;
   std::string out = fmt::format("plan of times: made before any layout ran. A rank has products at {:.1f} GFLOP/s",

@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Ranks wait for each other while the first of them waits for whoever reads its text. One that fails ends the others at
-// once, being of the same process.
+// once, since they share a process.
 constexpr double kDeadlineSeconds = 24 * 3600;
 
 struct Settings {

@@ -64,7 +64,7 @@ ScheduleKind kind_of(const std::string& word) {
          fmt::format("did you mean '{}'? There are {}", nearest_word(word, names), fmt::join(names, ", ")));
 }
 
-// Numbers that are none pass every comparison, so that these are not left to the parser.
+// A NaN passes every comparison, so the parser's range check is not enough.
 void check_times(const StageTimes& times) {
   const auto check = [](const char* flag, double time, double least) {
     if (!(time >= least && time <= kLongest))

@@ -60,7 +60,7 @@ const CLI::App& chosen_command(const CLI::App& app) {
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen_command(app);
   const std::vector<std::string> rest = app.remaining(true);
-  // Before anything else that is wrong: what is said to be missing may be what was misspelt.
+  // Checked first: what seems to be missing may be what was misspelt.
   for (const std::string& word : rest)
     if (word.size() > 1 && word[0] == '-') return unknown_option(word, command);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !rest.empty()) return unexpected(rest.front(), app, command);

@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-inline constexpr std::int64_t kLossStatistics = 3;  // numbers a row
+inline constexpr std::int64_t kLossStatistics = 3;  // numbers per row
 
 struct SplitCrossEntropyStatisticsArgs {
   Tensor statistics;

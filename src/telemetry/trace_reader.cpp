@@ -1,4 +1,4 @@
-// Traces read: in one pass over the text, whose form decides what is kept.
+// Reads traces in one pass over the text, whose form decides what is kept.
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ constexpr double kMostPositions = 1 << 30;
                   "give a trace that lockstep has written");
 }
 
-// What stands where a text or a number is looked for. `Other`: anything else, or the same key twice.
+// What is found where a text or a number is expected. `Other`: anything else, or the same key twice.
 struct Other {};
 using Value = std::variant<std::monostate, std::string, double, Other>;
 
@@ -38,8 +38,8 @@ std::optional<std::int64_t> whole(const Value& value, double least, double most)
   return static_cast<std::int64_t>(*number);
 }
 
-// Takes the parser's events. Only the places of the file that mean something have a state; whatever stands elsewhere is
-// skipped, however deep. An event's fields come in any order, so that whether it is one of ours is known at its end.
+// Takes the parser's events. Only the places of the file that mean something have a state; everything else is skipped,
+// however deep. An event's fields come in any order, so whether it is one of ours is known only at its end.
 class TraceReader final : public nlohmann::json_sax<json> {
  public:
   explicit TraceReader(std::string where) : where_(std::move(where)) {}
@@ -205,7 +205,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
     return *text;
   }
 
-  // Whose it is is said by phase and category; from there on every field must be right.
+  // Phase and category tell whether it is one of ours; then every field must be right.
   void finish_event() {
     const std::string *phase = text_of(fields_[kPhase]), *category = text_of(fields_[kCategory]);
     if (!phase || *phase != "X" || !category) return;
@@ -232,7 +232,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
                             .end = static_cast<double>(begin + length) * 1e-9,
                             .micro = static_cast<int>(micro.value_or(-1))});
   }
-  // Whole ones, so that spans that touch in the file touch here.
+  // Whole nanoseconds, so that spans that touch in the file touch here.
   std::int64_t nanoseconds(Field field, const char* name) const {
     const double* time = std::get_if<double>(&fields_[field]);
     if (!time || !(*time >= 0 && *time <= kLongestTrace * 1e6))

@@ -24,8 +24,8 @@ std::int64_t span_of(const ConstTensor& t) {
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 // Whether a row of one view can be between `low` and `high` bytes (both excluded) after a row of the other, the first
-// two rows being `distance` apart and the dims from `at` on free. Only those steps are followed that the dims behind
-// can make up for: one or two, where dims nest.
+// two rows being `distance` apart and the dims from `at` on free. Only steps that the later dims can make up for are
+// followed: one or two, where dims nest.
 bool can_meet(const std::array<Dim, Shape::kMaxDims>& dims, int at, int count, std::int64_t distance, std::int64_t low,
               std::int64_t high) {
   if (at == count) return distance > low && distance < high;

@@ -24,7 +24,7 @@ inline constexpr int kSummingBlocksEach = Term::kSums == 1 ? 3 : 2;
 inline constexpr int kUnits = 132;
 inline constexpr int kSummingGroups = 32;  // of the second launch: warps of a block
 
-// How a sum is cut: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
+// How a sum is split: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
 struct SumCut {
   int lanes;
   std::int64_t chunks;  // of columns

@@ -22,7 +22,7 @@ struct LogicalTensor {
   std::int64_t elements() const;
 };
 
-// Rows of elements that lie side by side both here, in a flat buffer, and there, in a logical tensor.
+// Rows of elements that are contiguous both here, in a flat buffer, and there, in a logical tensor.
 struct Run {
   std::int64_t here = 0, there = 0;              // where the first row begins
   std::int64_t rows = 1, row = 0;                // how many, and of how many elements

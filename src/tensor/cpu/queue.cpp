@@ -16,7 +16,7 @@ bool Queue::run_one() {
   pending_.pop_front();
   running_ = true;
   lock.unlock();
-  // Counted as done on every way out, or whoever waits after a failed piece would wait for ever.
+  // Counted as done even when it throws, or whoever waits for a later piece would wait for ever.
   struct Done {
     Queue& queue;
     ~Done() {

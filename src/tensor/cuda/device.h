@@ -28,8 +28,8 @@ std::string no_code_for(int major, int minor, const std::string& targets);
 // (docs/cuda.md), which a run's report compares with what it finds.
 inline constexpr std::int64_t kOutsideBytes = std::int64_t{640} << 20;
 
-// Memory of the GPU. With an arena, all of it is taken from the driver at once, and buffers are cut from that: where
-// the arena is as large as the run's plan, nothing can fail later for want of memory.
+// Memory of the GPU. With an arena, all of it is taken from the driver at once, and buffers come from that: where the
+// arena is as large as the run's plan, nothing can fail later for want of memory.
 class DeviceMemory final : public Memory {
  public:
   explicit DeviceMemory(Ledger& ledger, std::int64_t arena_bytes = 0);  // 0: buffer by buffer

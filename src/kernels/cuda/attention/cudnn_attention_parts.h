@@ -11,7 +11,7 @@ namespace lockstep::cuda {
 inline constexpr std::int64_t kFusedTokens = 64;
 inline constexpr std::int64_t kFusedHeadWidth = 128;  // the widest head whose backward is fused
 
-// A deterministic backward is cut into parts that take no more than this, where they can: 1 GiB for the gradients of
+// A deterministic backward is split into parts that take no more than this, where they can: 1 GiB for the gradients of
 // scores and an eighth of that for what is beside them. (Sizes are powers of two, and would just miss a round bound.)
 inline constexpr std::int64_t kDeterministicWorkspace = std::int64_t{9} << 27;
 
