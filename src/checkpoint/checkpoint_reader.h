@@ -61,7 +61,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& path);
 // Opens one that was verified a moment ago, by another rank.
 Checkpoint open_verified_checkpoint(const std::filesystem::path& path);
 
-// Hears of every checkpoint that is not whole, with the reason in one line.
+// Called for every checkpoint that is not whole, with the reason in one line.
 using DamageReport = std::function<void(const std::filesystem::path& checkpoint, const std::string& reason)>;
 
 // Of a folder of checkpoints (checkpoint_folder.h), the one `latest` names, or, when that is damaged, the one of the
