@@ -187,7 +187,7 @@ TEST(Schedule, MistakesAreOneLineWithARemedy) {
       {{"--file", huge}, 2, "larger than"},
       {{"--file", folder / "bad.txt", "--pp", "3"}, 2, "--pp"},
       {{"--from-trace", folder / "absent"}, 4, "no such file"},
-      {{"--from-trace", folder / "bad.txt"}, 4, "no whole JSON"},
+      {{"--from-trace", folder / "bad.txt"}, 4, "not a whole JSON"},
       {{"--from-trace", folder / "plain.json"}, 4, "record a run whose layout has pp > 1"},
       {{"--from-trace", trace, "--step", "7"}, 2, "it has 2, from 1 to 2"},
       {{"--from-trace", trace, "--pp", "4"}, 2, "--pp"},
