@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// The descriptor is needed only until the mapping stands.
+// The descriptor is needed only until the mapping exists.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}

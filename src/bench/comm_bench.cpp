@@ -167,7 +167,7 @@ class Contest {
     std::vector<double> times(all.size());
     std::vector<std::size_t> turns(all.size());
     std::iota(turns.begin(), turns.end(), std::size_t{0});
-    std::ranges::shuffle(turns, order_);  // nobody always has the same one's caches to begin with
+    std::ranges::shuffle(turns, order_);  // none always starts with the caches of the same predecessor
     for (const std::size_t turn : turns) {
       if (processes_) processes_->barrier()->wait();
       times[turn] = run(all[turn], s);
@@ -249,8 +249,7 @@ CommBenchOptions settle(CommBenchOptions options, int processes) {
     const bool any = std::ranges::any_of(options.algorithms, [&](Algorithm algorithm) {
       return applies(op, Backend::threads, algorithm) || (processes && applies(op, Backend::mpi, algorithm));
     });
-    if (!any)
-      refuse(fmt::format("{} goes the same way under each of these --algorithms", name_of(op)), "add canonical");
+    if (!any) refuse(fmt::format("{} is the same under each of these --algorithms", name_of(op)), "add canonical");
   }
   const std::int64_t needed = 2 * (most_ranks + 2 * processes) * std::ranges::max(options.sizes);
   if (const std::int64_t free = available_memory(); needed > free)

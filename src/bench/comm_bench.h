@@ -3,9 +3,10 @@
 // Ranks are threads of this process; where there are processes of MPI too, both are measured side by side (the threads
 // in rank 0 while the others sleep in a barrier), and `native` is MPI's own. Only what differs is measured: `native` on
 // threads is `canonical`, and operations that sum nothing go one way whatever the algorithm. Elements are fp32; a size
-// is that of the whole message (comm/message.h's n), cut to equal shares. Tensors lie apart, but of an all-reduce,
-// which is in place as in training (apart for MPI's own, which is faster so). Processes' lie where their communicator
-// would have them (Communicator::memory), as gradients do; for MPI's own, which has no use for that, on the heap.
+// is that of the whole message (comm/message.h's n), split into equal shares. Inputs and outputs are separate tensors,
+// except of an all-reduce, which is in place as in training (separate for MPI's own, which is faster so). Tensors of
+// processes are in their communicator's memory (Communicator::memory), as gradients are; for MPI's own, which has no
+// use for that, on the heap.
 //
 // The copy limit: an operation must read R and write W bytes of all ranks' tensors at least, so its limit is the time
 // in which as many threads (or processes) as take part copy (R + W) / 2 bytes with memcpy, each an equal share:
@@ -16,7 +17,7 @@
 //
 // and nothing for what a group of one has in place. Everything compared takes turns: a round times each once (several
 // calls, where one is short, after one that does not count), the slowest rank's time counts, and medians over rounds
-// are reported; a ratio is the median of the rounds' ratios. Before it is timed, each is held to the right result.
+// are reported; a ratio is the median of the rounds' ratios. Before it is timed, each is checked for the right result.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -42,11 +43,11 @@ struct CommBenchRow {
   int ranks;
   std::int64_t bytes;  // n, in bytes
   std::int64_t sent;   // bytes that a rank sends by theory (comm/traffic.h), the most of any
-  int rounds;          // behind the medians
+  int rounds;          // that the medians are over
   double seconds;      // of one call
   double of_copy;      // the copy limit's time over this; 0: there is nothing to copy
   double over_native;  // the time of MPI's own over this; 0: there is none to compare with
-  double rate() const { return static_cast<double>(bytes) / seconds; }  // algorithm bandwidth, bytes a second
+  double rate() const { return static_cast<double>(bytes) / seconds; }  // algorithm bandwidth, bytes per second
 };
 std::string_view name_of(CommBenchRow::Backend backend);
 

@@ -1,7 +1,8 @@
-// One operation of a benchmark of communication: what each rank calls, what it must get, what copying it would be.
+// One operation of a communication benchmark: what each rank calls, what it must get, and what copying it would cost.
 //
-// n elements of fp32 over N ranks, equal shares, root 0. Tensors lie apart but for an all-reduce, which is in place as
-// in training; for MPI's own it is apart too, which is how Open MPI's is fastest (up to three times, at 64 MiB).
+// n elements of fp32 over N ranks, equal shares, root 0. Inputs and outputs are separate tensors, except of an
+// all-reduce, which is in place as in training; for MPI's own it is separate too, which is how Open MPI's is fastest
+// (up to three times, at 64 MiB).
 #pragma once
 #include "comm/communicator.h"
 

@@ -138,8 +138,8 @@ Bench run_bench(const RunSpec& asked, int rounds) {
   WeightProducts products(spec, run.replica().model(), desk);
   const Rounds times = alternate(run, products, desk.stream(), rounds);
 
-  // The rate of a step and that of the products timed right after it meet the same noise: the ratio is the median of
-  // theirs, and the ceiling what that makes of the step's median.
+  // A step and the products timed right after it meet the same noise: the ratio is the median of their ratios, and the
+  // ceiling is the step's median rate over that.
   const double work = model_flops(spec.model, spec.train.global_batch, spec.data.seq);
   std::vector<double> ratios;
   for (std::size_t i = 0; i < times.steps.size(); ++i)

@@ -3,8 +3,8 @@
 //
 // The ceilings are multiply-adds in registers (on a GPU: one large product, by its library) and the copying of memory.
 // Matrix products and attention are held to the first, everything else to the second. Then the run's own step: its
-// useful work a second, held to the rate of its weights' products run alone, one after the other; and its time, held to
-// the floor that the same libraries leave: its weights' products and its attention at the times measured for them
+// useful work per second, held to the rate of its weights' products run alone, one after the other; and its time, held
+// to the floor that the same libraries leave: its weights' products and its attention at the times measured for them
 // alone, and the bytes that all other kernels must read and write (as meta counts them, with nothing computed twice) at
 // the speed of a copy. A ratio of times says how far above the floor a step is. Machines are noisy: steps and products
 // alternate, the first rounds do not count, medians are reported, and the step's ratio to its products is the median of

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A rank whose work takes longer says so this often, so that one that stands still is told from one with a slow disk.
+// A rank whose work takes longer says so this often, so that one that hangs is told from one with a slow disk.
 constexpr std::chrono::seconds kSign{1};
 
 constexpr char kDone = '+', kFailed = '-';  // how a rank's text begins
@@ -29,24 +29,24 @@ std::vector<std::string> all_or_none(Communicator* ranks, const std::function<st
   if (!ranks || ranks->size() == 1) return {work()};
   LOCKSTEP_CHECK(ranks->device() == Device::cpu, "ranks that meet on {}", name_of(ranks->device()));
   std::exception_ptr failure;
-  std::string words;
+  std::string own;
   std::future<std::string> result = std::async(std::launch::async, work);
   try {
     wait_for_all(*ranks, result);
-    words = kDone + result.get();
+    own = kDone + result.get();
   } catch (const CommError&) {  // the others are gone; but what happened here says more
     if (result.valid()) result.get();
     throw;
   } catch (const std::exception& error) {
     failure = std::current_exception();
-    words = std::string(1, kFailed) + error.what();
+    own = std::string(1, kFailed) + error.what();
   } catch (...) {
     failure = std::current_exception();
-    words = std::string(1, kFailed) + "an exception without a message";
+    own = std::string(1, kFailed) + "an exception without a message";
   }
   std::vector<std::string> all;
   try {
-    all = gather_texts(*ranks, words);
+    all = gather_texts(*ranks, own);
   } catch (...) {
     if (failure) std::rethrow_exception(failure);  // what happened here says more than that the others are gone
     throw;

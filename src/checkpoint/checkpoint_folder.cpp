@@ -47,7 +47,7 @@ fs::path trash_of(const fs::path& checkpoint) {
   return checkpoint.parent_path() / (std::string(kTrash) + checkpoint.filename().string());
 }
 
-// Under a name no reader looks at, before the first file of it goes.
+// Under a name no reader looks at, before its first file is removed.
 void remove_checkpoint(const fs::path& path, const Disk& disk) {
   disk.rename(path, trash_of(path));
   disk.sync_folder(path.parent_path());
@@ -125,7 +125,7 @@ std::optional<fs::path> put_in_place(const fs::path& partial, const fs::path& fi
   return before;
 }
 
-// The checkpoint of old has its name again, and the new one goes.
+// The old checkpoint gets its name back, and the new one is removed.
 void put_back(const fs::path& before, const fs::path& final, const Disk& disk) noexcept {
   try {
     if (disk.swap(before, final)) return disk.remove_tree(before);
@@ -232,7 +232,7 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
   std::optional<Provisional> provisional;  // rank 0's; it goes when all ranks are done with it
 
   std::vector<std::string> states;
-  std::string words;
+  std::string token_text;
   for (const std::string& text : all_or_none(ranks, [&] {
          LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
          LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes",
@@ -252,13 +252,13 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
     const Opening opening = Opening::parse(text);
     LOCKSTEP_CHECK(opening.step == progress.step, "rank {} saves step {}, rank {} step {}", rank, progress.step,
                    states.size(), opening.step);
-    if (states.empty()) words = opening.token;
+    if (states.empty()) token_text = opening.token;
     states.push_back(opening.state);
   }
   WholeState whole = join_state(states);  // refused by all ranks alike
 
   const std::vector<std::string> written = all_or_none(ranks, [&] {
-    if (!first) find_token(token, words, folder.seen_within);
+    if (!first) find_token(token, token_text, folder.seen_within);
     const std::vector<ManifestFile> mine = files->write(partial, whole.begins[rank], whole.begins.back(), disk);
     if (!first && !mine.empty()) disk.sync_folder(partial);  // rank 0's host may not be the one that can
     return files_text(mine);

@@ -1,29 +1,30 @@
-// The folder of a run's checkpoints: its names, and the one way a new checkpoint comes to be in it.
+// The folder of a run's checkpoints: its names, and how a new checkpoint is added to it.
 //
 //   DIR/step-00000100/manifest.json                       what the checkpoint holds (manifest.h)
 //   DIR/step-00000100/state-00000-of-00002.safetensors    slices of tensors, at least a file for each rank that has any
 //   DIR/step-00000100/hf-tokenizer.json                   what came with a Hugging Face model (hf_companions.h)
 //   DIR/latest                                            the name of the newest, as text
 //
-// save_checkpoint, in this order: leftovers of saves that were killed are removed; everything is written into
-// DIR/.partial-step-…, every file synced, the manifest last, then the folder itself; it is renamed to step-… and DIR is
-// synced; `latest` is replaced in the same manner; the checkpoint is read back from the disk and held to its checksums;
-// only then are older ones removed, but for the `keep` - 1 of the highest steps, each renamed to .trash-… first. So at
-// every moment every step-… is whole, and a process killed anywhere leaves the new checkpoint or the one before.
+// save_checkpoint does this, in order. It removes leftovers of saves that were killed. It writes everything into
+// DIR/.partial-step-…, syncs every file, writes the manifest last, then syncs the folder itself. It renames the folder
+// to step-… and syncs DIR; it replaces `latest` in the same manner. It reads the checkpoint back from the disk and
+// verifies its checksums. Only then does it remove older ones, except for the `keep` - 1 of the highest steps, each
+// renamed to .trash-… first. So at every moment every step-… is whole, and a process killed anywhere leaves the new
+// checkpoint or the one before.
 //
-// Only whole checkpoints count against `keep`, and only those are removed: one that something has damaged stays until
-// its own step is saved again, since whoever looks for what is left of it may need it.
+// Only whole checkpoints count against `keep`, and only those are removed: a damaged one stays until its own step is
+// saved again, since somebody may need what is left of it.
 //
-// Of several ranks each writes the state files of its own pieces, all at once, when it has seen that the folder rank 0
-// made is the folder it sees (shared_folder.h). When all are done, rank 0 does everything from the manifest on. Before
-// a byte is written every rank has proven that the pieces of all ranks cover each tensor exactly (state_files.h).
+// Each rank writes the state files of its own pieces, all at once, when it has seen that the folder rank 0 made is the
+// folder it sees (shared_folder.h). When all are done, rank 0 does everything from the manifest on. Before a byte is
+// written every rank has proven that the pieces of all ranks cover each tensor exactly (state_files.h).
 //
-// A step that is there already is swapped with the new one in one moment, and goes when the new one has been read back;
-// where that fails, it gets its name again. (On a file system that cannot swap names, NFS for one, the old one is moved
+// A step that exists already is swapped with the new one atomically, and removed when the new one has been read back;
+// where that fails, it gets its name back. (On a file system that cannot swap names, such as NFS, the old one is moved
 // away first, and a kill between the two leaves only older steps.)
 //
 // A slice that is a whole tensor is stored under its real shape as "part/name", another under "part/name:begin-end",
-// and rows that lie apart, as a matrix of them, under "part/name:begin-end:row/pitch".
+// and strided rows, as a matrix, under "part/name:begin-end:row/pitch".
 //
 // Failure: EnvironmentError, on all ranks (all_or_none.h says who throws what); the partial folder is removed and all
 // older checkpoints are as they were. A checkpoint that does not read back as written is removed and named.

@@ -1,8 +1,7 @@
-// The model that a checkpoint holds and what came with it: what a run begins with whose file says model.from, and what
-// an export writes.
+// The model that a checkpoint holds and what came with it: for a run whose file says model.from, and for an export.
 //
 // The model is known from manifests alone, so that a plan, or each of many processes, need not read a whole checkpoint.
-// All checkpoints of a run have one model; that the one which is loaded has it too is checked then.
+// All checkpoints of a run have one model; loading one checks that it has that model too.
 #pragma once
 #include <filesystem>
 #include <optional>

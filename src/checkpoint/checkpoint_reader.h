@@ -1,14 +1,14 @@
-// Reading checkpoints: the newest that is whole, proven, and any slice of it into any layout.
+// Reads checkpoints: finds the newest whole one, verifies it, and loads any slice of it into any layout.
 //
-// Opening verifies everything: the manifest (manifest.h), that every file is there with its size and checksum, is
-// sound safetensors (safetensors_index.h), and holds every slice under its entry with the type and size the manifest
-// says. It reads every byte once. What is opened stays mapped; the files must not be shortened meanwhile. Of ranks that
-// load together one verifies and the others open what it has verified: they read the manifest, and of the files only
-// what they load.
+// Opening verifies everything: the manifest (manifest.h); that every file is there with its size and checksum and is
+// sound safetensors (safetensors_index.h); and that it holds every slice under its entry with the type and size the
+// manifest says. It reads every byte once. What is opened stays mapped; the files must not be shortened meanwhile. When
+// ranks load together, one verifies and the others open what it has verified: they read the manifest, and of the files
+// only what they load.
 //
-// load() fills any piece of a logical tensor, a flat range or rows that lie apart, from whatever pieces were saved, and
-// only the bytes of that are touched again. Only the part "weight" may be loaded in another float type
-// (convert.h): moments in another type would be another run.
+// load() fills any piece of a logical tensor, a flat range or strided rows, from whatever pieces were saved, and reads
+// only their bytes again. Only the part "weight" may be loaded in another float type (convert.h): moments in another
+// type would be another run.
 //
 // Failure: UserError (checkpoint), one line with the file and the place, or the tensor.
 // Thread safety: const members may be called from any thread at once, each with its own stream.
@@ -62,7 +62,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& path);
 // Opens one that was verified a moment ago, by another rank.
 Checkpoint open_verified_checkpoint(const std::filesystem::path& path);
 
-// Hears of every checkpoint that is not whole, with the reason in one line.
+// Called for every checkpoint that is not whole, with the reason in one line.
 using DamageReport = std::function<void(const std::filesystem::path& checkpoint, const std::string& reason)>;
 
 // Of a folder of checkpoints (checkpoint_folder.h), the one `latest` names, or, when that is damaged, the one of the

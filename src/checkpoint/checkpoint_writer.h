@@ -1,16 +1,17 @@
-// Saves checkpoints while training goes on.
+// Saves checkpoints while training continues.
 //
 // save() copies the live tensors into a snapshot on the host, in the stream's order, and returns; a thread writes the
 // snapshot to the disk (checkpoint_folder.h says how). The live tensors may change as soon as save() returns. One save
 // is in flight at a time: the next save() first waits for it.
 //
 // A save that fails is tried again from the same snapshot, after pauses that grow (try_save.h), until it succeeds, the
-// next save() gives it up for its newer state, or wait() has run out of patience. So a disk that was full for a while
-// costs nothing, and the memory is that of one snapshot. events() tells what became of saves, as soon as it is known.
+// next save() replaces it by its newer state, or wait() has run out of patience. So a disk that was full for a while
+// costs nothing, and the memory is that of one snapshot. events() reports the results of saves as soon as they are
+// known.
 //
-// Of several ranks each has a writer of the pieces that it writes, and a thread; the threads meet through a
-// communicator of their own, while the ranks train on. All ranks save the same steps. Between tries the threads meet
-// too, so that all try again, or none does: rank 0's clock counts, and any rank's wish to give up.
+// Each rank has a writer for the pieces that it writes, and a thread; the threads meet through a communicator of their
+// own, while the ranks continue to train. All ranks save the same steps. Between tries the threads meet too, so that
+// all try again, or none does: rank 0's clock decides when, and any rank may give up for all.
 //
 // The snapshot buffer is taken once, from `host`, as workspace of the unit "checkpoint". On meta the same bytes are
 // counted, and saving does nothing.
@@ -39,7 +40,7 @@
 
 namespace lockstep {
 
-// What became of the save of a step, once it is known. A save that fails again with the same words is told once.
+// The result of the save of a step. A save that fails again with the same message is reported once.
 struct SaveEvent {
   std::int64_t step = 0;
   SaveOutcome outcome = SaveOutcome::saved;

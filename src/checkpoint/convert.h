@@ -1,7 +1,7 @@
-// Elements of one float type as another, on the host: what import, export and loading do on the way.
+// Converts elements of one float type to another, on the host, for import, export and loading.
 //
 // One rounding, to nearest, ties to even, also from fp64 to the 16-bit types; a NaN stays a NaN. Equal types are copied
-// to the bit. Both ends aligned for their element types and apart.
+// bit for bit. Both ends are aligned for their element types and do not overlap.
 #pragma once
 #include <cstdint>
 

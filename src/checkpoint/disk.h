@@ -1,4 +1,4 @@
-// The disk, as everything here writes to it: each operation has a name, can be watched, and fails in one way.
+// The disk, as this room writes to it: each operation has a name, can be watched, and fails in one way.
 //
 // Before every operation a hook, if there is one, hears its name and path: "mkdir", "open", "write" (one per
 // kWriteBytes), "fsync", "rename", "unlink", "rmdir", "fadvise". Tests kill the process there, or block it, or throw,
@@ -7,7 +7,7 @@
 // A file is never changed in place. It is written beside (PATH.partial), synced and renamed, and its folder is synced
 // last, so that a reader sees the old one or the new one, never half of one, even across a power cut.
 //
-// Failure: EnvironmentError "<path>: <call> failed: <what the system said>", and what to do where that is plain.
+// Failure: EnvironmentError "<path>: <call> failed: <what the system said>", and a remedy where it is known.
 // Thread safety: const members may be called from any thread at once, as far as the hook may. Two threads do not write
 // to one path.
 #pragma once

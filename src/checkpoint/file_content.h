@@ -1,8 +1,8 @@
-// Whether ranks that read files each under a path of its own read the same content.
+// Whether ranks that each read files under a path of their own read the same content.
 //
-// Files may be large and most ranks see the very same ones, so only what is needed is read: ranks whose files are the
-// same ones of one file system (by inode, size and both times) have one content, whatever it is; where there are
-// several such sets of files (copies on each host), the first rank of each reads its set once and sums it up.
+// Files may be large and most ranks see the very same ones, so only what is needed is read. Ranks whose files are the
+// same ones of one file system (by inode, size and both times) have the same content. Where there are several such sets
+// of files (copies on each host), the first rank of each reads its set once and computes its checksum.
 #pragma once
 #include <filesystem>
 #include <span>

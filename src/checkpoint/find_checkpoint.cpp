@@ -76,7 +76,7 @@ std::optional<Checkpoint> find_own_checkpoint(const std::filesystem::path& folde
     throw UserError(
         ExitCode::checkpoint,
         fmt::format("{} has checkpoints and none is whole, nothing was changed: {}", folder.string(), search.names()),
-        "put a copy of one back, or begin anew with --overwrite or another --out");
+        "put a copy of one back, or start over with --overwrite or another --out");
   return std::move(search.found);
 }
 

@@ -1,5 +1,5 @@
-// The checkpoint that a user means by a path: one checkpoint, the newest whole one of a run folder, or of a folder of
-// checkpoints.
+// Finds the checkpoint that a user means by a path: one checkpoint, or the newest whole one of a run folder or of a
+// folder of checkpoints.
 #pragma once
 #include <filesystem>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Nothing when there is none. `report` hears of damaged ones that were passed over; a checkpoint that is named itself
+// Nothing when there is none. `report` is called for damaged ones that were skipped; a checkpoint that is named itself
 // and damaged is a UserError (checkpoint).
 std::optional<Checkpoint> find_checkpoint(const std::filesystem::path& path, const DamageReport& report = {});
 

@@ -1,7 +1,7 @@
-// Whether float tensors hold values that are no numbers: NaN, or an infinity.
+// Whether float tensors hold values that are not finite: NaN, or an infinity.
 //
-// A state with such a weight is of no use to anybody: a run that begins with one, or saves one in the place of a good
-// one, has lost its work. So imported weights are looked at before the run begins, and weights before they are saved.
+// A state with such a weight is useless: a run that starts from one, or saves one in the place of a good one, has lost
+// its work. So imported weights are checked before the run begins, and weights before they are saved.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// The place of the first element that is not finite, counted row-major within the tensor, and the element in words
-// ("element 12 is nan"). Host tensors of float types, contiguous or, of two dims, rows that lie apart.
+// The place of the first element that is not finite, counted row-major within the tensor, and the element as text
+// ("element 12 is nan"). Host tensors of float types, contiguous or, of two dims, strided rows.
 struct NotFinite {
   std::int64_t element;
   double value;

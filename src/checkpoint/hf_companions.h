@@ -3,8 +3,8 @@
 //
 // Training reads none of them, but whoever uses the model afterwards needs them. So a run that starts from such a
 // folder keeps them, byte for byte, in each of its checkpoints (manifest.h), as files "hf-NAME"; a run that starts from
-// one of these keeps them too, and an export writes them out. They are read once, when the run begins: the folder may
-// then go.
+// one of these keeps them too, and an export writes them out. They are read once, when the run begins; the folder is
+// not needed after that.
 //
 // Failure: UserError (bad_input_file) naming the file.
 #pragma once

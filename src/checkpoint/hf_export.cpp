@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMarker = ".lockstep-export";  // lists the folder's other files, one a line
+constexpr const char* kMarker = ".lockstep-export";  // lists the folder's other files, one per line
 
 std::string_view torch_name(DType dtype) {
   switch (dtype) {
@@ -77,9 +77,9 @@ bool check_target(const HfExport& what) {
   };
   if (!fs::is_directory(status)) refuse("is not a folder", "name another one");
   const Contents contents = contents_of(what.folder);
-  if (contents.folders) refuse("has folders inside, so it is no model's", "name another one");
+  if (contents.folders) refuse("has folders inside, so it is not a model's", "name another one");
   if (!contents.files.empty() && !what.replace && !is_export(what.folder, contents))
-    refuse("holds files that are not of an export", "name another folder, or use --replace, which removes them");
+    refuse("holds files that are not from an export", "name another folder, or use --replace, which removes them");
   return true;
 }
 

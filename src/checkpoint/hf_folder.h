@@ -8,10 +8,10 @@
 // Writing. export_hf makes a folder that transformers loads: config.json (spec/model/hf_config_writer.h) and the
 // weights, converted to one float type on the way, in shards above a limit, with metadata {"format": "pt"}, and the
 // companions of the folder that the model came from (hf_companions.h) as they were. All of it is written and synced
-// beside, in .partial-NAME, and then takes the folder's place in one rename. A folder that is absent or empty is taken;
-// so is a previous export, known by its file .lockstep-export and by holding nothing but what that lists; any other is
-// refused unless `replace` says so. Then everything in it goes, but a folder that has folders inside is refused all the
-// same: it is no model's.
+// beside, in .partial-NAME, and then takes the folder's place in one rename. A folder may be absent, empty or a
+// previous export, known by its file .lockstep-export and by holding nothing but what that lists; any other is refused
+// unless `replace` says so. Then everything in it is removed. A folder that has folders inside is refused even so: it
+// is not a model's.
 //
 // Failure: reading: UserError (bad_input_file) naming the file and the tensor. Writing: UserError (usage) for a folder
 // that is refused, EnvironmentError for the disk; whatever was there is as it was.

@@ -1,8 +1,8 @@
 // The tensors a model needs, found in the files of a Hugging Face model.
 //
 // The files together must hold every tensor asked for, with its shape and a float type, and no tensor that is not asked
-// for: a name nobody reads is a model nobody meant. What files in the wild have is understood:
-//   - GPT-2's names without "transformer." in front, as the hub's own GPT-2 has them;
+// for: a tensor that nothing reads belongs to another model. Common variants are understood:
+//   - GPT-2's names without the prefix "transformer.", as the hub's own GPT-2 has them;
 //   - buffers that are no parameters, "….attn.bias", "….attn.masked_bias" and "….rotary_emb.inv_freq": left unread;
 //   - "lm_head.weight" beside a tied model's embedding, where it must be the embedding's bytes.
 //

@@ -27,7 +27,7 @@ constexpr std::string_view kSealBegin = R"({"xxh3":")", kSealEnd = R"(",)";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat range
-constexpr int kRowsVersion = 2;  // in which rows may lie apart; the next one has companions
+constexpr int kRowsVersion = 2;  // in which rows may be strided; the next one has companions
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -175,7 +175,7 @@ class TensorReader {
   }
 
  private:
-  // One slice behind the other.
+  // One slice after the other.
   static void check_flat(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
     std::int64_t next = 0;
     for (std::size_t i = 0; i < tensor.slices.size(); next = tensor.slices[i++].range.end())
@@ -184,7 +184,7 @@ class TensorReader {
     if (next != elements) o.fail("slices", fmt::format("cover {} of {} elements", next, elements));
   }
 
-  // Rows that lie apart have others between them.
+  // Strided rows have others between them.
   static void check_cover(const Object& o, const ManifestTensor& tensor, std::int64_t elements) {
     std::vector<StridedRange> pieces;
     for (const ManifestSlice& slice : tensor.slices) {

@@ -1,20 +1,19 @@
-// The manifest: what a checkpoint holds, which slices of which tensors in which file, and the sum of every file.
+// The manifest: what a checkpoint holds, which slices of which tensors in which file, and the checksum of every file.
 //
 // A JSON object on one line (docs/formats.md, "Checkpoints"):
 //   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2 or 3,
 //    "progress":{"step","updates","samples","seed","data_fingerprint","run_file"},
 //    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end",("row","pitch")}]}],
 //    "files":[{"name","bytes","xxh3"}],("companions":[{"name","bytes","xxh3"}])}
-// The first field is the sum of every byte after it, so damage to the manifest is noticed as damage to a file is.
-// Version 2 has slices of rows that lie apart (rows.h); what has none is written as version 1. Version 3 also has
-// companions, files "hf-NAME" that came with the model (hf_companions.h); what has none is written as one of the
-// others.
+// The first field is the checksum of every byte after it, so damage to the manifest is noticed like damage to a file.
+// Version 2 has slices of strided rows (rows.h), version 3 also has companions, files "hf-NAME" that came with the
+// model (hf_companions.h). A manifest is written in the lowest version that can express it.
 //
-// parse_manifest is a pure function of the text. What it returns holds together: parts, names and files are known once,
-// shapes and counts fit 63 bits, the slices of each tensor are in order and cover it exactly, whether flat or rows that
-// lie apart, and these have one pitch, every slice is in a file
-// of the list, under an entry of its own, and every file name is plain (disk.h), so that none leads out of the folder.
-// Whether the files are there and say the same is the reader's to find out (checkpoint_reader.h).
+// parse_manifest is a pure function of the text. Its result is consistent: parts, names and files are known once;
+// shapes and counts fit 63 bits; the slices of each tensor are in order and cover it exactly, flat or strided, and
+// strided ones have one pitch; every slice is in a file of the list, under an entry of its own; and every file name is
+// plain (disk.h), so that none leads out of the folder. The reader finds out whether the files are there and agree
+// (checkpoint_reader.h).
 //
 // Failure: UserError (checkpoint), one line: `where`, the field, the reason, a remedy.
 #pragma once

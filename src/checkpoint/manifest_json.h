@@ -1,7 +1,7 @@
-// The JSON of a manifest, in time that grows with its bytes.
+// The JSON of a manifest, parsed in time proportional to its bytes.
 //
-// What spec/text/json_fields.h does with a short config file, keys that come twice included, for lists of any length:
-// the parser used there looks through a list again whenever an object in it ends.
+// It does what spec/text/json_fields.h does for a short config file, repeated keys included, for lists of any length:
+// the parser used there searches a list again whenever an object in it ends.
 //
 // Failure: UserError (checkpoint), one line.
 #pragma once

@@ -93,7 +93,7 @@ std::optional<CoverFault> find_cover_fault(std::span<const StridedRange> pieces,
     else if (pieces[i].rows > 0)
       add_flat(rectangles, pieces[i].begin, pieces[i].end(), width, i);
   }
-  // What the last row of the grid has behind the end of the tensor: no piece reaches it.
+  // What the last row of the grid has past the end of the tensor: no piece reaches it.
   if (elements % width > 0) rectangles.push_back({height - 1, height, elements % width, width, pieces.size()});
 
   // Down the rows: where a rectangle begins it must meet no other, and between beginnings and ends nothing changes.

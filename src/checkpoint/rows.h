@@ -1,10 +1,10 @@
-// Which elements of a logical tensor a piece of it holds: rows of one length, whose beginnings are one pitch apart.
+// Which elements of a logical tensor a piece of it holds: rows of one length, starting one pitch apart.
 //
-// A flat range is one row. A rank that has columns of a matrix has a part of every row of it, and where ZeRO cuts such
-// a part in the middle of a row, a flat range comes before the rows and another after them. So a tensor is whole when
-// flat ranges and rows, mixed, hold each element once, and whatever was saved as the one is loaded as the other.
+// A flat range is one row. A rank that has columns of a matrix has a part of every row of it; where ZeRO splits such a
+// part in the middle of a row, a flat range comes before the rows and another after them. So a tensor is whole when
+// flat ranges and rows, mixed, hold each element once, and what was saved as one can be loaded as the other.
 //
-// Plain arithmetic on numbers of rows, never on elements: a matrix of any size costs what its pieces cost.
+// Plain arithmetic on numbers of rows, never on elements: the cost depends on the number of pieces, not on the matrix.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace lockstep {
 // (state.h) or leaves its tensor.
 StridedRange rows_of(const StateTensor& piece);
 
-// Elements [begin, begin + count) of a piece; whole rows, where its rows lie apart here.
+// Elements [begin, begin + count) of a piece; whole rows, where its rows are strided here.
 Tensor elements_of(const Tensor& live, std::int64_t begin, std::int64_t count);
 
 // What is wrong with pieces that ought to hold each of a tensor's elements once: the flat range [begin, end) is in

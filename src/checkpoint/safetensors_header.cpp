@@ -190,7 +190,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     }
   }
 
-  // All three fields are known: holds them against each other and against the file.
+  // All three fields are known: compares them with each other and with the file.
   void finish_entry() {
     for (std::size_t i = 0; i < kFields.size(); ++i) {
       if (!seen_[i]) refuse_entry(fmt::format("has no {}", kFields[i]));

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in the header's order; each fits its shape and lies in the data area
+  std::vector<SafetensorsEntry> entries;  // in the header's order; each fits its shape and is within the data area
   std::vector<std::int64_t> places;       // for each entry, the byte of the file where its name ends
   SafetensorsMetadata metadata;
 };

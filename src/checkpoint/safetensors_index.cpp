@@ -45,7 +45,7 @@ void check_names(const SafetensorsHeader& header, const std::string& where) {
   }
 }
 
-// The entries, in order, must lie end to end over [begin, end) of the file.
+// The entries, in order, must be adjacent over [begin, end) of the file.
 void check_cover(const std::vector<SafetensorsEntry>& entries, std::int64_t begin, std::int64_t end,
                  const std::string& where) {
   const SafetensorsEntry* last = nullptr;

@@ -29,17 +29,17 @@ std::string read_token(const fs::path& file) {
 
 std::string leave_token(const fs::path& file, const Disk& disk) {
   std::random_device random;  // what a folder of another host, or of an earlier run, holds must not look like this
-  const std::string words = fmt::format("{:08x}{:08x} {} {}", random(), random(), ::getpid(),
-                                        std::chrono::system_clock::now().time_since_epoch().count());
+  const std::string text = fmt::format("{:08x}{:08x} {} {}", random(), random(), ::getpid(),
+                                       std::chrono::system_clock::now().time_since_epoch().count());
   DiskFile out(disk, file);
-  out.write(words.data(), std::ssize(words));
+  out.write(text.data(), std::ssize(text));
   out.finish();
-  return words;
+  return text;
 }
 
-void find_token(const fs::path& file, const std::string& words, double seconds) {
+void find_token(const fs::path& file, const std::string& text, double seconds) {
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
-  while (read_token(file) != words) {
+  while (read_token(file) != text) {
     if (Clock::now() < until) {
       std::this_thread::sleep_for(kPause);
       continue;
@@ -56,14 +56,14 @@ void check_shared(const CheckpointFolder& folder, Communicator& ranks, const Dis
   const bool first = ranks.rank() == 0;
   const fs::path file = folder.path / ".partial-step-token";  // a name that the next save would clean up
   std::optional<Provisional> provisional;
-  const std::vector<std::string> words = all_or_none(&ranks, [&]() -> std::string {
+  const std::vector<std::string> tokens = all_or_none(&ranks, [&]() -> std::string {
     if (!first) return "";
     disk.make_folders(folder.path);
     provisional.emplace(disk, file);
     return leave_token(file, disk);
   });
   all_or_none(&ranks, [&]() -> std::string {
-    if (!first) find_token(file, words[0], folder.seen_within);
+    if (!first) find_token(file, tokens[0], folder.seen_within);
     return "";
   });
 }

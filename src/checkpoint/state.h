@@ -1,4 +1,4 @@
-// The state of a training run, as a checkpoint holds it: pieces of logical tensors, and where the run stands.
+// The state of a training run, as a checkpoint holds it: pieces of logical tensors, and the run's progress.
 //
 // Plain data. A logical tensor is known by its part and its Hugging Face name and has a global shape; where its
 // elements live, in how many pieces and under which layout, is not part of it. So what one layout saved, any other
@@ -27,7 +27,7 @@ struct StateTensor {
   Tensor live;
 };
 
-// Everything else a run needs to go on exactly.
+// Everything else a run needs to resume exactly.
 struct Progress {
   std::int64_t step = 0;     // training steps done
   std::int64_t updates = 0;  // optimizer updates done (a step whose norm was not finite has none)

@@ -109,7 +109,7 @@ std::string StateFiles::described() const {
 std::vector<ManifestFile> StateFiles::write(const std::filesystem::path& into, std::int64_t first, std::int64_t all,
                                             const Disk& disk) const {
   std::vector<std::vector<NamedTensor>> inside(static_cast<std::size_t>(files_));
-  std::vector<std::unique_ptr<std::byte[]>> together;  // what lies apart
+  std::vector<std::unique_ptr<std::byte[]>> together;  // strided rows
   for (const Piece& piece : pieces_) {
     const StateTensor& t = *piece.state;
     if (t.live.elements() == 0) continue;

@@ -1,8 +1,8 @@
 // The state files of a checkpoint: which slices each rank writes into which of them, and that together they are whole.
 //
 // A rank lays its pieces, in the order of part, name and place, into as many files as the limit asks for, and describes
-// them to the others in text. From all descriptions every rank knows the same: the names of all files, in which those
-// of rank 0 come first, then those of rank 1 and so on; and every slice of every logical tensor.
+// them to the others in text. From all descriptions every rank derives the same: the names of all files, those of rank
+// 0 first, then those of rank 1 and so on; and every slice of every logical tensor.
 //
 // Nothing is owned: the tensors outlive this.
 #pragma once
@@ -47,7 +47,7 @@ struct WholeState {
 };
 
 // What all ranks described, by rank. ProgramError when it does not cover each tensor that any of them names exactly, or
-// when rows of one tensor lie apart in two ways: it says the tensor, the place and the rank.
+// when rows of one tensor have two pitches: it names the tensor, the place and the rank.
 WholeState join_state(std::span<const std::string> described);
 
 }  // namespace lockstep

@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// One run of the tensor that lies in `flat`: its elements there, flat, or by rows where they lie apart.
+// One run of the tensor that is stored in `flat`: its elements there, flat, or as strided rows.
 Tensor elements_of(const Run& run, const Tensor& flat);
 StateTensor state_of(std::string_view part, const LogicalTensor& tensor, const Run& run, const Tensor& flat);
 
 // Fills `flat` with what its runs are of all values of the tensor, which are on the host, contiguous, of any float
-// type. What lies between runs is padding, and becomes zero.
+// type. What is between runs is padding, and becomes zero.
 void upload_runs(const Tensor& flat, std::span<const Run> runs, const ConstTensor& values, Stream& stream);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-SaveResult failure(SaveOutcome outcome, const char* words) { return {outcome, words, std::current_exception()}; }
+SaveResult failure(SaveOutcome outcome, const char* why) { return {outcome, why, std::current_exception()}; }
 
 SaveResult try_alone(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> pieces,
                      const Disk& disk, Communicator* ranks) {

@@ -1,4 +1,4 @@
-// A save that may fail: what became of it, the same on all ranks, and whether trying again could help.
+// A save that may fail: its result, the same on all ranks, and whether trying again could help.
 //
 // The disk's failures (no room, no permission, a host that does not see the folder) may be over a moment later. A state
 // that is refused (finite.h) would be refused again.

@@ -1,7 +1,7 @@
 // Which checkpoints of a folder are whole, as far as one process knows without reading all of them again at each save.
 //
-// A checkpoint is read and held to its checksums once. From then on it counts as whole while none of its files has been
-// touched: same inode, size and times of change. What a disk loses without a trace in these is found when a run resumes
+// A checkpoint is read and its checksums verified once. From then on it counts as whole while none of its files has
+// been touched: same inode, size and times of change. Damage that leaves no trace in these is found when a run resumes
 // or `lockstep inspect` reads it.
 //
 // Used by one thread at a time.

@@ -13,7 +13,7 @@ void require_none(const std::optional<std::string>& problem, const TextExchange&
     fmt::print(stderr, "lockstep: {}\n", UserError(how.code, *problem, how.remedy).what());
     std::fflush(stderr);
   }
-  exchange("");  // a launcher may end all as soon as one has ended: nobody ends before it is told
+  exchange("");  // a launcher may end all as soon as one has ended: none ends before it is reported
   throw AllRefuse{how.code};
 }
 

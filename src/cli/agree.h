@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Told already. Not a std::exception: nobody has failed, and nobody is to be told again.
+// Already reported. Not a std::exception: nothing has failed, and nothing is to be reported again.
 struct AllRefuse {
   ExitCode code;
 };

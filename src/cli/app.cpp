@@ -35,7 +35,7 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// Whether its ranks are processes where a launcher has started several; all others are one process's affair.
+// Whether its ranks are processes under a launcher; every other command runs in one process.
 bool runs_on_ranks(const CLI::App& command) { return command.get_name() == "train" || command.get_name() == "comm"; }
 
 // An error that every process has found by itself.
@@ -43,8 +43,8 @@ int fail_alike(ExitCode code, const std::string& message) {
   return speaks_for_all() ? fail(code, message) : static_cast<int>(code);
 }
 
-// An option that was given nothing, as by a variable that is not set: as a path it would be any folder or none. Text to
-// generate from may be empty.
+// Refuses an option with an empty value, as from a variable that is not set: as a path it would be any folder or none.
+// Text to generate from may be empty.
 void refuse_empty(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const CLI::Option* option : command->get_options()) {
@@ -58,8 +58,8 @@ void refuse_empty(const CLI::App& app) {
   }
 }
 
-// Of processes that one mpirun starts, all run one command. Where that is not so, those that join ranks are told which
-// process never will, also where it asks for help alone.
+// All processes of one mpirun run one command. Where they do not, those that join ranks are told which process never
+// will, even if that only asks for help.
 void stay_away_unless_on_ranks(const CLI::App& app) {
   if (!MpiWorld::launched()) return;
   std::string command;
@@ -88,7 +88,7 @@ int run_app(int argc, char** argv) {
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not the end without a word
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not a silent end
   try {
     app.parse(argc, argv);
     refuse_empty(app);
@@ -96,7 +96,7 @@ int run_app(int argc, char** argv) {
     stay_away_unless_on_ranks(app);
     if (launched_rank() > 0 && !runs_on_ranks(chosen_command(app))) return static_cast<int>(ExitCode::done);
     const int code = chosen();
-    // An answer that did not reach its reader is no answer: a full disk must not look like success.
+    // Output that could not be written is a failure: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       return fail(ExitCode::environment,
                   "standard output could not be written; free space where it goes, or send it elsewhere");
@@ -110,11 +110,11 @@ int run_app(int argc, char** argv) {
   } catch (const AllRefuse& refused) {
     return static_cast<int>(refused.code);
   } catch (const UserError& error) {
-    // Of a rank's own work, which comm/mpi/run_rank.h has put its name to, nobody else knows.
+    // Only this process knows of a failure in its rank's own work, to which comm/mpi/run_rank.h adds the rank's name.
     const bool own = std::string_view(error.what()).starts_with(fmt::format("rank {}: ", launched_rank()));
     return own ? fail(error.code(), error.what()) : fail_alike(error.code(), error.what());
   } catch (const CommError& error) {
-    // Of several processes, the one that knows the cause tells it.
+    // Of several processes, the one that knows the cause reports it.
     if (error.secondary() && launched_as_one_of_many()) return static_cast<int>(ExitCode::environment);
     return fail(ExitCode::environment, error.what());
   } catch (const EnvironmentError& error) {

@@ -82,7 +82,7 @@ TextTable message_table(const ShownLayouts& all, const LayoutNames& names) {
   return table;
 }
 
-// Whom they are between. "41.3 MiB in 2": bytes and calls, of which those that only receive send nothing.
+// Which ranks they are between. "41.3 MiB in 2": bytes and calls, of which those that only receive send nothing.
 TextTable axis_table(const ShownLayouts& all, const LayoutNames& names) {
   TextTable table{.title = "messages per step by axis: bytes that the fullest sender sends, and calls",
                   .heads = {"layout"},

@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-// Those that are looked at closely: at one number of ranks where several were asked for.
+// The layouts shown in detail: at one number of ranks where several were asked for.
 ShownLayouts shown(const Comparison& comparison, const CompareAsked& asked) {
   ShownLayouts all;
   for (const ComparedLayout& one : comparison.layouts)
@@ -20,7 +20,7 @@ ShownLayouts shown(const Comparison& comparison, const CompareAsked& asked) {
   return all;
 }
 
-// Every figure that is not what was planned, one a line.
+// Every figure that is not as planned, one per line.
 std::string differences(const ComparedLayout& one) {
   std::string out;
   const auto say = [&](int rank, std::string_view what, std::int64_t planned, std::int64_t measured) {
@@ -49,7 +49,7 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   const auto counted = [](std::int64_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  std::string out = fmt::format("{} parameters, {} of {} tokens per step{}, {};  ",
+  std::string out = fmt::format("{} parameters, {} of {} tokens per step{}, {}; ",
                                 count_text(static_cast<double>(one.fullest_plan.parameters)),
                                 counted(run.train.global_batch, "sample"), run.data.seq,
                                 names.micro_differs()   ? ""
@@ -65,7 +65,7 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   if (most > asked.cores)
     out +=
         fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, counted(asked.cores, "core"),
-                    asked.scale.empty() ? "" : ", and efficiency is against the cores there are");
+                    asked.scale.empty() ? "" : ", and efficiency is relative to the cores there are");
   return out;
 }
 
@@ -83,13 +83,13 @@ constexpr std::string_view kBriefLegend =
     "plan =: memory and messages were predicted before the run and are equal to the byte.\n";
 
 constexpr std::string_view kLegend =
-    "plan =: predicted on meta and measured, equal to the byte. exposed: a rank stood waiting for messages. Numbers,\n"
+    "plan =: predicted on meta and measured, equal to the byte. exposed: a rank waited for messages. Numbers,\n"
     "such as loss and norm, are not counted. ddp: everything everywhere, overlap=on. zero=2 and 3: grad_sync=micro.\n"
     "by axis: between ranks with other parts of the batch (dp), other layers (pp), other parts of every sample (cp) "
     "or\n"
     "of every layer (tp).\n";
 
-// What the predicted times stand on.
+// What the predicted times are based on.
 std::string calibration_text(const LayoutForecast& forecast) {
   const auto& [machine, messages, actions] = forecast.from;
   std::string out = fmt::format("plan of times: made before any layout ran. A rank has products at {:.1f} GFLOP/s",
@@ -98,7 +98,7 @@ std::string calibration_text(const LayoutForecast& forecast) {
   if (messages.latency > 0)
     out += fmt::format(",\na message takes {:.0f} us and is summed at {:.1f}, copied at {:.1f} GB/s",
                        messages.latency * 1e6, messages.summed / 1e9, messages.copied / 1e9);
-  out += actions.measured ? ";\nhow far kernels are below that, two steps of one rank alone said."
+  out += actions.measured ? ";\ntwo steps of one rank alone measured how far kernels are below that."
                           : ";\none rank alone does not fit, so kernels are taken to be as fast as that.";
   return out + " off: over what was measured.\n";
 }

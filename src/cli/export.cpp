@@ -26,7 +26,7 @@ struct Settings {
 
 int run_export(const Settings& s) {
   const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
-    fmt::print(stderr, "lockstep: passing over {}: {}\n", path.string(), reason);
+    fmt::print(stderr, "lockstep: skipping {}: {}\n", path.string(), reason);
   });
   const RunSpec run = run_of(checkpoint);
   Ledger ledger;

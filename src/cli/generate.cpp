@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Ranks wait for each other while the first of them waits for whoever reads its text. One that fails ends the others at
-// once, being of the same process.
+// once, since they share a process.
 constexpr double kDeadlineSeconds = 24 * 3600;
 
 struct Settings {
@@ -66,7 +66,7 @@ Source open_source(const std::string& folder) {
     throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(folder)),
                     "name a run folder, one checkpoint or a Hugging Face folder");
   const auto report = [](const fs::path& path, const std::string& reason) {
-    note(fmt::format("passing over {}: {}", path.string(), reason));
+    note(fmt::format("skipping {}: {}", path.string(), reason));
   };
   if (fs::exists(given / "config.json", ignored) && !fs::exists(given / kManifestName, ignored)) {
     source.hf.emplace(given);

@@ -145,7 +145,8 @@ int run_inspect(const Settings& s) {
              !steps_in(path / "checkpoints").empty()) {
     show_run(path);
   } else {
-    throw UserError(ExitCode::bad_input_file, fmt::format("{} is nothing that lockstep knows", quote_text(name)),
+    throw UserError(ExitCode::bad_input_file,
+                    fmt::format("{} is not a kind of file or folder that lockstep knows", quote_text(name)),
                     "name a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file");
   }
   return static_cast<int>(ExitCode::done);

@@ -53,7 +53,8 @@ struct Launch::World {
 
 Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also)
     : spec_(spec), world_(std::make_unique<World>()) {
-  // A launcher that ends the run stops listening first; a rank is to end by its own reason, not by telling it.
+  // A launcher that ends the run stops listening first; a rank must end for its own reason, not because it cannot
+  // report it.
   if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
   std::optional<UserError> misfit;
   if (MpiWorld::launched()) {
@@ -90,8 +91,8 @@ void Launch::join_as(const LaunchedProcess& place, bool told) {
       place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
 }
 
-// The layout becomes that of the processes there are; or stays, and what is wrong with it comes back. `launcher` and
-// `option` are how the launcher names their number.
+// Fits the layout to the number of processes; or leaves it, and returns what is wrong with it. `launcher` and `option`
+// are how the launcher names their number.
 std::optional<UserError> Launch::adopt(int processes, const std::string& launcher, const std::string& option,
                                        bool told) {
   const std::int64_t ranks = spec_.layout.ranks();
@@ -123,7 +124,7 @@ int Launch::ranks_here() const {
 
 int Launch::ranks_a_device() const { return on_gpu(spec_) && (world_->mpi || world_->processes) ? 1 : ranks_here(); }
 
-// When all ranks refuse, each comes to the end as after any body: nobody waits for another.
+// When all ranks refuse, each ends as after any body: none waits for another.
 void Launch::run(const Body& body) {
   std::optional<AllRefuse> refused;
   run_joined([&](const RankPlace& place) {
@@ -158,7 +159,7 @@ void Launch::run_joined(const Body& body) {
             {.deadline_seconds = spec_.run.deadline});
 }
 
-// Numbers of the host go over MPI, and with a GPU each, gradients over NCCL, whose id goes over MPI too.
+// Host tensors go over MPI and, with one GPU per rank, gradients over NCCL, whose id goes over MPI too.
 void Launch::run_under_mpi(const Body& body) {
   MpiWorld& mpi = *world_->mpi;
   run_rank(mpi, std::move(world_->mpi_ranks), [&](std::unique_ptr<Communicator> ranks) {

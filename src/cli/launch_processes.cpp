@@ -130,8 +130,8 @@ bool lets_in(const std::string& address, const Endpoint& endpoint) {
   }
 }
 
-// The file may still be an earlier run's, whose coordinator is gone or is another: then there will be a new one.
-// Whoever is let in is with the right ranks, and what goes wrong from there on is told as it is.
+// The file may still be an earlier run's, whose coordinator is gone or is another: then a new one will come. A rank
+// that is let in is with the right ranks, and later errors are reported as they are.
 std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOptions options) {
   const auto until = control::Clock::now() + control::seconds(options.deadline_seconds);
   for (;;) {
@@ -189,7 +189,7 @@ ProcessWorld::ProcessWorld(const LaunchedProcess& place, Options options)
                                   .deadline_seconds = options_.deadline_seconds};
   if (place_.rank == 0) {
     std::error_code error;
-    fs::create_directories(options_.folder, error);  // what is wrong with it, writing there tells
+    fs::create_directories(options_.folder, error);  // writing there reports what is wrong with it
     fs::remove(control_file(), error);
     joining.token = control::Token::make();
     coordinator_ = coordinate(place_, joining.token);
@@ -247,7 +247,7 @@ void ProcessWorld::run_connected(const Body& body) {
   control::Session& session = *session_;
   const double deadline = options_.deadline_seconds;
   const std::unique_ptr<nccl::Library> library = options_.open();
-  // Staging is apart from the run's own memory, which is as large as its plan.
+  // Staging is separate from the run's own memory, which is exactly as large as its plan.
   Ledger ledger;
   const std::unique_ptr<Memory> memory = make_memory(options_.device, ledger);
   const nccl::Share over_control = [&](std::span<const char> mine) {

@@ -49,7 +49,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
              fmt::format("{} ({}; {} stored{})", grouped_digits(plan.parameters),
                          count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored),
                          spec.layout.pp > 1 ? fmt::format(", {} by rank {}", grouped_digits(plan.layer_part), plan.rank)
-                         : spec.layout.tp > 1 ? fmt::format(", {} by each of {} ranks that cut layers",
+                         : spec.layout.tp > 1 ? fmt::format(", {} by each of {} tensor-parallel ranks",
                                                             grouped_digits(plan.layer_part), spec.layout.tp)
                                               : ""));
   out +=

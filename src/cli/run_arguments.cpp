@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-// The example that is built in is nobody's file to mend: a run of fewer steps than its warm-up gets a shorter one.
+// The built-in example is not a file that a user can edit: a run shorter than its warm-up gets a shorter warm-up.
 RunSpec read_example(RunChanges changes) {
   const auto parse = [&] { return parse_run(example_run_toml(), "example", ".", changes); };
   const auto sets_warmup = [](const std::string& set) { return set.starts_with("optim.warmup="); };

@@ -64,11 +64,11 @@ ScheduleKind kind_of(const std::string& word) {
          fmt::format("did you mean '{}'? There are {}", nearest_word(word, names), fmt::join(names, ", ")));
 }
 
-// Numbers that are none pass every comparison, so that these are not left to the parser.
+// A NaN passes every comparison, so the parser's range check is not enough.
 void check_times(const StageTimes& times) {
   const auto check = [](const char* flag, double time, double least) {
     if (!(time >= least && time <= kLongest))
-      refuse(fmt::format("{} {}: it is no time from {:g} to {:g}", flag, time, least, kLongest),
+      refuse(fmt::format("{} {}: it is not a time from {:g} to {:g}", flag, time, least, kLongest),
              "give a number as in 1.5; only their proportions count");
   };
   check("--tf", times.forward, kShortest);
@@ -159,14 +159,14 @@ void show_trace(const Settings& s) {
   options.horizon = std::max(measured.line.makespan(), ideal.makespan());
   options.unit = "ms";
   options.scale = 1e3;
-  fmt::print("{}\n\nmeasured\n{}\nideal: each step as long as its like in the median, and no other delay\n{}\n{}", head,
-             text_picture(measured.line, options), text_picture(ideal, options), measured_table(measured, ideal));
+  fmt::print("{}\n\nmeasured\n{}\nideal: each step takes the median time of its kind, with no other delay\n{}\n{}",
+             head, text_picture(measured.line, options), text_picture(ideal, options), measured_table(measured, ideal));
 }
 
 int run_schedule(const Settings& s) {
   check_times(s.times);
   if (s.colour != "auto" && s.colour != "always" && s.colour != "never")
-    refuse(fmt::format("--color {}: it is neither auto, always nor never", quote_text(s.colour)),
+    refuse(fmt::format("--color {}: it must be auto, always or never", quote_text(s.colour)),
            "auto colours a terminal and nothing else, and none where NO_COLOR is set");
   if (!s.trace.empty())
     show_trace(s);
@@ -233,7 +233,7 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   command->add_option("--step", s->step, "Which step of training of the trace [the last complete one]")
       ->type_name("N")
       ->needs(trace);
-  CLI::Option* svg = command->add_option("--svg", s->svg, "Write the picture to this file too");
+  CLI::Option* svg = command->add_option("--svg", s->svg, "Also write the picture to this file");
   svg->type_name("FILE")->excludes(compared);
   CLI::Option* text = command->add_flag("--text", s->text, "Print the schedule itself, for --file");
   text->excludes(compared);

@@ -47,7 +47,7 @@ std::optional<std::int64_t> planned_activations(const PlannedRun& run, ScheduleK
 }
 
 std::string to_text(const PlannedRun& run) {
-  return fmt::format("{} cut evenly, a sample of {} tokens per micro-batch, bf16{}", run.model, run.seq,
+  return fmt::format("{} split evenly, a sample of {} tokens per micro-batch, bf16{}", run.model, run.seq,
                      run.tp > 1 ? fmt::format(", tp={}", run.tp) : "");
 }
 

@@ -18,9 +18,9 @@ struct PlannedRun {
 
 // Of the fullest stage. Where the model has fewer layers than the pipeline has parts, it is given as many layers as
 // parts. Nothing of pipelines so large that a plan would take long. UserError (usage) where there is no such model, or
-// it cannot be cut so.
+// it cannot be split so.
 std::optional<std::int64_t> planned_activations(const PlannedRun& run, ScheduleKind kind, const PipelineShape& shape);
 
-std::string to_text(const PlannedRun& run);  // "llama3-8b cut evenly, a sample of 4096 tokens per micro-batch, bf16"
+std::string to_text(const PlannedRun& run);  // "llama3-8b split evenly, a sample of 4096 tokens per micro-batch, bf16"
 
 }  // namespace lockstep

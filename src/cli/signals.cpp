@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, int> kNumbers[] = {
     {"SIGINT", SIGINT},   {"SIGTERM", SIGTERM}, {"SIGHUP", SIGHUP},   {"SIGQUIT", SIGQUIT},
     {"SIGALRM", SIGALRM}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"SIGXCPU", SIGXCPU}};
 
-// A signal handler can reach nothing but these.
+// All that a signal handler can reach.
 std::atomic<bool> stop_asked = false, ends_next = false;
 std::atomic<int> first_heard = 0, told_too = -1;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);

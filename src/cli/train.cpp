@@ -42,7 +42,7 @@ std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& fold
                                         const std::function<void(const std::string&)>& note) {
   if (!s.resumes) return std::nullopt;
   const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
-    note(fmt::format("passing over {}: {}", path.string(), reason));
+    note(fmt::format("skipping {}: {}", path.string(), reason));
   };
   if (s.resume != "auto") return require_checkpoint(s.resume, report);
   auto found = find_own_checkpoint(folder.checkpoints(), report);
@@ -75,7 +75,7 @@ RunSpec spec_of(const Settings& s) {
       arguments.text = checkpoint.progress().run_file;
       arguments.file = (checkpoint.path() / kManifestName).string();
       if (s.out.empty())
-        throw UserError(ExitCode::usage, fmt::format("{} is in no run folder", checkpoint.path().string()),
+        throw UserError(ExitCode::usage, fmt::format("{} is not in a run folder", checkpoint.path().string()),
                         "name the folder that the run continues in, as in --out runs/continued");
     } else {
       throw UserError(ExitCode::checkpoint, fmt::format("there is no folder {}", quote_text(s.resume)),
@@ -100,7 +100,7 @@ RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
   return own ? RunFolder::Existing::keep : RunFolder::Existing::refuse;
 }
 
-// What is in use on a GPU beside the run's own buffers: its driver's and libraries', and that of others, if any.
+// Bytes in use on a GPU beside the run's own buffers: by its driver and libraries, and by other programs, if any.
 std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
   if (run.stream().device() != Device::cuda) return std::nullopt;
   return cuda::used_bytes() - run.ledger().peak();
@@ -115,7 +115,7 @@ struct Prepared {
   std::string from;  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;  // of ranks that are threads: one for all
-  std::string problem;          // what standard error is to say of a run that came to its end
+  std::string problem;          // what standard error says of a run that has ended
 };
 
 // --overwrite removes what is in the folder, before the weights are read.
@@ -144,7 +144,7 @@ void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& 
   p.from = p.checkpoint->path().string();
 }
 
-// A step of more samples than there are has the same ones several times, which is seldom meant.
+// A step of more samples than the data has repeats some of them, which is seldom meant.
 void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& view) {
   const std::int64_t samples = data.training_samples(), batch = spec.train.global_batch;
   if (batch <= samples) return;
@@ -162,7 +162,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
-    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N trains on",
+    view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N continues",
                           progress.step));
   else
     note_repeated_samples(spec, run.data(), view);
@@ -178,7 +178,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   return ending;
 }
 
-// Rank 0, which also tells how it goes.
+// Rank 0, which also reports progress.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
@@ -192,7 +192,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
   TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
   try {
     return show_training(p, spec, run, progress, view, own_process);
-  } catch (const std::exception& error) {  // of whatever rank: the log is to say why
+  } catch (const std::exception& error) {  // of any rank: the log must say why
     view.failed(error.what());
     throw;
   }
@@ -232,10 +232,10 @@ int run_training(const Settings& s) {
       {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
-  // A launcher ends all when one has failed: each is to say why first.
+  // A launcher ends all when one has failed: each must say why first.
   if (!by_hand) listen_for_signals(spec.run.stop_signals);
-  if (by_hand) std::signal(SIGPIPE, SIG_IGN);  // a reader that goes is no reason to lose steps (TrainView)
-  if (by_hand) {                               // a mistake is told before there are ranks
+  if (by_hand) std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is no reason to lose steps (TrainView)
+  if (by_hand) {                               // a mistake is reported before there are ranks
     prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
@@ -281,7 +281,7 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "(SIGHUP,\n"
       "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
       "save\n"
-      "that fails is told and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
+      "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
       "log.txt\n"
       "and checkpoints.\n\n"
       "Examples: lockstep train\n"
@@ -304,11 +304,11 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
                             ->default_str("auto")
                             ->type_name("[auto|DIR]");
   CLI::Option* overwrite =
-      command->add_flag("--overwrite", settings->overwrite, "Begin anew in a folder that holds a run");
+      command->add_flag("--overwrite", settings->overwrite, "Start over in a folder that holds a run");
   overwrite->excludes(resume);
   command->callback([settings, resume, &chosen] {
     settings->resumes = resume->count() > 0;
-    // "--resume run.toml": the run file is meant, and its own folder.
+    // "--resume run.toml" means the run file and its own folder.
     if (settings->run.file.empty() && std::filesystem::is_regular_file(settings->resume))
       settings->run.file = std::exchange(settings->resume, "auto");
     if (settings->resumes && settings->resume.empty()) settings->resume = "auto";

@@ -33,7 +33,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
 
 TrainView::~TrainView() { tell_second_signal(-1); }
 
-// A line that cannot be written ends no run; run_app() tells of it at the end (cli/app.cpp).
+// A line that cannot be written does not end the run; run_app() reports it at the end (cli/app.cpp).
 void TrainView::print(const std::string& line) {
   const std::string whole = line + "\n";
   const bool written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;

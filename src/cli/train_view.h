@@ -1,10 +1,4 @@
-// What a person sees of a training run: the table before it, a line a step, and how it ended.
-//
-// On a terminal lines have colour (cli/terminal.h), a bar and the time left; elsewhere they are plain. Everything goes
-// to standard output; notes also go to the run folder's log, and so does whatever ends the run.
-//
-// A disk that is full does not end a run: what cannot be written to the log and the metrics is kept and written later
-// (telemetry/appended_file.h). Where nobody reads standard output any more, the run saves and ends.
+// What a person sees of a training run: the table before it, one line per step, and how it ended.
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -46,7 +46,7 @@ std::string unexpected(const std::string& word, const CLI::App& app, const CLI::
   if (&command == &app)
     return fmt::format("unknown command {}; did you mean '{}'? {} lists all", quote_text(word), nearest(word, commands),
                        help_of(command));
-  return fmt::format("{} is one word too many; {} says what there may be", quote_text(word), help_of(command));
+  return fmt::format("{} is one argument too many; {} lists what it takes", quote_text(word), help_of(command));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ const CLI::App& chosen_command(const CLI::App& app) {
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen_command(app);
   const std::vector<std::string> rest = app.remaining(true);
-  // Before anything else that is wrong: what is said to be missing may be what was misspelt.
+  // Checked first: what seems to be missing may be what was misspelt.
   for (const std::string& word : rest)
     if (word.size() > 1 && word[0] == '-') return unknown_option(word, command);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !rest.empty()) return unexpected(rest.front(), app, command);

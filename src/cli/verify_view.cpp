@@ -47,7 +47,7 @@ std::string text_of(const Difference& d) {
                      d.elements == 1 ? "" : "s");
 }
 
-// All layouts that have a verdict of rounding.
+// All layouts that were judged by rounding.
 std::vector<const LayoutVerdict*> rounded(const LayoutReport& report) {
   std::vector<const LayoutVerdict*> all;
   if (report.itself && report.itself->rounding) all.push_back(&*report.itself);
@@ -56,7 +56,7 @@ std::vector<const LayoutVerdict*> rounded(const LayoutReport& report) {
   return all;
 }
 
-// What rounding leaves to be seen, and what would see more.
+// How small an error shows despite rounding, and what would show a smaller one.
 std::string sight_of(const LayoutReport& report) {
   const RoundingVerdict* bluntest = nullptr;
   for (const LayoutVerdict* v : rounded(report))

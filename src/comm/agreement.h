@@ -1,4 +1,4 @@
-// Whether all ranks have the same: settings, the program itself, contents of files. Asked before ranks rely on it.
+// Checks that all ranks have equal settings, program versions and file contents, before they rely on it.
 //
 // Each rank brings a list of named values. A checksum of it travels first; only where those differ do the lists travel,
 // and the first name whose values differ is told, with every value and the ranks that have it. The answer is the same

@@ -1,7 +1,7 @@
 // One rank's record of its messages: the last ones in full, all of them in sums.
 //
-// Whoever reports reads this: tests that hold messages to theory, the step's record, the planner on `meta`, the words
-// of a failure. The last `kept` operations are held one by one; the sums, by group, op and type, are never dropped.
+// Read by tests that compare messages with theory, the step's record, the planner on `meta`, and error messages. The
+// last `kept` operations are stored one by one; the totals, by group, op and type, are never dropped.
 // Thread-safe.
 #pragma once
 #include <chrono>

@@ -21,7 +21,7 @@ template <class Text>
   } catch (const std::exception& error) {
     throw EnvironmentError(text(error.what()));
   } catch (...) {
-    throw EnvironmentError(text("an exception without words"));
+    throw EnvironmentError(text("an exception without a message"));
   }
 }
 

@@ -1,7 +1,7 @@
 // What training sees: numbered samples of T tokens, each with the T tokens that come next as targets.
 //
-// targets[t] is the token after tokens[t]. A sample is a function of its index alone; in which order samples are used
-// is the sampler's business (sampler.h).
+// targets[t] is the token after tokens[t]. A sample is a function of its index alone; the sampler decides the order in
+// which samples are used (sampler.h).
 //
 // Threads: every member may be called from any thread at once.
 #pragma once
@@ -20,7 +20,7 @@ class Dataset {
   virtual std::int64_t samples() const = 0;
   virtual std::int64_t sequence() const = 0;  // T
   virtual std::int64_t vocabulary() const = 0;
-  // Made, not collected: so many samples that no run sees one twice, and nothing to gain by shuffling.
+  // Generated, not collected: more samples than any run sees, and nothing to gain by shuffling.
   virtual bool endless() const = 0;
 
   // Sample `index` in [0, samples()); both spans hold T. ProgramError otherwise; what the source throws when it is

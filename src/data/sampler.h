@@ -4,7 +4,7 @@
 // Epoch e is n in [e·N, (e+1)·N): it visits each of the N samples once, in a random order of its own. The order is a
 // permutation of [0, N) computed point by point: a Feistel network over Philox, keyed by seed and epoch, permutes the
 // next 4^h >= N numbers, and a result outside [0, N) is sent through again until it is inside (cycle walking). That is
-// twelve Philox calls a walk, at most four walks on average and no memory, for N of any size.
+// twelve Philox calls per walk, at most four walks on average and no memory, for N of any size.
 //
 // In order (for endless data): n itself, from the beginning again after N.
 #pragma once

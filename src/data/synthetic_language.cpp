@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMaxVocabulary[] = {4096, 256};  // of order 1 and 2
-constexpr std::uint64_t kGeneration = 1;                // to be raised when the same spec gives another language
+constexpr std::uint64_t kGeneration = 1;                // raise it when the same spec gives another language
 
 void check(const SyntheticSpec& spec) {
   const auto refuse = [](const std::string& problem, const std::string& remedy) {
@@ -29,7 +29,7 @@ void check(const SyntheticSpec& spec) {
   }
 }
 
-// Random words, one after the other, of one use of the seed. (What is random in a sample is asked for by position.)
+// A sequence of random 32-bit words for one use of the seed. (Samples ask for random numbers by position.)
 class Words {
  public:
   Words(std::uint64_t key, std::uint64_t stream) : key_(key), stream_(stream) {}

@@ -18,7 +18,7 @@
 // the only common divisor of the lengths of its loops. With branching = 1 only the circle is left: the next token is
 // certain, the stationary distribution is uniform, and no chain without choice can avoid having a period.
 //
-// Memory: 6 bytes a context and successor, 16 bytes a context. Threads: const members from any thread at once.
+// Memory: 6 bytes per context and successor, 16 bytes per context. Threads: const members from any thread at once.
 // Failure: UserError (usage) unless order is 1 or 2, V in [2, 4096] (order 1) or [2, 256] (order 2), and branching in
 // [1, V].
 #pragma once
@@ -40,7 +40,7 @@ class SyntheticLanguage {
   // Sample `index` (>= 0), as many tokens as there is room for. A longer one begins with a shorter one.
   void sample(std::int64_t index, std::span<std::int32_t> tokens) const;
 
-  // Nats a token, given all before it.
+  // Nats per token, given all before it.
   double entropy_rate() const { return entropy_rate_; }
   // The least mean loss over the T targets of a sample (tokens 1 … T, each given all tokens before it). Of order 2, the
   // first target has one token of context where the others have two, so it is harder.

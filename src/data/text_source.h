@@ -6,8 +6,8 @@
 // files (a zero byte in the first 8 KiB) and empty ones. A folder that links lead to again is read once, under its
 // first path, so loops do no harm. A file that is named itself is read or refused, never passed over.
 //
-// Memory: two bytes a token, bytes() in all, taken once. The files are needed only during construction and must not be
-// shortened then (base/mapped_file.h).
+// Memory: two bytes per token, bytes() in all, taken once. The files are needed only during construction and must not
+// be shortened then (base/mapped_file.h).
 //
 // Failure: UserError (bad_input_file) for a path that is missing, may not be read, holds no text, or is named itself
 // and binary or empty; UserError (does_not_fit) when memory ends.

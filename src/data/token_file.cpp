@@ -20,7 +20,7 @@ std::int64_t widen(const std::byte* from, std::int64_t vocabulary, std::span<std
   bool fine = true;
   for (std::size_t i = 0; i < to.size(); ++i) {
     Stored id;
-    std::memcpy(&id, from + i * sizeof id, sizeof id);  // borrowed bytes may lie anywhere
+    std::memcpy(&id, from + i * sizeof id, sizeof id);  // borrowed bytes may have any alignment
     to[i] = static_cast<std::int32_t>(id);
     fine &= id < static_cast<std::uint64_t>(vocabulary);
   }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are little-endian and read as they lie");
+static_assert(std::endian::native == std::endian::little, "token files are little-endian and read in place");
 
 constexpr std::size_t kMagicBytes = kTokenFileMagic.size();
 constexpr const char* kMagic = kTokenFileMagic.data();
@@ -95,7 +95,7 @@ TokenFileHeader parse_token_file_header(std::span<const std::byte> file, const s
                                .documents = static_cast<std::int64_t>(documents),
                                .payload_checksum = get<std::uint64_t>(file, kPayloadChecksumAt)};
   if (header.file_bytes() != size) {
-    refuse(fmt::format("has {} bytes, but its header speaks of {}", size, header.file_bytes()),
+    refuse(fmt::format("has {} bytes, but its header says {}", size, header.file_bytes()),
            "copy or make the file again");
   }
   const auto tokens_end = static_cast<std::size_t>(header.tokens_at() + header.tokens * header.width);

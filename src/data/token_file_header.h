@@ -1,8 +1,8 @@
 // The first 64 bytes of a token file: what they say, written and read (docs/formats.md, "Token files").
 //
-// Parsing checks everything that can be known from the header and the file's size: after it, both sections lie inside
-// the file and every count is one that fits. It reads 64 bytes and the padding between the sections, so its price does
-// not grow with the file.
+// Parsing checks everything that can be known from the header and the file's size: after it, both sections are inside
+// the file and every count fits. It reads 64 bytes and the padding between the sections, so its cost does not grow with
+// the file.
 //
 // Failure: UserError (bad_input_file), one line with the file, what is wrong and a remedy.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr std::int64_t kTokenFileAlignment = 64;  // of every section
 inline constexpr std::int64_t kTokenFileHeaderBytes = 64;
 
 struct TokenFileHeader {
-  std::int64_t width = 0;  // bytes a token: 1, 2 or 4
+  std::int64_t width = 0;  // bytes per token: 1, 2 or 4
   std::int64_t vocabulary = 0;
   std::int64_t tokens = 0;
   std::int64_t documents = 0;

@@ -81,7 +81,7 @@ void TokenFileWriter::finish() {
   for (const std::uint64_t start : starts_) append(std::as_bytes(std::span(&start, 1)));
   flush();
   header_.payload_checksum = payload_.value();
-  // Last, so that what a killed writer leaves is no token file.
+  // Last, so that what a killed writer leaves is not a token file.
   write_at(fd_, 0, encode(header_), partial_);
 
   if (::fsync(fd_) != 0) fail("fsync", partial_);

@@ -8,11 +8,11 @@
 // as the vocabulary needs. The bytes go to `path` + ".partial"; finish() syncs it, renames it to `path` and syncs the
 // folder, so a reader of `path` sees the old file or the new one, never half of one. Without finish() nothing appears.
 //
-// Memory: a buffer of 1 MiB and eight bytes a document. One thread at a time; two writers never on one path.
+// Memory: a buffer of 1 MiB and eight bytes per document. One thread at a time; two writers never on one path.
 //
 // Failure: EnvironmentError with the call that failed and what the system said (a full disk, a missing folder); the
-// writer is then good for nothing but destruction, which removes the partial file, as it does when finish() is never
-// called. A file already at `path` stays as it was. ProgramError for an id outside the vocabulary.
+// writer can then only be destroyed, which removes the partial file, as it does when finish() is never called. A file
+// already at `path` stays as it was. ProgramError for an id outside the vocabulary.
 #pragma once
 #include <cstddef>
 #include <cstdint>

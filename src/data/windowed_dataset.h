@@ -1,4 +1,4 @@
-// A row of tokens cut into samples: window w is tokens w·T … w·T + T, T to read and T to predict.
+// A row of tokens split into samples: window w is tokens w·T … w·T + T, T to read and T to predict.
 //
 // Windows begin T tokens apart, so no token is the target of two. Neighbours share one token: the last target of one is
 // the first input of the other. At the end up to T - 1 tokens are left over.

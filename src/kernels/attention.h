@@ -72,7 +72,7 @@ struct AttentionBackwardArgs {
 // have too, and what it does not fit, the plain kernels do.) What is reserved for cuDNN: 4·B·H·T bytes of sums and,
 // with grouped heads, 4·B·H·T·D for what each query head adds to dk and dv. Not deterministic, 4·B·H·T·D more: dq in
 // fp32. Deterministic, 2·B·H·T² more, since the library then keeps the gradient of every score: quadratic in T. So its
-// work is cut into parts, samples first and then key/value heads, that need at most 1.125 GiB; but one key/value head
+// work is split into parts, samples first and then key/value heads, that need at most 1.125 GiB; but one key/value head
 // with its H/K query heads is the smallest part, and where T is long that takes more. `deterministic = false` is the
 // way out.
 struct AttentionSizes {

@@ -6,10 +6,10 @@
 // scale), read on the device. A target outside the vocabulary throws ProgramError on the cpu, and makes its row NaN on
 // cuda. A row whose target is kIgnoredTarget has loss 0 and gradient 0.
 //
-// dlogits (N, V) is none (evaluation), or of the logits' type, or 16-bit beside fp32 logits. It may lie over the
-// logits, row by row: every row of dlogits begins at the byte where that row of logits begins (Tensor::narrowed makes
-// such a view). All of a row is read before any of it is written over; what is left of its bytes has no meaning. No
-// other overlap is allowed.
+// dlogits (N, V) is none (evaluation), or of the logits' type, or 16-bit beside fp32 logits. It may overlay the logits,
+// row by row: every row of dlogits begins at the byte where that row of logits begins (Tensor::narrowed makes such a
+// view). All of a row is read before any of it is written over; what is left of its bytes has no meaning. No other
+// overlap is allowed.
 #pragma once
 #include <cstdint>
 

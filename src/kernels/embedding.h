@@ -8,9 +8,9 @@
 // many, and the blocks' sums in a fixed tree, so that no row holds up all others (a space, in text of bytes). An index
 // outside its table throws ProgramError on the cpu: whoever reads data checks it before.
 //
-// With `part`, table (dtable) holds the rows [first, first + V) of a larger table, as ranks cut it between them. A
-// token outside of these gives a row of zeros, to which its position's row is still added, and adds nothing in
-// backward; no index is refused. What a row gets, and in which order, does not depend on how the table is cut.
+// With `part`, table (dtable) holds the rows [first, first + V) of a larger table, which is split over ranks. A token
+// outside of these gives a row of zeros, to which its position's row is still added, and adds nothing in backward; no
+// index is refused. What a row gets, and in which order, does not depend on how the table is split.
 #pragma once
 #include <cstdint>
 

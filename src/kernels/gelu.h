@@ -1,7 +1,7 @@
 // GELU in its tanh form: y = x/2 · (1 + tanh(sqrt(2/π) (x + 0.044715 x³))).
 //
 // Shapes: all (N, F). dx may be the same tensor as x or dy. Backward's y, when it is given, receives forward's y again,
-// the very bits, so that the activation need not be kept from forward; it may be dy or x where dx is not.
+// bit for bit, so that the activation need not be kept from forward; it may be dy or x where dx is not.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

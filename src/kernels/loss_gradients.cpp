@@ -6,7 +6,8 @@ namespace lockstep {
 
 namespace {
 
-// Apart, or over the logits row by row. (First rows tell: others lie as they do, or the strides differ.)
+// Apart, or over the logits row by row. (The first rows decide: the others are placed as they are, or the strides
+// differ.)
 bool lies_well(const Tensor& dlogits, const ConstTensor& logits) {
   if (!dlogits.raw() || !logits.raw() || logits.elements() == 0) return true;
   const auto *out = static_cast<const char*>(dlogits.raw()), *in = static_cast<const char*>(logits.raw());

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-// dlogits is none, or of the logits' shape, of their type or of 16 bits beside fp32, and lies apart from them or over
-// them row by row; else ProgramError, naming the op.
+// dlogits is none, or of the logits' shape, of their type or of 16 bits beside fp32, and does not overlap them, or
+// overlays them row by row; else ProgramError, naming the op.
 void check_loss_gradients(const char* op, const Tensor& dlogits, const ConstTensor& logits, const Stream& stream);
 
 }  // namespace lockstep

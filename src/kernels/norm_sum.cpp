@@ -47,7 +47,7 @@ double norm_total(std::span<const std::int64_t> bins) {
   norm_carry(digits);
   int top = kNormDigits - 1;
   while (top > 0 && digits[top] == 0) --top;
-  // The leading 96 bits or more, with a last bit that says whether anything lies below: one conversion rounds it all.
+  // The leading 96 bits or more, with a last bit that says whether anything is below: one conversion rounds it all.
   unsigned __int128 leading = 0;
   for (int i = top; i > top - 3; --i) leading = (leading << 32) + static_cast<std::uint64_t>(i >= 0 ? digits[i] : 0);
   for (int i = top - 3; i >= 0; --i)

@@ -2,8 +2,8 @@
 //
 // Elements are squared and added in double within fixed blocks of 256; each block's sum then goes, without rounding,
 // into an accumulator of integers: bin i holds multiples of 2^(32 i - kNormBias), so adding blocks, buffers, shards or
-// ranks in any order, and adding accumulators bin by bin, gives the same integers. Shards are cut at multiples of 256
-// elements, so how parameters are cut cannot change the norm. The last bin counts blocks that were not finite.
+// ranks in any order, and adding accumulators bin by bin, gives the same integers. Shards begin at multiples of 256
+// elements, so sharding cannot change the norm. The last bin counts blocks that were not finite.
 //
 // Shapes: x flat (any float type), bins (kNormBins) int64. norm_sum adds x to bins (or starts them anew without
 // `accumulate`). norm_total is the value, rounded once from the canonical form: infinity or NaN never come out as a

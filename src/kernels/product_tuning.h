@@ -1,11 +1,11 @@
-// Which of a library's algorithms multiplies which form of a product, where a library does it (cuBLASLt, on a GPU).
+// Which of a library's algorithms computes which form of a product, where a library does it (cuBLASLt, on a GPU).
 //
 // A form is everything of a product that the choice may depend on: sizes, transposes, strides, types, the operands'
-// alignment and the room the library has to work in; never an address. A choice is the library's own name of an
-// algorithm. Both are text, of use to the same GPU and version of the library and to no other. Choices that were given
-// are used as they are, and what makes no sense there is an EnvironmentError. Any other form has the library's first
-// proposal, or, with `autotune`, the fastest of several, timed when the form is first met. The same form has the same
-// algorithm as long as the stream lives. All that is ever chosen among gives the same bits for the same call.
+// alignment and the library's workspace; never an address. A choice is the library's own name of an algorithm. Both are
+// text, valid for the same GPU and version of the library only. Given choices are used as they are; one that makes no
+// sense there is an EnvironmentError. Any other form uses the library's first proposal, or, with `autotune`, the
+// fastest of several, timed when the form is first met. A form keeps its algorithm as long as the stream lives. Every
+// algorithm that may be chosen gives the same bits for the same call.
 //
 // On cpu and meta there is nothing to choose: what is given is ignored, and nothing comes back.
 #pragma once

@@ -4,8 +4,8 @@
 // leading dims of x, in the accumulator type. Forward with a `residual` of x's shape first forms sum = x + residual
 // (sum of x's type, must be given) and normalises that; backward then takes `sum` as its x. Backward-input adds
 // `dresidual` when it is given, so that a residual branch joins in the same pass; dx may be the same tensor as dy or
-// dresidual. Its `y`, when it is given, receives the norm's output again, the same bits as forward's, so that it need
-// not be kept from forward: x is read here anyway, so this costs one write instead of a pass. y lies over no other
+// dresidual. Its `y`, when it is given, receives the norm's output again, equal bit for bit to forward's, so that it
+// need not be kept from forward: x is read here anyway, so this costs one write instead of a pass. y overlaps no other
 // operand. Sums over a row are in the accumulator type.
 #pragma once
 #include "tensor/stream.h"

@@ -22,7 +22,7 @@ constexpr Philox4 rounding_bits(std::uint64_t key, std::uint64_t group, std::uin
 }
 
 // Rounding drops sixteen bits; of all values of `bits` below 2^16, as many round away from zero as the dropped bits
-// say. Beyond the largest number lies infinity; a NaN stays a NaN.
+// say. Beyond the largest number comes infinity; a NaN stays a NaN.
 constexpr bf16 round_by_chance(float value, std::uint32_t bits) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
   bf16 rounded(value);

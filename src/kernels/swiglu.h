@@ -1,7 +1,7 @@
 // SwiGLU: y = silu(gate) * up, where silu(g) = g / (1 + exp(-g)).
 //
 // Shapes: gate_up and its gradient (N, 2F), the gate in the first F columns; y, dy (N, F). d_gate_up may be gate_up
-// itself. Backward's y, when it is given, receives silu(gate) * up again, the very bits that forward gave, so that the
+// itself. Backward's y, when it is given, receives silu(gate) * up again, equal bit for bit to forward's, so that the
 // activation need not be kept from forward; it may be dy itself.
 #pragma once
 #include "tensor/stream.h"

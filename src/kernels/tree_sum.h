@@ -10,8 +10,8 @@
 // in which a run of 2^k operands that begins at a multiple of 2^k is a subtree: summed first, by itself, it changes no
 // bit of the whole. That is why groups of a power of two may reduce in two steps.
 //
-// Operands: 1 to kMostSummands ins and any number of outs up to that, contiguous, of one shape and one type. An out may
-// be one of the ins; else they do not overlap. Partial sums are kept in fp64 for fp64, fp32 for fp32 and the 16-bit
+// Operands: 1 to kMostSummands ins and up to as many outs, contiguous, of one shape and one type. An out may be one of
+// the ins; otherwise they do not overlap. Partial sums are kept in fp64 for fp64, in fp32 for fp32 and the 16-bit
 // types, and rounded once at the end. A mean divides the sum by the number of ins before that rounding. Integers are
 // exact, wrap around as two's complement does, and have no mean. A NaN anywhere makes the largest a NaN.
 #pragma once

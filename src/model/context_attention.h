@@ -1,5 +1,5 @@
-// A block's attention where ranks cut samples between them (parallel/context_parallel.h): what is kept for it and the
-// room it needs, and the way from this rank's tokens to attention's outputs and back.
+// A block's attention under context parallelism (parallel/context_parallel.h): the slots it needs, and its forward and
+// backward from this rank's tokens to attention's outputs and back.
 //
 // Where heads are exchanged, attention keeps its own queries, keys, values and outputs from the forward on, so that
 // backward exchanges gradients alone; what was projected is then needed only by the norms of queries and keys, if there

@@ -3,8 +3,8 @@
 // A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch. A
 // phase may have two halves (a block's attention and its feed-forward part): what only one of them needs says so. Given
 // the list of actions, two slots that never live together share bytes, and nothing is allocated while training. What a
-// weight phase needs stays after the input phase has freed the rest, wherever the list puts it. What one unit hands to
-// another that is elsewhere lives until it has been sent, and there from when it is asked for.
+// weight phase needs stays after the input phase has freed the rest, wherever the list puts it. What is sent to
+// another stage lives until it has been sent; on the receiving stage, from when the receive starts.
 #pragma once
 #include <cstdint>
 #include <memory>

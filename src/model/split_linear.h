@@ -2,9 +2,9 @@
 // gives each rank some of them from all inputs, and one whose inputs are cut, whose outputs are summed over ranks.
 //
 // Both take and give rows as they are between layers: a rank's own tokens with sequence parallelism, else all of them.
-// With sequence parallelism all tokens stand here only while a product needs them: what the weight's gradient wants of
-// the inputs is gathered again for it, and so is what it wants of the outputs' gradients where weights come later
-// (Execution::weights_later). Alone they are a Linear each, and take no room.
+// With sequence parallelism all tokens are here only while a product needs them: the weight's gradient gathers the
+// inputs again, and also the outputs' gradients where the weight phase runs later (Execution::weights_later:
+// zero-bubble schedules). In a group of one, each is a plain Linear and allocates nothing more.
 #pragma once
 #include "model/build.h"
 #include "model/linear.h"

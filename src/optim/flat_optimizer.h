@@ -23,7 +23,7 @@ class FlatOptimizer {
  public:
   struct Range {
     std::int64_t elements;
-    std::int64_t decayed;    // the first so many elements have weight decay
+    std::int64_t decayed;    // the first `decayed` elements have weight decay
     DType moments;           // the master's type, or bf16 beside an fp32 master
     std::int64_t first = 0;  // where in the unit the range begins: a multiple of 4
   };

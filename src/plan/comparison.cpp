@@ -26,8 +26,8 @@ double mean_of(const std::vector<ComparedRank>& ranks, Value ComparedRank::*valu
   return sum / static_cast<double>(ranks.size());
 }
 
-// Whether the ranks stop before a step, the same answer for all of them without a message more: what rank 0 decides
-// before a step holds from the next one on, and nobody begins that before all have summed the loss of this one.
+// Whether the ranks stop before a step, the same answer for all without an extra message: what rank 0 decides before a
+// step holds from the next one on, and no rank begins that before all have summed the loss of this one.
 class StopTogether {
  public:
   explicit StopTogether(const std::function<bool()>& wanted) : wanted_(wanted) {}
@@ -225,7 +225,7 @@ RunSpec laid_out(const RunSpec& run, const LayoutSpec& layout) {
 }
 
 Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layouts, const ComparisonOptions& options) {
-  std::vector<RunSpec> specs;  // a mistake is told before anything runs
+  std::vector<RunSpec> specs;  // a mistake is reported before anything runs
   for (const LayoutSpec& layout : layouts) {
     specs.push_back(laid_out(run, layout));
     validate(specs.back(), [&](std::string_view, std::string_view) { return "layout " + to_text(layout); });

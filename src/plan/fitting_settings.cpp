@@ -52,7 +52,7 @@ class Search {
   }
 
  private:
-  // Numbers of micro-batches from the run's own on that its batch can be cut into.
+  // Numbers of micro-batches, from the run's own on, that its batch can be split into.
   std::vector<std::int64_t> micros() const {
     const std::int64_t batch = asked_.train.global_batch, dp = asked_.layout.dp;
     std::vector<std::int64_t> all;
@@ -103,7 +103,7 @@ class Search {
     return spec;
   }
 
-  // Bytes of the fullest rank where the run can be so and fits.
+  // Bytes of the fullest rank, where the run is valid and fits.
   std::optional<std::int64_t> bytes_of(const Choice& choice) const {
     const RunSpec spec = with(choice);
     if (!is_allowed(spec)) return std::nullopt;

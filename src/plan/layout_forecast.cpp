@@ -12,7 +12,7 @@ namespace {
 
 using Kind = ScriptPiece::Kind;
 
-// What fewer bytes than that need nobody is woken for (comm/threads/rendezvous.cpp): their seconds are in the latency.
+// Nobody is woken for a message of fewer bytes (comm/threads/rendezvous.cpp): its seconds are in the latency.
 constexpr std::int64_t kSmallBytes = 1 << 16;
 
 ForecastMessage forecast_message(const ScriptMessage& m, const MessageRates& rates) {

@@ -33,13 +33,13 @@ std::vector<int> speakers(const Trace& trace, int stages, const std::string& whe
   std::vector<int> ranks(static_cast<std::size_t>(stages), -1);
   for (std::size_t r = 0; r < trace.stage_of.size(); ++r) {
     if (trace.stage_of[r] >= stages)
-      refuse(where, fmt::format("rank {} is of stage {}, and the schedule has {}", r, trace.stage_of[r], stages),
+      refuse(where, fmt::format("rank {} is on stage {}, and the schedule has {}", r, trace.stage_of[r], stages),
              kRecordAgain);
     int& rank = ranks[static_cast<std::size_t>(trace.stage_of[r])];
     if (rank < 0) rank = static_cast<int>(r);
   }
   if (const auto at = std::ranges::find(ranks, -1); at != ranks.end())
-    refuse(where, fmt::format("no rank is of stage {}", at - ranks.begin()), kRecordAgain);
+    refuse(where, fmt::format("no rank is on stage {}", at - ranks.begin()), kRecordAgain);
   return ranks;
 }
 

@@ -49,7 +49,7 @@ std::string units_text(const std::vector<std::string>& names, const StepShape& s
   return text;
 }
 
-// What is the same of all ranks of a run, found with the first of them.
+// What all ranks of a run share, found with the first of them.
 struct OfAllRanks {
   const RunData* data = nullptr;  // none: each rank has its own
   bool counts_data = false;       // each counts it

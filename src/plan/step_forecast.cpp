@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kGrain = 1 + 1e-12;  // what ends within rounding of the first to end, ends with it
+constexpr double kGrain = 1 + 1e-12;  // ends that differ by rounding only count as one
 
 struct RankState {
   enum class Does : std::uint8_t { nothing_yet, computes, waits, wakes, has_ended };
@@ -131,7 +131,7 @@ class EventSimulator {
     return any;
   }
 
-  // Who is on a core now, and who moves what.
+  // Which ranks are on a core now, and what each moves.
   void share_cores() {
     const auto wants = [&](const RankState& rank) {
       return rank.does == RankState::Does::computes || rank.does == RankState::Does::wakes ||
@@ -186,7 +186,7 @@ class EventSimulator {
       if (rank.left / speed() <= until) free.push_back(r);
       rank.left -= step * speed();
     }
-    if (crowded_)  // who has had its turn goes to the end
+    if (crowded_)  // a rank that has had its turn goes to the end
       for (const std::size_t r :
            std::ranges::stable_partition(line_, [&](std::size_t r) { return ranks_[r].turn * kGrain < world_.turn; }))
         ranks_[r].turn = 0;

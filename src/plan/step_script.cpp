@@ -18,10 +18,10 @@ namespace {
 
 std::int64_t bytes_of(const ConstTensor& t) { return t.none() ? 0 : t.bytes(); }
 
-// The messages of all ranks: two ranks' calls are of one message when they are the same in number of the same channel.
+// The messages of all ranks: the n-th calls of two ranks on one channel belong to one message.
 class MessageBook {
  public:
-  // A group, or the way from one of its ranks to another, as all who are in it name it.
+  // A group, or the link from one of its ranks to another, by the name that all its ranks use.
   using Channel = std::tuple<std::vector<int>, int, int>;
 
   int started(const Channel& channel, std::uint64_t sequence, const Message& message, const Communicator& group) {
@@ -104,8 +104,8 @@ class NotedPending final : public Pending {
   int message_;
 };
 
-// A communicator of meta whose calls are noted. A group's name, the same on all its ranks, is the way to it: which
-// division of which group, and which part of it.
+// A communicator of meta whose calls are recorded. A group's name, the same on all its ranks, is its path: which split
+// of which group, and which part of it.
 class NotingCommunicator final : public Communicator {
  public:
   NotingCommunicator(int rank, int size, const std::string& name, std::vector<int> path, Notes& notes)

@@ -1,8 +1,8 @@
-// A file that grows by whole lines, and outlives a disk that is full for a while.
+// A file that grows by whole lines, and survives a disk that is full for a while.
 //
 // What cannot be written now is kept, in order, and written before what comes next; so a reader never sees a line twice
 // or out of order, and half a line only until there is room again. What is kept is bounded: beyond the bound whole
-// lines are dropped, and counted. Nothing here throws but the making.
+// lines are dropped, and counted. Only construction throws.
 //
 // Used by one thread at a time; descriptor() may be written to by a signal handler.
 #pragma once

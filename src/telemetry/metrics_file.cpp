@@ -31,7 +31,7 @@ std::string kept_lines(const std::filesystem::path& path, std::int64_t last_step
   throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::generic_category().message(errno)));
 }
 
-// The file with these lines, replaced beside and renamed; open to append.
+// The file with these lines, written beside and renamed; open to append.
 int begin_with(const std::string& lines, const std::filesystem::path& path) {
   const std::filesystem::path beside = path.string() + ".partial";
   const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);

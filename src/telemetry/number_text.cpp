@@ -8,7 +8,7 @@
 namespace lockstep {
 
 namespace {
-// Three digits that matter, in the largest unit that leaves at least one before the point.
+// Three significant digits, in the largest unit that leaves at least one before the point.
 std::string scaled(double value, double base, const std::array<const char*, 7>& units) {
   std::size_t unit = 0;
   while (std::abs(value) >= base * 0.99995 && unit + 1 < units.size()) value /= base, ++unit;

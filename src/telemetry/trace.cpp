@@ -1,4 +1,4 @@
-// Traces written: line by line, so that memory does not grow with them.
+// Writes traces line by line, so that memory does not grow with them.
 #include "telemetry/trace.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ std::size_t Trace::steps() const {
 
 namespace {
 
-// A file that is in place when it is whole, and not before.
+// A file that appears at its path when it is whole, and not before.
 class PartialFile {
  public:
   explicit PartialFile(std::filesystem::path path) : path_(std::move(path)), beside_(path_.string() + ".partial") {
@@ -80,7 +80,7 @@ class PartialFile {
   bool in_place_ = false;
 };
 
-// In quotes; bytes that are no UTF-8 are replaced, since a trace is no place to fail for a name.
+// In quotes; bytes that are not UTF-8 are replaced, since a trace should not fail for a name.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -130,7 +130,7 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
                    "span {} of rank {}, step {}, position {}", span.name, span.rank, span.step, span.position);
     LOCKSTEP_CHECK(span.end >= span.begin && span.end - first <= kLongestTrace,
                    "span {} from {} to {}, the first at {}", span.name, span.begin, span.end, first);
-    // Both ends are rounded, not the length: spans that touch go on touching.
+    // Both ends are rounded, not the length: spans that touch still touch.
     const std::int64_t begin = nanoseconds(span.begin - first), end = nanoseconds(span.end - first);
     out.print(
         "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"step\":{}",

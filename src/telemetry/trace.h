@@ -1,12 +1,12 @@
 // What every rank did, and when: spans of time, in a file that Chrome's trace viewer and Perfetto read.
 //
-// The file is JSON: an event ("ph": "X") a span, a process (pid = rank + 1) a rank, a line (tid = kind + 1) a category,
-// times in microseconds, to the nanosecond, from the first one; what a reader needs beside the spans is under
-// "otherData". Perfetto takes what has the number 0 for the system's idle task, hence the ones. Spans of one rank and
-// category do not overlap.
+// The file is JSON: one event ("ph": "X") per span, one process (pid = rank + 1) per rank, one line (tid = kind + 1)
+// per category, times in microseconds, to the nanosecond, from the first one; what a reader needs beside the spans is
+// under "otherData". Perfetto takes number 0 for the system's idle task, hence the ones. Spans of one rank and category
+// do not overlap.
 //
-// Reading: UserError (bad_input_file) for whatever is no such file; it may come from anywhere. Events that are none of
-// these, as other programs add them, are passed over. Time and memory grow with the file, of at most kMostTraceBytes.
+// Reading: the file may come from anywhere; UserError (bad_input_file) for one that is no trace. Other events, which
+// other programs add, are ignored. Time and memory grow with the file, which has at most kMostTraceBytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Traces read: in one pass over the text, whose form decides what is kept.
+// Reads traces in one pass over the text, whose form decides what is kept.
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ constexpr double kMostPositions = 1 << 30;
                   "give a trace that lockstep has written");
 }
 
-// What stands where a text or a number is looked for. `Other`: anything else, or the same key twice.
+// What is found where a text or a number is expected. `Other`: anything else, or the same key twice.
 struct Other {};
 using Value = std::variant<std::monostate, std::string, double, Other>;
 
@@ -38,8 +38,8 @@ std::optional<std::int64_t> whole(const Value& value, double least, double most)
   return static_cast<std::int64_t>(*number);
 }
 
-// Takes the parser's events. Only the places of the file that mean something have a state; whatever stands elsewhere is
-// skipped, however deep. An event's fields come in any order, so that whether it is one of ours is known at its end.
+// Takes the parser's events. Only the places of the file that mean something have a state; everything else is skipped,
+// however deep. An event's fields come in any order, so whether it is one of ours is known only at its end.
 class TraceReader final : public nlohmann::json_sax<json> {
  public:
   explicit TraceReader(std::string where) : where_(std::move(where)) {}
@@ -48,7 +48,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
     if (text.find('\0') != std::string_view::npos) refuse("has a zero byte");  // where the parser would stop
     json::sax_parse(text.begin(), text.end(), this);
     if (!text_of(fields_of_file_[kFormat]) || *text_of(fields_of_file_[kFormat]) != "lockstep trace")
-      refuse("is no trace of lockstep");
+      refuse("is not a trace of lockstep");
     if (!whole(fields_of_file_[kVersion], 1, 1)) refuse("is a trace of another version");
     if (!events_seen_) refuse("has no traceEvents");
     trace_.layout = text_of_file(kLayout, "layout", kMostLayoutBytes);
@@ -65,7 +65,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
       case State::outside:
         return enter(State::file);
       case State::file:
-        if (events_next_) refuse("its traceEvents are no list");
+        if (events_next_) refuse("its traceEvents are not a list");
         return other_next_ ? enter(State::other) : skip();
       case State::events:
         fields_ = {};
@@ -79,7 +79,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
   }
   bool start_array(std::size_t) override {
     if (skipped_ > 0) return skip();
-    if (state_ == State::outside) refuse("is no trace of lockstep");
+    if (state_ == State::outside) refuse("is not a trace of lockstep");
     if (state_ == State::file && events_next_) return enter(State::events);
     if (state_ == State::other && stages_next_) return enter(State::stages);
     return skip();
@@ -126,7 +126,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
   bool boolean(bool) override { return value(Other{}); }
   bool binary(json::binary_t&) override { return value(Other{}); }
   bool parse_error(std::size_t place, const std::string&, const json::exception&) override {
-    refuse(fmt::format("is no whole JSON file, at byte {}", place));
+    refuse(fmt::format("is not a whole JSON file, at byte {}", place));
   }
 
  private:
@@ -181,13 +181,13 @@ class TraceReader final : public nlohmann::json_sax<json> {
 
   bool value(Value&& found) {
     if (skipped_ > 0) return true;
-    if (state_ == State::outside) refuse("is no trace of lockstep");
+    if (state_ == State::outside) refuse("is not a trace of lockstep");
     if (state_ == State::file && (events_next_ || other_next_)) refuse("its traceEvents or otherData are a value");
-    if (state_ == State::other && stages_next_) refuse("its stage_of is no list");
+    if (state_ == State::other && stages_next_) refuse("its stage_of is not a list");
     if (state_ == State::stages) {
       const auto stage = whole(found, 0, kMostTraceRanks - 1);
       if (!stage || trace_.stage_of.size() == static_cast<std::size_t>(kMostTraceRanks))
-        refuse("its stage_of is no list of stages");
+        refuse("its stage_of is not a list of stages");
       trace_.stage_of.push_back(static_cast<int>(*stage));
     }
     if (!slot_) return true;
@@ -205,7 +205,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
     return *text;
   }
 
-  // Whose it is is said by phase and category; from there on every field must be right.
+  // Phase and category tell whether it is one of ours; then every field must be right.
   void finish_event() {
     const std::string *phase = text_of(fields_[kPhase]), *category = text_of(fields_[kCategory]);
     if (!phase || *phase != "X" || !category) return;
@@ -217,8 +217,8 @@ class TraceReader final : public nlohmann::json_sax<json> {
     const auto position = whole(fields_[kPosition], 0, kMostPositions),
                micro = whole(fields_[kMicro], 0, kMostPositions);
     if (!name || name->size() > kMostNameBytes) refuse_event("has no name, or one that is too long");
-    if (!pid) refuse_event("has no pid that is a rank's");
-    if (!whole(fields_[kTid], kind + 1, kind + 1)) refuse_event("has not the tid of its cat");
+    if (!pid) refuse_event("has no pid of a rank");
+    if (!whole(fields_[kTid], kind + 1, kind + 1)) refuse_event("does not have the tid of its cat");
     if (!step) refuse_event("has no step of training");
     if (!position && !std::holds_alternative<std::monostate>(fields_[kPosition])) refuse_event("has a bad position");
     if (!micro && !std::holds_alternative<std::monostate>(fields_[kMicro])) refuse_event("has a bad micro");
@@ -232,7 +232,7 @@ class TraceReader final : public nlohmann::json_sax<json> {
                             .end = static_cast<double>(begin + length) * 1e-9,
                             .micro = static_cast<int>(micro.value_or(-1))});
   }
-  // Whole ones, so that spans that touch in the file touch here.
+  // Whole nanoseconds, so that spans that touch in the file touch here.
   std::int64_t nanoseconds(Field field, const char* name) const {
     const double* time = std::get_if<double>(&fields_[field]);
     if (!time || !(*time >= 0 && *time <= kLongestTrace * 1e6))

@@ -1,4 +1,4 @@
-// Memory of one device and the buffers cut from it.
+// Memory of one device and the buffers taken from it.
 //
 // A Memory hands out Buffers and writes every byte into its Ledger. A Buffer owns its bytes until it is destroyed or
 // moved from; it must not outlive its Memory. Addresses are aligned to 256 bytes and sizes are rounded up to that, on
@@ -63,7 +63,8 @@ class Memory {
 };
 
 // The memory of a device: the host's heap for cpu, the GPU's for cuda, nothing at all for meta. The ledger outlives it.
-// `arena_bytes` of a GPU's memory are taken at once and buffers cut from them; 0 takes each by itself, as the cpu does.
+// `arena_bytes` of a GPU's memory are taken at once and buffers taken from them; 0 takes each by itself, as the cpu
+// does.
 std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger, std::int64_t arena_bytes = 0);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ struct Dim {
 std::int64_t step_of(const ConstTensor& t, int dim) { return t.stride(dim) * size_of(t.dtype()); }
 std::int64_t row_bytes(const ConstTensor& t) { return (t.dims() == 0 ? 1 : t.dim(-1)) * size_of(t.dtype()); }
 
-// From the first byte of the view to behind its last.
+// From the first byte of the view to past its last.
 std::int64_t span_of(const ConstTensor& t) {
   std::int64_t bytes = row_bytes(t);
   for (int i = 0; i + 1 < t.dims(); ++i) bytes += (t.dim(i) - 1) * step_of(t, i);
@@ -23,9 +23,9 @@ std::int64_t span_of(const ConstTensor& t) {
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-// Whether a row of one view can lie between `low` and `high` bytes (both excluded) behind a row of the other, the first
-// two rows being `distance` apart and the dims from `at` on free. Only those steps are followed that the dims behind
-// can make up for: one or two, where dims nest.
+// Whether a row of one view can be between `low` and `high` bytes (both excluded) after a row of the other, the first
+// two rows being `distance` apart and the dims from `at` on free. Only steps that the later dims can make up for are
+// followed: one or two, where dims nest.
 bool can_meet(const std::array<Dim, Shape::kMaxDims>& dims, int at, int count, std::int64_t distance, std::int64_t low,
               std::int64_t high) {
   if (at == count) return distance > low && distance < high;

@@ -18,7 +18,7 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool done() = 0;  // true when never recorded
-  virtual void wait() = 0;  // the calling thread goes on when the point has been reached
+  virtual void wait() = 0;  // returns when the point has been reached
 };
 
 // Work given to a stream once and kept, to be given again as a whole: the same calls on the same tensors.

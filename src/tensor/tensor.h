@@ -58,7 +58,7 @@ class BasicTensor {
 
   // Elements [begin, begin + count) of one dim.
   BasicTensor slice(int dim, std::int64_t begin, std::int64_t count) const;
-  // Of a flat tensor: (rows, row) elements from `begin` on, a row beginning `pitch` elements behind the one before.
+  // Of a flat tensor: (rows, row) elements from `begin` on, each row beginning `pitch` elements after the one before.
   BasicTensor rows_apart(std::int64_t begin, std::int64_t rows, std::int64_t row, std::int64_t pitch) const;
   // The same elements under another shape; the tensor must be contiguous.
   BasicTensor reshape(const Shape& shape) const;

@@ -1,10 +1,9 @@
 // Copies between host memory and a device's tensors.
 //
-// upload and download move the bytes of a contiguous tensor, or of rows that lie apart (Tensor::rows_apart), to or from
-// plain host memory, where they lie one behind the other, in the stream's order, and return when the host memory may be
-// used again. The two that come later return at once: the host memory, a HostBuffer's, must
-// stay as it is (or is not there yet) until the stream has come so far. On meta an upload does nothing and a download
-// gives zeros.
+// upload and download move the bytes of a contiguous tensor, or of strided rows (Tensor::rows_apart), to or from plain
+// host memory, where rows are adjacent. They work in the stream's order and return when the host memory may be used
+// again. The two that come later return at once: the host memory, a HostBuffer's, must stay as it is (or is not there
+// yet) until the stream has reached them. On meta an upload does nothing and a download gives zeros.
 #pragma once
 #include <span>
 #include <vector>
@@ -19,8 +18,8 @@ void download(void* to, ConstTensor from, Stream& stream);
 void upload_later(Tensor to, const void* from, Stream& stream);
 void download_later(void* to, ConstTensor from, Stream& stream);
 
-// Host memory for copies that come later: page-locked where the stream is a GPU's, so that they need no help of the
-// host's. Not counted in a ledger: it is small, and no device's.
+// Host memory for copies that come later: page-locked where the stream is a GPU's, so that they need no help from the
+// host. Not counted in a ledger: it is small, and of no device.
 class HostBuffer {
  public:
   HostBuffer() = default;

@@ -99,7 +99,7 @@ std::string bad_values_text(const std::string& bad_value, bool good, const Progr
       bad_value.empty() ? fmt::format("step {}: a weight is not finite", progress.step) : bad_value;
   if (!good)
     return fmt::format(
-        "{}; weights that are not finite are not saved, {}: lower optim.lr, and resume from that or begin anew", what,
+        "{}; weights that are not finite are not saved, {}: lower optim.lr, and resume from that or start over", what,
         newest_text(saving));
   return fmt::format("{}; {}: lower optim.lr, or set train.bad_values=skip, and --resume", what, newest_text(saving));
 }

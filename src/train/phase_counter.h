@@ -1,7 +1,7 @@
-// Who counts a step on meta, phase by phase, and knows after the first ones what the others come to.
+// Counts a step on meta phase by phase, and reuses the counts of a phase for later micro-batches.
 //
-// All micro-batches have the same shapes, so a phase of a unit makes the same calls for each of them, but that the
-// first starts the gradients and the others add to them. What such a phase came to once need not be found again.
+// All micro-batches have the same shapes, so a phase of a unit makes the same calls for each of them, except that the
+// first writes the gradients and the others add to them. Each of these two cases is run once and then looked up.
 #pragma once
 #include "spec/step/actions.h"
 

@@ -1,5 +1,5 @@
-// What one rank of a run works with, found from the options and the same from then on: its place in the mesh and the
-// groups it belongs to, how data is shared between them, the model, and the lists of actions.
+// The fixed part of one rank, made once from the options: its place in the mesh and its groups, the kind of data
+// parallel, the model, and the lists of actions.
 //
 // Its state (rank_state.h) and the executor of its steps (step_executor.h) are made from it. Memory, stream and ranks
 // outlive it.

@@ -64,7 +64,7 @@ std::int64_t beyond(std::span<const double> a, std::span<const double> b, double
   return different;
 }
 
-// The norm is summed in fp64, exactly over blocks of 256 elements; tp cuts tensors elsewhere, into other blocks.
+// The norm is summed in fp64, exactly over blocks of 256 elements; tp splits tensors elsewhere, into other blocks.
 constexpr double kNormRounding = 256 * 0x1p-53;
 
 // One rank that takes a batch at given weights.

@@ -13,7 +13,7 @@
 //   that
 //              reaches the loss has reached the gradients.
 //   update     One rank in the run's precision is given the layout's gradients in the place of its own and updates: its
-//              weights must be the layout's, bit for bit, since an update does not depend on how tensors are cut, and
+//              weights must be the layout's, bit for bit, since an update does not depend on how tensors are split, and
 //              its norm but for the rounding of sums of 256 in fp64 (where that differs, the clipping factor does, and
 //              weights may be off by some units in the last place).
 //

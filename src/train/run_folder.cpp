@@ -41,7 +41,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   if (existing == Existing::refuse && holds_a_run(path_)) {
     ::close(lock_);
     throw UserError(ExitCode::usage, fmt::format("{} holds a run already", path_.string()),
-                    "--resume continues it, --overwrite begins it anew, --out DIR puts this one elsewhere");
+                    "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
     for (const fs::path& old : {run_file(), metrics(), log(), checkpoints()}) disk.remove_tree(old);

@@ -112,7 +112,7 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
   std::optional<Checkpoint> found;
   if (is_first_rank()) {
     found = require_checkpoint(spec_.model_from, [&](const std::filesystem::path& path, const std::string& reason) {
-      if (note) note(fmt::format("passing over {}: {}", path.string(), reason));
+      if (note) note(fmt::format("skipping {}: {}", path.string(), reason));
     });
     require_same_model(*found, spec_.model);
     spec_.model_from = found->path().string();

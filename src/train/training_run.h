@@ -65,8 +65,8 @@ class TrainingRun {
 
   // From the seed, or from the Hugging Face folder or the checkpoint that the spec names. Imported weights must be
   // finite: UserError (bad_input_file) naming the tensor. All ranks call it. A run that names another run takes its
-  // newest whole checkpoint, and its spec says from then on which that was; `note` hears of damaged ones that were
-  // passed over. On meta no checkpoint is opened.
+  // newest whole checkpoint, and its spec says from then on which that was; `note` is called for damaged ones that were
+  // skipped. On meta no checkpoint is opened.
   void init_weights(const std::function<void(const std::string&)>& note = {});
   // What came with the model, for the checkpoints of this run. Rank 0's; before the first save.
   void keep_companions(std::vector<HfCompanion> companions) { companions_ = std::move(companions); }

@@ -20,7 +20,7 @@ void tune_products(const RunSpec& spec, Stream& stream);
 // A line for a person when the run has a [tuning] that is not for this GPU and library, and so does nothing.
 std::optional<std::string> ignored_tuning(const TuningSpec& tuning, Stream& stream);
 
-// The run's [tuning] as it stands, when products were timed since this was last asked.
+// The run's current [tuning], if products were timed since the last call.
 std::optional<TuningSpec> new_tuning(Stream& stream);
 TuningSpec tuning_of(Stream& stream);
 

@@ -126,7 +126,7 @@ TEST(HfExport, ReplacesAnExportAndRefusesAnythingElse) {
 
   write_bytes(what.folder / "tokenizer.json", "mine");
   const auto before = everything_in(out.path());
-  EXPECT_THAT(refused(what), HasSubstr("holds files that are not of an export"));
+  EXPECT_THAT(refused(what), HasSubstr("holds files that are not from an export"));
   EXPECT_TRUE(everything_in(out.path()) == before);
   HfExport told = what;
   told.replace = true;

@@ -90,7 +90,7 @@ TEST(BenchComm, MistakesAreOneLineWithARemedy) {
       {{"--algorithms", "rnig"},
        "--algorithms 'rnig': it must be canonical, ring, tree or native; did you mean 'ring'?"},
       {{"--algorithms", "native"}, "--algorithms native without MPI: on threads it is canonical; start under mpirun"},
-      {{"--ops", "all_gather", "--algorithms", "ring"}, "all_gather goes the same way under each of these"},
+      {{"--ops", "all_gather", "--algorithms", "ring"}, "all_gather is the same under each of these"},
       {{"--ranks", "0"}, "--ranks 0; give 1 to 1024"},
       {{"--ranks", "2000"}, "--ranks 2000; give 1 to 1024"},
       {{"--ranks", "two"}, "--ranks 'two'; give numbers as in 2,4,8"},

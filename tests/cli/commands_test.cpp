@@ -108,7 +108,7 @@ TEST_F(Commands, MistakesAreOneLineWithARemedy) {
   std::ofstream(*folder_ / "plain.txt") << "just text";
   const std::vector<std::tuple<std::vector<std::string>, int, std::string>> cases{
       {{"inspect", *folder_ / "absent"}, 4, "there is no"},
-      {{"inspect", *folder_ / "text"}, 4, "nothing that lockstep knows"},
+      {{"inspect", *folder_ / "text"}, 4, "that lockstep knows"},
       {{"inspect", *folder_ / "plain.txt"}, 4, "plain.txt"},
       {{"inspect"}, 2, "path is required"},
       {{"export", *folder_ / "text", "--out", *folder_ / "e"}, 6, "holds no whole checkpoint"},

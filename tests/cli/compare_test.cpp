@@ -83,7 +83,7 @@ TEST_F(Compare, ShowsWhatEveryLayoutCosts) {
                            "exp. ms",
                            "bubble",
                            "plan of times: made before any layout ran.",
-                           "two steps of one rank alone said",
+                           "two steps of one rank alone measured",
                            "tokens/s",
                            "eff.",
                            "12 samples of 16 tokens",

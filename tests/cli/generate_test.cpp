@@ -277,7 +277,7 @@ TEST_F(GenerateCommand, PassesOverADamagedCheckpointWithAWord) {
   std::filesystem::remove(copy + "/checkpoints/latest");
   const Outcome o = run_in_shell("generate " + copy + " --prompt abc --max-tokens 2");
   EXPECT_EQ(o.code, 0) << o.out;
-  EXPECT_THAT(o.out, HasSubstr("passing over " + newer));
+  EXPECT_THAT(o.out, HasSubstr("skipping " + newer));
 }
 
 }  // namespace

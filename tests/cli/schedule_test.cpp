@@ -90,7 +90,7 @@ TEST(Schedule, ComparesAllKinds) {
                           "  zb-v              2   3.5 %      99.5      0.850                       8              8   "
                           "           21.6 GiB\n"})
     EXPECT_THAT(out, HasSubstr(row));
-  EXPECT_THAT(out, HasSubstr("llama3-70b cut evenly, a sample of 8192 tokens per micro-batch, bf16, tp=8\n"));
+  EXPECT_THAT(out, HasSubstr("llama3-70b split evenly, a sample of 8192 tokens per micro-batch, bf16, tp=8\n"));
   const json all = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--chunks", "3", "--json"}));
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[2]["shape"]["chunks"], 3);
@@ -187,7 +187,7 @@ TEST(Schedule, MistakesAreOneLineWithARemedy) {
       {{"--file", huge}, 2, "larger than"},
       {{"--file", folder / "bad.txt", "--pp", "3"}, 2, "--pp"},
       {{"--from-trace", folder / "absent"}, 4, "no such file"},
-      {{"--from-trace", folder / "bad.txt"}, 4, "no whole JSON"},
+      {{"--from-trace", folder / "bad.txt"}, 4, "not a whole JSON"},
       {{"--from-trace", folder / "plain.json"}, 4, "record a run whose layout has pp > 1"},
       {{"--from-trace", trace, "--step", "7"}, 2, "it has 2, from 1 to 2"},
       {{"--from-trace", trace, "--pp", "4"}, 2, "--pp"},

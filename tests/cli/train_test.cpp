@@ -104,7 +104,7 @@ TEST_F(TrainCommand, AFolderThatHoldsARunIsNotWrittenOver) {
   ASSERT_EQ(run_program(train({"--set", "train.steps=2"})).code, 0);
   const Outcome again = run_program(train());
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.err, HasSubstr("holds a run already; --resume continues it, --overwrite begins it anew"));
+  EXPECT_THAT(again.err, HasSubstr("holds a run already; --resume continues it, --overwrite starts it over"));
   EXPECT_EQ(metrics().size(), 2u);
   EXPECT_EQ(run_program(train({"--overwrite", "--set", "train.steps=3"})).code, 0);
   EXPECT_EQ(metrics().size(), 3u);
@@ -226,7 +226,7 @@ TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverLoudly) {
   }
   const Outcome o = run_program(train({"--resume", "--set", "train.steps=6"}));
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("passing over"));
+  EXPECT_THAT(o.out, HasSubstr("skipping"));
   EXPECT_THAT(o.out, HasSubstr("step-00000004"));
   EXPECT_THAT(o.out, HasSubstr("resuming from " + (folder_ / "run/checkpoints/step-00000003")));
 }
@@ -347,7 +347,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
   const std::vector<Case> cases{
       {{"train", folder_ / "absent.toml"}, 2, "cannot open"},
       {{"train", folder_ / "nothing"}, 2, "is a folder"},
-      {{"train", toml, toml}, 2, "one word too many"},
+      {{"train", toml, toml}, 2, "one argument too many"},
       {{"trian"}, 2, "did you mean 'train'"},
       {with({"--set", "train.stepz=3"}), 2, "'steps'"},
       {with({"--set", "trian.steps=3"}), 2, "'train'"},

@@ -47,7 +47,8 @@ TEST(UnknownOption, IsNamedWithTheNearestAndTheRightPage) {
            {{"verify", "--exat"}, unknown("--exat", "--exact", " verify")},
            {{"--versoin"}, unknown("--versoin", "--version", "")},
            {{"trian"}, "unknown command 'trian'; did you mean 'train'? lockstep --help lists all"},
-           {{"plan", "a.toml", "b.toml"}, "'b.toml' is one word too many; lockstep plan --help says what there may be"},
+           {{"plan", "a.toml", "b.toml"},
+            "'b.toml' is one argument too many; lockstep plan --help lists what it takes"},
            {{"plan", "--ranks"}, "; see lockstep plan --help"},
            {{"bench", "comm", "--seconds", "x"}, "; see lockstep bench comm --help"},
        })

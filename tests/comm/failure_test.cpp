@@ -204,7 +204,7 @@ TEST(RunRanks, KeepsTheKindOfError) {
             }),
             "rank 1: odd");
   EXPECT_EQ(thrown<EnvironmentError>([] { each_rank(2, [](Communicator&) { throw 7; }); }).substr(6),
-            ": an exception without words");
+            ": an exception without a message");
   // Of one rank alone nobody asks which it was.
   EXPECT_EQ(thrown<EnvironmentError>([] { each_rank(1, [](Communicator&) { throw EnvironmentError("gone"); }); }),
             "gone");

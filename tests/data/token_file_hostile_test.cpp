@@ -61,7 +61,7 @@ TEST_F(HostileTokenFile, IsRefusedWhenCutAnywhere) {
       EXPECT_THAT(open_error(good_.substr(0, size)), HasSubstr("bytes")) << size;
     }
   }
-  EXPECT_THAT(open_error(good_ + '\0'), HasSubstr("has 153 bytes, but its header speaks of 152"));
+  EXPECT_THAT(open_error(good_ + '\0'), HasSubstr("has 153 bytes, but its header says 152"));
 }
 
 TEST_F(HostileTokenFile, IsRefusedWhenAnyBitOfTheHeaderIsWrong) {

@@ -188,8 +188,8 @@ TEST(MeasuredTimeline, RefusesTracesThatContradictThemselves) {
   };
   EXPECT_THAT(changed([](Trace& t) { t.schedule = ""; }), HasSubstr("no schedule of a pipeline; record a run whose"));
   EXPECT_THAT(changed([](Trace& t) { t.schedule = "F0 Q0\n"; }), HasSubstr("here: its schedule:1: 'Q0' is no step"));
-  EXPECT_THAT(changed([](Trace& t) { t.schedule = "F0 B0\n"; }), HasSubstr("rank 1 is of stage 1"));
-  EXPECT_THAT(changed([](Trace& t) { t.stage_of = {0, 1, 2, 2}; }), HasSubstr("no rank is of stage 3"));
+  EXPECT_THAT(changed([](Trace& t) { t.schedule = "F0 B0\n"; }), HasSubstr("rank 1 is on stage 1"));
+  EXPECT_THAT(changed([](Trace& t) { t.stage_of = {0, 1, 2, 2}; }), HasSubstr("no rank is on stage 3"));
   EXPECT_THAT(changed([](Trace& t) { t.spans[0].position = 99, t.spans[0].kind = SpanKind::compute; }),
               HasSubstr("position 99"));
   EXPECT_THAT(changed([](Trace& t) {

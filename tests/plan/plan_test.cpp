@@ -195,7 +195,7 @@ TEST(Plan, OfCutLayersHasTheirMessages) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_LT(took.count(), 3);
-  for (const char* words : {" by each of 8 ranks that cut layers", " by each of 128 ranks", ", of each rank",
+  for (const char* words : {" by each of 8 tensor-parallel ranks", " by each of 128 ranks", ", of each rank",
                             "\n  dp all_gather ", "\n  tp all_gather ", "\n  tp reduce_scatter ", "\n  numbers "})
     EXPECT_THAT(text.out, ::testing::HasSubstr(words));
 

@@ -42,7 +42,7 @@ TEST(ProcessesStart, FromTheCheckpointThatRankZeroFoundAndLearnTheBitsOfThreads)
   const std::string out =
       train("processes", {LOCKSTEP_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"});
   EXPECT_THAT(out, HasSubstr("starting from the weights of " + (folder / ("first/checkpoints/" + older))));
-  EXPECT_THAT(out, HasSubstr("passing over " + (folder / ("first/checkpoints/" + newest))));
+  EXPECT_THAT(out, HasSubstr("skipping " + (folder / ("first/checkpoints/" + newest))));
   const RunResults threads = results_in(folder / "threads"), processes = results_in(folder / "processes");
   EXPECT_EQ(processes.losses, threads.losses);
   EXPECT_NE(threads.losses, losses_in(folder / "first"));

@@ -38,7 +38,7 @@ TEST(LayoutList, NamesFileAndLineOfAMistake) {
   std::string many;
   for (std::size_t i = 0; i < kMostListed; ++i) many += "dp=2\n";
   EXPECT_EQ(words(many), "");
-  EXPECT_EQ(words(many + "dp=2"), "list:1001: more than 1000 layouts; cut the file into several");
+  EXPECT_EQ(words(many + "dp=2"), "list:1001: more than 1000 layouts; split the file into several");
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ TEST_F(StartFrom, ADamagedCheckpointIsPassedOverAndNamed) {
   const Start begun = start(next_run({.dp = 2}, copy.path()), unused.path(), &notes);
   EXPECT_EQ(begun.from, (copy.path() / "checkpoints" / step_folder_name(kSavedStep)).string());
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_THAT(notes[0], HasSubstr("passing over " + (copy / "checkpoints/step-00000004")));
+  EXPECT_THAT(notes[0], HasSubstr("skipping " + (copy / "checkpoints/step-00000004")));
   damage(kSavedStep);
   try {
     start(next_run({}, copy.path()), unused.path());

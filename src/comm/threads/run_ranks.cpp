@@ -52,7 +52,7 @@ void run_rank(ThreadsWorld& world, int rank, const std::function<void(std::uniqu
   } catch (const std::exception& error) {
     failed(error.what(), false);
   } catch (...) {
-    failed("an exception without words", false);
+    failed("an exception without a message", false);
   }
 }
 

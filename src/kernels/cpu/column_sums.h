@@ -1,6 +1,6 @@
-// Sums over rows, column by column: what the gradients of norm weights and biases are.
+// Sums over rows, column by column: the gradients of norm weights and biases.
 //
-// Work is cut by columns, so each column's sum has one order whatever the number of threads: rows ascending within
+// Work is split by columns, so each column's sum has one order whatever the number of threads: rows ascending within
 // blocks of 64, then the blocks ascending. The blocks keep the rounding error of a long sum in fp32 small.
 #pragma once
 #include "kernels/cpu/rows.h"

@@ -40,7 +40,7 @@ Compute<S> sum_of_exponentials(const S* in, std::int64_t count, Compute<S> top) 
   return sum<T>(sums);
 }
 
-// out = exp(logit - top)·factor. Forward, a vector read before its gradients are written: out may lie over the logits,
+// out = exp(logit - top)·factor. Forward, a vector read before its gradients are written: out may overlay the logits,
 // and of 16 bits over 32 it never comes further than what has been read.
 template <class S, class D>
 void write_softmax(D* out, const S* in, std::int64_t count, Compute<S> top, Compute<S> factor) {

@@ -27,7 +27,7 @@ struct Held {
   }
 };
 
-// Work is cut by columns: every column adds its tokens in their order, whoever adds them.
+// Work is split by columns: every column adds its tokens in their order, on whatever thread.
 constexpr std::int64_t kColumns = 256;
 template <class Body>
 void each_column_range(Stream& stream, std::int64_t width, Body&& body) {

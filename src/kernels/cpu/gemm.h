@@ -2,9 +2,9 @@
 //
 // A is taken in slivers of kRows rows, B in slivers of kColumns columns, both kDepth deep; a register block is one
 // sliver of each. B is always packed; A only where it must be converted or turned, or where rows are missing: a row is
-// read one element at a time, so it can be read where it lies. Every element of C is summed over k ascending, in one
-// chain of fmas within a depth block and one addition for each block, wherever in the matrix it stands: the bits depend
-// on K alone, not on tiles, threads or the other extents.
+// read one element at a time, so it can be read in place. Every element of C is summed over k ascending, in one chain
+// of fmas within a depth block and one addition for each block, wherever in the matrix it is: the bits depend on K
+// alone, not on tiles, threads or the other extents.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -35,7 +35,7 @@ void copy_row(To* y, const From* x, std::int64_t count, bool accumulate) {
 
 void copy_heads(const CopyHeadsArgs& a, lockstep::Stream& stream) {
   const std::int64_t T = a.x.dim(1), H = a.x.dim(2), D = a.x.dim(3);
-  // Heads that lie side by side in both operands are one row.
+  // Heads that are adjacent in both operands are one row.
   const bool joined = a.x.stride(2) == D && a.y.stride(2) == D;
   const std::int64_t pieces = joined ? 1 : H, width = joined ? H * D : D;
   with_float(a.x.dtype(), [&](auto from) {

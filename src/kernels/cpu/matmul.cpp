@@ -49,7 +49,7 @@ class Product {
   using T = Compute<S>;
   using G = Gemm<T>;
   using B = Block<T, R>;
-  static constexpr bool kInPlace = std::is_same_v<S, T>;  // A's elements can be multiplied where they lie
+  static constexpr bool kInPlace = std::is_same_v<S, T>;  // A's elements can be multiplied in place
 
  public:
   Product(const MatmulArgs& a, Stream& stream)

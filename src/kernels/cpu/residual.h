@@ -1,4 +1,4 @@
-// A residual that joins in front of a norm.
+// Adds a residual before a norm.
 #pragma once
 #include "kernels/cpu/simd.h"
 

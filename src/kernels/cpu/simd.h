@@ -76,7 +76,7 @@ template <class T>
 #endif
 }
 
-// Loads of kLanes<Compute<S>> elements of storage type S, and of the first `count` of them with zeros behind.
+// Loads of kLanes<Compute<S>> elements of storage type S, and of the first `count` of them with zeros after them.
 template <class S>
 [[gnu::always_inline]] inline Vec<Compute<S>> load(const S* p) {
   Vec<Compute<S>> v;

@@ -84,7 +84,7 @@ struct TileRows {
   std::int64_t stride;
 };
 
-// to[r][0 … padded) = from[r·stride …] with zeros behind the columns there are; rows beyond `rows` up to `all_rows` are
+// to[r][0 … padded) = from[r·stride …] with zeros after the columns there are; rows beyond `rows` up to `all_rows` are
 // zero.
 template <class S, class T>
 void pack(T* to, std::int64_t padded, const S* from, std::int64_t stride, std::int64_t rows, std::int64_t all_rows,
@@ -98,7 +98,7 @@ void pack(T* to, std::int64_t padded, const S* from, std::int64_t stride, std::i
   std::fill(to + rows * padded, to + all_rows * padded, T(0));
 }
 
-// The same rows where they lie, if they can be read as they are: no padding wanted, nothing to convert. Else packed.
+// The same rows in place, if they can be read as they are: no padding wanted, nothing to convert. Else packed.
 template <class S, class T>
 TileRows<T> rows_in_place(T* room, std::int64_t padded, const S* from, std::int64_t stride, std::int64_t rows,
                           std::int64_t all_rows, std::int64_t columns) {

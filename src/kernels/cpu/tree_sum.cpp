@@ -1,6 +1,6 @@
 // Block by block: a block's partial sums stay in the nearest cache while every in is read once and every out written
-// once, so many operands cost what their memory costs. Two operands, which is what two ranks give, need no partial
-// sums.
+// once, so a large number of operands costs what their memory costs. Two operands, which is what two ranks give, need
+// no partial sums.
 #include "kernels/tree_sum.h"
 
 #include <algorithm>

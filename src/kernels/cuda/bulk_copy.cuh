@@ -1,8 +1,8 @@
 // A run of bytes brought from global to shared memory by the copy engine, while the block does something else.
 //
-// An Arrival lies in shared memory and is started by one thread before all threads of the block meet. From then on one
-// thread orders a copy and every thread waits for it, in turns: `round` is 0 for the first copy, 1 for the second, 0
-// for the third. The copy engine reads and writes sixteen bytes at a time: source, destination and length are
+// An Arrival is stored in shared memory and is started by one thread before all threads of the block meet. From then on
+// one thread orders a copy and every thread waits for it, in turns: `round` is 0 for the first copy, 1 for the second,
+// 0 for the third. The copy engine reads and writes sixteen bytes at a time: source, destination and length are
 // multiples of that. Where a copy lands, every thread must have read what it wants of the one before, and have met the
 // thread that orders the next.
 //

@@ -1,12 +1,13 @@
-// Sums over rows, column by column: what the gradients of norm weights and biases are.
+// Sums over rows, column by column: the gradients of norm weights and biases.
 //
-// A block sums some rows of some columns: each of its groups of threads every group-th row in ascending order, a pack
-// of columns a thread, then the groups in ascending order. The blocks' sums, kept in the stream's scratch, are summed
-// the same way by a second launch. The tree is a function of the shape, the type and the term alone.
+// A block sums some rows of some columns: each of its groups of threads takes every group-th row in ascending order, a
+// pack of columns per thread, then the groups are added in ascending order. The blocks' sums, kept in the stream's
+// scratch, are summed the same way by a second launch. The tree is a function of the shape, the type and the term
+// alone.
 //
-// A step calls these for a few tens of microseconds each, so what is spent beside reading counts. There are as many
-// blocks as run at once, all but the last of one length and of whole rounds of loads in flight: none waits for a place,
-// and they end together. The second launch is made ready while the first runs, and waits on the GPU for its sums
+// A step calls these for a few tens of microseconds each, so whatever is spent beside reading matters. There are as
+// many blocks as run at once, all but the last of one length and of whole rounds of loads in flight: none waits for a
+// place, and they end together. The second launch is made ready while the first runs, and waits on the GPU for its sums
 // (Hopper and later).
 //
 // What is summed is a Term: its Stored type, kSums results for each column, how many rows a thread reads ahead
@@ -23,7 +24,7 @@ inline constexpr int kSummingBlocksEach = Term::kSums == 1 ? 3 : 2;
 inline constexpr int kUnits = 132;
 inline constexpr int kSummingGroups = 32;  // of the second launch: warps of a block
 
-// How a sum is cut: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
+// How a sum is split: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
 struct SumCut {
   int lanes;
   std::int64_t chunks;  // of columns

@@ -4,11 +4,11 @@
 // memory, so memory does not wait for the exponentials or for the two meetings of the cluster: over the row's maximum,
 // then over the sum of exp(logit - maximum). Those exponentials, times scale over sum, are the gradients.
 //
-// How a row is cut is a function of V and the type alone, and so is the order of its sum: a thread takes every n-th
+// How a row is split is a function of V and the type alone, and so is the order of its sum: a thread takes every n-th
 // unit of its slice in ascending order, lanes are added in a butterfly, and the warps of all slices in one more: lane l
 // takes every 32nd from the l-th on.
 //
-// dlogits may lie over logits, of the same type or 16-bit over 32: nothing of a row is written before all blocks have
+// dlogits may overlay logits, of the same type or 16-bit over 32: nothing of a row is written before all blocks have
 // read it, since none knows the sum before.
 #pragma once
 #include <cooperative_groups.h>
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) held_loss(LossRows<S,
   const int first = begin * Unit;  // column
   const auto is_mine = [&](int round) { return round * Threads + thread < mine; };
 
-  // The copy engine takes sixteen bytes at a time: with the slice come what lies before and behind it within those.
+  // The copy engine takes sixteen bytes at a time: with the slice come the bytes before and after it within those.
   const auto lead_of = [&](std::int64_t row) {
     return Whole ? 0u : static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(a.logits_of(row) + first) % 16);
   };

@@ -3,8 +3,8 @@
 // The order of a row's sum is a function of V alone: a thread takes every n-th logit in ascending order, then lanes (a
 // butterfly) and warps are added in ascending order.
 //
-// dlogits may lie over logits. Of the same type, a thread writes where it alone has read. Of 16 bits over 32, element i
-// lies where logit i/2 was: the block walks forward in tiles, reads one whole before it writes its gradients, and so
+// dlogits may overlay logits. Of the same type, a thread writes where it alone has read. Of 16 bits over 32, element i
+// is where logit i/2 was: the block walks forward in tiles, reads one whole before it writes its gradients, and so
 // never writes over what is still to be read.
 #pragma once
 #include "kernels/cuda/cross_entropy_rows.cuh"
@@ -39,8 +39,8 @@ struct Exponentials {
   }
 };
 
-// body(this thread's values of a tile, the column of the first; each of the others lies blockDim.x further), for all
-// tiles in ascending order. Behind the end of the row lies -inf.
+// body(this thread's values of a tile, the column of the first; each of the others is blockDim.x further), for all
+// tiles in ascending order. After the end of the row comes -inf.
 template <class S, class Body>
 __device__ void each_tile(const S* in, int vocabulary, Body&& body) {
   using T = Compute<S>;

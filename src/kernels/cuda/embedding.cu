@@ -64,7 +64,7 @@ __global__ void find_runs(int2* runs, const unsigned* keys, int count) {
     const int middle = below + (first - below) / 2;
     (keys[middle] == key ? first : below) = middle;
   }
-  int last = i, end = count;  // keys[last] is of the run, keys[end] behind it
+  int last = i, end = count;  // keys[last] is in the run, keys[end] after it
   while (end - last > 1) {
     const int middle = last + (end - last) / 2;
     (keys[middle] == key ? last : end) = middle;
@@ -193,10 +193,10 @@ bool sort_places(int*& places, unsigned*& keys, Cut& cut, const std::int32_t* in
                  std::int64_t table_rows, std::int64_t first, cudaStream_t queue) {
   places = cut.take<int>(count);
   keys = cut.take<unsigned>(count);
-  Cut behind = cut;  // needed only until the sort is done
-  int* unsorted = behind.take<int>(count);
-  unsigned* unsorted_keys = behind.take<unsigned>(count);
-  if (behind.left() < 0) return false;
+  Cut rest = cut;  // needed only until the sort is done
+  int* unsorted = rest.take<int>(count);
+  unsigned* unsorted_keys = rest.take<unsigned>(count);
+  if (rest.left() < 0) return false;
   make_keys<<<blocks_for(count), kThreads, 0, queue>>>(unsorted_keys, unsorted, indices, count, table_rows, first);
   check_launch("embedding_backward");
   int bits = 1;
@@ -205,8 +205,8 @@ bool sort_places(int*& places, unsigned*& keys, Cut& cut, const std::int32_t* in
   check_cuda(
       cub::DeviceRadixSort::SortPairs(nullptr, bytes, unsorted_keys, keys, unsorted, places, count, 0, bits, queue),
       "embedding_backward");
-  void* temporary = behind.take<std::byte>(static_cast<std::int64_t>(bytes));
-  if (behind.left() < 0) return false;
+  void* temporary = rest.take<std::byte>(static_cast<std::int64_t>(bytes));
+  if (rest.left() < 0) return false;
   check_cuda(
       cub::DeviceRadixSort::SortPairs(temporary, bytes, unsorted_keys, keys, unsorted, places, count, 0, bits, queue),
       "embedding_backward");

@@ -38,7 +38,7 @@ __device__ unsigned word_of(const Pack<S, N>& pack, int k) {
     return k % 2 == 0 ? __double2loint(pack.at[k / 2]) : __double2hiint(pack.at[k / 2]);
 }
 
-// In words: left to itself, the compiler stores 16-bit elements two by two.
+// As 32-bit words: left to itself, the compiler stores 16-bit elements two by two.
 template <class S, int N>
 __device__ void store_pack(S* to, const Pack<S, N>& pack) {
   constexpr int kWords = sizeof(S) * N / 4;
@@ -54,7 +54,7 @@ __device__ void store_pack(S* to, const Pack<S, N>& pack) {
   }
 }
 
-// The first `count` elements of a pack, which may be none or more than N, one by one; zeros behind them.
+// The first `count` elements of a pack, which may be none or more than N, one by one; zeros after them.
 template <class S, int N>
 __device__ Pack<S, N> load_some(const S* from, std::int64_t count) {
   Pack<S, N> pack;

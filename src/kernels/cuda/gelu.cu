@@ -52,7 +52,7 @@ __global__ void forward(Rows<S> y, Rows<const S> x, std::int64_t count, std::int
   });
 }
 
-// dx and y may lie over dy and x: a thread reads all of its elements before it writes any.
+// dx and y may overlay dy and x: a thread reads all of its elements before it writes any.
 template <class S, bool Whole>
 __global__ void backward(Rows<S> dx, Rows<S> y, Rows<const S> dy, Rows<const S> x, std::int64_t count,
                          std::int64_t columns) {

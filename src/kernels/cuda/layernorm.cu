@@ -104,7 +104,7 @@ struct BackwardInput {
   std::int64_t count, columns;
 };
 
-// dx may lie over dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
+// dx may overlay dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
 // same operations, after dx so that the two do not hold registers at once.
 template <class S, int Team, int Packs, bool Again>
 __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {

@@ -70,7 +70,7 @@ void matmul(const MatmulArgs& m, lockstep::Stream& on) {
     return;
   }
   // A bias joins before a 16-bit result is rounded. Some of the library's kernels round in between, so the sums are
-  // made in fp32 in half of the scratch, so many rows at a time as fit, and the other half is the library's.
+  // made in fp32 in half of the scratch, as many rows at a time as fit, and the other half is the library's.
   const std::int64_t rows_at_a_time = std::max<std::int64_t>(1, kScratchBytes / 2 / (N * 4));
   for (std::int64_t first = 0; first < M; first += rows_at_a_time) {
     const std::int64_t rows = std::min(rows_at_a_time, M - first);

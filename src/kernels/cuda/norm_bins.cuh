@@ -43,7 +43,7 @@ __host__ __device__ inline double total_of(const std::int64_t* bins) {
   int top = kNormDigits - 2;
   while (top > 0 && digits[top] == 0) --top;
   if (digits[top] == 0) return 0;
-  // The leading 64 bits, the first of them 1; the last also says whether anything lies below, so that the conversion's
+  // The leading 64 bits, the first of them 1; the last also says whether anything is below, so that the conversion's
   // rounding is that of the whole.
   std::uint64_t leading = static_cast<std::uint64_t>(digits[top]) << 32 | (top >= 1 ? digits[top - 1] : 0);
   std::uint32_t next = top >= 2 ? digits[top - 2] : 0;

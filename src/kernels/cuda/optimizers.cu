@@ -44,7 +44,7 @@ __device__ void put(S* to, const Pack<S, kEach>& pack, std::int64_t count) {
     store_some(to, pack, count);
 }
 
-// Random words where moments are rounded by chance; where they are not, nothing asks for them.
+// Random 32-bit words, for moments that are rounded by chance; unused for others.
 template <class T, class M>
 __device__ Philox4 words_for(std::uint64_t key, std::uint64_t element, double step) {
   if constexpr (std::is_same_v<T, M>)
@@ -76,7 +76,7 @@ struct AdamWNumbers {
   double beta1, beta2, eps, decay;
 };
 
-// The scalars of a step, in the type of the update: computed once a block.
+// The scalars of a step, in the type of the update: computed once per block.
 template <class T>
 struct AdamWScalars {
   T step_size, root_correction, scale, keep_decayed, keep;

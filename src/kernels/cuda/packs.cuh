@@ -78,7 +78,7 @@ __device__ inline Pack<S> narrow_pack(const Compute<S> (&from)[kPack<S>]) {
 }
 
 // N values of any float type, widened: whole, in pieces of sixteen or of eight bytes; or the first `count` of them one
-// by one, with zeros behind.
+// by one, with zeros after them.
 template <bool Whole, int N, class S>
 __device__ inline void read(Compute<S> (&to)[N], const S* from, int count) {
   if constexpr (!Whole) {
@@ -95,7 +95,7 @@ __device__ inline void read(Compute<S> (&to)[N], const S* from, int count) {
   }
 }
 
-// A pack, or the first `count` elements of it with zeros behind.
+// A pack, or the first `count` elements of it with zeros after them.
 template <bool Whole, class S>
 __device__ inline Pack<S> load_some(const S* from, int count) {
   if constexpr (Whole) {

@@ -52,7 +52,7 @@ class ProductPlan {
     const void* a;
     const void* b;
     double beta;
-    const void* addend;  // what beta multiplies: c itself, or something that lies like it
+    const void* addend;  // what beta multiplies: c itself, or something of its layout
     void* workspace;
     void* stream;
   };

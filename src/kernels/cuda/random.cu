@@ -13,7 +13,7 @@ namespace lockstep::cuda {
 namespace {
 
 // One thread makes normal numbers 2·pair and 2·pair + 1 of the key's sequence (Box-Muller on two 53-bit uniforms) and
-// writes those that lie in its row: numbers [begin, begin + length). A row of `length` has `pairs` at most.
+// writes those that are in its row: numbers [begin, begin + length). A row of `length` has `pairs` at most.
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     init_normal_kernel(S* x, std::int64_t n, std::uint64_t key, std::int64_t first, std::int64_t length,

@@ -1,4 +1,4 @@
-// A row shared out among a team of threads, which keep it in registers: what the norms are made of.
+// A row split over a team of threads, which keep it in registers: what the norms are made of.
 //
 // Thread t of a team of n has the packs t, t + n, t + 2n, … of its row. How many threads and packs is a function of the
 // pass, the width and the type alone, and so is the order of a row's sums: a thread adds its elements in ascending
@@ -9,7 +9,7 @@
 
 namespace lockstep::cuda {
 
-// A team is part of a warp, a warp, or a block of its own; so many threads has its block.
+// A team is part of a warp, a warp, or a block of its own; this is the number of threads of its block.
 template <int Team>
 inline constexpr int kTeamBlock = Team < 128 ? 128 : Team;
 

@@ -1,4 +1,4 @@
-// Rows of a 2- or 3-dim operand by number, and how a launch is cut over rows and columns.
+// Rows of a 2- or 3-dim operand by number, and how a launch is split over rows and columns.
 #pragma once
 #include <algorithm>
 
@@ -47,7 +47,7 @@ Rows<const S> rows(const ConstTensor& t) {
   return rows_of<const S>(t);
 }
 
-// Threads of a block whose threads lie side by side along a row: whole warps, no more than the row can use. A function
+// Threads of a block whose threads are side by side along a row: whole warps, no more than the row can use. A function
 // of the width alone, so that a row's sums have one order.
 inline int threads_for(std::int64_t columns) {
   return static_cast<int>(std::clamp<std::int64_t>(round_up(columns, 32), 32, kThreads));

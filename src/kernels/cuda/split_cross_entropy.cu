@@ -1,7 +1,7 @@
 // A block for each row, which walks it in packs: once for its statistics, once for its gradients.
 //
-// The order of a row's sum is a function of `valid` and the type, however the operands lie: a thread takes every n-th
-// pack in ascending order, then lanes (a butterfly) and warps are added in ascending order. Ranks' statistics are
+// The order of a row's sum is a function of `valid` and the type, whatever the operands' strides: a thread takes every
+// n-th pack in ascending order, then lanes (a butterfly) and warps are added in ascending order. Ranks' statistics are
 // combined by every thread for itself, in rank order.
 #include "kernels/split_cross_entropy.h"
 
@@ -28,8 +28,8 @@ struct Columns {
   }
 };
 
-// body(this thread's packs of a tile, the column of the first; each of the others lies blockDim.x packs further), for
-// all tiles of `columns` columns in ascending order. Behind the valid ones lies -inf.
+// body(this thread's packs of a tile, the column of the first; each of the others is blockDim.x packs further), for all
+// tiles of `columns` columns in ascending order. After the valid ones comes -inf.
 template <bool Whole, class S, class Body>
 __device__ void each_tile_of_packs(const S* in, int valid, int columns, Body&& body) {
   using T = Compute<S>;
@@ -103,8 +103,8 @@ struct Loss {
   std::int64_t ranks;
 };
 
-// dlogits may lie over logits. Of the same type, a thread writes where it alone has read. Of 16 bits over 32, a pack's
-// gradients lie where the pack half as far was: the block walks forward in tiles, reads one whole before it writes its
+// dlogits may overlay logits. Of the same type, a thread writes where it alone has read. Of 16 bits over 32, a pack's
+// gradients are where the pack half as far was: the block walks forward in tiles, reads one whole before it writes its
 // gradients, and so never writes over what is still to be read.
 template <class S, class D, bool Whole>
 __global__ void __launch_bounds__(kWalkingThreads) loss_kernel(Loss<S, D> a) {

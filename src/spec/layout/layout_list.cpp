@@ -45,7 +45,7 @@ std::vector<ListedLayout> parse_layout_list(std::string_view text, const std::st
     const std::string where = fmt::format("{}:{}", name, number);
     if (list.size() == kMostListed)
       throw UserError(ExitCode::usage, fmt::format("{}: more than {} layouts", where, kMostListed),
-                      "cut the file into several");
+                      "split the file into several");
     list.push_back({.text = std::string(line), .where = where, .layout = parsed(line, where, sets)});
   }
   if (list.empty())

@@ -1,4 +1,4 @@
-// How many ranks a run is laid out over, and how they work together, as plain data.
+// A parallel layout as plain data: the sizes of the mesh (dp, pp, cp, tp) and the settings of each technique.
 //
 // The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
 // (overlap, bucket, dp_kind, zero, reshard, shard in powers of two, pp and all that belongs to it) do not change a bit.

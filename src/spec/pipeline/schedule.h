@@ -55,7 +55,7 @@ struct PipelineSchedule {
 constexpr int usual_chunks(ScheduleKind kind) {
   return kind == ScheduleKind::interleaved || kind == ScheduleKind::zb_v ? 2 : 1;
 }
-// Whether there is such a schedule; if not, `fail` is told what is wrong and what would work, and throws.
+// Whether there is such a schedule; if not, `fail` is given the problem and a remedy, and throws.
 using ScheduleFault = std::function<void(const std::string& problem, const std::string& remedy)>;
 void check_schedule(ScheduleKind kind, const PipelineShape& shape, const ScheduleFault& fail);
 

@@ -1,4 +1,4 @@
-// Over 300 lines: the lists of keys, and one reader a table beside them.
+// Over 300 lines: the lists of keys, and one reader per table beside them.
 #include "spec/run/run_toml.h"
 
 #include <fmt/ranges.h>
@@ -131,7 +131,7 @@ constexpr Later kRunLater[] = {{"ranks", "1"}};
 // Where a model may come from, besides its fields.
 const Keys kModelChoices{"preset", "hf", "from"};
 
-// A choice made on the command line unmakes the file's: what only makes sense under the other choice goes.
+// A choice made on the command line replaces the file's: keys that only make sense under the other choice are dropped.
 void unmake_choices(TomlDocument& document) {
   for (const std::string_view choice : kModelChoices) {
     if (!document.set("model", choice)) continue;
@@ -182,7 +182,7 @@ ModelSpec read_preset(const TomlTable& model, const std::string& name) {
   return read_model_fields(model, *spec);
 }
 
-// A resolved run file stands by itself: when a run is resumed, what its weights started from may be gone.
+// A resolved run file is complete by itself: when a run is resumed, what its weights started from may be gone.
 bool states_every_field(const TomlTable& model) {
   const Keys fields = model_keys();
   return std::all_of(fields.begin(), fields.end(),

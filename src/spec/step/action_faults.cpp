@@ -1,4 +1,4 @@
-// find_fault: a list of actions is walked, and each of them asked whether its time has come.
+// find_fault: walks a list of actions and checks of each that everything before it has run.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class Walk {
     return std::nullopt;
   }
 
-  // What is wrong with the unit's weights being whole, or not, now. None are at the end: all move, and are not then.
+  // What is wrong with the unit's weights being whole, or not, now. At the end none are whole: all are updated.
   std::optional<std::string> lending_fault(const Action& a) const {
     if (!shape_.gathers) return std::nullopt;
     const bool moves = a.kind == ActionKind::update || a.kind == ActionKind::receive_tied_weight;

@@ -12,11 +12,11 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t kFew = 4096;         // things of which every pair may be looked at
+constexpr std::size_t kFew = 4096;         // things of which every pair may be compared
 constexpr std::int64_t kFewTogether = 16;  // that live at a time
 constexpr std::int64_t kShort = 16;        // moments: what lives no longer is placed separately
 
-// Indices of things in the order of a moment of theirs, those of the same moment as they are.
+// Indices of things ordered by one of their moments; ties stay in order.
 template <class Thing, class Moment>
 std::vector<int> in_order_of(const std::vector<Thing>& things, Moment&& moment) {
   std::int64_t latest = -1;

@@ -110,7 +110,7 @@ class World {
     return std::nullopt;
   }
 
-  // Runs everything, each rank as far as it gets, until nobody gets further.
+  // Runs everything, each rank as far as it gets, until none gets further.
   std::optional<std::string> wait_fault() {
     at_.assign(ranks_, 0);
     started_.assign(ranks_, Started(stages_, lists_.shape.units));
@@ -213,7 +213,7 @@ class World {
         return workers_reached(r);
       case ActionKind::release:
         return is_whole(r, a.unit);
-      case ActionKind::send_tied_gradient:  // which is that of all ranks
+      case ActionKind::send_tied_gradient:  // which is reduced over all ranks
         return all_have(r, Axis::replicas, &Started::reduces, started_[r].reduces) && may_send(r, a);
       default:
         return !is_send(a.kind) || may_send(r, a);

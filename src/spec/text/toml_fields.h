@@ -96,7 +96,7 @@ class TomlTable {
   // The value in a message, as "true", "3", "'text'" or "an array"; only for keys that are there.
   std::string shown(std::string_view key) const;
 
-  // Where the key stands: "--set x.y=z" or "where:line"; of an absent one, where its table stands.
+  // Where the key is: "--set x.y=z" or "where:line"; for an absent one, where its table is.
   std::string place(std::string_view key) const;
   std::string place() const;
   std::string place_of_all() const;  // of the table's values together: the settings among them are named too
@@ -131,7 +131,7 @@ class TomlDocument {
 
   // Removes the file's value of a key, not one from the command line: for a choice made there that unmakes the file's.
   void drop(std::string_view section, std::string_view key);
-  // Puts these in the place of all that the file says in a table; a setting stands over them too. Messages name the
+  // Puts these in the place of all that the file says in a table; a setting overrides them too. Messages name the
   // option that they come from.
   void replace(std::string_view section, std::string_view option, std::span<const TomlItem> items);
   bool set(std::string_view section, std::string_view key) const;  // whether the command line holds section.key

@@ -2,7 +2,7 @@
 //
 // `each(count, body)` calls body(item, worker) once for every item in [0, count), on `threads` threads including the
 // caller, and returns when all are done. Which worker takes which item varies from run to run, so a body must compute
-// the same bits whoever runs it, and no sum may depend on how the work was cut. `worker` in [0, threads) names
+// the same bits on any worker, and no sum may depend on how the work was split. `worker` in [0, threads) names
 // the scratch that may be used. Not reentrant; one caller at a time. An exception from a body reaches the caller after
 // the loop has drained.
 #pragma once

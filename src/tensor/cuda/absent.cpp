@@ -1,4 +1,4 @@
-// What stands in for the GPU in a build without the CUDA toolkit: there is none, and asking for it says why.
+// Replaces the GPU in a build without the CUDA toolkit: there is none, and asking for it says why.
 #include "base/error.h"
 #include "tensor/cuda/device.h"
 

@@ -46,7 +46,7 @@ class Graph final : public Replay {
   cudaGraphExec_t ready_ = nullptr;
 };
 
-// The message for what gpu_count() hides: which part of the way to a GPU is missing.
+// Why there is no GPU, which gpu_count() does not say: what is missing.
 std::string why_no_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -183,7 +183,7 @@ std::unique_ptr<Replay> Stream::capture(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    cudaStreamEndCapture(stream, &graph);  // what was kept so far is of no use; the stream must take work again
+    cudaStreamEndCapture(stream, &graph);  // what was kept so far is useless; the stream must take work again
     if (graph) cudaGraphDestroy(graph);
     cudaGetLastError();
     throw;

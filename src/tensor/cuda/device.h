@@ -25,11 +25,11 @@ std::int64_t used_bytes();  // of its memory, now, by whomever
 std::string no_code_for(int major, int minor, const std::string& targets);
 
 // What the driver, the libraries' code and the graphs of a run take beside its buffers: an estimate from measurement
-// (docs/cuda.md), which a run's report holds against what it finds.
+// (docs/cuda.md), which a run's report compares with what it finds.
 inline constexpr std::int64_t kOutsideBytes = std::int64_t{640} << 20;
 
-// Memory of the GPU. With an arena, all of it is taken from the driver at once, and buffers are cut from that: where
-// the arena is as large as the run's plan, nothing can fail later for want of memory.
+// Memory of the GPU. With an arena, all of it is taken from the driver at once, and buffers come from that: where the
+// arena is as large as the run's plan, nothing can fail later for want of memory.
 class DeviceMemory final : public Memory {
  public:
   explicit DeviceMemory(Ledger& ledger, std::int64_t arena_bytes = 0);  // 0: buffer by buffer
@@ -43,7 +43,7 @@ class DeviceMemory final : public Memory {
   std::unique_ptr<Ranges> ranges_;  // of the arena
 };
 
-// Page-locked host memory, which copies can use while the host goes on.
+// Page-locked host memory, which copies can use while the host continues.
 void* take_pinned(std::int64_t bytes);
 void give_back_pinned(void* data) noexcept;
 
@@ -82,7 +82,7 @@ class Stream final : public lockstep::Stream {
 };
 
 // In the stream's order, without waiting for it.
-// Rows of bytes, which on the device may lie apart and on the host lie one behind the other.
+// Rows of bytes, which may be strided on the device and are adjacent on the host.
 struct CopiedRows {
   std::int64_t rows, row_bytes, pitch_bytes;
 };

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(const BackwardCall<S> 
   const std::int64_t k0 = item % tiles * kRows, s0 = k0 + Tile::row();
   const HeadRows<const S> k = call.k.rows(b, kv_head, k0, kRows, problem.keys);
   const HeadRows<const S> v = call.v.rows(b, kv_head, k0, kRows, problem.keys);
-  // Queries that see none of these keys are passed over.
+  // Queries that see none of these keys are skipped.
   const std::int64_t first = problem.causal && k0 > problem.shift ? (k0 - problem.shift) / kRows * kRows : 0;
 
   typename Tile::Square dk[kSlices] = {}, dv[kSlices] = {};

@@ -12,7 +12,7 @@ namespace {
 template <class O, class P>
 constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(O), sizeof(P)));
 
-// What a query's two sides weigh, together 1; of a side that has seen no keys, not even its elements are looked at.
+// What a query's two sides weigh, together 1; the elements of a side that has seen no keys are not even read.
 template <class T>
 struct Weights {
   bool old_counts, part_counts;

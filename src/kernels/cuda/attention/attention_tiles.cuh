@@ -42,7 +42,7 @@ template <class S>
 struct HeadView {
   S* data;
   std::int64_t batch, token, head;
-  // Rows [first, first + most) as far as they lie before `end`.
+  // Rows [first, first + most) as far as they are before `end`.
   __device__ HeadRows<S> rows(std::int64_t b, std::int64_t h, std::int64_t first, int most, std::int64_t end) const {
     return {data + b * batch + h * head + first * token, token,
             static_cast<int>(min(static_cast<long long>(most), static_cast<long long>(end - first)))};
@@ -90,7 +90,7 @@ struct AttentionProblem {
   __device__ std::int64_t keys_seen(std::int64_t end) const {
     return causal && end + shift < keys ? end + shift : keys;
   }
-  // The pair is masked or lies beyond the tensors.
+  // The pair is masked or beyond the tensors.
   __device__ bool hidden(std::int64_t t, std::int64_t s) const {
     return t >= queries || s >= keys || (causal && s > t + shift);
   }

@@ -3,9 +3,9 @@
 // The contract is kernels/attention.h's, with three differences that its header names: the order of sums is the
 // library's own, a probability (in the backward, also the gradient of a score) is rounded to the operands' type before
 // the product that it enters, and with grouped heads so are the gradients of keys and values of each query head, before
-// these are added up. Not taken are sizes that why_not_cudnn() names, operands whose addresses are not multiples of 16
-// bytes or whose strides not multiples of 8 elements, a workspace that is too small, and what the library has no plan
-// for; the caller then has the plain kernel do it.
+// these are added up. It does not take sizes that why_not_cudnn() names, operands whose addresses are not multiples of
+// 16 bytes or whose strides are not multiples of 8 elements, a workspace that is too small, and what the library has no
+// plan for; the caller then uses the plain kernel.
 //
 // A plan is built (0.7 s) when a stream first sees a form of attention, and kept with the stream; a stream that is
 // being captured must have seen it before. Failure: EnvironmentError, where cuDNN is not installed or one of its calls

@@ -48,7 +48,7 @@ enum class AttentionOperand : std::int64_t {
 
 CudnnGraph attention_forward_graph(const AttentionForm& form);
 // Deterministic: dq is written by the product that makes it. Otherwise many blocks add to an fp32 accumulator, whose
-// order of sums is no one's; dk and dv repeat to the bit even so.
+// order of sums is not fixed; dk and dv still repeat bit for bit.
 CudnnGraph attention_backward_graph(const AttentionForm& form);
 
 }  // namespace lockstep::cuda

@@ -1,7 +1,7 @@
 // The plan of a graph: the kernels that the library chose for it and compiled, ready to be run.
 //
-// Taken is the first of the library's own proposals (its heuristics, no timing) that can be built; building takes most
-// of a second. A plan belongs to one handle, and so to one stream. A run only queues work, so it may be captured; it
+// It is the first of the library's own proposals (its heuristics, no timing) that can be built; building takes most of
+// a second. A plan belongs to one handle, and so to one stream. A run only queues work, so it may be captured; it
 // allocates nothing on the GPU. Failure: CudnnError, `unsupported` when the library has nothing to propose.
 #pragma once
 #include "kernels/cuda/attention/cudnn_attention_nodes.h"

@@ -6,10 +6,10 @@
 // of queries descending, and within a tile by the query heads of the group ascending. A NaN or an infinity spreads
 // within its tile, also to what the mask hides.
 //
-// Not taken are sizes that why_not_hopper() names, operands whose addresses are not multiples of 16 bytes or whose
-// strides not multiples of 8 elements, a workspace that is too small, other GPUs than those of compute capability 9.0,
-// and a program built without code for Hopper's own instructions (sm_90a). There is nothing to build or to keep, so a
-// stream may be captured from the first call on. Failure: EnvironmentError, where a call of CUDA fails.
+// It does not take sizes that why_not_hopper() names, operands whose addresses are not multiples of 16 bytes or whose
+// strides are not multiples of 8 elements, a workspace that is too small, GPUs other than those of compute capability
+// 9.0, and a program built without code for Hopper's own instructions (sm_90a). There is nothing to build or to keep,
+// so a stream may be captured from the first call on. Failure: EnvironmentError, where a call of CUDA fails.
 #pragma once
 #include <string>
 
@@ -18,7 +18,7 @@
 
 namespace lockstep::cuda {
 
-// Queries of a tile: so many that its scores fit the registers beside the sums of dk and dv.
+// Queries of a tile: as many as fit, with their scores, into the registers beside the sums of dk and dv.
 constexpr std::int64_t hopper_queries(std::int64_t width) { return width == 64 ? 128 : 64; }
 inline constexpr std::int64_t kHopperKeys = 128;   // of a block
 inline constexpr std::int64_t kHopperTokens = 64;  // below, most of a tile would be masked
@@ -27,7 +27,7 @@ inline constexpr std::int64_t kHopperTokens = 64;  // below, most of a tile woul
 // later.)
 const char* why_not_hopper(const AttentionSizes& sizes);
 
-// Where things lie in the workspace, in bytes and in this order. Tp is T rounded up to whole tiles.
+// Where things are in the workspace, in bytes and in this order. Tp is T rounded up to whole tiles.
 struct HopperReserve {
   std::int64_t dq;          // fp32 (B, H, Tp, D): the sums of dq, in the order in which registers hold them
   std::int64_t statistics;  // twice fp32 (B, H, Tp): lse, and the sums over D of o times d_o

@@ -100,8 +100,8 @@ class Computer {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % 128 / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   // A turn begins before the products that need the other group's gradients of scores, those of the tile before, and
-  // ends behind the products that the next exponentials need. Who has the turn knows that the other group has ended
-  // one, and so that its gradients of that tile are in shared memory.
+  // ends after the products that the next exponentials need. Who has the turn knows that the other group has ended one,
+  // and so that its gradients of that tile are in shared memory.
   __device__ void take_turn() const { meet(kTurn + w_, 128 * Tile::kGroups); }
   __device__ void end_turn() const { pass(kTurn + (w_ ^ 1), 128 * Tile::kGroups); }
 
@@ -126,7 +126,7 @@ class Computer {
     commit_products();
   }
 
-  // On the diagonal: keys that lie behind a query.
+  // On the diagonal: keys that come after a query.
   __device__ void hide(int tile) {
     const int key = part_.n * Tile::kKeys + w_ * 64 + warp() * 16 + lane() / 4;
     const int ahead = key - tile * kQueries - lane() % 4 * 2;

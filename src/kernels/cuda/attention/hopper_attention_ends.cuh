@@ -1,6 +1,6 @@
 // What comes before and after the tiles of Hopper's attention backward: statistics, and dq in bf16.
 //
-// Both only move memory, sixteen bytes a thread at a time.
+// Both only move memory, sixteen bytes per thread at a time.
 #pragma once
 #include "kernels/cuda/attention/hopper_attention_tiles.cuh"
 #include "kernels/cuda/attention/hopper_products.cuh"

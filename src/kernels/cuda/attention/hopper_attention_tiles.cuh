@@ -1,4 +1,4 @@
-// What a block of Hopper's attention backward works on, and where that lies in shared memory.
+// What a block of Hopper's attention backward works on, and where that is in shared memory.
 //
 // A block owns 128 keys of one key/value head and meets them with tiles of queries: the last tile first, down to the
 // diagonal, and each for all query heads of the group before the next. So the sums of dk and dv stay in registers from
@@ -9,8 +9,9 @@
 // done: no deadlock. And since every block walks the same tiles in the same order, one that started later also comes
 // later, and in the long run finds that its turn has come.
 //
-// A chain is the blocks of one key/value head of one sample. What they read and add to is the same while they run
-// together, and from memory else; so chains go in rounds, few enough at once that several blocks of each run together.
+// A chain is the blocks of one key/value head of one sample. What they read and add to stays in cache while they run
+// together, and comes from memory otherwise; so chains go in rounds, few enough at once that several blocks of each run
+// together.
 //
 // Three warp groups: one brings tiles (a warp) and adds up dq (two warps), two compute, 64 keys each.
 #pragma once
@@ -92,7 +93,7 @@ struct BackwardCall {
   float scale, scale_log2;
 };
 
-// Where a row's statistics lie within its tile: a computing thread reads those of its four columns of 16 at once.
+// Where a row's statistics are within its tile: a computing thread reads those of its four columns of 16 at once.
 __device__ inline int statistics_place(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 
 // A block's part of the work.

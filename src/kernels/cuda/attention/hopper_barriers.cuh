@@ -1,9 +1,9 @@
 // How the warps of one block wait for each other and for the copy engine on Hopper.
 //
-// A Barrier lies in shared memory and turns in rounds: a round is over when as many have arrived as start() said and
-// all the bytes that expect() named have landed. wait(parity) returns when the round of that parity is over: 0 for the
-// first, 1 for the second, 0 for the third; parity 1 on a barrier that no one has come to returns at once, which is how
-// the first wait for an empty buffer is spared. A waiter may be one round behind, never two.
+// A Barrier is stored in shared memory and works in rounds: a round is over when as many have arrived as start() said
+// and all the bytes that expect() named have landed. wait(parity) returns when the round of that parity is over: 0 for
+// the first, 1 for the second, 0 for the third; parity 1 on a barrier that no one has come to returns at once, which is
+// how the first wait for an empty buffer is spared. A waiter may be one round late, never two.
 //
 // meet() and pass() are the sixteen numbered barriers of a block: `threads` of them come, whole warps; those that meet
 // wait for all, those that pass do not.
@@ -27,7 +27,7 @@ struct Barrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
   }
-  // Arrives, and has the round wait for so many bytes.
+  // Arrives, and has the round wait for this many bytes.
   __device__ void expect(unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                  : "memory");

@@ -1,10 +1,10 @@
-// Copies between global and shared memory by Hopper's copy engine, ordered by one thread and done while it goes on.
+// Copies between global and shared memory by Hopper's copy engine, ordered by one thread and done while it continues.
 //
 // In: a box of a tensor that a map describes (rows of 128 bytes, laid out in shared memory with the 128-byte swizzle
-// that the tensor cores read; what lies outside the tensor arrives as zeros), or a run of bytes; each is counted by a
+// that the tensor cores read; what is outside the tensor arrives as zeros), or a run of bytes; each is counted by a
 // Barrier that expects its bytes. Out: a run of bytes, stored or added as fp32 to what is there; commit_copies() ends a
 // group of these. copies_read() returns when the groups' shared memory may be written again, copies_done() when what
-// they wrote is there. Addresses and lengths are multiples of 16 bytes, boxes lie at multiples of 1024.
+// they wrote is there. Addresses and lengths are multiples of 16 bytes, boxes start at multiples of 1024.
 #pragma once
 #include <cuda.h>
 

@@ -1,7 +1,7 @@
 // Hopper's matrix products of a warp group: 64 rows of fp32 sums in its registers, bf16 factors from shared memory.
 //
-// multiply() starts d = a b (or d += a b) with 16 terms a sum. d has 64 rows and 64 or 128 columns; a, 64 x 16, is in
-// shared memory or in registers; b, 16 x columns, in shared memory. Factors lie there in rows of 128 bytes (64
+// multiply() starts d = a b (or d += a b) with 16 terms per sum. d has 64 rows and 64 or 128 columns; a, 64 x 16, is in
+// shared memory or in registers; b, 16 x columns, in shared memory. Factors are stored there in rows of 128 bytes (64
 // elements) with the 128-byte swizzle. Along: a row runs along the terms. Across (of b alone): a row runs along the
 // columns, so that a tile written once can be a factor and its transpose.
 //
@@ -26,8 +26,8 @@ inline constexpr int kAlong = 0, kAcross = 1;
 struct Operand {
   std::uint64_t bits;
 
-  // Groups of 8 rows follow each other. `next` is where the columns of an operand laid across go on after 64 of them,
-  // in bytes; one laid along has none.
+  // Groups of 8 rows follow each other. `next` is where the columns of an operand laid across continue after 64 of
+  // them, in bytes; one laid along has none.
   __device__ static Operand at(std::uint32_t address, std::uint32_t next = 16) {
     return {std::uint64_t{1} << 62 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{next >> 4} << 16 |
             std::uint64_t{(address & 0x3ffff) >> 4}};
