@@ -16,6 +16,10 @@ void check_update(const char* op, Operands operands, const Args& a) {
       .floats("gradient", a.gradient)
       .have_flat("gradient", a.gradient, {n}, a.gradient.dtype())
       .have_flat("control", a.control, {kStepControls}, DType::f64);
+  // Beside a master of fp64 everything is fp64, beside one of fp32 nothing is.
+  for (const DType other : {a.gradient.dtype(), a.weight ? a.weight.dtype() : a.master.dtype()})
+    LOCKSTEP_CHECK((other == DType::f64) == (a.master.dtype() == DType::f64), "{}: {} beside a master of {}", op,
+                   name_of(other), name_of(a.master.dtype()));
   if (a.weight) operands.floats("weight", a.weight).have_flat("weight", a.weight, {n}, a.weight.dtype());
   LOCKSTEP_CHECK(a.decayed >= 0 && a.decayed <= n, "{}: {} decayed elements of {}", op, a.decayed, n);
   LOCKSTEP_CHECK(a.first >= 0 && a.first % 4 == 0, "{}: its first element is number {}", op, a.first);

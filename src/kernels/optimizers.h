@@ -1,9 +1,10 @@
 // The optimizers' updates of a flat range of parameters: AdamW (decoupled decay) and SGD with momentum.
 //
-// master, gradient and state are flat, of one length n. master is fp64 or fp32; the gradient may be of any float type.
-// `weight`, when given, is the copy that computes (any float type): it receives the new master, rounded, in the same
-// pass. The first `decayed` elements have weight decay (a unit keeps its matrices before its vectors, so one boundary
-// is enough). Learning rate, step, gradient scale and the go-ahead come from `control` (step_control.h).
+// master, gradient and state are flat, of one length n. master is fp64, and then so is everything else, or fp32; beside
+// an fp32 master the gradient is fp32, bf16 or fp16, and so is `weight`, the copy that computes: when given, it
+// receives the new master, rounded, in the same pass. The first `decayed` elements have weight decay (a unit keeps its
+// matrices before its vectors, so one boundary is enough). Learning rate, step, gradient scale and the go-ahead come
+// from `control` (step_control.h).
 //
 // The moments (m and v, or the momentum) are of the master's type, or bf16 beside an fp32 master. Arithmetic is in the
 // master's type and this update uses the moments unrounded; what is kept for the next is rounded by chance

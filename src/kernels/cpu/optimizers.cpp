@@ -152,9 +152,10 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
 template <class Args, class Body>
 void with_types(const Args& a, const Tensor& moment, Body&& body) {
   const DType weight = a.weight ? a.weight.dtype() : a.master.dtype();
-  with_float(a.gradient.dtype(), [&](auto g) {
-    with_float(weight, [&](auto w) {
-      if (a.master.dtype() == DType::f64) return body(TypeTag<double>{}, g, w, TypeTag<double>{});
+  if (a.master.dtype() == DType::f64)
+    return body(TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{});
+  with_narrow_float(a.gradient.dtype(), [&](auto g) {
+    with_narrow_float(weight, [&](auto w) {
       if (moment && moment.dtype() == DType::bf16) return body(TypeTag<float>{}, g, w, TypeTag<bf16>{});
       body(TypeTag<float>{}, g, w, TypeTag<float>{});
     });

@@ -183,9 +183,10 @@ void with_range(const Args& a, const Tensor& moment0, const Tensor& moment1, Bod
     range.packed = packed<kEach>(range.master, range.weight, range.moment[0], range.moment[1], range.gradient);
     body(range);
   };
-  with_float(a.gradient.dtype(), [&](auto g) {
-    with_float(a.weight ? a.weight.dtype() : a.master.dtype(), [&](auto w) {
-      if (a.master.dtype() == DType::f64) return typed(TypeTag<double>{}, g, w, TypeTag<double>{});
+  if (a.master.dtype() == DType::f64)
+    return typed(TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{});
+  with_narrow_float(a.gradient.dtype(), [&](auto g) {
+    with_narrow_float(a.weight ? a.weight.dtype() : a.master.dtype(), [&](auto w) {
       if (moment0 && moment0.dtype() == DType::bf16) return typed(TypeTag<float>{}, g, w, TypeTag<bf16>{});
       typed(TypeTag<float>{}, g, w, TypeTag<float>{});
     });
