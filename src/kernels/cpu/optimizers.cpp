@@ -148,6 +148,15 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
                    });
 }
 
+// Calls body(TypeTag<S>) for the type of what stands beside an fp32 master: any float type of at most 32 bits.
+template <class Body>
+void with_narrow_float(DType dtype, Body&& body) {
+  with_float(dtype, [&](auto s) {
+    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>) return body(s);
+    LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
+  });
+}
+
 // The types of an update: master (fp64 or fp32), gradient, the copy that computes, and the moments.
 template <class Args, class Body>
 void with_types(const Args& a, const Tensor& moment, Body&& body) {

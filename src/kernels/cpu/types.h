@@ -33,15 +33,6 @@ void with_float(DType dtype, Body&& body) {
   LOCKSTEP_CHECK(false, "a kernel of floats was given {}", name_of(dtype));
 }
 
-// The same for what stands beside an fp32 master: any float type of at most 32 bits.
-template <class Body>
-void with_narrow_float(DType dtype, Body&& body) {
-  with_float(dtype, [&](auto s) {
-    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>) return body(s);
-    LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
-  });
-}
-
 // Calls body(TypeTag<S>, TypeTag<G>) for activations of type S and a result that is S itself or its accumulator type.
 template <class Body>
 void with_float_and_result(DType dtype, DType result, Body&& body) {

@@ -80,15 +80,6 @@ void with_float(DType dtype, Body&& body) {
   }
 }
 
-// The same for what stands beside an fp32 master: any float type of at most 32 bits.
-template <class Body>
-void with_narrow_float(DType dtype, Body&& body) {
-  with_float(dtype, [&](auto s) {
-    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>) return body(s);
-    LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
-  });
-}
-
 // The same for an activation type and a result that is of it or of its accumulator type.
 template <class Body>
 void with_float_and_result(DType dtype, DType result, Body&& body) {
