@@ -62,7 +62,7 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
   out += fmt::format("{}, {}\n", counted(asked.cores, "core"), counted(asked.steps, "step"));
   std::int64_t most = 0;
   for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.ranks());
-  if (most > asked.cores)
+  if (most > asked.cores && !asked.brief)
     out +=
         fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, counted(asked.cores, "core"),
                     asked.scale.empty() ? "" : ", and efficiency is relative to the cores there are");

@@ -21,7 +21,8 @@ constexpr std::string_view kBandColours[] = {"#6ea8fe", "#b4d2ff", "#5fc982", "#
                                              "#f28f8f", "#4cc9d0", "#c3a6f2", "#b8c0c8"};
 
 constexpr std::string_view kStyle =
-    "<style>text{font-family:system-ui,sans-serif;font-size:12px}.paper{fill:#fff}.ink{fill:#1f2328}"
+    "<style>text{font-family:system-ui,sans-serif;font-size:12px}rect{shape-rendering:crispEdges}.paper{fill:#fff}.ink{"
+    "fill:#1f2328}"
     ".title{font-size:16px;font-weight:600}.soft{fill:#59636e}.mark{stroke:#d1d9e0}.rest{fill:#f0f2f5}"
     ".held{stroke:#1f2328;stroke-dasharray:5 4}.axis{text-anchor:middle}.end{text-anchor:end}"
     "@media(prefers-color-scheme:dark){.paper{fill:#0d1117}.ink{fill:#f0f6fc}.soft{fill:#9198a1}"
