@@ -302,14 +302,14 @@ TEST(CheckpointColumns, OfALargeMatrixAreJoinedAndLoadedInNoTime) {
       room[static_cast<std::size_t>(i)].bits = bits_of(i / 512 * width + 512 * r + i % 512);
     described.push_back(StateFiles(std::span(&pieces.back(), 1), 1 << 20).described());
   }
-  EXPECT_LT(seconds([&] { join_state(described); }), 0.1 * kSlowdown);
+  EXPECT_LT(seconds([&] { join_state(described); }), 0.1 * tests::kSlowdown);
   const TempFolder folder;
   const Checkpoint checkpoint = open_checkpoint(save_checkpoint({.path = folder.path()}, progress_at(1), pieces));
   for (const auto& [begin, row] : {std::pair(100, 900), std::pair(1000, 3096), std::pair(0, 4096)}) {
     std::vector<bf16> loaded;
     const StateTensor want[] = {columns(loaded, begin, row)};
     Host host;
-    EXPECT_LT(seconds([&] { checkpoint.load(want, host.stream); }), 1.0 * kSlowdown);
+    EXPECT_LT(seconds([&] { checkpoint.load(want, host.stream); }), 1.0 * tests::kSlowdown);
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < height * row; ++i)
       wrong += loaded[static_cast<std::size_t>(i)].bits != bits_of(i / row * width + begin + i % row);

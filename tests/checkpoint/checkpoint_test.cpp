@@ -103,7 +103,7 @@ TEST(Checkpoint, WeightsMayChangeTheirTypeAndNothingElseMay) {
   std::vector<bf16> narrow(5);
   const LogicalTensor tensor{"w", {5}};
   const auto of = [&](const char* part, auto& room, DType dtype) {
-    return std::vector<StateTensor>{{part, tensor, 0, Tensor(room.data(), dtype, Device::cpu, {5})}};
+    return std::vector<StateTensor>{{part, tensor, flat_range(0, 5), Tensor(room.data(), dtype, Device::cpu, {5})}};
   };
   std::vector<StateTensor> both = of("weight", copy, DType::f32);
   both.push_back(of("m", copy, DType::f32).front());
@@ -166,7 +166,7 @@ TEST(Checkpoint, SlicesThatDoNotCoverATensorAreAMistakeOfTheCaller) {
   tensors.push_back(tensors[1]);
   EXPECT_THROW(save_checkpoint({.path = folder.path()}, progress_at(1), tensors), ProgramError);
   tensors = state.tensors();
-  ++tensors[1].begin;  // as many elements as belong there, one of them twice and one not at all
+  ++tensors[1].range.begin;  // as many elements as belong there, one of them twice and one not at all
   EXPECT_THROW(save_checkpoint({.path = folder.path()}, progress_at(1), tensors), ProgramError);
   EXPECT_TRUE(names_in(folder.path()).empty());
 }
