@@ -148,8 +148,8 @@ TEST(Buckets, WithARootSumToItAlone) {
   each_rank(3, [&](Communicator& all) {
     CpuDevice cpu;
     ZeroGroups groups(all, {.dp = 3});
-    DdpBuckets gradients({.layouts = units.layouts(), .actions = actions, .dtype = DType::f32},
-                         {.bytes = 1 << 20, .root = 1}, groups, cpu.memory(), cpu.stream());
+    DdpBuckets gradients({.layouts = units.layouts(), .actions = actions, .dtype = DType::f32, .root = 1},
+                         {.bytes = 1 << 20}, groups, cpu.memory(), cpu.stream());
     units.run(gradients, actions, all.rank());
     if (all.rank() == 1) return expect_plain_sums(gradients, units, groups, 1);
     EXPECT_EQ(gradients.reduced(0).data<float>()[7], PlainUnits::gradient(all.rank(), 0, 0, 0, 7));

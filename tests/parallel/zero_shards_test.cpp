@@ -37,10 +37,10 @@ TEST(ZeroShards, HoldEveryElementOfEveryTensorOnce) {
         std::vector<int>& counts = held[piece.tensor.name];
         counts.resize(static_cast<std::size_t>(piece.tensor.elements()));
         for (const lockstep::Run& run : piece.runs)
-          for (std::int64_t row = 0; row < run.rows; ++row)
-            for (std::int64_t i = 0; i < run.row; ++i) {
-              const std::int64_t there = run.there + row * run.there_pitch + i;
-              const std::int64_t at = run.here + row * run.here_pitch + i;
+          for (std::int64_t row = 0; row < run.rows(); ++row)
+            for (std::int64_t i = 0; i < run.row(); ++i) {
+              const std::int64_t there = run.there.begin + row * run.there.pitch + i;
+              const std::int64_t at = run.here.begin + row * run.here.pitch + i;
               ASSERT_EQ(piece.of(here.own_master()).data<float>()[at], static_cast<float>(base + there));
               ++counts[static_cast<std::size_t>(there)];
             }
