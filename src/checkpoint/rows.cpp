@@ -32,7 +32,7 @@ void add_flat(std::vector<Rectangle>& all, std::int64_t begin, std::int64_t end,
   if (right > 0) all.push_back({bottom, bottom + 1, 0, right, piece});
 }
 
-// Rows that go over the edge of the grid go on at its other side, a row further down.
+// Rows that cross the edge of the grid continue at its other side, a row further down.
 void add_rows(std::vector<Rectangle>& all, const StridedRange& rows, std::int64_t width, std::size_t piece) {
   const std::int64_t top = rows.begin / width, left = rows.begin % width, right = left + rows.row;
   all.push_back({top, top + rows.rows, left, std::min(right, width), piece});

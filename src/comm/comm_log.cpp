@@ -26,7 +26,7 @@ std::uint64_t CommLog::begin(CommRecord record) {
 
 void CommLog::end(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  if (number < dropped_) return;  // so many were begun after it that it is no longer kept
+  if (number < dropped_) return;  // dropped: `kept` operations were begun after it
   CommRecord& record = records_[number - dropped_];
   if (record.done) return;
   record.done = true;

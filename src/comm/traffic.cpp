@@ -91,7 +91,7 @@ Traffic from_root(const Message& m, std::int64_t n, int rank, int ranks) {
   std::int64_t children = 0, steps = 1;
   switch (m.algorithm) {
     case Algorithm::ring:
-      // A reduction begins behind the root and goes on to it; a broadcast begins there.
+      // A reduction begins after the root and ends at it; a broadcast begins there.
       if (m.op == CommOp::broadcast)
         children = from_it + 1 < ranks;
       else

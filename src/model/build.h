@@ -33,7 +33,7 @@ struct Execution {
   bool weights_later = false;
 };
 
-// Rows of a table that ranks cut between them.
+// Rows of a table that is split over ranks.
 inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {
   const std::int64_t width = table.elements() / rows.all;
   ParameterPiece piece{std::move(table)};

@@ -29,7 +29,7 @@ class Model {
   const Slots& slots() const { return slots_; }
   const Between& between(int unit) const { return between_[static_cast<std::size_t>(unit)]; }  // it and its neighbours
 
-  // What a step over this model must do, in so many micro-batches.
+  // What a step over this model must do, in `micro` micro-batches.
   StepShape step_shape(int micro) const;
 
   // A tied head computes with the embedding's weight: (unit, parameter) of the owner and of the borrower.

@@ -1,4 +1,4 @@
-// The norm of a family, RMSNorm or LayerNorm, with its row statistics and the residual that joins in front of it.
+// The norm of a family, RMSNorm or LayerNorm, with its row statistics and the residual that is added before it.
 #pragma once
 #include <string>
 

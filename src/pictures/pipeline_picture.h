@@ -5,7 +5,7 @@
 // labels need them and there is room. Otherwise time is scaled to the width, and beginnings and ends are rounded.
 //
 //   stage 0 F0F1F2F3............B0--F4B1--    without colours: the step's letter and the micro-batch's number, the
-//   stage 1 ..F0F1F2......B0--F3B1--..F4B2    letter alone where there is no room; '-' goes on with a step, '.' is idle
+//   stage 1 ..F0F1F2......B0--F3B1--..F4B2    letter alone where there is no room; '-' continues a step, '.' is idle
 //
 //   F forward, B backward, I its half for the inputs, W that for the weights. Of a stage with several chunks every
 //   second one is in lower case. With colours the colour is the step, its shade the chunk, and the number the

@@ -35,7 +35,7 @@ struct ResidencyMoment {
 std::vector<ResidencyMoment> residency(std::span<const ResidentUnit> units, const LayoutSpec& layout,
                                        const StateBytes& bytes);
 
-// ZeRO 0 to 3 over so many ranks.
+// ZeRO 0 to 3 over `ranks` ranks.
 std::string zero_picture(std::span<const ResidentUnit> units, std::int64_t ranks, const std::string& model);
 
 }  // namespace lockstep

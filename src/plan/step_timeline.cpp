@@ -76,7 +76,7 @@ class Simulation {
     double latest = 0, begin = 0, end = kUnknown;
   };
 
-  // Goes on with a rank until it waits for what is not over; whether it came any further.
+  // Runs a rank until it waits for something unfinished; returns whether it got any further.
   bool advance(std::size_t r) {
     Rank& rank = ranks_[r];
     const std::vector<ScriptPiece>& pieces = script_.ranks[r].pieces;

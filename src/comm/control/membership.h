@@ -37,7 +37,7 @@ class Membership {
   void welcome_if_complete();  // after the last who joined can be sent to
 
   void hear(int rank) { at(rank).heard = Clock::now(); }
-  void excuse(double silence);  // of all ranks: nobody listened for so many seconds
+  void excuse(double silence);  // of all ranks: nobody listened for this many seconds
   void take(int rank, const Frame& frame);
   void lost(int rank, const std::string& how);  // "closed its connection"
   void fail(const CommFailure& failure);

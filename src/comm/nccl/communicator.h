@@ -17,7 +17,7 @@
 //
 // So what wait() has returned for may fail later. A thread of each communicator watches: when NCCL finds a failure, or
 // an operation has held up the compute stream (or a host that asks) for longer than the deadline although the rank was
-// there, every connection of the group is aborted, so that no stream stands still, and every later start(), done() and
+// there, every connection of the group is aborted, so that no stream hangs, and every later start(), done() and
 // wait() of this rank fails with the words of the first failure. What was computed from a failed operation's tensors is
 // of no use: synchronize, then check(), before anything of a step leaves the GPU. A message's own deadline, longer or
 // shorter than the group's, holds for that operation. NCCL does not say who is missing; the words name the operation
@@ -51,7 +51,7 @@ struct Options {
   std::int64_t staging_bytes = 16 << 20;  // at least; more where many ranks need it
 };
 
-// What a rank of a group of so many takes of its memory.
+// The memory that a rank of a group of `ranks` takes.
 std::int64_t staging_bytes(int ranks, const Options& options);
 
 // Gives every rank what rank 0 has (what the others give is not looked at); called once by each.

@@ -107,7 +107,7 @@ void Member::each_in_flight(const std::function<void(InFlightOperations&)>& each
   for (auto& [way, in_flight] : pairs_) each(*in_flight);
 }
 
-// Kernels of NCCL that wait for others end, so the streams go on.
+// Kernels of NCCL that wait for others end, so the streams continue.
 void Member::fail(const std::string& what, bool secondary) noexcept {
   if (failure_) return;
   std::string words = fmt::format("rank {} of '{}': {}", rank(), name(), what);

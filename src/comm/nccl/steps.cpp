@@ -90,7 +90,7 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
     if (to.raw() != from.raw()) copy_later(to.raw(), from.raw(), from.bytes(), stream());
   }
 
-  // So many elements from a byte of the staging buffer on.
+  // `elements` of the staging buffer, from a byte on.
   Tensor staged(DType dtype, std::int64_t byte, std::int64_t elements) {
     return {static_cast<char*>(context_.staging.data()) + byte, dtype, stream().device(), {elements}};
   }

@@ -152,8 +152,10 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
 template <class Body>
 void with_narrow_float(DType dtype, Body&& body) {
   with_float(dtype, [&](auto s) {
-    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>) return body(s);
-    LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
+    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>)
+      body(s);
+    else
+      LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
   });
 }
 

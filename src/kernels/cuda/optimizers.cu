@@ -169,8 +169,10 @@ S* data_or_null(const Tensor& t) {
 template <class Body>
 void with_narrow_float(DType dtype, Body&& body) {
   with_float(dtype, [&](auto s) {
-    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>) return body(s);
-    LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
+    if constexpr (!std::is_same_v<typename decltype(s)::Type, double>)
+      body(s);
+    else
+      LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
   });
 }
 

@@ -181,7 +181,7 @@ class NcclLink final : public Link {
   }
 
  private:
-  // A call that goes on in the background is well so far: settled() tells how it ends.
+  // A call that continues in the background has not failed so far: settled() tells how it ends.
   void check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     const char* detail = api_.last_error(comm_);
