@@ -128,7 +128,7 @@ void print_json(const LayoutReport& report, const LayoutSpec& first) {
 }
 
 void print_table(const StoryCount& count) {
-  fmt::print("{} of {} sentences are in the grammar ({:.1f}%), {} of {} stories are whole\n", count.accepted,
+  fmt::print("{} of {} sentences are in the grammar ({:.1f}%), {} of {} stories hold together\n", count.accepted,
              count.sentences, 100 * count.share(), count.whole, count.stories);
   if (!count.first_refused.empty()) fmt::print("the first that is not: {}\n", quote_text(count.first_refused));
 }

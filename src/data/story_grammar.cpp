@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kExampleSeed = 1;
-constexpr std::uint64_t kExampleStories = 1200;
+constexpr std::size_t kExampleStories = 1800;
 
 // Of each variable, the values that it may have, a bit each.
 using Values = std::array<std::uint32_t, kStoryVariables>;
@@ -115,18 +115,14 @@ bool matches(std::string_view pattern, std::string_view text, Values& values) {
   return false;
 }
 
-// Whether the sentences are what is left of a plot, of whose part `part` there have been `done`.
-bool continues(std::span<const StoryPart> parts, std::size_t done, std::span<const std::string_view> sentences,
-               const Values& values) {
-  if (parts.empty()) return sentences.empty();
-  const StoryPart& part = parts[0];
-  if (done >= part.least && continues(parts.subspan(1), 0, sentences, values)) return true;
-  if (done == part.most || sentences.empty()) return false;
-  for (const std::string_view pattern : part.patterns) {
+// Whether the sentences are these parts of a plot, one each.
+bool continues(std::span<const StoryPart> parts, std::span<const std::string_view> sentences, const Values& values) {
+  if (parts.empty() || sentences.empty()) return parts.empty() && sentences.empty();
+  for (const std::string_view pattern : parts[0].patterns) {
     Values tried = values;
     if (!matches(pattern, sentences[0], tried)) continue;
     forget_own(tried);
-    if (continues(parts, done + 1, sentences.subspan(1), tried)) return true;
+    if (continues(parts.subspan(1), sentences.subspan(1), tried)) return true;
   }
   return false;
 }
@@ -138,19 +134,18 @@ std::string write_story(std::uint64_t seed, std::uint64_t index) {
   Values values = any_values();
   std::string story;
   for (const StoryPart& part : kStoryPlots[draws.below(kStoryPlots.size())]) {
-    const std::size_t count = part.least + draws.below(part.most - part.least + 1);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!story.empty()) story += part.begins_line && i == 0 ? '\n' : ' ';
-      story += written(part.patterns[draws.below(part.patterns.size())], values, draws);
-      forget_own(values);
-    }
+    if (!story.empty()) story += part.begins_line ? '\n' : ' ';
+    story += written(part.patterns[draws.below(part.patterns.size())], values, draws);
+    forget_own(values);
   }
   return story;
 }
 
 std::vector<std::string> example_stories() {
   std::vector<std::string> stories;
-  for (std::uint64_t i = 0; i < kExampleStories; ++i) stories.push_back(write_story(kExampleSeed, i));
+  for (std::uint64_t i = 0; stories.size() < kExampleStories; ++i)
+    if (std::string story = write_story(kExampleSeed, i); story.size() < kStoryWindow)
+      stories.push_back(std::move(story));
   return stories;
 }
 
@@ -166,7 +161,7 @@ bool is_story(std::string_view text) {
   const SentenceList list = split_sentences(text);
   if (!list.unfinished.empty()) return false;
   for (const std::span<const StoryPart> plot : kStoryPlots)
-    if (continues(plot, 0, list.sentences, any_values())) return true;
+    if (continues(plot, list.sentences, any_values())) return true;
   return false;
 }
 

@@ -5,10 +5,10 @@
 // variable of the story (the hero, the friend, the thing, …) and the form in which it stands there. So pronouns agree
 // with persons in gender, verbs with things in number, articles with the words after them:
 //
-//   Long ago there lived a shy duck called Felix. His home was a quiet village, and his best friend was Clara.
-//   One morning Felix could not find his silver bells. "Where are my bells?" asked Felix. He looked under the bridge,
-//   but they were not there. Then Clara came to help him. At last they found them near the pond.
-//   The two friends laughed until the stars came out.
+//   Long ago lived a brave mouse named Mia. Mia and Clara lived in a garden.
+//   One morning she lost her silver boots. "My boots are gone!" said Mia. She looked near the pond, but they were not
+//   there. But Clara saw them on the hill.
+//   They ate warm soup together.
 //
 // Choices are integer arithmetic on Philox words (base/philox.h): story `index` of a seed is the same text on every
 // machine. The check runs the patterns backwards: it keeps, of each variable, the values that the text so far allows.
@@ -25,7 +25,10 @@ namespace lockstep {
 // One story: sentences with blanks between them, the three parts on lines of their own, no line end after the last.
 std::string write_story(std::uint64_t seed, std::uint64_t index);
 
-// The text of the built-in example: stories of one seed. The same in every program of this version.
+// The text of the built-in example: stories of one seed, each of fewer than kStoryWindow bytes, so that with its end it
+// fills one sample of the example's data.seq: a model sees every story from its beginning. The same in every program of
+// this version.
+inline constexpr std::size_t kStoryWindow = 256;
 std::vector<std::string> example_stories();
 
 // Whether this is one sentence of the grammar, by itself: a pronoun without its person may be any.

@@ -28,9 +28,9 @@ struct StorySlot {
 };
 extern const std::span<const StorySlot> kStorySlots;
 
+// A sentence of a plot: one of these.
 struct StoryPart {
   std::span<const std::string_view> patterns;
-  std::size_t least = 1, most = 1;  // sentences
   bool begins_line = false;
 };
 extern const std::array<std::span<const StoryPart>, 3> kStoryPlots;

@@ -121,13 +121,19 @@ TextSource::TextSource(std::string_view text) {
   seal();
 }
 
-std::unique_ptr<TextSource> TextSource::of_documents(std::span<const std::string> documents) {
-  LOCKSTEP_CHECK(!documents.empty(), "no documents");
-  std::size_t room = documents.size();
-  for (const std::string& document : documents) room += document.size();
+std::unique_ptr<TextSource> TextSource::of_documents(std::span<const std::string> documents, std::size_t window) {
+  LOCKSTEP_CHECK(!documents.empty() && window > 0, "{} documents in windows of {}", documents.size(), window);
+  std::size_t room = 1;
+  for (const std::string& document : documents) room += (document.size() / window + 1) * window;
   std::unique_ptr<TextSource> source(new TextSource);
-  source->tokens_.reserve(room);
-  for (const std::string& document : documents) source->add(document);
+  std::vector<std::uint16_t>& tokens = source->tokens_;
+  const auto end = static_cast<std::uint16_t>(kEndOfDocument);
+  tokens.reserve(room);
+  tokens.push_back(end);
+  for (const std::string& document : documents) {
+    source->add(document);
+    while ((tokens.size() - 1) % window != 0) tokens.push_back(end);
+  }
   source->seal();
   return source;
 }

@@ -26,9 +26,11 @@ namespace lockstep {
 
 class TextSource final : public TokenSource {
  public:
-  explicit TextSource(std::span<const std::string> paths);                                  // at least one
-  explicit TextSource(std::string_view text);                                               // one document, not empty
-  static std::unique_ptr<TextSource> of_documents(std::span<const std::string> documents);  // at least one
+  explicit TextSource(std::span<const std::string> paths);  // at least one
+  explicit TextSource(std::string_view text);               // one document, not empty
+  // At least one. A kEndOfDocument comes first, and after each document as many, one or more, as make its tokens a
+  // multiple of `window`: samples of that length begin with an end and then a document.
+  static std::unique_ptr<TextSource> of_documents(std::span<const std::string> documents, std::size_t window);
 
   std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t vocabulary() const override;

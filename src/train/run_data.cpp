@@ -25,7 +25,8 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
     if (!d.tokens.empty()) {
       source_ = std::make_unique<TokenFile>(d.tokens);
     } else {
-      auto text = d.example ? TextSource::of_documents(example_stories()) : std::make_unique<TextSource>(d.text);
+      auto text =
+          d.example ? TextSource::of_documents(example_stories(), kStoryWindow) : std::make_unique<TextSource>(d.text);
       corpus_bytes_ = text->bytes();
       source_ = std::move(text);
       name = d.example ? "the built-in stories" : d.text.size() == 1 ? d.text[0] : "the text";

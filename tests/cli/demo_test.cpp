@@ -127,7 +127,7 @@ TEST_F(Demo, StoriesAreHeldAgainstTheirGrammar) {
   const std::string good = write_story(9, 0) + "\n\n" + write_story(9, 1) + "\n";
   const Outcome all = verify(good, {});
   EXPECT_EQ(all.code, 0) << all.err;
-  EXPECT_THAT(all.out, HasSubstr("(100.0%), 2 of 2 stories are whole"));
+  EXPECT_THAT(all.out, HasSubstr("(100.0%), 2 of 2 stories hold together"));
   const Outcome some = verify(good + "\nMia are here.\n", {"--json"});
   EXPECT_EQ(some.code, 1);
   const auto json = nlohmann::json::parse(some.out);

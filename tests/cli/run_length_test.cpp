@@ -48,11 +48,11 @@ TEST_F(RunLength, TheExamplesWarmUpIsCutToFitAShorterRun) {
   };
   const Outcome o = example("train", {"--out", folder_ / "example", "--set", "train.steps=8"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(o.err, "lockstep: the built-in example's warm-up of 20 steps is cut to 2, since the run has 8\n");
+  EXPECT_EQ(o.err, "lockstep: the built-in example's warm-up of 40 steps is cut to 2, since the run has 8\n");
   EXPECT_EQ(read_run_file(folder_ / "example/run.toml").schedule.warmup, 2);
   EXPECT_EQ(losses_in(folder_ / "example").size(), 8u);
-  EXPECT_EQ(example("plan", {"--set", "train.steps=19"}).code, 0);
-  EXPECT_EQ(example("plan", {"--set", "train.steps=20"}).err, "");  // which it fits
+  EXPECT_EQ(example("plan", {"--set", "train.steps=39"}).code, 0);
+  EXPECT_EQ(example("plan", {"--set", "train.steps=40"}).err, "");  // which it fits
   EXPECT_EQ(example("plan", {"--set", "train.steps=0"}).err, "");
   // What somebody has asked for is not changed.
   const Outcome asked = example("plan", {"--set", "train.steps=8", "--set", "optim.warmup=9"});

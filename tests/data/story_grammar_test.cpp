@@ -21,15 +21,16 @@ std::string all_of(const std::vector<std::string>& stories) {
 TEST(StoryGrammar, TheSameSeedTellsTheSameStoriesOnEveryMachine) {
   const std::vector<std::string> stories = example_stories();
   EXPECT_EQ(stories, example_stories());
-  EXPECT_EQ(write_story(1, 7), stories[7]);
-  EXPECT_NE(write_story(2, 7), stories[7]);
+  EXPECT_EQ(write_story(4, 7), write_story(4, 7));
+  EXPECT_NE(write_story(4, 7), write_story(4, 8));
+  EXPECT_NE(write_story(4, 7), write_story(5, 7));
   EXPECT_EQ(stories[1],
-            "Long ago there lived a kind bear called Leo. Leo and his friend Finn lived in a quiet village.\n"
-            "One rainy afternoon he lost his green ball. \"My ball is gone!\" said Leo. He went to look on the hill, "
-            "but could not see it. \"I will help you,\" said Finn. At last they found it under the bridge.\n"
-            "After that Leo and Finn did everything together.");
+            "Once there was a brave frog called Ben. His best friend was Nora.\n"
+            "One day Ben missed his blue boots. \"Where are my boots?\" asked Ben. He could not see them behind the "
+            "barn. Then Nora found them in the forest.\n"
+            "They were best friends.");
   const std::string text = all_of(stories);
-  EXPECT_EQ(checksum(std::as_bytes(std::span(text))), 17068719585200851215ull);
+  EXPECT_EQ(checksum(std::as_bytes(std::span(text))), 3603379034297465311ull);
 }
 
 TEST(StoryGrammar, TheExampleIsAFewHundredKilobytesOfDifferentStories) {
@@ -45,7 +46,7 @@ TEST(StoryGrammar, AcceptsEverySentenceAndStoryThatItWrites) {
     const std::string story = write_story(3, i);
     EXPECT_TRUE(is_story(story)) << story;
     const SentenceList list = split_sentences(story);
-    EXPECT_GE(list.sentences.size(), 8u) << story;
+    EXPECT_EQ(list.sentences.size(), 7u) << story;
     EXPECT_EQ(list.unfinished, "") << story;
     EXPECT_EQ(std::ranges::count(story, '\n'), 2) << story;
     for (const std::string_view sentence : list.sentences) EXPECT_TRUE(is_story_sentence(sentence)) << sentence;
@@ -54,20 +55,20 @@ TEST(StoryGrammar, AcceptsEverySentenceAndStoryThatItWrites) {
 
 TEST(StoryGrammar, RefusesSentencesThatDoNotAgree) {
   const std::pair<const char*, const char*> kRightAndWrong[] = {
-      {"Once upon a time there was an old bear named Leo.", "Once upon a time there was a old bear named Leo."},
+      {"Once there was an old bear called Leo.", "Once there was a old bear called Leo."},
       {"\"Where are my boots?\" asked Mia.", "\"Where is my boots?\" asked Mia."},
-      {"Mia and her friend Finn lived in a quiet village.", "Mia and his friend Finn lived in a quiet village."},
+      {"One day Ben missed his red hat.", "One day Ben missed her red hat."},
+      {"One night she lost her red hat.", "One night she lost his red hat."},
       {"One day he found some red bells near the pond.", "One day he found a red bells near the pond."},
       {"\"Whose hat is this?\" asked Ben.", "\"Whose hat is these?\" asked Ben."},
-      {"One day Ben could not find his red hat.", "One day Ben could not find her red hat."},
-      {"Nora liked it so much that she danced on the hill.", "Nora liked it so much that he danced on the hill."},
-      {"Then Finn came to help her.", "Then Finn came to help she."},
+      {"Nora was glad, for she loved it.", "Nora was glad, for he loved it."},
+      {"So Finn took it and thanked her.", "So Finn took it and thanked she."},
       {"He looked on the hill, but it was not there.", "He looked on the hill, but it were not there."},
-      {"They ate warm soup together and went to sleep.", "They ate warm soup together and went to slee."},
-      {"And Mia was glad for the rest of the day.", "and Mia was glad for the rest of the day."},
-      {"And Mia was glad for the rest of the day.", "And Mia was glad for the rest of the day"},
-      {"And Mia was glad for the rest of the day.", "And Mia was glad for the rest of the day. "},
-      {"And Mia was glad for the rest of the day.", ""},
+      {"They ate warm soup together.", "They ate warm soup togethe."},
+      {"And Mia was glad.", "and Mia was glad."},
+      {"And Mia was glad.", "And Mia was glad"},
+      {"And Mia was glad.", "And Mia was glad. "},
+      {"And Mia was glad.", ""},
   };
   for (const auto& [right, wrong] : kRightAndWrong) {
     EXPECT_TRUE(is_story_sentence(right)) << right;
@@ -76,12 +77,9 @@ TEST(StoryGrammar, RefusesSentencesThatDoNotAgree) {
 }
 
 TEST(StoryGrammar, AStoryAgreesWithItselfFromBeginningToEnd) {
-  const std::string begin =
-      "Ivy was a brave fox. She lived in a cave on the hill with her friend Hugo.\nOne day she lost her red kite. ";
+  const std::string begin = "Ivy was a brave fox. Ivy and Hugo lived in a cave.\nOne day she lost her red kite. ";
   const std::string middle = "\"My kite is gone!\" said Ivy. She looked near the pond, but it was not there. ";
-  const std::string end =
-      "Then Hugo came to help her. At last they found it on the hill.\nThey ate berry pie together "
-      "and went to sleep.";
+  const std::string end = "Then Hugo found it on the hill.\nThey ate berry pie together.";
   EXPECT_TRUE(is_story(begin + middle + end));
   EXPECT_FALSE(is_story(begin + end));  // nobody asks or looks
   EXPECT_FALSE(is_story(begin + middle));
@@ -94,8 +92,8 @@ TEST(StoryGrammar, AStoryAgreesWithItselfFromBeginningToEnd) {
   };
   EXPECT_TRUE(is_story(with("near the pond", "in the garden")));
   EXPECT_FALSE(is_story(with("She looked", "He looked")));           // who is he?
-  EXPECT_FALSE(is_story(with("said Ivy", "said Anna")));             // who is Anna?
-  EXPECT_FALSE(is_story(with("they found it", "they found them")));  // it was one kite
+  EXPECT_FALSE(is_story(with("said Ivy", "said Ruby")));             // who is Ruby?
+  EXPECT_FALSE(is_story(with("Hugo found it", "Hugo found them")));  // it was one kite
   EXPECT_FALSE(is_story(with("My kite", "My ball")));
 }
 
@@ -112,8 +110,8 @@ TEST(StoryGrammar, SentencesEndAtTheirMarks) {
 }
 
 TEST(StoryGrammar, CountsWhatIsInTheGrammar) {
-  const std::string text = write_story(5, 0) + "\n\nAnd Mia was glad for the rest of the day. Mia were glad.\n\n\n" +
-                           write_story(5, 1).substr(0, 130) + "\n";
+  const std::string text =
+      write_story(5, 0) + "\n\nAnd Mia was glad. Mia were glad.\n\n\n" + write_story(5, 1).substr(0, 130) + "\n";
   const StoryCount count = count_stories(text);
   EXPECT_EQ(count.stories, 3);
   EXPECT_EQ(count.whole, 1);
@@ -124,15 +122,17 @@ TEST(StoryGrammar, CountsWhatIsInTheGrammar) {
   EXPECT_EQ(count_stories(" \n\n").sentences, 0);
 }
 
-// Each story is a document, so that a model learns where one ends.
-TEST(StoryGrammar, StoriesAreDocumentsOfTheExample) {
-  const std::vector<std::string> stories = {"One.", "Two."};
-  const auto source = TextSource::of_documents(stories);
-  EXPECT_EQ(source->documents(), 2);
+// Each story is a document that fills one sample, so that a model learns where one begins and ends.
+TEST(StoryGrammar, StoriesFillTheSamplesOfTheExample) {
+  for (const std::string& story : example_stories()) EXPECT_LT(story.size(), kStoryWindow);
+  const std::vector<std::string> stories = {"One.", "Thr", "Fourteen"};
+  const auto source = TextSource::of_documents(stories, 4);
+  EXPECT_EQ(source->documents(), 3);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(source->tokens()));
   source->read(0, tokens);
-  EXPECT_EQ(tokens, (std::vector<std::int32_t>{'O', 'n', 'e', '.', 256, 'T', 'w', 'o', '.', 256}));
-  EXPECT_EQ(source->bytes(), 20);
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{256, 'O', 'n', 'e', '.', 256, 256, 256, 256, 'T', 'h', 'r', 256,
+                                               'F', 'o', 'u', 'r', 't', 'e', 'e', 'n', 256, 256, 256, 256}));
+  EXPECT_EQ(source->bytes(), 2 * source->tokens());
 }
 
 }  // namespace
