@@ -282,7 +282,7 @@ TEST_F(CompareList, NamesTheLineOfAMistake) {
   }
   std::string many;
   for (int i = 0; i < 1001; ++i) many += "dp=2\n";
-  EXPECT_THAT(compare({"--layouts", list(many)}).err, HasSubstr("list.txt:1001: more than 1000 layouts; cut"));
+  EXPECT_THAT(compare({"--layouts", list(many)}).err, HasSubstr("list.txt:1001: more than 1000 layouts; split"));
   const Outcome ranks = compare({"--layouts", list("zero=1\ntp=2\n"), "--ranks", "3"});
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.err,

@@ -142,7 +142,7 @@ TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
 
 TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
   const std::pair<std::string, std::string> mistakes[] = {
-      {"verify", "give --reference DIR, or --layout"},
+      {"verify", "give --reference DIR, --stories FILE, or --layout"},
       {kTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
       {kTiny + "--layout dp=7,uneven=on", "dp = 6 or less"},
       {kTiny + "--layout dp", "names no key and value"},

@@ -244,7 +244,7 @@ TEST(RunToml, TheSampleRunsSayWhatTheirCommentsSay) {
   const RunSpec example = parse_run_toml(example_run_toml(), "example", "", {});
   EXPECT_EQ(example_run_toml(), text_of(kSource / "configs/runs/example.toml")) << "the program holds an old one";
   EXPECT_EQ(example.run.out, "runs/example");
-  EXPECT_EQ(parameter_count(example.model), 853'376);
+  EXPECT_EQ(parameter_count(example.model), 918'912);
   EXPECT_EQ(example.train.global_batch * example.data.seq, 2048);
   const RunSpec gpt2 = read_run_file(kSource / "configs/runs/gpt2-124m.toml");
   EXPECT_EQ(gpt2.train.global_batch * gpt2.data.seq, 524'288);
