@@ -4,15 +4,29 @@ include(embed)
 # What most files read first, read once for all rooms: a third of the time that compiling them takes. Every file still
 # includes what it uses; -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles each as it stands.
 function(lockstep_precompile room)
-  if(room STREQUAL "cli") # half of what compiling a command takes is CLI11
-    target_precompile_headers(lockstep_cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
-  elseif(room STREQUAL "base")
+  if(room STREQUAL "base")
     target_precompile_headers(lockstep_base PRIVATE <algorithm> <array> <chrono> <cmath> <cstdint> <cstring> <filesystem>
       <functional> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string> <string_view> <thread> <utility>
       <vector> <fmt/format.h>)
   else()
     target_precompile_headers(lockstep_${room} REUSE_FROM lockstep_base)
   endif()
+endfunction()
+
+# The files that parse arguments, apart from the rest of their room: whatever includes CLI11 compiles for seconds, and
+# what it does once at the start needs no optimizer.
+function(lockstep_commands out)
+  set(commands "")
+  foreach(source ${ARGN})
+    file(STRINGS ${source} uses REGEX "#include <CLI/CLI.hpp>" LIMIT_COUNT 1)
+    if(uses)
+      list(APPEND commands ${source})
+    endif()
+  endforeach()
+  add_library(lockstep_commands OBJECT ${commands})
+  target_compile_options(lockstep_commands PRIVATE -O1)
+  target_precompile_headers(lockstep_commands PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h>)
+  set(${out} ${commands} PARENT_SCOPE)
 endfunction()
 
 # One library a room, linked by the table in src/LAYERS: what a room may include is what it links.
@@ -51,6 +65,11 @@ function(lockstep_rooms)
       list(FILTER stand_in INCLUDE REGEX "/mpi/absent\\.cpp$")
       list(FILTER sources EXCLUDE REGEX "/mpi/")
       list(APPEND sources ${stand_in})
+    endif()
+    if(room STREQUAL "cli")
+      lockstep_commands(commands ${sources})
+      list(REMOVE_ITEM sources ${commands})
+      list(APPEND sources $<TARGET_OBJECTS:lockstep_commands>)
     endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
@@ -93,7 +112,11 @@ function(lockstep_rooms)
     target_link_libraries(lockstep_train PRIVATE ${HWLOC_LIBRARY})
   endif()
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
-  target_compile_definitions(lockstep_cli PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+  target_compile_options(lockstep_cli PRIVATE -Wno-stringop-overread) # as in cmake/compiler.cmake
+  target_link_libraries(lockstep_commands PRIVATE CLI11::CLI11 lockstep_flags fmt::fmt nlohmann_json::nlohmann_json)
+  foreach(part lockstep_cli lockstep_commands)
+    target_compile_definitions(${part} PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+  endforeach()
   lockstep_build_id()
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees

@@ -1,7 +1,10 @@
 // lockstep bench: how fast this machine runs a model, beside its own ceilings.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

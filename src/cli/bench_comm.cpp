@@ -1,6 +1,7 @@
 #include "cli/bench_comm.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <charconv>
 #include <cmath>

@@ -1,7 +1,10 @@
 // lockstep bench comm: how fast ranks exchange, as threads and as processes.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,7 +1,10 @@
 // lockstep compare: one run under many layouts, and what each of them costs.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

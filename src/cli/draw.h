@@ -1,7 +1,10 @@
 // lockstep draw: the pictures of the documentation, as SVG.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

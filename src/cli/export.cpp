@@ -1,6 +1,7 @@
 #include "cli/export.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 

@@ -1,7 +1,10 @@
 // lockstep export: a checkpoint as a Hugging Face folder.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,7 +1,10 @@
 // lockstep generate: continues a text with a trained model.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

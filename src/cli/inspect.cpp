@@ -1,6 +1,7 @@
 #include "cli/inspect.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <fstream>
 #include <map>

@@ -1,7 +1,10 @@
 // lockstep inspect: what is in a file or folder, and is it whole?
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,6 +1,7 @@
 #include "cli/plan.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>

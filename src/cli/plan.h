@@ -1,7 +1,10 @@
 // lockstep plan: what a run will take, before it runs.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,7 +1,10 @@
 // `lockstep presets`: the models that model.preset knows, and their sizes.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

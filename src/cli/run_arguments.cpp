@@ -1,6 +1,7 @@
 #include "cli/run_arguments.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -3,12 +3,15 @@
 // They mean the same in every command: --layout replaces the whole layout of the run file; --set layout.KEY changes one
 // key of either; --ranks is the number of all ranks, and dp becomes what pp, cp and tp leave of them.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "spec/run/run_toml.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,7 +1,10 @@
 // lockstep schedule: pipelines drawn, compared, and held beside what a trace says.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,7 +1,10 @@
 // lockstep tokenize: text files and folders as one token file.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

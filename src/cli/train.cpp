@@ -1,6 +1,7 @@
 #include "cli/train.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <atomic>
 #include <csignal>

@@ -1,7 +1,10 @@
 // lockstep train: trains what a run file says.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -1,6 +1,7 @@
 #include "cli/usage_error.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 

@@ -1,7 +1,11 @@
 // What is wrong with a command line, in one line: the problem, the nearest thing that is known, and where to read on.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
 
 namespace lockstep {
 

@@ -1,5 +1,6 @@
 #include "cli/verify.h"
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/error.h"

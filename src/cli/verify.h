@@ -1,7 +1,10 @@
 // lockstep verify: is what this program computes what it should be?
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 
