@@ -46,7 +46,9 @@ TEST(StepMemory, UsesWhatThePlanHolds) {
     EXPECT_GT(most_of(memory, Tag::activation), 0);
     EXPECT_EQ(most_of(memory, Tag::gathered) > 0, layout.zero == 3);
     // At the end no unit is whole, and nothing is kept but what a stage has sent last, which may be on its way.
-    if (layout.pp == 1) EXPECT_EQ(memory.in_use.back()[static_cast<std::size_t>(Tag::activation)], 0);
+    if (layout.pp == 1) {
+      EXPECT_EQ(memory.in_use.back()[static_cast<std::size_t>(Tag::activation)], 0);
+    }
     EXPECT_EQ(memory.in_use.back()[static_cast<std::size_t>(Tag::gathered)], 0);
   }
 }
