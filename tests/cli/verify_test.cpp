@@ -149,7 +149,7 @@ TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
       {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
       {kTiny + "--layout cp=5", "which cp (5) asks for; use seq = "},
       {kTiny + "--layout cp=2,cp_kind=rings", "cp_kind = 'rings' says nothing; use \"ring\", \"ulysses\""},
-      {kTiny + "--layout tp=3", "--layout tp=3: 8 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
+      {kTiny + "--layout tp=3", "--layout tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
       {kTiny + "--layout dp=3,dp=2", "--layout 'dp=3,dp=2': it names 'dp' twice; keep one of the two"},
       {"verify --layout tp=16 --reference " + kGolden + "llama-tiny",
        "cannot be shared out to tp (16) ranks; use tp = "},
