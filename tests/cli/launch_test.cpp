@@ -92,7 +92,8 @@ TEST(LaunchVariables, EachMistakeIsNamedInOneLine) {
 Outcome launched(std::vector<std::string> variables, const std::vector<std::string>& more = {}) {
   TemporaryFolder folder;
   variables.insert(variables.begin(), "env");
-  std::vector<std::string> arguments{"train", "--out", folder / "run", "--set", "train.steps=20"};
+  std::vector<std::string> arguments{"train",          "--out", folder / "run",  "--set",
+                                     "train.steps=20", "--set", "optim.warmup=4"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   Program program(arguments, "/", variables);
   return program.wait();
