@@ -94,7 +94,7 @@ struct Plain {
   }
 };
 
-// A head of one rank, in fp64, with tiles of so many tokens.
+// A head of one rank, in fp64, with tiles of a given number of tokens.
 class RankHead {
  public:
   RankHead(const ModelSpec& spec, const Plain& plain, std::int64_t tile, const TensorParallel* tensor)
