@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+
 #include "kernels/step_control.h"
 #include "support/tensor_box.h"
 
@@ -50,6 +53,41 @@ TEST(ZeroShards, HoldEveryElementOfEveryTensorOnce) {
     for (const auto& [name, counts] : held)
       for (std::size_t i = 0; i < counts.size(); ++i) ASSERT_EQ(counts[i], 1) << name << " " << i << " of " << ranks;
   }
+}
+
+// Decay ends, and rounding by chance draws, where the whole unit's would: two updates of each shard are those of one
+// rank.
+TEST(ZeroShards, UpdateTheirElementsAsOneRankDoes) {
+  const UnitLayout layout = unit();
+  OptimizerSpec optimizer;
+  optimizer.weight_decay = 0.5;
+  const StorageTypes types = storage_types({Precision::bf16, StateType::full, StateType::bf16});
+  std::vector<std::vector<double>> one_rank(static_cast<std::size_t>(layout.owned()));
+  for (const std::int64_t ranks : {1, 2, 4})
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      TensorBox box;
+      CpuDevice cpu;
+      const Shard shard{.index = rank, .count = ranks};
+      ZeroShard here(layout, {.types = types, .optimizer = optimizer, .shard = shard}, cpu.memory(), cpu.stream());
+      const std::int64_t first = shard.begin(layout.owned()), n = here.own_master().elements();
+      const Tensor gradient = box.make(types.gradient, {n});
+      for (std::int64_t i = 0; i < n; ++i) {
+        here.own_master().data<float>()[i] = 1;
+        gradient.data<float>()[i] = static_cast<float>(std::sin(static_cast<double>(first + i)));
+      }
+      for (auto& [name, state] : here.optimizer_state())
+        std::memset(state.raw(), 0, static_cast<std::size_t>(state.bytes()));
+      for (const double step : {1, 2}) {
+        const Tensor control = box.make(DType::f64, {kStepControls}, std::vector<double>{0.1, step, 9, 0.5, 1, 0});
+        here.update(gradient, control, cpu.stream());
+      }
+      for (std::int64_t i = 0; i < n; ++i) {
+        std::vector<double> now{here.own_master().data<float>()[i]};
+        for (const auto& [name, state] : here.optimizer_state()) now.push_back(TensorBox::read(state, i));
+        if (ranks == 1) one_rank[static_cast<std::size_t>(i)] = now;
+        ASSERT_EQ(now, one_rank[static_cast<std::size_t>(first + i)]) << first + i << " of " << ranks;
+      }
+    }
 }
 
 TEST(ZeroShards, TakeTheBytesOfTheirShard) {
