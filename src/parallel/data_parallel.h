@@ -54,7 +54,7 @@ class DataParallel {
 
   // Samples of which this rank computes the losses.
   virtual std::int64_t loss_samples() const = 0;
-  // Tokens of a micro-batch that the head's chunks are measured by on all ranks; 0: by each rank's own.
+  // Tokens of a micro-batch that the head's tiles are measured by on all ranks; 0: by each rank's own.
   virtual std::int64_t loss_tokens() const = 0;
   // None: each rank computes the losses of its own samples.
   virtual std::unique_ptr<RemoteLoss> make_remote_loss(const RemoteLoss::Options& options, Memory& memory) const = 0;

@@ -7,7 +7,7 @@ namespace {
 
 class NcclSteps : public ::testing::TestWithParam<int> {};
 
-// With so little staging that every sum goes in many chunks.
+// With so little staging that every sum goes in many fragments.
 TEST_P(NcclSteps, EveryOperationGivesTheBitsOfThreads) {
   const int ranks = GetParam();
   const auto trials =

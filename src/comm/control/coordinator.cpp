@@ -11,9 +11,8 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kUnprovenTime = 2, kFarewellTime = 0.3;
-constexpr int kRoundMs = 20;                    // how late a deadline is noticed
-constexpr double kLongRound = 0.2;              // the process was stopped, or the machine is very busy
-constexpr std::size_t kMostOutgoing = 8 << 20;  // to one rank: it does not read
+constexpr int kDeadlineRoundMs = 20;                 // how late a deadline is noticed
+constexpr std::size_t kMostOutgoingToOne = 8 << 20;  // to one rank: it does not read
 
 }  // namespace
 
@@ -41,7 +40,7 @@ void Coordinator::run() {
   bool late = false;
   while (!stop_) {
     try {
-      round(kRoundMs);
+      round(kDeadlineRoundMs);
       // While this process was stopped itself it could hear nobody: that time does not count. Never twice in a row, so
       // that silence is found on the busiest machine.
       const auto gap = seconds_since(std::exchange(last, Clock::now()));
@@ -50,7 +49,7 @@ void Coordinator::run() {
       if (epoch_ && !late) epoch_->tick();
     } catch (const std::exception& error) {  // no memory, no descriptors: the next round may fare better
       tell("this machine", fmt::format("the coordinator: {}", error.what()));
-      std::this_thread::sleep_for(std::chrono::milliseconds(kRoundMs));
+      std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineRoundMs));
     }
     sweep();
   }
@@ -193,7 +192,7 @@ void Coordinator::lose(Peer& peer, const std::string& how) {
 void Coordinator::sweep() {
   for (Peer& peer : peers_) {
     peer.stream.flush();
-    if (peer.stream.waiting() > kMostOutgoing) lose(peer, "does not read what it is sent");
+    if (peer.stream.waiting() > kMostOutgoingToOne) lose(peer, "does not read what it is sent");
     if (peer.stage != Peer::Stage::member && seconds_since(peer.since) > kUnprovenTime) peer.gone = true;
   }
   for (Peer& peer : peers_) peer.stream.flush();  // what those that were lost have brought about

@@ -11,7 +11,7 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr std::string_view kMagic = "LSCT";
+constexpr std::string_view kGreetingMagic = "LSCT";
 
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
@@ -61,7 +61,7 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 std::string refusal() { return std::string(kVerdictBytes, '\0'); }
 
-std::string CoordinatorHandshake::greeting() const { return std::string(kMagic) + protocol_bytes() + nonce_; }
+std::string CoordinatorHandshake::greeting() const { return std::string(kGreetingMagic) + protocol_bytes() + nonce_; }
 
 std::string CoordinatorHandshake::verdict(std::string_view answer) const {
   const std::string_view theirs = answer.substr(0, kNonceBytes);
@@ -72,7 +72,7 @@ std::string CoordinatorHandshake::verdict(std::string_view answer) const {
 }
 
 std::string RankHandshake::answer(std::string_view greeting) {
-  if (greeting.size() != kGreetingBytes || !greeting.starts_with(kMagic))
+  if (greeting.size() != kGreetingBytes || !greeting.starts_with(kGreetingMagic))
     throw CommError("what listens there is no coordinator of ranks");
   if (greeting.substr(4, 4) != protocol_bytes())
     throw CommError("the coordinator there is of another version; start all ranks with the same program");

@@ -15,6 +15,8 @@
 
 namespace lockstep::control {
 
+inline constexpr double kLongRound = 0.2;  // seconds: the process was stopped, or the machine is very busy
+
 // Ranks speak at least ten times in the time after which silence is a failure.
 inline double heartbeat_interval(double deadline) { return std::min(1.0, deadline / 10); }
 

@@ -11,11 +11,10 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr int kRoundMs = 20;                    // how long records wait for company
-constexpr double kLongRound = 0.2;              // the process was stopped, or the machine is very busy
-constexpr double kGrace = 1;                    // for the coordinator, which knows the deadline, to say who is missing
-constexpr double kHandshakeTime = 2;            // of one attempt
-constexpr std::size_t kMostOutgoing = 1 << 20;  // then the coordinator does not read, and records wait
+constexpr int kRecordRoundMs = 20;    // how long records wait for company
+constexpr double kGrace = 1;          // for the coordinator, which knows the deadline, to say who is missing
+constexpr double kHandshakeTime = 2;  // of one attempt
+constexpr std::size_t kMostOutgoingRecords = 1 << 20;  // then the coordinator does not read, and records wait
 
 SessionOptions checked(SessionOptions options) {
   if (!(options.deadline_seconds >= kShortestDeadline && options.deadline_seconds <= kLongestDeadline))
@@ -251,7 +250,7 @@ void Session::run() {
 bool Session::round() {
   pollfd polled[2] = {{stream_.descriptor(), static_cast<short>(POLLIN | (stream_.wants_to_write() ? POLLOUT : 0)), 0},
                       {waker_.descriptor(), POLLIN, 0}};
-  ::poll(polled, 2, kRoundMs);
+  ::poll(polled, 2, kRecordRoundMs);
   if (polled[1].revents) waker_.clear();
   std::string bytes;
   const bool open = stream_.read(bytes);
@@ -264,7 +263,7 @@ bool Session::round() {
     set_failure({fmt::format("{} closed its connection", coordinator())});
     return false;
   }
-  if (stream_.waiting() < kMostOutgoing) {
+  if (stream_.waiting() < kMostOutgoingRecords) {
     seal_records();
     stream_.write(std::exchange(outgoing_, {}));
   }

@@ -6,7 +6,7 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr std::string_view kMagic = "LSCF";
+constexpr std::string_view kFrameMagic = "LSCF";
 constexpr std::uint16_t kVersion = 1;
 
 }  // namespace
@@ -16,7 +16,7 @@ std::string encode(const Frame& frame) {
   Writer writer;
   writer.number(static_cast<std::uint16_t>(frame.type)).number(kVersion).number(frame.epoch);
   writer.number(static_cast<std::uint32_t>(frame.payload.size()));
-  return std::string(kMagic) + writer.take() + frame.payload;
+  return std::string(kFrameMagic) + writer.take() + frame.payload;
 }
 
 void FrameBuffer::feed(std::string_view bytes) {
@@ -28,8 +28,8 @@ void FrameBuffer::feed(std::string_view bytes) {
 std::optional<Frame> FrameBuffer::next() {
   const std::string_view rest = std::string_view(bytes_).substr(begin_);
   if (rest.size() < kHeaderBytes) return std::nullopt;
-  if (!rest.starts_with(kMagic)) throw CommError("a frame does not begin as one");
-  Reader header(rest.substr(kMagic.size(), kHeaderBytes - kMagic.size()));
+  if (!rest.starts_with(kFrameMagic)) throw CommError("a frame does not begin as one");
+  Reader header(rest.substr(kFrameMagic.size(), kHeaderBytes - kFrameMagic.size()));
   const auto type = header.number<std::uint16_t>(1, kFrameTypes, "the type of a frame");
   header.number<std::uint16_t>(kVersion, kVersion, "the version of a frame");
   const auto epoch = header.number<std::uint32_t>();

@@ -2,10 +2,10 @@
 //
 // All ranks of a host make the same number of steps, with a barrier of the host's ranks between any two (group.h). Step
 // 0 puts the call's record beside what the rank gives, and is the only one that knows nothing of the others' calls:
-// they are compared before the next. On one host the chunks of a long message follow each other through the steps, so
-// that a step does one thing for each of several chunks. With several hosts each chunk goes through all its stages
-// before the next begins; in some stages only the leaders work: they exchange with each other. collective.h runs the
-// plans.
+// they are compared before the next. On one host the fragments of a long message follow each other through the steps,
+// so that a step does one thing for each of several fragments. With several hosts each fragment goes through all its
+// stages before the next begins; in some stages only the leaders work: they exchange with each other. collective.h runs
+// the plans.
 #pragma once
 #include "comm/mpi/group.h"
 #include "comm/mpi/shared_file.h"
@@ -13,6 +13,9 @@
 #include "comm/mpi/wide_sum.h"
 
 namespace lockstep::mpi {
+
+// With several hosts every step waits for all: one half of the slots will do.
+inline constexpr std::uint64_t kHalf = 0;
 
 // What a process's plans share.
 struct PlanContext {

@@ -29,13 +29,13 @@ struct RankState {
   alignas(128) std::atomic<std::uint64_t> claimed = 0;
 };
 
-// Messages from one rank to another of its host, in chunks through two halves.
+// Messages from one rank to another of its host, in fragments through two halves.
 struct Channel {
   static constexpr std::int64_t kBytes = 1 << 18;  // of a half
   static constexpr int kHalves = 2;
-  alignas(128) std::atomic<std::uint64_t> written = 0;  // chunks
+  alignas(128) std::atomic<std::uint64_t> written = 0;  // fragments
   alignas(128) std::atomic<std::uint64_t> read = 0;
-  alignas(128) char records[kHalves][64] = {};  // of the message that a chunk begins
+  alignas(128) char records[kHalves][64] = {};  // of the message that a fragment begins
   char data[kHalves][kBytes] = {};
 };
 

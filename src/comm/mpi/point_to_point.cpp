@@ -10,7 +10,7 @@ namespace lockstep::mpi {
 
 namespace {
 
-constexpr std::int64_t kRemoteChunk = 1 << 22;
+constexpr std::int64_t kRemoteFragment = 1 << 22;
 static_assert(sizeof(CallRecord) <= sizeof(Channel{}.records[0]));
 
 bool sends(const Message& message) { return message.op == CommOp::send; }
@@ -43,7 +43,7 @@ LocalPointToPoint::LocalPointToPoint(ProcessGroup& group, Message message, std::
       channel_(channel_of(group, this->message())),
       peer_(group.processes[static_cast<std::size_t>(group.placement.local_rank(this->message().peer))]->wakeup),
       bytes_(tensor_of(this->message()).bytes()),
-      chunks_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, ceil_div(bytes_, Channel::kBytes)))) {}
+      fragments_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, ceil_div(bytes_, Channel::kBytes)))) {}
 
 bool LocalPointToPoint::advance() {
   if (!begun_) {
@@ -55,7 +55,7 @@ bool LocalPointToPoint::advance() {
 
 bool LocalPointToPoint::send() {
   bool notifies = false;
-  while (moved_ < chunks_ && first_ + moved_ < channel_.read.load() + Channel::kHalves) {
+  while (moved_ < fragments_ && first_ + moved_ < channel_.read.load() + Channel::kHalves) {
     const auto half = static_cast<std::size_t>((first_ + moved_) % Channel::kHalves);
     const auto at = static_cast<std::int64_t>(moved_) * Channel::kBytes;
     if (moved_ == 0) write_record(channel_.records[half], message(), sequence());
@@ -66,12 +66,12 @@ bool LocalPointToPoint::send() {
     notifies = true;
   }
   if (notifies) peer_.notify();
-  return channel_.read.load() >= first_ + chunks_;
+  return channel_.read.load() >= first_ + fragments_;
 }
 
 bool LocalPointToPoint::receive() {
   bool notifies = false;
-  while (moved_ < chunks_ && channel_.written.load() > first_ + moved_) {
+  while (moved_ < fragments_ && channel_.written.load() > first_ + moved_) {
     const auto half = static_cast<std::size_t>((first_ + moved_) % Channel::kHalves);
     const auto at = static_cast<std::int64_t>(moved_) * Channel::kBytes;
     if (moved_ == 0) compare(*this, channel_.records[half]);
@@ -82,7 +82,7 @@ bool LocalPointToPoint::receive() {
     notifies = true;
   }
   if (notifies) peer_.notify();
-  return moved_ == chunks_;
+  return moved_ == fragments_;
 }
 
 struct RemotePointToPoint::Buffer {
@@ -97,7 +97,7 @@ RemotePointToPoint::RemotePointToPoint(ProcessGroup& group, Message message, std
       transport_(transport),
       buffer_(std::make_shared<Buffer>()),
       bytes_(tensor_of(this->message()).bytes()) {
-  buffer_->data.resize(static_cast<std::size_t>(std::min(bytes_, kRemoteChunk)));
+  buffer_->data.resize(static_cast<std::size_t>(std::min(bytes_, kRemoteFragment)));
 }
 
 Transfer RemotePointToPoint::transfer(Transfer::Way way, void* data, std::int64_t bytes,
@@ -105,11 +105,11 @@ Transfer RemotePointToPoint::transfer(Transfer::Way way, void* data, std::int64_
   return {way, data, bytes, group().members[static_cast<std::size_t>(message().peer)], group().tag(kind)};
 }
 
-// The sender's first chunk goes with the record, and waits for the answer too; the receiver's with its answer.
-void RemotePointToPoint::post_chunk(bool with_record) {
+// The sender's first fragment goes with the record, and waits for the answer too; the receiver's with its answer.
+void RemotePointToPoint::post_fragment(bool with_record) {
   using enum Transfer::Way;
   const bool sender = sends(message());
-  under_way_ = std::min(kRemoteChunk, bytes_ - moved_);
+  under_way_ = std::min(kRemoteFragment, bytes_ - moved_);
   std::vector<Transfer> transfers;
   if (with_record && sender)
     transfers.push_back(transfer(send, buffer_->record, sizeof(CallRecord), ProcessGroup::Kind::message));
@@ -140,7 +140,7 @@ bool RemotePointToPoint::advance() {
   if (!record_exchanged_) {
     if (!sends(message()) && !receive_record()) return false;
     if (sends(message())) write_record(buffer_->record, message(), sequence());
-    post_chunk(true);
+    post_fragment(true);
     record_exchanged_ = true;
   }
   while (completion_->done()) {
@@ -149,7 +149,7 @@ bool RemotePointToPoint::advance() {
                   static_cast<std::size_t>(under_way_));
     moved_ += under_way_;
     if (moved_ == bytes_) return true;
-    post_chunk(false);
+    post_fragment(false);
   }
   return false;
 }

@@ -1,9 +1,9 @@
 // A message from one rank to another: this rank's end of it.
 //
-// Between ranks of one host it goes in chunks through the channel of the two (group.h), the first chunk with the record
-// of the call. To a rank of another host the record and the chunks are sent by MPI, through a buffer that the transport
-// holds, so that no tensor is read or written after its operation was dropped; the receiver answers when it has found
-// the record to be right. So a send is done when its recv has been called and agrees.
+// Between ranks of one host it goes in fragments through the channel of the two (group.h), the first fragment with the
+// record of the call. To a rank of another host the record and the fragments are sent by MPI, through a buffer that the
+// transport holds, so that no tensor is read or written after its operation was dropped; the receiver answers when it
+// has found the record to be right. So a send is done when its recv has been called and agrees.
 #pragma once
 #include "comm/mpi/operation.h"
 #include "comm/mpi/transport.h"
@@ -14,7 +14,7 @@ class LocalPointToPoint final : public Operation {
  public:
   LocalPointToPoint(ProcessGroup& group, Message message, std::uint64_t sequence);
   bool advance() override;
-  bool lets_next() const override { return moved_ == chunks_; }
+  bool lets_next() const override { return moved_ == fragments_; }
   std::vector<int> missing() const override { return {message().peer}; }
 
  private:
@@ -23,10 +23,10 @@ class LocalPointToPoint final : public Operation {
   Channel& channel_;
   Wakeup& peer_;
   const std::int64_t bytes_;
-  const std::uint64_t chunks_;
+  const std::uint64_t fragments_;
   bool begun_ = false;
-  std::uint64_t first_ = 0;  // the number of its first chunk
-  std::uint64_t moved_ = 0;  // chunks
+  std::uint64_t first_ = 0;  // the number of its first fragment
+  std::uint64_t moved_ = 0;  // fragments
 };
 
 class RemotePointToPoint final : public Operation {
@@ -39,7 +39,7 @@ class RemotePointToPoint final : public Operation {
  private:
   struct Buffer;
   Transfer transfer(Transfer::Way way, void* data, std::int64_t bytes, ProcessGroup::Kind kind) const;
-  void post_chunk(bool with_record);
+  void post_fragment(bool with_record);
   bool receive_record();
   Transport& transport_;
   std::shared_ptr<Buffer> buffer_;

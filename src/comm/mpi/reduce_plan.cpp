@@ -9,7 +9,6 @@ namespace lockstep::mpi {
 
 namespace {
 constexpr std::int64_t kSmallBytes = 1 << 13;
-constexpr std::uint64_t kHalf = 0;  // with several hosts every step waits for all: one half of the slots will do
 }  // namespace
 
 ReducePlan::ReducePlan(ProcessGroup& group, const Message& message, PlanContext context)
@@ -27,7 +26,7 @@ ReducePlan::ReducePlan(ProcessGroup& group, const Message& message, PlanContext 
   each_ = slot / ((n + 1) * size_ + (hosts ? (n / 2 + 1) * wide_ : 0)) / (64 / size_) * (64 / size_);
   std::int64_t longest = 0;
   for (int piece = 0; piece < n; ++piece) longest = std::max(longest, parts_.size(piece));
-  chunks_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
+  fragments_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
 
   const bool own = message.op != CommOp::reduce;
   for (int piece = 0; piece < (hosts && ring && own ? n : 1); ++piece) {
@@ -51,8 +50,8 @@ ReducePlan::ReducePlan(ProcessGroup& group, const Message& message, PlanContext 
 
 std::int64_t ReducePlan::steps() const {
   if (small_) return 2;
-  if (!group_.several_hosts()) return chunks_ + (scatters() ? 1 : 2);
-  return kPrelude + chunks_ * (scatters() ? sum_stage + 1 : take_stage + 1);
+  if (!group_.several_hosts()) return fragments_ + (scatters() ? 1 : 2);
+  return kPrelude + fragments_ * (scatters() ? sum_stage + 1 : take_stage + 1);
 }
 
 bool ReducePlan::run(std::int64_t step, std::uint64_t phase) {
@@ -69,14 +68,14 @@ bool ReducePlan::run(std::int64_t step, std::uint64_t phase) {
       sum_small(phase);
     return true;
   }
-  if (step < chunks_) put(step, slot);
-  if (step >= 1 && step - 1 < chunks_) sum(step - 1, phase, slot);
+  if (step < fragments_) put(step, slot);
+  if (step >= 1 && step - 1 < fragments_) sum(step - 1, phase, slot);
   if (step >= 2) take(step - 2, phase);
   return true;
 }
 
-ReducePlan::Range ReducePlan::range(int piece, std::int64_t chunk) const {
-  const std::int64_t at = chunk * each_;
+ReducePlan::Range ReducePlan::range(int piece, std::int64_t fragment) const {
+  const std::int64_t at = fragment * each_;
   return {parts_.begin(piece) + at, std::clamp<std::int64_t>(parts_.size(piece) - at, 0, each_)};
 }
 
@@ -88,16 +87,16 @@ const std::vector<Operand>& ReducePlan::operands(int piece) const {
   return operands_.size() == 1 ? operands_[0] : operands_[static_cast<std::size_t>(piece)];
 }
 
-void ReducePlan::put(std::int64_t chunk, char* slot) const {
+void ReducePlan::put(std::int64_t fragment, char* slot) const {
   for (int i = 1; i < ranks(); ++i) {
     const int piece = (group_.rank + i) % ranks();
-    const Range r = range(piece, chunk);
+    const Range r = range(piece, fragment);
     std::memcpy(slot + piece * each_ * size_, in() + r.begin * size_, static_cast<std::size_t>(r.count * size_));
   }
 }
 
-void ReducePlan::sum(std::int64_t chunk, std::uint64_t from, char* slot) {
-  const Range r = range(group_.rank, chunk);
+void ReducePlan::sum(std::int64_t fragment, std::uint64_t from, char* slot) {
+  const Range r = range(group_.rank, fragment);
   if (r.count == 0) return;
   std::vector<ConstTensor> ins;
   for (const int rank : order_of(group_.rank).ranks) {
@@ -106,7 +105,7 @@ void ReducePlan::sum(std::int64_t chunk, std::uint64_t from, char* slot) {
   }
   std::vector<Tensor> outs;
   if (scatters() || wants_sums(group_.rank))
-    outs.emplace_back(out() + (scatters() ? chunk * each_ : r.begin) * size_, dtype_, Device::cpu, Shape{r.count});
+    outs.emplace_back(out() + (scatters() ? fragment * each_ : r.begin) * size_, dtype_, Device::cpu, Shape{r.count});
   if (message_.op == CommOp::all_reduce || (!scatters() && !wants_sums(group_.rank)))
     outs.emplace_back(slot + ranks() * each_ * size_, dtype_, Device::cpu, Shape{r.count});
   cpu::tree_sum_range({.outs = outs, .ins = ins, .joins = order_of(group_.rank).joins, .reduction = message_.reduction},
@@ -123,11 +122,11 @@ void ReducePlan::sum_small(std::uint64_t from) {
                       elements_);
 }
 
-void ReducePlan::take(std::int64_t chunk, std::uint64_t from) const {
+void ReducePlan::take(std::int64_t fragment, std::uint64_t from) const {
   if (!wants_sums(group_.rank)) return;
   for (int i = 1; i < ranks(); ++i) {
     const int piece = (group_.rank + i) % ranks();
-    const Range r = range(piece, chunk);
+    const Range r = range(piece, fragment);
     const char* sums = put_by(piece, from) + (group_.placement.here(piece) ? ranks() * each_ * size_ : 0);
     std::memcpy(out() + r.begin * size_, sums, static_cast<std::size_t>(r.count * size_));
   }
@@ -135,26 +134,26 @@ void ReducePlan::take(std::int64_t chunk, std::uint64_t from) const {
 
 // Several hosts.
 
-bool ReducePlan::stage(Stage stage, std::int64_t chunk) {
+bool ReducePlan::stage(Stage stage, std::int64_t fragment) {
   const bool leads = group_.placement.leads();
   switch (stage) {
     case put_stage:
-      put(chunk, own_slot(kHalf));
+      put(fragment, own_slot(kHalf));
       return true;
     case fold_stage:
-      fold(chunk);
+      fold(fragment);
       return true;
     case give_stage:
-      if (leads && !exchange_.under_way()) add_gifts(chunk);
+      if (leads && !exchange_.under_way()) add_gifts(fragment);
       return !leads || exchange_.done();
     case sum_stage:
-      sum_of_hosts(chunk);
+      sum_of_hosts(fragment);
       return true;
     case spread_stage:
-      if (leads && !exchange_.under_way()) add_sums(chunk);
+      if (leads && !exchange_.under_way()) add_sums(fragment);
       return !leads || exchange_.done();
     case take_stage:
-      take(chunk, kHalf);
+      take(fragment, kHalf);
       return true;
   }
   return true;
@@ -168,9 +167,9 @@ char* ReducePlan::partial(std::uint64_t phase, const Fold& fold) const {
   return group_.window->slot(phase, fold.local_rank) + (ranks() + 1) * each_ * size_ + fold.place * each_ * wide_;
 }
 
-void ReducePlan::fold(std::int64_t chunk) {
+void ReducePlan::fold(std::int64_t fragment) {
   for (const Fold& fold : folds_) {
-    const Range r = range(fold.piece, chunk);
+    const Range r = range(fold.piece, fragment);
     if (fold.local_rank != group_.local_rank() || r.count == 0) continue;
     const SumOrder& order = order_of(fold.piece);
     const Operand& operand = operands(fold.piece)[static_cast<std::size_t>(fold.operand)];
@@ -197,7 +196,7 @@ void ReducePlan::each_gift(const std::function<void(int piece, int operand, std:
         each(piece, o, place++ * each_ * wide_);
 }
 
-void ReducePlan::add_gifts(std::int64_t chunk) {
+void ReducePlan::add_gifts(std::int64_t fragment) {
   const Placement& placement = group_.placement;
   auto fold = folds_.begin();
   for (int piece = 0; piece < ranks(); ++piece) {
@@ -206,18 +205,19 @@ void ReducePlan::add_gifts(std::int64_t chunk) {
       if (operand.host != placement.mine()) continue;
       const int rank = order_of(piece).ranks[static_cast<std::size_t>(operand.first)];
       const char* from = operand.folded() ? partial(kHalf, *fold++) : put_by(rank, kHalf) + piece * each_ * size_;
-      exchange_.send(placement.host_of(piece), from, operand_bytes(operand, range(piece, chunk).count));
+      exchange_.send(placement.host_of(piece), from, operand_bytes(operand, range(piece, fragment).count));
     }
   }
   each_gift([&](int piece, int o, std::int64_t place) {
     const Operand& operand = operands(piece)[static_cast<std::size_t>(o)];
-    exchange_.receive(operand.host, group_.window->inbox(0) + place, operand_bytes(operand, range(piece, chunk).count));
+    exchange_.receive(operand.host, group_.window->inbox(0) + place,
+                      operand_bytes(operand, range(piece, fragment).count));
   });
 }
 
-void ReducePlan::sum_of_hosts(std::int64_t chunk) {
+void ReducePlan::sum_of_hosts(std::int64_t fragment) {
   const int me = group_.rank;
-  const Range r = range(me, chunk);
+  const Range r = range(me, fragment);
   if (r.count == 0) return;
   const SumOrder& order = order_of(me);
   std::vector<Summand> ins(order.ranks.size());
@@ -231,7 +231,7 @@ void ReducePlan::sum_of_hosts(std::int64_t chunk) {
     if (piece == me) ins[static_cast<std::size_t>(operand.first)] = {group_.window->inbox(0) + place, operand.folded()};
   });
   std::vector<void*> outs;
-  if (scatters() || wants_sums(me)) outs.push_back(out() + (scatters() ? chunk * each_ : r.begin) * size_);
+  if (scatters() || wants_sums(me)) outs.push_back(out() + (scatters() ? fragment * each_ : r.begin) * size_);
   if (!scatters()) outs.push_back(own_slot(kHalf) + ranks() * each_ * size_);
   context_.wide_sum.run({.outs = outs,
                          .ins = ins,
@@ -241,13 +241,13 @@ void ReducePlan::sum_of_hosts(std::int64_t chunk) {
                          .count = r.count});
 }
 
-void ReducePlan::add_sums(std::int64_t chunk) {
+void ReducePlan::add_sums(std::int64_t fragment) {
   const Placement& placement = group_.placement;
   const auto wants = [&](int host) {
     return message_.op == CommOp::all_reduce || placement.host_of(message_.peer) == host;
   };
   for (int piece = 0; piece < ranks(); ++piece) {
-    const std::int64_t bytes = range(piece, chunk).count * size_;
+    const std::int64_t bytes = range(piece, fragment).count * size_;
     if (!placement.here(piece)) {
       if (wants(placement.mine())) exchange_.receive(placement.host_of(piece), group_.window->inbox(piece), bytes);
       continue;

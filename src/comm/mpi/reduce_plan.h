@@ -1,7 +1,7 @@
 // Sums over ranks: all_reduce, reduce_scatter, reduce.
 //
 // The elements are split into one piece per rank, its owner, who sums it (in a reduce-scatter the rank's own part). A
-// chunk is K elements of every piece. On one host a rank
+// fragment is K elements of every piece. On one host a rank
 //
 //   puts   its elements of the others' pieces into its slot,
 //   sums   its own piece, from its own tensor and the others' slots, into its own tensor and its slot,
@@ -41,22 +41,22 @@ class ReducePlan final : public CollectivePlan {
   bool wants_sums(int rank) const {
     return message_.op == CommOp::all_reduce || (message_.op == CommOp::reduce && message_.peer == rank);
   }
-  Range range(int piece, std::int64_t chunk) const;
+  Range range(int piece, std::int64_t fragment) const;
   const SumOrder& order_of(int piece) const;
   const std::vector<Operand>& operands(int piece) const;
   std::int64_t operand_bytes(const Operand& operand, std::int64_t elements) const;
   char* partial(std::uint64_t phase, const Fold& fold) const;
 
-  void put(std::int64_t chunk, char* slot) const;
-  void sum(std::int64_t chunk, std::uint64_t from, char* slot);
+  void put(std::int64_t fragment, char* slot) const;
+  void sum(std::int64_t fragment, std::uint64_t from, char* slot);
   void sum_small(std::uint64_t from);
-  void take(std::int64_t chunk, std::uint64_t from) const;
-  bool stage(Stage stage, std::int64_t chunk);
-  void fold(std::int64_t chunk);
-  void add_gifts(std::int64_t chunk);
-  void add_sums(std::int64_t chunk);
+  void take(std::int64_t fragment, std::uint64_t from) const;
+  bool stage(Stage stage, std::int64_t fragment);
+  void fold(std::int64_t fragment);
+  void add_gifts(std::int64_t fragment);
+  void add_sums(std::int64_t fragment);
   void each_gift(const std::function<void(int piece, int operand, std::int64_t place)>& each) const;
-  void sum_of_hosts(std::int64_t chunk);
+  void sum_of_hosts(std::int64_t fragment);
 
   const DType dtype_;
   const std::int64_t size_, wide_;  // bytes of an element, and of a partial sum's
@@ -64,7 +64,7 @@ class ReducePlan final : public CollectivePlan {
   const Parts parts_;
   bool small_ = false;
   std::int64_t each_ = 0;  // K
-  std::int64_t chunks_ = 1;
+  std::int64_t fragments_ = 1;
   std::vector<SumOrder> orders_;                // one, or one for each piece
   std::vector<std::vector<Operand>> operands_;  // of each order
   std::vector<Fold> folds_;                     // of this host

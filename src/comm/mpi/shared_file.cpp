@@ -27,7 +27,7 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // offsets, not memo
 
 SharedFileHeader& head_of(const Mapping& mapping) { return *reinterpret_cast<SharedFileHeader*>(mapping.data()); }
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_in_file(const std::string& what) {
   const int error = errno;
   throw EnvironmentError(
       fmt::format("memory that processes share: {}: {}; {}", what, std::strerror(error), shared_memory_remedy(error)));
@@ -38,14 +38,14 @@ SharedFileHeader& head_of(const Mapping& mapping) { return *reinterpret_cast<Sha
 SharedFile::SharedFile() : end_(kHugePage) {
   rlimit most{};  // beyond it ftruncate would end the process by a signal
   errno = EFBIG;
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < static_cast<rlim_t>(kMostBytes)) fail("ulimit -f");
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < static_cast<rlim_t>(kMostBytes)) fail_in_file("ulimit -f");
   file_ = memfd_create("lockstep-tensors", MFD_CLOEXEC);
-  if (file_ < 0) fail("memfd_create");
+  if (file_ < 0) fail_in_file("memfd_create");
   if (ftruncate(file_, kMostBytes) != 0) {
     const int error = errno;
     ::close(file_);
     errno = error;
-    fail("ftruncate");
+    fail_in_file("ftruncate");
   }
   head_ = std::make_unique<Mapping>(file_, 0, kPage);
   std::random_device random;
@@ -97,15 +97,15 @@ PeerFile::PeerFile(const std::string& address) {
   const std::string path = fmt::format("/proc/{}/fd/{}", process, file);
   // In another namespace the number is another process's, and the file may be anything: looked at before it is opened.
   struct stat about {};
-  if (stat(path.c_str(), &about) != 0) fail(path);
+  if (stat(path.c_str(), &about) != 0) fail_in_file(path);
   errno = ENOENT;
-  if (!S_ISREG(about.st_mode) || about.st_size != kMostBytes) fail(path);
+  if (!S_ISREG(about.st_mode) || about.st_size != kMostBytes) fail_in_file(path);
   file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file_ < 0) fail("open of " + path);
+  if (file_ < 0) fail_in_file("open of " + path);
   try {
     head_ = std::make_unique<Mapping>(file_, 0, kPage);
     errno = ENOENT;
-    if (head_of(*head_).key != key) fail(path);
+    if (head_of(*head_).key != key) fail_in_file(path);
   } catch (...) {
     ::close(file_);
     throw;

@@ -11,7 +11,6 @@ namespace lockstep::mpi {
 
 namespace {
 
-constexpr std::uint64_t kHalf = 0;  // with several hosts every step waits for all: one half of the slots will do
 enum Stage : std::int64_t { put_stage, exchange_stage, take_stage };
 constexpr std::int64_t kStages = 3;
 
@@ -34,7 +33,7 @@ SpreadPlan::SpreadPlan(ProcessGroup& group, const Message& message, PlanContext 
     for (int part = 0; part < (cut_by_rank(message.op) ? ranks() : 1); ++part)
       longest = std::max(longest, parts_.size(part));
   }
-  chunks_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
+  fragments_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
 }
 
 void SpreadPlan::set_records(const std::vector<const char*>& records) {
@@ -47,35 +46,35 @@ void SpreadPlan::set_records(const std::vector<const char*>& records) {
     if (counts.empty()) counts.assign(static_cast<std::size_t>(ranks()), call.in.elements() / ranks());
     longest = std::max(longest, *std::max_element(counts.begin(), counts.end()));
   }
-  chunks_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
+  fragments_ = std::max<std::int64_t>(1, ceil_div(longest, each_));
 }
 
 std::int64_t SpreadPlan::steps() const {
-  if (!group_.several_hosts()) return chunks_ + 1;
-  return kPrelude + (message_.op == CommOp::barrier ? 1 : chunks_ * kStages);
+  if (!group_.several_hosts()) return fragments_ + 1;
+  return kPrelude + (message_.op == CommOp::barrier ? 1 : fragments_ * kStages);
 }
 
 bool SpreadPlan::run(std::int64_t step, std::uint64_t phase) {
   if (message_.op == CommOp::barrier) return true;
   if (!group_.several_hosts()) {
     if (step == 1) keep_own();
-    if (step == 0 || step < chunks_) put(step, own_slot(phase + 1));
+    if (step == 0 || step < fragments_) put(step, own_slot(phase + 1));
     if (step >= 1) take(step - 1, phase);
     return true;
   }
   if (step < kPrelude) return true;
   if (step == kPrelude) keep_own();
-  const std::int64_t chunk = (step - kPrelude) / kStages;
+  const std::int64_t fragment = (step - kPrelude) / kStages;
   switch ((step - kPrelude) % kStages) {
     case put_stage:
-      put(chunk, own_slot(kHalf));
+      put(fragment, own_slot(kHalf));
       return true;
     case exchange_stage:
       if (!group_.placement.leads()) return true;
-      if (!exchange_.under_way()) add_messages(chunk);
+      if (!exchange_.under_way()) add_messages(fragment);
       return exchange_.done();
     default:
-      take(chunk, kHalf);
+      take(fragment, kHalf);
       return true;
   }
 }
@@ -85,8 +84,8 @@ std::int64_t SpreadPlan::given(int from, int to) const {
   return counts.empty() ? message_.in.elements() / ranks() : counts[static_cast<std::size_t>(to)];
 }
 
-std::vector<SpreadPlan::Block> SpreadPlan::blocks(int giver, std::int64_t chunk) const {
-  const std::int64_t at = chunk * each_;
+std::vector<SpreadPlan::Block> SpreadPlan::blocks(int giver, std::int64_t fragment) const {
+  const std::int64_t at = fragment * each_;
   const auto of = [&](std::int64_t n) { return std::clamp<std::int64_t>(n - at, 0, each_); };
   std::vector<Block> all;
   switch (message_.op) {
@@ -117,16 +116,16 @@ std::vector<SpreadPlan::Block> SpreadPlan::blocks(int giver, std::int64_t chunk)
   return all;
 }
 
-void SpreadPlan::put(std::int64_t chunk, char* slot) const {
-  for (const Block& block : blocks(group_.rank, chunk))
+void SpreadPlan::put(std::int64_t fragment, char* slot) const {
+  for (const Block& block : blocks(group_.rank, fragment))
     std::memcpy(slot + block.place, in() + block.from * size_, static_cast<std::size_t>(block.count * size_));
 }
 
-void SpreadPlan::take(std::int64_t chunk, std::uint64_t from) const {
+void SpreadPlan::take(std::int64_t fragment, std::uint64_t from) const {
   std::int64_t before = 0;  // of an all_to_all: what comes from the ranks before
   for (int giver = 0; giver < ranks(); ++giver) {
     if (giver != group_.rank)
-      for (const Block& block : blocks(giver, chunk))
+      for (const Block& block : blocks(giver, fragment))
         if (block.to == kAll || block.to == group_.rank)
           std::memcpy(out() + (before + block.into) * size_, put_by(giver, from) + block.place,
                       static_cast<std::size_t>(block.count * size_));
@@ -157,10 +156,10 @@ void SpreadPlan::keep_own() const {
   }
 }
 
-void SpreadPlan::add_messages(std::int64_t chunk) {
+void SpreadPlan::add_messages(std::int64_t fragment) {
   const Placement& placement = group_.placement;
   for (int giver = 0; giver < ranks(); ++giver)
-    for (const Block& block : blocks(giver, chunk)) {
+    for (const Block& block : blocks(giver, fragment)) {
       const auto wants = [&](int host) { return block.to == kAll || placement.host_of(block.to) == host; };
       if (!placement.here(giver)) {
         if (wants(placement.mine()))

@@ -1,7 +1,7 @@
 // What goes from some ranks to others unchanged: all_gather, broadcast, gather, scatter, all_to_all; and a barrier, in
 // which nothing goes.
 //
-// Every rank puts a chunk of what it gives into its slot, block by block, and takes what is for it from the others'
+// Every rank puts a fragment of what it gives into its slot, block by block, and takes what is for it from the others'
 // slots; with several hosts the leaders bring the blocks that another host's ranks want into that host's inbox.
 #pragma once
 #include "comm/mpi/collective_plan.h"
@@ -24,18 +24,18 @@ class SpreadPlan final : public CollectivePlan {
     std::int64_t count;
     std::int64_t place;  // in the slot, in bytes
   };
-  // What a rank gives with a chunk. Of an all_to_all of other ranks, known when their calls are.
-  std::vector<Block> blocks(int giver, std::int64_t chunk) const;
+  // What a rank gives with a fragment. Of an all_to_all of other ranks, known when their calls are.
+  std::vector<Block> blocks(int giver, std::int64_t fragment) const;
   std::int64_t given(int from, int to) const;  // elements of an all_to_all
-  void put(std::int64_t chunk, char* slot) const;
-  void take(std::int64_t chunk, std::uint64_t from) const;
+  void put(std::int64_t fragment, char* slot) const;
+  void take(std::int64_t fragment, std::uint64_t from) const;
   void keep_own() const;
-  void add_messages(std::int64_t chunk);
+  void add_messages(std::int64_t fragment);
 
   const std::int64_t size_;  // bytes of an element
   const Parts parts_;
   std::int64_t each_ = 0;  // elements of a block
-  std::int64_t chunks_ = 1;
+  std::int64_t fragments_ = 1;
   std::vector<std::vector<std::int64_t>> counts_;  // of an all_to_all, by giver
 };
 

@@ -15,15 +15,15 @@ namespace lockstep::mpi {
 
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kWindowPage = 4096;
 
 std::uint64_t header_bytes() { return static_cast<std::uint64_t>(round_up(sizeof(HostHeader), 256)); }
 std::uint64_t first_bytes(int processes) {
   return static_cast<std::uint64_t>(
-      round_up(static_cast<std::int64_t>(header_bytes() + processes * sizeof(ProcessSlot)), kPage));
+      round_up(static_cast<std::int64_t>(header_bytes() + processes * sizeof(ProcessSlot)), kWindowPage));
 }
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_in_window(const std::string& what) {
   const int error = errno;
   throw EnvironmentError(
       fmt::format("shared memory of this host: {}: {}; {}", what, std::strerror(error), shared_memory_remedy(error)));
@@ -50,7 +50,7 @@ bool SharedFailure::write(const CommFailure& failure) {
 
 Mapping::Mapping(int file, std::uint64_t offset, std::uint64_t bytes) : bytes_(bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, static_cast<off_t>(offset));
-  if (at == MAP_FAILED) fail(fmt::format("mmap of {} bytes", bytes));
+  if (at == MAP_FAILED) fail_in_window(fmt::format("mmap of {} bytes", bytes));
   data_ = static_cast<char*>(at);
 }
 
@@ -73,10 +73,10 @@ class HostWindow::Locked {
 
 HostWindow::HostWindow(const std::string& name, int processes, bool make) : name_(name), processes_(processes) {
   file_ = shm_open(name.c_str(), make ? O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC : O_RDWR | O_CLOEXEC, 0600);
-  if (file_ < 0) fail("shm_open of " + name);
+  if (file_ < 0) fail_in_window("shm_open of " + name);
   if (make && ftruncate(file_, static_cast<off_t>(first_bytes(processes))) != 0) {
     unlink_name();
-    fail("ftruncate of " + name);
+    fail_in_window("ftruncate of " + name);
   }
   header_ = std::make_unique<Mapping>(file_, 0, first_bytes(processes));
   if (!make) return;
@@ -110,8 +110,8 @@ std::unique_ptr<Mapping> HostWindow::open(const Claim& claim, GroupEntry& found)
   if (!free)
     throw EnvironmentError(
         fmt::format("more than {} groups of ranks on one host at a time; let go of some", HostHeader::kMostGroups));
-  const std::uint64_t bytes = static_cast<std::uint64_t>(round_up(static_cast<std::int64_t>(claim.bytes), kPage));
-  if (ftruncate(file_, static_cast<off_t>(header().end + bytes)) != 0) fail("ftruncate");
+  const std::uint64_t bytes = static_cast<std::uint64_t>(round_up(static_cast<std::int64_t>(claim.bytes), kWindowPage));
+  if (ftruncate(file_, static_cast<off_t>(header().end + bytes)) != 0) fail_in_window("ftruncate");
   *free = {.digest = claim.digest, .offset = header().end, .bytes = bytes};
   free->ranks = static_cast<std::uint32_t>(claim.ranks);
   free->here = static_cast<std::uint32_t>(claim.here);

@@ -131,25 +131,26 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
     cut(std::move(counts));
     order_ = sum_order(m_.op, m_.algorithm, context_.ranks, context_.rank);
     slot_bytes_ = context_.staging.bytes() / (context_.ranks - 1) / kAlignment * kAlignment;
-    chunk_ = slot_bytes_ / size_of(m_.in.dtype());
-    LOCKSTEP_CHECK(chunk_ > 0, "a staging buffer of {} bytes for {} ranks", context_.staging.bytes(), context_.ranks);
+    fragment_ = slot_bytes_ / size_of(m_.in.dtype());
+    LOCKSTEP_CHECK(fragment_ > 0, "a staging buffer of {} bytes for {} ranks", context_.staging.bytes(),
+                   context_.ranks);
     const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());
     std::vector<Step> steps = {step([](StepBuilder& o) { o.grouped([&] { o.exchange(0); }); })};
-    for (std::int64_t at = 0; at < longest; at += chunk_)
-      steps.push_back(step([at, last = at + chunk_ >= longest](StepBuilder& o) {
+    for (std::int64_t at = 0; at < longest; at += fragment_)
+      steps.push_back(step([at, last = at + fragment_ >= longest](StepBuilder& o) {
         o.sum(at);
         if (last && o.m_.op != CommOp::all_reduce) return;
         o.grouped([&] {
           if (o.m_.op == CommOp::all_reduce) o.give_back(at);
-          if (!last) o.exchange(at + o.chunk_);
+          if (!last) o.exchange(at + o.fragment_);
         });
       }));
     return steps;
   }
 
-  // How much of a rank's piece the chunk at this place has.
-  std::int64_t chunk_of(int rank, std::int64_t at) const {
-    return std::clamp<std::int64_t>(parts_->size(rank) - at, 0, chunk_);
+  // How much of a rank's piece the fragment at this place has.
+  std::int64_t fragment_of(int rank, std::int64_t at) const {
+    return std::clamp<std::int64_t>(parts_->size(rank) - at, 0, fragment_);
   }
   Tensor slot(int rank, std::int64_t count) {
     return staged(m_.in.dtype(), (rank < context_.rank ? rank : rank - 1) * slot_bytes_, count);
@@ -157,13 +158,13 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
   void exchange(std::int64_t at) {
     for (int rank = 0; rank < context_.ranks; ++rank) {
       if (rank == context_.rank) continue;
-      const std::int64_t theirs = chunk_of(rank, at);
+      const std::int64_t theirs = fragment_of(rank, at);
       if (theirs > 0) send(part(m_.in, parts_->begin(rank) + at, theirs), rank);
-      recv(slot(rank, chunk_of(context_.rank, at)), rank);
+      recv(slot(rank, fragment_of(context_.rank, at)), rank);
     }
   }
   void sum(std::int64_t at) {
-    const std::int64_t count = chunk_of(context_.rank, at), begin = parts_->begin(context_.rank) + at;
+    const std::int64_t count = fragment_of(context_.rank, at), begin = parts_->begin(context_.rank) + at;
     if (count == 0) return;
     std::vector<ConstTensor> ins;
     for (const int rank : order_.ranks)
@@ -172,11 +173,11 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
     tree_sum({.outs = {&out, 1}, .ins = ins, .joins = order_.joins, .reduction = m_.reduction}, stream());
   }
   void give_back(std::int64_t at) {
-    const std::int64_t mine = chunk_of(context_.rank, at);
+    const std::int64_t mine = fragment_of(context_.rank, at);
     for (int rank = 0; rank < context_.ranks; ++rank) {
       if (rank == context_.rank) continue;
       if (mine > 0) send(part(m_.out, parts_->begin(context_.rank) + at, mine), rank);
-      if (const std::int64_t theirs = chunk_of(rank, at); theirs > 0)
+      if (const std::int64_t theirs = fragment_of(rank, at); theirs > 0)
         recv(part(m_.out, parts_->begin(rank) + at, theirs), rank);
     }
   }
@@ -270,7 +271,7 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
   std::vector<std::int64_t> counts_;
   std::optional<Parts> parts_;
   SumOrder order_ = {};
-  std::int64_t slot_bytes_ = 0, chunk_ = 0;
+  std::int64_t slot_bytes_ = 0, fragment_ = 0;
   std::vector<std::int64_t> incoming_;  // of an all_to_all, by rank
   std::unique_ptr<Event> counts_event_;
 };

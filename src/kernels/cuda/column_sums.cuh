@@ -27,7 +27,7 @@ inline constexpr int kSummingGroups = 32;  // of the second launch: warps of a b
 // How a sum is split: `lanes` threads (a power of two) side by side over columns, `rows_each` rows of a block.
 struct SumCut {
   int lanes;
-  std::int64_t chunks;  // of columns
+  std::int64_t column_blocks;
   std::int64_t rows_each, blocks;
 };
 template <class Term>
@@ -35,8 +35,8 @@ SumCut sum_cut(std::int64_t rows, std::int64_t columns) {
   constexpr int kColumns = kPack<typename Term::Stored>;
   SumCut cut{};
   for (cut.lanes = 1; cut.lanes < 32 && cut.lanes * kColumns < columns;) cut.lanes *= 2;
-  cut.chunks = ceil_div(columns, cut.lanes * kColumns);
-  const std::int64_t wanted = std::max<std::int64_t>(1, kUnits * kSummingBlocksEach<Term> / cut.chunks);
+  cut.column_blocks = ceil_div(columns, cut.lanes * kColumns);
+  const std::int64_t wanted = std::max<std::int64_t>(1, kUnits * kSummingBlocksEach<Term> / cut.column_blocks);
   const std::int64_t together = kThreads / cut.lanes * Term::kInFlight;
   cut.rows_each = round_up(std::max<std::int64_t>(1, ceil_div(rows, wanted)), together);
   cut.blocks = std::max<std::int64_t>(1, ceil_div(rows, cut.rows_each));
@@ -72,7 +72,7 @@ void launch_behind(const char* op, cudaStream_t stream, dim3 blocks, int threads
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), op);
 }
 
-// partial[sum, block, column]; chunks of columns along x, blocks of rows along y.
+// partial[sum, block, column]; blocks of columns along x, blocks of rows along y.
 template <bool Whole, class Term>
 __global__ void __launch_bounds__(kThreads, Whole ? kSummingBlocksEach<Term> : 2)
     sum_row_blocks(Compute<typename Term::Stored>* partial, std::int64_t rows, std::int64_t columns, SumCut cut,
@@ -153,7 +153,7 @@ void column_sums(const char* op, lockstep::Stream& stream, const SumResults<G, T
   LOCKSTEP_CHECK(Term::kSums * cut.blocks * columns * static_cast<std::int64_t>(sizeof(T)) <= kScratchBytes,
                  "{}: {} columns are more than the scratch holds", op, columns);
   T* partial = static_cast<T*>(Stream::of(stream).scratch());
-  const dim3 blocks(static_cast<unsigned>(cut.chunks), static_cast<unsigned>(cut.blocks));
+  const dim3 blocks(static_cast<unsigned>(cut.column_blocks), static_cast<unsigned>(cut.blocks));
   if (whole)
     sum_row_blocks<true><<<blocks, kThreads, 0, native(stream)>>>(partial, rows, columns, cut, term);
   else
