@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "base/median.h"
 #include "bench/comm_trial.h"
 #include "comm/threads/run_ranks.h"
 #include "plan/plan.h"

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/median.h"
 #include "bench/kernel_benches.h"
 #include "bench/weight_products.h"
 #include "kernels/cpu/ceilings.h"

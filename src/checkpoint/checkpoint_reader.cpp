@@ -24,7 +24,7 @@ constexpr std::int64_t kStagedBytes = 64 << 20;   // at a time; a longer row is 
 
 constexpr const char* kDamaged = "the checkpoint is damaged: use another one";
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
+[[noreturn]] void refuse_checkpoint(const fs::path& file, const std::string& problem) {
   throw UserError(ExitCode::checkpoint, fmt::format("{}: {}", file.string(), problem), kDamaged);
 }
 
@@ -52,7 +52,7 @@ void verify_file(const fs::path& path, const ManifestFile& said) {
     const MappedFile file(path);
     const std::span<const std::byte> bytes = file.bytes();
     if (std::ssize(bytes) != said.bytes)
-      refuse(path, fmt::format("has {} bytes, the manifest says {}", bytes.size(), said.bytes));
+      refuse_checkpoint(path, fmt::format("has {} bytes, the manifest says {}", bytes.size(), said.bytes));
     Checksum sum;
     for (std::int64_t at = 0; at < std::ssize(bytes); at += kVerifiedBytes) {
       const std::int64_t end = std::min(at + kVerifiedBytes, std::ssize(bytes));
@@ -60,7 +60,8 @@ void verify_file(const fs::path& path, const ManifestFile& said) {
       file.forget(at, end);
     }
     if (sum.value() != said.checksum)
-      refuse(path, fmt::format("its checksum is {:016x}, the manifest says {:016x}", sum.value(), said.checksum));
+      refuse_checkpoint(path,
+                        fmt::format("its checksum is {:016x}, the manifest says {:016x}", sum.value(), said.checksum));
   });
 }
 
@@ -71,13 +72,15 @@ std::unique_ptr<SafetensorsFile> open_state_file(const fs::path& path, const Man
 
 void check_slice(const SafetensorsFile& file, const ManifestTensor& tensor, const ManifestSlice& slice) {
   const SafetensorsEntry* entry = file.find(slice.entry);
-  if (!entry) refuse(file.path(), fmt::format("has no tensor {}, which the manifest names", quote_text(slice.entry)));
+  if (!entry)
+    refuse_checkpoint(file.path(), fmt::format("has no tensor {}, which the manifest names", quote_text(slice.entry)));
   const std::int64_t elements = slice.range.elements(), bytes = elements * size_of(tensor.dtype);
   if (entry->dtype != safetensors_name(tensor.dtype) || entry->end - entry->begin != bytes ||
       entry->shape.size() > static_cast<std::size_t>(Shape::kMaxDims))
-    refuse(file.path(), fmt::format("byte {}: tensor {} is {} [{}], the manifest says {} of {} elements", entry->begin,
-                                    quote_text(slice.entry), entry->dtype, fmt::join(entry->shape, ", "),
-                                    safetensors_name(tensor.dtype), elements));
+    refuse_checkpoint(file.path(),
+                      fmt::format("byte {}: tensor {} is {} [{}], the manifest says {} of {} elements", entry->begin,
+                                  quote_text(slice.entry), entry->dtype, fmt::join(entry->shape, ", "),
+                                  safetensors_name(tensor.dtype), elements));
 }
 
 // The name `latest` holds, or nothing when there is no such file.
@@ -87,7 +90,8 @@ std::optional<std::string> read_latest(const fs::path& folder) {
   if (!fs::exists(file, ignored)) return std::nullopt;
   std::string text = read_text_file(file, 256, ExitCode::checkpoint);
   if (text.ends_with('\n')) text.pop_back();
-  if (!step_of_folder_name(text)) refuse(file, fmt::format("says {}, not the name of a checkpoint", quote_text(text)));
+  if (!step_of_folder_name(text))
+    refuse_checkpoint(file, fmt::format("says {}, not the name of a checkpoint", quote_text(text)));
   return text;
 }
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxIndexBytes = 64 << 20;
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& problem) {
+[[noreturn]] void refuse_folder(const fs::path& file, const std::string& problem) {
   throw UserError(ExitCode::bad_input_file, fmt::format("{}: {}", file.string(), problem),
                   "fetch or export the model again");
 }
@@ -30,19 +30,19 @@ std::map<std::string, std::string, std::less<>> read_index(const fs::path& file)
   const MappedFile mapped(file);
   const std::span<const std::byte> bytes = mapped.bytes();
   if (bytes.size() > kMaxIndexBytes)
-    refuse(file, fmt::format("has {} bytes, at most {} are read", bytes.size(), kMaxIndexBytes));
+    refuse_folder(file, fmt::format("has {} bytes, at most {} are read", bytes.size(), kMaxIndexBytes));
   const nlohmann::json document =
       parse_json_object({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
   for (const auto& [key, value] : document.items())
-    if (key != "weight_map" && key != "metadata") refuse(file, fmt::format("unknown field {}", quote_text(key)));
+    if (key != "weight_map" && key != "metadata") refuse_folder(file, fmt::format("unknown field {}", quote_text(key)));
   const auto map = document.find("weight_map");
-  if (map == document.end() || !map->is_object()) refuse(file, "has no object 'weight_map'");
+  if (map == document.end() || !map->is_object()) refuse_folder(file, "has no object 'weight_map'");
   std::map<std::string, std::string, std::less<>> files;
   for (const auto& [tensor, value] : map->items()) {
     if (!value.is_string() || !is_plain_name(value.get_ref<const std::string&>()))
-      refuse(file,
-             fmt::format("tensor {} has no plain name of a file but {}", quote_text(tensor),
-                         value.is_string() ? quote_text(value.get_ref<const std::string&>()) : value.type_name()));
+      refuse_folder(
+          file, fmt::format("tensor {} has no plain name of a file but {}", quote_text(tensor),
+                            value.is_string() ? quote_text(value.get_ref<const std::string&>()) : value.type_name()));
     files.emplace(tensor, value.get<std::string>());
   }
   return files;
@@ -71,18 +71,19 @@ void HfFolder::open_shards(const fs::path& index) {
   std::map<std::string, const SafetensorsFile*> opened;
   for (const std::string& name : names) {
     if (std::error_code ignored; !fs::exists(folder_ / name, ignored))
-      refuse(index, fmt::format("{} is not there, which the index names", name));
+      refuse_folder(index, fmt::format("{} is not there, which the index names", name));
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
     opened[name] = files_.back().get();
     for (const SafetensorsEntry& entry : files_.back()->entries()) {
       const auto said = file_of.find(entry.name);
       if (said == file_of.end() || said->second != name)
-        refuse(index, fmt::format("tensor {} is in {}, which the index does not say", printable(entry.name), name));
+        refuse_folder(index,
+                      fmt::format("tensor {} is in {}, which the index does not say", printable(entry.name), name));
     }
   }
   for (const auto& [tensor, file] : file_of)
     if (!opened.at(file)->contains(tensor))
-      refuse(index, fmt::format("tensor {} is not in {}, where the index says it is", printable(tensor), file));
+      refuse_folder(index, fmt::format("tensor {} is not in {}, where the index says it is", printable(tensor), file));
 }
 
 std::vector<fs::path> HfFolder::files() const {

@@ -17,7 +17,7 @@ constexpr std::string_view kGpt2Prefix = "transformer.", kHead = "lm_head.weight
 constexpr std::array<std::string_view, 3> kBuffers = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
 constexpr std::array<std::string_view, 2> kEmbeddings = {"model.embed_tokens.weight", "transformer.wte.weight"};
 
-[[noreturn]] void refuse(const std::string& where, const std::string& problem) {
+[[noreturn]] void refuse_weights(const std::string& where, const std::string& problem) {
   throw UserError(ExitCode::bad_input_file, where + ": " + problem, "give the weights that belong to this config.json");
 }
 
@@ -52,13 +52,15 @@ std::vector<ConstTensor> find_hf_tensors(std::span<const SafetensorsFile* const>
     Found at = find(files, want.name);
     if (!at.entry && want.name.starts_with(kGpt2Prefix))
       at = find(files, std::string_view(want.name).substr(kGpt2Prefix.size()));
-    if (!at.entry) refuse(where, fmt::format("tensor '{}' is missing", want.name));
+    if (!at.entry) refuse_weights(where, fmt::format("tensor '{}' is missing", want.name));
     if (at.entry->shape != want.shape)
-      refuse(at.file->path().string(), fmt::format("tensor '{}' is [{}], the model needs [{}]", want.name,
-                                                   fmt::join(at.entry->shape, ", "), fmt::join(want.shape, ", ")));
+      refuse_weights(at.file->path().string(),
+                     fmt::format("tensor '{}' is [{}], the model needs [{}]", want.name,
+                                 fmt::join(at.entry->shape, ", "), fmt::join(want.shape, ", ")));
     found.push_back(at.file->tensor(at.entry->name));
     if (!is_float(found.back().dtype()))
-      refuse(at.file->path().string(), fmt::format("tensor '{}' holds {}, not floats", want.name, at.entry->dtype));
+      refuse_weights(at.file->path().string(),
+                     fmt::format("tensor '{}' holds {}, not floats", want.name, at.entry->dtype));
     read.insert(at.entry);
     if (std::ranges::find(kEmbeddings, want.name) != kEmbeddings.end()) embedding = found.back();
   }
@@ -66,10 +68,11 @@ std::vector<ConstTensor> find_hf_tensors(std::span<const SafetensorsFile* const>
     for (const SafetensorsEntry& entry : file->entries()) {
       if (read.contains(&entry) || is_buffer(entry.name)) continue;
       if (entry.name != kHead || embedding.none())
-        refuse(file->path().string(), fmt::format("tensor {} is not part of this model", printable(entry.name)));
+        refuse_weights(file->path().string(),
+                       fmt::format("tensor {} is not part of this model", printable(entry.name)));
       if (!same_bytes(file->tensor(kHead), embedding))
-        refuse(file->path().string(),
-               fmt::format("tensor '{}' differs from the embedding, but the model ties the two", kHead));
+        refuse_weights(file->path().string(),
+                       fmt::format("tensor '{}' differs from the embedding, but the model ties the two", kHead));
     }
   }
   return found;

@@ -42,7 +42,7 @@ std::optional<std::uint64_t> parse_hex(std::string_view text) {
   return value;
 }
 
-[[noreturn]] void refuse(const std::string& where, const std::string& problem) {
+[[noreturn]] void refuse_manifest(const std::string& where, const std::string& problem) {
   throw UserError(ExitCode::checkpoint, where + ": " + problem,
                   "the checkpoint is damaged or was edited: use another one");
 }
@@ -93,7 +93,7 @@ class Object {
   [[noreturn]] void fail(std::string_view key, const std::string& problem) const {
     const std::string dot = place_.empty() || key.empty() ? "" : ".";
     const std::string field = place_ + dot + std::string(key);
-    refuse(where_, field.empty() ? problem : fmt::format("field '{}' {}", field, problem));
+    refuse_manifest(where_, field.empty() ? problem : fmt::format("field '{}' {}", field, problem));
   }
 
  private:
@@ -241,12 +241,12 @@ class TensorReader {
 std::string unsealed(std::string_view text, const std::string& where) {
   const std::size_t head = kSealBegin.size() + kSumDigits + kSealEnd.size();
   if (text.size() > kMaxManifestBytes)
-    refuse(where, fmt::format("is {} bytes long, at most {} are read", text.size(), kMaxManifestBytes));
+    refuse_manifest(where, fmt::format("is {} bytes long, at most {} are read", text.size(), kMaxManifestBytes));
   if (text.size() < head || !text.starts_with(kSealBegin) || !text.substr(0, head).ends_with(kSealEnd))
-    refuse(where, "does not begin with its checksum");
+    refuse_manifest(where, "does not begin with its checksum");
   const auto sum = parse_hex(text.substr(kSealBegin.size(), kSumDigits));
   const std::string_view rest = text.substr(head);
-  if (!sum || *sum != sum_of(rest)) refuse(where, "its checksum is not that of its bytes");
+  if (!sum || *sum != sum_of(rest)) refuse_manifest(where, "its checksum is not that of its bytes");
   std::string object(text.substr(head - 1));
   object.front() = '{';
   return object;

@@ -20,7 +20,7 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct BenchSettings {
   RunArguments run;
   int rounds = 8;
   bool json = false;
@@ -38,7 +38,7 @@ void keep_tuning(const std::string& file, TuningSpec tuning) {
   replace_file(Disk(), file, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
 }
 
-int run_bench_command(const Settings& s) {
+int run_bench_command(const BenchSettings& s) {
   RunSpec spec = s.run.read();
   spec.train.save_last = false;  // nothing is saved, so that nothing is held for it
   spec.train.save_every = 0;
@@ -77,7 +77,7 @@ int run_bench_command(const Settings& s) {
 }  // namespace
 
 void add_bench(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<BenchSettings>();
   CLI::App* command =
       app.add_subcommand("bench", "Measure kernels and the step of a run beside the machine's ceilings");
   command->footer(

@@ -14,6 +14,7 @@
 #include "cli/agree.h"
 #include "cli/choice_option.h"
 #include "cli/signals.h"
+#include "cli/usage_error.h"
 #include "comm/mpi/run_rank.h"
 #include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
@@ -22,15 +23,11 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct BenchCommSettings {
   std::string ops, algorithms, ranks, sizes;
   double seconds = CommBenchOptions{}.seconds;
   bool json = false, markdown = false;
 };
-
-[[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
-  throw UserError(ExitCode::usage, problem, remedy);
-}
 
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> items(1);
@@ -81,7 +78,7 @@ std::int64_t size_of_word(const std::string& word) {
   return *bytes;
 }
 
-CommBenchOptions read(const Settings& s) {
+CommBenchOptions read(const BenchCommSettings& s) {
   std::vector<CommOp> ops;
   for (int i = 0; i < kCommOps; ++i)
     if (can_bench(static_cast<CommOp>(i))) ops.push_back(static_cast<CommOp>(i));
@@ -101,7 +98,7 @@ CommBenchOptions read(const Settings& s) {
 // The columns of a row: the table's and, without its blanks, the markdown's.
 class View {
  public:
-  explicit View(const Settings& s) : s_(s) {
+  explicit View(const BenchCommSettings& s) : s_(s) {
     if (s.json) return;
     line(
         {"backend", "operation", "algorithm", "ranks", "size", "sent per rank", "time", "GB/s", "of copy", "x native"});
@@ -148,11 +145,11 @@ class View {
     std::fflush(stdout);  // a row takes seconds: whoever waits for it sees it
   }
 
-  const Settings& s_;
+  const BenchCommSettings& s_;
   nlohmann::ordered_json all_ = nlohmann::ordered_json::array();
 };
 
-int measure(const Settings& s, const CommBenchOptions& options, Communicator* processes) {
+int measure(const BenchCommSettings& s, const CommBenchOptions& options, Communicator* processes) {
   const std::atomic<bool>& stop = listen_for_signals();
   std::unique_ptr<View> view;
   if (!processes || processes->rank() == 0) view = std::make_unique<View>(s);
@@ -161,7 +158,7 @@ int measure(const Settings& s, const CommBenchOptions& options, Communicator* pr
   return static_cast<int>(whole ? ExitCode::done : ExitCode::interrupted);
 }
 
-int run_bench_comm(const Settings& s) {
+int run_bench_comm(const BenchCommSettings& s) {
   const CommBenchOptions asked = read(s);
   if (!MpiWorld::launched()) return measure(s, settle(asked, 0), nullptr);
   MpiWorld world;
@@ -190,7 +187,7 @@ int run_bench_comm(const Settings& s) {
 }  // namespace
 
 void add_bench_comm(CLI::App& bench, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<BenchCommSettings>();
   CLI::App* command = bench.add_subcommand("comm", "Measure how ranks exchange, beside copying memory");
   command->footer(
       "Ranks are threads; under mpirun also the processes it has started, with as many threads beside them, and "

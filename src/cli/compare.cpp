@@ -18,6 +18,7 @@
 #include "cli/run_arguments.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "cli/usage_error.h"
 #include "plan/comparison.h"
 #include "spec/layout/layout_list.h"
 #include "spec/layout/layout_toml.h"
@@ -29,10 +30,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kMostRanks = 256;          // threads of one process
+constexpr int kMostThreads = 256;        // threads of one process
 constexpr std::int64_t kUsualRanks = 4;  // where the run file names one rank
 
-struct Settings {
+struct CompareSettings {
   RunArguments run;
   std::vector<std::string> layouts;
   std::optional<std::string> list;  // a file of them
@@ -41,10 +42,6 @@ struct Settings {
   bool json = false, markdown = false, brief = false;
 };
 
-[[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
-  throw UserError(ExitCode::usage, problem, remedy);
-}
-
 std::set<std::int64_t> rank_counts(const std::string& list) {
   std::set<std::int64_t> counts;
   for (std::size_t at = 0; !list.empty() && at <= list.size();) {
@@ -52,9 +49,9 @@ std::set<std::int64_t> rank_counts(const std::string& list) {
     std::int64_t count = 0;
     const char* const end = list.data() + comma;
     const auto [stopped, error] = std::from_chars(list.data() + at, end, count);
-    if (error != std::errc() || stopped != end || count < 1 || count > kMostRanks)
+    if (error != std::errc() || stopped != end || count < 1 || count > kMostThreads)
       refuse(fmt::format("--scale {}: {} is no number of ranks from 1 to {}", quote_text(list),
-                         quote_text(list.substr(at, comma - at)), kMostRanks),
+                         quote_text(list.substr(at, comma - at)), kMostThreads),
              "give numbers as in --scale 1,2,4,8");
     counts.insert(count);
     at = comma + 1;
@@ -62,7 +59,7 @@ std::set<std::int64_t> rank_counts(const std::string& list) {
   return counts;
 }
 
-RunSpec read(const Settings& s) {
+RunSpec read(const CompareSettings& s) {
   if (launched_as_one_of_many())
     refuse("compare starts its ranks itself, as threads of one process", "run it without a launcher");
   RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
@@ -79,7 +76,7 @@ struct Named {
   bool of_file = false, says_dp = false;
 };
 
-std::vector<Named> named_layouts(const Settings& s) {
+std::vector<Named> named_layouts(const CompareSettings& s) {
   std::vector<Named> all;
   const std::vector<std::string> sets = s.run.layout_sets();
   const auto says_dp = [&](const std::string& text) {
@@ -100,7 +97,8 @@ std::vector<Named> named_layouts(const Settings& s) {
 
 // A named layout at this number of ranks, dp being what its other axes leave; without --ranks and --scale, unchanged.
 // Nothing, and a fault, where they do not divide the ranks, or where it names a dp that makes another number of them.
-std::optional<LayoutSpec> at_ranks(const Named& named, const Settings& s, std::int64_t ranks, const LayoutFault& fail) {
+std::optional<LayoutSpec> at_ranks(const Named& named, const CompareSettings& s, std::int64_t ranks,
+                                   const LayoutFault& fail) {
   LayoutSpec layout = named.layout;
   if (s.scale.empty()) {
     if (s.ranks == 0 || layout.ranks() == ranks) return layout;
@@ -134,7 +132,7 @@ LayoutFault refusing(const std::string& what) {
 }
 
 // Those that are looked at closely. A mistake in one of them is refused.
-std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named>& named, const RunSpec& run,
+std::vector<LayoutSpec> asked_layouts(const CompareSettings& s, const std::vector<Named>& named, const RunSpec& run,
                                       std::int64_t ranks) {
   const std::string option = fmt::format("--ranks {}", ranks);
   std::vector<LayoutSpec> all;
@@ -145,8 +143,8 @@ std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named
     const LayoutSpec layout = *at_ranks(one, s, ranks, fail);
     const std::string where = fmt::format("{} {}", one.where, to_text(layout));
     check(run, layout, refusing(where));
-    if (layout.ranks() > kMostRanks)
-      refuse(fmt::format("{}: {} ranks, and one process has at most {}", where, layout.ranks(), kMostRanks),
+    if (layout.ranks() > kMostThreads)
+      refuse(fmt::format("{}: {} ranks, and one process has at most {}", where, layout.ranks(), kMostThreads),
              "use fewer ranks here; `lockstep plan` says what more of them cost");
     all.push_back(layout);
   }
@@ -154,7 +152,7 @@ std::vector<LayoutSpec> asked_layouts(const Settings& s, const std::vector<Named
 }
 
 // Every layout once. Of rank counts beside the one that is looked at closely, those are left out that do not divide.
-std::vector<LayoutSpec> all_layouts(const Settings& s, const std::vector<Named>& named, const RunSpec& run,
+std::vector<LayoutSpec> all_layouts(const CompareSettings& s, const std::vector<Named>& named, const RunSpec& run,
                                     CompareAsked& asked) {
   std::vector<LayoutSpec> all;
   const auto add = [&](const LayoutSpec& layout) {
@@ -202,7 +200,7 @@ class ProgressLine {
   bool shown_;
 };
 
-int compare(const Settings& s) {
+int compare(const CompareSettings& s) {
   RunSpec run = read(s);
   CompareAsked asked{.scale = rank_counts(s.scale), .cores = usable_cores()};
   const std::vector<Named> named = named_layouts(s);
@@ -246,7 +244,7 @@ int compare(const Settings& s) {
 }  // namespace
 
 void add_compare(CLI::App& app, std::function<int()>& chosen) {
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<CompareSettings>();
   CLI::App* command = app.add_subcommand("compare", "Train a few steps under many layouts and show what each costs");
   command->footer(
       "Ranks are threads of this process. Without --layout: central, ddp without and with overlap, zero 1 to 3 with\n"
@@ -281,7 +279,7 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
                    fmt::format("All ranks; dp is what pp, cp and tp leave of them [those of the layout, or {} where "
                                "it has 1 and none is named]",
                                kUsualRanks))
-      ->check(CLI::Range(1, kMostRanks).description(""))
+      ->check(CLI::Range(1, kMostThreads).description(""))
       ->type_name("N");
   CLI::Option* scale =
       command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8");

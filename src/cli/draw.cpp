@@ -18,7 +18,7 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct DrawSettings {
   std::string name, out;
   bool list = false;
 };
@@ -36,7 +36,7 @@ const DrawingEntry& named(const std::string& name) {
                   fmt::format("did you mean '{}'? There are {}", nearest_word(name, names), fmt::join(names, ", ")));
 }
 
-int run_draw(const Settings& s) {
+int run_draw(const DrawSettings& s) {
   if (s.list) {
     print_list();
     return static_cast<int>(ExitCode::done);
@@ -55,7 +55,7 @@ int run_draw(const Settings& s) {
 }  // namespace
 
 void add_draw(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<DrawSettings>();
   CLI::App* command = app.add_subcommand("draw", "Draw a picture of the documentation, as SVG");
   command->footer(
       "The pictures are drawn from what the program runs: layouts, splits, lists of actions, schedules, and plans.\n"

@@ -115,7 +115,7 @@ std::string draw_ddp_overlap() {
        .message_height = 22});
 }
 
-std::string draw_step() {
+std::string draw_example_step() {
   const StatedMachine machine{.rates = {.flops = 400e12, .bytes = 3e12}, .link = 100e9, .latency = 5e-6};
   ModelSpec model = *preset("llama-7b-4l");
   model.layers = 5;  // three blocks take about as long as two and the head
@@ -144,7 +144,7 @@ constexpr DrawingEntry kDrawings[] = {
     {"schedules", "afab, 1f1b, interleaved, zb-h1 and zb-v of four stages on one clock", draw_schedules},
     {"memory", "bytes by tag of one rank for llama3-8b under several layouts", draw_memory},
     {"ddp-overlap", "buckets of gradients summed while backward runs, and without overlap", draw_ddp_overlap},
-    {"step-4d", "the timeline of one step on 16 ranks under all axes, with its messages", draw_step},
+    {"step-4d", "the timeline of one step on 16 ranks under all axes, with its messages", draw_example_step},
 };
 
 }  // namespace

@@ -19,13 +19,13 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct ExportSettings {
   std::string from, out;
   std::optional<DType> dtype;
   bool replace = false;
 };
 
-int run_export(const Settings& s) {
+int run_export(const ExportSettings& s) {
   const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
     fmt::print(stderr, "lockstep: skipping {}: {}\n", path.string(), reason);
   });
@@ -63,7 +63,7 @@ int run_export(const Settings& s) {
 }  // namespace
 
 void add_export(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<ExportSettings>();
   CLI::App* command = app.add_subcommand("export", "Write a checkpoint as a Hugging Face folder");
   command->footer(
       "The folder holds config.json and model.safetensors (shards with an index above 5 GB), as transformers loads "

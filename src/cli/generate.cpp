@@ -38,7 +38,7 @@ namespace fs = std::filesystem;
 // once, since they share a process.
 constexpr double kDeadlineSeconds = 24 * 3600;
 
-struct Settings {
+struct GenerateSettings {
   std::string folder, prompt, tokens;
   bool has_tokens = false, json = false;
   std::int64_t max_tokens = 200;
@@ -102,7 +102,7 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
   return ids;
 }
 
-std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
+std::vector<std::int32_t> prompt_of(const GenerateSettings& s, const Source& source) {
   std::vector<std::int32_t> ids;
   if (s.has_tokens)
     ids = parse_ids(s.tokens);
@@ -125,7 +125,7 @@ std::vector<std::int32_t> prompt_of(const Settings& s, const Source& source) {
   return ids;
 }
 
-void require_cut(const Settings& s, const ModelSpec& spec) {
+void require_cut(const GenerateSettings& s, const ModelSpec& spec) {
   if (const std::int64_t units = spec.layers + 2; s.pp > units)
     throw UserError(
         ExitCode::usage,
@@ -147,7 +147,7 @@ void require_cut(const Settings& s, const ModelSpec& spec) {
 // What is given, as it comes; of several ranks the first alone has one.
 class Answer {
  public:
-  explicit Answer(const Settings& s) : s_(s) {}
+  explicit Answer(const GenerateSettings& s) : s_(s) {}
 
   // Whether it could be told.
   bool add(std::int32_t token) {
@@ -177,14 +177,15 @@ class Answer {
     return std::fflush(stdout) == 0;
   }
 
-  const Settings& s_;
+  const GenerateSettings& s_;
   std::vector<std::int32_t> tokens_;
   std::string whole_;
   Utf8Stream decoder_;
 };
 
 // One of the ranks that share the model. All choose the same tokens; the first decides whether to continue.
-void generate_rank(const Settings& s, Source& source, const std::vector<std::int32_t>& prompt, Communicator& ranks) {
+void generate_rank(const GenerateSettings& s, Source& source, const std::vector<std::int32_t>& prompt,
+                   Communicator& ranks) {
   Ledger ledger;
   const auto memory = make_memory(s.device, ledger);
   const int share = static_cast<int>(std::thread::hardware_concurrency()) / ranks.size();
@@ -231,7 +232,7 @@ void generate_rank(const Settings& s, Source& source, const std::vector<std::int
                      answer.tokens()));
 }
 
-int run_generate(const Settings& s) {
+int run_generate(const GenerateSettings& s) {
   validate(s.sampling);
   Source source = open_source(s.folder);
   const std::vector<std::int32_t> prompt = prompt_of(s, source);
@@ -245,7 +246,7 @@ int run_generate(const Settings& s) {
 }  // namespace
 
 void add_generate(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<GenerateSettings>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->footer(
       "A model trained on text as bytes takes --prompt and gives text; an empty prompt begins a document. Any model "

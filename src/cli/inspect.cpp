@@ -25,11 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void row(std::string_view name, const std::string& text) { fmt::print("{:<12} {}\n", name, text); }
+void print_row(std::string_view name, const std::string& text) { fmt::print("{:<12} {}\n", name, text); }
 
 void show_model(const ModelSpec& m) {
-  row("model", fmt::format("{}, {} layers of {}, vocabulary {}: {} parameters", name_of(m.family), m.layers, m.width,
-                           grouped_digits(m.vocabulary), grouped_digits(parameter_count(m))));
+  print_row("model", fmt::format("{}, {} layers of {}, vocabulary {}: {} parameters", name_of(m.family), m.layers,
+                                 m.width, grouped_digits(m.vocabulary), grouped_digits(parameter_count(m))));
 }
 
 void show_checkpoint(const Checkpoint& checkpoint) {
@@ -47,18 +47,18 @@ void show_checkpoint(const Checkpoint& checkpoint) {
   std::int64_t bytes = 0;
   for (const ManifestFile& file : checkpoint.manifest().files) bytes += file.bytes;
   const Progress& p = checkpoint.progress();
-  row("checkpoint",
-      fmt::format("of step {}: {} updates, {} samples seen", p.step, p.updates, grouped_digits(p.samples)));
+  print_row("checkpoint",
+            fmt::format("of step {}: {} updates, {} samples seen", p.step, p.updates, grouped_digits(p.samples)));
   show_model(parse_run_toml(p.run_file, (checkpoint.path() / kManifestName).string(), ".").model);
   for (const auto& [name, part] : parts)
-    row(name,
-        fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements), name_of(part.dtype)));
-  row("files", fmt::format("{}, {}", checkpoint.manifest().files.size(), byte_text(bytes)));
+    print_row(name, fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements),
+                                name_of(part.dtype)));
+  print_row("files", fmt::format("{}, {}", checkpoint.manifest().files.size(), byte_text(bytes)));
   std::vector<std::string_view> kept;
   for (const ManifestFile& file : checkpoint.manifest().companions)
     kept.push_back(std::string_view(file.name).substr(kCompanionPrefix.size()));
-  if (!kept.empty()) row("kept", fmt::format("{}, for export", fmt::join(kept, ", ")));
-  row("whole", "yes: every file has its size and checksum, every slice is where the manifest says");
+  if (!kept.empty()) print_row("kept", fmt::format("{}, for export", fmt::join(kept, ", ")));
+  print_row("whole", "yes: every file has its size and checksum, every slice is where the manifest says");
 }
 
 // A run folder: each checkpoint is opened, which reads all of it.
@@ -69,7 +69,7 @@ void show_run(const fs::path& folder) {
     std::string line, last;
     std::int64_t lines = 0;
     while (std::getline(in, line)) ++lines, last = line;
-    row("metrics", fmt::format("{} lines; the last: {}", lines, last.substr(0, 100)));
+    print_row("metrics", fmt::format("{} lines; the last: {}", lines, last.substr(0, 100)));
   }
   std::optional<std::int64_t> whole;  // the newest
   int damaged = 0;
@@ -77,13 +77,13 @@ void show_run(const fs::path& folder) {
     try {
       const Checkpoint checkpoint = open_checkpoint(checkpoints / step_folder_name(step));
       whole = step;
-      row(step_folder_name(step), "whole");
+      print_row(step_folder_name(step), "whole");
     } catch (const UserError& error) {
       ++damaged;
-      row(step_folder_name(step), fmt::format("damaged: {}", error.what()));
+      print_row(step_folder_name(step), fmt::format("damaged: {}", error.what()));
     }
   }
-  row("whole", damaged == 0 ? "yes" : "no");
+  print_row("whole", damaged == 0 ? "yes" : "no");
   if (damaged == 0) return;
   throw UserError(ExitCode::checkpoint,
                   fmt::format("{}: {} checkpoint{} damaged", folder.string(), damaged, damaged == 1 ? " is" : "s are"),
@@ -98,17 +98,19 @@ void show_safetensors(const fs::path& path) {
     fmt::print("{:<6} {:<20} {}\n", e.dtype, fmt::format("[{}]", fmt::join(e.shape, ", ")), e.name);
     bytes += e.end - e.begin;
   }
-  for (const auto& [key, value] : file.metadata()) row("metadata", fmt::format("{} = {}", key, quote_text(value)));
-  row("whole", fmt::format("yes: {} tensors cover {} exactly (the format has no checksums)", file.entries().size(),
-                           byte_text(bytes)));
+  for (const auto& [key, value] : file.metadata())
+    print_row("metadata", fmt::format("{} = {}", key, quote_text(value)));
+  print_row("whole", fmt::format("yes: {} tensors cover {} exactly (the format has no checksums)",
+                                 file.entries().size(), byte_text(bytes)));
 }
 
 void show_tokens(const fs::path& path) {
   const TokenFile file(path);
-  row("tokens", fmt::format("{}, vocabulary {}", grouped_digits(file.tokens()), grouped_digits(file.vocabulary())));
-  row("documents", grouped_digits(file.documents()));
+  print_row("tokens",
+            fmt::format("{}, vocabulary {}", grouped_digits(file.tokens()), grouped_digits(file.vocabulary())));
+  print_row("documents", grouped_digits(file.documents()));
   file.verify();
-  row("whole", "yes: checksum, every id and the document index are right");
+  print_row("whole", "yes: checksum, every id and the document index are right");
 }
 
 bool begins_with_token_magic(const fs::path& path) {
@@ -120,11 +122,11 @@ bool begins_with_token_magic(const fs::path& path) {
   return in && start == kTokenFileMagic;
 }
 
-struct Settings {
+struct InspectSettings {
   std::string path, beside, svg;
 };
 
-int run_inspect(const Settings& s) {
+int run_inspect(const InspectSettings& s) {
   const std::string& name = s.path;
   const fs::path path = name;
   std::error_code ignored;
@@ -141,7 +143,7 @@ int run_inspect(const Settings& s) {
   } else if (fs::exists(path / "config.json", ignored)) {
     const HfFolder folder(path);
     show_model(folder.spec());
-    row("whole", "yes: config, files and index agree");
+    print_row("whole", "yes: config, files and index agree");
   } else if (fs::exists(path / "run.toml", ignored) || !steps_in(path).empty() ||
              !steps_in(path / "checkpoints").empty()) {
     show_run(path);
@@ -156,7 +158,7 @@ int run_inspect(const Settings& s) {
 }  // namespace
 
 void add_inspect(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<InspectSettings>();
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a file or folder, and whether it is whole");
   command->footer(
       "Takes a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file. Exit code 0: "

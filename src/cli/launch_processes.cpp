@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/system_failure.h"
+#include "cli/usage_error.h"
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
 #include "comm/rethrow.h"
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostProcesses = 1 << 20;
 // NCCL's own deadline is later than that of the control plane, which knows who is missing.
 constexpr double kGrace = 5;
 
@@ -33,10 +34,6 @@ struct Range {
 };
 
 // ---------------------------------------------------------------------------------------------------- variables
-
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw UserError(ExitCode::usage, what, remedy);
-}
 
 std::string value_of(const Variables& variable, const char* name) {
   if (const char* value = variable(name)) return value;
@@ -160,7 +157,7 @@ std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOpt
 
 std::optional<LaunchedProcess> launched_process(const Variables& variable) {
   if (!variable("RANK") && !variable("WORLD_SIZE")) return std::nullopt;
-  const int ranks = number_of(variable, "WORLD_SIZE", {1, kMostRanks});
+  const int ranks = number_of(variable, "WORLD_SIZE", {1, kMostProcesses});
   LaunchedProcess place{.rank = number_of(variable, "RANK", {0, ranks - 1}),
                         .ranks = ranks,
                         .local_rank = number_of(variable, "LOCAL_RANK", {0, ranks - 1}),

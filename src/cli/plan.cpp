@@ -14,7 +14,7 @@
 namespace lockstep {
 
 namespace {
-constexpr int kMostRanks = 1'000'000;  // as many as a layout may name
+constexpr int kMostPlannedRanks = 1'000'000;  // as many as a layout may name
 }  // namespace
 
 void add_plan(CLI::App& app, std::function<int()>& chosen) {
@@ -30,7 +30,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
       "Examples: lockstep plan --set model.preset=llama3.1-405b --set data.seq=8192\n"
       "          lockstep plan my.toml --layout dp=64,zero=3 --set train.global_batch=64");
   arguments->add_to(*command);
-  layout->add_to(*command, kMostRanks, "1");
+  layout->add_to(*command, kMostPlannedRanks, "1");
   command->add_flag(
       "--json", *json,
       "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");

@@ -17,6 +17,7 @@
 #include "cli/schedule_memory.h"
 #include "cli/schedule_view.h"
 #include "cli/terminal.h"
+#include "cli/usage_error.h"
 #include "pictures/pipeline_picture.h"
 #include "plan/measured_timeline.h"
 #include "spec/text/text_input.h"
@@ -30,7 +31,7 @@ constexpr int kMostMicro = 1024, kMostChunks = 64, kUsualWidth = 100;
 constexpr int kMostTokens = 1 << 24, kMostTensorRanks = 1024;
 constexpr double kShortest = 1e-3, kLongest = 1e6;  // of a time on the command line
 
-struct Settings {
+struct ScheduleSettings {
   std::string kind = "1f1b", file, trace, svg, colour = "auto";
   int pp = 4, micro = 8, width = 0;
   std::optional<int> chunks;
@@ -39,10 +40,6 @@ struct Settings {
   PlannedRun planned;
   bool compare = false, text = false, json = false;
 };
-
-[[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
-  throw UserError(ExitCode::usage, problem, remedy);
-}
 
 // Text from outside, made fit for a heading.
 std::string one_line(std::string text) {
@@ -78,7 +75,7 @@ void check_times(const StageTimes& times) {
   check("--tcomm", times.message, 0);
 }
 
-NamedSchedule named(const Settings& s, ScheduleKind kind, int chunks) {
+NamedSchedule named(const ScheduleSettings& s, ScheduleKind kind, int chunks) {
   const PipelineShape shape{.stages = s.pp, .micro = s.micro, .chunks = chunks};
   check_schedule(kind, shape, [&](const std::string& problem, const std::string&) {
     refuse(fmt::format("--chunks {}: {}", chunks, problem),
@@ -94,7 +91,7 @@ NamedSchedule named(const Settings& s, ScheduleKind kind, int chunks) {
   return out;
 }
 
-NamedSchedule asked(const Settings& s) {
+NamedSchedule asked(const ScheduleSettings& s) {
   if (s.file.empty()) {
     const ScheduleKind kind = kind_of(s.kind);
     return named(s, kind, s.chunks.value_or(usual_chunks(kind)));
@@ -105,7 +102,7 @@ NamedSchedule asked(const Settings& s) {
   return out;
 }
 
-TextPictureOptions drawing_options(const Settings& s) {
+TextPictureOptions drawing_options(const ScheduleSettings& s) {
   const bool terminal = on_terminal(STDOUT_FILENO);
   winsize size{};
   int width = kUsualWidth;
@@ -114,14 +111,14 @@ TextPictureOptions drawing_options(const Settings& s) {
           .colour = s.colour == "always" || (s.colour == "auto" && takes_colour(STDOUT_FILENO))};
 }
 
-void write_svg(const Settings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
+void write_svg(const ScheduleSettings& s, std::span<const PicturePanel> panels, const SvgPictureOptions& options) {
   if (s.svg.empty()) return;
   require_output_file(s.svg, fmt::format("--svg {}", quote_text(s.svg)));
   const std::string text = svg_picture(panels, options);
   replace_file(Disk(), s.svg, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
 }
 
-void draw(const Settings& s) {
+void draw(const ScheduleSettings& s) {
   const NamedSchedule drawn = asked(s);
   const std::string head = one_line(fmt::format("{}: {}", drawn.name, shape_text(drawn.schedule.shape)));
   const PicturePanel panel{.line = drawn.line, .caption = ""};
@@ -136,7 +133,7 @@ void draw(const Settings& s) {
     fmt::print("{}\n\n{}\n{}", head, text_picture(drawn.line, drawing_options(s)), stage_table(drawn));
 }
 
-void compare(const Settings& s) {
+void compare(const ScheduleSettings& s) {
   std::vector<NamedSchedule> all;
   for (const ScheduleKind kind : kScheduleKinds) {
     const int usual = usual_chunks(kind);
@@ -146,7 +143,7 @@ void compare(const Settings& s) {
   s.json ? fmt::print("{}\n", json_text(kinds_json(all))) : fmt::print("{}", kinds_table(all, to_text(s.planned)));
 }
 
-void show_trace(const Settings& s) {
+void show_trace(const ScheduleSettings& s) {
   const Trace trace = read_trace(s.trace);
   const MeasuredTimeline measured = measured_timeline(trace, s.step, s.trace);
   const PipelineTimeline ideal = ideal_timeline(measured, s.times.message * 1e-3);
@@ -164,7 +161,7 @@ void show_trace(const Settings& s) {
              head, text_picture(measured.line, options), text_picture(ideal, options), measured_table(measured, ideal));
 }
 
-int run_schedule(const Settings& s) {
+int run_schedule(const ScheduleSettings& s) {
   check_times(s.times);
   if (s.colour != "auto" && s.colour != "always" && s.colour != "never")
     refuse(fmt::format("--color {}: it must be auto, always or never", quote_text(s.colour)),
@@ -179,7 +176,7 @@ int run_schedule(const Settings& s) {
 }  // namespace
 
 void add_schedule(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<ScheduleSettings>();
   CLI::App* command = app.add_subcommand("schedule", "Draw a pipeline's schedule, or what a trace says of one");
   command->footer(
       "Kinds: afab (all forwards, then all backwards), 1f1b, interleaved (several chunks per stage), zb-h1 (backwards "

@@ -18,12 +18,12 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct TokenizeSettings {
   std::vector<std::string> text;
   std::string out;
 };
 
-int run_tokenize(const Settings& s) {
+int run_tokenize(const TokenizeSettings& s) {
   const TextSource source(s.text);
   require_output_file(s.out, fmt::format("--out {}", quote_text(s.out)));
   TokenFileWriter writer(s.out, source.vocabulary());
@@ -49,7 +49,7 @@ int run_tokenize(const Settings& s) {
 }  // namespace
 
 void add_tokenize(CLI::App& app, std::function<int()>& chosen) {
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<TokenizeSettings>();
   CLI::App* command = app.add_subcommand("tokenize", "Write text files and folders as one token file");
   command->footer(
       "Each byte is a token and each file a document that ends with token 256, so a model needs a vocabulary of 257.\n"

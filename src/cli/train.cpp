@@ -31,7 +31,7 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct TrainSettings {
   RunArguments run;
   LayoutArguments layout;
   std::string out, resume;
@@ -39,7 +39,7 @@ struct Settings {
 };
 
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
-std::optional<Checkpoint> checkpoint_of(const Settings& s, const RunFolder& folder,
+std::optional<Checkpoint> checkpoint_of(const TrainSettings& s, const RunFolder& folder,
                                         const std::function<void(const std::string&)>& note) {
   if (!s.resumes) return std::nullopt;
   const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
@@ -61,7 +61,7 @@ std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& 
   return std::nullopt;
 }
 
-RunSpec spec_of(const Settings& s) {
+RunSpec spec_of(const TrainSettings& s) {
   RunArguments arguments = s.run;
   if (s.resumes) arguments.resumed = s.resume == "auto" && !s.out.empty() ? s.out : s.resume;
   // To resume from a folder needs no run file: the run folder has its own, and is where training continues. A
@@ -90,7 +90,7 @@ RunSpec spec_of(const Settings& s) {
 }
 
 // A run resumes in its own folder; what another folder holds is not mixed with it.
-RunFolder::Existing existing_of(const Settings& s, const RunSpec& spec) {
+RunFolder::Existing existing_of(const TrainSettings& s, const RunSpec& spec) {
   std::error_code ignored;
   if (s.overwrite) return RunFolder::Existing::replace;
   if (!s.resumes) return RunFolder::Existing::refuse;
@@ -131,7 +131,7 @@ void require_start_outside(const RunSpec& spec) {
                   "choose another --out");
 }
 
-void prepare(Prepared& p, const Settings& s, const RunSpec& spec, const Launch& launch) {
+void prepare(Prepared& p, const TrainSettings& s, const RunSpec& spec, const Launch& launch) {
   const std::vector<Plan> stages = plan_stages(spec);
   p.plan = stages.front();
   p.arena_bytes = fullest(stages).peak;
@@ -226,7 +226,7 @@ Ending train_other(const std::string& from, TrainingRun& run, bool own_process) 
   }
 }
 
-int run_training(const Settings& s) {
+int run_training(const TrainSettings& s) {
   RunSpec spec = spec_of(s);
   Launch launch(
       spec, "train", s.layout.say_ranks(s.run),
@@ -275,7 +275,7 @@ int run_training(const Settings& s) {
 }  // namespace
 
 void add_train(CLI::App& app, std::function<int()>& chosen) {
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<TrainSettings>();
   CLI::App* command = app.add_subcommand("train", "Train a model");
   command->footer(
       "Without a run file the built-in example is trained. Ctrl-C, SIGTERM and the signals of run.stop_signals "

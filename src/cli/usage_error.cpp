@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -69,6 +70,10 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
   return fmt::format("{}; see {}", text, help_of(command));
+}
+
+void refuse(const std::string& problem, const std::string& remedy) {
+  throw UserError(ExitCode::usage, problem, remedy);
 }
 
 }  // namespace lockstep

@@ -15,4 +15,7 @@ const CLI::App& chosen_command(const CLI::App& app);
 // Of an error that parsing these arguments has thrown.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 
+// Arguments that parse and do not fit.
+[[noreturn]] void refuse(const std::string& problem, const std::string& remedy);
+
 }  // namespace lockstep

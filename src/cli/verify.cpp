@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/device_option.h"
 #include "cli/run_arguments.h"
+#include "cli/usage_error.h"
 #include "cli/verify_view.h"
 #include "spec/layout/layout_toml.h"
 #include "spec/text/text_input.h"
@@ -14,7 +15,7 @@ namespace lockstep {
 
 namespace {
 
-struct Settings {
+struct VerifySettings {
   RunArguments run;
   std::string folder, stories;
   std::vector<std::string> layouts;
@@ -30,11 +31,7 @@ constexpr std::size_t kMostStoryText = 1 << 28;
 
 int exit_code(bool ok) { return static_cast<int>(ok ? ExitCode::done : ExitCode::check_failed); }
 
-[[noreturn]] void refuse(const std::string& problem, const std::string& remedy) {
-  throw UserError(ExitCode::usage, problem, remedy);
-}
-
-int against_reference(const Settings& s) {
+int against_reference(const VerifySettings& s) {
   if (!s.run.file.empty() || !s.run.sets.empty())
     refuse("a run file or --set beside --reference, which brings its own model and batches",
            "leave one of the two out");
@@ -48,7 +45,7 @@ int against_reference(const Settings& s) {
   return exit_code(report.ok());
 }
 
-int against_each_other(const Settings& s) {
+int against_each_other(const VerifySettings& s) {
   std::vector<LayoutSpec> layouts;
   if (s.layouts.size() == 1) layouts.emplace_back();  // one rank
   for (const std::string& text : s.layouts) layouts.push_back(parse_layout(text, s.run.layout_sets()));
@@ -62,7 +59,7 @@ int against_each_other(const Settings& s) {
   return exit_code(report.ok());
 }
 
-int stories_of(const Settings& s) {
+int stories_of(const VerifySettings& s) {
   if (!s.run.file.empty() || !s.run.sets.empty() || !s.layouts.empty() || !s.folder.empty())
     refuse("a run, --layout or --reference beside --stories, which reads a text alone", "leave one of the two out");
   if (!(s.least >= 0 && s.least <= 1))
@@ -75,7 +72,7 @@ int stories_of(const Settings& s) {
   return exit_code(count.share() >= s.least);
 }
 
-int verify(const Settings& s) {
+int verify(const VerifySettings& s) {
   if (!s.stories.empty()) return stories_of(s);
   if (!s.folder.empty()) return against_reference(s);
   if (s.layouts.empty())
@@ -87,7 +84,7 @@ int verify(const Settings& s) {
 }  // namespace
 
 void add_verify(CLI::App& app, std::function<int()>& chosen) {
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<VerifySettings>();
   CLI::App* command = app.add_subcommand("verify", "Prove numerics: layouts against each other, or reference data");
   command->footer(
       "With --layout, given once or several times, a run trains a few steps under each layout from one seed, its ranks "

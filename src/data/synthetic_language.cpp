@@ -12,15 +12,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMaxVocabulary[] = {4096, 256};  // of order 1 and 2
-constexpr std::uint64_t kGeneration = 1;                // raise it when the same spec gives another language
+constexpr std::int64_t kLargestVocabulary[] = {4096, 256};  // of order 1 and 2
+constexpr std::uint64_t kGeneration = 1;                    // raise it when the same spec gives another language
 
 void check(const SyntheticSpec& spec) {
   const auto refuse = [](const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::usage, "synthetic data: " + problem, remedy);
   };
   if (spec.order != 1 && spec.order != 2) refuse(fmt::format("order = {}", spec.order), "choose 1 or 2");
-  const std::int64_t most = kMaxVocabulary[spec.order - 1];
+  const std::int64_t most = kLargestVocabulary[spec.order - 1];
   if (spec.vocabulary < 2 || spec.vocabulary > most) {
     refuse(fmt::format("vocabulary = {}", spec.vocabulary), fmt::format("choose 2 to {} for this order", most));
   }

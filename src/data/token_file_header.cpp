@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 constexpr std::size_t kMagicBytes = kTokenFileMagic.size();
 constexpr const char* kMagic = kTokenFileMagic.data();
-constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 31;  // ids are 32-bit, and never negative
+constexpr std::int64_t kMostIds = std::int64_t{1} << 31;  // ids are 32-bit, and never negative
 constexpr std::size_t kVersionAt = 8, kWidthAt = 12, kVocabularyAt = 16, kTokensAt = 24, kDocumentsAt = 32,
                       kPayloadChecksumAt = 40, kReservedAt = 48, kHeaderChecksumAt = 56;
 
@@ -37,7 +37,7 @@ std::int64_t TokenFileHeader::index_at() const { return round_up(tokens_at() + t
 std::int64_t TokenFileHeader::file_bytes() const { return index_at() + documents * 8; }
 
 std::int64_t token_width(std::int64_t vocabulary) {
-  LOCKSTEP_CHECK(vocabulary >= 1 && vocabulary <= kMaxVocabulary, "a vocabulary of {}", vocabulary);
+  LOCKSTEP_CHECK(vocabulary >= 1 && vocabulary <= kMostIds, "a vocabulary of {}", vocabulary);
   return vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
 }
 
@@ -78,7 +78,7 @@ TokenFileHeader parse_token_file_header(std::span<const std::byte> file, const s
   const std::uint64_t width = get<std::uint32_t>(file, kWidthAt), vocabulary = get<std::uint64_t>(file, kVocabularyAt),
                       tokens = get<std::uint64_t>(file, kTokensAt), documents = get<std::uint64_t>(file, kDocumentsAt);
   if (width != 1 && width != 2 && width != 4) refuse(fmt::format("{} bytes per token; they can be 1, 2 or 4", width));
-  const std::uint64_t most = width == 4 ? static_cast<std::uint64_t>(kMaxVocabulary) : std::uint64_t{1} << (8 * width);
+  const std::uint64_t most = width == 4 ? static_cast<std::uint64_t>(kMostIds) : std::uint64_t{1} << (8 * width);
   if (vocabulary < 1 || vocabulary > most) {
     refuse(fmt::format("a vocabulary of {}; with {} bytes per token it can be 1 to {}", vocabulary, width, most));
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 
+#include "base/median.h"
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
 #include "parallel/zero_shards.h"

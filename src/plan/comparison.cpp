@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "comm/recorder.h"
 #include "comm/threads/run_ranks.h"
 #include "optim/learning_rate.h"

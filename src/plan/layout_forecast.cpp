@@ -23,7 +23,7 @@ ForecastMessage forecast_message(const ScriptMessage& m, const MessageRates& rat
           .latency = rates.latency};
 }
 
-double seconds_of(const ScriptPiece& piece, const RankScript& rank, const Calibration& c) {
+double piece_seconds(const ScriptPiece& piece, const RankScript& rank, const Calibration& c) {
   if (piece.action < 0) return roofline_seconds(piece.work, c.machine) * c.actions.mean;
   const Action& action = rank.step.actions[static_cast<std::size_t>(piece.action)];
   return roofline_seconds(piece.work, c.machine) * c.actions.of(action, rank.step.shape);
@@ -66,7 +66,7 @@ ForecastWorld forecast_world(const StepScript& script, const Calibration& calibr
     std::vector<ForecastPiece>& pieces = world.ranks.emplace_back();
     for (const ScriptPiece& piece : rank.pieces) {
       if (piece.kind == Kind::work)
-        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = seconds_of(piece, rank, calibration)});
+        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = piece_seconds(piece, rank, calibration)});
       else if (piece.kind == Kind::start || piece.kind == Kind::wait)
         pieces.push_back({.kind = piece.kind == Kind::start ? ForecastPiece::Kind::start : ForecastPiece::Kind::wait,
                           .message = piece.message});

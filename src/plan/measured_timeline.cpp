@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/median.h"
+
 namespace lockstep {
 
 namespace {
@@ -108,14 +110,6 @@ Steps::value_type chosen(const Steps& steps, std::optional<std::int64_t> step, c
         ExitCode::usage, fmt::format("{}: it has no complete step {}", where, *step),
         fmt::format("it has {}, from {} to {}", steps.size(), steps.front().first->step, steps.back().first->step));
   return *at;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 }  // namespace

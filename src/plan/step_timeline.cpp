@@ -13,25 +13,25 @@ namespace lockstep {
 
 namespace {
 
-using Kind = TimelineSpan::Kind;
+using SpanKind = TimelineSpan::Kind;
 
 constexpr double kUnknown = -1, kTouching = 1e-9;  // seconds: spans of one action this near are one
 
-Kind kind_of(ActionKind kind) {
+SpanKind kind_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::forward:
-      return Kind::forward;
+      return SpanKind::forward;
     case ActionKind::backward_input:
-      return Kind::backward_input;
+      return SpanKind::backward_input;
     case ActionKind::backward_weight:
-      return Kind::backward_weight;
+      return SpanKind::backward_weight;
     default:
-      return Kind::update;
+      return SpanKind::update;
   }
 }
 
-Kind kind_of(MeshAxis axis) {
-  constexpr Kind kKinds[] = {Kind::dp, Kind::pp, Kind::cp, Kind::tp};
+SpanKind kind_of(MeshAxis axis) {
+  constexpr SpanKind kKinds[] = {SpanKind::dp, SpanKind::pp, SpanKind::cp, SpanKind::tp};
   return kKinds[static_cast<int>(axis)];
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/median.h"
 #include "kernels/random.h"
 #include "parallel/zero_shards.h"
 #include "tensor/make_stream.h"
@@ -79,11 +80,6 @@ double seconds_of_one(const std::function<void()>& call, Stream& stream) {
     times.push_back(taken / together);
   }
   return median(std::move(times));
-}
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
 }
 
 }  // namespace lockstep

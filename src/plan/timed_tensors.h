@@ -50,6 +50,4 @@ double seconds_of(const std::function<void()>& work, Stream& stream);
 // timed together.
 double seconds_of_one(const std::function<void()>& call, Stream& stream);
 
-double median(std::vector<double> values);
-
 }  // namespace lockstep

@@ -20,7 +20,7 @@ static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
 
 namespace {
 
-constexpr std::size_t kTextLimit = 64 << 10;
+constexpr std::size_t kLayoutTextLimit = 64 << 10;
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr std::int64_t kMostChunks = 1024;
 constexpr std::int64_t kMostStages = kMaxLayers;  // and chunks of one
@@ -133,7 +133,7 @@ std::vector<TomlItem> layout_items(std::string_view text) {
   const auto fail = [&](const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::usage, fmt::format("--layout {}: {}", quote_text(text), problem), remedy);
   };
-  if (text.size() > kTextLimit) fail("longer than a layout can be", "put it into the run file");
+  if (text.size() > kLayoutTextLimit) fail("longer than a layout can be", "put it into the run file");
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     const std::string_view item = text.substr(at, comma - at);
@@ -155,7 +155,7 @@ std::vector<TomlItem> layout_items(std::string_view text) {
 LayoutSpec parse_layout(std::string_view text, std::span<const std::string> sets) {
   std::vector<std::string> own;
   std::ranges::copy_if(sets, std::back_inserter(own), sets_layout);
-  TomlDocument document("", "--layout", kTextLimit, own);
+  TomlDocument document("", "--layout", kLayoutTextLimit, own);
   document.replace("layout", "--layout", layout_items(text));
   unmake_layout_choices(document);
   LayoutSpec layout;

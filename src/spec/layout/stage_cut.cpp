@@ -11,13 +11,13 @@ namespace lockstep {
 
 namespace {
 // Beyond this the search would take seconds, and chunks have enough units that it hardly matters where one ends.
-constexpr double kMostSteps = 2e8;
+constexpr double kMostCutWork = 2e8;
 }  // namespace
 
 std::vector<int> cut_by_cost(std::span<const double> costs, int chunks) {
   const int units = static_cast<int>(costs.size());
   LOCKSTEP_CHECK(chunks >= 1 && chunks <= units, "{} units in {} chunks", units, chunks);
-  if (static_cast<double>(chunks) * units * units > kMostSteps) return cut_evenly(units - 2, chunks);
+  if (static_cast<double>(chunks) * units * units > kMostCutWork) return cut_evenly(units - 2, chunks);
   std::vector<double> before(costs.size() + 1, 0);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
   // Of the first n units in k runs: the dearest run and the sum of squares, and where the last run begins.

@@ -54,9 +54,10 @@ std::optional<std::int64_t> count_elements(const ModelSpec& spec) {
 }
 
 // Throws for one source of values, so that the checks below read as a list.
-class Checker {
+class ModelChecker {
  public:
-  Checker(const ModelSpec& spec, const std::string& where, ExitCode code) : spec_(spec), where_(where), code_(code) {}
+  ModelChecker(const ModelSpec& spec, const std::string& where, ExitCode code)
+      : spec_(spec), where_(where), code_(code) {}
 
   void sizes() const {
     size("vocabulary", spec_.vocabulary, kMaxIndex);
@@ -230,7 +231,7 @@ std::int64_t parameter_count(const ModelSpec& spec) {
 }
 
 void validate(const ModelSpec& spec, const std::string& where, ExitCode code) {
-  const Checker check(spec, where, code);
+  const ModelChecker check(spec, where, code);
   check.sizes();
   check.numbers();
   check.structure();

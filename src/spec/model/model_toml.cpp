@@ -19,7 +19,7 @@ static constexpr auto values_of(Family) { return kFamilies; }
 namespace {
 
 // A preset is under 1 KiB.
-constexpr std::size_t kTextLimit = 16 << 10;
+constexpr std::size_t kModelTextLimit = 16 << 10;
 
 // The one list of keys: reading, writing and the hints for misspelt keys all walk it. The table rope_scaling is apart:
 // TOML would take any key written after it as its own.
@@ -126,7 +126,7 @@ void write_model_fields(const ModelSpec& spec, TomlWriter& writer) {
 }
 
 ModelSpec parse_model_toml(std::string_view text, const std::string& where) {
-  const TomlDocument document(text, where, kTextLimit);
+  const TomlDocument document(text, where, kModelTextLimit);
   document.top().refuse_unknown(std::array<std::string_view, 1>{"model"});
   const TomlTable model = document.top().table("model");
   if (!model.present()) throw UserError(ExitCode::usage, where + ": has no table [model]", "add it");

@@ -35,9 +35,9 @@ double PipelineTimeline::own_bubble(int stage) const {
 
 namespace {
 
-class Run {
+class ScheduleClock {
  public:
-  Run(const PipelineSchedule& schedule, const std::function<ChunkTimes(int)>& times) : schedule_(schedule) {
+  ScheduleClock(const PipelineSchedule& schedule, const std::function<ChunkTimes(int)>& times) : schedule_(schedule) {
     for (int k = 0; k < chunks(); ++k) times_.push_back(times(k));
   }
 
@@ -114,7 +114,7 @@ class Run {
 }  // namespace
 
 PipelineTimeline timed(const PipelineSchedule& schedule, const std::function<ChunkTimes(int)>& times) {
-  return Run(schedule, times).timeline();
+  return ScheduleClock(schedule, times).timeline();
 }
 
 }  // namespace lockstep

@@ -9,9 +9,9 @@ namespace {
 // Tokens of a whole run: counts and products of them stay within 63 bits.
 constexpr std::int64_t kMaxRunTokens = std::int64_t{1} << 60;
 
-class Checker {
+class RunChecker {
  public:
-  Checker(const RunSpec& spec, const KeyPlace& place) : spec_(spec), place_(place) {}
+  RunChecker(const RunSpec& spec, const KeyPlace& place) : spec_(spec), place_(place) {}
 
   void source() const {
     const DataSpec& data = spec_.data;
@@ -142,7 +142,7 @@ class Checker {
 }  // namespace
 
 void validate(const RunSpec& spec, const KeyPlace& place) {
-  const Checker check(spec, place);
+  const RunChecker check(spec, place);
   check.source();
   check.fits_model();
   check.batch();

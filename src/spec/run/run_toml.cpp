@@ -31,7 +31,7 @@ static constexpr auto values_of(StateType) { return kStateTypes; }
 
 namespace {
 
-constexpr std::size_t kTextLimit = 64 << 10;
+constexpr std::size_t kRunTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
 constexpr std::int64_t kMostTracedSteps = 10'000;
@@ -386,7 +386,7 @@ RunSpec parse_run_toml(std::string_view text, const std::string& where, const st
 
 RunSpec parse_run(std::string_view text, const std::string& where, const std::filesystem::path& base_folder,
                   const RunChanges& changes) {
-  TomlDocument document(text, where, kTextLimit, changes.sets);
+  TomlDocument document(text, where, kRunTextLimit, changes.sets);
   const TomlTable top = document.top();
   bool told_dp = document.set("layout", "dp");
   if (changes.layout) {
@@ -422,7 +422,7 @@ RunSpec read_run_file(const std::filesystem::path& file, std::span<const std::st
 }
 
 RunSpec read_run(const std::filesystem::path& file, const RunChanges& changes) {
-  return parse_run(read_text_file(file, kTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
+  return parse_run(read_text_file(file, kRunTextLimit, ExitCode::usage), file.string(), file.parent_path(), changes);
 }
 
 std::string example_run_toml() { return std::string(embedded_example_run()); }

@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t kTextLimit = 1 << 20;  // a table of several models' forms
+constexpr std::size_t kTuningTextLimit = 1 << 20;  // a table of several models' forms
 constexpr std::string_view kArrow = " -> ";
 
 }  // namespace
@@ -43,7 +43,7 @@ void write_tuning(const TuningSpec& tuning, TomlWriter& writer) {
 }
 
 TuningSpec parse_tuning_toml(std::string_view text, const std::string& where) {
-  const TomlDocument document(text, where, kTextLimit);
+  const TomlDocument document(text, where, kTuningTextLimit);
   return read_tuning(document.top().table("tuning"));
 }
 

@@ -14,13 +14,13 @@ namespace lockstep {
 namespace {
 
 // What one rank sends to another, from the unit that makes it to the one that gets it.
-struct StageMessage {
+struct SentMessage {
   ActionKind sent_as;
   int unit, micro;  // of the sender
-  bool operator==(const StageMessage&) const = default;
+  bool operator==(const SentMessage&) const = default;
 };
 
-StageMessage message_of(const Action& a, const StepShape& shape) {
+SentMessage message_of(const Action& a, const StepShape& shape) {
   switch (a.kind) {
     case ActionKind::receive_input:
       return {ActionKind::send_output, a.unit - 1, a.micro};
@@ -88,7 +88,7 @@ class World {
       for (int s = 0; s < stages_; ++s) {
         if (s == stage(from)) continue;
         const std::size_t to = with_stage(from, s);
-        const std::vector<StageMessage>&sent = sends[from][s], &received = receives[to][stage(from)];
+        const std::vector<SentMessage>&sent = sends[from][s], &received = receives[to][stage(from)];
         const auto [a, b] = std::ranges::mismatch(sent, received);
         if (a == sent.end() && b == received.end()) continue;
         if (a == sent.end())
@@ -127,7 +127,7 @@ class World {
   }
 
  private:
-  using MessagesByStage = std::map<int, std::vector<StageMessage>>;
+  using MessagesByStage = std::map<int, std::vector<SentMessage>>;
   struct Started {
     Started(int stages, int units)
         : sends(static_cast<std::size_t>(stages)),
@@ -165,7 +165,7 @@ class World {
       if (kind(a.kind)) all[other_end(a, shape)].push_back(message_of(a, shape));
     return all;
   }
-  static std::string words(const StageMessage& message) {
+  static std::string words(const SentMessage& message) {
     return to_string(Action{message.sent_as, message.unit, message.micro});
   }
   std::vector<Action> joint_work(std::size_t r, Axis axis) const {
