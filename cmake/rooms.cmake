@@ -73,6 +73,9 @@ function(lockstep_rooms)
     endif()
     if(sources)
       add_library(lockstep_${room} STATIC ${sources})
+      set(kernels ${sources}) # each with many instantiations of its own
+      list(FILTER kernels INCLUDE REGEX "\\.cu$")
+      set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       target_link_libraries(lockstep_${room} PUBLIC lockstep_flags fmt::fmt Threads::Threads)
       lockstep_precompile(${room})
       foreach(other ${below})
@@ -111,6 +114,7 @@ function(lockstep_rooms)
     target_include_directories(lockstep_train SYSTEM PRIVATE ${HWLOC_INCLUDE})
     target_link_libraries(lockstep_train PRIVATE ${HWLOC_LIBRARY})
   endif()
+  set_target_properties(lockstep_pictures PROPERTIES UNITY_BUILD OFF) # every picture has a kLeft and a kRow of its own
   target_link_libraries(lockstep_cli PRIVATE CLI11::CLI11)
   target_compile_options(lockstep_cli PRIVATE -Wno-stringop-overread) # as in cmake/compiler.cmake
   target_link_libraries(lockstep_commands PRIVATE CLI11::CLI11 lockstep_flags fmt::fmt nlohmann_json::nlohmann_json)
@@ -118,6 +122,9 @@ function(lockstep_rooms)
     target_compile_definitions(${part} PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
   endforeach()
   lockstep_build_id()
+  # Both change often, alone.
+  set_source_files_properties(${CMAKE_BINARY_DIR}/generated/build_id.cpp ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)
