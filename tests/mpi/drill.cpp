@@ -68,8 +68,10 @@ void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::ti
     return;
   }
   if (comm->rank() == 2 && !misbehave(drill, comm, x)) return;
-  do comm->all_reduce(tensor(x))->wait();
-  while (at_work(drill));
+  do {
+    waits_since = Clock::now();
+    comm->all_reduce(tensor(x))->wait();
+  } while (at_work(drill));
 }
 
 // The start of MPI, to which rank 2 may not come. What it is, where it fails.

@@ -31,12 +31,14 @@ struct Outcome {
     for (std::string line; std::getline(in, line);) n += line.find(words) != std::string::npos;
     return n;
   }
-  // The longest that a rank says it has waited.
+  // The longest that a rank says it has waited. Rank 2 does not count: it is the one that the others wait for, and one
+  // that was stopped says how long that was when mpirun wakes it to end it.
   double longest_wait() const {
     double most = 0;
     std::istringstream in(text);
     for (std::string line; std::getline(in, line);)
-      if (!line.empty() && line[0] == '[' && line.find(" s] ") != std::string::npos)
+      if (line.starts_with('[') && line.find(" s] ") != std::string::npos &&
+          line.find(" s] rank 2: ") == std::string::npos)
         most = std::max(most, std::atof(line.c_str() + 1));
     return most;
   }
@@ -86,50 +88,53 @@ Outcome drill(const std::string& name, const std::string& more = "", int ranks =
   return outcome;
 }
 
+// A drill in which nobody waits longer than `most` seconds. A busy machine makes a wait longer, so of some tries one
+// must be as short: a wait for a deadline never is.
+Outcome drill_within(double most, const std::string& name, const std::string& more = "") {
+  Outcome outcome = drill(name, more);
+  for (int tries = 1; tries < 4 && outcome.longest_wait() >= most; ++tries) outcome = drill(name, more);
+  EXPECT_LT(outcome.longest_wait(), most) << outcome.text;
+  return outcome;
+}
+
 TEST(Drill, AProcessThatIsKilledIsNamedAtOnce) {
-  const Outcome outcome = drill("kill");
+  const Outcome outcome = drill_within(0.5, "kill");
   EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;
   EXPECT_EQ(outcome.lines_with(") is gone; last in all_reduce #4 of 'world', done"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 0.5) << outcome.text;
   EXPECT_NE(outcome.status, 0);
 }
 
 TEST(Drill, AProcessThatIsKilledInTheMiddleIsNamedAtOnce) {
-  const Outcome outcome = drill("kill_under_way");
+  const Outcome outcome = drill_within(2, "kill_under_way");
   EXPECT_EQ(outcome.lines_with(") is gone; last in all_reduce #5 of 'world', not done"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2) << outcome.text;
 }
 
 TEST(Drill, AProcessThatExitsWithoutAWordIsNamedAtOnce) {
-  const Outcome outcome = drill("exit");
+  const Outcome outcome = drill_within(0.5, "exit");
   EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 0.5) << outcome.text;
 }
 
 TEST(Drill, AProcessThatStopsIsNamedWhenTheDeadlinePasses) {
-  const Outcome outcome = drill("stop");
+  const Outcome outcome = drill_within(2 * kUntilTwice, "stop");
   // mpirun wakes rank 2 in the end, which may say so too.
   EXPECT_GE(outcome.lines_with("all_reduce of 1000 fp32 (sum, canonical): rank 2 has not come within 2 s"), 3)
       << outcome.text;
   EXPECT_GE(outcome.lines_with("rank 2: last in all_reduce #4 of 'world', done"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2 * kUntilTwice) << outcome.text;
   EXPECT_EQ(outcome.status, 5);
 }
 
 TEST(Drill, ARankThatThrowsIsTheCauseForAllOthers) {
-  const Outcome outcome = drill("throw");
+  const Outcome outcome = drill_within(1, "throw");
   EXPECT_THAT(outcome.text, HasSubstr("] rank 2: no such tokens; look again")) << outcome.text;
   EXPECT_EQ(outcome.lines_with("rank 2 has failed: no such tokens; look again") +
                 outcome.lines_with("rank 2 has left the group"),
             3)
       << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 1) << outcome.text;
 }
 
 TEST(Drill, ARankThatLeavesIsNamed) {
-  const Outcome outcome = drill("leave");
+  const Outcome outcome = drill_within(1.5, "leave");
   EXPECT_EQ(outcome.lines_with("rank 2 has left the group and will not come"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 1.5) << outcome.text;
   EXPECT_EQ(outcome.status, 5);
 }
 
@@ -158,22 +163,19 @@ TEST(Drill, SendsAndRecvsThatDoNotMatchAreNamedAtBothEnds) {
 
 // The same with tensors that the others see and write into.
 TEST(Drill, AProcessThatIsKilledWhileOthersAreAtItsTensorsIsNamedAtOnce) {
-  const Outcome outcome = drill("kill_at_work");
+  const Outcome outcome = drill_within(1.5, "kill_at_work");
   EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 1.5) << outcome.text;
 }
 
 TEST(Drill, AProcessThatStopsWhileOthersAreAtItsTensorsIsNamedWhenTheDeadlinePasses) {
-  const Outcome outcome = drill("stop_at_work");
+  const Outcome outcome = drill_within(2 * kUntilTwice, "stop_at_work");
   EXPECT_GE(outcome.lines_with(": rank 2 has not come within 2 s"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2 * kUntilTwice) << outcome.text;
 }
 
 TEST(Drill, WithTensorsThatOthersSeeAllIsNamedAsWithout) {
   const char* seen = "--least_seen=0";
-  const Outcome killed = drill("kill", seen);
+  const Outcome killed = drill_within(0.5, "kill", seen);
   EXPECT_EQ(killed.lines_with(") is gone; last in all_reduce #4 of 'world', done"), 3) << killed.text;
-  EXPECT_LT(killed.longest_wait(), 0.5) << killed.text;
   const Outcome stopped = drill("stop", seen);
   EXPECT_GE(stopped.lines_with("all_reduce of 1000 fp32 (sum, canonical): rank 2 has not come within 2 s"), 3)
       << stopped.text;
@@ -189,25 +191,22 @@ TEST(Drill, WithTensorsThatOthersSeeAllIsNamedAsWithout) {
 
 // MPI's own start waits for every process, and cannot be ended: whoever is in it says so all the same.
 TEST(Drill, AProcessThatNeverJoinsIsNamedWhenTheDeadlineOfTheStartPasses) {
-  const Outcome outcome = drill("never_joins", "--least_start=0");
+  const Outcome outcome = drill_within(2 * kUntilTwice, "never_joins", "--least_start=0");
   EXPECT_EQ(outcome.lines_with("the start of MPI was not done within 2 s: rank 2 has not come; start all ranks"), 3)
       << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2 * kUntilTwice) << outcome.text;
   EXPECT_EQ(outcome.status, 5);
 }
 
 TEST(Drill, AProcessOfAnotherCommandIsNamedAtOnce) {
-  const Outcome outcome = drill("will_not_join");
+  const Outcome outcome = drill_within(2, "will_not_join");  // the start has 10 s; others end a second after the first
   EXPECT_GE(outcome.lines_with("rank 2 runs 'lockstep plan', which joins no other ranks, and rank "), 1)
       << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2) << outcome.text;  // the start has 10 s; others end a second after the first
   EXPECT_EQ(outcome.status, 2);
 }
 
 TEST(Drill, WithSeveralHostsTheOthersAreToldWhoIsGone) {
-  const Outcome outcome = drill("kill", "--hosts=0,0,1,1");  // rank 3 sees it and tells ranks 0 and 1
+  const Outcome outcome = drill_within(0.5, "kill", "--hosts=0,0,1,1");  // rank 3 sees it and tells ranks 0 and 1
   EXPECT_EQ(outcome.lines_with("rank 2 (process "), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 0.5) << outcome.text;
 }
 
 TEST(Drill, WithSeveralHostsTheOneThatDoesNotComeIsNamed) {
@@ -216,9 +215,9 @@ TEST(Drill, WithSeveralHostsTheOneThatDoesNotComeIsNamed) {
 }
 
 TEST(Drill, WithSeveralHostsOneThatIsAloneOnItsHostIsFoundByTheDeadline) {
-  const Outcome outcome = drill("stop", "--hosts=0,0,1,0");  // nobody beside it to see who it is
+  const Outcome outcome =
+      drill_within(2 * kUntilTwice, "stop", "--hosts=0,0,1,0");  // nobody beside it to see who it is
   EXPECT_GE(outcome.lines_with(": rank 2 has not come within 2 s"), 3) << outcome.text;
-  EXPECT_LT(outcome.longest_wait(), 2 * kUntilTwice) << outcome.text;
 }
 
 }  // namespace

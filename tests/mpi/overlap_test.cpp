@@ -3,39 +3,46 @@
 #include <thread>
 
 #include "comm/ranks.h"
+#include "support/deadlines.h"
 
 namespace lockstep::tests {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+constexpr int kTries = 3;  // of which the shortest counts: a busy machine makes a wait longer, never shorter
 
 TEST(Overlap, ARankThatComputesHoldsNobodyUp) {
   each_rank(3, [&](Communicator& comm) {
-    Row x = row_of(DType::f32, 500009, comm.rank());
-    comm.barrier()->wait();
-    const auto begin = std::chrono::steady_clock::now();
-    const auto pending = comm.all_reduce(x);
-    if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // no call in between
-    pending->wait();
-    if (comm.rank() != 2) {
-      EXPECT_LT(seconds_since(begin), 1.2);
+    double shortest = 1e30;
+    for (int i = 0; i < kTries; ++i) {
+      Row x = row_of(DType::f32, 500009, comm.rank());
+      comm.barrier()->wait();
+      const auto begin = std::chrono::steady_clock::now();
+      const auto pending = comm.all_reduce(x);
+      if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // no call in between
+      pending->wait();
+      shortest = std::min(shortest, seconds_since(begin));
+      EXPECT_EQ(x[17], whole(0, 17) + whole(1, 17) + whole(2, 17));
+      comm.barrier()->wait();
     }
-    EXPECT_EQ(x[17], whole(0, 17) + whole(1, 17) + whole(2, 17));
-    comm.barrier()->wait();
+    if (comm.rank() != 2) {
+      EXPECT_LT(shortest, 1.2);
+    }
   });
 }
 
 TEST(Overlap, AnOperationIsDoneWhenItsRankHasComputed) {
   each_rank(3, [&](Communicator& comm) {
-    Row x = row_of(DType::f32, 500009, comm.rank());
-    const auto pending = comm.all_reduce(x);
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    const auto begin = std::chrono::steady_clock::now();
-    pending->wait();
-    EXPECT_LT(seconds_since(begin), 0.1) << "all was left to the one who waits";
-    comm.barrier()->wait();
+    double shortest = 1e30;
+    for (int i = 0; i < kTries; ++i) {
+      Row x = row_of(DType::f32, 500009, comm.rank());
+      const auto pending = comm.all_reduce(x);
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      const auto begin = std::chrono::steady_clock::now();
+      pending->wait();
+      shortest = std::min(shortest, seconds_since(begin));
+      comm.barrier()->wait();
+    }
+    EXPECT_LT(shortest, 0.1) << "all was left to the one who waits";
   });
 }
 
