@@ -18,8 +18,6 @@
 namespace lockstep::tests {
 namespace {
 
-using Values = std::vector<double>;
-
 constexpr std::int64_t kB = 2, kT = 9, kTokens = kB * kT;
 constexpr double kScale = 1.0 / 13, kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -32,7 +30,7 @@ struct Plain {
         x(some(kTokens * C, 1)),
         head(some(V * C, 2)),
         norm(some(C, 3)),
-        bias(rms ? Values(static_cast<std::size_t>(C), 0.0) : some(C, 4)),
+        bias(rms ? std::vector<double>(static_cast<std::size_t>(C), 0.0) : some(C, 4)),
         dx(x.size()),
         d_head(head.size()),
         d_norm(norm.size()),
@@ -44,13 +42,13 @@ struct Plain {
 
   bool rms;
   std::int64_t V, C;
-  Values x, head, norm, bias;
+  std::vector<double> x, head, norm, bias;
   std::vector<std::int32_t> targets;
-  Values logits, losses, dx, d_head, d_norm, d_bias;
+  std::vector<double> logits, losses, dx, d_head, d_norm, d_bias;
 
  private:
-  static Values some(std::int64_t count, std::uint64_t seed) {
-    Values values;
+  static std::vector<double> some(std::int64_t count, std::uint64_t seed) {
+    std::vector<double> values;
     for (std::int64_t i = 0; i < count; ++i) values.push_back(normal_number(seed, i));
     return values;
   }
@@ -74,7 +72,7 @@ struct Plain {
     losses.push_back(targets[n] < 0 ? 0 : std::log(total) - scores[targets[n]]);
     if (targets[n] < 0) return;
 
-    Values d_normed(static_cast<std::size_t>(C));
+    std::vector<double> d_normed(static_cast<std::size_t>(C));
     for (std::int64_t v = 0; v < V; ++v) {
       const double d = kScale * (std::exp(scores[v]) / total - (v == targets[n] ? 1 : 0));
       for (std::int64_t c = 0; c < C; ++c) {
@@ -114,7 +112,7 @@ class RankHead {
     weight(0, plain.norm);
     if (!plain.rms) weight(1, plain.bias);
     const auto row = plain.head.begin() + part.first * plain.C;
-    weight(model_.head().weight(), Values(row, row + part.count * plain.C));
+    weight(model_.head().weight(), std::vector<double>(row, row + part.count * plain.C));
     positions_ = box_.make(DType::i32, {kT}, positions());
     batch_.tokens = box_.make(DType::i32, {kB, kT}, constant(0));
     batch_.targets = ConstTensor(plain.targets.data(), DType::i32, Device::cpu, {kTokens});
@@ -146,17 +144,17 @@ class RankHead {
     for (std::int64_t i = 0; i < kTokens; ++i) box_.write(batch_.losses, i, kNaN);
     unit_.forward(call(false));
   }
-  Values logits(std::int64_t first, std::int64_t count) {
+  std::vector<double> logits(std::int64_t first, std::int64_t count) {
     const Tensor out = box_.make(DType::f64, {count, head().vocabulary().each});
     head().logits(out, first, call(false));
     return box_.read(out);
   }
-  Values losses() const { return TensorBox::read(batch_.losses); }
-  Values dx() const { return TensorBox::read(slot("dx.")); }
-  Values gradient(int parameter) const { return TensorBox::read(tensors_.gradients[parameter]); }
+  std::vector<double> losses() const { return TensorBox::read(batch_.losses); }
+  std::vector<double> dx() const { return TensorBox::read(slot("dx.")); }
+  std::vector<double> gradient(int parameter) const { return TensorBox::read(tensors_.gradients[parameter]); }
 
  private:
-  void weight(int parameter, const Values& values) {
+  void weight(int parameter, const std::vector<double>& values) {
     for (std::size_t i = 0; i < values.size(); ++i)
       store_element(static_cast<std::byte*>(const_cast<void*>(tensors_.weights[parameter].raw())) + i * 8, DType::f64,
                     values[i]);
@@ -190,7 +188,7 @@ class RankHead {
   Batch batch_;
 };
 
-void expect_near(const Values& got, const Values& want, const std::string& what) {
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-13) << what << " " << i;
 }
@@ -207,7 +205,7 @@ constexpr std::int64_t kTiles[] = {1, 4, 7, 9, 17, 18, 100};  // most of them le
 TEST(HeadInTiles, GivesTheNumbersOfPlainLoops) {
   for (const NamedSpec& named : specs()) {
     const Plain plain(named.spec);
-    Values losses, dx;  // of the first tile size: no tile changes a bit of them
+    std::vector<double> losses, dx;  // of the first tile size: no tile changes a bit of them
     for (const std::int64_t tile : kTiles) {
       const std::string what = named.name + ", tiles of " + std::to_string(tile);
       RankHead one(named.spec, plain, tile, nullptr);
@@ -224,13 +222,13 @@ TEST(HeadInTiles, GivesTheNumbersOfPlainLoops) {
       EXPECT_EQ(one.dx(), dx) << what;
 
       one.train(true);  // a second micro-batch adds to the first
-      Values twice = plain.d_head;
+      std::vector<double> twice = plain.d_head;
       for (double& v : twice) v *= 2;
       expect_near(one.gradient(head), twice, what + ": two micro-batches");
       one.train(false);  // and the first of the next step begins anew
       expect_near(one.gradient(head), plain.d_head, what + ": the next step");
 
-      const Values gradient = one.gradient(head);
+      const std::vector<double> gradient = one.gradient(head);
       one.evaluate();
       EXPECT_EQ(one.losses(), losses) << what;
       EXPECT_EQ(one.gradient(head), gradient) << what << ": evaluation leaves gradients alone";
@@ -249,7 +247,7 @@ TEST(HeadInTiles, GivesThemWhereTwoRanksCutTheVocabulary) {
         for (const std::int64_t tile : kTiles) {
           const std::string what = named.name + (sequence ? ", sp" : "") + ", tiles of " + std::to_string(tile);
           std::mutex mutex;
-          Values d_norm(plain.d_norm.size()), dx(plain.dx.size(), kNaN);
+          std::vector<double> d_norm(plain.d_norm.size()), dx(plain.dx.size(), kNaN);
           run_ranks(2, [&](std::unique_ptr<Communicator> group) {
             const TensorSplit split{.rank = group->rank(), .size = 2, .sequence = sequence, .pieces = rows};
             const TensorParallel tensor(*group, {.split = split});
@@ -258,11 +256,11 @@ TEST(HeadInTiles, GivesThemWhereTwoRanksCutTheVocabulary) {
             const std::lock_guard lock(mutex);
             expect_near(own.losses(), plain.losses, what + ": losses");
             const Part& part = own.head().vocabulary();
-            Values d_head(plain.d_head.begin() + part.first * plain.C,
-                          plain.d_head.begin() + (part.first + part.count) * plain.C);
+            std::vector<double> d_head(plain.d_head.begin() + part.first * plain.C,
+                                       plain.d_head.begin() + (part.first + part.count) * plain.C);
             d_head.resize(static_cast<std::size_t>(part.each * plain.C));  // padding has none
             expect_near(own.gradient(own.head().weight()), d_head, what + ": the head's gradient");
-            const Values mine = own.dx(), norm = own.gradient(0);
+            const std::vector<double> mine = own.dx(), norm = own.gradient(0);
             for (std::int64_t i = 0; i < std::ssize(mine); ++i)
               dx[own.row_of(i / plain.C) * plain.C + i % plain.C] = mine[i];
             for (std::size_t i = 0; i < norm.size(); ++i) d_norm[i] += norm[i] / (sequence ? 1 : 2);

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "model/model.h"
+#include "kept_bytes.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
@@ -32,15 +32,6 @@ TEST(Recompute, BlocksAreTheFirstOnesAndOfProjectionsAlone) {
   }
 }
 
-// Bytes that a unit keeps from its forward to its backward, what it was given included.
-std::int64_t kept(const Model& model, int unit) {
-  std::int64_t bytes = 0;
-  for (const SlotSpec& slot : model.slots().all())
-    if (slot.last.unit == unit && slot.born.phase == Phase::forward && slot.last.phase != Phase::forward)
-      bytes += slot.shape.elements() * size_of(slot.dtype);
-  return bytes;
-}
-
 // The formulas of model/recompute.h.
 TEST(Recompute, OfALlamaBlockKeepsTheBytesOfItsFormula) {
   ModelSpec s = tiny_specs()[0].spec;
@@ -54,7 +45,7 @@ TEST(Recompute, OfALlamaBlockKeepsTheBytesOfItsFormula) {
     how.memory = memory;
     const Model model(s, B, T, DType::bf16, how);
     for (int u = 1; u <= 3; ++u)
-      EXPECT_EQ(kept(model, u), B * T * blocks[static_cast<std::size_t>(u - 1)])
+      EXPECT_EQ(kept_bytes(model, u), B * T * blocks[static_cast<std::size_t>(u - 1)])
           << name_of(memory.recompute) << " " << memory.recompute_blocks << ", block " << u - 1;
   };
   expect({Recompute::none}, {none, none, none});

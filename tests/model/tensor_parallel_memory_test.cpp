@@ -2,22 +2,17 @@
 // terms between products stay whole, with it all of them shrink.
 #include <gtest/gtest.h>
 
-#include "model/model.h"
+#include "kept_bytes.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
 
-// Bytes that unit 1 keeps, what it was given included.
-std::int64_t kept(const ModelSpec& spec, std::int64_t B, std::int64_t T, const TensorSplit& split) {
+// Of the first block.
+std::int64_t kept_by_block(const ModelSpec& spec, std::int64_t B, std::int64_t T, const TensorSplit& split) {
   Execution how;
   how.split = split;
-  const Model model(spec, B, T, DType::bf16, how);
-  std::int64_t bytes = 0;
-  for (const SlotSpec& slot : model.slots().all())
-    if (slot.last.unit == 1 && slot.born.phase == Phase::forward && slot.last.phase != Phase::forward)
-      bytes += slot.shape.elements() * size_of(slot.dtype);
-  return bytes;
+  return kept_bytes(Model(spec, B, T, DType::bf16, how), 1);
 }
 
 TEST(TensorParallelMemory, OfALlamaBlockIsItsFormula) {
@@ -31,8 +26,9 @@ TEST(TensorParallelMemory, OfALlamaBlockIsItsFormula) {
   const std::int64_t between_products = 4 * 2 * C + 2 * 4;
   const std::int64_t inside = 2 * (H + 2 * K) * D + 2 * H * D + 4 * H + 2 * 2 * F + 2 * F;
   for (const std::int64_t tp : {1, 2, 4, 8}) {
-    EXPECT_EQ(kept(s, B, T, {.rank = 0, .size = tp}), B * T * (between_products + inside / tp)) << tp;
-    EXPECT_EQ(kept(s, B, T, {.rank = 0, .size = tp, .sequence = tp > 1}), B * T * (between_products + inside) / tp)
+    EXPECT_EQ(kept_by_block(s, B, T, {.rank = 0, .size = tp}), B * T * (between_products + inside / tp)) << tp;
+    EXPECT_EQ(kept_by_block(s, B, T, {.rank = 0, .size = tp, .sequence = tp > 1}),
+              B * T * (between_products + inside) / tp)
         << tp;
   }
 }
@@ -43,7 +39,7 @@ TEST(TensorParallelMemory, OfEveryFamilyHasNoWholeTermWithSequenceParallelism) {
     s.heads = s.kv_heads = 8;
     s.ffn_width = 64;
     const auto of = [&](std::int64_t tp, bool sequence) {
-      return kept(s, 2, 32, {.rank = tp - 1, .size = tp, .sequence = sequence, .pieces = 2});
+      return kept_by_block(s, 2, 32, {.rank = tp - 1, .size = tp, .sequence = sequence, .pieces = 2});
     };
     for (const std::int64_t tp : {2, 4, 8}) EXPECT_EQ(of(tp, true) * tp, of(1, false)) << named.name << " " << tp;
     // a + b / tp, with both of them there.

@@ -19,13 +19,13 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kB = 2, kT = 9;
+constexpr std::int64_t kSamples = 2, kSampleTokens = 9;
 
 // One unit of a tiny model with parameters, activations and a batch, all of them plain doubles.
 class Bench {
  public:
   Bench(const ModelSpec& spec, int unit)
-      : model_(spec, kB, kT, DType::f64),
+      : model_(spec, kSamples, kSampleTokens, DType::f64),
         unit_(model_.unit(unit)),
         index_(unit),
         memory_(make_memory(Device::cpu, ledger_)),
@@ -69,21 +69,21 @@ class Bench {
  private:
   void fill_batch(const ModelSpec& spec) {
     std::mt19937 random(4);
-    for (std::int64_t i = 0; i < kB * kT; ++i) {
+    for (std::int64_t i = 0; i < kSamples * kSampleTokens; ++i) {
       tokens_.push_back(static_cast<std::int32_t>(random() % spec.vocabulary));
       targets_.push_back(i % 5 == 3 ? -1 : static_cast<std::int32_t>(random() % spec.vocabulary));
     }
-    positions_.resize(kT);
+    positions_.resize(kSampleTokens);
     std::iota(positions_.begin(), positions_.end(), 0);
     const std::int64_t half = spec.head_width / 2;
-    cos_ = fresh({kT, half}, 0);
-    sin_ = fresh({kT, half}, 0);
+    cos_ = fresh({kSampleTokens, half}, 0);
+    sin_ = fresh({kSampleTokens, half}, 0);
     scale_ = 1.0 / 13;
-    batch_.tokens = ConstTensor(tokens_.data(), DType::i32, Device::cpu, {kB, kT});
-    batch_.targets = ConstTensor(targets_.data(), DType::i32, Device::cpu, {kB * kT});
-    batch_.positions = ConstTensor(positions_.data(), DType::i32, Device::cpu, {kT});
+    batch_.tokens = ConstTensor(tokens_.data(), DType::i32, Device::cpu, {kSamples, kSampleTokens});
+    batch_.targets = ConstTensor(targets_.data(), DType::i32, Device::cpu, {kSamples * kSampleTokens});
+    batch_.positions = ConstTensor(positions_.data(), DType::i32, Device::cpu, {kSampleTokens});
     batch_.loss_scale = ConstTensor(&scale_, DType::f64, Device::cpu, {1});
-    batch_.losses = Tensor(losses_.data(), DType::f64, Device::cpu, {kB * kT});
+    batch_.losses = Tensor(losses_.data(), DType::f64, Device::cpu, {kSamples * kSampleTokens});
     batch_.dropout_seed = 77;
     if (spec.positions == PositionKind::rope) {
       rope_table({.cos = cos_, .sin = sin_, .positions = batch_.positions, .theta = 100}, stream_);
@@ -106,7 +106,7 @@ class Bench {
   std::vector<std::int32_t> tokens_, targets_, positions_;
   Tensor cos_, sin_;
   double scale_ = 1;
-  std::vector<double> losses_ = std::vector<double>(kB * kT);
+  std::vector<double> losses_ = std::vector<double>(kSamples * kSampleTokens);
 };
 
 std::vector<double> normals(std::size_t count, unsigned seed) {
@@ -145,7 +145,7 @@ class EveryUnit : public ::testing::TestWithParam<NamedSpec> {};
 TEST_P(EveryUnit, BlockGradientsAreDerivativesInputAndWeightsApart) {
   const ModelSpec& spec = GetParam().spec;
   Bench bench(spec, 1);
-  const std::int64_t count = kB * kT * spec.width;
+  const std::int64_t count = kSamples * kSampleTokens * spec.width;
   const std::vector<double> x = normals(count, 1), w = normals(count, 2);
   std::copy(x.begin(), x.end(), bench.slot(bench.in()));
   const auto loss = [&] {
@@ -186,13 +186,13 @@ TEST_P(EveryUnit, HeadGradientsAreDerivativesOfTheWeightedLoss) {
   const ModelSpec& spec = GetParam().spec;
   const int last = static_cast<int>(spec.layers) + 1;
   Bench bench(spec, last);
-  const std::int64_t count = kB * kT * spec.width;
+  const std::int64_t count = kSamples * kSampleTokens * spec.width;
   const std::vector<double> x = normals(count, 1);
   std::copy(x.begin(), x.end(), bench.slot(bench.in()));
   const auto loss = [&] {
     bench.unit().forward(bench.call());
     const double* losses = bench.losses();
-    return std::accumulate(losses, losses + kB * kT, 0.0) / 13;
+    return std::accumulate(losses, losses + kSamples * kSampleTokens, 0.0) / 13;
   };
   loss();
   bench.unit().backward_input(bench.call());
@@ -215,7 +215,7 @@ TEST_P(EveryUnit, HeadGradientsAreDerivativesOfTheWeightedLoss) {
 TEST_P(EveryUnit, EmbeddingGradientsAreDerivatives) {
   const ModelSpec& spec = GetParam().spec;
   Bench bench(spec, 0);
-  const std::int64_t count = kB * kT * spec.width;
+  const std::int64_t count = kSamples * kSampleTokens * spec.width;
   const std::vector<double> w = normals(count, 2);
   const auto loss = [&] {
     bench.unit().forward(bench.call());

@@ -14,7 +14,7 @@ namespace lockstep::tests {
 namespace {
 
 // Parameters that no number of ranks divides; tied, a gradient has two homes.
-RunSpec tiny_run(const PrecisionSpec& precision = {}, bool tied = true) {
+RunSpec indivisible_run(const PrecisionSpec& precision = {}, bool tied = true) {
   RunSpec spec;
   spec.model = tiny_specs()[tied ? 1 : 0].spec;
   spec.data.synthetic = SyntheticSpec{.vocabulary = spec.model.vocabulary, .order = 1};
@@ -26,7 +26,7 @@ RunSpec tiny_run(const PrecisionSpec& precision = {}, bool tied = true) {
 
 // Everything that data parallel can be over so many ranks, and what is usual of layers that are cut.
 std::vector<LayoutSpec> every_layout(std::int64_t ranks, std::int64_t micro) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.layout.micro = micro;
   std::vector<LayoutSpec> all = usual_layouts(run, ranks);
   const auto add = [&](LayoutSpec layout) {
@@ -68,7 +68,7 @@ TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
       for (int turn = 0; turn < (ranks == 4 || ranks > 5 ? 1 : 2); ++turn) {  // of the three, in turns
         const PrecisionSpec& precision = precisions[(ranks + micro / 3 + turn) % 3];
         const bool tied = micro > 1;
-        RunSpec run = tiny_run(precision, tied);
+        RunSpec run = indivisible_run(precision, tied);
         run.train.global_batch = ranks * micro;
         const Comparison comparison = compare_costs(run, every_layout(ranks, micro), {.steps = 1});
         for (const ComparedLayout& one : comparison.layouts) {
@@ -90,7 +90,7 @@ TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
 
 // The first ranks have more samples, and more activations.
 TEST(Costs, OfUnevenPartsAreKnownToo) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.train.global_batch = 14;
   std::vector<LayoutSpec> layouts = every_layout(5, 2);
   for (LayoutSpec& layout : layouts) layout.uneven = Switch::on;
@@ -104,7 +104,7 @@ TEST(Costs, OfUnevenPartsAreKnownToo) {
 }
 
 TEST(Costs, OfCentralFallOnRankZero) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.train.global_batch = 6;
   const Comparison comparison = compare_costs(run, {{.dp = 3, .dp_kind = DpKind::central}, {.dp = 3}}, {.steps = 2});
   const ComparedLayout &central = comparison.layouts[0], &ddp = comparison.layouts[1];
@@ -121,7 +121,7 @@ TEST(Costs, OfCentralFallOnRankZero) {
 }
 
 TEST(Costs, OfALayoutThatCannotBeAreRefusedBeforeAnythingRuns) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.train.global_batch = 4;
   int begun = 0;
   const ComparisonOptions options{.begins = [&](const LayoutSpec&) { ++begun; }};
@@ -130,7 +130,7 @@ TEST(Costs, OfALayoutThatCannotBeAreRefusedBeforeAnythingRuns) {
 }
 
 TEST(Costs, AreLeftOutWhereTheyDoNotFit) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.train.global_batch = 2;
   run.model.ffn_width = 1'000'000'000;
   const Comparison comparison = compare_costs(run, {{.dp = 2}}, {.steps = 1});
@@ -140,7 +140,7 @@ TEST(Costs, AreLeftOutWhereTheyDoNotFit) {
 }
 
 TEST(Costs, AreNotWaitedForWhenAskedToStop) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.train.global_batch = 3;
   int asked = 0;
   const Comparison comparison =
@@ -153,7 +153,7 @@ TEST(Costs, AreNotWaitedForWhenAskedToStop) {
 
 // A model whose heads go to 2, 4 and 8 ranks, or to as many as there are.
 RunSpec cut_run(const ModelSpec& model, std::int64_t kv_heads) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.model = model;
   run.model.heads = 8;
   run.model.kv_heads = kv_heads;
@@ -210,7 +210,7 @@ TEST(Costs, OfCutLayersAreTheirSums) {
 }
 
 TEST(UsualLayouts, AreThoseThatTheRanksAllow) {
-  RunSpec run = tiny_run();
+  RunSpec run = indivisible_run();
   run.model.heads = run.model.kv_heads = 1;
   run.model.layers = 1;
   run.layout = {};

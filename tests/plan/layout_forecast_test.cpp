@@ -16,7 +16,7 @@
 namespace lockstep::tests {
 namespace {
 
-using Kind = ScriptPiece::Kind;
+using PieceKind = ScriptPiece::Kind;
 
 // 1000 operations, 100 bytes copied and 500,000 bytes summed take a second; so do two messages that have no bytes.
 Calibration round_numbers() {
@@ -32,11 +32,11 @@ StepScript two_ranks(std::int64_t flops, std::int64_t bytes) {
     RankScript& r = script.ranks.emplace_back();
     r.samples = 4;
     for (int step = 0; step < 2; ++step) {
-      r.pieces.push_back({.kind = Kind::step_begins});
-      r.pieces.push_back({.kind = Kind::work, .work = {.flops = flops, .matmul_flops = flops}});
-      r.pieces.push_back({.kind = Kind::start, .message = step});
-      r.pieces.push_back({.kind = Kind::wait, .message = step});
-      r.pieces.push_back({.kind = Kind::step_ends});
+      r.pieces.push_back({.kind = PieceKind::step_begins});
+      r.pieces.push_back({.kind = PieceKind::work, .work = {.flops = flops, .matmul_flops = flops}});
+      r.pieces.push_back({.kind = PieceKind::start, .message = step});
+      r.pieces.push_back({.kind = PieceKind::wait, .message = step});
+      r.pieces.push_back({.kind = PieceKind::step_ends});
     }
   }
   script.messages.assign(2, {.op = CommOp::all_reduce, .ranks = 2, .channel = 0, .bytes = bytes});
@@ -94,10 +94,10 @@ StepScript pipeline_script(const PipelineSchedule& schedule, bool free_head = tr
     for (int chunk = 0; chunk < chunks; ++chunk) shape.stages.begins.push_back(chunk);
     rank.step.schedule = schedule;
     rank.step.actions = pipeline_step(schedule, shape);
-    rank.pieces.push_back({.kind = Kind::step_begins});
+    rank.pieces.push_back({.kind = PieceKind::step_begins});
     for (std::size_t i = 0; i < rank.step.actions.size(); ++i) {
       const Action a = rank.step.actions[i];
-      const auto add = [&](Kind kind, int message = -1) {
+      const auto add = [&](PieceKind kind, int message = -1) {
         const std::int64_t flops = a.unit < chunks ? 1000 : 0;
         rank.pieces.push_back({.kind = kind,
                                .action = static_cast<int>(i),
@@ -109,16 +109,16 @@ StepScript pipeline_script(const PipelineSchedule& schedule, bool free_head = tr
         if (first) script.messages.push_back({.op = CommOp::send, .ranks = 2, .channel = at->second});
         return at->second;
       };
-      if (a.kind == ActionKind::send_output) add(Kind::start, message(true, a.unit + 1));
-      if (a.kind == ActionKind::receive_input) add(Kind::start, message(true, a.unit));
-      if (a.kind == ActionKind::send_input_gradient) add(Kind::start, message(false, a.unit - 1));
-      if (a.kind == ActionKind::receive_output_gradient) add(Kind::start, message(false, a.unit));
+      if (a.kind == ActionKind::send_output) add(PieceKind::start, message(true, a.unit + 1));
+      if (a.kind == ActionKind::receive_input) add(PieceKind::start, message(true, a.unit));
+      if (a.kind == ActionKind::send_input_gradient) add(PieceKind::start, message(false, a.unit - 1));
+      if (a.kind == ActionKind::receive_output_gradient) add(PieceKind::start, message(false, a.unit));
       if (!is_phase(a.kind)) continue;
-      if (a.kind == ActionKind::forward && shape.comes(a.unit)) add(Kind::wait, message(true, a.unit));
-      if (a.kind == ActionKind::backward_input && shape.goes(a.unit)) add(Kind::wait, message(false, a.unit));
-      for (const Kind kind : {Kind::action_runs, Kind::work, Kind::action_done}) add(kind);
+      if (a.kind == ActionKind::forward && shape.comes(a.unit)) add(PieceKind::wait, message(true, a.unit));
+      if (a.kind == ActionKind::backward_input && shape.goes(a.unit)) add(PieceKind::wait, message(false, a.unit));
+      for (const PieceKind kind : {PieceKind::action_runs, PieceKind::work, PieceKind::action_done}) add(kind);
     }
-    rank.pieces.push_back({.kind = Kind::step_ends});
+    rank.pieces.push_back({.kind = PieceKind::step_ends});
   }
   return script;
 }
@@ -156,7 +156,7 @@ TEST(LayoutForecast, OfAStageThatIsTheHeadAloneHasABubbleToo) {
   }
 }
 
-RunSpec tiny_run() {
+RunSpec six_layer_run() {
   RunSpec run;
   run.model = tiny_specs()[1].spec;
   run.model.heads = 4;
@@ -173,7 +173,7 @@ RunSpec tiny_run() {
 // The script of every layout is what its ranks send: as many calls as the recorder counts, each of them met by all its
 // ranks; and the ranks come to their end on the simulator's clock.
 TEST(StepScript, HoldsEveryCallOfEveryRank) {
-  const RunSpec run = tiny_run();
+  const RunSpec run = six_layer_run();
   const RunData data(run);
   std::vector<LayoutSpec> layouts = usual_layouts(run, 4);
   layouts.push_back({.dp = 2, .pp = 2, .micro = 3, .zero = 3});
@@ -187,8 +187,8 @@ TEST(StepScript, HoldsEveryCallOfEveryRank) {
       const StepMessages counted = plan_run(spec, rank, &data).messages;
       int begun = 0, step = 0;
       for (const ScriptPiece& piece : script.ranks[static_cast<std::size_t>(rank)].pieces) {
-        step += piece.kind == Kind::step_begins;
-        if (piece.kind == Kind::start) {
+        step += piece.kind == PieceKind::step_begins;
+        if (piece.kind == PieceKind::start) {
           ++started[static_cast<std::size_t>(piece.message)];
           const ScriptMessage& m = script.messages[static_cast<std::size_t>(piece.message)];
           begun += step == 1 && m.op != CommOp::barrier;
@@ -214,7 +214,7 @@ TEST(StepScript, HoldsEveryCallOfEveryRank) {
 
 // Twice the samples are about twice the work of every rank, whatever the layout sends.
 TEST(StepScript, CountsTheWorkOfEveryRank) {
-  RunSpec run = tiny_run();
+  RunSpec run = six_layer_run();
   const RunData data(run);
   const auto flops = [&](std::int64_t batch, const LayoutSpec& layout) {
     RunSpec spec = laid_out(run, layout);

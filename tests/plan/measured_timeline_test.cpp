@@ -60,7 +60,7 @@ void expect_same(const PipelineTimeline& a, const PipelineTimeline& b) {
   }
 }
 
-std::string refusal(const Trace& trace, ExitCode code, std::optional<std::int64_t> step = std::nullopt) {
+std::string trace_refusal(const Trace& trace, ExitCode code, std::optional<std::int64_t> step = std::nullopt) {
   try {
     measured_timeline(trace, step, "here");
     return "";
@@ -114,7 +114,7 @@ TEST(MeasuredTimeline, ABackwardOfTheHeadAloneTakesNoTime) {
     one.position = static_cast<int>(std::ranges::find_if(steps, is_backward) - steps.begin());
     one.begin = one.end = 6000;
     trace.spans.push_back(one);
-    EXPECT_THAT(refusal(trace, ExitCode::bad_input_file),
+    EXPECT_THAT(trace_refusal(trace, ExitCode::bad_input_file),
                 HasSubstr("has no step of training in which every stage did"));
   }
 }
@@ -173,10 +173,10 @@ TEST(MeasuredTimeline, TakesTheLastStepThatIsComplete) {
   std::erase_if(trace.spans,
                 [](const TraceSpan& span) { return span.step == 12 && span.rank == 2 && span.position == 3; });
   EXPECT_EQ(measured_timeline(trace, std::nullopt, "here").step, 9);
-  EXPECT_THAT(refusal(trace, ExitCode::usage, 12), HasSubstr("no complete step 12; it has 3, from 3 to 9"));
-  EXPECT_THAT(refusal(trace, ExitCode::usage, 4), HasSubstr("no complete step 4"));
+  EXPECT_THAT(trace_refusal(trace, ExitCode::usage, 12), HasSubstr("no complete step 12; it has 3, from 3 to 9"));
+  EXPECT_THAT(trace_refusal(trace, ExitCode::usage, 4), HasSubstr("no complete step 4"));
   std::erase_if(trace.spans, [](const TraceSpan& span) { return span.rank == 1 && span.position == 0; });
-  EXPECT_THAT(refusal(trace, ExitCode::bad_input_file), HasSubstr("every stage did all of its schedule"));
+  EXPECT_THAT(trace_refusal(trace, ExitCode::bad_input_file), HasSubstr("every stage did all of its schedule"));
 }
 
 TEST(MeasuredTimeline, RefusesTracesThatContradictThemselves) {
@@ -184,7 +184,7 @@ TEST(MeasuredTimeline, RefusesTracesThatContradictThemselves) {
   const auto changed = [&](auto&& change) {
     Trace trace = good;
     change(trace);
-    return refusal(trace, ExitCode::bad_input_file);
+    return trace_refusal(trace, ExitCode::bad_input_file);
   };
   EXPECT_THAT(changed([](Trace& t) { t.schedule = ""; }), HasSubstr("no schedule of a pipeline; record a run whose"));
   EXPECT_THAT(changed([](Trace& t) { t.schedule = "F0 Q0\n"; }), HasSubstr("here: its schedule:1: 'Q0' is no step"));

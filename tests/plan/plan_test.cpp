@@ -283,7 +283,7 @@ RunSpec mostly_state() {
   return spec;
 }
 
-std::string refusal(const RunSpec& spec, std::int64_t available) {
+std::string fit_refusal(const RunSpec& spec, std::int64_t available) {
   try {
     require_fit(spec, plan_run(spec), available);
   } catch (const UserError& error) {
@@ -302,12 +302,12 @@ TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
     cut.layout = {.dp = 4, .zero = zero};
     const std::int64_t needed = plan_run(cut).peak;
     ASSERT_LT(needed, before) << zero;
-    EXPECT_THAT(refusal(spec, (needed + before) / 2),
+    EXPECT_THAT(fit_refusal(spec, (needed + before) / 2),
                 ::testing::HasSubstr(fmt::format("; --set layout.zero={} fits: ", zero)));
     before = needed;
   }
   spec.layout.dp_kind = DpKind::central;
-  EXPECT_THAT(refusal(spec, before), ::testing::Not(::testing::HasSubstr("zero")));
+  EXPECT_THAT(fit_refusal(spec, before), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
 std::vector<std::string> proposed_in(const std::string& message) {
@@ -339,7 +339,7 @@ TEST(Plan, EverySettingThatIsProposedFits) {
   ASSERT_LT(least, needed / 2);
   std::set<std::string> keys;
   for (std::int64_t available = needed - 1; available > least * 9 / 10; available -= (needed - least) / 23) {
-    const std::string said = refusal(spec, available);
+    const std::string said = fit_refusal(spec, available);
     const std::vector<std::string> sets = proposed_in(said);
     EXPECT_EQ(sets.empty(), available < least) << said;
     if (sets.empty()) continue;
@@ -347,7 +347,7 @@ TEST(Plan, EverySettingThatIsProposedFits) {
     for (const std::string& set : sets) keys.insert(set.substr(0, set.find('=')));
   }
   EXPECT_THAT(keys, ::testing::ElementsAre("layout.micro", "layout.zero", "memory.recompute", "train.async_save"));
-  EXPECT_THAT(proposed_in(refusal(spec, needed - 1)), ::testing::ElementsAre("train.async_save=false"));
+  EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("train.async_save=false"));
 }
 
 // Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.
@@ -358,9 +358,9 @@ TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
   cut.layout.zero = 1;
   const std::int64_t before = plan_run(spec).peak, needed = plan_run(cut).peak;
   ASSERT_LT(needed, before);
-  EXPECT_THAT(refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; --set layout.zero=1 fits: "));
+  EXPECT_THAT(fit_refusal(spec, (needed + before) / 2), ::testing::HasSubstr("; --set layout.zero=1 fits: "));
   spec.layout = {.tp = 4};
-  EXPECT_THAT(refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
+  EXPECT_THAT(fit_refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
 TEST(Plan, DrawsTheStepOfALayout) {

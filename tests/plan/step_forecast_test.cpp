@@ -9,13 +9,12 @@
 namespace lockstep::tests {
 namespace {
 
-using Kind = ForecastPiece::Kind;
 using Pieces = std::vector<ForecastPiece>;
 
-ForecastPiece computes(double seconds) { return {.kind = Kind::compute, .seconds = seconds}; }
-ForecastPiece starts(int message) { return {.kind = Kind::start, .message = message}; }
-ForecastPiece waits(int message) { return {.kind = Kind::wait, .message = message}; }
-const ForecastPiece kEnd{.kind = Kind::mark};
+ForecastPiece computes(double seconds) { return {.kind = ForecastPiece::Kind::compute, .seconds = seconds}; }
+ForecastPiece starts(int message) { return {.kind = ForecastPiece::Kind::start, .message = message}; }
+ForecastPiece waits(int message) { return {.kind = ForecastPiece::Kind::wait, .message = message}; }
+const ForecastPiece kEnd{.kind = ForecastPiece::Kind::mark};
 
 // When each rank ended, and how long it had been held.
 std::vector<double> ends(const std::vector<ForecastRank>& ranks) {

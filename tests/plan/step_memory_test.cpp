@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-RunSpec small_run(const LayoutSpec& layout) {
+RunSpec tiny_llama_run(const LayoutSpec& layout) {
   RunSpec spec;
   spec.model = tests::tiny_specs()[0].spec;
   spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1};
@@ -32,7 +32,7 @@ TEST(StepMemory, UsesWhatThePlanHolds) {
   for (const LayoutSpec& layout : {LayoutSpec{}, LayoutSpec{.dp = 2, .micro = 2, .zero = 3},
                                    LayoutSpec{.dp = 2, .pp = 2, .micro = 4, .zero = 3}}) {
     SCOPED_TRACE(to_text(layout));
-    const RunSpec spec = small_run(layout);
+    const RunSpec spec = tiny_llama_run(layout);
     const StepMemory memory = step_memory(spec, 0);
     const Plan plan = plan_run(spec);
     for (int t = 0; t < kTags; ++t) {
@@ -54,9 +54,9 @@ TEST(StepMemory, UsesWhatThePlanHolds) {
 }
 
 TEST(StepMemory, ActivationsGrowInTheForwardAndShrinkInTheBackward) {
-  const StepMemory memory = step_memory(small_run({}), 0);
+  const StepMemory memory = step_memory(tiny_llama_run({}), 0);
   const auto at = [&](std::size_t i) { return memory.in_use[i][static_cast<std::size_t>(Tag::activation)]; };
-  const std::size_t units = small_run({}).model.layers + 2;
+  const std::size_t units = tiny_llama_run({}).model.layers + 2;
   for (std::size_t u = 1; u + 1 < units; ++u) EXPECT_GT(at(u), at(u - 1)) << u;  // forwards come first
   EXPECT_LT(at(memory.in_use.size() - units - 2), at(units - 1));
 }

@@ -13,10 +13,7 @@
 namespace lockstep::tests {
 namespace {
 
-using Kind = TimelineSpan::Kind;
-using Piece = ScriptPiece::Kind;
-
-RunSpec small_run(const char* layout) {
+RunSpec preset_run(const char* layout) {
   RunSpec spec;
   spec.model = *preset("llama-1m");
   spec.data.synthetic = SyntheticSpec{};
@@ -34,7 +31,8 @@ StepScript script_of(const RunSpec& spec) {
 constexpr StatedMachine kMachine{.rates = {.flops = 1e12, .bytes = 1e12}, .link = 1e10, .latency = 1e-6};
 
 TEST(StepTimeline, ShowsEveryPhaseOfEveryRankInOrder) {
-  const RunSpec spec = small_run("dp=2,pp=2,cp=2,tp=2,micro=2");
+  using Kind = TimelineSpan::Kind;
+  const RunSpec spec = preset_run("dp=2,pp=2,cp=2,tp=2,micro=2");
   const StepScript script = script_of(spec);
   const std::vector<TimelineRow> rows = step_timeline(script, spec.layout, kMachine);
   ASSERT_EQ(rows.size(), 16u);
@@ -59,7 +57,7 @@ TEST(StepTimeline, ShowsEveryPhaseOfEveryRankInOrder) {
 TEST(StepTimeline, OverlapHidesMessagesAndChangesNoneOfThem) {
   std::map<std::string, MessageTime> time;
   for (const char* overlap : {"on", "off"}) {
-    const RunSpec spec = small_run(overlap == std::string("on") ? "dp=4,bucket=1" : "dp=4,bucket=1,overlap=off");
+    const RunSpec spec = preset_run(overlap == std::string("on") ? "dp=4,bucket=1" : "dp=4,bucket=1,overlap=off");
     time[overlap] = message_time(step_timeline(script_of(spec), spec.layout, kMachine)[0]);
   }
   EXPECT_NEAR(time["on"].all, time["off"].all, 1e-9);
@@ -71,10 +69,10 @@ TEST(StepTimeline, OverlapHidesMessagesAndChangesNoneOfThem) {
 TEST(StepTimeline, AMessageBeginsWithItsLastRankAndMovesBesideComputing) {
   const auto work = [](double seconds) {
     const auto flops = static_cast<std::int64_t>(seconds * 1000);
-    return ScriptPiece{.kind = Piece::work, .action = 0, .work = {.flops = flops, .matmul_flops = flops}};
+    return ScriptPiece{.kind = ScriptPiece::Kind::work, .action = 0, .work = {.flops = flops, .matmul_flops = flops}};
   };
-  const ScriptPiece begins{.kind = Piece::step_begins}, start{.kind = Piece::start, .message = 0},
-      wait{.kind = Piece::wait, .message = 0};
+  const ScriptPiece begins{.kind = ScriptPiece::Kind::step_begins},
+      start{.kind = ScriptPiece::Kind::start, .message = 0}, wait{.kind = ScriptPiece::Kind::wait, .message = 0};
   StepScript script;
   script.messages = {{.op = CommOp::all_reduce, .ranks = 2, .channel = 0, .group = "world", .sent = 200}};
   for (const double first : {1.0, 2.0}) {
@@ -86,7 +84,7 @@ TEST(StepTimeline, AMessageBeginsWithItsLastRankAndMovesBesideComputing) {
   const auto rows = step_timeline(script, layout, {.rates = {.flops = 1000, .bytes = 1e12}, .link = 100, .latency = 1});
   ASSERT_EQ(rows.size(), 2u);
   for (const TimelineRow& row : rows) {
-    const auto message = std::ranges::find(row.spans, Kind::dp, &TimelineSpan::kind);
+    const auto message = std::ranges::find(row.spans, TimelineSpan::Kind::dp, &TimelineSpan::kind);
     ASSERT_NE(message, row.spans.end());
     EXPECT_DOUBLE_EQ(message->begin, 2);  // when rank 1 starts it
     EXPECT_DOUBLE_EQ(message->end, 5);    // 1 s of latency and 200 bytes at 100 a second

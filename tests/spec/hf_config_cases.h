@@ -20,7 +20,7 @@ inline std::filesystem::path golden(const std::string& folder) {
 
 inline json golden_json(const std::string& folder) { return json::parse(std::ifstream(golden(folder))); }
 
-inline ModelSpec parse(const json& config) { return parse_hf_config(config.dump(), "config.json"); }
+inline ModelSpec parse_config(const json& config) { return parse_hf_config(config.dump(), "config.json"); }
 
 // What the smallest acceptable file of each family holds: the sizes and nothing else.
 inline json bare(const std::string& type) {

@@ -109,14 +109,14 @@ TEST(HfConfig, OldAndNewRopeFormsAreEqual) {
                            {"low_freq_factor", 1},
                            {"high_freq_factor", 4},
                            {"original_max_position_embeddings", 16}};
-    EXPECT_EQ(parse(old), parse(fresh));
+    EXPECT_EQ(parse_config(old), parse_config(fresh));
     old["rope_parameters"] = fresh["rope_parameters"];
-    EXPECT_EQ(parse(old), parse(fresh)) << "both forms, agreeing";
+    EXPECT_EQ(parse_config(old), parse_config(fresh)) << "both forms, agreeing";
   }
   json plain = golden_json("llama-tiny");
   plain.erase("rope_parameters");
   plain["rope_scaling"] = json();
-  EXPECT_EQ(parse(plain), read_hf_config(golden("llama-tiny")));
+  EXPECT_EQ(parse_config(plain), read_hf_config(golden("llama-tiny")));
 }
 
 TEST(HfConfig, AbsentFieldsHaveTheLibrarysDefaults) {
@@ -127,19 +127,19 @@ TEST(HfConfig, AbsentFieldsHaveTheLibrarysDefaults) {
   llama.heads = llama.kv_heads = 32;
   llama.head_width = 2;
   llama.ffn_width = 160;
-  EXPECT_EQ(parse(bare("llama")), llama);
+  EXPECT_EQ(parse_config(bare("llama")), llama);
   EXPECT_EQ(llama.max_positions, 2048);
   EXPECT_EQ(llama.norm_eps, 1e-6);
   EXPECT_EQ(llama.rope_theta, 10000);
   EXPECT_FALSE(llama.tied);
-  EXPECT_EQ(parse(bare("mistral")).kv_heads, 8);
-  EXPECT_EQ(parse(bare("mistral")).max_positions, 131072);
-  EXPECT_EQ(parse(bare("qwen2")).kv_heads, 32);
-  EXPECT_EQ(parse(bare("qwen2")).head_width, 2);
-  EXPECT_EQ(parse(bare("qwen3")).head_width, 128);
-  EXPECT_EQ(parse(bare("qwen3")).max_positions, 32768);
-  EXPECT_TRUE(parse(bare("qwen3")).qk_norm);
-  const ModelSpec gpt2 = parse(bare("gpt2"));
+  EXPECT_EQ(parse_config(bare("mistral")).kv_heads, 8);
+  EXPECT_EQ(parse_config(bare("mistral")).max_positions, 131072);
+  EXPECT_EQ(parse_config(bare("qwen2")).kv_heads, 32);
+  EXPECT_EQ(parse_config(bare("qwen2")).head_width, 2);
+  EXPECT_EQ(parse_config(bare("qwen3")).head_width, 128);
+  EXPECT_EQ(parse_config(bare("qwen3")).max_positions, 32768);
+  EXPECT_TRUE(parse_config(bare("qwen3")).qk_norm);
+  const ModelSpec gpt2 = parse_config(bare("gpt2"));
   EXPECT_EQ(gpt2.ffn_width, 256);
   EXPECT_EQ(gpt2.max_positions, 1024);
   EXPECT_EQ(gpt2.norm_eps, 1e-5);
@@ -153,38 +153,38 @@ TEST(HfConfig, NullIsAbsenceButForKeyValueHeadsAndTheWindow) {
   for (const char* key : {"head_dim", "rms_norm_eps", "rope_theta", "attention_bias", "quantization_config", "odd"}) {
     config[key] = json();
   }
-  EXPECT_EQ(parse(config), parse(bare("llama")));
+  EXPECT_EQ(parse_config(config), parse_config(bare("llama")));
   json mistral = bare("mistral");
   mistral["num_key_value_heads"] = json();
-  EXPECT_EQ(parse(mistral).kv_heads, 32);
+  EXPECT_EQ(parse_config(mistral).kv_heads, 32);
 }
 
 TEST(HfConfig, AWindowAsWideAsTheSequenceIsFullAttention) {
   json config = bare("mistral");
   config["max_position_embeddings"] = 4096;
   config["sliding_window"] = 4096;
-  EXPECT_EQ(parse(config).max_positions, 4096);
+  EXPECT_EQ(parse_config(config).max_positions, 4096);
   config.erase("sliding_window");  // means 4096
-  EXPECT_EQ(parse(config).max_positions, 4096);
+  EXPECT_EQ(parse_config(config).max_positions, 4096);
 }
 
 TEST(HfConfig, FieldsReachTheSpec) {
   json llama = bare("llama");
   llama.update(
       {{"attention_bias", true}, {"mlp_bias", true}, {"attention_dropout", 0.25}, {"initializer_range", 0.01}});
-  EXPECT_TRUE(parse(llama).qkv_bias && parse(llama).out_bias && parse(llama).mlp_bias);
-  EXPECT_EQ(parse(llama).attention_dropout, 0.25);
-  EXPECT_EQ(parse(llama).init_std, 0.01);
+  EXPECT_TRUE(parse_config(llama).qkv_bias && parse_config(llama).out_bias && parse_config(llama).mlp_bias);
+  EXPECT_EQ(parse_config(llama).attention_dropout, 0.25);
+  EXPECT_EQ(parse_config(llama).init_std, 0.01);
   json qwen3 = bare("qwen3");
   qwen3["attention_bias"] = true;
-  EXPECT_TRUE(parse(qwen3).qkv_bias && parse(qwen3).out_bias && !parse(qwen3).mlp_bias);
+  EXPECT_TRUE(parse_config(qwen3).qkv_bias && parse_config(qwen3).out_bias && !parse_config(qwen3).mlp_bias);
   json gpt2 = bare("gpt2");
   gpt2.update({{"resid_pdrop", 0.2}, {"embd_pdrop", 0.2}, {"attn_pdrop", 0.3}, {"n_inner", 100}, {"n_ctx", 1024}});
   gpt2.update({{"activation_function", "gelu_pytorch_tanh"}, {"tie_word_embeddings", false}});
-  EXPECT_EQ(parse(gpt2).dropout, 0.2);
-  EXPECT_EQ(parse(gpt2).attention_dropout, 0.3);
-  EXPECT_EQ(parse(gpt2).ffn_width, 100);
-  EXPECT_FALSE(parse(gpt2).tied);
+  EXPECT_EQ(parse_config(gpt2).dropout, 0.2);
+  EXPECT_EQ(parse_config(gpt2).attention_dropout, 0.3);
+  EXPECT_EQ(parse_config(gpt2).ffn_width, 100);
+  EXPECT_FALSE(parse_config(gpt2).tied);
 }
 
 }  // namespace

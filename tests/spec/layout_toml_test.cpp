@@ -10,7 +10,7 @@
 namespace lockstep::tests {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string layout_refusal(const std::string& text) {
   try {
     parse_layout(text);
   } catch (const UserError& error) {
@@ -58,12 +58,13 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"stages=even", "'stages' does nothing where the model is one part"},
         {"pp=2,dp_kind=central", "'pp' does nothing with dp_kind = \"central\""},
         {"pp=2,schedule=afab,schedule_file=x", "both name a schedule"}})
-    EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
+    EXPECT_NE(layout_refusal(text).find(words), std::string::npos) << text << ": " << layout_refusal(text);
 }
 
 TEST(LayoutText, AKeyThatIsNamedTwiceIsRefused) {
-  EXPECT_EQ(refusal("dp=2,dp=4"), "--layout 'dp=2,dp=4': it names 'dp' twice; keep one of the two");
-  EXPECT_EQ(refusal("dp=2,micro=2,dp=2"), "--layout 'dp=2,micro=2,dp=2': it names 'dp' twice; keep one of the two");
+  EXPECT_EQ(layout_refusal("dp=2,dp=4"), "--layout 'dp=2,dp=4': it names 'dp' twice; keep one of the two");
+  EXPECT_EQ(layout_refusal("dp=2,micro=2,dp=2"),
+            "--layout 'dp=2,micro=2,dp=2': it names 'dp' twice; keep one of the two");
 }
 
 TEST(LayoutText, ASettingChangesOneKeyOfIt) {
@@ -205,12 +206,12 @@ TEST(LayoutText, SamplesThatCannotBeCutAreRefusedWithWhatCan) {
   EXPECT_EQ(context_fault(8, 8, 32, "cp=4,cp_kind=2x3"),
             "cp_kind: cp_kind = \"2x3\" is 6 ranks, and cp is 4; use cp = 6, or factors of 4");
   for (const std::string kind : {"rings", "x", "2x", "x2", "-2x-2", "2x2x1", "0x4", "2 x2", "99999999999999999999x1"})
-    EXPECT_EQ(refusal("cp=4,cp_kind='" + kind + "'"),
+    EXPECT_EQ(layout_refusal("cp=4,cp_kind='" + kind + "'"),
               "--layout cp_kind='" + kind + "': cp_kind = '" + kind +
                   "' says nothing; use \"ring\", \"ulysses\", or two factors of cp, ranks of a ring times ranks that "
                   "exchange heads, as in \"2x2\"");
-  EXPECT_EQ(refusal("cp_kind=rings"), "--layout cp_kind=rings: 'cp_kind' does nothing with cp = 1; remove it");
-  EXPECT_EQ(refusal("pp=2,stages=a+b"),
+  EXPECT_EQ(layout_refusal("cp_kind=rings"), "--layout cp_kind=rings: 'cp_kind' does nothing with cp = 1; remove it");
+  EXPECT_EQ(layout_refusal("pp=2,stages=a+b"),
             "--layout stages=a+b: stages = 'a+b' says nothing; use \"cost\", \"even\", or the layers of each part by "
             "hand, as in \"3+5\"");
   // Rows are cut as evenly as they go: tokens need not be a multiple of tp.

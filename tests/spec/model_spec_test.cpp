@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-void expect_refused(const ModelSpec& spec, const char* what) {
+void expect_invalid(const ModelSpec& spec, const char* what) {
   try {
     validate(spec, "here");
     FAIL() << "accepted " << what;
@@ -26,16 +26,16 @@ TEST(ModelSpec, AcceptsEveryTinySpec) {
 TEST(ModelSpec, RefusesHeadsWiderThanAttentionsTiles) {
   ModelSpec spec = tests::tiny_specs()[0].spec;
   spec.head_width = 258;
-  expect_refused(spec, "head_width");
+  expect_invalid(spec, "head_width");
 }
 
 TEST(ModelSpec, RefusesMoreTokensOrPositionsThanAnInt32CanName) {
   ModelSpec spec = tests::tiny_specs()[0].spec;
   spec.vocabulary = std::int64_t{1} << 31;
-  expect_refused(spec, "vocabulary");
+  expect_invalid(spec, "vocabulary");
   spec = tests::tiny_specs()[0].spec;
   spec.max_positions = std::int64_t{1} << 31;
-  expect_refused(spec, "max_positions");
+  expect_invalid(spec, "max_positions");
 }
 
 }  // namespace

@@ -2,9 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <filesystem>
 #include <span>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,6 @@ inline const std::filesystem::path kSource = LOCKSTEP_SOURCE_DIR;
 
 // Four lines: [model], preset, [data], example.
 inline const std::string kBase = "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\n";
-
-inline std::string text_of(const std::filesystem::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file).rdbuf();
-  return out.str();
-}
 
 // The base with a line more in a section: line 2 of [model], line 4 of [data], line 6 of any other.
 inline std::string with(const std::string& section, const std::string& line) {

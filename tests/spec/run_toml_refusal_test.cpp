@@ -1,5 +1,6 @@
 // What a run's TOML may not say, and in which words it is refused.
 #include "run_toml_cases.h"
+#include "support/run_results.h"
 
 namespace lockstep {
 namespace {
@@ -168,7 +169,7 @@ TEST(RunToml, ContradictionsAreNamed) {
 }
 
 TEST(RunToml, APrefixNeverCrashes) {
-  const std::string text = text_of(kSource / "configs/runs/gpt2-124m.toml");
+  const std::string text = tests::text_of(kSource / "configs/runs/gpt2-124m.toml");
   for (std::size_t length = 0; length < text.size(); length += 3) {
     try {
       parse(text.substr(0, length));

@@ -6,6 +6,7 @@
 
 #include "spec/model/hf_config.h"
 #include "spec/model/presets.h"
+#include "support/run_results.h"
 
 namespace lockstep {
 namespace {
@@ -242,7 +243,8 @@ TEST(RunToml, WritingAndReadingAreInverse) {
 
 TEST(RunToml, TheSampleRunsSayWhatTheirCommentsSay) {
   const RunSpec example = parse_run_toml(example_run_toml(), "example", "", {});
-  EXPECT_EQ(example_run_toml(), text_of(kSource / "configs/runs/example.toml")) << "the program holds an old one";
+  EXPECT_EQ(example_run_toml(), tests::text_of(kSource / "configs/runs/example.toml"))
+      << "the program holds an old one";
   EXPECT_EQ(example.run.out, "runs/example");
   EXPECT_EQ(parameter_count(example.model), 918'912);
   EXPECT_EQ(example.train.global_batch * example.data.seq, 2048);

@@ -8,19 +8,18 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "run_toml_cases.h"
 #include "spec/model/presets.h"
 #include "spec/run/run_toml.h"
 
 namespace lockstep {
 namespace {
 
-const std::string kBase = "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\n";
-
 TuningSpec two_products() {
   return {.gpu = "A GPU \"quoted\"", .library = "library 7", .products = {{"1x2x3 nt", "00ff"}, {"4x5x6", "a -> b"}}};
 }
 
-std::string refusal(const std::string& text) {
+std::string tuning_refusal(const std::string& text) {
   try {
     parse_run_toml(text, "run.toml", "/a");
   } catch (const UserError& error) {
@@ -49,10 +48,11 @@ TEST(Tuning, HasAFileOfItsOwnWithOneProductALine) {
 }
 
 TEST(Tuning, WhatMakesNoSenseIsRefused) {
-  EXPECT_NE(refusal(kBase + "[tuning]\nproducts = [\"a -> b\", \"ab\"]\n").find("product 2"), std::string::npos);
-  EXPECT_NE(refusal(kBase + "[tuning]\nproducts = [\"a -> b\", \"a -> c\"]\n").find("product 2"), std::string::npos);
-  EXPECT_NE(refusal(kBase + "[tuning]\ngpus = \"x\"\n").find("'gpu'"), std::string::npos);
-  EXPECT_NE(refusal(kBase + "[run]\nautotune = true\n").find("autotune does nothing"), std::string::npos);
+  EXPECT_NE(tuning_refusal(kBase + "[tuning]\nproducts = [\"a -> b\", \"ab\"]\n").find("product 2"), std::string::npos);
+  EXPECT_NE(tuning_refusal(kBase + "[tuning]\nproducts = [\"a -> b\", \"a -> c\"]\n").find("product 2"),
+            std::string::npos);
+  EXPECT_NE(tuning_refusal(kBase + "[tuning]\ngpus = \"x\"\n").find("'gpu'"), std::string::npos);
+  EXPECT_NE(tuning_refusal(kBase + "[run]\nautotune = true\n").find("autotune does nothing"), std::string::npos);
   EXPECT_TRUE(parse_run_toml(kBase + "[run]\ndevice = \"cuda\"\nautotune = true\n", "x", "/a").run.autotune);
 }
 

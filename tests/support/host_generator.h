@@ -24,6 +24,10 @@ struct HostGenerator {
   std::unique_ptr<Generator> generator;
 };
 
+// A text to read, and what is read of it.
+inline constexpr std::int64_t kTextTokens = 32;
+using Logits = std::vector<std::vector<double>>;  // after each piece
+
 // A body on each of pp · cp · tp ranks that have a model between them, with its generator.
 void on_ranks(const Generator::Options& options, int tp, const std::function<void(int rank, HostGenerator&)>& body);
 

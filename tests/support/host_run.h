@@ -21,6 +21,16 @@ struct HostRun {
   std::unique_ptr<Replica> replica;
 };
 
+// The bytes of all master weights, one tensor after the other.
+inline std::vector<char> weight_bytes(const HostRun& run) {
+  std::vector<char> all;
+  for (const auto& t : run.replica->tensors()) {
+    const char* p = static_cast<const char*>(t.master.raw());
+    all.insert(all.end(), p, p + t.master.bytes());
+  }
+  return all;
+}
+
 struct TokenBatch {
   std::vector<std::int32_t> tokens, targets;
 };

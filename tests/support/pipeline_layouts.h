@@ -16,6 +16,14 @@ inline std::vector<NamedSpec> deep_specs() {
   return all;
 }
 
+// One copy of the model in stages.
+inline LayoutSpec pipeline_layout(ScheduleKind kind, int pp, int micro, int chunks) {
+  return {.pp = pp, .schedule = kind, .chunks = chunks, .micro = micro};
+}
+inline LayoutSpec pipeline_layout(ScheduleKind kind, int pp, int micro) {
+  return pipeline_layout(kind, pp, micro, usual_chunks(kind));
+}
+
 // Of one copy of the model: its bits are one rank's.
 inline std::vector<LayoutSpec> pipelines(const ModelSpec& spec, int micro) {
   std::vector<LayoutSpec> all;

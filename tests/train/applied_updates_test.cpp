@@ -14,21 +14,19 @@
 namespace lockstep::tests {
 namespace {
 
-using Values = std::vector<double>;
-
-constexpr std::int64_t kSteps = 7, kWarmup = 3, kSpoiled = 4;  // the step that sees a bad weight
+constexpr std::int64_t kSpoiled = 4;  // the step that sees a bad weight
 
 // One logical tensor as the formulas have it.
 struct Parameter {
-  Values weight, first, second;
+  std::vector<double> weight, first, second;
 };
 
 class Formulas final : public Watcher {
  public:
   explicit Formulas(TrainingRun& run) : run_(run) {
     for (const auto& t : run.replica().tensors()) {
-      const Values weight = to_doubles(t.master, run.stream());
-      plain_[t.tensor.name] = {weight, Values(weight.size()), Values(weight.size())};
+      const std::vector<double> weight = to_doubles(t.master, run.stream());
+      plain_[t.tensor.name] = {weight, std::vector<double>(weight.size()), std::vector<double>(weight.size())};
     }
   }
 
@@ -48,7 +46,8 @@ class Formulas final : public Watcher {
     }
     const double scale = o.clip > 0 ? std::min(1.0, o.clip / (record.grad_norm + 1e-6)) : 1.0;
     for (const auto& t : tensors) {
-      const Values gradient = to_doubles(t.gradient, run_.stream()), now = to_doubles(t.master, run_.stream());
+      const std::vector<double> gradient = to_doubles(t.gradient, run_.stream()),
+                                now = to_doubles(t.master, run_.stream());
       Parameter& p = plain_.at(t.tensor.name);
       const double decay = t.tensor.shape.size() >= 2 ? o.weight_decay : 0;
       for (std::size_t i = 0; i < now.size(); ++i) {
@@ -63,7 +62,7 @@ class Formulas final : public Watcher {
     if (record.step == kSpoiled) weight[0] = plain_.at(tensors.front().tensor.name).weight[0];
   }
 
-  Values rates;
+  std::vector<double> rates;
   int clipped() const { return clipped_; }
 
  private:
@@ -93,6 +92,7 @@ class Formulas final : public Watcher {
 class AppliedUpdates : public ::testing::TestWithParam<NamedSpec> {};
 
 TEST_P(AppliedUpdates, AreTheFormulasAtTheLoggedRate) {
+  constexpr std::int64_t kSteps = 7, kWarmup = 3;
   for (const OptimizerSpec optimizer :
        {OptimizerSpec{.kind = OptimizerKind::sgd, .learning_rate = 0.05, .momentum = 0, .weight_decay = 0, .clip = 0},
         {.kind = OptimizerKind::sgd, .learning_rate = 0.05, .momentum = 0, .weight_decay = 0.3, .clip = 0},
@@ -122,7 +122,8 @@ TEST_P(AppliedUpdates, AreTheFormulasAtTheLoggedRate) {
     EXPECT_EQ(progress.step, kSteps);
     EXPECT_EQ(progress.updates, kSteps - 1);
     const double peak = optimizer.learning_rate;
-    const Values rates{peak / 3, peak * 2 / 3, peak, peak * 13 / 16, peak * 10 / 16, peak * 7 / 16, peak / 4};
+    const std::vector<double> rates{peak / 3,       peak * 2 / 3,  peak,    peak * 13 / 16,
+                                    peak * 10 / 16, peak * 7 / 16, peak / 4};
     for (std::size_t i = 0; i < rates.size(); ++i) EXPECT_NEAR(formulas.rates.at(i), rates[i], 1e-15) << i;
     EXPECT_EQ(formulas.clipped() > 0, optimizer.clip == 0.02) << "where it is to clip, it does";
   }

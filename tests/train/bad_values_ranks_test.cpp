@@ -28,7 +28,7 @@ void overflow_in_block(Replica& replica, int block) {
 }
 
 // What each of the ranks is told when these blocks overflow, by rank; -1: none does.
-std::vector<std::string> told(const std::vector<int>& blocks, bool weight_of_last = false) {
+std::vector<std::string> told_of_bad_values(const std::vector<int>& blocks, bool weight_of_last = false) {
   const int count = static_cast<int>(blocks.size());
   Replica::Options o{.spec = tiny_specs()[0].spec, .B = 2 * count, .T = 9, .seed = 1};
   o.layout.dp = count;
@@ -60,13 +60,13 @@ TEST(BadValuesOfRanks, TheEarliestIsNamedWithItsRank) {
     return AllOf(HasSubstr(fmt::format("activation 'inner' of block.{} after forward({}, 0)", block, block + 1)),
                  HasSubstr(fmt::format(" on rank {}", rank)));
   };
-  EXPECT_THAT(told({-1, -1, -1}), Each("none"));
-  EXPECT_THAT(told({-1, 1, -1}), Each(of(1, 1))) << "a later rank alone";
-  EXPECT_THAT(told({-1, -1, 0}), Each(of(0, 2)));
-  EXPECT_THAT(told({1, 0}), Each(of(0, 1))) << "both, the later rank's came first";
-  EXPECT_THAT(told({0, 1}), Each(of(0, 0)));
-  EXPECT_THAT(told({1, 1}), Each(of(1, 0))) << "at the same place, the lowest rank";
-  EXPECT_THAT(told({0, -1}, true), Each(AllOf(HasSubstr("the weight "), HasSubstr("on rank 1"))))
+  EXPECT_THAT(told_of_bad_values({-1, -1, -1}), Each("none"));
+  EXPECT_THAT(told_of_bad_values({-1, 1, -1}), Each(of(1, 1))) << "a later rank alone";
+  EXPECT_THAT(told_of_bad_values({-1, -1, 0}), Each(of(0, 2)));
+  EXPECT_THAT(told_of_bad_values({1, 0}), Each(of(0, 1))) << "both, the later rank's came first";
+  EXPECT_THAT(told_of_bad_values({0, 1}), Each(of(0, 0)));
+  EXPECT_THAT(told_of_bad_values({1, 1}), Each(of(1, 0))) << "at the same place, the lowest rank";
+  EXPECT_THAT(told_of_bad_values({0, -1}, true), Each(AllOf(HasSubstr("the weight "), HasSubstr("on rank 1"))))
       << "a weight is before any activation";
 }
 

@@ -17,10 +17,9 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kSamples = 4, kTokens = 48;
-
-Replica::Options options(const ModelSpec& spec, const LayoutSpec& layout, Precision precision = Precision::fp32) {
-  return {.spec = spec, .B = kSamples, .T = kTokens, .layout = layout, .precision = precision, .seed = 5};
+Replica::Options context_parallel_options(const ModelSpec& spec, const LayoutSpec& layout,
+                                          Precision precision = Precision::fp32) {
+  return {.spec = spec, .B = 4, .T = 48, .layout = layout, .precision = precision, .seed = 5};
 }
 
 // One step of one rank on meta: what it holds at most, and what it computes.
@@ -46,12 +45,12 @@ TEST(ContextParallelMessages, OfARingArePointToPointAndAsDerived) {
       for (const CpOrder order : {CpOrder::zigzag, CpOrder::plain})
         for (const Precision precision : {Precision::fp32, Precision::bf16}) {
           const LayoutSpec layout{.cp = cp, .cp_order = order, .micro = 2, .zero = 1};
-          const Replica::Options o = options(model.spec, layout, precision);
+          const Replica::Options o = context_parallel_options(model.spec, layout, precision);
           const Recorded one = on_meta(o, 1);
           const ModelSpec& s = model.spec;
           // A block of keys and values of a micro-batch goes round in the forward and in the backward, and once more
           // its gradient, in sums.
-          const std::int64_t block = 2 * kSamples / layout.micro * (kTokens / cp) * s.kv_heads * s.head_width;
+          const std::int64_t block = 2 * o.B / layout.micro * (o.T / cp) * s.kv_heads * s.head_width;
           const std::int64_t all = (cp - 1) * block * s.layers * layout.micro;
           if (precision == Precision::bf16) {
             EXPECT_EQ(one.elements(CommOp::send, DType::bf16), 2 * all) << model.name << ", " << to_text(layout);
@@ -75,9 +74,10 @@ TEST(ContextParallelMessages, OfExchangedHeadsAreAsDerived) {
       if (!heads_divide(s.heads, s.kv_heads, cp)) continue;
       LayoutSpec layout{.cp = cp, .micro = 2};
       layout.cp_kind = kUlysses;
-      const Recorded one = on_meta(options(model.spec, layout), 1);
+      const Replica::Options o = context_parallel_options(model.spec, layout);
+      const Recorded one = on_meta(o, 1);
       // Queries, keys, values and outputs, and the same of gradients; all but a rank's own part.
-      const std::int64_t keys = std::max(s.kv_heads, cp), tokens = kSamples * (kTokens / cp);
+      const std::int64_t keys = std::max(s.kv_heads, cp), tokens = o.B * (o.T / cp);
       EXPECT_EQ(one.elements(CommOp::all_to_all, DType::f32),
                 2 * (2 * s.heads + 2 * keys) * s.head_width * tokens * s.layers * (cp - 1) / cp)
           << model.name << ", " << to_text(layout);
@@ -90,7 +90,7 @@ TEST(ContextParallelMessages, AreWhatRealRanksSend) {
     for (const NamedSpec& model : {cut_specs()[8], cut_specs()[13]}) {
       LayoutSpec layout{.cp = 4, .micro = 2};
       layout.cp_kind = kind;
-      const Replica::Options o = options(model.spec, layout);
+      const Replica::Options o = context_parallel_options(model.spec, layout);
       const std::vector<Recorded> real = on_threads(o);
       for (std::size_t r = 0; r < real.size(); ++r)
         EXPECT_EQ(real[r].sent, on_meta(o, static_cast<int>(r)).sent)
@@ -101,23 +101,24 @@ TEST(ContextParallelMessages, AreWhatRealRanksSend) {
 // Pairs of query and key that rank r has to do with, of one sample.
 TEST(ContextParallelWork, IsEqualInZigZagAndAsUnequalAsTheorySaysInPlainOrder) {
   const ModelSpec s = tiny_specs()[0].spec;
+  const Replica::Options one = context_parallel_options(s, {});
   for (const std::int64_t cp : {2, 3, 4, 8}) {
     LayoutSpec layout{.cp = cp};
     std::vector<std::int64_t> zigzag, plain;
     for (std::int64_t r = 0; r < cp; ++r) {
       layout.cp_order = CpOrder::zigzag;
-      zigzag.push_back(on_meta_device(options(s, layout), static_cast<int>(r)).work.matmul_flops);
+      zigzag.push_back(on_meta_device(context_parallel_options(s, layout), static_cast<int>(r)).work.matmul_flops);
       layout.cp_order = CpOrder::plain;
-      plain.push_back(on_meta_device(options(s, layout), static_cast<int>(r)).work.matmul_flops);
+      plain.push_back(on_meta_device(context_parallel_options(s, layout), static_cast<int>(r)).work.matmul_flops);
     }
-    const std::int64_t block = kTokens / cp;
-    const std::int64_t a_pair = (4 + 10) * s.head_width * s.heads * s.layers * kSamples;  // forward and backward
+    const std::int64_t block = one.T / cp;
+    const std::int64_t a_pair = (4 + 10) * s.head_width * s.heads * s.layers * one.B;  // forward and backward
     for (std::int64_t r = 0; r < cp; ++r) {
       EXPECT_EQ(zigzag[static_cast<std::size_t>(r)], zigzag[0]) << r << " of " << cp;
       EXPECT_EQ(plain[static_cast<std::size_t>(r)] - plain[0], r * block * block * a_pair) << r << " of " << cp;
     }
     // The work of all is one rank's, either way.
-    const std::int64_t alone = on_meta_device(options(s, {}), 0).work.matmul_flops;
+    const std::int64_t alone = on_meta_device(one, 0).work.matmul_flops;
     EXPECT_EQ(std::accumulate(zigzag.begin(), zigzag.end(), std::int64_t{0}), alone) << cp;
     EXPECT_EQ(std::accumulate(plain.begin(), plain.end(), std::int64_t{0}), alone) << cp;
   }

@@ -9,7 +9,8 @@
 namespace lockstep::tests {
 namespace {
 
-Learned learn_long(const ModelSpec& spec, std::int64_t T, const LayoutSpec& layout, const PrecisionSpec& precision) {
+Learned learn_context_parallel(const ModelSpec& spec, std::int64_t T, const LayoutSpec& layout,
+                               const PrecisionSpec& precision) {
   Replica::Options options = learning_options(spec, layout, precision);
   options.B = 6;
   options.T = T;
@@ -42,8 +43,8 @@ TEST_P(ContextParallelOf, LearnsWhatOneRankLearns) {
     for (std::int64_t cp = 2; cp <= 8; ++cp)
       for (const LayoutSpec& layout : context_layouts(spec, cp)) {
         const std::int64_t unit = layout.context_split(0).multiple(), T = unit * (unit < 10 ? 5 : 3);
-        if (!alone.contains(T)) alone[T] = learn_long(spec, T, {}, precision);
-        expect_close(learn_long(spec, T, layout, precision), alone[T], tolerances, to_text(layout));
+        if (!alone.contains(T)) alone[T] = learn_context_parallel(spec, T, {}, precision);
+        expect_close(learn_context_parallel(spec, T, layout, precision), alone[T], tolerances, to_text(layout));
       }
   }
 }
@@ -90,9 +91,9 @@ TEST(ContextParallelBits, DoNotDependOnOverlapStateStagesOrWhatIsComputedAgain) 
 
 TEST(ContextParallelBf16, LosesLittle) {
   for (const NamedSpec& model : {cut_specs()[8], cut_specs()[14]}) {
-    const Learned one = learn_long(model.spec, 24, {}, Precision::bf16);
+    const Learned one = learn_context_parallel(model.spec, 24, {}, Precision::bf16);
     for (const LayoutSpec& layout : some_cuts()) {
-      const Learned cut = learn_long(model.spec, 24, layout, Precision::bf16);
+      const Learned cut = learn_context_parallel(model.spec, 24, layout, Precision::bf16);
       for (std::size_t step = 0; step < one.losses.size(); ++step)
         EXPECT_NEAR(cut.losses[step], one.losses[step], 5e-3) << model.name << ", " << to_text(layout);
     }

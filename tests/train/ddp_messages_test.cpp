@@ -7,7 +7,7 @@
 namespace lockstep::tests {
 namespace {
 
-Replica::Options options(const LayoutSpec& layout, std::int64_t samples) {
+Replica::Options data_parallel_options(const LayoutSpec& layout, std::int64_t samples) {
   return {.spec = tiny_specs()[0].spec, .B = samples, .T = 9, .layout = layout, .seed = 5};
 }
 
@@ -15,7 +15,7 @@ TEST(DataParallelMessages, MetaCountsWhatRanksSend) {
   for (const DpKind kind : {DpKind::ddp, DpKind::central})
     for (const ReduceKind reduce : {ReduceKind::canonical, ReduceKind::ring, ReduceKind::tree})
       for (const int ranks : {2, 3, 5, 8}) {
-        const Replica::Options o = options(
+        const Replica::Options o = data_parallel_options(
             {.dp = ranks, .micro = 2, .dp_kind = kind, .bucket = 0, .uneven = Switch::on, .reduce = reduce}, 22);
         const std::vector<Recorded> real = on_threads(o);
         for (int r = 0; r < ranks; ++r)
@@ -28,7 +28,8 @@ TEST(DataParallelMessages, MetaCountsWhatRanksSend) {
 TEST(DataParallelMessages, OfDdpAreWhatTheTheorySays) {
   for (const ReduceKind reduce : {ReduceKind::canonical, ReduceKind::ring})
     for (const int ranks : {2, 4, 8, 3, 5, 7}) {
-      const Replica::Options o = options({.dp = ranks, .micro = 1, .uneven = Switch::on, .reduce = reduce}, 16);
+      const Replica::Options o =
+          data_parallel_options({.dp = ranks, .micro = 1, .uneven = Switch::on, .reduce = reduce}, 16);
       std::int64_t all = 0;
       for (int r = 0; r < ranks; ++r) {
         const Recorded one = on_meta(o, r);
@@ -47,7 +48,7 @@ TEST(DataParallelMessages, OfDdpAreWhatTheTheorySays) {
 
 TEST(DataParallelMessages, OfWorldsThatNoMachineHoldsAreCounted) {
   for (const int ranks : {16, 256, 1000, 4096, 100000}) {
-    const Replica::Options o = options({.dp = ranks}, ranks);
+    const Replica::Options o = data_parallel_options({.dp = ranks}, ranks);
     const Recorded first = on_meta(o, 0), last = on_meta(o, ranks - 1);
     const auto sent = [&](const Recorded& one) { return one.sent.at({CommOp::all_reduce, DType::f32})[1]; };
     // Rank 0's piece is one of the largest, the last rank's one of the smallest.
@@ -64,7 +65,8 @@ TEST(DataParallelMessages, OfWorldsThatNoMachineHoldsAreCounted) {
 // everybody's logits and gradients.
 TEST(DataParallelMessages, OfCentralFallOnRankZero) {
   for (const int ranks : {2, 3, 5}) {
-    const Replica::Options o = options({.dp = ranks, .micro = 2, .dp_kind = DpKind::central, .uneven = Switch::on}, 22);
+    const Replica::Options o =
+        data_parallel_options({.dp = ranks, .micro = 2, .dp_kind = DpKind::central, .uneven = Switch::on}, 22);
     const Recorded master = on_meta(o, 0), other = on_meta(o, ranks - 1);
     const std::int64_t psi = master.stored, V = o.spec.vocabulary;
     const std::int64_t tokens = share_of(o.B, o.layout, ranks - 1).count * o.T;   // of the last rank

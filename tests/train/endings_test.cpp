@@ -23,20 +23,20 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kSeq = 8, kSamples = 60;
+constexpr std::int64_t kSampleTokens = 8, kFileSamples = 60;
 
-RunSpec small_run(int ranks = 1) {
+RunSpec run_of_eight_steps(int ranks = 1) {
   RunSpec spec;
   spec.model = tiny_specs().front().spec;
   spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
-  spec.data.seq = kSeq;
+  spec.data.seq = kSampleTokens;
   spec.train = {.steps = 8, .global_batch = 6, .keep = 100};
   spec.layout.dp = ranks;
   spec.run.threads = 1;
   return spec;
 }
 
-struct Told final : Watcher {
+struct ToldNotes final : Watcher {
   std::string notes, reason;
   std::vector<std::int64_t> saves;
   std::function<void(std::int64_t step)> after = [](std::int64_t) {};
@@ -50,12 +50,12 @@ struct Told final : Watcher {
 std::string damaged_tokens(const TemporaryFolder& folder, std::int64_t sample) {
   const std::string file = folder / "damaged.tokens";
   TokenFileWriter writer(file, 16);
-  std::vector<std::int32_t> ids(kSamples * kSeq + 1);
+  std::vector<std::int32_t> ids(kFileSamples * kSampleTokens + 1);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 13);
   writer.add(ids);
   writer.finish();
   std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
-  bytes.seekp(64 + sample * kSeq + 3);
+  bytes.seekp(64 + sample * kSampleTokens + 3);
   bytes.put(static_cast<char>(99));
   return file;
 }
@@ -98,11 +98,11 @@ Ended train_with(const RunSpec& spec) {
 TEST(Endings, DataThatCannotBeReadEndsTheRunAfterASave) {
   for (const int ranks : {1, 3}) {
     const TemporaryFolder folder;
-    RunSpec spec = small_run(ranks);
+    RunSpec spec = run_of_eight_steps(ranks);
     spec.data.synthetic.reset();
     spec.data.eval_share = 0;
     // Of step 5 (the fifth, from 1 on) the fourth sample: of three ranks, rank 1's.
-    spec.data.tokens = damaged_tokens(folder, window_of(4 * 6 + 3, kSamples));
+    spec.data.tokens = damaged_tokens(folder, window_of(4 * 6 + 3, kFileSamples));
     const Ended ended = train_with(spec);
     EXPECT_EQ(ended.steps, std::vector<std::int64_t>{4});
     EXPECT_EQ(ended.saved_samples, 24);
@@ -118,7 +118,7 @@ TEST(Endings, DataThatCannotBeReadEndsTheRunAfterASave) {
 TEST(Endings, EvaluationDataThatCannotBeReadEndsTheRunAfterASave) {
   for (const int ranks : {1, 3}) {
     const TemporaryFolder folder;
-    RunSpec spec = small_run(ranks);
+    RunSpec spec = run_of_eight_steps(ranks);
     spec.data.synthetic.reset();
     spec.data.eval_share = 0.2;  // the last twelve
     spec.train.eval_every = 3;
@@ -136,14 +136,14 @@ TEST(Endings, WeightsThatAreNotFiniteAreNotSavedInThePlaceOfGoodOnes) {
   for (const BadValues rule : {BadValues::stop, BadValues::skip}) {
     for (const bool async : {true, false}) {
       const TemporaryFolder folder;
-      RunSpec spec = small_run();
+      RunSpec spec = run_of_eight_steps();
       spec.train.bad_values = rule;
       spec.train.save_every = 2;
       spec.train.keep = 1;
       spec.train.async_save = async;
       TrainingRun run(spec, Device::cpu, folder.path());
       run.init_weights();
-      Told told;
+      ToldNotes told;
       told.after = [&](std::int64_t step) {  // as an update that overflows does: before the save of this step
         if (step == 4) run.replica().tensors()[1].master.data<float>()[7] = std::numeric_limits<float>::infinity();
       };
@@ -162,10 +162,10 @@ TEST(Endings, WeightsThatAreNotFiniteAreNotSavedInThePlaceOfGoodOnes) {
 
 TEST(Endings, ABadValueOfAStepLeavesTheWeightsBeforeItSaved) {
   const TemporaryFolder folder;
-  RunSpec spec = small_run();
+  RunSpec spec = run_of_eight_steps();
   TrainingRun run(spec, Device::cpu, folder.path());
   run.init_weights();
-  Told told;
+  ToldNotes told;
   told.after = [&](std::int64_t step) {  // finite, and too large to compute with
     if (step == 3)
       for (float& w : std::span(run.replica().tensors()[2].master.data<float>(), 4)) w = 3e38f;
@@ -183,7 +183,7 @@ TEST(Endings, AWishToStopIsHeardBeforeTheFirstStep) {
   struct Stop final : Watcher {
     bool wants_stop() override { return true; }
   } stop;
-  TrainingRun run(small_run(), Device::cpu, folder.path());
+  TrainingRun run(run_of_eight_steps(), Device::cpu, folder.path());
   run.init_weights();
   Progress progress = beginning(run);
   EXPECT_EQ(train(run, progress, stop), Ending::stopped);

@@ -18,10 +18,10 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kSeq = 8, kWindows = 12, kHeld = 4;
-
 class Evaluation : public ::testing::Test {
  protected:
+  static constexpr std::int64_t kSeq = 8, kWindows = 12, kHeld = 4;
+
   Evaluation() {
     // The first token of a sample is the last target of the one before. Every sample has a few tokens of its own.
     for (std::int64_t i = 0; i < kWindows * kSeq + 1; ++i) {

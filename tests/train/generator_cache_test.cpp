@@ -13,26 +13,25 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kTokens = 32;
 using Pieces = std::vector<std::int64_t>;
-using Logits = std::vector<std::vector<double>>;  // after each piece
 
 // Token by token, all at once, and of both; two of them leave ranks without a row for a while.
-const std::vector<Pieces> kPieces{Pieces(kTokens, 1), {kTokens}, {2, 6, 5, 1, 18}, {11, 1, 1, 19}};
+const std::vector<Pieces> kWaysToRead{Pieces(kTextTokens, 1), {kTextTokens}, {2, 6, 5, 1, 18}, {11, 1, 1, 19}};
 
 struct Cut {
   int pp, cp, tp;
 };
 
-Generator::Options options_of(const ModelSpec& spec, Precision precision, std::int64_t prefill,
-                              const Cut& cut = {1, 1, 1}) {
-  return {.spec = spec, .positions = kTokens, .prefill = prefill, .precision = precision, .pp = cut.pp, .cp = cut.cp};
+Generator::Options split_cache_options(const ModelSpec& spec, Precision precision, std::int64_t prefill,
+                                       const Cut& cut = {1, 1, 1}) {
+  return {
+      .spec = spec, .positions = kTextTokens, .prefill = prefill, .precision = precision, .pp = cut.pp, .cp = cut.cp};
 }
 
 // After each piece of each text; what was read before is forgotten.
-Logits read(HostGenerator& host, std::span<const std::int32_t> tokens) {
+Logits read_every_way(HostGenerator& host, std::span<const std::int32_t> tokens) {
   Logits all;
-  for (const Pieces& pieces : kPieces) {
+  for (const Pieces& pieces : kWaysToRead) {
     host.generator->clear();
     std::int64_t first = 0;
     for (const std::int64_t count : pieces) {
@@ -58,13 +57,13 @@ class SplitCachesGenerate : public ::testing::TestWithParam<NamedSpec> {
 
   // Where a rank's logits differ most from one rank's, of all it gets.
   double error(Precision precision, std::int64_t prefill, const Cut& cut) const {
-    HostGenerator one(options_of(spec(), precision, prefill));
+    HostGenerator one(split_cache_options(spec(), precision, prefill));
     one.copy(values_);
-    const Logits expected = read(one, batch_.tokens);
+    const Logits expected = read_every_way(one, batch_.tokens);
     std::vector<Logits> all(static_cast<std::size_t>(cut.pp * cut.cp * cut.tp));
-    on_ranks(options_of(spec(), precision, prefill, cut), cut.tp, [&](int rank, HostGenerator& host) {
+    on_ranks(split_cache_options(spec(), precision, prefill, cut), cut.tp, [&](int rank, HostGenerator& host) {
       host.copy(values_);
-      all[static_cast<std::size_t>(rank)] = read(host, batch_.tokens);
+      all[static_cast<std::size_t>(rank)] = read_every_way(host, batch_.tokens);
     });
     for (const Logits& other : all) EXPECT_EQ(other, all[0]);
     double most = 0;
@@ -74,7 +73,7 @@ class SplitCachesGenerate : public ::testing::TestWithParam<NamedSpec> {
   const ModelSpec& spec() const { return GetParam().spec; }
   int some_tp() const { return heads_divide(spec().heads, spec().kv_heads, 2) ? 2 : 3; }
 
-  Replica::Options options_{.spec = GetParam().spec, .B = 1, .T = kTokens, .precision = Precision::fp64, .seed = 3};
+  Replica::Options options_{.spec = GetParam().spec, .B = 1, .T = kTextTokens, .precision = Precision::fp64, .seed = 3};
   std::unique_ptr<HostRun> run_;
   Values values_;
   TokenBatch batch_;
@@ -108,7 +107,7 @@ TEST(GeneratorOnCacheRanks, HoldsItsPartOfTheCacheAndRoomForAChunk) {
   // Of 32 tokens. A run that is all of them is never read.
   for (const auto& [cp, prefill, rows] : std::vector<Room>{
            {2, 1, 16}, {3, 1, 11}, {4, 1, 8}, {5, 1, 7}, {2, 4, 18}, {3, 4, 13}, {4, 4, 11}, {4, 32, 8}, {40, 1, 1}})
-    on_ranks(options_of(spec, Precision::fp32, prefill, {1, cp, 1}), 1,
+    on_ranks(split_cache_options(spec, Precision::fp32, prefill, {1, cp, 1}), 1,
              [&, cp = cp, prefill = prefill, rows = rows](int, HostGenerator& host) {
                for (const char* block : {"block.0", "block.1"})
                  EXPECT_EQ(host.ledger.rows().at({Tag::activation, block}).current,
@@ -120,14 +119,15 @@ TEST(GeneratorOnCacheRanks, HoldsItsPartOfTheCacheAndRoomForAChunk) {
 TEST(GeneratorOnCacheRanks, TakesOnMetaWhatItTakesOnTheCpuAndNothingWhileReading) {
   for (const NamedSpec& model : tiny_specs())
     for (const Cut& cut : {Cut{1, 3, 1}, {2, 2, 1}, {2, 2, 3}}) {
-      const Replica::Options text{.spec = model.spec, .B = 1, .T = kTokens, .precision = Precision::fp64, .seed = 3};
+      const Replica::Options text{
+          .spec = model.spec, .B = 1, .T = kTextTokens, .precision = Precision::fp64, .seed = 3};
       const Values values = values_of(*trained(text));
       const TokenBatch batch = random_batch(text, 1);
-      const Generator::Options options = options_of(model.spec, Precision::bf16, 4, cut);
+      const Generator::Options options = split_cache_options(model.spec, Precision::bf16, 4, cut);
       on_ranks(options, cut.tp, [&](int rank, HostGenerator& real) {
         real.copy(values);
         const std::int64_t before = real.ledger.allocations();
-        read(real, batch.tokens);
+        read_every_way(real, batch.tokens);
         EXPECT_EQ(real.ledger.allocations(), before);
         Ledger ledger;
         const auto memory = make_memory(Device::meta, ledger);

@@ -19,15 +19,14 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kTokens = 32, kPrefill = 4;
+constexpr std::int64_t kPrefill = 4;
 const std::vector<std::int64_t> kPieces{1, 6, 5, 1, 19};  // of them: less than a run, a whole one, several
-using Logits = std::vector<std::vector<double>>;          // after each piece
 
-Generator::Options options_of(const ModelSpec& spec, Precision precision) {
-  return {.spec = spec, .positions = kTokens, .prefill = kPrefill, .precision = precision};
+Generator::Options short_prefill_options(const ModelSpec& spec, Precision precision) {
+  return {.spec = spec, .positions = kTextTokens, .prefill = kPrefill, .precision = precision};
 }
 
-Logits read(HostGenerator& host, std::span<const std::int32_t> tokens, bool late = false) {
+Logits read_in_pieces(HostGenerator& host, std::span<const std::int32_t> tokens, bool late = false) {
   Logits all;
   for (const std::int64_t count : kPieces) {
     if (late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -45,7 +44,7 @@ void on_ranks(Generator::Options options, int pp, int tp, const std::function<vo
 // Weights and tokens for a model.
 struct Text {
   explicit Text(const ModelSpec& spec)
-      : options{.spec = spec, .B = 1, .T = kTokens, .precision = Precision::fp64, .seed = 3},
+      : options{.spec = spec, .B = 1, .T = kTextTokens, .precision = Precision::fp64, .seed = 3},
         run(trained(options)),
         values(values_of(*run)),
         batch(random_batch(options, 1)) {}
@@ -53,9 +52,9 @@ struct Text {
   // By rank.
   std::vector<Logits> read_on(Precision precision, int pp, int tp, int late = -1) const {
     std::vector<Logits> all(static_cast<std::size_t>(pp * tp));
-    on_ranks(options_of(options.spec, precision), pp, tp, [&](int rank, HostGenerator& host) {
+    on_ranks(short_prefill_options(options.spec, precision), pp, tp, [&](int rank, HostGenerator& host) {
       host.copy(values);
-      all[static_cast<std::size_t>(rank)] = read(host, batch.tokens, rank == late);
+      all[static_cast<std::size_t>(rank)] = read_in_pieces(host, batch.tokens, rank == late);
     });
     return all;
   }
@@ -85,9 +84,9 @@ TEST_P(CutModelsGenerate, TheLogitsOfOneRankAndTheSameBitsOnAll) {
         EXPECT_LT(whole.error(all[0][i], read - 1), 1e-11) << pp << " x " << tp << " ranks, " << read << " tokens";
       }
     }
-    on_ranks(options_of(spec, Precision::fp64), 1, tp, [&](int, HostGenerator& host) {
+    on_ranks(short_prefill_options(spec, Precision::fp64), 1, tp, [&](int, HostGenerator& host) {
       const std::int64_t K = std::max<std::int64_t>(1, spec.kv_heads / tp);
-      EXPECT_EQ(host.ledger.rows().at({Tag::activation, "block.1"}).current, 2 * kTokens * K * spec.head_width * 8);
+      EXPECT_EQ(host.ledger.rows().at({Tag::activation, "block.1"}).current, 2 * kTextTokens * K * spec.head_width * 8);
     });
   }
   EXPECT_GT(tried, 0);
@@ -109,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(All, CutModelsGenerate, ::testing::ValuesIn(cut_specs()
                          [](const auto& info) { return info.param.name; });
 
 // The tiny models with layers for four stages, and up to seven of one unit each; with a head of their own and without.
-std::vector<NamedSpec> deep_specs() {
+std::vector<NamedSpec> five_layer_specs() {
   std::vector<NamedSpec> all;
   for (NamedSpec model : tiny_specs())
     for (const bool tied : {false, true}) {
@@ -128,9 +127,9 @@ class StagesGenerate : public ::testing::TestWithParam<NamedSpec> {};
 TEST_P(StagesGenerate, TheBitsOfOneRank) {
   const Text text(GetParam().spec);
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    HostGenerator one(options_of(GetParam().spec, precision));
+    HostGenerator one(short_prefill_options(GetParam().spec, precision));
     one.copy(text.values);
-    const Logits expected = read(one, text.batch.tokens);
+    const Logits expected = read_in_pieces(one, text.batch.tokens);
     for (const int pp : kStages)
       for (const Logits& got : text.read_on(precision, pp, 1)) EXPECT_EQ(got, expected) << pp << " stages";
   }
@@ -146,9 +145,9 @@ Bytes held(const HostGenerator& host, Tag tag) {
 }
 
 // What ranks hold, by rank: weights, and activations, of which those of a unit are its cache.
-struct Held {
+struct HeldByRanks {
   std::vector<Bytes> weights, activations;
-  Held(const Generator::Options& options, int pp) : weights(pp * options.cp), activations(pp * options.cp) {
+  HeldByRanks(const Generator::Options& options, int pp) : weights(pp * options.cp), activations(pp * options.cp) {
     on_ranks(options, pp, 1, [&](int rank, HostGenerator& host) {
       weights[rank] = held(host, Tag::parameter);
       activations[rank] = held(host, Tag::activation);
@@ -162,10 +161,10 @@ std::int64_t table_bytes(const ModelSpec& spec, DType dtype) {
 
 TEST_P(StagesGenerate, WithTheWeightsAndCachesOfOneRankBetweenThem) {
   const ModelSpec& spec = GetParam().spec;
-  const Generator::Options options = options_of(spec, Precision::fp32);
-  const Held one(options, 1);
+  const Generator::Options options = short_prefill_options(spec, Precision::fp32);
+  const HeldByRanks one(options, 1);
   for (const int pp : kStages) {
-    Held stages(options, pp);
+    HeldByRanks stages(options, pp);
     if (pp > 1 && spec.tied) {
       EXPECT_EQ(stages.weights[pp - 1].at("embedding"), table_bytes(spec, DType::f32));
       stages.weights[pp - 1].erase("embedding");
@@ -203,10 +202,10 @@ std::int64_t least_most(std::span<const std::int64_t> units, std::size_t first, 
 void expect_least_most(ModelSpec spec, std::int64_t cp) {
   for (const std::int64_t vocabulary : {37, 150, 300, 600}) {  // from a table of less than a layer to one of several
     spec.vocabulary = vocabulary;
-    Generator::Options options = options_of(spec, Precision::fp32);
+    Generator::Options options = short_prefill_options(spec, Precision::fp32);
     options.positions = 64;
     options.cp = cp;
-    const Held one(options, 1);
+    const HeldByRanks one(options, 1);
     std::vector<std::int64_t> units{one.weights[0].at("embedding")};
     for (int layer = 0; layer < spec.layers; ++layer) {
       const std::string name = "block." + std::to_string(layer);
@@ -214,7 +213,7 @@ void expect_least_most(ModelSpec spec, std::int64_t cp) {
     }
     units.push_back(one.weights[0].at("head") + (spec.tied ? table_bytes(spec, DType::f32) : 0));
     for (const int pp : {2, 3, 4, 7}) {
-      const Held stages(options, pp);
+      const HeldByRanks stages(options, pp);
       std::int64_t most = 0;
       for (std::size_t rank = 0; rank < stages.weights.size(); ++rank) {
         std::int64_t sum = 0;
@@ -232,13 +231,13 @@ TEST_P(StagesGenerate, WithAsFewBytesAsCanBeOnTheStageThatHasMost) {
   expect_least_most(GetParam().spec, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StagesGenerate, ::testing::ValuesIn(deep_specs()),
+INSTANTIATE_TEST_SUITE_P(All, StagesGenerate, ::testing::ValuesIn(five_layer_specs()),
                          [](const auto& info) { return info.param.name; });
 
 // What a stage has sent stays as it is until the next one has taken it, however late that comes.
 TEST(GeneratorOnRanks, GivesTheBitsOfOneWhicheverOfThemIsLate) {
   for (const int which : {0, 13}) {  // Llama with a head of its own, GPT-2 without
-    const Text text(deep_specs()[which].spec);
+    const Text text(five_layer_specs()[which].spec);
     const Logits expected = text.read_on(Precision::fp32, 1, 1)[0];
     for (int late = 0; late < 3; ++late)
       for (const Logits& got : text.read_on(Precision::fp32, 3, 1, late)) EXPECT_EQ(got, expected) << late;
@@ -246,14 +245,14 @@ TEST(GeneratorOnRanks, GivesTheBitsOfOneWhicheverOfThemIsLate) {
 }
 
 TEST(GeneratorOnRanks, TakesOnMetaWhatItTakesOnTheCpuAndNothingWhileReading) {
-  for (const NamedSpec& model : deep_specs())
+  for (const NamedSpec& model : five_layer_specs())
     for (const auto& [pp, tp] : {std::pair{3, 1}, {7, 1}, {2, 3}}) {
       const Text text(model.spec);
-      const Generator::Options options = options_of(model.spec, Precision::bf16);
+      const Generator::Options options = short_prefill_options(model.spec, Precision::bf16);
       on_ranks(options, pp, tp, [&, pp = pp, tp = tp](int rank, HostGenerator& real) {
         real.copy(text.values);
         const std::int64_t before = real.ledger.allocations();
-        read(real, text.batch.tokens);
+        read_in_pieces(real, text.batch.tokens);
         EXPECT_EQ(real.ledger.allocations(), before);
         Ledger ledger;
         const auto memory = make_memory(Device::meta, ledger);
@@ -284,7 +283,7 @@ TEST(GeneratorOnRanks, LoadsItsPartOfACheckpoint) {
     save_checkpoint({.path = folder}, {.step = 7, .run_file = "x"}, text.run->replica->state());
     const auto checkpoint = open_newest_whole(folder);
     ASSERT_TRUE(checkpoint);
-    const Generator::Options options = options_of(text.options.spec, Precision::fp64);
+    const Generator::Options options = short_prefill_options(text.options.spec, Precision::fp64);
     HostGenerator one(options);
     one.copy(text.values);
     const auto expected = one.feed(text.batch.tokens);
@@ -303,8 +302,8 @@ TEST(GeneratorOnRanks, LoadsItsPartOfACheckpoint) {
 TEST(GeneratorOnRanks, LoadsItsPartOfAHuggingFaceFolder) {
   for (const char* name : {"gpt2-tiny", "llama-tied-scaled", "qwen2-tiny"}) {
     const HfFolder folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name);
-    const Generator::Options options = options_of(folder.spec(), Precision::fp64);
-    const TokenBatch batch = random_batch({.spec = folder.spec(), .B = 1, .T = kTokens}, 1);
+    const Generator::Options options = short_prefill_options(folder.spec(), Precision::fp64);
+    const TokenBatch batch = random_batch({.spec = folder.spec(), .B = 1, .T = kTextTokens}, 1);
     HostGenerator one(options);
     one.generator->load(folder);
     const auto expected = one.feed(batch.tokens);

@@ -15,15 +15,15 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kSteps = 6;
+constexpr std::int64_t kGoldenSteps = 6;
 
-struct Learned {
+struct LearnedWeights {
   std::vector<double> losses;
   std::vector<std::vector<double>> weights;
 };
 
-Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision precision) {
-  Learned learned;
+LearnedWeights learn_reference(const ReferenceData& data, const LayoutSpec& layout, Precision precision) {
+  LearnedWeights learned;
   std::vector<LogicalTensor> names;
   run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> ranks) {
     Ledger ledger;
@@ -39,7 +39,7 @@ Learned learn(const ReferenceData& data, const LayoutSpec& layout, Precision pre
     const std::vector<LogicalTensor> all = logical_tensors(replica.model());
     replica.load(find_hf_tensors(data.weights(), all));
     if (ranks->rank() == 0) names = all;
-    for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (std::int64_t step = 0; step < kGoldenSteps; ++step) {
       const ReferenceData::StepTokens batch = data.tokens(step);
       const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
         return std::span(whole).subspan(share.first * data.T(), share.count * data.T());
@@ -90,10 +90,10 @@ TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
     }
   }
   for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}}) {
-    const Learned one = learn(data, {}, precision);
+    const LearnedWeights one = learn_reference(data, {}, precision);
     for (const LayoutSpec& layout : layouts) {
-      const Learned many = learn(data, layout, precision);
-      for (std::int64_t i = 0; i < kSteps; ++i)
+      const LearnedWeights many = learn_reference(data, layout, precision);
+      for (std::int64_t i = 0; i < kGoldenSteps; ++i)
         EXPECT_NEAR(many.losses[i], one.losses[i], tolerance * one.losses[i]) << to_text(layout);
       double error = 0, size = 0;
       for (std::size_t t = 0; t < one.weights.size(); ++t)

@@ -13,9 +13,6 @@
 namespace lockstep::tests {
 namespace {
 
-using Values = std::vector<double>;
-
-constexpr std::uint64_t kSeed = 21;
 constexpr std::int64_t kLayers = 8;
 
 // Wide and deep enough that a factor of 1 / sqrt(2 · layers) = 1/4 is far beyond chance in every tensor.
@@ -44,6 +41,8 @@ double spread_of(const std::string& name, double init_std) {
 
 class InitialWeights : public ::testing::TestWithParam<NamedSpec> {
  protected:
+  static constexpr std::uint64_t kSeed = 21;
+
   InitialWeights() : run_({.spec = GetParam().spec, .B = 1, .T = 4, .precision = Precision::fp64, .seed = kSeed}) {
     run_.replica->init_weights();
   }
@@ -53,7 +52,7 @@ class InitialWeights : public ::testing::TestWithParam<NamedSpec> {
 TEST_P(InitialWeights, HaveTheSpreadOfTheirPlaceAndTheShapeOfABell) {
   double all = 0, squares = 0, fourth = 0, beyond = 0;  // of all normal numbers, in standard deviations
   for (const auto& t : run_.replica->tensors()) {
-    const Values values = to_doubles(t.master, *run_.stream);
+    const std::vector<double> values = to_doubles(t.master, *run_.stream);
     const double spread = spread_of(t.tensor.name, GetParam().spec.init_std), n = static_cast<double>(values.size());
     if (spread <= 0) {
       for (const double v : values) ASSERT_EQ(v, spread < 0 ? 1 : 0) << t.tensor.name;
@@ -82,7 +81,7 @@ TEST_P(InitialWeights, AreTheNumbersOfTheirNames) {
   for (const auto& t : run_.replica->tensors()) {
     const double spread = spread_of(t.tensor.name, GetParam().spec.init_std);
     if (spread <= 0) continue;
-    const Values values = to_doubles(t.master, *run_.stream);
+    const std::vector<double> values = to_doubles(t.master, *run_.stream);
     ASSERT_EQ(std::ssize(values), t.tensor.elements());
     const std::uint64_t key = random_key(kSeed, "init/" + t.tensor.name);
     for (std::int64_t i = 0; i < std::ssize(values); ++i)
@@ -94,7 +93,7 @@ TEST_P(InitialWeights, AreTheNumbersOfTheirNames) {
 TEST_P(InitialWeights, OfOtherSeedsAndTensorsAreIndependent) {
   HostRun other({.spec = GetParam().spec, .B = 1, .T = 4, .precision = Precision::fp64, .seed = kSeed + 1});
   other.replica->init_weights();
-  std::vector<Values> tensors;
+  std::vector<std::vector<double>> tensors;
   for (const HostRun* run : {&std::as_const(run_), &std::as_const(other)})
     for (const auto& t : run->replica->tensors()) {
       const double spread = spread_of(t.tensor.name, GetParam().spec.init_std);

@@ -11,7 +11,7 @@
 namespace lockstep::tests {
 namespace {
 
-std::vector<LayoutSpec> layouts(std::initializer_list<const char*> texts) {
+std::vector<LayoutSpec> parsed_layouts(std::initializer_list<const char*> texts) {
   std::vector<LayoutSpec> all;
   for (const char* text : texts) all.push_back(parse_layout(text));
   return all;
@@ -34,7 +34,8 @@ TEST(VerifyByRounding, RaisesNoFalseAlarm) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       const RunSpec run = trial_run(wide(tiny_specs()[model].spec), 16, seed, Precision::fp32);
       const LayoutReport report = compare_layouts(
-          run, layouts({"dp=1", "cp=2", "pp=2,micro=4", "tp=2", "dp=4,zero=3,micro=2", "dp=2,dp_kind=central"}), {});
+          run, parsed_layouts({"dp=1", "cp=2", "pp=2,micro=4", "tp=2", "dp=4,zero=3,micro=2", "dp=2,dp_kind=central"}),
+          {});
       for (const LayoutVerdict& v : report.verdicts)
         EXPECT_FALSE(v.first || v.undecided)
             << tiny_specs()[model].name << ", seed " << seed << ", " << to_text(v.layout) << ": "
@@ -57,8 +58,8 @@ TEST(VerifyByRounding, NoticesErrors) {
     for (const char* text : {"dp=2,micro=2", "cp=2", "pp=2,micro=4", "tp=2"})
       for (const double size : {smallest, 10 * smallest}) {
         std::atomic<bool> changed = false;
-        const LayoutReport report =
-            compare_layouts(run, layouts({"dp=1", text}), {.steps = 2, .faults = fault(where, size, tensor, changed)});
+        const LayoutReport report = compare_layouts(run, parsed_layouts({"dp=1", text}),
+                                                    {.steps = 2, .faults = fault(where, size, tensor, changed)});
         EXPECT_TRUE(changed) << text << ", " << name_of(where);
         EXPECT_FALSE(report.ok()) << text << ": " << size << " in " << name_of(where) << " was not noticed";
       }
@@ -80,7 +81,7 @@ TEST(VerifyByRounding, LeavesToFp64WhatItCannotDecide) {
               named.gradient.data<double>()[i] *= 1 + size;
           }
     };
-    return compare_layouts(run, layouts({"dp=1", "cp=2"}), {.steps = 2, .faults = {.spoil = spoil, .wrap = {}}})
+    return compare_layouts(run, parsed_layouts({"dp=1", "cp=2"}), {.steps = 2, .faults = {.spoil = spoil, .wrap = {}}})
         .verdicts[0];
   };
   const double sees = trial(0, false).rounding->sees;
@@ -102,7 +103,7 @@ TEST(VerifyByRounding, NoticesCopiesThatDrift) {
         if (named.tensor.name == "model.norm.weight") named.master.data<float>()[0] *= 1 + 0x1p-23F;
     };
     const LayoutReport report =
-        compare_layouts(run, layouts({"dp=1", text}), {.steps = 1, .faults = {.spoil = spoil, .wrap = {}}});
+        compare_layouts(run, parsed_layouts({"dp=1", text}), {.steps = 1, .faults = {.spoil = spoil, .wrap = {}}});
     ASSERT_FALSE(report.ok()) << text;
     EXPECT_NE(report.verdicts[0].first->what.find("on rank 1"), std::string::npos) << report.verdicts[0].first->what;
   }
@@ -112,12 +113,12 @@ TEST(VerifyByRounding, OfBf16PassesCorrectLayoutsAndNoticesLargeErrors) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const RunSpec run = trial_run(wide(tiny_specs()[0].spec), 16, seed, Precision::bf16);
     const LayoutReport report =
-        compare_layouts(run, layouts({"dp=1", "cp=2", "pp=2,micro=4", "tp=2", "dp=4,zero=2"}), {});
+        compare_layouts(run, parsed_layouts({"dp=1", "cp=2", "pp=2,micro=4", "tp=2", "dp=4,zero=2"}), {});
     for (const LayoutVerdict& v : report.verdicts)
       EXPECT_FALSE(v.first || v.undecided) << "seed " << seed << ", " << to_text(v.layout) << ": " << v.rounding->share;
     std::atomic<bool> changed = false;
     EXPECT_FALSE(
-        compare_layouts(run, layouts({"dp=1", "cp=2"}),
+        compare_layouts(run, parsed_layouts({"dp=1", "cp=2"}),
                         {.faults = fault(FaultIn::gradient, 0.3, "model.layers.0.mlp.down_proj.weight", changed)})
             .ok());
   }

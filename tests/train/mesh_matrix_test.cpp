@@ -8,7 +8,7 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr unsigned kSeed = 9;
+constexpr unsigned kSampleSeed = 9;
 
 TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
   const std::vector<MeshCase> all = mesh_matrix();
@@ -45,11 +45,11 @@ TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
 }
 
 TEST(MeshMatrix, LearnsWhatOneRankLearns) {
-  for (const MeshCase& one : mesh_sample(30, kSeed)) expect_learns_as_one_rank(one);
+  for (const MeshCase& one : mesh_sample(30, kSampleSeed)) expect_learns_as_one_rank(one);
 }
 
 TEST(MeshMatrix, CostsWhatMetaSays) {
-  for (const MeshCase& one : mesh_sample(30, kSeed)) expect_costs_as_on_meta(one);
+  for (const MeshCase& one : mesh_sample(30, kSampleSeed)) expect_costs_as_on_meta(one);
 }
 
 }  // namespace

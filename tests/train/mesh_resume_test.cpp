@@ -14,12 +14,12 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kTokens = 24;
+constexpr std::int64_t kSampleLength = 24;
 constexpr int kPairs = 100;
 
-RunSpec run_of(const ModelSpec& model, const LayoutSpec& layout) {
+RunSpec mesh_run(const ModelSpec& model, const LayoutSpec& layout) {
   RunSpec run = resumed_run(model, layout);
-  run.data.seq = kTokens;
+  run.data.seq = kSampleLength;
   run.train.global_batch = 12;
   run.precision.compute = Precision::fp64;
   return run;
@@ -48,7 +48,7 @@ std::vector<LayoutSpec> layouts_of(const ModelSpec& model) {
           bool fits = true;
           const LayoutFault fail = [&](std::string_view, const std::string&, const std::string&) { fits = false; };
           check_layout(12, l, fail);
-          check_model_layout(model, kTokens, l, fail);
+          check_model_layout(model, kSampleLength, l, fail);
           if (fits) all.push_back(l);
         }
   return all;
@@ -103,18 +103,18 @@ TEST(MeshResume, AnyLayoutGoesOnFromAnyOther) {
     Stayed& stayed = saved[{m, to_text(from)}];
     if (!stayed.folder) {
       stayed.folder = std::make_unique<TemporaryFolder>();
-      stayed.end = train_all(run_of(models[m].spec, from), stayed.folder->path());
+      stayed.end = train_all(mesh_run(models[m].spec, from), stayed.folder->path());
     }
     const std::filesystem::path checkpoint = stayed.folder->path() / step_folder_name(kSavedStep);
     const TemporaryFolder unused;
-    const TrainedState went_on = train_all(run_of(models[m].spec, to), unused.path(), checkpoint);
+    const TrainedState went_on = train_all(mesh_run(models[m].spec, to), unused.path(), checkpoint);
     const bool same_bits = order_of_sums(from) == order_of_sums(to);
     EXPECT_TRUE(!same_bits || went_on == stayed.end) << what;
     EXPECT_LE(distance(stayed.end, went_on), 1e-10) << what;
     if (pairs % 10 != 0) continue;
     // What was read and is saved again at once is the same model.
     const TemporaryFolder again;
-    RunSpec run = run_of(models[m].spec, to);
+    RunSpec run = mesh_run(models[m].spec, to);
     run.train.steps = kSavedStep;
     resave(run, again.path(), checkpoint);
     EXPECT_EQ(exported(again.path() / step_folder_name(kSavedStep)), exported(checkpoint)) << what;
@@ -130,7 +130,7 @@ TEST(MeshResume, KeepsEveryBitWhereSumsAgree) {
   }();
   const LayoutSpec from{.cp = 2, .tp = 2, .micro = 2};
   const TemporaryFolder folder;
-  const TrainedState stayed = train_all(run_of(model, from), folder.path());
+  const TrainedState stayed = train_all(mesh_run(model, from), folder.path());
   LayoutSpec staged = from, cut = from, kept = from;
   staged.pp = 3;
   staged.schedule = ScheduleKind::zb_h1;
@@ -139,7 +139,7 @@ TEST(MeshResume, KeepsEveryBitWhereSumsAgree) {
   kept.overlap = Switch::off;
   for (const LayoutSpec& to : {from, staged, cut, kept}) {
     const TemporaryFolder unused;
-    EXPECT_TRUE(train_all(run_of(model, to), unused.path(), folder.path() / step_folder_name(kSavedStep)) == stayed)
+    EXPECT_TRUE(train_all(mesh_run(model, to), unused.path(), folder.path() / step_folder_name(kSavedStep)) == stayed)
         << to_text(to);
   }
 }

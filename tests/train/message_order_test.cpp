@@ -21,7 +21,7 @@ std::vector<int> world_of(std::int64_t ranks) {
   return all;
 }
 
-Replica::Options options_of(const MeshCase& one) {
+Replica::Options mesh_options(const MeshCase& one) {
   Replica::Options options = learning_options(one.model.spec, one.layout, Precision::fp32);
   options.B = one.B;
   options.T = one.T;
@@ -46,7 +46,7 @@ MessageOrder order_of(const Replica::Options& o, std::unique_ptr<Communicator> i
   return order;
 }
 
-std::vector<MessageOrder> on_meta(const Replica::Options& o) {
+std::vector<MessageOrder> orders_on_meta(const Replica::Options& o) {
   std::vector<MessageOrder> orders;
   for (int rank = 0; rank < static_cast<int>(o.layout.ranks()); ++rank) {
     Ledger ledger;
@@ -58,7 +58,7 @@ std::vector<MessageOrder> on_meta(const Replica::Options& o) {
   return orders;
 }
 
-std::vector<MessageOrder> on_threads(const Replica::Options& o) {
+std::vector<MessageOrder> orders_on_threads(const Replica::Options& o) {
   std::vector<MessageOrder> orders(static_cast<std::size_t>(o.layout.ranks()));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
@@ -70,7 +70,7 @@ std::vector<MessageOrder> on_threads(const Replica::Options& o) {
 
 TEST(MessageOrder, OfEveryRankFitsThoseOfAllOthers) {
   for (const MeshCase& one : mesh_sample(60, 11)) {
-    const std::vector<MessageOrder> orders = on_meta(options_of(one));
+    const std::vector<MessageOrder> orders = orders_on_meta(mesh_options(one));
     ASSERT_EQ(fault_of(orders), "") << one.words();
     std::int64_t inside = 0;
     for (const MessageEvent& e : orders[0]) inside += !e.waits && (e.group == "tp" || e.group.starts_with("cp"));
@@ -82,8 +82,8 @@ TEST(MessageOrder, OfEveryRankFitsThoseOfAllOthers) {
 
 TEST(MessageOrder, OnMetaIsThatOfRealRanks) {
   for (const MeshCase& one : mesh_sample(8, 12)) {
-    const Replica::Options options = options_of(one);
-    const std::vector<MessageOrder> real = on_threads(options), planned = on_meta(options);
+    const Replica::Options options = mesh_options(one);
+    const std::vector<MessageOrder> real = orders_on_threads(options), planned = orders_on_meta(options);
     for (std::size_t rank = 0; rank < real.size(); ++rank)
       EXPECT_TRUE(real[rank] == planned[rank]) << one.words() << ", rank " << rank;
   }
@@ -93,7 +93,7 @@ TEST(MessageOrder, OnMetaIsThatOfRealRanks) {
 TEST(MessageOrder, ThatDoesNotFitIsNoticed) {
   int tried = 0;
   for (const MeshCase& one : mesh_sample(12, 13)) {
-    const std::vector<MessageOrder> orders = on_meta(options_of(one));
+    const std::vector<MessageOrder> orders = orders_on_meta(mesh_options(one));
     const std::size_t rank = orders.size() - 1;
     std::vector<std::size_t> starts;
     for (std::size_t i = 0; i < orders[rank].size(); ++i)

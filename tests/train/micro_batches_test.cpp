@@ -13,7 +13,7 @@ namespace {
 
 class MicroBatches : public ::testing::TestWithParam<NamedSpec> {};
 
-Replica::Options options(const ModelSpec& spec, int micro, Precision precision = Precision::fp64) {
+Replica::Options micro_batch_options(const ModelSpec& spec, int micro, Precision precision = Precision::fp64) {
   return {.spec = spec, .B = 6, .T = 7, .layout = {.micro = micro}, .precision = precision, .seed = 3};
 }
 
@@ -26,17 +26,8 @@ std::vector<double> gradients_of(HostRun& run) {
   return all;
 }
 
-std::vector<char> weights_of(HostRun& run) {
-  std::vector<char> all;
-  for (const auto& t : run.replica->tensors()) {
-    const char* p = static_cast<const char*>(t.master.raw());
-    all.insert(all.end(), p, p + t.master.bytes());
-  }
-  return all;
-}
-
 TEST_P(MicroBatches, GiveTheGradientOfTheWholeBatch) {
-  const auto o = options(GetParam().spec, 1);
+  const auto o = micro_batch_options(GetParam().spec, 1);
   const TokenBatch batch = random_batch(o, 5);  // some targets do not count, and not the same number in each part
   HostRun whole(o);
   whole.replica->init_weights();
@@ -45,7 +36,7 @@ TEST_P(MicroBatches, GiveTheGradientOfTheWholeBatch) {
   double norm = 0;
   for (const double g : expected) norm += g * g;
   for (const int micro : {2, 3, 6}) {
-    HostRun cut(options(GetParam().spec, micro));
+    HostRun cut(micro_batch_options(GetParam().spec, micro));
     cut.replica->init_weights();
     EXPECT_NEAR(cut.replica->compute_gradients(batch.tokens, batch.targets), loss, 1e-13 * loss) << micro;
     const std::vector<double> got = gradients_of(cut);
@@ -75,7 +66,7 @@ std::vector<Action> all_in_flight(const StepShape& shape) {
 
 TEST_P(MicroBatches, LearnTheSameBitsInAnyOrderOfActions) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    Replica::Options o = options(GetParam().spec, 3, precision);
+    Replica::Options o = micro_batch_options(GetParam().spec, 3, precision);
     HostRun serial(o);
     o.actions = all_in_flight(serial.replica->model().step_shape(3));
     HostRun flying(o);
@@ -86,14 +77,14 @@ TEST_P(MicroBatches, LearnTheSameBitsInAnyOrderOfActions) {
         run->replica->step(batch.tokens, batch.targets);
       }
     }
-    EXPECT_EQ(weights_of(flying), weights_of(serial)) << name_of(precision);
+    EXPECT_EQ(weight_bytes(flying), weight_bytes(serial)) << name_of(precision);
     EXPECT_GT(flying.ledger.peak(Tag::activation), 2 * serial.ledger.peak(Tag::activation));
   }
 }
 
 TEST_P(MicroBatches, EvaluateToTheSameLogits) {
-  HostRun whole(options(GetParam().spec, 1)), cut(options(GetParam().spec, 3));
-  const TokenBatch batch = random_batch(options(GetParam().spec, 1), 5);
+  HostRun whole(micro_batch_options(GetParam().spec, 1)), cut(micro_batch_options(GetParam().spec, 3));
+  const TokenBatch batch = random_batch(micro_batch_options(GetParam().spec, 1), 5);
   std::vector<double> a(batch.tokens.size() * GetParam().spec.vocabulary), b(a.size());
   whole.replica->init_weights();
   cut.replica->init_weights();
@@ -104,7 +95,7 @@ TEST_P(MicroBatches, EvaluateToTheSameLogits) {
 
 TEST_P(MicroBatches, AreCountedByMetaAsTheyAre) {
   for (const int micro : {1, 2, 6}) {
-    Replica::Options o = options(GetParam().spec, micro, Precision::bf16);
+    Replica::Options o = micro_batch_options(GetParam().spec, micro, Precision::bf16);
     for (const bool flying : {false, true}) {
       if (flying) o.actions = all_in_flight(Model(o.spec, 1, o.T, DType::bf16).step_shape(micro));
       HostRun real(o);
@@ -131,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, MicroBatches, ::testing::ValuesIn(tiny_specs()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(BadValues, TheFirstBadTensorIsNamed) {
-  const auto o = options(tiny_specs()[0].spec, 2, Precision::fp32);
+  const auto o = micro_batch_options(tiny_specs()[0].spec, 2, Precision::fp32);
   HostRun run(o);
   run.replica->init_weights();
   const TokenBatch batch = random_batch(o, 1);

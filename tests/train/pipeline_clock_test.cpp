@@ -8,6 +8,7 @@
 #include "spec/step/world_faults.h"
 #include "support/devices.h"
 #include "support/host_run.h"
+#include "support/pipeline_layouts.h"
 #include "support/tiny_specs.h"
 #include "support/virtual_time.h"
 #include "train/replica.h"
@@ -78,15 +79,11 @@ PipelineTimeline trace_of(const LayoutSpec& layout, double message = 0) {
   return line;
 }
 
-LayoutSpec layout_of(ScheduleKind kind, int pp, int micro, int chunks) {
-  return {.pp = pp, .schedule = kind, .chunks = chunks, .micro = micro};
-}
-
 TEST(PipelineOnAFakeClock, HasTheBubblesOfTheTheory) {
   for (const int p : {1, 2, 3, 4, 8})
     for (const int m : {1, 3, 8, 16}) {
       const auto bubble = [&](ScheduleKind kind, int chunks = 1) {
-        return trace_of(layout_of(kind, p, m, chunks)).bubble();
+        return trace_of(pipeline_layout(kind, p, m, chunks)).bubble();
       };
       const auto is = [&](ScheduleKind kind, int chunks, double share) {
         EXPECT_NEAR(bubble(kind, chunks), share, 1e-12) << name_of(kind) << " pp=" << p << " micro=" << m;
@@ -97,7 +94,7 @@ TEST(PipelineOnAFakeClock, HasTheBubblesOfTheTheory) {
         if (m % p == 0 && p < 8) is(ScheduleKind::interleaved, v, (p - 1.0) / (v * m + p - 1));
       if (m >= p) is(ScheduleKind::zb_h1, 1, (p - 1.0) / (3 * m + p - 1));
       if (m < 2 * p) continue;
-      const PipelineTimeline line = trace_of(layout_of(ScheduleKind::zb_v, p, m, 2));
+      const PipelineTimeline line = trace_of(pipeline_layout(ScheduleKind::zb_v, p, m, 2));
       for (int s = 0; s < p; ++s) EXPECT_EQ(line.own_bubble(s), 0) << "zb-v pp=" << p << " micro=" << m;
     }
 }
@@ -108,7 +105,7 @@ TEST(PipelineOnAFakeClock, RunsAsTheSimulatorSays) {
     for (const int p : {2, 3, 5})
       for (const int m : {1, 2, 4, 7})
         for (const double message : {0.0, 0.5}) {
-          const LayoutSpec layout = layout_of(kind, p, m, usual_chunks(kind));
+          const LayoutSpec layout = pipeline_layout(kind, p, m);
           const PipelineTimeline real = trace_of(layout, message);
           const PipelineTimeline ideal = timed(schedule_of(layout), [&](int) {
             return ChunkTimes{840, 840, 840, 840 * message};

@@ -6,6 +6,7 @@
 #include "spec/step/world_faults.h"
 #include "support/devices.h"
 #include "support/host_run.h"
+#include "support/pipeline_layouts.h"
 #include "support/tiny_specs.h"
 #include "tensor/make_stream.h"
 #include "train/replica.h"
@@ -13,18 +14,18 @@
 namespace lockstep::tests {
 namespace {
 
-Replica::Options options(const ModelSpec& like, const LayoutSpec& layout, std::int64_t B = 12) {
+Replica::Options seven_layers(const ModelSpec& like, const LayoutSpec& layout, std::int64_t B = 12) {
   ModelSpec spec = like;
   spec.layers = 7;
   return {.spec = spec, .B = B, .T = 6, .layout = layout, .seed = 5};
 }
 
-struct Held {
+struct HeldByStage {
   Ledger::Rows rows;
   std::int64_t activations, most_in_flight;
 };
 
-Held on_meta(const Replica::Options& o, int rank) {
+HeldByStage held_on_meta(const Replica::Options& o, int rank) {
   Ledger ledger;
   const auto memory = make_memory(Device::meta, ledger);
   const auto stream = make_stream(*memory, 1, Device::cpu);  // with what a real one takes
@@ -33,18 +34,14 @@ Held on_meta(const Replica::Options& o, int rank) {
   return {ledger.rows(), ledger.peak(Tag::activation), in_flight(replica.actions(), replica.rank_step().shape)};
 }
 
-LayoutSpec layout_of(ScheduleKind kind, int pp, int micro) {
-  return {.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .micro = micro};
-}
-
 TEST(PipelineMemory, IsWhatMetaSays) {
   for (const NamedSpec& named : tiny_specs())
     for (const ScheduleKind kind : kScheduleKinds) {
-      LayoutSpec mesh = layout_of(kind, 2, 2), sharded = layout_of(kind, 2, 3);
+      LayoutSpec mesh = pipeline_layout(kind, 2, 2), sharded = pipeline_layout(kind, 2, 3);
       mesh.dp = 2, mesh.tp = 3, mesh.sp = Switch::on, mesh.zero = 1;
       sharded.dp = 2, sharded.zero = 3, sharded.grad_sync = GradSync::micro;
-      for (const LayoutSpec& layout : {layout_of(kind, 3, 4), mesh, sharded}) {
-        const Replica::Options o = options(named.spec, layout);
+      for (const LayoutSpec& layout : {pipeline_layout(kind, 3, 4), mesh, sharded}) {
+        const Replica::Options o = seven_layers(named.spec, layout);
         run_ranks(static_cast<int>(layout.ranks()), [&](std::unique_ptr<Communicator> group) {
           CpuDevice cpu;
           Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
@@ -56,7 +53,7 @@ TEST(PipelineMemory, IsWhatMetaSays) {
           };
           replica.step(part(all.tokens), part(all.targets));
           replica.settle();
-          EXPECT_EQ(cpu.memory().ledger().rows(), on_meta(o, group->rank()).rows)
+          EXPECT_EQ(cpu.memory().ledger().rows(), held_on_meta(o, group->rank()).rows)
               << named.name << ", " << to_text(layout) << ", rank " << group->rank();
         });
       }
@@ -68,19 +65,19 @@ TEST(PipelineMemory, GrowsWithWhatIsInFlightAndNotWithMicroBatches) {
   const ModelSpec spec = tiny_specs()[0].spec;
   const int p = 4;
   const auto held = [&](ScheduleKind kind, int micro, int stage) {
-    return on_meta(options(spec, layout_of(kind, p, micro), micro), stage);
+    return held_on_meta(seven_layers(spec, pipeline_layout(kind, p, micro), micro), stage);
   };
   for (int s = 0; s < p; ++s) {
     // What one micro-batch more keeps on this stage.
     const std::int64_t each = held(ScheduleKind::afab, 9, s).activations - held(ScheduleKind::afab, 8, s).activations;
     EXPECT_GT(each, 0);
     for (const int micro : {4, 8, 16}) {
-      const Held all = held(ScheduleKind::afab, micro, s);
+      const HeldByStage all = held(ScheduleKind::afab, micro, s);
       EXPECT_EQ(all.most_in_flight, micro);
       EXPECT_EQ(held(ScheduleKind::afab, micro + 1, s).activations - all.activations, each);
       for (const ScheduleKind kind :
            {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1, ScheduleKind::zb_v}) {
-        const Held one = held(kind, micro, s);
+        const HeldByStage one = held(kind, micro, s);
         const int most = most_in_flight(kind, {p, micro, usual_chunks(kind)}, s);
         EXPECT_LE(one.most_in_flight, most) << name_of(kind) << " stage " << s;
         if (micro >= 8) {
@@ -108,14 +105,14 @@ TEST(PipelineMemory, OfZeroBubblesIsThatOf1f1b) {
       spec.layers = 4 * p;
       spec.vocabulary = 16;  // the head beside them weighs little
       const auto fullest = [&](ScheduleKind kind) {
-        LayoutSpec layout = layout_of(kind, p, micro);
+        LayoutSpec layout = pipeline_layout(kind, p, micro);
         layout.tp = tp;
         layout.sp = LayoutSpec::usual_sp(tp);
         layout.stages = StageRule::even();
         std::int64_t most = 0;
         for (int s = 0; s < p; ++s)
-          most = std::max(most, on_meta({.spec = spec, .B = micro * 8, .T = 48, .layout = layout, .seed = 5},
-                                        s * static_cast<int>(tp))
+          most = std::max(most, held_on_meta({.spec = spec, .B = micro * 8, .T = 48, .layout = layout, .seed = 5},
+                                             s * static_cast<int>(tp))
                                     .activations);
         return static_cast<double>(most);
       };

@@ -1,32 +1,27 @@
 // What stages send: the recorder of real ranks, the recorder on meta, and the arithmetic of boundaries are one.
 #include <gtest/gtest.h>
 
+#include "support/pipeline_layouts.h"
 #include "support/recorded_step.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kSamples = 12, kTokens = 6;
-
-Replica::Options options(const ModelSpec& like, const LayoutSpec& layout) {
+Replica::Options seven_layers_in_bf16(const ModelSpec& like, const LayoutSpec& layout) {
   ModelSpec spec = like;
   spec.layers = 7;
-  return {.spec = spec, .B = kSamples, .T = kTokens, .layout = layout, .precision = Precision::bf16, .seed = 5};
-}
-
-LayoutSpec layout_of(ScheduleKind kind, int pp, int micro) {
-  return {.pp = pp, .schedule = kind, .chunks = usual_chunks(kind), .micro = micro};
+  return {.spec = spec, .B = 12, .T = 6, .layout = layout, .precision = Precision::bf16, .seed = 5};
 }
 
 TEST(PipelineMessages, MetaCountsWhatStagesSend) {
   for (const NamedSpec& named : tiny_specs())
     for (const ScheduleKind kind : kScheduleKinds) {
-      LayoutSpec cut = layout_of(kind, 2, 2), sharded = layout_of(kind, 2, 3);
+      LayoutSpec cut = pipeline_layout(kind, 2, 2), sharded = pipeline_layout(kind, 2, 3);
       cut.tp = 3, cut.sp = Switch::on;
       sharded.dp = 2, sharded.zero = 3, sharded.grad_sync = GradSync::micro;
-      for (const LayoutSpec& layout : {layout_of(kind, 3, 4), cut, sharded}) {
-        const Replica::Options o = options(named.spec, layout);
+      for (const LayoutSpec& layout : {pipeline_layout(kind, 3, 4), cut, sharded}) {
+        const Replica::Options o = seven_layers_in_bf16(named.spec, layout);
         const std::vector<Recorded> real = on_threads(o);
         for (int r = 0; r < layout.ranks(); ++r)
           EXPECT_EQ(on_meta(o, r).sent, real[static_cast<std::size_t>(r)].sent)
@@ -42,9 +37,9 @@ TEST(PipelineMessages, AreMicroBatchesTimesBoundaries) {
     for (const ScheduleKind kind : kScheduleKinds)
       for (const int pp : {2, 4})
         for (const int micro : {1, 3, 4}) {
-          const LayoutSpec layout = layout_of(kind, pp, micro);
-          const Replica::Options o = options(named.spec, layout);
-          const std::int64_t tensor = kSamples / micro * kTokens * o.spec.width;
+          const LayoutSpec layout = pipeline_layout(kind, pp, micro);
+          const Replica::Options o = seven_layers_in_bf16(named.spec, layout);
+          const std::int64_t tensor = o.B / micro * o.T * o.spec.width;
           const std::vector<int> stage_of = schedule_of(layout).stage_of;
           const bool apart = o.spec.tied && stage_of.front() != stage_of.back();
           for (int stage = 0; stage < pp; ++stage) {
@@ -67,9 +62,9 @@ TEST(PipelineMessages, AreMicroBatchesTimesBoundaries) {
 // Weights that are cut are gathered for every step of a chunk, or kept while there is room.
 TEST(PipelineMessages, GathersAreFewerWhereWeightsMayStay) {
   for (const ScheduleKind kind : kScheduleKinds) {
-    LayoutSpec layout = layout_of(kind, 2, 4);
+    LayoutSpec layout = pipeline_layout(kind, 2, 4);
     layout.dp = 3, layout.zero = 3, layout.grad_sync = GradSync::micro;
-    Replica::Options o = options(tiny_specs()[0].spec, layout);
+    Replica::Options o = seven_layers_in_bf16(tiny_specs()[0].spec, layout);
     o.spec.width = 240, o.spec.ffn_width = 1024;  // some MiB a block
     for (int rank : {0, 1}) {
       const auto gathered = [&] { return on_meta(o, rank).elements(CommOp::all_gather, DType::bf16); };

@@ -10,6 +10,7 @@
 #include "comm/recorder.h"
 #include "comm/threads/run_ranks.h"
 #include "support/program.h"
+#include "support/state_bytes.h"
 #include "support/tiny_specs.h"
 #include "train/loop.h"
 #include "train/resume.h"
@@ -23,7 +24,7 @@ using State = std::vector<char>;
 constexpr int kCounts[] = {1, 2, 3, 5};
 constexpr std::int64_t kSaved = 3, kSteps = 5;
 
-RunSpec run_of(int ranks, bool async = true) {
+RunSpec run_of_ranks(int ranks, bool async = true) {
   RunSpec spec;
   for (const NamedSpec& named : tiny_specs())
     if (named.spec.dropout > 0) spec.model = named.spec;
@@ -39,31 +40,22 @@ RunSpec run_of(int ranks, bool async = true) {
   return spec;
 }
 
-State state_of(TrainingRun& run) {
-  State all;
-  for (const StateTensor& t : run.replica().state()) {
-    const char* p = static_cast<const char*>(t.live.raw());
-    all.insert(all.end(), p, p + t.live.bytes());
-  }
-  return all;
-}
-
 // The state at the moment of each save.
 struct Moments final : Watcher {
   TrainingRun* run = nullptr;
   std::vector<State> states;
-  void saving(std::int64_t) override { states.push_back(state_of(*run)); }
+  void saving(std::int64_t) override { states.push_back(state_bytes(*run)); }
 };
 
-struct Trained {
+struct StatesOfRanks {
   std::vector<State> begun, ended;             // of each rank
   std::vector<std::vector<State>> when_saved;  // of each rank, save after save
 };
 
 // Trains to the end as the spec says, from the beginning or from a checkpoint.
-Trained train_all(const RunSpec& spec, const fs::path& folder, const fs::path& from = {}) {
+StatesOfRanks train_ranks(const RunSpec& spec, const fs::path& folder, const fs::path& from = {}) {
   const auto ranks = static_cast<std::size_t>(spec.layout.dp);
-  Trained all{std::vector<State>(ranks), std::vector<State>(ranks), std::vector<std::vector<State>>(ranks)};
+  StatesOfRanks all{std::vector<State>(ranks), std::vector<State>(ranks), std::vector<std::vector<State>>(ranks)};
   run_ranks(static_cast<int>(ranks), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     TrainingRun run(spec, Device::cpu, folder, {.ranks = group.get()});
@@ -72,11 +64,11 @@ Trained train_all(const RunSpec& spec, const fs::path& folder, const fs::path& f
       run.init_weights();
     else
       progress = resume(run, open_checkpoint(from), [](const std::string&) {});
-    all.begun[rank] = state_of(run);
+    all.begun[rank] = state_bytes(run);
     Moments moments;
     moments.run = &run;
     train(run, progress, moments);
-    all.ended[rank] = state_of(run);
+    all.ended[rank] = state_bytes(run);
     all.when_saved[rank] = std::move(moments.states);
   });
   return all;
@@ -85,7 +77,7 @@ Trained train_all(const RunSpec& spec, const fs::path& folder, const fs::path& f
 // The same state in the form that one writer gives it.
 fs::path saved_by_one(const fs::path& parts, const fs::path& folder) {
   const Checkpoint checkpoint = open_checkpoint(parts);
-  TrainingRun run(run_of(1), Device::cpu, folder / "unused");
+  TrainingRun run(run_of_ranks(1), Device::cpu, folder / "unused");
   resume(run, checkpoint, [](const std::string&) {});
   return save_checkpoint({.path = folder}, checkpoint.progress(), run.replica().state());
 }
@@ -93,64 +85,64 @@ fs::path saved_by_one(const fs::path& parts, const fs::path& folder) {
 TEST(RanksCheckpoint, WhatAnyNumberSavedAnyNumberGoesOnFromToTheBit) {
   for (const int saved_by : kCounts) {
     const TemporaryFolder folder;
-    const Trained stayed = train_all(run_of(saved_by, saved_by != 3), folder.path());
+    const StatesOfRanks stayed = train_ranks(run_of_ranks(saved_by, saved_by != 3), folder.path());
     const fs::path parts = folder.path() / step_folder_name(kSaved);
     EXPECT_EQ(std::ssize(open_checkpoint(parts).manifest().files), saved_by);
     const fs::path whole = saved_by_one(parts, folder.path() / "one");
     for (const int resumed_by : kCounts) {
       const TemporaryFolder next, again;
-      const Trained run = train_all(run_of(resumed_by), next.path(), parts);
+      const StatesOfRanks run = train_ranks(run_of_ranks(resumed_by), next.path(), parts);
       const std::string what = fmt::format("saved by {}, resumed by {}", saved_by, resumed_by);
       for (const State& state : run.begun) EXPECT_TRUE(state == stayed.when_saved[0][0]) << what;
       EXPECT_FALSE(run.ended[0] == run.begun[0]) << what;
       EXPECT_TRUE(resumed_by != saved_by || run.ended == stayed.ended) << what;
-      EXPECT_TRUE(run.ended == train_all(run_of(resumed_by), again.path(), whole).ended) << what;
+      EXPECT_TRUE(run.ended == train_ranks(run_of_ranks(resumed_by), again.path(), whole).ended) << what;
     }
   }
 }
 
 TEST(RanksCheckpoint, EverySaveBesideTheTrainingIsOfItsStep) {
   for (const bool async : {true, false}) {
-    RunSpec spec = run_of(3, async);
+    RunSpec spec = run_of_ranks(3, async);
     spec.train.save_every = 1;
     const TemporaryFolder folder;
-    const Trained stayed = train_all(spec, folder.path());
+    const StatesOfRanks stayed = train_ranks(spec, folder.path());
     ASSERT_EQ(std::ssize(stayed.when_saved[0]), kSteps);
     for (std::int64_t step = 1; step <= kSteps; ++step) {
-      TrainingRun run(run_of(1), Device::cpu, folder / "unused");
+      TrainingRun run(run_of_ranks(1), Device::cpu, folder / "unused");
       resume(run, open_checkpoint(folder.path() / step_folder_name(step)), [](const std::string&) {});
-      EXPECT_TRUE(state_of(run) == stayed.when_saved[0][static_cast<std::size_t>(step - 1)]) << step;
+      EXPECT_TRUE(state_bytes(run) == stayed.when_saved[0][static_cast<std::size_t>(step - 1)]) << step;
     }
   }
 }
 
 TEST(RanksCheckpoint, InCentralDataParallelRankZeroWritesAllAndAnyLayoutGoesOn) {
-  RunSpec central = run_of(3);
+  RunSpec central = run_of_ranks(3);
   central.layout.dp_kind = DpKind::central;
   const TemporaryFolder folder;
-  const Trained stayed = train_all(central, folder.path());
+  const StatesOfRanks stayed = train_ranks(central, folder.path());
   const fs::path saved = folder.path() / step_folder_name(kSaved);
   EXPECT_EQ(open_checkpoint(saved).manifest().files.size(), 1u);
   EXPECT_TRUE(stayed.ended[1].empty()) << "only rank 0 has state";
   for (const int ranks : {1, 2, 3}) {
     const TemporaryFolder next, other;
-    const Trained replicas = train_all(run_of(ranks), next.path(), saved);
+    const StatesOfRanks replicas = train_ranks(run_of_ranks(ranks), next.path(), saved);
     for (const State& state : replicas.begun) EXPECT_TRUE(state == stayed.when_saved[0][0]) << ranks;
     RunSpec spec = central;
     spec.layout.dp = ranks;
-    const Trained run = train_all(spec, other.path(), saved);
+    const StatesOfRanks run = train_ranks(spec, other.path(), saved);
     EXPECT_TRUE(run.begun[0] == stayed.when_saved[0][0]) << ranks;
     EXPECT_TRUE(ranks != 3 || run.ended[0] == stayed.ended[0]);
     // And back: what replicas saved, the central one goes on from.
     const TemporaryFolder back;
-    EXPECT_TRUE(train_all(spec, back.path(), next.path() / step_folder_name(kSteps)).begun[0] == replicas.ended[0]);
+    EXPECT_TRUE(train_ranks(spec, back.path(), next.path() / step_folder_name(kSteps)).begun[0] == replicas.ended[0]);
   }
 }
 
 TEST(RanksCheckpoint, EveryRanksLedgerIsWhatMetaSays) {
   for (const DpKind kind : {DpKind::ddp, DpKind::central}) {
     for (const int ranks : {1, 3, 5}) {
-      RunSpec spec = run_of(ranks);
+      RunSpec spec = run_of_ranks(ranks);
       spec.layout.dp_kind = kind;
       const TemporaryFolder folder;
       std::int64_t total = 0, state = 0;  // bytes
@@ -171,7 +163,7 @@ TEST(RanksCheckpoint, EveryRanksLedgerIsWhatMetaSays) {
         EXPECT_EQ(real.ledger().peak(), counted.ledger().peak());
         const std::lock_guard lock(mutex);
         total += real.ledger().rows().at({Tag::workspace, "checkpoint"}).current;
-        if (group->rank() == 0) state = std::ssize(state_of(real));
+        if (group->rank() == 0) state = std::ssize(state_bytes(real));
       });
       EXPECT_GE(total, state);
       EXPECT_LE(total, state + state / 10 + ranks * 4096) << "a rank's snapshot is of its part alone";
@@ -181,7 +173,7 @@ TEST(RanksCheckpoint, EveryRanksLedgerIsWhatMetaSays) {
 
 // Where tensors are exchanged between devices, single numbers and what is told about files are not.
 TEST(RanksCheckpoint, WhatIsToldAboutFilesGoesBetweenTheHosts) {
-  const RunSpec spec = run_of(3);
+  const RunSpec spec = run_of_ranks(3);
   const TemporaryFolder folder;
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {
     CommLog of_hosts, of_ranks;
@@ -202,7 +194,7 @@ TEST(RanksCheckpoint, WhatIsToldAboutFilesGoesBetweenTheHosts) {
 }
 
 TEST(RanksCheckpoint, AFolderThatIsLostEndsTheRunOnAllRanksWithItsName) {
-  RunSpec spec = run_of(3);
+  RunSpec spec = run_of_ranks(3);
   spec.train.save_retry = 0;
   const TemporaryFolder folder;
   const fs::path checkpoints = folder.path() / "checkpoints";

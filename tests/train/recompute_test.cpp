@@ -12,14 +12,14 @@ namespace {
 
 class Recomputing : public ::testing::TestWithParam<std::tuple<NamedSpec, Precision>> {};
 
-struct Learned {
+struct LearnedBits {
   std::vector<double> losses;
   std::vector<char> weights;
   std::int64_t activation_bytes = 0;
   Ledger::Rows rows;
 };
 
-Replica::Options options(const ModelSpec& spec, Precision precision, const MemorySpec& memory) {
+Replica::Options recompute_options(const ModelSpec& spec, Precision precision, const MemorySpec& memory) {
   return {.spec = spec,
           .B = 4,
           .T = 33,
@@ -29,18 +29,15 @@ Replica::Options options(const ModelSpec& spec, Precision precision, const Memor
           .how = {.memory = memory}};
 }
 
-Learned learn(const Replica::Options& o) {
+LearnedBits learn_bits(const Replica::Options& o) {
   HostRun run(o);
   run.replica->init_weights();
-  Learned learned;
+  LearnedBits learned;
   for (unsigned step = 0; step < 3; ++step) {
     const TokenBatch batch = random_batch(o, step);
     learned.losses.push_back(run.replica->step(batch.tokens, batch.targets).loss);
   }
-  for (const auto& t : run.replica->tensors()) {
-    const char* p = static_cast<const char*>(t.master.raw());
-    learned.weights.insert(learned.weights.end(), p, p + t.master.bytes());
-  }
+  learned.weights = weight_bytes(run);
   learned.activation_bytes = run.ledger.peak(Tag::activation);
   learned.rows = run.ledger.rows();
   return learned;
@@ -48,12 +45,12 @@ Learned learn(const Replica::Options& o) {
 
 TEST_P(Recomputing, ChangesMemoryAndNotABit) {
   const auto& [named, precision] = GetParam();
-  const Learned kept = learn(options(named.spec, precision, {}));
+  const LearnedBits kept = learn_bits(recompute_options(named.spec, precision, {}));
   std::int64_t before = kept.activation_bytes;
   for (const MemorySpec memory : {MemorySpec{Recompute::elementwise}, MemorySpec{Recompute::projections, 1},
                                   MemorySpec{Recompute::projections}}) {
-    const Replica::Options o = options(named.spec, precision, memory);
-    const Learned again = learn(o);
+    const Replica::Options o = recompute_options(named.spec, precision, memory);
+    const LearnedBits again = learn_bits(o);
     EXPECT_EQ(again.losses, kept.losses) << name_of(memory.recompute);
     EXPECT_TRUE(again.weights == kept.weights) << name_of(memory.recompute) << ": other bits";
     EXPECT_LT(again.activation_bytes, before) << name_of(memory.recompute) << " " << memory.recompute_blocks;
@@ -68,7 +65,7 @@ TEST_P(Recomputing, ChangesMemoryAndNotABit) {
   }
 }
 
-std::vector<NamedSpec> deep_specs() {
+std::vector<NamedSpec> four_layer_specs() {
   std::vector<NamedSpec> all = tiny_specs();
   for (NamedSpec& named : all)
     named.spec.layers = 4;  // what is saved must outweigh what lives while one block is made again
@@ -76,7 +73,7 @@ std::vector<NamedSpec> deep_specs() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Recomputing,
-                         ::testing::Combine(::testing::ValuesIn(deep_specs()),
+                         ::testing::Combine(::testing::ValuesIn(four_layer_specs()),
                                             ::testing::Values(Precision::fp64, Precision::bf16)),
                          [](const auto& info) {
                            return std::get<0>(info.param).name + "_" + std::string(name_of(std::get<1>(info.param)));

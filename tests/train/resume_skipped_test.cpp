@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "support/program.h"
+#include "support/state_bytes.h"
 #include "support/tiny_specs.h"
 #include "train/loop.h"
 #include "train/resume.h"
@@ -13,7 +14,7 @@
 namespace lockstep::tests {
 namespace {
 
-RunSpec small_run() {
+RunSpec skipping_run() {
   RunSpec spec;
   for (const NamedSpec& named : tiny_specs())
     if (named.spec.dropout > 0) spec.model = named.spec;
@@ -26,17 +27,8 @@ RunSpec small_run() {
   return spec;
 }
 
-std::vector<char> state_of(TrainingRun& run) {
-  std::vector<char> all;
-  for (const StateTensor& t : run.replica().state()) {
-    const char* p = static_cast<const char*>(t.live.raw());
-    all.insert(all.end(), p, p + t.live.bytes());
-  }
-  return all;
-}
-
 // Makes some steps bad: a weight is infinite while they run, and has its value again after them.
-struct Trained final : Watcher {
+struct StepSpoiler final : Watcher {
   TrainingRun* run = nullptr;
   std::vector<std::int64_t> bad_steps;  // from 1 on
   std::int64_t stop_after = -1;
@@ -61,12 +53,12 @@ struct Trained final : Watcher {
 };
 
 TEST(ResumeAfterASkippedStep, StepsUpdatesAndDropoutContinueToTheBit) {
-  ASSERT_GT(small_run().model.dropout, 0);
+  ASSERT_GT(skipping_run().model.dropout, 0);
   const std::vector<std::int64_t> bad{3, 4};
   const TemporaryFolder whole_folder;
-  TrainingRun whole(small_run(), Device::cpu, whole_folder.path());
+  TrainingRun whole(skipping_run(), Device::cpu, whole_folder.path());
   whole.init_weights();
-  Trained expected;
+  StepSpoiler expected;
   expected.run = &whole;
   expected.bad_steps = bad;
   Progress progress = beginning(whole);
@@ -78,9 +70,9 @@ TEST(ResumeAfterASkippedStep, StepsUpdatesAndDropoutContinueToTheBit) {
 
   const TemporaryFolder folder;
   {
-    TrainingRun run(small_run(), Device::cpu, folder.path());
+    TrainingRun run(skipping_run(), Device::cpu, folder.path());
     run.init_weights();
-    Trained first;
+    StepSpoiler first;
     first.run = &run;
     first.bad_steps = bad;
     first.stop_after = 6;
@@ -92,32 +84,32 @@ TEST(ResumeAfterASkippedStep, StepsUpdatesAndDropoutContinueToTheBit) {
   EXPECT_EQ(checkpoint->progress().step, 6);
   EXPECT_EQ(checkpoint->progress().updates, 4) << "two steps were skipped";
   EXPECT_EQ(checkpoint->progress().samples, 36) << "and their samples consumed";
-  TrainingRun run(small_run(), Device::cpu, folder.path());
+  TrainingRun run(skipping_run(), Device::cpu, folder.path());
   Progress p = resume(run, *checkpoint, [](const std::string& line) { ADD_FAILURE() << line; });
   EXPECT_EQ(p.step, 6);
   EXPECT_EQ(p.updates, 4);
   EXPECT_EQ(p.samples, 36);
-  Trained second;
+  StepSpoiler second;
   second.run = &run;
   EXPECT_EQ(train(run, p, second), Ending::finished);
   EXPECT_EQ(p.updates, 8);
   EXPECT_EQ(second.losses, std::vector<double>(expected.losses.begin() + 6, expected.losses.end()));
-  EXPECT_EQ(state_of(run), state_of(whole));
+  EXPECT_EQ(state_bytes(run), state_bytes(whole));
 }
 
 TEST(ResumeWithAnotherBatch, SamplesContinueWhereTheyWere) {
   const TemporaryFolder folder, straight, broken;
   {
-    TrainingRun run(small_run(), Device::cpu, folder.path());
+    TrainingRun run(skipping_run(), Device::cpu, folder.path());
     run.init_weights();
-    Trained first;
+    StepSpoiler first;
     first.run = &run;
     first.stop_after = 4;
     Progress p = beginning(run);
     train(run, p, first);
     EXPECT_EQ(p.samples, 24);
   }
-  RunSpec smaller = small_run();
+  RunSpec smaller = skipping_run();
   smaller.train.global_batch = 4;
   smaller.layout.micro = 2;
   const auto go_on = [&](const std::filesystem::path& from, const TemporaryFolder& to, std::int64_t stop,
@@ -125,11 +117,11 @@ TEST(ResumeWithAnotherBatch, SamplesContinueWhereTheyWere) {
     TrainingRun run(smaller, Device::cpu, to.path());
     Progress p = resume(run, *open_newest_whole(from), [](const std::string&) {});
     EXPECT_EQ(p.samples, samples);
-    Trained trained;
+    StepSpoiler trained;
     trained.run = &run;
     trained.stop_after = stop;
     train(run, p, trained);
-    return std::pair(trained.losses, state_of(run));
+    return std::pair(trained.losses, state_bytes(run));
   };
   const auto unbroken = go_on(folder.path(), straight, -1, 24);
   // Four steps of six samples: the next step begins with sample 24, whatever four times four is.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "support/program.h"
+#include "support/state_bytes.h"
 #include "support/tiny_specs.h"
 #include "tensor/transfer.h"
 #include "train/loop.h"
@@ -16,7 +17,7 @@ namespace lockstep::tests {
 namespace {
 
 // Dropout, accumulation over three micro-batches, clipping, a schedule that moves every step.
-RunSpec small_run() {
+RunSpec run_of_twelve_steps() {
   RunSpec spec;
   for (const NamedSpec& named : tiny_specs())
     if (named.spec.dropout > 0) spec.model = named.spec;
@@ -31,15 +32,6 @@ RunSpec small_run() {
   return spec;
 }
 
-std::vector<char> state_of(TrainingRun& run) {
-  std::vector<char> all;
-  for (const StateTensor& t : run.replica().state()) {
-    const char* p = static_cast<const char*>(t.live.raw());
-    all.insert(all.end(), p, p + t.live.bytes());
-  }
-  return all;
-}
-
 struct Losses final : Watcher {
   std::vector<double> all;
   std::int64_t stop_after = -1;
@@ -48,12 +40,12 @@ struct Losses final : Watcher {
 };
 
 TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
-  ASSERT_GT(small_run().model.dropout, 0);
+  ASSERT_GT(run_of_twelve_steps().model.dropout, 0);
   for (const PrecisionSpec precision :
        {PrecisionSpec(Precision::fp32), PrecisionSpec(Precision::bf16), PrecisionSpec(Precision::fp64),
         PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16)}) {
     for (const bool async : {true, false}) {
-      RunSpec spec = small_run();
+      RunSpec spec = run_of_twelve_steps();
       spec.precision = precision;
       spec.train.async_save = async;
       TemporaryFolder whole_folder;
@@ -80,7 +72,7 @@ TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
         Progress p = resume(run, *checkpoint, [](const std::string& line) { ADD_FAILURE() << line; });
         EXPECT_EQ(p.step, stop);
         EXPECT_EQ(train(run, p, second), Ending::finished);
-        EXPECT_EQ(state_of(run), state_of(whole)) << name_of(precision.compute) << " stopped after " << stop;
+        EXPECT_EQ(state_bytes(run), state_bytes(whole)) << name_of(precision.compute) << " stopped after " << stop;
         first.all.insert(first.all.end(), second.all.begin(), second.all.end());
         EXPECT_EQ(first.all, expected.all);
       }
@@ -91,7 +83,7 @@ TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
 class ResumeWith : public ::testing::Test {
  protected:
   void SetUp() override {
-    TrainingRun run(small_run(), Device::cpu, folder_.path());
+    TrainingRun run(run_of_twelve_steps(), Device::cpu, folder_.path());
     run.init_weights();
     Losses losses;
     losses.stop_after = 2;
@@ -122,7 +114,7 @@ class ResumeWith : public ::testing::Test {
 };
 
 TEST_F(ResumeWith, AnotherLengthRateBatchAndThreadsGoesOnWithAWord) {
-  RunSpec spec = small_run();
+  RunSpec spec = run_of_twelve_steps();
   spec.train.steps = 14;
   spec.optimizer.learning_rate = 5e-3;
   spec.train.global_batch = 4;
@@ -137,7 +129,7 @@ TEST_F(ResumeWith, AnotherLengthRateBatchAndThreadsGoesOnWithAWord) {
 
 TEST_F(ResumeWith, AnotherModelDataSeedOptimizerOrPrecisionIsRefusedByName) {
   const auto changed = [&](auto&& change) {
-    RunSpec spec = small_run();
+    RunSpec spec = run_of_twelve_steps();
     change(spec);
     return refusal(spec);
   };
@@ -152,7 +144,7 @@ TEST_F(ResumeWith, AnotherModelDataSeedOptimizerOrPrecisionIsRefusedByName) {
   EXPECT_THAT(changed([](RunSpec& s) { s.precision = Precision::bf16; }), HasSubstr("precision.compute was"));
   EXPECT_THAT(changed([](RunSpec& s) { s.precision.moments = StateType::bf16; }),
               HasSubstr("precision.moments was \"fp32\" in the checkpoint's run and is \"bf16\" now; put it back"));
-  RunSpec spec = small_run();
+  RunSpec spec = run_of_twelve_steps();
   spec.data.synthetic.reset();
   spec.data.example = true;
   spec.model.vocabulary = 257;
@@ -160,7 +152,7 @@ TEST_F(ResumeWith, AnotherModelDataSeedOptimizerOrPrecisionIsRefusedByName) {
 }
 
 TEST(Resume, GradientsMayBeSummedInAnotherTypeFromNowOn) {
-  RunSpec spec = small_run();
+  RunSpec spec = run_of_twelve_steps();
   spec.precision = Precision::bf16;
   TemporaryFolder folder;
   {
@@ -184,7 +176,7 @@ TEST(Loop, EvaluatesAndSavesWhenDueAndAtTheEnd) {
     void evaluated(const EvalRecord& r) override { text += fmt::format("e{} ", r.step); }
     void saving(std::int64_t step) override { text += fmt::format("s{} ", step); }
   } log;
-  RunSpec spec = small_run();
+  RunSpec spec = run_of_twelve_steps();
   spec.train.steps = 5;
   spec.train.eval_every = 2;
   spec.train.save_every = 3;
@@ -205,7 +197,7 @@ TEST(Loop, ABadValueStopsOrIsSkippedAsTheRunSays) {
     void stepped(const StepRecord& r) override { ++steps, updated += r.updated; }
   };
   for (const BadValues rule : {BadValues::stop, BadValues::skip}) {
-    RunSpec spec = small_run();
+    RunSpec spec = run_of_twelve_steps();
     spec.train.bad_values = rule;
     spec.train.steps = 4;
     TemporaryFolder folder;

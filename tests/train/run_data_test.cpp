@@ -15,8 +15,6 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kSeq = 4, kWindows = 50, kHeld = 5, kTrained = kWindows - kHeld;
-
 using Order = std::vector<std::int64_t>;
 
 // An epoch's order as data/sampler.h describes it: a permutation of all of [0, 4^h) by twelve rounds of a Feistel
@@ -49,6 +47,8 @@ Order epoch_order(std::uint64_t seed, std::int64_t samples, std::uint64_t epoch)
 
 class DataOfARun : public ::testing::Test {
  protected:
+  static constexpr std::int64_t kSeq = 4, kWindows = 50, kHeld = 5, kTrained = kWindows - kHeld;
+
   DataOfARun() {
     std::vector<std::int32_t> tokens(kWindows * kSeq + 3);  // token i is i
     std::iota(tokens.begin(), tokens.end(), 0);

@@ -21,7 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-RunSpec small_run(int ranks, bool async) {
+RunSpec saving_run(int ranks, bool async) {
   RunSpec spec;
   spec.model = tiny_specs().front().spec;
   spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
@@ -46,7 +46,7 @@ class TakesNone {
   fs::path folder_;
 };
 
-struct Told final : Watcher {
+struct ToldLines final : Watcher {
   std::vector<std::string> all;  // in order
   bool failed = false;           // a save, as far as was told
   std::function<void(std::int64_t step, bool failed)> after = [](std::int64_t, bool) {};
@@ -68,15 +68,15 @@ struct Told final : Watcher {
 };
 
 // Trains with checkpoints that cannot be saved from the beginning; what rank 0 was told, and what each rank threw.
-struct Outcome {
-  Told told;
+struct SavingOutcome {
+  ToldLines told;
   std::vector<std::string> threw;
 };
-Outcome train_on(
+SavingOutcome train_on(
     const RunSpec& spec, const fs::path& folder,
     std::function<void(std::int64_t step, bool failed)> after = [](std::int64_t, bool) {}) {
   const int count = static_cast<int>(spec.layout.ranks());
-  Outcome outcome;
+  SavingOutcome outcome;
   outcome.told.after = std::move(after);
   outcome.threw.resize(static_cast<std::size_t>(count));
   run_ranks(count, [&](std::unique_ptr<Communicator> ranks) {
@@ -106,7 +106,7 @@ class SavingTo : public ::testing::TestWithParam<std::tuple<int, bool>> {
 };
 
 TEST_P(SavingTo, AFullDiskIsToldAtOnceAndTheStateIsSavedWhenThereIsRoom) {
-  const Outcome o = train_on(small_run(ranks(), async()), checkpoints_, [&](std::int64_t step, bool) {
+  const SavingOutcome o = train_on(saving_run(ranks(), async()), checkpoints_, [&](std::int64_t step, bool) {
     if (step == 5) TakesNone(checkpoints_).end();
   });
   EXPECT_THAT(o.threw, ::testing::Each(""));
@@ -120,7 +120,7 @@ TEST_P(SavingTo, AFullDiskIsToldAtOnceAndTheStateIsSavedWhenThereIsRoom) {
 }
 
 TEST_P(SavingTo, ADiskThatStaysFullEndsTheRunOnlyWhenItsLastStateCannotBeSaved) {
-  const Outcome o = train_on(small_run(ranks(), async()), checkpoints_);
+  const SavingOutcome o = train_on(saving_run(ranks(), async()), checkpoints_);
   for (const std::string& words : o.threw)
     EXPECT_THAT(words, AllOf(HasSubstr("mkdir failed"), HasSubstr("step 6 could not be saved within train.save_retry"),
                              HasSubstr("there is no checkpoint")));
@@ -138,11 +138,11 @@ TEST(Saving, IsTriedAgainWhileTheRunContinues) {
   for (const bool async : {true, false}) {
     const TemporaryFolder folder;
     const fs::path checkpoints = folder.path() / "checkpoints";
-    RunSpec spec = small_run(async ? 1 : 2, async);
+    RunSpec spec = saving_run(async ? 1 : 2, async);
     spec.train.save_every = 40;
     spec.train.steps = 79;
     bool room = false;
-    const Outcome o = train_on(spec, checkpoints, [&](std::int64_t step, bool failed) {
+    const SavingOutcome o = train_on(spec, checkpoints, [&](std::int64_t step, bool failed) {
       if (failed && !std::exchange(room, true)) TakesNone(checkpoints).end();
       if (step > 40) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     });
@@ -172,7 +172,7 @@ TEST(Saving, IsToldWhenItIsOnTheDisk) {
     }
   } looking;
   looking.folder = folder.path();
-  const RunSpec spec = small_run(1, true);
+  const RunSpec spec = saving_run(1, true);
   TrainingRun run(spec, Device::cpu, folder.path());
   run.init_weights();
   Progress progress = beginning(run);

@@ -28,7 +28,7 @@ constexpr const char* kKeys = "model.layers.1.self_attn.k_proj.weight";
 constexpr const char* kDown = "model.layers.0.mlp.down_proj.weight";
 
 // What all ranks of a layout are told after one of them has changed one element of a parameter, if it holds any.
-std::vector<std::string> told(const std::string& layout, int odd = -1, const std::string& parameter = "") {
+std::vector<std::string> told_of_weights(const std::string& layout, int odd = -1, const std::string& parameter = "") {
   RunSpec spec;
   spec.model = cut_specs().back().spec;
   for (const NamedSpec& one : cut_specs())
@@ -63,29 +63,30 @@ std::vector<std::string> told(const std::string& layout, int odd = -1, const std
 TEST(StartWeights, AreTheSameInEveryLayout) {
   for (const char* layout : {"dp=3,uneven=on", "dp=4,dp_kind=central", "dp=4,zero=1", "dp=4,zero=3,shard=2", "tp=4",
                              "dp=2,tp=2,sp=off", "pp=2,micro=2", "dp=2,pp=2,cp=2,tp=2,micro=2,zero=3", "cp=2"})
-    EXPECT_THAT(told(layout), Each("")) << layout;
+    EXPECT_THAT(told_of_weights(layout), Each("")) << layout;
 }
 
 // The last element of what the rank holds, by little more than its last bit.
 TEST(StartWeights, OneOfTheReplicasThatDiffersIsNamed) {
-  EXPECT_THAT(told("dp=3,uneven=on", 1, kDown)[0],
+  EXPECT_THAT(told_of_weights("dp=3,uneven=on", 1, kDown)[0],
               AllOf(HasSubstr("the ranks do not start from the same weights: "), HasSubstr(kDown),
                     HasSubstr("rank 1 has"), HasSubstr("ranks 0, 2 have")));
-  EXPECT_THAT(told("cp=2", 1, kDown)[0], HasSubstr(kDown));
-  EXPECT_THAT(told("dp=2,pp=2,micro=2", 3, kNorm)[0],
+  EXPECT_THAT(told_of_weights("cp=2", 1, kDown)[0], HasSubstr(kDown));
+  EXPECT_THAT(told_of_weights("dp=2,pp=2,micro=2", 3, kNorm)[0],
               AllOf(HasSubstr(kNorm), HasSubstr("rank 1 has"), HasSubstr("rank 3 has")));
 }
 
 TEST(StartWeights, AParameterThatTensorParallelismDoesNotCutIsComparedAcrossIt) {
-  EXPECT_THAT(told("tp=2", 1, kNorm)[0], AllOf(HasSubstr(kNorm), HasSubstr("rank 1 has"), HasSubstr("rank 0 has")));
-  EXPECT_THAT(told("tp=4", 3, kKeys)[0], HasSubstr(kKeys)) << "two key heads, each of two ranks";
-  EXPECT_THAT(told("dp=2,tp=2", 2, kDown)[0], HasSubstr(kDown));
+  EXPECT_THAT(told_of_weights("tp=2", 1, kNorm)[0],
+              AllOf(HasSubstr(kNorm), HasSubstr("rank 1 has"), HasSubstr("rank 0 has")));
+  EXPECT_THAT(told_of_weights("tp=4", 3, kKeys)[0], HasSubstr(kKeys)) << "two key heads, each of two ranks";
+  EXPECT_THAT(told_of_weights("dp=2,tp=2", 2, kDown)[0], HasSubstr(kDown));
 }
 
 // Shards of hybrid groups have a twin in each other group; those of one group have none, and cannot be compared.
 TEST(StartWeights, ShardsAreComparedWithTheirTwins) {
-  EXPECT_THAT(told("dp=4,zero=3,shard=2", 3, kDown)[0], AllOf(HasSubstr(kDown), HasSubstr("rank 1 has")));
-  EXPECT_THAT(told("dp=2,zero=3", 1, kDown), Each(""));
+  EXPECT_THAT(told_of_weights("dp=4,zero=3,shard=2", 3, kDown)[0], AllOf(HasSubstr(kDown), HasSubstr("rank 1 has")));
+  EXPECT_THAT(told_of_weights("dp=2,zero=3", 1, kDown), Each(""));
 }
 
 // ---------------------------------------------------------------------------------------------------- files
@@ -170,7 +171,7 @@ TEST_F(Files, OfACheckpointCountByTheirContent) {
   EXPECT_EQ(here, content("there", 18));
   EXPECT_NE(here, content("other", 19));
   // As what weights start from: a folder of checkpoints, or one checkpoint.
-  std::vector<NamedValues> from(4);
+  std::vector<lockstep::NamedValues> from(4);
   each_rank(4, [&](Communicator& comm) {
     RunSpec spec;
     const auto rank = static_cast<std::size_t>(comm.rank());
@@ -197,7 +198,7 @@ TEST_F(Files, OfImportedWeightsCountByTheirContent) {
     weights.put(last);
   }
   const auto contents_of = [&](std::vector<std::string> folders) {
-    std::vector<NamedValues> all(folders.size());
+    std::vector<lockstep::NamedValues> all(folders.size());
     each_rank(static_cast<int>(folders.size()), [&](Communicator& comm) {
       RunSpec spec;
       const auto here = static_cast<std::size_t>(comm.rank());
@@ -211,7 +212,7 @@ TEST_F(Files, OfImportedWeightsCountByTheirContent) {
   EXPECT_EQ(same[0], same[2]);
   EXPECT_EQ(other[0], other[2]);
   EXPECT_NE(other[0], other[1]);
-  each_rank(2, [](Communicator& comm) { EXPECT_EQ(imported_content(RunSpec{}, comm), NamedValues{}); });
+  each_rank(2, [](Communicator& comm) { EXPECT_EQ(imported_content(RunSpec{}, comm), lockstep::NamedValues{}); });
 }
 
 }  // namespace

@@ -29,10 +29,8 @@ const LayoutSpec kLayouts[] = {{},
                                {.tp = 2},
                                {.dp = 2, .pp = 2, .tp = 2, .micro = 2, .zero = 1}};
 
-ModelSpec model() { return cut_specs().back().spec; }
-
-RunSpec run_of(const LayoutSpec& layout) {
-  RunSpec run = resumed_run(model(), layout);
+RunSpec first_run(const LayoutSpec& layout) {
+  RunSpec run = resumed_run(cut_specs().back().spec, layout);
   run.data.seq = 12;
   run.train.global_batch = 12;
   run.precision.compute = Precision::fp64;
@@ -41,7 +39,7 @@ RunSpec run_of(const LayoutSpec& layout) {
 
 // Other data, another seed, another optimizer's pace.
 RunSpec next_run(const LayoutSpec& layout, const fs::path& from) {
-  RunSpec run = run_of(layout);
+  RunSpec run = first_run(layout);
   run.model_from = from.string();
   run.data.synthetic->seed = 99;
   run.train.seed = 77;
@@ -50,7 +48,7 @@ RunSpec next_run(const LayoutSpec& layout, const fs::path& from) {
   return run;
 }
 
-TrainedState weights_of(TrainedState state) {
+TrainedState only_weights(TrainedState state) {
   std::erase_if(state, [](const auto& item) { return item.first.first != "weight"; });
   return state;
 }
@@ -87,7 +85,7 @@ class StartFrom : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new TemporaryFolder;
-    trained_ = new TrainedState(train_all(run_of({.dp = 2, .zero = 1}), folder_->path() / "checkpoints"));
+    trained_ = new TrainedState(train_all(first_run({.dp = 2, .zero = 1}), folder_->path() / "checkpoints"));
   }
   static void TearDownTestSuite() {
     delete folder_;
@@ -102,13 +100,13 @@ TemporaryFolder* StartFrom::folder_ = nullptr;
 TrainedState* StartFrom::trained_ = nullptr;
 
 TEST_F(StartFrom, WeightsAreTheCheckpointsToTheBitInEveryLayoutAndAllElseIsNew) {
-  const TrainedState expected = weights_of(*trained_);
+  const TrainedState expected = only_weights(*trained_);
   double one = 0;
   for (const LayoutSpec& layout : kLayouts) {
     const std::string what = to_text(layout);
     const TemporaryFolder unused;
     const Start begun = start(next_run(layout, folder_->path()), unused.path());
-    EXPECT_TRUE(weights_of(begun.state) == expected) << what;
+    EXPECT_TRUE(only_weights(begun.state) == expected) << what;
     EXPECT_EQ(begun.state.size(), 3 * expected.size()) << what;
     for (const auto& [key, values] : begun.state) {
       if (key.first == "weight") continue;
@@ -125,7 +123,7 @@ TEST_F(StartFrom, TheFirstLossIsThatOfTheseWeightsOnTheNewData) {
   const TemporaryFolder unused;
   const double loss = start(next_run({}, folder_->path()), unused.path()).loss;
   RunSpec same_data = next_run({}, folder_->path());
-  same_data.data.synthetic = run_of({}).data.synthetic;
+  same_data.data.synthetic = first_run({}).data.synthetic;
   EXPECT_GT(std::abs(start(same_data, unused.path()).loss - loss), 1e-3) << "other data, other loss";
   RunSpec fresh = next_run({}, "");
   EXPECT_GT(std::abs(start(fresh, unused.path()).loss - loss), 1e-3) << "other weights, other loss";
@@ -145,7 +143,7 @@ TEST_F(StartFrom, AFolderOfCheckpointsOrOneOfThemMayBeNamed) {
             checkpoint(kAllSteps).string());
   const Start older = start(next_run({.dp = 2}, checkpoint(kSavedStep)), unused.path());
   EXPECT_EQ(older.from, checkpoint(kSavedStep).string());
-  EXPECT_FALSE(weights_of(older.state) == weights_of(*trained_));
+  EXPECT_FALSE(only_weights(older.state) == only_weights(*trained_));
 }
 
 TEST_F(StartFrom, ADamagedCheckpointIsPassedOverAndNamed) {
@@ -182,7 +180,7 @@ TEST_F(StartFrom, AnotherModelThanTheRunFilesIsRefused) {
   }
   other = next_run({}, folder_->path());
   other.model.dropout = 0.25;
-  EXPECT_TRUE(weights_of(start(other, unused.path()).state) == weights_of(*trained_)) << "dropout may differ";
+  EXPECT_TRUE(only_weights(start(other, unused.path()).state) == only_weights(*trained_)) << "dropout may differ";
 }
 
 // The old run is needed once.

@@ -11,11 +11,12 @@ namespace {
 
 constexpr std::int64_t kSamples = 12, kTokens = 24;
 
-Replica::Options options(const ModelSpec& spec, const LayoutSpec& layout, Precision precision = Precision::bf16) {
+Replica::Options tensor_parallel_options(const ModelSpec& spec, const LayoutSpec& layout,
+                                         Precision precision = Precision::bf16) {
   return {.spec = spec, .B = kSamples, .T = kTokens, .layout = layout, .precision = precision, .seed = 5};
 }
 
-ModelSpec model(std::int64_t layers, std::int64_t heads = 6) {
+ModelSpec wider_model(std::int64_t layers, std::int64_t heads = 6) {
   ModelSpec spec = tiny_specs()[0].spec;
   spec.layers = layers;
   spec.width = 48;
@@ -31,7 +32,7 @@ TEST(TensorParallelMessages, MetaCountsWhatRanksSend) {
                                        {.tp = 6, .sp = sp, .micro = 2},
                                        {.dp = 2, .tp = 3, .sp = sp, .micro = 2, .zero = 1},
                                        {.dp = 2, .tp = 3, .sp = sp, .micro = 2, .zero = 3}}) {
-        const Replica::Options o = options(named.spec, layout);
+        const Replica::Options o = tensor_parallel_options(named.spec, layout);
         const std::vector<Recorded> real = on_threads(o);
         for (int r = 0; r < layout.ranks(); ++r)
           EXPECT_EQ(on_meta(o, r).sent, real[static_cast<std::size_t>(r)].sent)
@@ -44,9 +45,11 @@ TEST(TensorParallelMessages, AreWhatIsDerived) {
   for (const std::int64_t layers : {1, 2, 7})
     for (const std::int64_t tp : {2, 3, 6, 24})
       for (const std::int64_t micro : {1, 3}) {
-        const ModelSpec spec = model(layers, tp == 2 ? 8 : tp == 24 ? 24 : 6);
+        const ModelSpec spec = wider_model(layers, tp == 2 ? 8 : tp == 24 ? 24 : 6);
         if (!heads_divide(spec.heads, spec.kv_heads, tp)) continue;
-        const auto sent = [&](Switch sp) { return on_meta(options(spec, {.tp = tp, .sp = sp, .micro = micro}), 0); };
+        const auto sent = [&](Switch sp) {
+          return on_meta(tensor_parallel_options(spec, {.tp = tp, .sp = sp, .micro = micro}), 0);
+        };
         const std::int64_t all = kSamples * kTokens * spec.width;  // of all micro-batches
         const std::int64_t once = all / tp * (tp - 1);
         const std::int64_t statistics = 3 * kSamples * kTokens * (tp - 1);
@@ -82,13 +85,16 @@ TEST(TensorParallelMessages, OfGradientsAreThoseOfNormsAndSharedHeads) {
     message.in = message.out = x;
     return traffic_of(message, 0, static_cast<int>(ranks)).sent;
   };
-  const ModelSpec own = model(3), shared = model(3);
-  EXPECT_EQ(on_meta(options(own, {.tp = 3, .sp = Switch::off}), 0).elements(CommOp::all_reduce, DType::f32), 0);
-  EXPECT_EQ(on_meta(options(own, {.tp = 3}), 0).elements(CommOp::all_reduce, DType::f32),
+  const ModelSpec own = wider_model(3), shared = wider_model(3);
+  EXPECT_EQ(
+      on_meta(tensor_parallel_options(own, {.tp = 3, .sp = Switch::off}), 0).elements(CommOp::all_reduce, DType::f32),
+      0);
+  EXPECT_EQ(on_meta(tensor_parallel_options(own, {.tp = 3}), 0).elements(CommOp::all_reduce, DType::f32),
             3 * all_reduced(padded + C, 3) + all_reduced(C, 3));
   // Six ranks, three key/value heads: two ranks to a head, whose projections lie side by side.
   const std::int64_t keys_and_values = 2 * shared.head_width * C;
-  EXPECT_EQ(on_meta(options(shared, {.tp = 6, .sp = Switch::off}), 0).elements(CommOp::all_reduce, DType::f32),
+  EXPECT_EQ(on_meta(tensor_parallel_options(shared, {.tp = 6, .sp = Switch::off}), 0)
+                .elements(CommOp::all_reduce, DType::f32),
             3 * all_reduced(keys_and_values, 2));
 }
 

@@ -13,7 +13,7 @@ namespace lockstep::tests {
 namespace {
 
 // Llama with 3 key/value heads for 6 heads, and GPT-2 with dropout everywhere, biases and learned positions.
-std::vector<NamedSpec> models() { return {tiny_specs().front(), tiny_specs().back()}; }
+std::vector<NamedSpec> llama_and_gpt2() { return {tiny_specs().front(), tiny_specs().back()}; }
 
 Replica::Options uneven(const ModelSpec& spec, const LayoutSpec& layout, std::int64_t T) {
   Replica::Options options = learning_options(spec, layout, Precision::fp64);
@@ -38,7 +38,7 @@ std::vector<Case> cases() {
 }
 
 TEST(UnevenRows, LearnWhatOneRankLearns) {
-  for (const NamedSpec& model : models())
+  for (const NamedSpec& model : llama_and_gpt2())
     for (const Case& c : cases()) {
       const std::int64_t rows = 6 / c.layout.dp / c.layout.micro * c.T / c.layout.cp;
       ASSERT_NE(rows % c.layout.tp, 0) << to_text(c.layout);
@@ -49,7 +49,7 @@ TEST(UnevenRows, LearnWhatOneRankLearns) {
 }
 
 TEST(UnevenRows, KeepEveryBitWithAndWithoutOverlapAndRecomputing) {
-  const NamedSpec model = models().front();
+  const NamedSpec model = llama_and_gpt2().front();
   for (const Case& c : {cases()[0], cases()[5]}) {
     Replica::Options options = uneven(model.spec, c.layout, c.T);
     const Learned plain = learn(options, 2);
@@ -78,7 +78,7 @@ Peaks peaks_on_meta(const Replica::Options& o, int rank) {
 }
 
 TEST(UnevenRows, CostWhatMetaSays) {
-  for (const NamedSpec& model : models())
+  for (const NamedSpec& model : llama_and_gpt2())
     for (const Case& c : cases()) {
       const Replica::Options o = uneven(model.spec, c.layout, c.T);
       const std::string what = fmt::format("{}, {}, T={}", model.name, to_text(c.layout), c.T);

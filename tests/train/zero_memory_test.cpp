@@ -15,18 +15,18 @@
 namespace lockstep::tests {
 namespace {
 
-struct Held {
+struct HeldState {
   std::int64_t parameter, gathered, gradient, optimizer, communication;
   std::int64_t state() const { return parameter + gradient + optimizer; }
 };
 
-Held held_in(const Ledger& ledger) {
+HeldState held_in(const Ledger& ledger) {
   return {ledger.current(Tag::parameter), ledger.current(Tag::gathered), ledger.current(Tag::gradient),
           ledger.current(Tag::optimizer), ledger.current(Tag::communication)};
 }
 
 // Model state of one unit of exactly so many elements, as rank 0 of `ranks` holds it.
-Held held_of_one_unit(std::int64_t elements, const LayoutSpec& layout, const PrecisionSpec& precision) {
+HeldState held_of_one_unit(std::int64_t elements, const LayoutSpec& layout, const PrecisionSpec& precision) {
   UnitLayout unit("all");
   unit.add({.shape = {elements}, .pieces = {{"all", {elements}}}});
   Ledger ledger;
@@ -87,7 +87,8 @@ TEST(ZeroMemory, ThePapersTableComesOutCellByCell) {
   int cells = 0;
   for (const Row& row : kPaper)
     for (int c = 0; c < 9; ++c, ++cells) {
-      const Held held = held_of_one_unit(sizes[c / 3], {.dp = row.ranks, .zero = 1 + c % 3}, bf16(StateType::bf16));
+      const HeldState held =
+          held_of_one_unit(sizes[c / 3], {.dp = row.ranks, .zero = 1 + c % 3}, bf16(StateType::bf16));
       const std::string printed = row.cells[c];
       const std::size_t dot = printed.find('.');
       const double digit = dot == std::string::npos ? 1 : std::pow(10, -static_cast<double>(printed.size() - dot - 1));
@@ -144,7 +145,7 @@ TEST(ZeroMemory, InTheMiddleOfBackwardAPartAndTwoUnitsAreHeld) {
         const Replica::Options o = learning_options(spec, layout, Precision::fp32);
         run_ranks(ranks, [&](std::unique_ptr<Communicator> group) {
           CpuDevice cpu;
-          std::map<CommOp, std::vector<Held>> seen;
+          std::map<CommOp, std::vector<HeldState>> seen;
           Watching watching(std::move(group), [&](CommOp op) { seen[op].push_back(held_in(cpu.memory().ledger())); });
           Replica replica(o, {watching, watching}, cpu.memory(), cpu.stream());
           replica.init_weights();
@@ -179,7 +180,7 @@ TEST(ZeroMemory, InTheMiddleOfBackwardAPartAndTwoUnitsAreHeld) {
           std::vector<std::int64_t> gradients = unit_elements(model, ranks, false);
           if (tie) gradients[tie->borrower_unit] += tied_elements;
           ASSERT_GE(std::ssize(seen[CommOp::reduce_scatter]), 3 * model.units());
-          for (const Held& held : seen[CommOp::reduce_scatter]) {
+          for (const HeldState& held : seen[CommOp::reduce_scatter]) {
             EXPECT_EQ(held.gradient, round_up(4 * parts, kAlignment) + round_up(4 * tied_part, kAlignment));
             EXPECT_LE(held.communication, 4 * two_largest(gradients));
             EXPECT_LT(held.gradient + held.communication, 4 * whole) << "it is to be less than all of them";

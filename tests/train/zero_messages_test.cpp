@@ -10,11 +10,11 @@
 namespace lockstep::tests {
 namespace {
 
-Replica::Options options(const ModelSpec& spec, const LayoutSpec& layout, std::int64_t samples) {
+Replica::Options zero_options(const ModelSpec& spec, const LayoutSpec& layout, std::int64_t samples) {
   return {.spec = spec, .B = samples, .T = 9, .layout = layout, .seed = 5};
 }
 
-ModelSpec model(bool tied, int layers = 4) {
+ModelSpec deeper_model(bool tied, int layers = 4) {
   ModelSpec spec = tiny_specs()[tied ? 1 : 0].spec;
   spec.layers = layers;
   return spec;
@@ -27,7 +27,7 @@ TEST(ZeroMessages, MetaCountsWhatRanksSend) {
         for (const auto& [ranks, shard] : {std::pair{2, 0}, {3, 0}, {5, 0}, {6, 2}, {8, 4}}) {
           LayoutSpec layout{.dp = ranks, .micro = 2, .zero = stage, .grad_sync = sync, .uneven = Switch::on};
           if (stage > 0) layout.shard = shard;
-          const Replica::Options o = options(model(tied), layout, 22);
+          const Replica::Options o = zero_options(deeper_model(tied), layout, 22);
           const std::vector<Recorded> real = on_threads(o);
           for (int r = 0; r < ranks; ++r)
             EXPECT_EQ(on_meta(o, r).sent, real[static_cast<std::size_t>(r)].sent) << to_text(layout) << ", rank " << r;
@@ -53,7 +53,7 @@ TEST(ZeroMessages, AreWhatTheTheorySays) {
       const auto recorded = [&](LayoutSpec layout) {
         layout.dp = ranks;
         layout.micro = micro;
-        return on_meta(options(model(false), layout, ranks * micro), 0);
+        return on_meta(zero_options(deeper_model(false), layout, ranks * micro), 0);
       };
       const auto gathered = [](const Recorded& one) { return one.elements(CommOp::all_gather, DType::f32); };
       const auto scattered = [](const Recorded& one) { return one.elements(CommOp::reduce_scatter, DType::f32); };
@@ -91,7 +91,7 @@ TEST(ZeroMessages, OfGroupsGoWithinAndAcross) {
   for (const int stage : {1, 2, 3})
     for (const auto& [ranks, group] : {std::pair{8, 2}, {12, 4}, {1000, 8}}) {
       const LayoutSpec layout{.dp = ranks, .zero = stage, .grad_sync = GradSync::step, .shard = group};
-      const Recorded one = on_meta(options(model(false), layout, ranks), 0);
+      const Recorded one = on_meta(zero_options(deeper_model(false), layout, ranks), 0);
       const Theory theory(one, group);
       EXPECT_EQ(one.elements(CommOp::reduce_scatter, DType::f32), theory.all);
       const std::int64_t part = theory.all / (group - 1), copies = ranks / group;
@@ -105,12 +105,14 @@ TEST(ZeroMessages, OfGroupsGoWithinAndAcross) {
 // A tied table is summed apart where micro-batches are, and gathered for both ends.
 TEST(ZeroMessages, OfATiedTable) {
   const int ranks = 4;
-  const auto recorded = [&](const LayoutSpec& layout) { return on_meta(options(model(true), layout, 8), 3); };
+  const auto recorded = [&](const LayoutSpec& layout) {
+    return on_meta(zero_options(deeper_model(true), layout, 8), 3);
+  };
   const Recorded step = recorded({.dp = ranks, .micro = 2, .zero = 3, .grad_sync = GradSync::step});
   const Recorded each = recorded({.dp = ranks, .micro = 2, .zero = 3});
   const Recorded never = recorded({.dp = ranks, .micro = 2, .zero = 3, .reshard = Reshard::never});
   const Theory theory(step, ranks);
-  const ModelSpec spec = model(true);
+  const ModelSpec spec = deeper_model(true);
   // The last rank's part of the table is what is left of it: it sends all that is not its own.
   const std::int64_t table = spec.vocabulary * spec.width, part = theory.once[0] / (ranks - 1);
   const std::int64_t own = std::max<std::int64_t>(0, table - (ranks - 1) * part);

@@ -12,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RunSpec run_of(const LayoutSpec& layout) { return resumed_run(tiny_specs()[1].spec, layout); }  // tied
+RunSpec tied_run(const LayoutSpec& layout) { return resumed_run(tiny_specs()[1].spec, layout); }
 
-std::vector<LayoutSpec> layouts() {
+std::vector<LayoutSpec> zero_layouts() {
   std::vector<LayoutSpec> all;
   for (const int zero : {0, 1, 2, 3})
     for (const int ranks : {1, 2, 3, 5, 8})
@@ -29,15 +29,15 @@ bool same_sums(const LayoutSpec& a, const LayoutSpec& b) {
 
 TEST(ZeroResume, EveryStageAndCountGoesOnFromEveryOther) {
   int equal = 0, close = 0;
-  for (const LayoutSpec& from : layouts()) {
+  for (const LayoutSpec& from : zero_layouts()) {
     const TemporaryFolder folder;
-    const TrainedState stayed = train_all(run_of(from), folder.path());
+    const TrainedState stayed = train_all(tied_run(from), folder.path());
     const fs::path saved = folder.path() / step_folder_name(kSavedStep);
     // Every rank has written, but those of a second copy only what the first left them.
     EXPECT_EQ(std::ssize(open_checkpoint(saved).manifest().files), from.dp) << to_text(from);
-    for (const LayoutSpec& to : layouts()) {
+    for (const LayoutSpec& to : zero_layouts()) {
       const TemporaryFolder unused;
-      const TrainedState went_on = train_all(run_of(to), unused.path(), saved);
+      const TrainedState went_on = train_all(tied_run(to), unused.path(), saved);
       const std::string what = to_text(from) + " to " + to_text(to);
       if (same_sums(from, to)) {
         EXPECT_TRUE(went_on == stayed) << what;
