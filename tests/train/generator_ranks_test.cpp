@@ -62,7 +62,7 @@ struct Text {
 
   Replica::Options options;
   std::unique_ptr<HostRun> run;
-  Values values;
+  NamedValues values;
   TokenBatch batch;
 };
 
