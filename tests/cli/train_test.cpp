@@ -1,4 +1,5 @@
 // Training as a user meets it: a run folder, interruptions, kills, full disks, and one clear line for every mistake.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
