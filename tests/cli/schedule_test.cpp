@@ -102,8 +102,8 @@ TEST(Schedule, ComparesAllKinds) {
     EXPECT_NEAR(each["activation_bytes"].get<double>() / usual[1]["activation_bytes"].get<double>(),
                 each["activations_most"].get<double>() / 4, 0.05 * each["activations_most"].get<double>() / 4)
         << each["schedule"];
-  EXPECT_TRUE(
-      json::parse(schedule_out({"--compare", "--pp", "512", "--micro", "64", "--json"}))[0]["activation_bytes"].is_null());
+  EXPECT_TRUE(json::parse(schedule_out({"--compare", "--pp", "512", "--micro", "64", "--json"}))[0]["activation_bytes"]
+                  .is_null());
 }
 
 TEST(Schedule, ReadsBackTheTextThatItPrints) {

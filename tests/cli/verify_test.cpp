@@ -72,8 +72,10 @@ TEST_P(VerifyMistake, GetsOneLineAndItsExitCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VerifyMistake,
-                         ::testing::Values(MistakenCommand{"", 2, "no command"}, MistakenCommand{"verfy", 2, "did you mean 'verify'"},
-                                           MistakenCommand{"--bogus", 2, "--bogus"}, MistakenCommand{"verify", 2, "--reference"},
+                         ::testing::Values(MistakenCommand{"", 2, "no command"},
+                                           MistakenCommand{"verfy", 2, "did you mean 'verify'"},
+                                           MistakenCommand{"--bogus", 2, "--bogus"},
+                                           MistakenCommand{"verify", 2, "--reference"},
                                            MistakenCommand{"verify --reference /nowhere/at/all", 4, "/nowhere/at/all"},
                                            MistakenCommand{"verify --reference . --precision fp13", 2, "fp13"},
                                            MistakenCommand{"verify --reference . --threads 0", 2, "--threads"},
@@ -99,7 +101,8 @@ TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
   const Outcome close = run_in_shell(kVerifyTiny + "--layout dp=3 --precision fp64");
   EXPECT_EQ(close.code, 0) << close.out << close.err;
   EXPECT_THAT(close.out, ::testing::HasSubstr("equal within 1e-11 in fp64: 2 layouts over 2 steps"));
-  const Outcome cut = run_in_shell(kVerifyTiny + "--layout dp=1 --layout tp=2 --layout dp=3,tp=4,zero=3 --precision fp64");
+  const Outcome cut =
+      run_in_shell(kVerifyTiny + "--layout dp=1 --layout tp=2 --layout dp=3,tp=4,zero=3 --precision fp64");
   EXPECT_EQ(cut.code, 0) << cut.out << cut.err;
   const Outcome exact = run_in_shell(kVerifyTiny +
                                      "--layout dp=3,micro=2 --layout dp=3,micro=2,overlap=off,bucket=0 "
@@ -148,7 +151,8 @@ TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
       {kVerifyTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
       {kVerifyTiny + "--layout cp=5", "which cp (5) asks for; use seq = "},
       {kVerifyTiny + "--layout cp=2,cp_kind=rings", "cp_kind = 'rings' says nothing; use \"ring\", \"ulysses\""},
-      {kVerifyTiny + "--layout tp=3", "--layout tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
+      {kVerifyTiny + "--layout tp=3",
+       "--layout tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
       {kVerifyTiny + "--layout dp=3,dp=2", "--layout 'dp=3,dp=2': it names 'dp' twice; keep one of the two"},
       {"verify --layout tp=16 --reference " + kGolden + "llama-tiny",
        "cannot be shared out to tp (16) ranks; use tp = "},

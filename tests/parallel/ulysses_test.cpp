@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kB = 2, kt = 3, kWidth = 4;
 
 // Of the token at this place of the whole, one head's element.
-double element(std::int64_t tensor, std::int64_t b, std::int64_t token, std::int64_t head, std::int64_t d) {
+double head_element(std::int64_t tensor, std::int64_t b, std::int64_t token, std::int64_t head, std::int64_t d) {
   return static_cast<double>((((tensor * kB + b) * 64 + token) * 32 + head) * kWidth + d);
 }
 
@@ -42,8 +42,8 @@ TEST(Ulysses, ExchangesTokensForHeadsAndBack) {
       for (const One& k : kinds) {
         const auto tensor = static_cast<std::int64_t>(tokens.size());
         tokens.emplace_back(DType::f64, kB * kt * k.all * kWidth, [&](std::int64_t i) {
-          return element(tensor, i / (kt * k.all * kWidth), rank * kt + i / (k.all * kWidth) % kt, i / kWidth % k.all,
-                         i % kWidth);
+          return head_element(tensor, i / (kt * k.all * kWidth), rank * kt + i / (k.all * kWidth) % kt,
+                              i / kWidth % k.all, i % kWidth);
         });
         by_heads.emplace_back(DType::f64, kB * ranks * kt * k.own * kWidth);
         most += by_heads.back().elements();
@@ -58,8 +58,9 @@ TEST(Ulysses, ExchangesTokensForHeadsAndBack) {
       for (std::int64_t t = 0; t < 2; ++t) {
         const One& k = kinds[t];
         for (std::int64_t i = 0; i < by_heads[t].elements(); ++i)
-          ASSERT_EQ(by_heads[t][i], element(t, i / (ranks * kt * k.own * kWidth), i / (k.own * kWidth) % (ranks * kt),
-                                            k.first + i / kWidth % k.own, i % kWidth))
+          ASSERT_EQ(by_heads[t][i],
+                    head_element(t, i / (ranks * kt * k.own * kWidth), i / (k.own * kWidth) % (ranks * kt),
+                                 k.first + i / kWidth % k.own, i % kWidth))
               << "tensor " << t << ", element " << i << " of rank " << rank;
       }
 

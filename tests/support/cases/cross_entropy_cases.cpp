@@ -10,7 +10,7 @@ using Tensors = std::span<const Tensor>;
 using Hosts = std::span<HostTensor>;
 
 // Operands: losses, logits, targets, scale, dlogits.
-KernelCase make(DType dtype, std::int64_t n, std::int64_t v, const CrossEntropyKind& kind) {
+KernelCase make_cross_entropy(DType dtype, std::int64_t n, std::int64_t v, const CrossEntropyKind& kind) {
   const auto gaps = row_gap(2, kind.strided);
   KernelCase made{.op = "cross_entropy", .shape = label({n, v}), .dtype = dtype};
   made.shape += std::string(kind.gradient ? "" : "_loss_only") + (kind.in_place ? "_in_place" : "") +
@@ -42,12 +42,12 @@ Cases cross_entropy_cases(DType dtype) {
   Cases cases;
   for (const auto [n, v] : {std::array<std::int64_t, 2>{1, 1}, {7, 13}, {5, 257}, {3, 50257}, {33, 1000}, {130, 31}})
     for (const bool strided : {false, true}) {
-      cases.push_back(make(dtype, n, v, {.strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, n, v, {.gradient = false, .strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, n, v, {.in_place = true, .strided = strided, .to = dtype}));
+      cases.push_back(make_cross_entropy(dtype, n, v, {.strided = strided, .to = dtype}));
+      cases.push_back(make_cross_entropy(dtype, n, v, {.gradient = false, .strided = strided, .to = dtype}));
+      cases.push_back(make_cross_entropy(dtype, n, v, {.in_place = true, .strided = strided, .to = dtype}));
       if (dtype == DType::f32)
         for (const DType to : {DType::bf16, DType::f16})
-          cases.push_back(make(dtype, n, v, {.strided = strided, .to = to}));
+          cases.push_back(make_cross_entropy(dtype, n, v, {.strided = strided, .to = to}));
     }
   return cases;
 }

@@ -72,7 +72,7 @@ void make_statistics(HostTensor& statistics, const HostTensor& logits, const Hos
 }
 
 // Operands: losses, logits, targets, scale, statistics, dlogits.
-KernelCase make(DType dtype, const Size& s, const CrossEntropyKind& kind) {
+KernelCase make_split_cross_entropy(DType dtype, const Size& s, const CrossEntropyKind& kind) {
   const auto gaps = row_gap(2, kind.strided);
   const DType wide = accumulator_of(dtype);
   KernelCase made{.op = "split_cross_entropy", .shape = label_of(s, kind.strided), .dtype = dtype};
@@ -119,12 +119,12 @@ Cases split_cross_entropy_cases(DType dtype) {
                            {5, 16, 16, 48}})  // all of it padding
     for (const bool strided : {false, true}) {
       cases.push_back(look(dtype, size, strided));
-      cases.push_back(make(dtype, size, {.strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, size, {.gradient = false, .strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, size, {.in_place = true, .strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.gradient = false, .strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.in_place = true, .strided = strided, .to = dtype}));
       if (dtype == DType::f32)
         for (const DType to : {DType::bf16, DType::f16})
-          cases.push_back(make(dtype, size, {.strided = strided, .to = to}));
+          cases.push_back(make_split_cross_entropy(dtype, size, {.strided = strided, .to = to}));
     }
   return cases;
 }
