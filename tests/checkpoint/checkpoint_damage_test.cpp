@@ -13,8 +13,6 @@ using namespace checkpoint_tests;
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr const char* kState = "state-00000-of-00001.safetensors";
-
 class CheckpointDamaged : public testing::Test {
  protected:
   void SetUp() override {
@@ -47,7 +45,7 @@ class CheckpointDamaged : public testing::Test {
 };
 
 TEST_F(CheckpointDamaged, AFlippedBitAnywhereIsNoticed) {
-  for (const char* name : {kState, "manifest.json"}) {
+  for (const char* name : {kStateFile, "manifest.json"}) {
     const std::string good = bytes_of(newest_ / name);
     for (std::size_t at = 0; at < good.size(); at += at < 2000 ? 1 : 37) {
       std::string bad = good;
@@ -61,15 +59,15 @@ TEST_F(CheckpointDamaged, AFlippedBitAnywhereIsNoticed) {
 }
 
 TEST_F(CheckpointDamaged, ATruncatedFileIsReportedAndPassedOver) {
-  fs::resize_file(newest_ / kState, fs::file_size(newest_ / kState) - 1);
+  fs::resize_file(newest_ / kStateFile, fs::file_size(newest_ / kStateFile) - 1);
   EXPECT_THAT(damage(), HasSubstr("bytes, the manifest says"));
-  fs::resize_file(newest_ / kState, 0);
+  fs::resize_file(newest_ / kStateFile, 0);
   EXPECT_THAT(damage(), HasSubstr("has 0 bytes, the manifest says"));
 }
 
 TEST_F(CheckpointDamaged, AMissingFileIsReportedAndPassedOver) {
-  fs::remove(newest_ / kState);
-  EXPECT_THAT(damage(), HasSubstr("step-00000003 | " + (newest_ / kState).string() + ": there is no such file"));
+  fs::remove(newest_ / kStateFile);
+  EXPECT_THAT(damage(), HasSubstr("step-00000003 | " + (newest_ / kStateFile).string() + ": there is no such file"));
   fs::remove(newest_ / "manifest.json");
   EXPECT_THAT(damage(), HasSubstr("manifest.json: there is no such file"));
   fs::remove_all(newest_);
@@ -77,7 +75,7 @@ TEST_F(CheckpointDamaged, AMissingFileIsReportedAndPassedOver) {
 }
 
 TEST_F(CheckpointDamaged, EveryDamagedOneIsReportedAndTheOldestWholeOneFound) {
-  fs::remove(newest_ / kState);
+  fs::remove(newest_ / kStateFile);
   fs::remove(folder_.path() / step_folder_name(2) / "manifest.json");
   std::vector<std::string> said;
   const auto found = open_newest_whole(
@@ -116,7 +114,7 @@ TEST_F(CheckpointDamaged, AManifestThatDisagreesWithTheFilesIsRefused) {
     edit(change);
     return refusal([&] { open_checkpoint(newest_); });
   };
-  EXPECT_THAT(said([](json& d) { d["files"][0]["name"] = "../step-00000002/" + std::string(kState); }),
+  EXPECT_THAT(said([](json& d) { d["files"][0]["name"] = "../step-00000002/" + std::string(kStateFile); }),
               HasSubstr("not the plain name of a file"));
   EXPECT_THAT(said([](json& d) { d["tensors"][0]["slices"][0]["entry"] = "other"; }),
               HasSubstr("has no tensor 'other', which the manifest names"));
@@ -133,11 +131,11 @@ TEST_F(CheckpointDamaged, AManifestThatDisagreesWithTheFilesIsRefused) {
 }
 
 TEST_F(CheckpointDamaged, AFolderOrALinkToNowhereInPlaceOfAFileIsRefused) {
-  fs::remove(newest_ / kState);
-  fs::create_directory(newest_ / kState);
+  fs::remove(newest_ / kStateFile);
+  fs::create_directory(newest_ / kStateFile);
   EXPECT_THAT(damage(), HasSubstr("is a folder"));
-  fs::remove(newest_ / kState);
-  fs::create_symlink("/nowhere", newest_ / kState);
+  fs::remove(newest_ / kStateFile);
+  fs::create_symlink("/nowhere", newest_ / kStateFile);
   EXPECT_THAT(damage(), HasSubstr("there is no such file"));
 }
 
@@ -145,7 +143,7 @@ TEST_F(CheckpointDamaged, AFolderOrALinkToNowhereInPlaceOfAFileIsRefused) {
 TEST_F(CheckpointDamaged, AWriteThatDoesNotReadBackIsNoticedBeforeAnythingIsPruned) {
   bool done = false;
   const Disk disk([&](std::string_view operation, const fs::path& path) {
-    if (operation == "fadvise" && path.filename() == kState && !std::exchange(done, true)) {
+    if (operation == "fadvise" && path.filename() == kStateFile && !std::exchange(done, true)) {
       std::string bytes = bytes_of(path);
       bytes.back() = static_cast<char>(bytes.back() ^ 1);
       write_bytes(path, bytes);

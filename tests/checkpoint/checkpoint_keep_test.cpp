@@ -13,12 +13,10 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr const char* kState = "state-00000-of-00001.safetensors";
-
 void damage(const fs::path& checkpoint) {
-  std::string bytes = bytes_of(checkpoint / kState);
+  std::string bytes = bytes_of(checkpoint / kStateFile);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  write_bytes(checkpoint / kState, bytes);
+  write_bytes(checkpoint / kStateFile, bytes);
 }
 
 class CheckpointKeep : public testing::Test {
@@ -67,7 +65,8 @@ TEST_F(CheckpointKeep, OneThatIsReplacedStaysWhenTheNewOneDoesNotReadBack) {
   save_step(2, 1);
   bool done = false;
   const Disk lies([&](std::string_view operation, const fs::path& file) {
-    if (operation == "fadvise" && file.filename() == kState && !std::exchange(done, true)) damage(file.parent_path());
+    if (operation == "fadvise" && file.filename() == kStateFile && !std::exchange(done, true))
+      damage(file.parent_path());
   });
   EXPECT_THAT(failure([&] { save_step(2, 1, lies); }), HasSubstr("does not read back"));
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("latest", "step-00000002"));
@@ -78,7 +77,8 @@ TEST_F(CheckpointKeep, OneThatIsReplacedStaysWhenTheNewOneDoesNotReadBack) {
 TEST_F(CheckpointKeep, OneThatDoesNotReadBackIsNotNamed) {
   bool done = false;
   const Disk lies([&](std::string_view operation, const fs::path& file) {
-    if (operation == "fadvise" && file.filename() == kState && !std::exchange(done, true)) damage(file.parent_path());
+    if (operation == "fadvise" && file.filename() == kStateFile && !std::exchange(done, true))
+      damage(file.parent_path());
   });
   EXPECT_THAT(failure([&] { save_step(1, 1, lies); }), HasSubstr("does not read back"));
   EXPECT_THAT(names_in(folder_.path()), ElementsAre());
@@ -92,9 +92,9 @@ TEST_F(CheckpointKeep, OneThatDoesNotReadBackIsNotNamed) {
 TEST_F(CheckpointKeep, AWholeOneIsReadOnceUnlessItsFilesChange) {
   save_step(1, 9);
   EXPECT_TRUE(whole_.is_whole(path(1)));
-  const auto when = fs::last_write_time(path(1) / kState);
+  const auto when = fs::last_write_time(path(1) / kStateFile);
   damage(path(1));
-  fs::last_write_time(path(1) / kState, when);  // the time of change tells all the same
+  fs::last_write_time(path(1) / kStateFile, when);  // the time of change tells all the same
   EXPECT_FALSE(whole_.is_whole(path(1)));
   fs::remove_all(path(1));
   EXPECT_FALSE(whole_.is_whole(path(1)));
@@ -104,7 +104,7 @@ TEST_F(CheckpointKeep, ARunThatResumesBlindlyIsToldWhereAllAreDamaged) {
   EXPECT_FALSE(find_own_checkpoint(folder_.path() / "absent"));
   // A save that was killed: never completed.
   fs::create_directories(folder_.path() / ".partial-step-00000001");
-  write_bytes(folder_.path() / ".partial-step-00000001" / kState, "half");
+  write_bytes(folder_.path() / ".partial-step-00000001" / kStateFile, "half");
   write_bytes(folder_.path() / "latest.partial", "step");
   EXPECT_FALSE(find_own_checkpoint(folder_.path()));
   for (const std::int64_t step : {1, 2}) save_step(step, 2);

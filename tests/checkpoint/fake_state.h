@@ -23,6 +23,9 @@ namespace lockstep::checkpoint_tests {
 
 namespace fs = std::filesystem;
 
+// The state of a checkpoint that one rank saved.
+inline constexpr const char* kStateFile = "state-00000-of-00001.safetensors";
+
 // Gone with the test. In memory where there is such a place: hundreds of saves need not wait for a real disk.
 class TempFolder {
  public:

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/fake_state.h"
+#include "support/golden.h"
 
 namespace lockstep {
 namespace {
@@ -17,8 +18,8 @@ using testing::HasSubstr;
 const std::vector<HfCompanion> kCompanions = {
     {"config.json", "{\"eos_token_id\": 2}"}, {"tokenizer.model", std::string("\0\xff\n\x80", 4)}, {"merges.txt", ""}};
 
-fs::path save_with(const fs::path& folder, std::int64_t step, const std::vector<HfCompanion>& companions,
-                   const Disk& disk = Disk(), const std::string& run_file = "[train]\nsteps = 7\n") {
+fs::path save_with_companions(const fs::path& folder, std::int64_t step, const std::vector<HfCompanion>& companions,
+                              const Disk& disk = Disk(), const std::string& run_file = "[train]\nsteps = 7\n") {
   FakeState state;
   state.set(step);
   Progress progress = progress_at(step);
@@ -32,7 +33,7 @@ TEST(HfCompanions, AreInEveryCheckpointByteForByteAndPartOfWhatIsWhole) {
   const Disk disk([&](std::string_view operation, const fs::path& path) {
     if (operation == "fsync") synced.push_back(path.filename().string());
   });
-  const fs::path saved = save_with(folder.path(), 1, kCompanions, disk);
+  const fs::path saved = save_with_companions(folder.path(), 1, kCompanions, disk);
   EXPECT_THAT(names_in(saved), ElementsAre("hf-config.json", "hf-merges.txt", "hf-tokenizer.model", "manifest.json",
                                            "state-00000-of-00001.safetensors"));
   const auto at = [&](const std::string& name) { return std::ranges::find(synced, name) - synced.begin(); };
@@ -74,17 +75,17 @@ TEST(HfCompanions, AreTheKnownFilesOfAFolderAndNoOthers) {
 // Programs before this one kept nothing, but said where the model came from.
 TEST(HfCompanions, OfAnOlderCheckpointAreThoseOfItsFolderWhileThatIsThere) {
   const TempFolder folder;
-  const fs::path golden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama-tiny", hf = folder.path() / "hf";
+  const fs::path golden = tests::kGolden + "llama-tiny", hf = folder.path() / "hf";
   fs::create_directory(hf);
   fs::copy(golden / "config.json", hf);
   write_bytes(hf / "tokenizer.json", "{}");
   const std::string run_file = "[model]\nhf = \"" + hf.string() + "\"\n[data]\nseq = 8\n[data.synthetic]\nseed = 1\n";
-  const fs::path saved = save_with(folder.path() / "old", 1, {}, Disk(), run_file);
+  const fs::path saved = save_with_companions(folder.path() / "old", 1, {}, Disk(), run_file);
   EXPECT_THAT(bytes_of(saved / "manifest.json"), HasSubstr("\"version\":1,"));
   const std::vector<HfCompanion> found = companions_of(open_checkpoint(saved));
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[1], (HfCompanion{"tokenizer.json", "{}"}));
-  const fs::path other = save_with(folder.path() / "other", 1, {});
+  const fs::path other = save_with_companions(folder.path() / "other", 1, {});
   EXPECT_EQ(companions_of(open_checkpoint(other)).size(), 0u);
 }
 

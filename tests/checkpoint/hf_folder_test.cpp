@@ -10,6 +10,7 @@
 #include "checkpoint/hf_tensors.h"
 #include "checkpoint/safetensors_writer.h"
 #include "spec/model/hf_config.h"
+#include "support/golden.h"
 
 namespace lockstep {
 namespace {
@@ -19,8 +20,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden";
 
 // The tensors a golden folder's model wants are the ones its file has.
 std::vector<LogicalTensor> wanted_in(const fs::path& folder) {
@@ -50,8 +49,8 @@ class HfGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(HfGolden, ImportedAndExportedHasTheSameBytesInOneFileAndInShards) {
   const TempFolder out;
-  const HfFolder golden(kGolden / GetParam());
-  const auto wanted = wanted_in(kGolden / GetParam());
+  const HfFolder golden(tests::kGolden + GetParam());
+  const auto wanted = wanted_in(tests::kGolden + GetParam());
   const auto tensors = tensors_of(golden, wanted);
 
   export_hf({.folder = out.path() / "one", .spec = golden.spec()}, tensors);
@@ -83,8 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Folders, HfGolden,
 
 TEST(HfExport, ConvertsToEveryFloatTypeOnTheWay) {
   const TempFolder out;
-  const HfFolder golden(kGolden / "llama-tiny");
-  const auto wanted = wanted_in(kGolden / "llama-tiny");
+  const HfFolder golden(tests::kGolden + "llama-tiny");
+  const auto wanted = wanted_in(tests::kGolden + "llama-tiny");
   const auto tensors = tensors_of(golden, wanted);
   const std::pair<DType, const char*> types[] = {
       {DType::f64, "float64"}, {DType::f32, "float32"}, {DType::bf16, "bfloat16"}, {DType::f16, "float16"}};
@@ -111,8 +110,8 @@ TEST(HfExport, ConvertsToEveryFloatTypeOnTheWay) {
 
 TEST(HfExport, ReplacesAnExportAndRefusesAnythingElse) {
   const TempFolder out;
-  const HfFolder golden(kGolden / "gpt2-tiny");
-  const auto tensors = tensors_of(golden, wanted_in(kGolden / "gpt2-tiny"));
+  const HfFolder golden(tests::kGolden + "gpt2-tiny");
+  const auto tensors = tensors_of(golden, wanted_in(tests::kGolden + "gpt2-tiny"));
   const HfExport what{.folder = out.path() / "x", .spec = golden.spec()};
   const auto refused = [&](const HfExport& e) { return refusal([&] { export_hf(e, tensors); }, ExitCode::usage); };
   fs::create_directory(what.folder);
@@ -143,8 +142,8 @@ TEST(HfExport, ReplacesAnExportAndRefusesAnythingElse) {
 
 TEST(HfExport, AFailureAtAnyOperationLeavesTheOldExportWhole) {
   const TempFolder out;
-  const HfFolder golden(kGolden / "gpt2-tiny");
-  const auto tensors = tensors_of(golden, wanted_in(kGolden / "gpt2-tiny"));
+  const HfFolder golden(tests::kGolden + "gpt2-tiny");
+  const auto tensors = tensors_of(golden, wanted_in(tests::kGolden + "gpt2-tiny"));
   const HfExport what{.folder = out.path() / "x", .spec = golden.spec()};
   export_hf(what, tensors);
   const auto before = everything_in(out.path());
@@ -165,7 +164,7 @@ TEST(HfExport, AFailureAtAnyOperationLeavesTheOldExportWhole) {
 class HfImport : public testing::Test {
  protected:
   void copy(const char* name) {
-    source_ = kGolden / name;
+    source_ = tests::kGolden + name;
     wanted_ = wanted_in(source_);
     file_ = std::make_unique<SafetensorsFile>(source_ / "model.safetensors");
     fs::copy_file(source_ / "config.json", folder_.path() / "config.json", fs::copy_options::overwrite_existing);

@@ -42,7 +42,7 @@ Manifest example() {
           .companions = {}};
 }
 
-std::string refusal(std::string_view text) {
+std::string refusal_of_manifest(std::string_view text) {
   try {
     parse_manifest(text, "manifest.json");
     return "";
@@ -84,14 +84,15 @@ TEST(Manifest, AFlippedBitAnywhereIsNoticed) {
     for (const int bit : {0, 5, 7}) {
       std::string bad = text;
       bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
-      ASSERT_NE(refusal(bad), "") << "byte " << at;
+      ASSERT_NE(refusal_of_manifest(bad), "") << "byte " << at;
     }
 }
 
 TEST(Manifest, ATextCutShortIsNoticed) {
   const std::string text = manifest_text(example());
-  for (std::size_t length = 0; length < text.size(); ++length) ASSERT_NE(refusal(text.substr(0, length)), "") << length;
-  EXPECT_NE(refusal(text + " "), "");
+  for (std::size_t length = 0; length < text.size(); ++length)
+    ASSERT_NE(refusal_of_manifest(text.substr(0, length)), "") << length;
+  EXPECT_NE(refusal_of_manifest(text + " "), "");
 }
 
 struct Forgery {
@@ -188,7 +189,9 @@ const Forgery kForgeries[] = {
 };
 
 class ManifestForged : public testing::TestWithParam<Forgery> {};
-TEST_P(ManifestForged, IsRefused) { EXPECT_THAT(refusal(edited(GetParam().edit)), HasSubstr(GetParam().reason)); }
+TEST_P(ManifestForged, IsRefused) {
+  EXPECT_THAT(refusal_of_manifest(edited(GetParam().edit)), HasSubstr(GetParam().reason));
+}
 INSTANTIATE_TEST_SUITE_P(Edits, ManifestForged, testing::ValuesIn(kForgeries),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -274,7 +277,7 @@ const ColumnsForgery kColumnsForgeries[] = {
 
 class ManifestOfColumnsForged : public testing::TestWithParam<ColumnsForgery> {};
 TEST_P(ManifestOfColumnsForged, IsRefused) {
-  EXPECT_THAT(refusal(edited_columns(GetParam().edit)), HasSubstr(GetParam().reason));
+  EXPECT_THAT(refusal_of_manifest(edited_columns(GetParam().edit)), HasSubstr(GetParam().reason));
 }
 INSTANTIATE_TEST_SUITE_P(Edits, ManifestOfColumnsForged, testing::ValuesIn(kColumnsForgeries),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -296,12 +299,12 @@ TEST(Manifest, OfVeryManyHugeSlicesIsReadInTime) {
   for (std::int64_t i = 0; i < width; ++i) add(i + 2, i, height);
   const std::string text = manifest_text(manifest);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(refusal(text), "");
+  EXPECT_EQ(refusal_of_manifest(text), "");
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(taken.count(),
             5.0 * tests::kSlowdown);  // less than one; a look at every slice for every slice takes twenty
   --slices.back().range.rows;
-  EXPECT_THAT(refusal(manifest_text(manifest)), HasSubstr("leave out elements"));
+  EXPECT_THAT(refusal_of_manifest(manifest_text(manifest)), HasSubstr("leave out elements"));
 }
 
 TEST(Manifest, KeysThatComeTwiceAndOtherTextsAreRefused) {
@@ -310,12 +313,12 @@ TEST(Manifest, KeysThatComeTwiceAndOtherTextsAreRefused) {
   object.front() = '{';
   std::string twice = object;
   twice.insert(twice.find("\"step\""), "\"step\":1,");
-  EXPECT_THAT(refusal(seal_manifest(twice)), HasSubstr("field 'step' appears twice"));
-  EXPECT_THAT(refusal(seal_manifest("{]")), HasSubstr("not valid JSON"));
-  EXPECT_THAT(refusal(seal_manifest("{\"a\":1}")), HasSubstr("field 'format' is missing"));
-  EXPECT_THAT(refusal(object), HasSubstr("does not begin with its checksum"));
-  EXPECT_THAT(refusal(""), HasSubstr("does not begin with its checksum"));
-  EXPECT_THAT(refusal(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("bytes long, at most"));
+  EXPECT_THAT(refusal_of_manifest(seal_manifest(twice)), HasSubstr("field 'step' appears twice"));
+  EXPECT_THAT(refusal_of_manifest(seal_manifest("{]")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal_of_manifest(seal_manifest("{\"a\":1}")), HasSubstr("field 'format' is missing"));
+  EXPECT_THAT(refusal_of_manifest(object), HasSubstr("does not begin with its checksum"));
+  EXPECT_THAT(refusal_of_manifest(""), HasSubstr("does not begin with its checksum"));
+  EXPECT_THAT(refusal_of_manifest(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("bytes long, at most"));
 }
 
 }  // namespace

@@ -9,37 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "checkpoint/safetensors_index.h"
+#include "checkpoint/safetensors_bytes.h"
 
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
+using namespace checkpoint_tests;
 using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
-
-std::string file_of(const std::string& header, std::size_t data_bytes) {
-  const std::uint64_t length = header.size();
-  std::string bytes(8, '\0');
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes + header + std::string(data_bytes, 'x');
-}
-
-// What parsing says, or "" when it accepts. Any other exception leaves the test.
-std::string refusal(std::string_view bytes) {
-  try {
-    const SafetensorsIndex index = parse_safetensors(std::as_bytes(std::span(bytes)), "in.safetensors");
-    return "";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_input_file);
-    const std::string text = error.what();
-    EXPECT_THAT(text, AllOf(StartsWith("in.safetensors: byte "), HasSubstr("; "), Not(HasSubstr("\n"))));
-    EXPECT_LT(text.size(), 800u);
-    return text;
-  }
-}
 
 struct Lie {
   const char* name;
@@ -155,36 +131,38 @@ const Lie kLies[] = {
 };
 
 class SafetensorsRefuses : public testing::TestWithParam<Lie> {};
-TEST_P(SafetensorsRefuses, AFileThatLies) { EXPECT_THAT(refusal(GetParam().file), HasSubstr(GetParam().reason)); }
+TEST_P(SafetensorsRefuses, AFileThatLies) {
+  EXPECT_THAT(refusal_to_parse(GetParam().file), HasSubstr(GetParam().reason));
+}
 INSTANTIATE_TEST_SUITE_P(Lies, SafetensorsRefuses, testing::ValuesIn(kLies),
                          [](const auto& info) { return std::string(info.param.name); });
 
-const std::string kGood =
+const std::string kTwoTensors =
     file_of(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[6,14]},)"
             R"("a":{"dtype":"BF16","shape":[1,3],"data_offsets":[0,6]}})",
             14);
 
 TEST(SafetensorsHostile, EveryTruncationIsRefused) {
-  ASSERT_EQ(refusal(kGood), "");
-  for (std::size_t length = 0; length < kGood.size(); ++length) {
+  ASSERT_EQ(refusal_to_parse(kTwoTensors), "");
+  for (std::size_t length = 0; length < kTwoTensors.size(); ++length) {
     // A copy of its own length, so that a sanitizer sees one byte too many.
-    const std::vector<char> cut(kGood.begin(), kGood.begin() + static_cast<std::ptrdiff_t>(length));
-    EXPECT_NE(refusal(std::string_view(cut.data(), cut.size())), "") << length;
+    const std::vector<char> cut(kTwoTensors.begin(), kTwoTensors.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_NE(refusal_to_parse(std::string_view(cut.data(), cut.size())), "") << length;
   }
 }
 
 // A flipped bit may still make a valid header (another name); it must never make an untrue one.
 TEST(SafetensorsHostile, EveryFlippedHeaderBitIsRefusedOrHarmless) {
   int refused = 0, accepted = 0;
-  for (std::size_t bit = 0; bit < (kGood.size() - 14) * 8; ++bit) {
-    std::string bytes = kGood;
+  for (std::size_t bit = 0; bit < (kTwoTensors.size() - 14) * 8; ++bit) {
+    std::string bytes = kTwoTensors;
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
-    if (refusal(bytes).empty()) {
+    if (refusal_to_parse(bytes).empty()) {
       ++accepted;
       const SafetensorsIndex index = parse_safetensors(std::as_bytes(std::span(bytes)), "flipped");
       ASSERT_FALSE(index.entries().empty());
-      EXPECT_EQ(index.entries().front().begin, static_cast<std::int64_t>(kGood.size() - 14)) << bit;
-      EXPECT_EQ(index.entries().back().end, static_cast<std::int64_t>(kGood.size())) << bit;
+      EXPECT_EQ(index.entries().front().begin, static_cast<std::int64_t>(kTwoTensors.size() - 14)) << bit;
+      EXPECT_EQ(index.entries().back().end, static_cast<std::int64_t>(kTwoTensors.size())) << bit;
     } else {
       ++refused;
     }
@@ -232,7 +210,7 @@ TEST(SafetensorsHostile, AHeaderOf100MegabytesIsRefusedQuicklyInLittleMemory) {
 
     const std::int64_t before = peak_memory(true);
     const auto start = std::chrono::steady_clock::now();
-    EXPECT_NE(refusal(file), "");
+    EXPECT_NE(refusal_to_parse(file), "");
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
     EXPECT_LT(peak_memory(false) - before, std::int64_t{100} << 20);
   }
@@ -241,12 +219,12 @@ TEST(SafetensorsHostile, AHeaderOf100MegabytesIsRefusedQuicklyInLittleMemory) {
 TEST(SafetensorsHostile, CountsAreBounded) {
   std::string metadata = R"({"__metadata__":{"k":"")";
   for (std::size_t i = 0; i < kMaxHeaderMetadata; ++i) metadata += fmt::format(R"(,"{}":"")", i);
-  EXPECT_THAT(refusal(file_of(metadata + "}}", 0)), HasSubstr("more than 65536 metadata keys"));
+  EXPECT_THAT(refusal_to_parse(file_of(metadata + "}}", 0)), HasSubstr("more than 65536 metadata keys"));
   std::string tensors = R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   for (std::size_t i = 0; i < kMaxHeaderTensors; ++i) {
     tensors += fmt::format(R"(,"{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i);
   }
-  EXPECT_THAT(refusal(file_of(tensors + "}", 0)), HasSubstr("more than 1000000 tensors"));
+  EXPECT_THAT(refusal_to_parse(file_of(tensors + "}", 0)), HasSubstr("more than 1000000 tensors"));
 }
 
 }  // namespace

@@ -14,17 +14,18 @@
 #include <thread>
 
 #include "base/error.h"
+#include "checkpoint/safetensors_bytes.h"
+#include "support/golden.h"
 
 namespace lockstep {
 namespace {
 
+using namespace checkpoint_tests;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
-
-const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden";
 
 // A folder of this process's own, gone with the test.
 class Folder {
@@ -46,35 +47,6 @@ class Folder {
   fs::path path_;
 };
 
-std::string length_prefix(std::uint64_t length) {
-  std::string bytes(8, '\0');
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes;
-}
-
-// A file with this header, right or wrong, and this many bytes of data: 0, 1, 2, …
-std::string file_of(const std::string& header, int data_bytes) {
-  std::string bytes = length_prefix(header.size()) + header;
-  for (int i = 0; i < data_bytes; ++i) bytes += static_cast<char>(i);
-  return bytes;
-}
-
-SafetensorsIndex parse(std::string_view bytes) {
-  return parse_safetensors(std::as_bytes(std::span(bytes)), "in.safetensors");
-}
-
-// What parsing says, or "" when it accepts. Any other exception leaves the test.
-std::string refusal(std::string_view bytes) {
-  try {
-    parse(bytes);
-    return "";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_input_file);
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-}
-
 std::string refusal_to_open(const fs::path& path) {
   try {
     SafetensorsFile file(path);
@@ -86,13 +58,13 @@ std::string refusal_to_open(const fs::path& path) {
 }
 
 // Two tensors, metadata, and a tensor without elements; used whole, cut and with bits flipped.
-const std::string kGood = file_of(
+const std::string kThreeTensors = file_of(
     R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[6,14]},)"
     R"("a":{"dtype":"BF16","shape":[1,3],"data_offsets":[0,6]},"none":{"dtype":"I64","shape":[0,7],"data_offsets":[6,6]}})",
     14);
 
 TEST(Safetensors, GoldenFilesReadRight) {
-  const SafetensorsFile model(kGolden / "llama-tiny/model.safetensors");
+  const SafetensorsFile model(tests::kGolden + "llama-tiny/model.safetensors");
   EXPECT_EQ(model.entries().size(), 21u);
   EXPECT_THAT(model.metadata(), ElementsAre(std::pair<const std::string, std::string>("format", "pt")));
   const ConstTensor norm = model.tensor("model.norm.weight");
@@ -102,7 +74,7 @@ TEST(Safetensors, GoldenFilesReadRight) {
   EXPECT_EQ(down.shape(), Shape({32, 88}));
   EXPECT_EQ(down.data<float>()[0], std::bit_cast<float>(0xbd90109cu));
 
-  const SafetensorsFile expected(kGolden / "gpt2-tiny/expected.safetensors");
+  const SafetensorsFile expected(tests::kGolden + "gpt2-tiny/expected.safetensors");
   const ConstTensor tokens = expected.tensor("tokens");
   ASSERT_EQ(tokens.shape(), Shape({20, 8, 33}));
   EXPECT_EQ(tokens.data<std::int32_t>()[1], 52);
@@ -112,7 +84,7 @@ TEST(Safetensors, GoldenFilesReadRight) {
 
 TEST(Safetensors, EveryGoldenFileOpensAndEveryTensorOfItIsReadable) {
   int files = 0;
-  for (const auto& item : fs::recursive_directory_iterator(kGolden)) {
+  for (const auto& item : fs::recursive_directory_iterator(tests::kGolden)) {
     if (item.path().extension() != ".safetensors") continue;
     ++files;
     const SafetensorsFile file(item.path());
@@ -129,9 +101,9 @@ TEST(Safetensors, EveryGoldenFileOpensAndEveryTensorOfItIsReadable) {
 }
 
 TEST(Safetensors, EntriesComeInOrderOfOffset) {
-  const SafetensorsIndex index = parse(kGood);
+  const SafetensorsIndex index = parse(kThreeTensors);
   ASSERT_EQ(index.entries().size(), 3u);
-  const auto data = static_cast<std::int64_t>(kGood.size()) - 14;
+  const auto data = static_cast<std::int64_t>(kThreeTensors.size()) - 14;
   EXPECT_EQ(index.entries()[0], (SafetensorsEntry{"a", "BF16", {1, 3}, data, data + 6}));
   EXPECT_EQ(index.entries()[1], (SafetensorsEntry{"none", "I64", {0, 7}, data + 6, data + 6}));
   EXPECT_EQ(index.entries()[2], (SafetensorsEntry{"b", "F32", {2}, data + 6, data + 14}));
@@ -140,11 +112,12 @@ TEST(Safetensors, EntriesComeInOrderOfOffset) {
 }
 
 TEST(Safetensors, WhatTheFormatAllowsIsListed) {
-  EXPECT_EQ(refusal(file_of("{}", 0)), "");
-  EXPECT_EQ(refusal(file_of("{}        ", 0)), "");
-  EXPECT_EQ(refusal(file_of(R"({"scalar":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4)), "");
+  EXPECT_EQ(refusal_to_parse(file_of("{}", 0)), "");
+  EXPECT_EQ(refusal_to_parse(file_of("{}        ", 0)), "");
+  EXPECT_EQ(refusal_to_parse(file_of(R"({"scalar":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4)), "");
   for (const char* dtype : {"BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3"}) {
-    EXPECT_EQ(refusal(file_of(fmt::format(R"({{"x":{{"dtype":"{}","shape":[3],"data_offsets":[0,3]}}}})", dtype), 3)),
+    EXPECT_EQ(refusal_to_parse(
+                  file_of(fmt::format(R"({{"x":{{"dtype":"{}","shape":[3],"data_offsets":[0,3]}}}})", dtype), 3)),
               "");
   }
   for (const auto& [dtype, size] : {std::pair("I16", 2),
@@ -160,11 +133,12 @@ TEST(Safetensors, WhatTheFormatAllowsIsListed) {
     const auto with = [&](int bytes) {
       return file_of(fmt::format(R"({{"x":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", dtype, bytes), bytes);
     };
-    EXPECT_EQ(refusal(with(3 * size)), "");
-    EXPECT_THAT(refusal(with(3 * size + 1)), HasSubstr("by its shape"));
+    EXPECT_EQ(refusal_to_parse(with(3 * size)), "");
+    EXPECT_THAT(refusal_to_parse(with(3 * size + 1)), HasSubstr("by its shape"));
   }
-  EXPECT_EQ(refusal(file_of(R"({"x":{"dtype":"F4","shape":[6],"data_offsets":[0,3]}})", 3)), "");
-  EXPECT_THAT(refusal(file_of(R"({"x":{"dtype":"F4","shape":[5],"data_offsets":[0,3]}})", 3)), HasSubstr("20 bits"));
+  EXPECT_EQ(refusal_to_parse(file_of(R"({"x":{"dtype":"F4","shape":[6],"data_offsets":[0,3]}})", 3)), "");
+  EXPECT_THAT(refusal_to_parse(file_of(R"({"x":{"dtype":"F4","shape":[5],"data_offsets":[0,3]}})", 3)),
+              HasSubstr("20 bits"));
 }
 
 TEST(Safetensors, ATensorThatCannotBeViewedIsListedAndRefusedByName) {
@@ -219,7 +193,7 @@ TEST(Safetensors, WhatIsNoFileIsRefusedInOneLine) {
 // In a child, since root may read everything and has to give that up first.
 TEST(Safetensors, AFileThatMayNotBeReadIsRefused) {
   const Folder folder;
-  const fs::path file = folder.write(kGood);
+  const fs::path file = folder.write(kThreeTensors);
   fs::permissions(folder.path(), fs::perms::all);
   fs::permissions(file, fs::perms::none);
   const pid_t child = ::fork();

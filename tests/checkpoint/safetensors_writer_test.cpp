@@ -11,14 +11,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "base/error.h"
+#include "checkpoint/fake_state.h"
 #include "checkpoint/safetensors.h"
+#include "support/golden.h"
 
 namespace lockstep {
 namespace {
 
+using namespace checkpoint_tests;
 using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
@@ -47,18 +49,8 @@ ConstTensor of(const std::vector<T>& values, const Shape& shape) {
   return ConstTensor(values.data(), dtype_of<T>, Device::cpu, shape);
 }
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string failure(const fs::path& path, std::span<const NamedTensor> tensors) {
-  try {
-    write_safetensors(path, tensors);
-    return "";
-  } catch (const EnvironmentError& error) {
-    return error.what();
-  }
+std::string failure_to_write(const fs::path& path, std::span<const NamedTensor> tensors) {
+  return failure([&] { write_safetensors(path, tensors); });
 }
 
 const std::vector<float> kFloats = {1.5f, -2.0f, 0x1p-140f, 4.0f, 5.0f, 6.0f};
@@ -91,7 +83,7 @@ TEST_F(SafetensorsWriter, ReadsBackWhatItWroteInEveryDType) {
 }
 
 TEST_F(SafetensorsWriter, AGoldenFileSurvivesARoundTrip) {
-  const SafetensorsFile golden(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/qwen2-tiny/expected.safetensors");
+  const SafetensorsFile golden(tests::kGolden + "qwen2-tiny/expected.safetensors");
   std::vector<NamedTensor> tensors;
   for (const SafetensorsEntry& entry : golden.entries()) tensors.push_back({entry.name, golden.tensor(entry.name)});
   write_safetensors(path_, tensors, golden.metadata());
@@ -120,10 +112,11 @@ TEST_F(SafetensorsWriter, NoTensorsMakeAValidFile) {
 
 TEST_F(SafetensorsWriter, AMissingFolderAndAFolderInTheWayAreNamed) {
   const NamedTensor tensors[] = {{"a", of(kFloats, {6})}};
-  EXPECT_THAT(failure(folder_ / "absent/out.safetensors", tensors),
+  EXPECT_THAT(failure_to_write(folder_ / "absent/out.safetensors", tensors),
               AllOf(HasSubstr("absent/out.safetensors.partial: open failed"), HasSubstr("No such file")));
   fs::create_directory(path_);
-  EXPECT_THAT(failure(path_, tensors), AllOf(HasSubstr("out.safetensors: rename failed"), HasSubstr("directory")));
+  EXPECT_THAT(failure_to_write(path_, tensors),
+              AllOf(HasSubstr("out.safetensors: rename failed"), HasSubstr("directory")));
   EXPECT_EQ(files(), std::vector<fs::path>{"out.safetensors"});
 }
 
@@ -137,7 +130,7 @@ TEST_F(SafetensorsWriter, AReadOnlyFolderIsRefusedAndKeepsItsFile) {
   const pid_t child = ::fork();
   if (child == 0) {
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
-    ::_exit(failure(path_, tensors).find("open failed: Permission denied") != std::string::npos ? 0 : 1);
+    ::_exit(failure_to_write(path_, tensors).find("open failed: Permission denied") != std::string::npos ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -158,7 +151,7 @@ TEST_F(SafetensorsWriter, AWriteThatFailsLeavesTheOldFileAndNoPartial) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit tight{.rlim_cur = 10'000, .rlim_max = old.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  const std::string said = failure(path_, large);
+  const std::string said = failure_to_write(path_, large);
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 

@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char* const kTiny = R"(
+const char* const kComparedRun = R"(
 [model]
 family = "llama"
 vocabulary = 16
@@ -39,7 +39,7 @@ micro = 3
 
 class Compare : public ::testing::Test {
  protected:
-  Compare() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  Compare() { std::ofstream(folder_ / "tiny.toml") << kComparedRun; }
   std::vector<std::string> arguments(const std::vector<std::string>& more) const {
     std::vector<std::string> all{"compare", folder_ / "tiny.toml"};
     all.insert(all.end(), more.begin(), more.end());

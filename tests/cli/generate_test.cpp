@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "support/golden.h"
 #include "support/program.h"
 
 namespace lockstep::tests {
@@ -17,7 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
 constexpr int kPositions = 48;
 
 // Two runs of a few steps: one on bytes of text, one on synthetic tokens.

@@ -32,7 +32,7 @@ using Settings = std::map<std::string, std::string>;
 const Settings kRight = {
     {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
 
-std::optional<LaunchedProcess> read(const Settings& settings) {
+std::optional<LaunchedProcess> process_of(const Settings& settings) {
   return launched_process([&](const char* name) {
     const auto at = settings.find(name);
     return at == settings.end() ? nullptr : at->second.c_str();
@@ -49,9 +49,9 @@ std::string words_of(const std::function<void()>& body) {
 }
 
 TEST(LaunchVariables, SayWhichOfHowManyThisIs) {
-  EXPECT_FALSE(read({}));
-  EXPECT_FALSE(read({{"LOCAL_RANK", "x"}, {"MASTER_PORT", "x"}}));  // of something else
-  const auto place = read(kRight);
+  EXPECT_FALSE(process_of({}));
+  EXPECT_FALSE(process_of({{"LOCAL_RANK", "x"}, {"MASTER_PORT", "x"}}));  // of something else
+  const auto place = process_of(kRight);
   ASSERT_TRUE(place);
   EXPECT_EQ(place->rank, 1);
   EXPECT_EQ(place->ranks, 4);
@@ -64,7 +64,7 @@ TEST(LaunchVariables, EachOneMissingIsNamedInOneLine) {
   for (const auto& [name, value] : kRight) {
     Settings settings = kRight;
     settings.erase(name);
-    const std::string words = words_of([&] { read(settings); });
+    const std::string words = words_of([&] { process_of(settings); });
     EXPECT_THAT(words, HasSubstr(name + " is not set"));
     EXPECT_THAT(words, Not(HasSubstr("\n")));
   }
@@ -78,14 +78,14 @@ TEST(LaunchVariables, EachMistakeIsNamedInOneLine) {
   for (const auto& [name, value] : mistakes) {
     Settings settings = kRight;
     settings[name] = value;
-    const std::string words = words_of([&] { read(settings); });
+    const std::string words = words_of([&] { process_of(settings); });
     EXPECT_THAT(words, HasSubstr(name + " is ")) << value;
     EXPECT_THAT(words, HasSubstr("a number from ")) << value;
     EXPECT_THAT(words, Not(HasSubstr("\n"))) << value;
   }
   Settings nowhere = kRight;
   nowhere["MASTER_ADDR"] = "";
-  EXPECT_THAT(words_of([&] { read(nowhere); }), HasSubstr("MASTER_ADDR is empty"));
+  EXPECT_THAT(words_of([&] { process_of(nowhere); }), HasSubstr("MASTER_ADDR is empty"));
 }
 
 // The program itself, as a launcher starts it.

@@ -1,4 +1,5 @@
 // --ranks, --layout and --set layout.KEY: one meaning in every command.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

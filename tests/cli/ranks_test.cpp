@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const char* const kTiny = R"(
+const char* const kRunOfEightSteps = R"(
 [model]
 family = "llama"
 vocabulary = 16
@@ -40,7 +40,7 @@ compute = "fp64"
 
 class Ranks : public ::testing::Test {
  protected:
-  Ranks() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  Ranks() { std::ofstream(folder_ / "tiny.toml") << kRunOfEightSteps; }
   Outcome train(const std::string& out, std::vector<std::string> more) const {
     std::vector<std::string> all{"train", folder_ / "tiny.toml", "--out", folder_ / out};
     all.insert(all.end(), more.begin(), more.end());

@@ -22,7 +22,7 @@ Outcome schedule(std::vector<std::string> arguments) {
   return run_program(arguments);
 }
 
-std::string out_of(const std::vector<std::string>& arguments) {
+std::string schedule_out(const std::vector<std::string>& arguments) {
   const Outcome o = schedule(arguments);
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.err, "");
@@ -53,18 +53,18 @@ std::string write_run(const TemporaryFolder& folder) {
 }
 
 TEST(Schedule, DrawsAndCounts) {
-  const std::string out = out_of({"--kind", "zb-h1", "--pp", "4", "--micro", "8"});
+  const std::string out = schedule_out({"--kind", "zb-h1", "--pp", "4", "--micro", "8"});
   EXPECT_THAT(out, HasSubstr("zb-h1: 4 stages, 8 micro-batches\n"));
   EXPECT_THAT(out, HasSubstr("stage 3 ......F0I0F1I1F2I2F3I3W0F4I4W1F5I5W2F6I6W3F7I7W4W5W6W7\n"));
   EXPECT_THAT(out, HasSubstr("makespan 27, bubble 11.1 %\n"));
   EXPECT_THAT(out, HasSubstr("  1      11.1 %                     7.7 %                    4\n"));
   EXPECT_THAT(out, Not(HasSubstr("\033")));  // no terminal, no colours
-  EXPECT_THAT(out_of({"--color", "always"}), HasSubstr("\033[30;48;5;75m0 \033[0m"));
+  EXPECT_THAT(schedule_out({"--color", "always"}), HasSubstr("\033[30;48;5;75m0 \033[0m"));
 }
 
 TEST(Schedule, GivesEachChunkItsShareOfAStagesTime) {
-  const json one = json::parse(out_of({"--kind", "1f1b", "--json"})),
-             two = json::parse(out_of({"--kind", "interleaved", "--chunks", "4", "--json"}));
+  const json one = json::parse(schedule_out({"--kind", "1f1b", "--json"})),
+             two = json::parse(schedule_out({"--kind", "interleaved", "--chunks", "4", "--json"}));
   EXPECT_EQ(one["makespan"], 33);
   EXPECT_EQ(two["makespan"], 3 * 8 + 3 * 3 / 4.0);
   EXPECT_EQ(two["shape"]["chunks"], 4);
@@ -72,7 +72,7 @@ TEST(Schedule, GivesEachChunkItsShareOfAStagesTime) {
   EXPECT_EQ(one["stages"][1]["in_flight"], 3);
   EXPECT_NEAR(one["bubble"], 3.0 / 11, 1e-12);
   EXPECT_NEAR(one["stages"][1]["own_bubble"], 0.2, 1e-12);
-  const json slow = json::parse(out_of({"--tf", "2", "--tb", "3", "--tw", "0.5", "--tcomm", "0.25", "--json"}));
+  const json slow = json::parse(schedule_out({"--tf", "2", "--tb", "3", "--tw", "0.5", "--tcomm", "0.25", "--json"}));
   EXPECT_EQ(slow["stages"][0]["steps"][4]["end"].get<double>() - slow["stages"][0]["steps"][4]["begin"].get<double>(),
             3.5);
   EXPECT_GT(slow["makespan"], 11 * 5.5 + 6 * 0.25 - 1e-9);
@@ -80,7 +80,7 @@ TEST(Schedule, GivesEachChunkItsShareOfAStagesTime) {
 
 TEST(Schedule, ComparesAllKinds) {
   const std::string out =
-      out_of({"--compare", "--pp", "8", "--micro", "32", "--model", "llama3-70b", "--seq", "8192", "--tp", "8"});
+      schedule_out({"--compare", "--pp", "8", "--micro", "32", "--model", "llama3-70b", "--seq", "8192", "--tp", "8"});
   for (const char* row : {"  afab              1  17.9 %       117      1.000                      32             32   "
                           "           84.9 GiB\n",
                           "  1f1b              1  17.9 %       117      1.000                       8              8   "
@@ -91,28 +91,28 @@ TEST(Schedule, ComparesAllKinds) {
                           "           21.6 GiB\n"})
     EXPECT_THAT(out, HasSubstr(row));
   EXPECT_THAT(out, HasSubstr("llama3-70b split evenly, a sample of 8192 tokens per micro-batch, bf16, tp=8\n"));
-  const json all = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--chunks", "3", "--json"}));
+  const json all = json::parse(schedule_out({"--compare", "--pp", "4", "--micro", "8", "--chunks", "3", "--json"}));
   ASSERT_EQ(all.size(), 5u);
   EXPECT_EQ(all[2]["shape"]["chunks"], 3);
   EXPECT_EQ(all[2]["activations_first"], 5);  // 15 of a third each
   EXPECT_EQ(all[1]["of_1f1b"], 1);
   // Bytes as counts: micro-batches in flight, and what a step needs beside them.
-  const json usual = json::parse(out_of({"--compare", "--pp", "4", "--micro", "8", "--json"}));
+  const json usual = json::parse(schedule_out({"--compare", "--pp", "4", "--micro", "8", "--json"}));
   for (const json& each : usual)
     EXPECT_NEAR(each["activation_bytes"].get<double>() / usual[1]["activation_bytes"].get<double>(),
                 each["activations_most"].get<double>() / 4, 0.05 * each["activations_most"].get<double>() / 4)
         << each["schedule"];
-  EXPECT_TRUE(
-      json::parse(out_of({"--compare", "--pp", "512", "--micro", "64", "--json"}))[0]["activation_bytes"].is_null());
+  EXPECT_TRUE(json::parse(schedule_out({"--compare", "--pp", "512", "--micro", "64", "--json"}))[0]["activation_bytes"]
+                  .is_null());
 }
 
 TEST(Schedule, ReadsBackTheTextThatItPrints) {
   const TemporaryFolder folder;
   for (const char* kind : {"afab", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
-    const std::string text = out_of({"--kind", kind, "--pp", "3", "--micro", "5", "--text"});
+    const std::string text = schedule_out({"--kind", kind, "--pp", "3", "--micro", "5", "--text"});
     std::ofstream(folder / "mine.txt") << text;
-    json named = json::parse(out_of({"--kind", kind, "--pp", "3", "--micro", "5", "--json"})),
-         read = json::parse(out_of({"--file", folder / "mine.txt", "--json"}));
+    json named = json::parse(schedule_out({"--kind", kind, "--pp", "3", "--micro", "5", "--json"})),
+         read = json::parse(schedule_out({"--file", folder / "mine.txt", "--json"}));
     EXPECT_EQ(read["schedule"], folder / "mine.txt");
     named.erase("schedule"), read.erase("schedule");
     EXPECT_EQ(read, named);
@@ -121,7 +121,7 @@ TEST(Schedule, ReadsBackTheTextThatItPrints) {
 
 TEST(Schedule, WritesAPicture) {
   const TemporaryFolder folder;
-  out_of({"--kind", "zb-v", "--svg", folder / "a.svg"});
+  schedule_out({"--kind", "zb-v", "--svg", folder / "a.svg"});
   const std::string svg = file_text(folder / "a.svg");
   EXPECT_THAT(svg, HasSubstr("zb-v: 4 stages of 2 chunks, 8 micro-batches"));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
@@ -130,7 +130,7 @@ TEST(Schedule, WritesAPicture) {
 TEST(Schedule, HoldsARunBesideItsIdeal) {
   const TemporaryFolder folder;
   const std::string trace = write_run(folder);
-  const json all = json::parse(out_of({"--from-trace", trace, "--json"}));
+  const json all = json::parse(schedule_out({"--from-trace", trace, "--json"}));
   EXPECT_EQ(all["step"], 2);
   EXPECT_NEAR(all["ideal"]["bubble"], 2.0 / 6, 1e-6);
   EXPECT_NEAR(all["ideal"]["makespan"], 0.036, 1e-8);
@@ -139,15 +139,15 @@ TEST(Schedule, HoldsARunBesideItsIdeal) {
   });
   EXPECT_NEAR(all["measured"]["bubble"], line.bubble(), 1e-6);
   EXPECT_NEAR(all["measured"]["stages"][1]["own_bubble"], line.own_bubble(1), 1e-6);
-  const json slow = json::parse(out_of({"--from-trace", trace, "--tcomm", "1", "--step", "1", "--json"}));
+  const json slow = json::parse(schedule_out({"--from-trace", trace, "--tcomm", "1", "--step", "1", "--json"}));
   EXPECT_EQ(slow["step"], 1);
   EXPECT_NEAR(slow["ideal"]["bubble"], line.bubble(), 1e-6);
-  const std::string out = out_of({"--from-trace", trace, "--svg", folder / "b.svg"});
+  const std::string out = schedule_out({"--from-trace", trace, "--svg", folder / "b.svg"});
   EXPECT_THAT(out, HasSubstr("step 2 of pp=3,micro=4: 3 stages, 4 micro-batches\n"));
   EXPECT_THAT(out, HasSubstr("bubble: 45.5 % measured (0.0 % of it within steps), 33.3 % ideal\n"));
   EXPECT_THAT(out, HasSubstr("\nms "));
   EXPECT_THAT(file_text(folder / "b.svg"), HasSubstr(">measured</text>"));
-  EXPECT_EQ(out_of({"--from-trace", trace, "--text"}),
+  EXPECT_EQ(schedule_out({"--from-trace", trace, "--text"}),
             "# step 2 of pp=3,micro=4: 3 stages, 4 micro-batches\n" +
                 to_text(make_schedule(ScheduleKind::one_f_one_b, {3, 4, 1})));
 }

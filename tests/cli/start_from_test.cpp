@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/golden.h"
 #include "support/program.h"
 #include "support/run_results.h"
 
@@ -15,8 +16,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-const fs::path kGolden = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama-tiny";
 
 // Files of which no byte may change, and which are no text that is read.
 const std::map<std::string, std::string> kKept = {{"tokenizer.json", "{ \"model\" :\t1 }\n"},
@@ -30,11 +29,11 @@ class Chains : public ::testing::Test {
  protected:
   // A Hugging Face folder with a tokenizer, and a file that is nobody's.
   void SetUp() override {
-    fs::copy(kGolden, folder_.path() / "hf", fs::copy_options::recursive);
+    fs::copy(kGolden + "llama-tiny", folder_.path() / "hf", fs::copy_options::recursive);
     fs::remove(folder_ / "hf/expected.safetensors");
     for (const auto& [name, bytes] : kKept) std::ofstream(folder_ / ("hf/" + name), std::ios::binary) << bytes;
     std::ofstream(folder_ / "hf/README.md") << "of the old model";
-    json config = json::parse(text_of(kGolden / "config.json"));
+    json config = json::parse(text_of(kGolden + "llama-tiny/config.json"));
     config["eos_token_id"] = {2, 5};
     config["pad_token_id"] = 7;
     config["prefix"] = "hello";

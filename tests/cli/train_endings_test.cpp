@@ -11,6 +11,7 @@
 #include "checkpoint/fake_state.h"
 #include "checkpoint/safetensors.h"
 #include "data/token_file_writer.h"
+#include "support/golden.h"
 #include "support/program.h"
 #include "support/run_results.h"
 #include "support/small_disk.h"
@@ -45,7 +46,7 @@ class TrainEndings : public ::testing::Test {
   // Of a copy of a golden folder, one element of one tensor is changed.
   std::string imported_with_nan(const std::string& tensor) const {
     const std::string to = folder_ / "hf";
-    fs::copy(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/llama-tiny", to, fs::copy_options::recursive);
+    fs::copy(kGolden + "llama-tiny", to, fs::copy_options::recursive);
     std::int64_t at = 0;
     {
       const SafetensorsFile file(to + "/model.safetensors");

@@ -1,4 +1,5 @@
 // Training as a user meets it: a run folder, interruptions, kills, full disks, and one clear line for every mistake.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -15,6 +16,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "data/token_file_writer.h"
+#include "support/golden.h"
 #include "support/program.h"
 
 namespace lockstep::tests {
@@ -24,7 +26,7 @@ using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 
 // A model of a few thousand parameters on synthetic data.
-const char* const kTiny = R"(
+const char* const kRunOfTwentySteps = R"(
 [model]
 family = "llama"
 vocabulary = 16
@@ -53,7 +55,7 @@ threads = 1
 
 class TrainCommand : public ::testing::Test {
  protected:
-  TrainCommand() { std::ofstream(folder_ / "tiny.toml") << kTiny; }
+  TrainCommand() { std::ofstream(folder_ / "tiny.toml") << kRunOfTwentySteps; }
   Arguments train(const Arguments& more = {}, const std::string& out = "run") const {
     Arguments all{"train", folder_ / "tiny.toml", "--out", folder_ / out};
     all.insert(all.end(), more.begin(), more.end());
@@ -307,7 +309,7 @@ std::map<std::string, std::string> tensors_of(const std::string& file) {
 
 TEST_F(TrainCommand, AHuggingFaceFolderComesBackByteForByteAfterNoSteps) {
   for (const std::string name : {"llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"}) {
-    const std::string golden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + name;
+    const std::string golden = kGolden + name;
     const Outcome trained = run_program({"train", "--out", folder_ / name, "--set", "model.hf=" + golden, "--set",
                                          "data.seq=16", "--set", "train.steps=0", "--set", "data.tokens=" + tokens()});
     ASSERT_EQ(trained.code, 0) << trained.err;

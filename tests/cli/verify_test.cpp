@@ -7,13 +7,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "support/golden.h"
 #include "support/program.h"
 #include "support/sanitizer.h"
 
 namespace lockstep::tests {
 namespace {
-
-const std::string kGolden = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/";
 
 TEST(VerifyCommand, SaysYesWithExitCodeZero) {
   const Outcome o = run_in_shell("verify --reference " + kGolden + "llama-tiny");
@@ -56,13 +55,13 @@ TEST(VerifyCommand, SaysWhenItsAnswerCouldNotBeWritten) {
   EXPECT_THAT(o.out, ::testing::HasSubstr("standard output"));
 }
 
-struct Mistake {
+struct MistakenCommand {
   const char* arguments;
   int code;
   const char* says;
 };
 
-class VerifyMistake : public ::testing::TestWithParam<Mistake> {};
+class VerifyMistake : public ::testing::TestWithParam<MistakenCommand> {};
 
 TEST_P(VerifyMistake, GetsOneLineAndItsExitCode) {
   const Outcome o = run_in_shell(std::string(GetParam().arguments));
@@ -73,14 +72,16 @@ TEST_P(VerifyMistake, GetsOneLineAndItsExitCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VerifyMistake,
-                         ::testing::Values(Mistake{"", 2, "no command"}, Mistake{"verfy", 2, "did you mean 'verify'"},
-                                           Mistake{"--bogus", 2, "--bogus"}, Mistake{"verify", 2, "--reference"},
-                                           Mistake{"verify --reference /nowhere/at/all", 4, "/nowhere/at/all"},
-                                           Mistake{"verify --reference . --precision fp13", 2, "fp13"},
-                                           Mistake{"verify --reference . --threads 0", 2, "--threads"},
-                                           Mistake{"verify --reference . --threads many", 2, "--threads"},
-                                           Mistake{"verify --reference . --nonsense", 2, "--nonsense"},
-                                           Mistake{"verify --reference /dev/null", 4, "/dev/null"}));
+                         ::testing::Values(MistakenCommand{"", 2, "no command"},
+                                           MistakenCommand{"verfy", 2, "did you mean 'verify'"},
+                                           MistakenCommand{"--bogus", 2, "--bogus"},
+                                           MistakenCommand{"verify", 2, "--reference"},
+                                           MistakenCommand{"verify --reference /nowhere/at/all", 4, "/nowhere/at/all"},
+                                           MistakenCommand{"verify --reference . --precision fp13", 2, "fp13"},
+                                           MistakenCommand{"verify --reference . --threads 0", 2, "--threads"},
+                                           MistakenCommand{"verify --reference . --threads many", 2, "--threads"},
+                                           MistakenCommand{"verify --reference . --nonsense", 2, "--nonsense"},
+                                           MistakenCommand{"verify --reference /dev/null", 4, "/dev/null"}));
 
 TEST(Lockstep, HelpStartsInAnInstant) {
   double best = 1e9;
@@ -94,15 +95,16 @@ TEST(Lockstep, HelpStartsInAnInstant) {
   EXPECT_LT(best, 50 * kSlowdown);
 }
 
-const std::string kTiny = "verify --set train.global_batch=6 --set data.seq=16 --set model.layers=1 --steps 2 ";
+const std::string kVerifyTiny = "verify --set train.global_batch=6 --set data.seq=16 --set model.layers=1 --steps 2 ";
 
 TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
-  const Outcome close = run_in_shell(kTiny + "--layout dp=3 --precision fp64");
+  const Outcome close = run_in_shell(kVerifyTiny + "--layout dp=3 --precision fp64");
   EXPECT_EQ(close.code, 0) << close.out << close.err;
   EXPECT_THAT(close.out, ::testing::HasSubstr("equal within 1e-11 in fp64: 2 layouts over 2 steps"));
-  const Outcome cut = run_in_shell(kTiny + "--layout dp=1 --layout tp=2 --layout dp=3,tp=4,zero=3 --precision fp64");
+  const Outcome cut =
+      run_in_shell(kVerifyTiny + "--layout dp=1 --layout tp=2 --layout dp=3,tp=4,zero=3 --precision fp64");
   EXPECT_EQ(cut.code, 0) << cut.out << cut.err;
-  const Outcome exact = run_in_shell(kTiny +
+  const Outcome exact = run_in_shell(kVerifyTiny +
                                      "--layout dp=3,micro=2 --layout dp=3,micro=2,overlap=off,bucket=0 "
                                      "--layout dp=3,micro=2,dp_kind=central --exact");
   EXPECT_EQ(exact.code, 0) << exact.out << exact.err;
@@ -113,7 +115,7 @@ TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
 // error.
 TEST(VerifyLayouts, InFp32AreHeldToRounding) {
   const std::string command =
-      kTiny + "--set optim.warmup=0 --set optim.lr=3e-3 --layout dp=1 --layout cp=2 --layout pp=2,micro=3";
+      kVerifyTiny + "--set optim.warmup=0 --set optim.lr=3e-3 --layout dp=1 --layout cp=2 --layout pp=2,micro=3";
   const Outcome o = run_in_shell(command);
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, ::testing::HasSubstr("equal but for rounding in fp32: 3 layouts over 2 steps"));
@@ -129,7 +131,7 @@ TEST(VerifyLayouts, InFp32AreHeldToRounding) {
 
 // Another order of sums is another result: the first tensor that shows it is named.
 TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
-  const Outcome o = run_in_shell(kTiny + "--layout dp=3 --layout dp=3,reduce=ring --exact --json");
+  const Outcome o = run_in_shell(kVerifyTiny + "--layout dp=3 --layout dp=3,reduce=ring --exact --json");
   EXPECT_EQ(o.code, 1) << o.err;
   const auto json = nlohmann::json::parse(o.out);
   EXPECT_EQ(json["ok"], false);
@@ -137,23 +139,24 @@ TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
   EXPECT_EQ(first["step"], 1);
   EXPECT_THAT(first["what"].get<std::string>(), ::testing::HasSubstr("the gradient of "));
   EXPECT_GT(first["elements"], 0);
-  EXPECT_EQ(run_in_shell(kTiny + "--layout dp=3 --layout dp=3,reduce=ring").code, 0);
+  EXPECT_EQ(run_in_shell(kVerifyTiny + "--layout dp=3 --layout dp=3,reduce=ring").code, 0);
 }
 
 TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
   const std::pair<std::string, std::string> mistakes[] = {
       {"verify", "give --reference DIR, --stories FILE, or --layout"},
-      {kTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
-      {kTiny + "--layout dp=7,uneven=on", "dp = 6 or less"},
-      {kTiny + "--layout dp", "names no key and value"},
-      {kTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
-      {kTiny + "--layout cp=5", "which cp (5) asks for; use seq = "},
-      {kTiny + "--layout cp=2,cp_kind=rings", "cp_kind = 'rings' says nothing; use \"ring\", \"ulysses\""},
-      {kTiny + "--layout tp=3", "--layout tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
-      {kTiny + "--layout dp=3,dp=2", "--layout 'dp=3,dp=2': it names 'dp' twice; keep one of the two"},
+      {kVerifyTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
+      {kVerifyTiny + "--layout dp=7,uneven=on", "dp = 6 or less"},
+      {kVerifyTiny + "--layout dp", "names no key and value"},
+      {kVerifyTiny + "--layout dp=0", "--layout dp=0: 'dp'"},
+      {kVerifyTiny + "--layout cp=5", "which cp (5) asks for; use seq = "},
+      {kVerifyTiny + "--layout cp=2,cp_kind=rings", "cp_kind = 'rings' says nothing; use \"ring\", \"ulysses\""},
+      {kVerifyTiny + "--layout tp=3",
+       "--layout tp=3: 4 heads with 4 key/value heads cannot be shared out to tp (3) ranks"},
+      {kVerifyTiny + "--layout dp=3,dp=2", "--layout 'dp=3,dp=2': it names 'dp' twice; keep one of the two"},
       {"verify --layout tp=16 --reference " + kGolden + "llama-tiny",
        "cannot be shared out to tp (16) ranks; use tp = "},
-      {kTiny + "--layout dp=2,dp_kind=central,overlap=on", "'overlap' does nothing with dp_kind"},
+      {kVerifyTiny + "--layout dp=2,dp_kind=central,overlap=on", "'overlap' does nothing with dp_kind"},
       {"verify --exact --layout dp=2 --reference " + kGolden + "llama-tiny", "--exact beside --reference"},
       {"verify --layout dp=3 --reference " + kGolden + "llama-tiny", "use global_batch = 6 or 9"},
   };

@@ -6,7 +6,6 @@ namespace lockstep::tests {
 namespace {
 
 constexpr std::int64_t kSizes[] = {0, 1, 7, 1000, 4099};
-constexpr Algorithm kAlgorithms[] = {Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native};
 
 class Collectives : public ::testing::TestWithParam<int> {
  protected:

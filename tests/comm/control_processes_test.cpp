@@ -13,8 +13,6 @@ namespace {
 using namespace lockstep::control;
 using ::testing::HasSubstr;
 
-CoordinatorOptions with_token() { return {.token = kToken}; }
-
 class Processes {
  public:
   // Each child runs the body with the port it is told, and says when it is ready; its words come back through a pipe.

@@ -16,6 +16,7 @@ using control::Session;
 using control::SessionOptions;
 
 inline constexpr const char* kToken = "a token of the tests, no secret";
+inline control::CoordinatorOptions with_token() { return {.token = kToken}; }
 
 // What the body throws, in words; "" where it throws nothing.
 inline std::string words_of(const std::function<void()>& body) {

@@ -11,8 +11,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-CoordinatorOptions with_token() { return {.token = kToken}; }
-
 // Addresses.
 
 TEST(ControlAddress, AllInterfacesAreRefused) {

@@ -15,8 +15,6 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-CoordinatorOptions with_token() { return {.token = kToken}; }
-
 TEST(ControlSha256, IsThatOfItsStandards) {
   EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -33,7 +33,7 @@ void each_host_rank(int ranks, const std::function<void(const HostRank&)>& body,
   });
 }
 
-std::string words_of(const std::function<void()>& body) {
+std::string comm_error_of(const std::function<void()>& body) {
   try {
     body();
   } catch (const CommError& error) {
@@ -120,35 +120,37 @@ TEST(HostSideFailure, ARankThatDoesNotComeFailsTheOthersWithinTheDeadline) {
                    Row x = row_of(DType::f32, 100, 0);
                    const auto begin = std::chrono::steady_clock::now();
                    const auto pending = here.comm.all_reduce(x);
-                   const std::string words = words_of([&] { pending->wait(); });
+                   const std::string words = comm_error_of([&] { pending->wait(); });
                    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 5);
                    EXPECT_THAT(words, HasSubstr("all_reduce of 100 fp32 (sum, canonical): not done within 0.3 s"));
                    EXPECT_EQ(x.bytes(), row_of(DType::f32, 100, 0).bytes());  // nothing half-made is brought back
-                   EXPECT_EQ(words_of([&] { pending->wait(); }), words);
-                   EXPECT_EQ(words_of([&] { here.comm.barrier(); }), words);
-                   EXPECT_EQ(words_of([&] { here.comm.check(); }), words);
+                   EXPECT_EQ(comm_error_of([&] { pending->wait(); }), words);
+                   EXPECT_EQ(comm_error_of([&] { here.comm.barrier(); }), words);
+                   EXPECT_EQ(comm_error_of([&] { here.comm.check(); }), words);
                    told = true;
                  },
                  {.deadline_seconds = 0.3});
 }
 
 TEST(HostSideDeadline, OfAMessageCountsInPlaceOfTheGroups) {
-  each_host_rank(
-      2,
-      [&](const HostRank& here) {
-        std::int64_t value = 1;
-        const Tensor x(&value, DType::i64, Device::cpu, {1});
-        if (here.comm.rank() == 1) std::this_thread::sleep_for(Seconds(0.8));  // longer than the group would wait
-        here.comm.start({.op = CommOp::all_reduce, .out = x, .in = x, .deadline = 20})->wait();
-        EXPECT_EQ(value, 2);
-        const auto begin = std::chrono::steady_clock::now();
-        if (here.comm.rank() == 1) return std::this_thread::sleep_for(Seconds(1));
-        EXPECT_THAT(
-            words_of([&] { here.comm.start({.op = CommOp::all_reduce, .out = x, .in = x, .deadline = 0.1})->wait(); }),
-            HasSubstr("not done within 0.1 s"));
-        EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 0.9);
-      },
-      {.deadline_seconds = 0.3});
+  each_host_rank(2,
+                 [&](const HostRank& here) {
+                   std::int64_t value = 1;
+                   const Tensor x(&value, DType::i64, Device::cpu, {1});
+                   if (here.comm.rank() == 1)
+                     std::this_thread::sleep_for(Seconds(0.8));  // longer than the group would wait
+                   here.comm.start({.op = CommOp::all_reduce, .out = x, .in = x, .deadline = 20})->wait();
+                   EXPECT_EQ(value, 2);
+                   const auto begin = std::chrono::steady_clock::now();
+                   if (here.comm.rank() == 1) return std::this_thread::sleep_for(Seconds(1));
+                   EXPECT_THAT(
+                       comm_error_of([&] {
+                         here.comm.start({.op = CommOp::all_reduce, .out = x, .in = x, .deadline = 0.1})->wait();
+                       }),
+                       HasSubstr("not done within 0.1 s"));
+                   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 0.9);
+                 },
+                 {.deadline_seconds = 0.3});
 }
 
 // Nothing is under way in NCCL's place while the ranks wait for a disk: it would fail by the group's deadline.
@@ -193,7 +195,7 @@ TEST(HostSideDeadline, ABarrierThatFailsIsTheMessagesFailureEachTime) {
         std::int64_t value = 1;
         const Tensor x(&value, DType::i64, Device::cpu, {1});
         const auto pending = here.comm.start({.op = CommOp::all_reduce, .out = x, .in = x, .deadline = 20});
-        for (int i = 0; i < 2; ++i) EXPECT_EQ(words_of([&] { pending->wait(); }), "rank 1 is gone");
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(comm_error_of([&] { pending->wait(); }), "rank 1 is gone");
         EXPECT_EQ(value, 1);
       },
       options);
@@ -204,11 +206,11 @@ TEST(NcclFailure, IsToldByCheckAfterWaitHasReturned) {
   each_nccl_rank(2, [&](const Here& here) {
     Row x = row_of(DType::f32, 100, here.comm.rank());
     here.comm.all_reduce(x)->wait();
-    EXPECT_EQ(words_of([&] { here.comm.check(); }), "");
+    EXPECT_EQ(comm_error_of([&] { here.comm.check(); }), "");
     ++there;
     while (there < 2) std::this_thread::yield();
     here.exchange.cut = true;
-    EXPECT_THAT(words_of([&] { here.comm.check(); }), HasSubstr("the wire is cut"));
+    EXPECT_THAT(comm_error_of([&] { here.comm.check(); }), HasSubstr("the wire is cut"));
   });
 }
 
@@ -230,7 +232,8 @@ TEST(NcclFailure, AnErrorIsNotHeldUpByWhatIsUnderWay) {
                    } catch (const std::runtime_error& error) {
                      EXPECT_STREQ(error.what(), "an error of its own, in 2");
                    }
-                   EXPECT_THAT(words_of([&] { here.comm.barrier(); }), HasSubstr("because of an error of its own"));
+                   EXPECT_THAT(comm_error_of([&] { here.comm.barrier(); }),
+                               HasSubstr("because of an error of its own"));
                    told = true;
                  },
                  {.deadline_seconds = 10});

@@ -10,6 +10,7 @@
 namespace lockstep::tests {
 
 inline constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64};
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native};
 
 inline void each_rank(int ranks, const std::function<void(Communicator&)>& body, ThreadsOptions options = {}) {
   run_ranks(

@@ -17,8 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native};
-
 // Calls of every operation, as any rank makes them, on either device.
 class Calls {
  public:

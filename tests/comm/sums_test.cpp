@@ -140,7 +140,7 @@ TEST(Orders, AreThoseOfTheirAlgorithms) {
 
 TEST(Orders, HaveEveryRankOnce) {
   for (const CommOp op : {CommOp::all_reduce, CommOp::reduce_scatter, CommOp::reduce})
-    for (const Algorithm algorithm : {Algorithm::canonical, Algorithm::ring, Algorithm::tree, Algorithm::native})
+    for (const Algorithm algorithm : kAlgorithms)
       for (int ranks = 1; ranks <= 65; ++ranks)
         for (const int piece : {0, ranks / 2, ranks - 1}) {
           const SumOrder order = sum_order(op, algorithm, ranks, piece);

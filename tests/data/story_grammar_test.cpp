@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-std::string all_of(const std::vector<std::string>& stories) {
+std::string joined(const std::vector<std::string>& stories) {
   std::string text;
   for (const std::string& story : stories) text += story + "\n\n";
   return text;
@@ -29,13 +29,13 @@ TEST(StoryGrammar, TheSameSeedTellsTheSameStoriesOnEveryMachine) {
             "One day Ben missed his blue boots. \"Where are my boots?\" asked Ben. He could not see them behind the "
             "barn. Then Nora found them in the forest.\n"
             "They were best friends.");
-  const std::string text = all_of(stories);
+  const std::string text = joined(stories);
   EXPECT_EQ(checksum(std::as_bytes(std::span(text))), 3603379034297465311ull);
 }
 
 TEST(StoryGrammar, TheExampleIsAFewHundredKilobytesOfDifferentStories) {
   const std::vector<std::string> stories = example_stories();
-  const std::size_t bytes = all_of(stories).size();
+  const std::size_t bytes = joined(stories).size();
   EXPECT_GT(bytes, 300'000u);
   EXPECT_LT(bytes, 600'000u);
   EXPECT_EQ(std::set(stories.begin(), stories.end()).size(), stories.size());

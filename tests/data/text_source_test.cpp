@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 class Text : public TempFolder {};
 
 // The documents, each followed by '|'.
-std::string all_of(const TextSource& source) {
+std::string text_of(const TextSource& source) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(source.tokens()));
   source.read(0, ids);
   std::string text;
   for (const std::int32_t id : ids) text += id == kEndOfDocument ? '|' : static_cast<char>(id);
   return text;
 }
-std::string all_of(const std::vector<std::string>& paths) { return all_of(TextSource(paths)); }
+std::string text_of(const std::vector<std::string>& paths) { return text_of(TextSource(paths)); }
 
 TEST_F(Text, AFolderIsReadInTheOrderOfItsPaths) {
   write("b.txt", "2");
@@ -31,13 +31,13 @@ TEST_F(Text, AFolderIsReadInTheOrderOfItsPaths) {
   write("a/b/c.txt", "0");
   write("B.txt", "capitals come first ");
   write("a-x.txt", "- comes before / ");
-  EXPECT_EQ(all_of(std::vector{folder_.string()}), "capitals come first |- comes before / |0|1|2|");
-  EXPECT_EQ(all_of(std::vector{folder_.string() + "/"}), "capitals come first |- comes before / |0|1|2|");
+  EXPECT_EQ(text_of(std::vector{folder_.string()}), "capitals come first |- comes before / |0|1|2|");
+  EXPECT_EQ(text_of(std::vector{folder_.string() + "/"}), "capitals come first |- comes before / |0|1|2|");
 }
 
 TEST_F(Text, NamedPathsAreReadInTheOrderGiven) {
   const std::string b = write("b", "bb"), a = write("a", "aa"), c = write("sub/c", "cc");
-  EXPECT_EQ(all_of({b, (folder_ / "sub").string(), a, b}), "bb|cc|aa|bb|");
+  EXPECT_EQ(text_of({b, (folder_ / "sub").string(), a, b}), "bb|cc|aa|bb|");
 }
 
 TEST_F(Text, PassesOverWhatIsNoText) {
@@ -49,13 +49,13 @@ TEST_F(Text, PassesOverWhatIsNoText) {
   write("empty", "");
   ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
   fs::create_symlink("nowhere", folder_ / "broken");
-  EXPECT_EQ(all_of(std::vector{folder_.string()}), "text|");
-  EXPECT_EQ(all_of(std::vector{write(".named", "a hidden file that is named is meant")}).size(), 37u);
+  EXPECT_EQ(text_of(std::vector{folder_.string()}), "text|");
+  EXPECT_EQ(text_of(std::vector{write(".named", "a hidden file that is named is meant")}).size(), 37u);
 }
 
 TEST_F(Text, AZeroAfterTheFirst8KiBDoesNotMakeAFileBinary) {
   const std::string text = std::string(8192, 'x') + '\0';
-  EXPECT_EQ(all_of(std::vector{write("long", text)}), text + "|");
+  EXPECT_EQ(text_of(std::vector{write("long", text)}), text + "|");
 }
 
 TEST_F(Text, LoopsOfLinksDoNoHarm) {
@@ -65,14 +65,14 @@ TEST_F(Text, LoopsOfLinksDoNoHarm) {
   fs::create_directory_symlink("../two", folder_ / "one/across");
   fs::create_directory_symlink("../one", folder_ / "two/across");
   fs::create_symlink("itself", folder_ / "itself");
-  EXPECT_EQ(all_of(std::vector{folder_.string()}), "2|1|") << "one/across comes first, and two is read once";
+  EXPECT_EQ(text_of(std::vector{folder_.string()}), "2|1|") << "one/across comes first, and two is read once";
 }
 
 TEST_F(Text, LinksToFilesAreFollowed) {
   write("real/text", "x");
   fs::create_directory(folder_ / "links");
   fs::create_symlink("../real/text", folder_ / "links/text");
-  EXPECT_EQ(all_of(std::vector{(folder_ / "links").string()}), "x|");
+  EXPECT_EQ(text_of(std::vector{(folder_ / "links").string()}), "x|");
 }
 
 TEST_F(Text, RefusesWhatHoldsNoTextAndSaysWhich) {

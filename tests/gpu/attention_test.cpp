@@ -19,14 +19,14 @@
 namespace lockstep::tests {
 namespace {
 
-struct Case {
+struct FusedCase {
   DType dtype;
   std::int64_t B, H, K, T, D;
 };
 
 using Bytes = std::vector<std::byte>;
 
-class FusedAttention : public ::testing::TestWithParam<Case> {
+class FusedAttention : public ::testing::TestWithParam<FusedCase> {
  protected:
   // One stream for all tests, since it keeps the plans.
   struct Gpu {
@@ -40,7 +40,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
   static void TearDownTestSuite() { gpu_.reset(); }
   void SetUp() override {
     if (!gpu_) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     const Shape fused{c.B, c.T, c.H + 2 * c.K, c.D}, mixed{c.B, c.T, c.H, c.D};
     narrow_ = make(c.dtype, fused, mixed);
     wide_ = make(DType::f32, fused, mixed);
@@ -52,7 +52,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
     Tensor qkv, d_qkv, o, d_o, lse;
   };
   Set make(DType type, const Shape& fused, const Shape& mixed) {
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     return {tensor(type, fused), tensor(type, fused), tensor(type, mixed), tensor(type, mixed),
             tensor(DType::f32, {c.B, c.H, c.T})};
   }
@@ -90,7 +90,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
   void poison(const Tensor& t) { write(t, std::vector<double>(static_cast<std::size_t>(t.elements()), NAN)); }
 
   AttentionForwardArgs forward_args(const Set& s) const {
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     return {.o = s.o,
             .lse = s.lse,
             .q = s.qkv.slice(2, 0, c.H),
@@ -99,7 +99,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
             .scale = scale()};
   }
   AttentionBackwardArgs backward_args(const Set& s, bool deterministic, const Tensor& workspace) const {
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     return {.dq = s.d_qkv.slice(2, 0, c.H),
             .dk = s.d_qkv.slice(2, c.H, c.K),
             .dv = s.d_qkv.slice(2, c.H + c.K, c.K),
@@ -115,7 +115,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
   }
   double scale() const { return 1 / std::sqrt(static_cast<double>(GetParam().D)); }
   AttentionSizes sizes(bool deterministic) const {
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     return {
         .B = c.B, .T = c.T, .S = c.T, .H = c.H, .K = c.K, .D = c.D, .dtype = c.dtype, .deterministic = deterministic};
   }
@@ -156,7 +156,7 @@ class FusedAttention : public ::testing::TestWithParam<Case> {
   }
   // dq, dk and dv apart, since one may be far larger than another.
   void expect_gradients() {
-    const Case& c = GetParam();
+    const FusedCase& c = GetParam();
     const std::vector<double> got = read(narrow_.d_qkv), want = read(wide_.d_qkv);
     std::array<std::vector<double>, 3> of_got, of_want;
     for (std::size_t i = 0; i < got.size(); ++i) {
@@ -242,14 +242,15 @@ TEST_P(FusedAttention, LeavesToThePlainKernelWhatHasNoWorkspace) {
   expect_gradients();
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, FusedAttention,
-                         ::testing::Values(Case{DType::bf16, 2, 4, 4, 128, 64}, Case{DType::bf16, 3, 8, 2, 512, 128},
-                                           Case{DType::bf16, 2, 6, 3, 201, 64}, Case{DType::bf16, 1, 2, 2, 1000, 80},
-                                           Case{DType::f16, 2, 4, 2, 200, 64}, Case{DType::f16, 1, 3, 3, 384, 128}),
-                         [](const auto& info) {
-                           const Case& c = info.param;
-                           return fmt::format("{}_b{}_h{}_k{}_t{}_d{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, FusedAttention,
+    ::testing::Values(FusedCase{DType::bf16, 2, 4, 4, 128, 64}, FusedCase{DType::bf16, 3, 8, 2, 512, 128},
+                      FusedCase{DType::bf16, 2, 6, 3, 201, 64}, FusedCase{DType::bf16, 1, 2, 2, 1000, 80},
+                      FusedCase{DType::f16, 2, 4, 2, 200, 64}, FusedCase{DType::f16, 1, 3, 3, 384, 128}),
+    [](const auto& info) {
+      const FusedCase& c = info.param;
+      return fmt::format("{}_b{}_h{}_k{}_t{}_d{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D);
+    });
 
 }  // namespace
 }  // namespace lockstep::tests

@@ -20,19 +20,19 @@
 namespace lockstep::tests {
 namespace {
 
-struct Case {
+struct HopperCase {
   std::int64_t B, H, K, T, D;
 };
 
 using Bytes = std::vector<std::byte>;
 
-class HopperAttention : public ::testing::TestWithParam<Case> {
+class HopperAttention : public ::testing::TestWithParam<HopperCase> {
  protected:
   void SetUp() override {
     if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
     memory_ = make_memory(Device::cuda, ledger_);
     stream_ = std::make_unique<cuda::Stream>(*memory_);
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     narrow_ = make(DType::bf16);
     narrow_.lse = tensor(DType::f32, {c.B, c.H, c.T});
     workspace_ = tensor(DType::f32, {cuda::hopper_reserve(sizes()).total() / 4});
@@ -42,7 +42,7 @@ class HopperAttention : public ::testing::TestWithParam<Case> {
     Tensor qkv, d_qkv, o, d_o, lse;
   };
   Set make(DType type) {
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     const Shape fused{c.B, c.T, c.H + 2 * c.K, c.D}, mixed{c.B, c.T, c.H, c.D};
     return {tensor(type, fused), tensor(type, fused), tensor(type, mixed), tensor(type, mixed), {}};
   }
@@ -92,7 +92,7 @@ class HopperAttention : public ::testing::TestWithParam<Case> {
   }
   // Numbers, and what the plain kernels make of them in fp32, forward and backward.
   Set fill_and_run_plain() {
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     Set wide = make(DType::f32);
     wide.lse = narrow_.lse;
     for (const Set& s : {narrow_, wide}) {
@@ -115,7 +115,7 @@ class HopperAttention : public ::testing::TestWithParam<Case> {
   }
 
   AttentionBackwardArgs args(const Set& s, const Tensor& workspace) const {
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     return {.dq = s.d_qkv.slice(2, 0, c.H),
             .dk = s.d_qkv.slice(2, c.H, c.K),
             .dv = s.d_qkv.slice(2, c.H + c.K, c.K),
@@ -130,7 +130,7 @@ class HopperAttention : public ::testing::TestWithParam<Case> {
   }
   double scale() const { return 1 / std::sqrt(static_cast<double>(GetParam().D)); }
   AttentionSizes sizes() const {
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     return {.B = c.B, .T = c.T, .S = c.T, .H = c.H, .K = c.K, .D = c.D, .dtype = DType::bf16};
   }
   // Fails with the reason where it is not taken.
@@ -153,7 +153,7 @@ class HopperAttention : public ::testing::TestWithParam<Case> {
   }
   // dq, dk and dv apart, since one may be far larger than another.
   std::array<std::vector<double>, 3> gradients(const Tensor& d_qkv) {
-    const Case& c = GetParam();
+    const HopperCase& c = GetParam();
     const std::vector<double> all = read(d_qkv);
     std::array<std::vector<double>, 3> apart;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -234,11 +234,12 @@ TEST_P(HopperAttention, LeavesAloneWhatItCannotTake) {
 
 // Blocks: one; fewer and more than a GPU runs at a time. Tokens: of whole tiles, and not.
 INSTANTIATE_TEST_SUITE_P(Shapes, HopperAttention,
-                         ::testing::Values(Case{1, 1, 1, 128, 64}, Case{2, 4, 4, 384, 64}, Case{2, 6, 3, 201, 64},
-                                           Case{3, 8, 2, 512, 128}, Case{1, 4, 1, 1000, 128}, Case{2, 2, 1, 64, 128},
-                                           Case{2, 16, 8, 2048, 64}, Case{2, 8, 8, 1500, 128}),
+                         ::testing::Values(HopperCase{1, 1, 1, 128, 64}, HopperCase{2, 4, 4, 384, 64},
+                                           HopperCase{2, 6, 3, 201, 64}, HopperCase{3, 8, 2, 512, 128},
+                                           HopperCase{1, 4, 1, 1000, 128}, HopperCase{2, 2, 1, 64, 128},
+                                           HopperCase{2, 16, 8, 2048, 64}, HopperCase{2, 8, 8, 1500, 128}),
                          [](const auto& info) {
-                           const Case& c = info.param;
+                           const HopperCase& c = info.param;
                            return fmt::format("b{}_h{}_k{}_t{}_d{}", c.B, c.H, c.K, c.T, c.D);
                          });
 

@@ -18,7 +18,7 @@
 namespace lockstep::tests {
 namespace {
 
-struct Gpu {
+struct GpuDevice {
   Ledger ledger;
   std::unique_ptr<Memory> memory = make_memory(Device::cuda, ledger);
   std::unique_ptr<Stream> stream = make_stream(*memory, 1);
@@ -27,13 +27,13 @@ struct Gpu {
 class RandomOnTheGpu : public ::testing::TestWithParam<int> {
  protected:
   static void SetUpTestSuite() {
-    if (cuda::gpu_count() > 0) gpu_ = std::make_unique<Gpu>();
+    if (cuda::gpu_count() > 0) gpu_ = std::make_unique<GpuDevice>();
   }
   static void TearDownTestSuite() { gpu_.reset(); }
   void SetUp() override {
     if (!gpu_) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
   }
-  static inline std::unique_ptr<Gpu> gpu_;
+  static inline std::unique_ptr<GpuDevice> gpu_;
 };
 
 // The smallest and the largest value that a number within a few units of the last place of double is rounded to.
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Case, KernelsOfChance, ::testing::ValuesIn(cases_where(
 // Large, far from the beginning, and in every type: no index is taken modulo anything.
 TEST(LargeTensorsOnTheGpu, HaveTheCpusMasksAndNumbers) {
   if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
-  Gpu gpu;
+  GpuDevice gpu;
   CpuDevice cpu;
   constexpr std::int64_t kRows = 2050, kWidth = 515, kLength = 205;
   for (const DType type : kFloatTypes)
@@ -133,7 +133,7 @@ TEST(ModelsOnTheGpu, BeginAndDropAsOnTheCpu) {
                              .optimizer = {.learning_rate = 1e-2},
                              .seed = 6};
     HostRun here(o);
-    Gpu gpu;
+    GpuDevice gpu;
     Replica there(o, *gpu.memory, *gpu.stream);
     here.replica->init_weights();
     there.init_weights();

@@ -6,7 +6,7 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr AttentionSizes kUsual{.B = 8, .T = 2048, .S = 2048, .H = 32, .K = 32, .D = 64, .dtype = DType::bf16};
+constexpr AttentionSizes kMultiHead{.B = 8, .T = 2048, .S = 2048, .H = 32, .K = 32, .D = 64, .dtype = DType::bf16};
 constexpr std::int64_t kFew = 1 << 20;  // margins
 
 AttentionSizes with(std::int64_t B, std::int64_t H, std::int64_t K, std::int64_t T, std::int64_t D,
@@ -15,11 +15,11 @@ AttentionSizes with(std::int64_t B, std::int64_t H, std::int64_t K, std::int64_t
 }
 
 TEST(AttentionWorkspace, IsNoneWhereThePlainKernelsWork) {
-  EXPECT_EQ(attention_workspace(Device::cpu, kUsual), 0);
-  EXPECT_EQ(attention_workspace(Device::meta, kUsual), 0);
-  EXPECT_GT(attention_workspace(Device::cuda, kUsual), 0);
+  EXPECT_EQ(attention_workspace(Device::cpu, kMultiHead), 0);
+  EXPECT_EQ(attention_workspace(Device::meta, kMultiHead), 0);
+  EXPECT_GT(attention_workspace(Device::cuda, kMultiHead), 0);
   const auto none = [](auto change) {
-    AttentionSizes sizes = kUsual;
+    AttentionSizes sizes = kMultiHead;
     change(sizes);
     return attention_workspace(Device::cuda, sizes) == 0;
   };

@@ -6,15 +6,15 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr AttentionSizes kUsual{.B = 8, .T = 2048, .S = 2048, .H = 32, .K = 8, .D = 64, .dtype = DType::bf16};
+constexpr AttentionSizes kGroupedQuery{.B = 8, .T = 2048, .S = 2048, .H = 32, .K = 8, .D = 64, .dtype = DType::bf16};
 
-AttentionSizes with(std::int64_t B, std::int64_t H, std::int64_t T, std::int64_t D) {
+AttentionSizes multi_head(std::int64_t B, std::int64_t H, std::int64_t T, std::int64_t D) {
   return {.B = B, .T = T, .S = T, .H = H, .K = H, .D = D, .dtype = DType::bf16};
 }
 
 TEST(HopperAttention, TakesCausalBf16OfItsWidths) {
   const auto takes = [](auto change) {
-    AttentionSizes sizes = kUsual;
+    AttentionSizes sizes = kGroupedQuery;
     change(sizes);
     return cuda::why_not_hopper(sizes) == nullptr;
   };
@@ -35,8 +35,8 @@ TEST(HopperAttention, TakesCausalBf16OfItsWidths) {
 
 TEST(HopperAttention, ReservesWhatItsHeaderSays) {
   constexpr std::int64_t kLittle = 4 * 256;  // of rounding up
-  for (const AttentionSizes& s :
-       {with(1, 32, 32768, 64), with(3, 5, 201, 64), with(2, 7, 1000, 128), with(1, 1, 64, 64)}) {
+  for (const AttentionSizes& s : {multi_head(1, 32, 32768, 64), multi_head(3, 5, 201, 64), multi_head(2, 7, 1000, 128),
+                                  multi_head(1, 1, 64, 64)}) {
     const std::int64_t queries = s.D == 64 ? 128 : 64, tiles = (s.T + queries - 1) / queries;
     const std::int64_t rows = s.B * s.H * tiles * queries;
     const std::int64_t needed = 4 * rows * s.D + 2 * 4 * rows + 4 * (2 * s.B * s.H * tiles + 1);
@@ -49,8 +49,8 @@ TEST(HopperAttention, ReservesWhatItsHeaderSays) {
 }
 
 TEST(HopperAttention, ReservesInStepWithTokens) {
-  const std::int64_t once = cuda::hopper_reserve(with(1, 32, 16384, 64)).total();
-  const std::int64_t twice = cuda::hopper_reserve(with(1, 32, 32768, 64)).total();
+  const std::int64_t once = cuda::hopper_reserve(multi_head(1, 32, 16384, 64)).total();
+  const std::int64_t twice = cuda::hopper_reserve(multi_head(1, 32, 32768, 64)).total();
   EXPECT_NEAR(static_cast<double>(twice) / static_cast<double>(once), 2, 1e-3);
 }
 

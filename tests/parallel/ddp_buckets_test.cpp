@@ -80,7 +80,7 @@ Step step(const std::vector<Sizes>& units, const LayoutSpec& layout, std::option
   return result;
 }
 
-const std::vector<Sizes> kUnits = {{1024, 256}, {512, 512, 256}, {2048, 256, 256}};
+const std::vector<Sizes> kBucketedUnits = {{1024, 256}, {512, 512, 256}, {2048, 256, 256}};
 
 TEST(Buckets, HoldAtMostWhatTheyMay) {
   struct Case {
@@ -97,11 +97,12 @@ TEST(Buckets, HoldAtMostWhatTheyMay) {
                         {4 * 5119, {4864, 256}, {0, 0, 2}},
                         {4 * 5120, {5120}, {0, 0, 1}},
                         {1 << 30, {5120}, {0, 0, 1}}}) {
-    const Step got = step(kUnits, {.dp = 4}, c.bytes, DType::f32);
+    const Step got = step(kBucketedUnits, {.dp = 4}, c.bytes, DType::f32);
     EXPECT_EQ(got.sizes, c.sizes) << c.bytes << " bytes";
     EXPECT_EQ(got.started, c.started) << c.bytes << " bytes";
-    EXPECT_EQ(step(kUnits, {.dp = 4}, c.bytes / 2, DType::bf16).sizes, c.sizes) << "of half the bytes an element";
-    EXPECT_EQ(step(kUnits, {.dp = 4}, c.bytes * 2, DType::f64).sizes, c.sizes) << "of twice the bytes";
+    EXPECT_EQ(step(kBucketedUnits, {.dp = 4}, c.bytes / 2, DType::bf16).sizes, c.sizes)
+        << "of half the bytes an element";
+    EXPECT_EQ(step(kBucketedUnits, {.dp = 4}, c.bytes * 2, DType::f64).sizes, c.sizes) << "of twice the bytes";
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kOwn = 700, kShared = 300;
 
 // Element i of a tensor of a stage and of the tp rank whose it is; what all tp ranks have alike is part -1's.
-double element(int stage, int part, std::int64_t i) {
+double gradient_element(int stage, int part, std::int64_t i) {
   return std::ldexp(std::sin(static_cast<double>(1 + i * i % 1013 + 17 * stage + 5 * part)), static_cast<int>(i % 19));
 }
 
@@ -43,7 +43,7 @@ Bins plain_bins(const LayoutSpec& layout) {
   Bins bins(kNormBins);
   bool adds = false;
   const auto add = [&](int stage, int part, std::int64_t elements) {
-    Row row(DType::f32, elements, [&](std::int64_t i) { return element(stage, part, i); });
+    Row row(DType::f32, elements, [&](std::int64_t i) { return gradient_element(stage, part, i); });
     norm_sum({.bins = Tensor(bins.data(), DType::i64, Device::cpu, {kNormBins}), .x = row, .accumulate = adds},
              cpu.stream());
     adds = true;
@@ -79,7 +79,9 @@ TEST(GlobalNorm, CountsEveryElementOnce) {
                           cpu.memory(), cpu.stream());
       Row flat(DType::f32, shard.padded(unit.owned()), [&](std::int64_t i) {
         const std::int64_t own = i - unit.offset(0), both = i - unit.offset(1);
-        return own < kOwn ? element(stage, tp, own) : both >= 0 && both < kShared ? element(stage, -1, both) : 0.0;
+        return own < kOwn                    ? gradient_element(stage, tp, own)
+               : both >= 0 && both < kShared ? gradient_element(stage, -1, both)
+                                             : 0.0;
       });
       const Given gradients({flat.part(shard.begin(unit.owned()), shard.elements(unit.owned()))});
       const GlobalNorm norm(storage, gradients, cpu.memory());

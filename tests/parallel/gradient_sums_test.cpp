@@ -10,7 +10,7 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kElements = 60;
+constexpr std::int64_t kSummedElements = 60;
 constexpr int kSums = 4;
 
 LayoutSpec sharded_over(int ranks, int shard) {
@@ -28,8 +28,8 @@ TEST(GradientSums, GiveEachRankItsShardInTheOrderStarted) {
         GradientSums sums(groups, Algorithm::canonical, overlap);
         std::vector<Row> in, out;
         for (int k = 0; k < kSums; ++k) {
-          in.push_back(row_of(DType::f32, kElements, all.rank() + k));
-          out.emplace_back(DType::f32, kElements / shard);
+          in.push_back(row_of(DType::f32, kSummedElements, all.rank() + k));
+          out.emplace_back(DType::f32, kSummedElements / shard);
         }
         std::vector<int> ended;
         for (int k = 0; k < kSums; ++k)
@@ -39,9 +39,9 @@ TEST(GradientSums, GiveEachRankItsShardInTheOrderStarted) {
         sums.settle();
         EXPECT_EQ(ended, (std::vector{0, 1, 2, 3}));
         for (int k = 0; k < kSums; ++k)
-          for (std::int64_t i = 0; i < kElements / shard; ++i) {
+          for (std::int64_t i = 0; i < kSummedElements / shard; ++i) {
             double want = 0;
-            for (int r = 0; r < ranks; ++r) want += whole(r + k, all.rank() % shard * (kElements / shard) + i);
+            for (int r = 0; r < ranks; ++r) want += whole(r + k, all.rank() % shard * (kSummedElements / shard) + i);
             ASSERT_EQ(out[k][i], want) << ranks << " ranks, shards of " << shard << ": sum " << k << ", " << i;
           }
       });
@@ -67,8 +67,8 @@ TEST(GradientSums, OfSeveralCopiesEqualOneSumBitForBit) {
   each_rank(6, [&](Communicator& all) {
     ZeroGroups groups(all, sharded_over(6, 2));
     GradientSums sums(groups, Algorithm::canonical, true);
-    Row in(DType::f32, kElements, [&](std::int64_t i) { return wide(all.rank(), i); }), at_once = in;
-    Row out(DType::f32, kElements / 2);
+    Row in(DType::f32, kSummedElements, [&](std::int64_t i) { return wide(all.rank(), i); }), at_once = in;
+    Row out(DType::f32, kSummedElements / 2);
     sums.start({.in = in, .out = out});
     sums.settle();
     all.all_reduce(at_once)->wait();

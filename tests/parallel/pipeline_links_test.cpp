@@ -10,7 +10,7 @@ namespace lockstep::tests {
 namespace {
 
 constexpr int kMicro = 5;
-constexpr std::int64_t kElements = 33;
+constexpr std::int64_t kSentElements = 33;
 
 // Every stage adds its number to what comes from the stage before and hands it on.
 TEST(PipelineLinks, CarryMicroBatchesThroughTheStagesInOrder) {
@@ -19,7 +19,7 @@ TEST(PipelineLinks, CarryMicroBatchesThroughTheStagesInOrder) {
       PipelineLinks links(group);
       const int stage = group.rank();
       std::vector<Row> all;
-      for (int m = 0; m < kMicro; ++m) all.push_back(row_of(DType::f64, kElements, m));
+      for (int m = 0; m < kMicro; ++m) all.push_back(row_of(DType::f64, kSentElements, m));
       const auto input = [&](int m) { return Action{ActionKind::receive_input, stage, m}; };
       // All are asked for before the first is read.
       if (stage > 0)
@@ -27,7 +27,7 @@ TEST(PipelineLinks, CarryMicroBatchesThroughTheStagesInOrder) {
       for (int m = 0; m < kMicro; ++m) {
         links.ready(input(m));
         links.ready(input(m));  // once more: at once
-        for (std::int64_t i = 0; i < kElements; ++i) {
+        for (std::int64_t i = 0; i < kSentElements; ++i) {
           ASSERT_EQ(all[m][i], whole(m, i) + stage * (stage - 1) / 2) << "stage " << stage << ", micro-batch " << m;
           all[m].set(i, all[m][i] + stage);
         }
@@ -45,7 +45,7 @@ TEST(PipelineLinks, WaitForTheOldestOfTwoMessagesToAStage) {
     NotedRanks noted(group, notes);
     PipelineLinks links(noted);
     std::vector<Row> all;
-    for (int m = 0; m < 4; ++m) all.push_back(row_of(DType::f64, kElements, m));
+    for (int m = 0; m < 4; ++m) all.push_back(row_of(DType::f64, kSentElements, m));
     Row empty(DType::f64, 0);
     if (group.rank() == 0) {
       for (int m = 0; m < 3; ++m) links.send(all[m], 1);
@@ -58,14 +58,14 @@ TEST(PipelineLinks, WaitForTheOldestOfTwoMessagesToAStage) {
     }
     const int first = group.rank() == 1 ? 0 : 3, end = group.rank() == 1 ? 3 : 4;
     for (int m = first; m < end; ++m) {
-      for (std::int64_t i = 0; i < kElements; ++i) all[m].set(i, -1);
+      for (std::int64_t i = 0; i < kSentElements; ++i) all[m].set(i, -1);
       links.receive({ActionKind::receive_input, 0, m}, all[m], 0);
     }
     links.receive({ActionKind::receive_input, 1, 0}, empty, 0);
     links.ready({ActionKind::receive_input, 1, 0});  // of nothing: at once
     links.settle();
     for (int m = first; m < end; ++m)
-      for (std::int64_t i = 0; i < kElements; ++i) ASSERT_EQ(all[m][i], whole(m, i));
+      for (std::int64_t i = 0; i < kSentElements; ++i) ASSERT_EQ(all[m][i], whole(m, i));
   });
 }
 

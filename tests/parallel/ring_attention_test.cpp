@@ -12,12 +12,12 @@ namespace {
 using Values = std::vector<double>;
 
 // One rank's outputs and gradients, one after the other.
-struct Found {
+struct RingResult {
   Values o, dq, dk, dv;
-  bool operator==(const Found&) const = default;
+  bool operator==(const RingResult&) const = default;
 };
 
-Found attend(Communicator& ranks, const ContextSplit& split, bool overlap, const WholeAttention& whole) {
+RingResult attend_in_ring(Communicator& ranks, const ContextSplit& split, bool overlap, const WholeAttention& whole) {
   constexpr std::int64_t B = WholeAttention::B, D = WholeAttention::D;
   const std::int64_t T = whole.T, H = whole.H, K = whole.K, t = split.tokens(T), segment = split.segment(T);
   TensorBox box;
@@ -71,13 +71,13 @@ TEST(RingAttention, GivesWhatAttentionOfTheWholeSampleGives) {
       const WholeAttention whole(3 * any.multiple(), 4, 2);
       each_rank(ranks, [&](Communicator& group) {
         const ContextSplit split{.rank = group.rank(), .ring = ranks, .zigzag = zigzag};
-        const Found found = attend(group, split, true, whole);
+        const RingResult found = attend_in_ring(group, split, true, whole);
         const std::string what = "rank " + std::to_string(group.rank()) + " of " + std::to_string(ranks);
         expect_near(found.o, WholeAttention::own(whole.o, split), what + ": o");
         expect_near(found.dq, WholeAttention::own(whole.dq, split), what + ": dq");
         expect_near(found.dk, WholeAttention::own(whole.dk, split), what + ": dk");
         expect_near(found.dv, WholeAttention::own(whole.dv, split), what + ": dv");
-        EXPECT_TRUE(attend(group, split, false, whole) == found) << "overlap changes no bit";
+        EXPECT_TRUE(attend_in_ring(group, split, false, whole) == found) << "overlap changes no bit";
       });
     }
 }

@@ -7,14 +7,11 @@
 #include <mutex>
 
 #include "comm/threads/run_ranks.h"
+#include "parallel/plain_rows.h"
 #include "support/noted_ranks.h"
 
 namespace lockstep::tests {
 namespace {
-
-Tensor rows(std::vector<double>& values, std::int64_t width) {
-  return {values.data(), DType::f64, Device::cpu, {std::ssize(values) / width, width}};
-}
 
 TEST(SequenceParallel, GathersAndSumsRowsByTheirPlaceInTheBatch) {
   for (const int ranks : {2, 3, 5})

@@ -5,13 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "comm/threads/run_ranks.h"
+#include "parallel/plain_rows.h"
 
 namespace lockstep::tests {
 namespace {
-
-Tensor rows(std::vector<double>& values, std::int64_t width) {
-  return {values.data(), DType::f64, Device::cpu, {std::ssize(values) / width, width}};
-}
 
 TEST(TensorParallel, WithoutSequenceParallelismOnlySums) {
   run_ranks(3, [&](std::unique_ptr<Communicator> group) {

@@ -10,11 +10,11 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr std::int64_t kB = 2, kt = 3, kD = 4;
+constexpr std::int64_t kB = 2, kt = 3, kWidth = 4;
 
 // Of the token at this place of the whole, one head's element.
-double element(std::int64_t tensor, std::int64_t b, std::int64_t token, std::int64_t head, std::int64_t d) {
-  return static_cast<double>((((tensor * kB + b) * 64 + token) * 32 + head) * kD + d);
+double head_element(std::int64_t tensor, std::int64_t b, std::int64_t token, std::int64_t head, std::int64_t d) {
+  return static_cast<double>((((tensor * kB + b) * 64 + token) * 32 + head) * kWidth + d);
 }
 
 TEST(Ulysses, ExchangesTokensForHeadsAndBack) {
@@ -41,24 +41,26 @@ TEST(Ulysses, ExchangesTokensForHeadsAndBack) {
       std::int64_t most = 0;
       for (const One& k : kinds) {
         const auto tensor = static_cast<std::int64_t>(tokens.size());
-        tokens.emplace_back(DType::f64, kB * kt * k.all * kD, [&](std::int64_t i) {
-          return element(tensor, i / (kt * k.all * kD), rank * kt + i / (k.all * kD) % kt, i / kD % k.all, i % kD);
+        tokens.emplace_back(DType::f64, kB * kt * k.all * kWidth, [&](std::int64_t i) {
+          return head_element(tensor, i / (kt * k.all * kWidth), rank * kt + i / (k.all * kWidth) % kt,
+                              i / kWidth % k.all, i % kWidth);
         });
-        by_heads.emplace_back(DType::f64, kB * ranks * kt * k.own * kD);
+        by_heads.emplace_back(DType::f64, kB * ranks * kt * k.own * kWidth);
         most += by_heads.back().elements();
       }
       const UlyssesExchange exchange(group, most, DType::f64, cpu.memory());
       std::vector<UlyssesExchange::Exchanged> both;
       for (std::size_t i = 0; i < 2; ++i)
-        both.push_back({static_cast<Tensor>(tokens[i]).reshape({kB, kt, kinds[i].all, kD}),
-                        static_cast<Tensor>(by_heads[i]).reshape({kB, ranks * kt, kinds[i].own, kD})});
+        both.push_back({static_cast<Tensor>(tokens[i]).reshape({kB, kt, kinds[i].all, kWidth}),
+                        static_cast<Tensor>(by_heads[i]).reshape({kB, ranks * kt, kinds[i].own, kWidth})});
 
       exchange.to_heads(both, cpu.stream());
       for (std::int64_t t = 0; t < 2; ++t) {
         const One& k = kinds[t];
         for (std::int64_t i = 0; i < by_heads[t].elements(); ++i)
-          ASSERT_EQ(by_heads[t][i], element(t, i / (ranks * kt * k.own * kD), i / (k.own * kD) % (ranks * kt),
-                                            k.first + i / kD % k.own, i % kD))
+          ASSERT_EQ(by_heads[t][i],
+                    head_element(t, i / (ranks * kt * k.own * kWidth), i / (k.own * kWidth) % (ranks * kt),
+                                 k.first + i / kWidth % k.own, i % kWidth))
               << "tensor " << t << ", element " << i << " of rank " << rank;
       }
 

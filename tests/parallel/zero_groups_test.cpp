@@ -4,20 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
+#include "parallel/members.h"
 
 namespace lockstep::tests {
 namespace {
-
-using Members = std::vector<int>;
-
-// The ranks of the world that are in a group, in their order there.
-Members members(Communicator& world, Communicator& group) {
-  Row own(DType::i32, 1, [&](std::int64_t) { return world.rank(); }), all(DType::i32, group.size());
-  group.all_gather(all, own)->wait();
-  Members ranks;
-  for (std::int64_t i = 0; i < all.elements(); ++i) ranks.push_back(static_cast<int>(all[i]));
-  return ranks;
-}
 
 TEST(ZeroGroups, AreConsecutiveRanksOfOneCopyAndThoseOfTheSameShard) {
   struct Case {

@@ -47,10 +47,10 @@ class Held {
   std::map<int, ZeroShard> shards_;
 };
 
-const std::vector<PlainUnits::Sizes> kUnits = {{700, 3}, {900}, {100, 20}, {1500}, {256}};
+const std::vector<PlainUnits::Sizes> kGatheredUnits = {{700, 3}, {900}, {100, 20}, {1500}, {256}};
 
 TEST(ZeroWeights, AreWholeWhileAPhaseReadsThem) {
-  const PlainUnits units(kUnits);
+  const PlainUnits units(kGatheredUnits);
   StepShape shape = units.shape(2, true);
   shape.gathers = true;
   const std::vector<Action> step = serial_step(shape), evaluation = forward_pass(shape);
@@ -105,7 +105,7 @@ TEST(ZeroWeights, TakeRoomForTwoUnits) {
 }
 
 TEST(ZeroWeights, ReachAllRanksWhenTheirOwnersPublishThem) {
-  const PlainUnits units(kUnits);
+  const PlainUnits units(kGatheredUnits);
   const std::vector<Action> nothing;
   for (const int ranks : {3, 5})
     for (const bool overlap : {false, true})
@@ -126,7 +126,7 @@ TEST(ZeroWeights, ReachAllRanksWhenTheirOwnersPublishThem) {
 }
 
 TEST(ZeroWeights, ReachAllRanksFromTheRoot) {
-  const PlainUnits units(kUnits);
+  const PlainUnits units(kGatheredUnits);
   const std::vector<Action> nothing;
   each_rank(3, [&](Communicator& all) {
     CpuDevice cpu;

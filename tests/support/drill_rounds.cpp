@@ -46,10 +46,6 @@ std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, const c
 
 namespace {
 
-void nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // Two SIGTERMs that are heard as two: the second is sent when the first has been taken.
 void terminate_twice(pid_t process) {
   kill(process, SIGTERM);
@@ -71,7 +67,7 @@ std::string survivors(const Drill::Ended& ended, int victim, const std::vector<s
     if (end.code != 5) return fmt::format("rank {} did not end with 5\n", rank);
     if (end.seconds > most) return fmt::format("rank {} took longer than {} s\n", rank, most);
     bool all = true;
-    for (const std::string& word : words) all &= has(end.words, word);
+    for (const std::string& word : words) all &= end.words.find(word) != std::string::npos;
     if (!end.words.empty() && !all) return fmt::format("rank {} said something else\n", rank);
     told += all;
   }
@@ -122,7 +118,7 @@ std::string fill_disk(int told, Drill& drill) {
   const Drill::Ended ended = drill.end();
   std::string problem = saves ? "" : "it did not save when there was room\n";
   if (ended.launcher.code != 0) problem += "it did not end with 0\n";
-  if (!has(ended.launcher.out, "checkpoint not saved")) problem += "it did not tell\n";
+  if (ended.launcher.out.find("checkpoint not saved") == std::string::npos) problem += "it did not tell\n";
   if (!ended.left.empty()) problem += "a process is left\n";
   if (problem.empty()) problem = drill.goes_on();
   return problem.empty() ? "" : problem + ended.text();
@@ -155,7 +151,7 @@ std::string pause_one(int victim, const std::string& layout, const TemporaryFold
   if (std::ssize(ranks) != drill.ranks()) return "the run did not begin\n" + drill.end().text();
   drill.did();
   kill(ranks.at(victim), SIGSTOP);
-  nap(1200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   kill(ranks.at(victim), SIGCONT);
   const Drill::Ended ended = drill.end();
   if (ended.launcher.code != 0) return "it did not go on\n" + ended.text();

@@ -18,7 +18,7 @@ namespace lockstep::tests {
 namespace {
 using Tensors = std::span<const Tensor>;
 using Pairs = std::vector<GradientCase::Pair>;
-constexpr double kEps = 1e-3;  // large enough that its place matters
+constexpr double kLargeEps = 1e-3;  // large enough that its place matters
 
 Operand in(const char* name, const Shape& shape, Recipe fill = normal()) {
   return {name, shape, DType::f64, Role::in, fill};
@@ -51,7 +51,7 @@ GradientCase rmsnorm(const Shape& x, bool residual) {
                      .rstd = t[4],
                      .x = t[0],
                      .weight = t[1],
-                     .eps = kEps,
+                     .eps = kLargeEps,
                      .residual = residual ? t[7] : none,
                      .sum = residual ? t[8] : none},
                     stream);
@@ -84,7 +84,7 @@ GradientCase layernorm(const Shape& x, bool residual) {
                        .x = t[0],
                        .weight = t[1],
                        .bias = t[2],
-                       .eps = kEps,
+                       .eps = kLargeEps,
                        .residual = residual ? t[10] : none,
                        .sum = residual ? t[11] : none},
                       stream);

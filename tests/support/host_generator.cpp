@@ -13,7 +13,7 @@ HostGenerator::HostGenerator(const Generator::Options& options, int threads)
       stream(std::make_unique<cpu::Stream>(*memory, threads)),
       generator(std::make_unique<Generator>(options, *memory, *stream)) {}
 
-void HostGenerator::copy(const Values& values) {
+void HostGenerator::copy(const TensorValues& values) {
   for (const StateTensor& here : generator->weights()) {
     const std::vector<double>& whole = values.at(here.tensor.name);
     const std::int64_t row = here.range.row;
@@ -55,8 +55,8 @@ std::unique_ptr<HostRun> trained(const Replica::Options& options) {
   return run;
 }
 
-Values values_of(const HostRun& run) {
-  Values values;
+TensorValues values_of(const HostRun& run) {
+  TensorValues values;
   for (const auto& named : run.replica->tensors()) values[named.tensor.name] = to_doubles(named.master, *run.stream);
   return values;
 }

@@ -10,12 +10,12 @@
 namespace lockstep::tests {
 
 // The elements of each logical tensor, by name.
-using Values = std::map<std::string, std::vector<double>>;
+using TensorValues = std::map<std::string, std::vector<double>>;
 
 struct HostGenerator {
   explicit HostGenerator(const Generator::Options& options, int threads = 1);
 
-  void copy(const Values& values);  // whatever of them is held here
+  void copy(const TensorValues& values);  // whatever of them is held here
   std::vector<double> feed(std::span<const std::int32_t> tokens);
 
   Ledger ledger;
@@ -33,7 +33,7 @@ void on_ranks(const Generator::Options& options, int tp, const std::function<voi
 
 // A replica with weights that all matter: biases and norm weights start at 0 and 1, where a mistake could hide.
 std::unique_ptr<HostRun> trained(const Replica::Options& options);
-Values values_of(const HostRun& run);
+TensorValues values_of(const HostRun& run);
 
 // The logits of a whole forward.
 class Whole {

@@ -15,6 +15,16 @@ std::vector<DType> gradient_types(DType activations) {
   return {activations, accumulator_of(activations)};
 }
 
+std::string gradient_label(DType activations, DType gradient, bool accumulate) {
+  return (accumulate ? "_accumulate" : "") + (gradient == activations ? "" : "_to_" + std::string(name_of(gradient)));
+}
+
+KernelCase unaligned(KernelCase made) {
+  made.shape += "_unaligned";
+  for (Operand& operand : made.operands) operand.gaps[0] = 6;
+  return made;
+}
+
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> all = [] {
     std::vector<KernelCase> cases;

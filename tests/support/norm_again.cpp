@@ -7,20 +7,18 @@
 #include "kernels/layernorm.h"
 #include "kernels/rmsnorm.h"
 #include "support/case_run.h"
-#include "support/cases/families.h"
+#include "support/cases/norm_cases.h"
 
 namespace lockstep::tests {
 
 namespace {
 using Tensors = std::span<const Tensor>;
-constexpr double kEps = 1e-5;
 
 // Operands: 0 kept, 1 again, 2 dx, 3 rstd, 4 mean, 5 x, 6 dy, 7 dresidual, 8 weight, 9 bias.
 KernelCase twice(const std::string& op, DType dtype, const Shape& x, bool strided) {
-  const Shape rows = x.dims() == 2 ? Shape{x[0]} : Shape{x[0], x[1]};
+  const Shape rows = statistics_shape(x);
   const auto gaps = row_gap(x.dims(), strided);
-  KernelCase made{.op = op, .shape = x.dims() == 2 ? label({x[0], x[1]}) : label({x[0], x[1], x[2]}), .dtype = dtype};
-  if (strided) made.shape += "_strided";
+  KernelCase made = norm_case(op, dtype, x, strided);
   made.operands = {
       {"kept", x, dtype, Role::out, normal(), gaps},        {"again", x, dtype, Role::out, normal(), gaps},
       {"dx", x, dtype, Role::out, normal(), gaps},          {"rstd", rows, accumulator_of(dtype), Role::out},
@@ -33,7 +31,7 @@ KernelCase twice(const std::string& op, DType dtype, const Shape& x, bool stride
 KernelCase rmsnorm_twice(DType dtype, const Shape& x, bool strided) {
   KernelCase made = twice("rmsnorm", dtype, x, strided);
   made.run = [](Tensors t, Stream& stream) {
-    rmsnorm_forward({.y = t[0], .rstd = t[3], .x = t[5], .weight = t[8], .eps = kEps}, stream);
+    rmsnorm_forward({.y = t[0], .rstd = t[3], .x = t[5], .weight = t[8], .eps = kNormEps}, stream);
     rmsnorm_backward_input(
         {.dx = t[2], .dy = t[6], .x = t[5], .weight = t[8], .rstd = t[3], .dresidual = t[7], .y = t[1]}, stream);
   };
@@ -43,7 +41,7 @@ KernelCase rmsnorm_twice(DType dtype, const Shape& x, bool strided) {
 KernelCase layernorm_twice(DType dtype, const Shape& x, bool strided) {
   KernelCase made = twice("layernorm", dtype, x, strided);
   made.run = [](Tensors t, Stream& stream) {
-    layernorm_forward({.y = t[0], .mean = t[4], .rstd = t[3], .x = t[5], .weight = t[8], .bias = t[9], .eps = kEps},
+    layernorm_forward({.y = t[0], .mean = t[4], .rstd = t[3], .x = t[5], .weight = t[8], .bias = t[9], .eps = kNormEps},
                       stream);
     layernorm_backward_input({.dx = t[2],
                               .dy = t[6],

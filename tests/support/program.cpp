@@ -10,20 +10,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
+
+#include "support/run_results.h"
 
 namespace lockstep::tests {
 
 namespace {
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 std::filesystem::path fresh_name(const char* what) {
   static std::atomic<int> count{0};

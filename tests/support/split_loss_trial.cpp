@@ -14,9 +14,9 @@ namespace lockstep::tests {
 namespace {
 constexpr std::int64_t N = 6;
 
-class Trial {
+class SplitLossRun {
  public:
-  Trial(const SplitLossTrial& trial, Memory& memory, Stream& stream)
+  SplitLossRun(const SplitLossTrial& trial, Memory& memory, Stream& stream)
       : t_(trial), memory_(memory), stream_(stream), logits_("logits", {N, t_.vocabulary}, t_.type) {
     // Equal logits, impossible words (all of the first part's), an ignored target, and the ends of parts as targets.
     const auto last = static_cast<std::int32_t>(t_.vocabulary - 1);
@@ -136,7 +136,7 @@ class Trial {
 }  // namespace
 
 std::string try_split_loss(const SplitLossTrial& trial, Memory& memory, Stream& stream) {
-  return Trial(trial, memory, stream).run();
+  return SplitLossRun(trial, memory, stream).run();
 }
 
 }  // namespace lockstep::tests

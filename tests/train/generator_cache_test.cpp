@@ -75,7 +75,7 @@ class SplitCachesGenerate : public ::testing::TestWithParam<NamedSpec> {
 
   Replica::Options options_{.spec = GetParam().spec, .B = 1, .T = kTextTokens, .precision = Precision::fp64, .seed = 3};
   std::unique_ptr<HostRun> run_;
-  Values values_;
+  TensorValues values_;
   TokenBatch batch_;
 };
 
@@ -121,7 +121,7 @@ TEST(GeneratorOnCacheRanks, TakesOnMetaWhatItTakesOnTheCpuAndNothingWhileReading
     for (const Cut& cut : {Cut{1, 3, 1}, {2, 2, 1}, {2, 2, 3}}) {
       const Replica::Options text{
           .spec = model.spec, .B = 1, .T = kTextTokens, .precision = Precision::fp64, .seed = 3};
-      const Values values = values_of(*trained(text));
+      const TensorValues values = values_of(*trained(text));
       const TokenBatch batch = random_batch(text, 1);
       const Generator::Options options = split_cache_options(model.spec, Precision::bf16, 4, cut);
       on_ranks(options, cut.tp, [&](int rank, HostGenerator& real) {

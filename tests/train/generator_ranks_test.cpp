@@ -61,7 +61,7 @@ struct Text {
 
   Replica::Options options;
   std::unique_ptr<HostRun> run;
-  Values values;
+  TensorValues values;
   TokenBatch batch;
 };
 

@@ -171,7 +171,7 @@ TEST_F(Files, OfACheckpointCountByTheirContent) {
   EXPECT_EQ(here, content("there", 18));
   EXPECT_NE(here, content("other", 19));
   // As what weights start from: a folder of checkpoints, or one checkpoint.
-  std::vector<lockstep::NamedValues> from(4);
+  std::vector<NamedValues> from(4);
   each_rank(4, [&](Communicator& comm) {
     RunSpec spec;
     const auto rank = static_cast<std::size_t>(comm.rank());
@@ -198,7 +198,7 @@ TEST_F(Files, OfImportedWeightsCountByTheirContent) {
     weights.put(last);
   }
   const auto contents_of = [&](std::vector<std::string> folders) {
-    std::vector<lockstep::NamedValues> all(folders.size());
+    std::vector<NamedValues> all(folders.size());
     each_rank(static_cast<int>(folders.size()), [&](Communicator& comm) {
       RunSpec spec;
       const auto here = static_cast<std::size_t>(comm.rank());
@@ -212,7 +212,7 @@ TEST_F(Files, OfImportedWeightsCountByTheirContent) {
   EXPECT_EQ(same[0], same[2]);
   EXPECT_EQ(other[0], other[2]);
   EXPECT_NE(other[0], other[1]);
-  each_rank(2, [](Communicator& comm) { EXPECT_EQ(imported_content(RunSpec{}, comm), lockstep::NamedValues{}); });
+  each_rank(2, [](Communicator& comm) { EXPECT_EQ(imported_content(RunSpec{}, comm), NamedValues{}); });
 }
 
 }  // namespace

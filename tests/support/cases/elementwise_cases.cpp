@@ -47,17 +47,9 @@ KernelCase fill_case(DType dtype, std::int64_t n, double value) {
   return made;
 }
 
-// The same with operands that begin off any alignment.
-KernelCase unaligned(KernelCase made) {
-  made.shape += "_unaligned";
-  for (Operand& operand : made.operands) operand.gaps[0] = 6;
-  return made;
-}
-
 KernelCase bias_case(DType dtype, const Shape& dy, DType gradient, bool accumulate, bool strided) {
   KernelCase made{.op = "bias_backward", .shape = label({dy[0], dy[1]}), .dtype = dtype};
-  made.shape += std::string(strided ? "_strided" : "") + (accumulate ? "_accumulate" : "") +
-                (gradient == dtype ? "" : "_to_" + std::string(name_of(gradient)));
+  made.shape += (strided ? "_strided" : "") + gradient_label(dtype, gradient, accumulate);
   made.operands = {{"dbias", {dy[1]}, gradient, accumulate ? Role::inout : Role::out},
                    {"dy", dy, dtype, Role::in, normal(), row_gap(2, strided)}};
   made.run = [accumulate](Tensors t, Stream& stream) {

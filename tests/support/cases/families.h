@@ -30,6 +30,8 @@ std::string label(std::initializer_list<std::int64_t> extents);
 
 // The types a weight's gradient may have beside activations of this type, each once.
 std::vector<DType> gradient_types(DType activations);
+// How a weight's gradient is written, for a name: "_accumulate_to_f32".
+std::string gradient_label(DType activations, DType gradient, bool accumulate);
 
 // A gap for the last dim, odd so that rows start anywhere, or none.
 inline std::array<std::int64_t, Shape::kMaxDims> row_gap(int dims, bool strided) {
@@ -37,5 +39,8 @@ inline std::array<std::int64_t, Shape::kMaxDims> row_gap(int dims, bool strided)
   if (strided) gaps[dims - 1] = 3;
   return gaps;
 }
+
+// The same with operands that begin off any alignment.
+KernelCase unaligned(KernelCase made);
 
 }  // namespace lockstep::tests

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "support/cases/families.h"
+#include "support/cases/cross_entropy_cases.h"
 #include "support/reference_ops.h"
 
 namespace lockstep::tests {
@@ -50,13 +50,6 @@ KernelCase look(DType dtype, const Size& s, bool strided) {
   return made;
 }
 
-struct Kind {
-  bool gradient = true;
-  bool in_place = false;
-  bool strided = false;
-  DType to;  // of dlogits
-};
-
 constexpr std::int64_t kRanks = 4;
 
 // The second rank's statistics are those of the logits at hand. The others hold targets that it does not, and one of
@@ -79,7 +72,7 @@ void make_statistics(HostTensor& statistics, const HostTensor& logits, const Hos
 }
 
 // Operands: losses, logits, targets, scale, statistics, dlogits.
-KernelCase make(DType dtype, const Size& s, const Kind& kind) {
+KernelCase make_split_cross_entropy(DType dtype, const Size& s, const CrossEntropyKind& kind) {
   const auto gaps = row_gap(2, kind.strided);
   const DType wide = accumulator_of(dtype);
   KernelCase made{.op = "split_cross_entropy", .shape = label_of(s, kind.strided), .dtype = dtype};
@@ -88,8 +81,7 @@ KernelCase make(DType dtype, const Size& s, const Kind& kind) {
   made.operands = {{"losses", {s.n}, wide, Role::out},
                    {"logits", {s.n, s.v}, dtype, kind.in_place ? Role::inout : Role::in, logits_of(s), gaps},
                    {"targets", {s.n}, DType::i32, Role::in, targets_of(s)},
-                   // fp16's gradients need a loss scale, and get one
-                   {"scale", {1}, wide, Role::in, constant(kind.to == DType::f16 ? 100.0 : 1.0 / 7)},
+                   loss_scale(dtype, kind),
                    {"statistics", {kRanks, s.n, kLossStatistics}, wide, Role::in, normal(3)}};
   const bool own = kind.gradient && !kind.in_place;
   if (own) made.operands.push_back({"dlogits", {s.n, s.v}, kind.to, Role::out, normal(), gaps});
@@ -127,12 +119,12 @@ Cases split_cross_entropy_cases(DType dtype) {
                            {5, 16, 16, 48}})  // all of it padding
     for (const bool strided : {false, true}) {
       cases.push_back(look(dtype, size, strided));
-      cases.push_back(make(dtype, size, {.strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, size, {.gradient = false, .strided = strided, .to = dtype}));
-      cases.push_back(make(dtype, size, {.in_place = true, .strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.gradient = false, .strided = strided, .to = dtype}));
+      cases.push_back(make_split_cross_entropy(dtype, size, {.in_place = true, .strided = strided, .to = dtype}));
       if (dtype == DType::f32)
         for (const DType to : {DType::bf16, DType::f16})
-          cases.push_back(make(dtype, size, {.strided = strided, .to = to}));
+          cases.push_back(make_split_cross_entropy(dtype, size, {.strided = strided, .to = to}));
     }
   return cases;
 }

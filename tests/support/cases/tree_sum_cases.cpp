@@ -78,12 +78,6 @@ KernelCase in_place(DType dtype, std::int64_t n, int ins, int into, Reduction re
   return made;
 }
 
-KernelCase unaligned(KernelCase made) {
-  made.shape += "_unaligned";
-  for (Operand& operand : made.operands) operand.gaps[0] = 6;
-  return made;
-}
-
 void add_all(Cases& cases, DType dtype) {
   for (const Reduction reduction : {Reduction::sum, Reduction::mean, Reduction::max}) {
     if (reduction == Reduction::mean && !is_float(dtype)) continue;
