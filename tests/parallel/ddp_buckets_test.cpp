@@ -143,6 +143,29 @@ TEST(Buckets, SumMicroBatchesAndRanks) {
           });
 }
 
+// What a unit's gradient still lacks on its own rank is added before it is summed over ranks.
+TEST(Buckets, AreCompletedOnceAndBeforeTheyAreSummed) {
+  const PlainUnits units({{300}, {40, 41}});
+  const std::vector<Action> actions = serial_step(units.shape(1, false));
+  each_rank(2, [&](Communicator& all) {
+    CpuDevice cpu;
+    ZeroGroups groups(all, {.dp = 2});
+    std::vector<int> completed;
+    const auto complete = [&](int unit, const Tensor& flat) {
+      completed.push_back(unit);
+      flat.data<float>()[7] += 1000;
+    };
+    DdpBuckets gradients({.layouts = units.layouts(), .actions = actions, .dtype = DType::f32, .complete = complete},
+                         {.bytes = 1 << 20}, groups, cpu.memory(), cpu.stream());
+    units.run(gradients, actions, all.rank());
+    EXPECT_EQ(completed, (std::vector<int>{1, 0}));
+    for (const int unit : {0, 1}) {
+      const double sum = PlainUnits::gradient(0, 0, unit, 0, 7) + PlainUnits::gradient(1, 0, unit, 0, 7);
+      EXPECT_EQ(gradients.reduced(unit).data<float>()[7], static_cast<float>(sum + 2000)) << unit;
+    }
+  });
+}
+
 TEST(Buckets, WithARootSumToItAlone) {
   const PlainUnits units({{300}, {40, 41}});
   const std::vector<Action> actions = serial_step(units.shape(1, false));

@@ -64,10 +64,14 @@ TEST(TensorParallel, GivesTheOutputsAndGradientsOfTheWholeLayer) {
           for (const auto& f : {layer, layer_backward}) {
             for (std::size_t i = 0; i < mine.size(); ++i)
               for (std::int64_t c = 0; c < kC; ++c) own[i * kC + c] = x(mine[i], c);
+            std::vector<int> gathered(kRows);
             tensor.gather(rows(apart ? whole : own, kC), rows(own, kC), [&](std::int64_t first, std::int64_t count) {
-              for (std::int64_t n = first; n < first + count; ++n)
+              for (std::int64_t n = first; n < first + count; ++n) {
+                ++gathered[static_cast<std::size_t>(n)];
                 for (std::int64_t c = 0; c < kC; ++c) ASSERT_EQ((apart ? whole : own)[at(n, c)], x(n, c));
+              }
             });
+            ASSERT_EQ(gathered, std::vector<int>(kRows, 1)) << "every row once";
             tensor.sum(rows(apart ? out : sums, kC), rows(sums, kC), [&](std::int64_t first, std::int64_t count) {
               for (std::int64_t n = first; n < first + count; ++n)
                 for (std::int64_t c = 0; c < kC; ++c) sums[at(n, c)] = f(n, c, part.first, part.first + part.count);
