@@ -34,4 +34,9 @@ struct Traffic {
 // Of a call that check_message lets pass.
 Traffic traffic_of(const Message& message, int rank, int ranks);
 
+// Numbers go apart from tensors: counts, losses, the norm's bins and the step's controls are of 8 bytes each and fewer
+// than any stored parameter has elements, so a log needs no name for them.
+inline constexpr std::int64_t kFewestOfTensor = 256;
+inline bool is_number(DType dtype, std::int64_t count) { return size_of(dtype) == 8 && count < kFewestOfTensor; }
+
 }  // namespace lockstep

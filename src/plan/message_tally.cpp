@@ -18,7 +18,7 @@ SentMessages SentMessages::operator-(const SentMessages& other) const {
   return {calls - other.calls, sent - other.sent, received - other.received, bytes_sent - other.bytes_sent};
 }
 
-bool is_number(DType dtype, std::int64_t count) { return size_of(dtype) == 8 && count < kParameterAlignment; }
+static_assert(kFewestOfTensor == kParameterAlignment);
 
 Communicator::Started CountingCommunicator::start(const Message& message) {
   check_message(message, rank(), size(), Device::meta);

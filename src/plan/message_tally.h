@@ -23,10 +23,6 @@ struct SentMessages {
   SentMessages operator-(const SentMessages& other) const;
 };
 
-// Numbers go apart from tensors: counts, losses, the norm's bins and the step's controls are of 8 bytes each and fewer
-// than any stored parameter has elements, so a log needs no name for them.
-bool is_number(DType dtype, std::int64_t count);
-
 class MessageTally {
  public:
   struct Kind {

@@ -5,12 +5,6 @@
 
 namespace lockstep {
 
-MeshAxis axis_of(const std::string& group, const LayoutSpec& layout) {
-  if (group == "cp" || group == "cp ring" || group == "cp heads") return MeshAxis::cp;
-  if (group == "tp" || group == "copies of heads" || layout.tp == layout.ranks()) return MeshAxis::tp;
-  return group == "pp" || layout.pp == layout.ranks() ? MeshAxis::pp : MeshAxis::dp;
-}
-
 SentMessages StepMessages::total() const {
   SentMessages all;
   for (const Row& row : tensors) all += row.of;

@@ -1,29 +1,15 @@
 // What one rank sends per step, by axis of the mesh, operation and type, from the record of its messages or their
 // tally. Numbers are kept apart from tensors (plan/message_tally.h).
 #pragma once
-#include <array>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/comm_log.h"
 #include "plan/message_tally.h"
-#include "spec/layout/layout_spec.h"
+#include "spec/layout/mesh_axis.h"
 
 namespace lockstep {
-
-// Whom a message is between: ranks that have the same weights (dp, and cp with it), other layers, other parts of every
-// sample, or other parts of every layer.
-enum class MeshAxis { dp, pp, cp, tp };
-inline constexpr std::array kMeshAxes{MeshAxis::dp, MeshAxis::pp, MeshAxis::cp, MeshAxis::tp};
-constexpr std::string_view name_of(MeshAxis axis) {
-  constexpr std::string_view kNames[] = {"dp", "pp", "cp", "tp"};
-  return kNames[static_cast<int>(axis)];
-}
-
-// By the group's name (parallel/mesh_groups.h, context_parallel.h, partial_gradients.h); an axis that has all ranks is
-// the world, but for cp.
-MeshAxis axis_of(const std::string& group, const LayoutSpec& layout);
 
 struct StepMessages {
   struct Row {

@@ -1,5 +1,6 @@
 #include "telemetry/step_record.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -17,23 +18,67 @@ Json bytes(const BytesByTag& by_tag) {
   for (const auto& [tag, count] : by_tag) object[tag] = count;
   return object;
 }
+
+Json uses(const std::vector<TimesByUse>& times) {
+  Json object = Json::object();
+  for (int u = 0; u < kTimeUses; ++u) {
+    const TimeUse use = static_cast<TimeUse>(u);
+    if (const UseOverRanks all = over_ranks(times, use); all.most > 0)
+      object[std::string(name_of(use))] = {{"mean_ms", all.mean * 1e3}, {"max_ms", all.most * 1e3}, {"rank", all.rank}};
+  }
+  return object;
+}
+
+Json sent_json(const std::vector<SentByAxis>& sent) {
+  Json object = Json::object();
+  for (const SentByAxis& one : sent)
+    if (one.calls > 0) object[std::string(one.axis)] = {{"calls", one.calls}, {"bytes", one.bytes}};
+  return object;
+}
 }  // namespace
 
 std::string to_json_line(const StepRecord& r) {
-  const Json line{{"step", r.step},
-                  {"loss", number(r.loss)},
-                  {"loss_z", number(r.loss_z)},
-                  {"grad_norm", number(r.grad_norm)},
-                  {"lr", number(r.lr)},
-                  {"step_ms", number(r.seconds * 1e3)},
-                  {"tokens_per_s", number(r.tokens_per_s)},
-                  {"model_flops_per_s", number(r.model_flops_per_s)},
-                  {"mfu", number(r.mfu)},
-                  {"updated", r.updated},
-                  {"bytes", bytes(r.bytes)},
-                  {"peak_bytes", bytes(r.peak_bytes)},
-                  {"time", number(r.time)}};
+  Json line{{"step", r.step},
+            {"loss", number(r.loss)},
+            {"loss_z", number(r.loss_z)},
+            {"grad_norm", number(r.grad_norm)},
+            {"lr", number(r.lr)},
+            {"step_ms", number(r.seconds * 1e3)},
+            {"tokens_per_s", number(r.tokens_per_s)},
+            {"model_flops_per_s", number(r.model_flops_per_s)},
+            {"mfu", number(r.mfu)},
+            {"updated", r.updated},
+            {"bytes", bytes(r.bytes)},
+            {"peak_bytes", bytes(r.peak_bytes)},
+            {"time", number(r.time)}};
+  if (!r.times.empty()) {
+    line["uses"] = uses(r.times);
+    line["slowest_rank"] = slowest_rank(r.times);
+    line["sent"] = sent_json(r.sent);
+  }
   return line.dump() + "\n";
+}
+
+std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {
+  Json by_use = Json::object();
+  for (int use = 0; use < kTimeUses; ++use)
+    if (const double seconds = times[static_cast<TimeUse>(use)]; seconds > 0)
+      by_use[std::string(name_of(static_cast<TimeUse>(use)))] = seconds * 1e3;
+  return Json{{"step", step}, {"ms", times.total() * 1e3}, {"uses", by_use}, {"sent", sent_json(sent)}}.dump();
+}
+
+UseOverRanks over_ranks(const std::vector<TimesByUse>& times, TimeUse use) {
+  UseOverRanks all;
+  for (std::size_t rank = 0; rank < times.size(); ++rank) {
+    const double seconds = times[rank][use];
+    all.mean += seconds / static_cast<double>(times.size());
+    if (seconds > all.most) all.most = seconds, all.rank = static_cast<int>(rank);
+  }
+  return all;
+}
+
+int slowest_rank(const std::vector<TimesByUse>& times) {
+  return static_cast<int>(std::ranges::max_element(times, {}, &TimesByUse::busy) - times.begin());
 }
 
 std::string to_json_line(const EvalRecord& r) {

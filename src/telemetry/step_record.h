@@ -3,6 +3,11 @@
 // A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
 // bytes{tag}, peak_bytes{tag}, time; numbers at full precision, null where a number is not finite or not known. An
 // evaluation is a line {step, eval_loss, time}.
+//
+// Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
+// maximum, without uses that no rank has; slowest_rank, which was busy longest; sent{axis: {calls, bytes}} of rank 0.
+// Times run from the end of the last record to the end of this one, so they also hold what was saved and evaluated in
+// between, which step_ms leaves out.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,10 +17,17 @@
 #include <utility>
 #include <vector>
 
+#include "telemetry/time_account.h"
+
 namespace lockstep {
 
 // Bytes by tag, in the ledger's order.
 using BytesByTag = std::vector<std::pair<std::string, std::int64_t>>;
+
+struct SentByAxis {
+  std::string_view axis;
+  std::int64_t calls = 0, bytes = 0;
+};
 
 struct StepRecord {
   std::int64_t step = 0;  // steps done, this one included
@@ -30,7 +42,9 @@ struct StepRecord {
   std::optional<double> mfu = {};  // nothing when the machine's peak is not known
   bool updated = true;
   BytesByTag bytes, peak_bytes;
-  double time = 0;  // seconds since 1970
+  double time = 0;                     // seconds since 1970
+  std::vector<TimesByUse> times = {};  // by rank; empty: not known
+  std::vector<SentByAxis> sent = {};   // by this rank
 };
 
 struct EvalRecord {
@@ -41,6 +55,18 @@ struct EvalRecord {
 
 std::string to_json_line(const StepRecord& record);
 std::string to_json_line(const EvalRecord& record);
+
+// Where the time of a step went, of one rank: {step, ms, uses{use: ms}, sent{axis: {calls, bytes}}}, without an end of
+// line.
+std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent);
+
+// Over ranks, of one use.
+struct UseOverRanks {
+  double mean = 0, most = 0;  // seconds
+  int rank = 0;               // that has most of it
+};
+UseOverRanks over_ranks(const std::vector<TimesByUse>& times, TimeUse use);
+int slowest_rank(const std::vector<TimesByUse>& times);
 
 double seconds_since_1970();
 

@@ -120,6 +120,12 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     return due(t.save_every, step) || (run.data().has_evaluation() && due(t.eval_every, step));
   };
 
+  const auto save = [&](const Progress& at) {
+    const Spending held(run.account(), TimeUse::save);
+    saving.save(at);
+  };
+  const std::size_t rank = run.ranks() ? static_cast<std::size_t>(run.ranks()->rank()) : 0;
+
   RunTrace timeline(run.replica(),
                     {.steps = run.spec().run.trace, .layout = to_text(run.spec().layout), .ranks = run.ranks()});
   ZScore usual;
@@ -130,20 +136,36 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
   std::int64_t begun = first;
   auto before = Clock::now();  // when the device could begin with the step that is waited for
   bool stopping = false;
+  // Once per step, all ranks tell each other what they wish before the next one, whose batch each has read by then, and
+  // where the time of the last one went.
+  TimeAccount* const account = run.account();
+  std::exception_ptr unread;
+  TrainingRun::Told told;
+  bool asked = false;  // of the step that is begun next
+  const auto ask = [&](const TimesByUse& times) {
+    unread = nullptr;
+    if (begun < t.steps) {
+      const Spending reading(account, TimeUse::data);
+      unread = failure_of([&] { run.load_batch(first_sample(begun)); });
+    }
+    told = run.tell_ranks(
+        {.stop = watcher.wants_stop(), .bad_data = unread != nullptr, .save_again = saving.wants_again()}, times);
+    asked = true;
+  };
+  if (account) account->take();  // what came before is no step's
   while (progress.step < t.steps) {
     // All ranks begin a step, or none does: each has its part of the batch, and nobody wants to stop.
     while (!stopping && begun < t.steps && begun - progress.step < run.steps_at_once() &&
            (begun == progress.step || !looked_at(begun))) {
-      const auto now = Clock::now();
-      const std::exception_ptr unread = failure_of([&] { run.load_batch(first_sample(begun)); });
-      const TrainingRun::Wishes wishes = run.any_rank(TrainingRun::Wishes{
-          .stop = watcher.wants_stop(), .bad_data = unread != nullptr, .save_again = saving.wants_again()});
-      if (wishes.save_again) saving.save(progress);
-      if (wishes.bad_data) failure = run.agreed(unread);
-      stopping = wishes.stop || wishes.bad_data;
+      // A step begins where the last one ended, unless something came between.
+      if (!asked && begun == progress.step) before = Clock::now();
+      if (!asked) ask({});
+      asked = false;
+      if (told.any.save_again) save(progress);
+      if (told.any.bad_data) failure = run.agreed(unread);
+      stopping = told.any.stop || told.any.bad_data;
       if (stopping) break;
       timeline.before(begun, begun == first);
-      if (begun == progress.step) before = now;
       run.begin_loaded_step(rate_of(begun));
       ++begun;
     }
@@ -152,6 +174,11 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
+    const std::vector<SentByAxis> sent = run.take_sent();
+    if (account) {
+      ask(account->take());
+      watcher.rank_stepped(progress.step + 1, told.times[rank], sent);
+    }
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
@@ -161,6 +188,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
+    if (account) record.times = told.times;
+    record.sent = sent;
     watcher.stepped(record);
 
     if (!result.updated) {
@@ -173,6 +202,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
                                               .value_or("the norm itself: every gradient is finite");
       watcher.note(bad_value);
+      asked = false;  // the next batch was overwritten
       if (stop) {
         ending = Ending::bad_values;
         break;
@@ -180,6 +210,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     }
     if (run.data().has_evaluation() &&
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {
+      asked = false;
+      const Spending evaluating(account, TimeUse::evaluate);
       try {
         watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
       } catch (const AgreedFailure& unread) {
@@ -187,7 +219,10 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         break;
       }
     }
-    if (due(t.save_every, progress.step)) saving.save(progress);
+    if (due(t.save_every, progress.step)) {
+      asked = false;
+      save(progress);
+    }
     saving.tell();
   }
   if (stopping && ending == Ending::finished && progress.step < t.steps) ending = Ending::stopped;

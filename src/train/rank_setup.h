@@ -18,6 +18,7 @@
 #include "spec/layout/layout_spec.h"
 #include "spec/model/precision.h"
 #include "spec/run/optimizer_spec.h"
+#include "telemetry/time_account.h"
 #include "train/rank_step.h"
 
 namespace lockstep {
@@ -45,6 +46,7 @@ struct RankSetup {
     Execution how = {};              // runs_on is the stream's own device, or what meta stands for
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
     bool capture = true;             // of steps that are repeated; false: action by action, every time
+    TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
   };
 
   // `with` null: this rank is the only one.

@@ -52,6 +52,11 @@ bool steps_repeat(const RankSetup& setup) {
   return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0;
 }
 
+TimeUse use_of(ActionKind kind) {
+  return kind == ActionKind::norm || kind == ActionKind::update || kind == ActionKind::publish ? TimeUse::optimizer
+                                                                                               : TimeUse::compute;
+}
+
 }  // namespace
 
 StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
@@ -199,9 +204,12 @@ void StepExecutor::exchange(const Action& action) {
 void StepExecutor::run_list(std::int64_t batch_number) {
   const std::vector<Action>& actions = setup_.step.actions;
   begin(true, batch_number);
+  TimeAccount* const account = setup_.options.account;
+  const Spending computing(account, TimeUse::compute);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (watch_) watch_->comes_to(i);
+    if (account) account->enter(use_of(action.kind));
     if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
     if (watch_ && !is_phase(action.kind)) watch_->runs(action);
     run(action);

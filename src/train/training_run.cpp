@@ -12,6 +12,7 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
+#include "spec/layout/mesh_axis.h"
 #include "spec/layout/updates.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
@@ -27,10 +28,27 @@ int threads_of(const RunSpec& spec) {
 
 Device device_of(const RunSpec& spec) { return spec.run.device == RunDevice::cuda ? Device::cuda : Device::cpu; }
 
+namespace {
+
+TimeUse wait_along(MeshAxis axis) {
+  constexpr TimeUse kWaits[] = {TimeUse::wait_dp, TimeUse::wait_pp, TimeUse::wait_cp, TimeUse::wait_tp};
+  return kWaits[static_cast<int>(axis)];
+}
+
+Accounted::UseOf uses_of(const LayoutSpec& layout) {
+  return [layout](const std::string& group) { return wait_along(axis_of(group, layout)); };
+}
+
+}  // namespace
+
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
                          const Where& where)
     : spec_(spec),
-      ranks_(where.ranks),
+      raw_ranks_(where.ranks),
+      accounted_(where.ranks && device != Device::meta
+                     ? std::make_unique<Accounted>(*where.ranks, comm_account_, uses_of(spec.layout))
+                     : nullptr),
+      ranks_(accounted_ ? accounted_.get() : where.ranks),
       threads_(where.threads > 0 ? where.threads : threads_of(spec)),
       memory_(make_memory(device, ledger_, where.arena_bytes)),
       host_memory_(device_of(spec) == Device::cpu
@@ -45,6 +63,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
               .finite_weights = true,
               .whole = &whole_} {
   const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
+  if (device != Device::meta && !stream_->runs_ahead()) comm_account_.time = &time_;
   steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
@@ -61,13 +80,16 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .lists = where.lists,
       .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
-      .halt_on_bad_value = spec.train.bad_values == BadValues::stop};
+      .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
+      .account = comm_account_.time};
   if (ranks_ && where.connect) on_device_ = where.connect(*ranks_, *memory_, *stream_);
+  if (on_device_ && accounted_)
+    on_device_ = std::make_unique<Accounted>(std::move(on_device_), comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
   if (saves() && ranks_) {
-    savers_ = ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
+    savers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
   // From a GPU everything that is saved goes through a copy on the host.
@@ -131,8 +153,14 @@ void TrainingRun::load_batch(std::int64_t first) {
 }
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
+  const Spending computing(account(), TimeUse::compute);
   replica_->set_learning_rate(learning_rate);
   replica_->begin_step(tokens_, targets_);
+}
+
+Replica::Result TrainingRun::finish_step() {
+  const Spending computing(account(), TimeUse::compute);
+  return replica_->finish_step();
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
@@ -168,14 +196,40 @@ bool TrainingRun::any_rank(bool says) {
   return sayers > 0;
 }
 
-TrainingRun::Wishes TrainingRun::any_rank(const Wishes& mine) {
-  constexpr int kBits = 20;  // room for as many ranks
-  std::int64_t votes =
-      (mine.stop ? 1 : 0) + (std::int64_t{mine.bad_data} << kBits) + (std::int64_t{mine.save_again} << 2 * kBits);
-  if (ranks_) sum_over(*ranks_, votes);
-  constexpr std::int64_t kMask = (std::int64_t{1} << kBits) - 1;
-  return {
-      .stop = (votes & kMask) != 0, .bad_data = (votes >> kBits & kMask) != 0, .save_again = (votes >> 2 * kBits) != 0};
+TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times) {
+  if (!raw_ranks_) return {mine, {times}};
+  constexpr std::size_t kWords = 1 + kTimeUses;
+  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again)};
+  std::ranges::copy(times.seconds, own.begin() + 1);
+  std::vector<double> all(kWords * static_cast<std::size_t>(size()));
+  {
+    const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
+    raw_ranks_
+        ->all_gather(Tensor(all.data(), DType::f64, raw_ranks_->device(), {std::ssize(all)}),
+                     ConstTensor(own.data(), DType::f64, raw_ranks_->device(), {kWords}))
+        ->wait();
+  }
+  Told told;
+  for (auto rank = all.begin(); rank != all.end(); rank += kWords) {
+    const int votes = static_cast<int>(*rank);
+    told.any.stop |= (votes & 1) != 0;
+    told.any.bad_data |= (votes & 2) != 0;
+    told.any.save_again |= (votes & 4) != 0;
+    std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
+  }
+  return told;
+}
+
+std::vector<SentByAxis> TrainingRun::take_sent() {
+  std::vector<SentByAxis> sent;
+  for (const MeshAxis axis : kMeshAxes) {
+    MessageCount& count = comm_account_.tensors[static_cast<std::size_t>(wait_along(axis))];
+    sent.push_back({name_of(axis), count.calls, count.bytes_sent});
+    count = {};
+  }
+  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent});
+  comm_account_.numbers = {};
+  return sent;
 }
 
 std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {

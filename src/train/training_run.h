@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
+#include "comm/accounted.h"
 #include "spec/run/run_spec.h"
+#include "telemetry/step_record.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
 #include "train/replica.h"
@@ -80,7 +82,7 @@ class TrainingRun {
     load_batch(first);
     begin_loaded_step(learning_rate);
   }
-  Replica::Result finish_step() { return replica_->finish_step(); }
+  Replica::Result finish_step();
   Replica::Result step(std::int64_t first, double learning_rate) {
     begin_step(first, learning_rate);
     return finish_step();
@@ -94,13 +96,22 @@ class TrainingRun {
   double evaluate();
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
-  // What some rank wishes, before a step. All ranks call it.
+  // What some rank wishes, before a step. All ranks call tell_ranks().
   struct Wishes {
     bool stop = false;        // somebody asked for the end
     bool bad_data = false;    // its part of the next batch cannot be read
     bool save_again = false;  // a save that has failed is to be tried again
   };
-  Wishes any_rank(const Wishes& mine);
+  // And where the time of each went. One message, which the account of messages leaves out.
+  struct Told {
+    Wishes any;
+    std::vector<TimesByUse> times;  // by rank
+  };
+  Told tell_ranks(const Wishes& mine, const TimesByUse& times);
+  // This rank's time; none where the stream runs ahead, and the host's time is not the step's.
+  TimeAccount* account() { return comm_account_.time; }
+  // Messages since it was last asked.
+  std::vector<SentByAxis> take_sent();
   // All ranks call it when any of them has a failure: what each is to throw, in the end, its own or one that names the
   // rank that has one.
   std::exception_ptr agreed(const std::exception_ptr& mine);
@@ -134,6 +145,10 @@ class TrainingRun {
   std::vector<StateTensor> written_here() const;
 
   RunSpec spec_;
+  TimeAccount time_;
+  CommAccount comm_account_;
+  Communicator* const raw_ranks_;         // as given
+  std::unique_ptr<Accounted> accounted_;  // the same, accounted for
   Communicator* ranks_;
   int threads_;
   int steps_at_once_ = 1;

@@ -1,0 +1,51 @@
+// A communicator that accounts for its rank: how long it waits for messages, and how many it sends, by what they are
+// for.
+//
+// It wraps any backend; the groups split from it are accounted for in the same books. What is counted as sent is what
+// the recorder counts (comm/traffic.h). Lighter than a recorder (comm/recorder.h), for every step of every run: nothing
+// is kept of single messages. Used by the thread of its rank alone.
+#pragma once
+#include <array>
+#include <functional>
+
+#include "comm/communicator.h"
+#include "telemetry/time_account.h"
+
+namespace lockstep {
+
+// Messages that a rank has sent or received something in.
+struct MessageCount {
+  std::int64_t calls = 0;
+  std::int64_t bytes_sent = 0;
+  bool operator==(const MessageCount&) const = default;
+};
+
+struct CommAccount {
+  TimeAccount* time = nullptr;                    // none: waits are not timed
+  std::array<MessageCount, kTimeUses> tensors{};  // by what waiting for them is
+  MessageCount numbers;                           // (comm/traffic.h)
+};
+
+class Accounted final : public Communicator {
+ public:
+  // What waiting in a group is, by its name.
+  using UseOf = std::function<TimeUse(const std::string& group)>;
+
+  // The account outlives this and every group split from it; so does a communicator that is not owned.
+  Accounted(Communicator& inner, CommAccount& account, const UseOf& use_of);
+  Accounted(std::unique_ptr<Communicator> inner, CommAccount& account, const UseOf& use_of);
+
+  Started start(const Message& message) override;
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override;
+  void check() override { inner_.check(); }
+  std::unique_ptr<Memory> memory(Ledger& ledger) override { return inner_.memory(ledger); }
+
+ private:
+  std::unique_ptr<Communicator> owned_;
+  Communicator& inner_;
+  CommAccount& account_;
+  const UseOf use_of_;
+  const TimeUse use_;
+};
+
+}  // namespace lockstep
