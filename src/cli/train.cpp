@@ -12,6 +12,7 @@
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "cli/launch.h"
+#include "cli/rank_log.h"
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
@@ -180,7 +181,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
 }
 
 // Rank 0, which also reports progress.
-Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_process) {
+Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
@@ -189,6 +190,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
   if (const auto ignored = ignored_tuning(run.spec().tuning, run.stream())) p.notes.push_back(*ignored);
   p.checkpoint.reset();  // its files stay mapped no longer than needed
   p.folder->write_run_file(progress.run_file);
+  heartbeat.add(run);
 
   TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
   try {
@@ -202,20 +204,26 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, bool own_
 // Any other rank: silent, but in a process of its own it hears signals too.
 class Silent final : public Watcher {
  public:
-  Silent(const RunSpec& spec, bool own_process)
-      : stop_(own_process ? &listen_for_signals(spec.run.stop_signals) : nullptr) {}
+  Silent(const TrainingRun& run, std::int64_t first_step, bool own_process)
+      : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
+        log_(run.spec(), run.ranks()->rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
+  void rank_stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) override {
+    log_.stepped(step, times, sent);
+  }
 
  private:
   const std::atomic<bool>* stop_;
+  RankLog log_;
 };
 
-Ending train_other(const std::string& from, TrainingRun& run, bool own_process) {
+Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
   if (from.empty()) run.init_weights();
   Progress progress =
       from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   require_same_weights(run);
-  Silent silent(run.spec(), own_process);
+  Silent silent(run, progress.step, own_process);
+  heartbeat.add(run);
   try {
     return train(run, progress, silent);
   } catch (const std::exception& error) {
@@ -241,6 +249,7 @@ int run_training(const TrainSettings& s) {
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
   std::atomic<Ending> ending = Ending::finished;
+  ProcessHeartbeat heartbeat;
   launch.run([&](const RankPlace& place) {
     Communicator& ranks = place.ranks;
     const bool first = ranks.rank() == 0;
@@ -263,8 +272,8 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end =
-        first ? train_first(prepared, spec, run, place.alone_here) : train_other(from, run, place.alone_here);
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here)
+                             : train_other(from, run, heartbeat, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
   if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);

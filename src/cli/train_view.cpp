@@ -25,6 +25,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       terminal_(on_terminal(STDOUT_FILENO)),
       colour_(takes_colour(STDOUT_FILENO)),
       metrics_(folder.metrics(), first_step),
+      rank_log_(spec, 0, first_step),
       log_(folder.log()),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/rank_log.h"
 #include "plan/plan.h"
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
@@ -31,6 +32,9 @@ class TrainView final : public Watcher {
   std::string problem();
 
   void stepped(const StepRecord& record) override;
+  void rank_stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) override {
+    rank_log_.stepped(step, times, sent);
+  }
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
   void note(const std::string& line) override;
@@ -49,6 +53,7 @@ class TrainView final : public Watcher {
   const std::atomic<bool>& stop_;
   bool terminal_, colour_;
   MetricsFile metrics_;
+  RankLog rank_log_;
   AppendedFile log_;
   std::string problem_;
   bool nobody_reads_ = false, metrics_told_ = false;  // that lines of metrics could not be written

@@ -1,27 +1,44 @@
 #include "comm/accounted.h"
 
+#include <mutex>
+#include <set>
+
 #include "comm/traffic.h"
 
 namespace lockstep {
 
 namespace {
 
+// Text that stays, for those who read it from another thread at any time. There are a dozen names of groups.
+const char* lasting(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> all;
+  const std::lock_guard lock(mutex);
+  return all.insert(text).first->c_str();
+}
+
 class TimedPending final : public Pending {
  public:
-  TimedPending(std::unique_ptr<Pending> inner, TimeAccount* time, TimeUse use)
-      : inner_(std::move(inner)), time_(time), use_(use) {}
+  struct Call {
+    const char *group, *op;
+    std::int64_t number;
+  };
+  TimedPending(std::unique_ptr<Pending> inner, const CommAccount& account, TimeUse use, const Call& call)
+      : inner_(std::move(inner)), account_(account), use_(use), call_(call) {}
 
   bool done() override { return inner_->done(); }
   void wait() override {
-    const Spending waiting(time_, use_);
+    const Spending waiting(account_.time, use_);
+    const InCall held(account_.doing, call_.group, call_.op, call_.number);
     inner_->wait();
   }
   std::string waits_for() override { return inner_->waits_for(); }
 
  private:
   std::unique_ptr<Pending> inner_;
-  TimeAccount* time_;
+  const CommAccount& account_;
   TimeUse use_;
+  Call call_;
 };
 
 }  // namespace
@@ -31,7 +48,8 @@ Accounted::Accounted(Communicator& inner, CommAccount& account, const UseOf& use
       inner_(inner),
       account_(account),
       use_of_(use_of),
-      use_(use_of(inner.name())) {}
+      use_(use_of(inner.name())),
+      group_(lasting(inner.name())) {}
 
 Accounted::Accounted(std::unique_ptr<Communicator> inner, CommAccount& account, const UseOf& use_of)
     : Communicator(inner->rank(), inner->size(), inner->name(), inner->device()),
@@ -39,7 +57,8 @@ Accounted::Accounted(std::unique_ptr<Communicator> inner, CommAccount& account, 
       inner_(*owned_),
       account_(account),
       use_of_(use_of),
-      use_(use_of(owned_->name())) {}
+      use_(use_of(owned_->name())),
+      group_(lasting(owned_->name())) {}
 
 Communicator::Started Accounted::start(const Message& message) {
   check_message(message, rank(), size(), device());
@@ -51,7 +70,8 @@ Communicator::Started Accounted::start(const Message& message) {
     ++count.calls;
     count.bytes_sent += traffic.sent * size_of(dtype);
   }
-  return std::make_unique<TimedPending>(inner_.start(message), account_.time, use_);
+  const TimedPending::Call call{group_, name_of(message.op).data(), static_cast<std::int64_t>(sequence_.next(message))};
+  return std::make_unique<TimedPending>(inner_.start(message), account_, use_, call);
 }
 
 std::unique_ptr<Communicator> Accounted::split(const std::function<Place(int)>& place, const std::string& name) {

@@ -9,6 +9,8 @@
 #include <functional>
 
 #include "comm/communicator.h"
+#include "comm/sequence.h"
+#include "telemetry/doing.h"
 #include "telemetry/time_account.h"
 
 namespace lockstep {
@@ -22,6 +24,7 @@ struct MessageCount {
 
 struct CommAccount {
   TimeAccount* time = nullptr;                    // none: waits are not timed
+  Doing* doing = nullptr;                         // none: nobody is told which call holds the rank
   std::array<MessageCount, kTimeUses> tensors{};  // by what waiting for them is
   MessageCount numbers;                           // (comm/traffic.h)
 };
@@ -46,6 +49,8 @@ class Accounted final : public Communicator {
   CommAccount& account_;
   const UseOf use_of_;
   const TimeUse use_;
+  const char* const group_;  // its name, which stays
+  Sequence sequence_;
 };
 
 }  // namespace lockstep

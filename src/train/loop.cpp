@@ -122,6 +122,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
 
   const auto save = [&](const Progress& at) {
     const Spending held(run.account(), TimeUse::save);
+    if (run.doing()) run.doing()->enter(DoingKind::saving);
     saving.save(at);
   };
   const std::size_t rank = run.ranks() ? static_cast<std::size_t>(run.ranks()->rank()) : 0;
@@ -153,6 +154,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     asked = true;
   };
   if (account) account->take();  // what came before is no step's
+  run.take_sent();
   while (progress.step < t.steps) {
     // All ranks begin a step, or none does: each has its part of the batch, and nobody wants to stop.
     while (!stopping && begun < t.steps && begun - progress.step < run.steps_at_once() &&
@@ -166,6 +168,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       stopping = told.any.stop || told.any.bad_data;
       if (stopping) break;
       timeline.before(begun, begun == first);
+      if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
       ++begun;
     }
@@ -175,6 +178,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
     const std::vector<SentByAxis> sent = run.take_sent();
+    if (run.doing()) run.doing()->enter(DoingKind::between_steps);
     if (account) {
       ask(account->take());
       watcher.rank_stepped(progress.step + 1, told.times[rank], sent);
@@ -212,6 +216,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {
       asked = false;
       const Spending evaluating(account, TimeUse::evaluate);
+      if (run.doing()) run.doing()->enter(DoingKind::evaluating);
       try {
         watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
       } catch (const AgreedFailure& unread) {
@@ -228,6 +233,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
   if (stopping && ending == Ending::finished && progress.step < t.steps) ending = Ending::stopped;
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
+  if (run.doing()) run.doing()->enter(DoingKind::saving);
   const bool good = saving.finish(progress);
   if (failure) rethrow_after(failure, progress, saving);
   if (!good) ending = Ending::bad_values;

@@ -68,6 +68,8 @@ class Replica {
                                             std::int64_t later = 0);
   // Shows the steps that follow, until told otherwise (null).
   void show(StepWatch* watch);
+  // Notes what the steps that follow are doing, as long as it lives.
+  void note_in(Doing* doing) { executor_.note_in(doing); }
 
   // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
   void count_by(PhaseCounter* counter) { executor_.count_by(counter); }

@@ -2,6 +2,8 @@
 //
 //   run.toml         the resolved run file
 //   metrics.jsonl    one line per step (telemetry/step_record.h)
+//   ranks/           of each rank: where its time went, step by step, and what it is doing (telemetry/rank_records.h,
+//                    telemetry/rank_now.h)
 //   trace.json       what every rank did in some steps, and when, if asked for (telemetry/trace.h)
 //   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
@@ -30,6 +32,8 @@ class RunFolder {
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path run_file() const { return path_ / "run.toml"; }
   std::filesystem::path log() const { return path_ / "log.txt"; }
+  std::filesystem::path trace() const { return path_ / "trace.json"; }
+  std::filesystem::path ranks() const { return path_ / "ranks"; }
 
   void write_run_file(const std::string& toml) const;  // beside, then renamed
 

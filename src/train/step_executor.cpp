@@ -210,6 +210,7 @@ void StepExecutor::run_list(std::int64_t batch_number) {
     const Action& action = actions[i];
     if (watch_) watch_->comes_to(i);
     if (account) account->enter(use_of(action.kind));
+    if (doing_) doing_->begin_action(static_cast<int>(i));
     if (stream_.runs_ahead()) stream_.begin_range(to_string(action).c_str());
     if (watch_ && !is_phase(action.kind)) watch_->runs(action);
     run(action);

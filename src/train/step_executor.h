@@ -17,6 +17,7 @@
 #include "parallel/global_norm.h"
 #include "parallel/pipeline_links.h"
 #include "parallel/tensor_parallel.h"
+#include "telemetry/doing.h"
 #include "train/batch_buffers.h"
 #include "train/phase_counter.h"
 #include "train/rank_state.h"
@@ -56,6 +57,8 @@ class StepExecutor {
   // Shows the steps that follow, until told otherwise (null). Where the stream runs ahead they wait for it after every
   // action, so that what is seen is what happens.
   void show(StepWatch* watch) { watch_ = watch; }
+  // Notes every action of the steps that follow as it begins. It outlives the steps.
+  void note_in(Doing* doing) { doing_ = doing; }
   // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
   void count_by(PhaseCounter* counter);
 
@@ -87,6 +90,7 @@ class StepExecutor {
   std::int64_t steps_run_ = 0;
   std::unique_ptr<Replay> replay_;
   StepWatch* watch_ = nullptr;
+  Doing* doing_ = nullptr;
   PhaseCounter* counter_ = nullptr;
 };
 

@@ -204,6 +204,7 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
   std::vector<double> all(kWords * static_cast<std::size_t>(size()));
   {
     const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
+    const InCall held(doing(), "world", "all_gather", ++tellings_);
     raw_ranks_
         ->all_gather(Tensor(all.data(), DType::f64, raw_ranks_->device(), {std::ssize(all)}),
                      ConstTensor(own.data(), DType::f64, raw_ranks_->device(), {kWords}))
@@ -218,6 +219,11 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
     std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
   }
   return told;
+}
+
+void TrainingRun::note_in(Doing& doing) {
+  comm_account_.doing = &doing;
+  replica_->note_in(&doing);
 }
 
 std::vector<SentByAxis> TrainingRun::take_sent() {

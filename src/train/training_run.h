@@ -110,6 +110,9 @@ class TrainingRun {
   Told tell_ranks(const Wishes& mine, const TimesByUse& times);
   // This rank's time; none where the stream runs ahead, and the host's time is not the step's.
   TimeAccount* account() { return comm_account_.time; }
+  // Says from now on what this rank is doing (telemetry/heartbeat.h). It outlives the run.
+  void note_in(Doing& doing);
+  Doing* doing() { return comm_account_.doing; }
   // Messages since it was last asked.
   std::vector<SentByAxis> take_sent();
   // All ranks call it when any of them has a failure: what each is to throw, in the end, its own or one that names the
@@ -169,6 +172,7 @@ class TrainingRun {
   SaveResult last_save_;                      // of those
   std::vector<SaveEvent> save_events_;
   std::vector<std::int32_t> tokens_, targets_;
+  std::int64_t tellings_ = 0;
 };
 
 int threads_of(const RunSpec& spec);    // per rank: as asked for, or its share of the machine's cores

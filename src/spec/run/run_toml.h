@@ -41,6 +41,7 @@
 //   threads = 0
 //   pin = true
 //   deadline = 30
+//   record_every = 1
 //   autotune = false          # of "cuda"
 //   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //

@@ -1,0 +1,45 @@
+// What every rank of a training run writes of itself into the run folder: its step records, and what it is doing.
+#pragma once
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "telemetry/heartbeat.h"
+#include "telemetry/rank_records.h"
+#include "telemetry/step_record.h"
+#include "train/training_run.h"
+
+namespace lockstep {
+
+// Of one rank, from the step on that it begins or resumes at.
+class RankLog {
+ public:
+  RankLog(const RunSpec& spec, int rank, std::int64_t first_step) {
+    if (spec.run.record_every > 0)
+      records_.emplace(spec.run.out, rank, RankRecordsOptions{.last_step = first_step, .every = spec.run.record_every});
+  }
+  void stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {
+    if (records_ && records_->wants(step)) records_->write(step, rank_json(step, times, sent));
+  }
+
+ private:
+  std::optional<RankRecords> records_;
+};
+
+// Of a process: begins with its first rank that trains.
+class ProcessHeartbeat {
+ public:
+  void add(TrainingRun& run) {
+    std::vector<std::string> names;
+    for (const Action& action : run.replica().actions()) names.push_back(to_string(action));
+    const std::lock_guard lock(mutex_);
+    if (!heartbeat_) heartbeat_.emplace(run.spec().run.out);
+    run.note_in(heartbeat_->add(run.ranks() ? run.ranks()->rank() : 0, std::move(names)));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Heartbeat> heartbeat_;
+};
+
+}  // namespace lockstep
