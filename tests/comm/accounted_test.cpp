@@ -61,8 +61,8 @@ TEST(Accounted, ChargesWaitsToTheGroupAndNothingElse) {
     Accounted world(*inner, account, use_of_group);
     const auto pair = world.split([](int rank) { return Place{0, rank}; }, "tp");
     world.barrier()->wait();
-    time.take();
     const Spending computing(&time, TimeUse::compute);
+    time.take();
     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     Row x(DType::f32, 10, [](std::int64_t) { return 1.0; });
     pair->all_reduce(x)->wait();

@@ -150,7 +150,7 @@ TEST(StepRecords, NameTheAxisThatIsWaitedFor) {
                         {{.cp = 2}, TimeUse::wait_cp}}) {
     const RunSpec spec = recorded_run(c.layout, 32, 3);
     std::array<std::optional<SimulatedLink>, 2> links;
-    for (auto& link : links) link.emplace(2e-3, c.use == TimeUse::wait_cp ? 1e5 : 1e6);
+    for (auto& link : links) link.emplace(1e-3, c.use == TimeUse::wait_cp ? 1e6 : 1e7);
     const std::vector<RankBook> books = records_of(spec, [&](std::unique_ptr<Communicator> comm) {
       SimulatedLink& link = *links[static_cast<std::size_t>(comm->rank())];
       return std::make_unique<Delayed>(std::move(comm), link);

@@ -1,5 +1,7 @@
 #include "support/message_order.h"
 
+#include <algorithm>
+
 #include <map>
 #include <tuple>
 
