@@ -61,6 +61,7 @@ Accounted::Accounted(std::unique_ptr<Communicator> inner, CommAccount& account, 
       group_(lasting(owned_->name())) {}
 
 Communicator::Started Accounted::start(const Message& message) {
+  if (account_.paused) return inner_.start(message);
   check_message(message, rank(), size(), device());
   const DType dtype = dtype_of_message(message);
   if (const Traffic traffic = traffic_of(message, rank(), size()); traffic.sent > 0 || traffic.received > 0) {

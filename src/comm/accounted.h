@@ -27,6 +27,7 @@ struct CommAccount {
   Doing* doing = nullptr;                         // none: nobody is told which call holds the rank
   std::array<MessageCount, kTimeUses> tensors{};  // by what waiting for them is
   MessageCount numbers;                           // (comm/traffic.h)
+  bool paused = false;                            // messages pass as if nobody counted
 };
 
 class Accounted final : public Communicator {

@@ -44,7 +44,7 @@ class TimeAccount {
  public:
   // The clock runs on this use from now on; what it ran on before.
   TimeUse enter(TimeUse use) {
-    if (use == current_) return use;
+    if (use == current_ || paused_) return use;
     const Clock::time_point now = Clock::now();
     spent_[static_cast<std::size_t>(current_)] += now - since_;
     since_ = now;
@@ -52,11 +52,15 @@ class TimeAccount {
   }
   // Since it was made, or last asked.
   TimesByUse take();
+  // While it is paused, all time is of the use it was at, and nothing asks the clock: what accounting costs is measured
+  // by that.
+  void pause(bool paused) { paused_ = paused; }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::array<Clock::duration, kTimeUses> spent_{};
   TimeUse current_ = TimeUse::other;
+  bool paused_ = false;
   Clock::time_point since_ = Clock::now();
 };
 

@@ -226,6 +226,12 @@ void TrainingRun::note_in(Doing& doing) {
   replica_->note_in(&doing);
 }
 
+void TrainingRun::pause_account(bool paused) {
+  time_.pause(paused);
+  comm_account_.paused = paused;
+  replica_->note_in(paused ? nullptr : comm_account_.doing);
+}
+
 std::vector<SentByAxis> TrainingRun::take_sent() {
   std::vector<SentByAxis> sent;
   for (const MeshAxis axis : kMeshAxes) {

@@ -113,6 +113,8 @@ class TrainingRun {
   // Says from now on what this rank is doing (telemetry/heartbeat.h). It outlives the run.
   void note_in(Doing& doing);
   Doing* doing() { return comm_account_.doing; }
+  // While the account is paused, steps are as without one: what it costs is measured by that. Between steps.
+  void pause_account(bool paused);
   // Messages since it was last asked.
   std::vector<SentByAxis> take_sent();
   // All ranks call it when any of them has a failure: what each is to throw, in the end, its own or one that names the

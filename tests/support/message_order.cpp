@@ -1,7 +1,6 @@
 #include "support/message_order.h"
 
 #include <algorithm>
-
 #include <map>
 #include <tuple>
 
