@@ -1,9 +1,8 @@
 // metrics.jsonl: appended one line at a time.
 //
 // Each line is whole when write() returns, unless the disk does not take it: then it is kept and written later
-// (appended_file.h). Opening for a run that resumes from a checkpoint first drops the lines of steps after it (they
-// will be written again) and a last line that a killed process left unfinished; the new file is written beside and
-// renamed. Failure of opening: EnvironmentError naming the file and what the system said.
+// (appended_file.h). Opening for a run that resumes from a checkpoint first drops the lines of steps after it
+// (step_lines.h). Failure of opening: EnvironmentError naming the file and what the system said.
 #pragma once
 #include <cstdint>
 #include <cstdio>

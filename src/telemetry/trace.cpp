@@ -1,20 +1,16 @@
 // Writes traces line by line, so that memory does not grow with them.
 #include "telemetry/trace.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "telemetry/partial_file.h"
 
 namespace lockstep {
 
@@ -30,55 +26,6 @@ std::size_t Trace::steps() const {
 }
 
 namespace {
-
-// A file that appears at its path when it is whole, and not before.
-class PartialFile {
- public:
-  explicit PartialFile(std::filesystem::path path) : path_(std::move(path)), beside_(path_.string() + ".partial") {
-    fd_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail("open");
-  }
-  ~PartialFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!in_place_) ::unlink(beside_.c_str());
-  }
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
-
-  template <class... Args>
-  void print(fmt::format_string<Args...> format, Args&&... arguments) {
-    fmt::format_to(std::back_inserter(buffer_), format, std::forward<Args>(arguments)...);
-    if (buffer_.size() >= kBuffer) flush();
-  }
-  void finish() {
-    flush();
-    if (::close(std::exchange(fd_, -1)) != 0) fail("close");
-    if (::rename(beside_.c_str(), path_.c_str()) != 0) fail("rename");
-    in_place_ = true;
-  }
-
- private:
-  static constexpr std::size_t kBuffer = 1 << 18;
-
-  void flush() {
-    for (std::size_t done = 0; done < buffer_.size();) {
-      const ssize_t written = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("write");
-      done += static_cast<std::size_t>(written);
-    }
-    buffer_.clear();
-  }
-  [[noreturn]] void fail(const char* call) const {
-    throw EnvironmentError(
-        fmt::format("{}: {} failed: {}", path_.string(), call, std::generic_category().message(errno)));
-  }
-
-  std::filesystem::path path_, beside_;
-  fmt::memory_buffer buffer_;
-  int fd_ = -1;
-  bool in_place_ = false;
-};
 
 // In quotes; bytes that are not UTF-8 are replaced, since a trace should not fail for a name.
 std::string quoted(const std::string& text) {

@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "support/program.h"
+#include "support/run_results.h"
 #include "telemetry/appended_file.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/number_text.h"
@@ -17,12 +16,6 @@
 
 namespace lockstep::tests {
 namespace {
-
-std::string text_of(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
 
 TEST(StepRecord, NumbersComeBackToTheLastBit) {
   StepRecord r;

@@ -1,0 +1,46 @@
+// RUN/ranks/rank-00007.now: what one rank was doing when the file was written, as one JSON object.
+//
+// {"rank", "pid", "host", "step", "doing", "action", "group", "op", "call", "seconds", "time"}: `doing` is a name of
+// DoingKind, `seconds` how long the rank had been there, `time` seconds since 1970. The action, and the group,
+// operation and number of a call, are null where the rank is in none. After "ended" they say where it was last. The
+// file is replaced about once a second (heartbeat.h): one whose time is long past is of a process that is gone, or
+// held.
+//
+// Reading: the file may come from anywhere. Nothing when there is none; UserError (bad_input_file) for one that is
+// something else. Other fields are ignored.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "telemetry/doing.h"
+
+namespace lockstep {
+
+struct RankNow {
+  int rank = 0;
+  std::int64_t pid = 0;
+  std::string host = {};
+  std::int64_t step = 0;
+  DoingKind doing = DoingKind::between_steps;
+  std::string action = {};          // its name; empty: in none
+  std::string group = {}, op = {};  // of the call; empty: in none
+  std::int64_t call = -1;
+  double seconds = 0;
+  double time = 0;
+};
+
+inline constexpr int kMostRanks = 1 << 20;
+// Bytes of a file, and of a text in it: longer ones are cut when written, refused when read.
+inline constexpr std::size_t kMostRankNowBytes = 64 << 10, kMostRankTextBytes = 1 << 10;
+
+// One line. Bytes that are not UTF-8 are replaced.
+std::string to_json_line(const RankNow& now);
+
+std::optional<RankNow> read_rank_now(const std::filesystem::path& file);
+// The same of a text in memory; `where` names it in messages.
+RankNow parse_rank_now(std::string_view text, const std::string& where);
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// A file of lines that each are a JSON object with a "step", for a run that resumes.
+//
+// Opening drops the lines of steps after the checkpoint (they will be written again), what is no such line, and a last
+// line that a killed process left unfinished. The new file is written beside and renamed, a line at a time, so a large
+// file costs no memory. Failure: EnvironmentError naming the file and what the system said.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+namespace lockstep {
+
+// The descriptor of the file, which appends; the caller closes it. Keeps the lines of steps up to `last_step`, in their
+// order, and calls `kept` with the step of each; 0 starts anew.
+int open_step_lines(const std::filesystem::path& path, std::int64_t last_step,
+                    const std::function<void(std::int64_t step)>& kept = {});
+
+}  // namespace lockstep

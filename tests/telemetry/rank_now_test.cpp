@@ -1,0 +1,142 @@
+// The file of what a rank is doing: what is written comes back, and nothing that is read can do harm.
+#include "telemetry/rank_now.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "support/program.h"
+
+namespace lockstep::tests {
+namespace {
+
+RankNow rank_in_a_call() {
+  return {.rank = 12,
+          .pid = 4711,
+          .host = "node-3",
+          .step = 1234567,
+          .doing = DoingKind::call,
+          .action = "backward \"block.3\" é",
+          .group = "dp",
+          .op = "all_reduce",
+          .call = 99,
+          .seconds = 1.0 / 3,
+          .time = 1.7e9 + 1.0 / 7};
+}
+
+// "" when it is taken; whatever is refused is refused in one line as a bad file.
+std::string now_refusal(const std::string& text) {
+  try {
+    parse_rank_now(text, "here");
+    return "";
+  } catch (const UserError& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(error.code(), ExitCode::bad_input_file);
+    EXPECT_TRUE(said.starts_with("here: ")) << said;
+    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    EXPECT_LT(said.size(), 300u);
+    return said;
+  }
+}
+
+TEST(RankNow, ComesBackToTheLastBit) {
+  const RankNow before = rank_in_a_call();
+  const RankNow after = parse_rank_now(to_json_line(before), "here");
+  EXPECT_EQ(std::tie(after.rank, after.pid, after.host, after.step, after.doing, after.action),
+            std::tie(before.rank, before.pid, before.host, before.step, before.doing, before.action));
+  EXPECT_EQ(std::tie(after.group, after.op, after.call, after.seconds, after.time),
+            std::tie(before.group, before.op, before.call, before.seconds, before.time));
+}
+
+TEST(RankNow, InNoCallHasNone) {
+  const std::string line = to_json_line(RankNow{.pid = 1});
+  EXPECT_TRUE(nlohmann::json::parse(line)["call"].is_null());
+  const RankNow now = parse_rank_now(line, "here");
+  EXPECT_EQ(now.action + now.group + now.op, "");
+  EXPECT_EQ(now.call, -1);
+}
+
+TEST(RankNow, NamesOfAnyBytesAndLengthAreWrittenAndRead) {
+  for (const std::string& unit : {std::string("\xff"), std::string("é"), std::string("\0", 1), std::string("a")}) {
+    std::string name;
+    for (int i = 0; i < 5000; ++i) name += unit;
+    RankNow now = rank_in_a_call();
+    now.action = now.group = now.op = now.host = name;
+    const RankNow read = parse_rank_now(to_json_line(now), "here");
+    EXPECT_GT(read.action.size(), kMostRankTextBytes - 4);
+    EXPECT_LE(read.action.size(), kMostRankTextBytes);
+  }
+}
+
+TEST(HostileRankNow, CutAnywhereIsRefused) {
+  const std::string line = to_json_line(rank_in_a_call());
+  for (std::size_t size = 0; size + 1 < line.size(); ++size) EXPECT_NE(now_refusal(line.substr(0, size)), "") << size;
+  EXPECT_EQ(now_refusal(line.substr(0, line.size() - 1)), "");
+}
+
+TEST(HostileRankNow, WithAnyByteChangedIsReadOrRefused) {
+  const std::string line = to_json_line(rank_in_a_call());
+  for (std::size_t at = 0; at < line.size(); ++at)
+    for (int byte = 0; byte < 256; ++byte) {
+      std::string other = line;
+      other[at] = static_cast<char>(byte);
+      now_refusal(other);
+    }
+}
+
+TEST(HostileRankNow, WithAValueOfAnotherTypeOrRangeIsRefused) {
+  using Json = nlohmann::json;
+  const Json file = Json::parse(to_json_line(rank_in_a_call()));
+  const Json values[] = {true, -1, 1e300, 18446744073709551615u, "text", Json::array(), Json::object(), nullptr};
+  for (const auto& [key, unused] : file.items()) {
+    int refused = 0;
+    for (const Json& value : values) {
+      Json other = file;
+      other[key] = value;
+      refused += !now_refusal(other.dump()).empty();
+    }
+    EXPECT_GE(refused, 5) << key;
+    Json other = file;
+    other.erase(key);
+    EXPECT_EQ(now_refusal(other.dump()).find("here: has no " + key), 0u);
+  }
+  const auto changed = [&](const char* key, const Json& value) {
+    Json other = file;
+    other[key] = value;
+    return now_refusal(other.dump());
+  };
+  EXPECT_NE(changed("rank", kMostRanks), "");
+  EXPECT_NE(changed("rank", 1.0), "");
+  EXPECT_NE(changed("pid", 0), "");
+  EXPECT_NE(changed("doing", "sleeping"), "");
+  EXPECT_NE(changed("call", -1), "");
+  EXPECT_NE(changed("action", std::string(kMostRankTextBytes + 1, 'a')), "");
+  EXPECT_EQ(changed("other", 3), "");
+  const std::string line = file.dump();
+  EXPECT_NE(now_refusal(line + std::string(1, '\0')), "");
+  EXPECT_NE(now_refusal(line + "{}"), "");
+  EXPECT_NE(now_refusal(line + std::string(kMostRankNowBytes, ' ')), "");
+  EXPECT_NE(now_refusal(std::string(kMostRankNowBytes, '[')), "");
+}
+
+TEST(HostileRankNow, ThatIsNoFileIsRefusedAndOneThatIsNotThereIsNothing) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(read_rank_now(folder / "absent"));
+  EXPECT_FALSE(read_rank_now(folder / "absent/rank-00000.now"));
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::ofstream(folder / "empty");
+  std::ofstream(folder / "large") << to_json_line(rank_in_a_call());
+  EXPECT_TRUE(read_rank_now(folder / "large"));
+  std::filesystem::resize_file(folder / "large", std::uintmax_t{1} << 40);  // a hole: no disk is used
+  for (const std::string& path :
+       {folder.path().string(), std::string("/dev/zero"), folder / "pipe", folder / "empty", folder / "large"})
+    EXPECT_THROW(read_rank_now(path), UserError) << path;
+}
+
+}  // namespace
+}  // namespace lockstep::tests
