@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <functional>
 #include <iterator>
-#include <latch>
 #include <optional>
+#include <stop_token>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,9 +49,8 @@ TEST(Doing, IsReadWhole) {
   static constexpr const char* kGroups[] = {"tp", "dp", "pp"};
   static constexpr const char* kOps[] = {"send", "gather", "reduce"};
   Doing doing;
-  std::atomic<bool> stop = false;
-  std::thread rank([&] {
-    for (std::int64_t i = 0; !stop.load(std::memory_order_relaxed); ++i) {
+  const std::jthread rank([&](const std::stop_token& stop) {
+    for (std::int64_t i = 0; !stop.stop_requested(); ++i) {
       doing.begin_step(i);
       doing.begin_action(static_cast<int>(i % 1000));
       const InCall call(&doing, kGroups[i % 3], kOps[i % 3], i);
@@ -72,8 +73,6 @@ TEST(Doing, IsReadWhole) {
       ASSERT_EQ(state->group, nullptr);
     }
   }
-  stop = true;
-  rank.join();
   EXPECT_GT(calls, 0);
   EXPECT_GT(actions, 0);
 }
@@ -115,26 +114,23 @@ TEST(Doing, IsStoredInLessThanAMicrosecond) {
 TEST(Heartbeat, ShowsTheCallThatHoldsARankAndForHowLong) {
   const TemporaryFolder run;
   Heartbeat heartbeat(run.path(), {.period = 5ms});
-  std::latch held(2);
-  std::thread rank([&] {
+  const std::jthread rank([&](const std::stop_token& stop) {
     Doing& doing = heartbeat.add(3, {"forward block.0", "backward block.0"});
     doing.begin_step(17);
     doing.begin_action(1);
     const InCall call(&doing, "dp", "all_reduce", 41);
-    held.arrive_and_wait();
+    while (!stop.stop_requested()) std::this_thread::sleep_for(1ms);
   });
   Doing& other = heartbeat.add(70000, {});
   other.begin_step(16);
   other.begin_action(9);
   const auto in_call = [&] { return now_of(run, 3) && now_of(run, 3)->doing == DoingKind::call; };
   const auto in_action = [&] { return now_of(run, 70000) && now_of(run, 70000)->doing == DoingKind::action; };
-  EXPECT_TRUE(comes_true(in_call));
-  EXPECT_TRUE(comes_true(in_action));
+  ASSERT_TRUE(comes_true(in_call));
+  ASSERT_TRUE(comes_true(in_action));
   const RankNow first = *now_of(run, 3);
-  EXPECT_TRUE(comes_true([&] { return now_of(run, 3)->seconds > first.seconds + 0.05; }));
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 3)->seconds > first.seconds + 0.05; }));
   const RankNow later = *now_of(run, 3);
-  held.arrive_and_wait();
-  rank.join();
   EXPECT_EQ(later.rank, 3);
   EXPECT_EQ(later.pid, ::getpid());
   EXPECT_NE(later.host, "");
@@ -150,14 +146,13 @@ TEST(Heartbeat, ShowsTheCallThatHoldsARankAndForHowLong) {
 
 TEST(Heartbeat, EveryReaderSeesAWholeFile) {
   const TemporaryFolder run;
-  std::atomic<bool> stop = false;
   Heartbeat heartbeat(run.path(), {.period = 100us});
-  std::vector<std::thread> ranks;
+  std::vector<std::jthread> ranks;
   for (int r = 0; r < 3; ++r)
-    ranks.emplace_back([&, r] {
+    ranks.emplace_back([&, r](const std::stop_token& stop) {
       // Names of many lengths, so that half a file of one would show.
       Doing& doing = heartbeat.add(r, {"a", std::string(900, 'b'), std::string(90, 'c')});
-      for (std::int64_t i = 0; !stop; ++i) {
+      for (std::int64_t i = 0; !stop.stop_requested(); ++i) {
         doing.begin_step(i);
         doing.begin_action(static_cast<int>(i % 3));
         std::this_thread::yield();
@@ -165,7 +160,7 @@ TEST(Heartbeat, EveryReaderSeesAWholeFile) {
         std::this_thread::yield();
       }
     });
-  for (int r = 0; r < 3; ++r) EXPECT_TRUE(comes_true([&] { return now_of(run, r).has_value(); }));
+  for (int r = 0; r < 3; ++r) ASSERT_TRUE(comes_true([&] { return now_of(run, r).has_value(); }));
   std::int64_t steps_seen = 0, last = -1;
   for (int i = 0; i < 3000; ++i)
     for (int r = 0; r < 3; ++r) {
@@ -175,8 +170,6 @@ TEST(Heartbeat, EveryReaderSeesAWholeFile) {
       ASSERT_EQ(now->call, now->doing == DoingKind::call ? now->step : -1);
       if (r == 0 && now->step != std::exchange(last, now->step)) ++steps_seen;
     }
-  stop = true;
-  for (std::thread& rank : ranks) rank.join();
   EXPECT_GT(steps_seen, 3);
 }
 
@@ -184,11 +177,12 @@ TEST(Heartbeat, EndsAtOnceAndSaysSo) {
   const TemporaryFolder run;
   const auto begin = std::chrono::steady_clock::now();
   {
-    Heartbeat heartbeat(run.path(), {.period = 1h});
+    Heartbeat heartbeat(run.path(), {.period = 1min});
     Doing& doing = heartbeat.add(0, {"forward"});
     doing.begin_step(8);
     doing.begin_action(0);
     heartbeat.add(1, {});
+    std::this_thread::sleep_for(100ms);  // its thread waits by now
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
   EXPECT_EQ(now_of(run, 0)->doing, DoingKind::ended);
@@ -203,11 +197,11 @@ TEST(Heartbeat, LeavesNoThreadNoDescriptorAndNoPartialFile) {
   for (int i = 0; i < 20; ++i) {
     Heartbeat heartbeat(run.path(), {.period = 100us});
     for (int r = 0; r < 5; ++r) heartbeat.add(r, {});
-    EXPECT_TRUE(comes_true([&] { return now_of(run, 4).has_value(); }));
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 4).has_value(); }));
     std::this_thread::sleep_for(2ms);
   }
   // A thread that was joined is in /proc for a moment longer.
-  EXPECT_TRUE(comes_true([&] { return entries_in("/proc/self/task") <= threads; }));
+  ASSERT_TRUE(comes_true([&] { return entries_in("/proc/self/task") <= threads; }));
   EXPECT_EQ(entries_in("/proc/self/fd"), descriptors);
   EXPECT_EQ(entries_in((run / "ranks").c_str()), 5);
 }
@@ -221,18 +215,18 @@ TEST(Heartbeat, LeavesTheFileOfARankThatHasEndedAlone) {
     heartbeat.add(0, {});
     doing.begin_step(4);
     doing.enter(DoingKind::ended);
-    EXPECT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->doing == DoingKind::ended; }));
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->doing == DoingKind::ended; }));
     EXPECT_EQ(now_of(run, 2)->step, 4);
     std::filesystem::remove(file);  // as another process would replace it
     const double then = now_of(run, 0)->time;
-    EXPECT_TRUE(comes_true([&] { return now_of(run, 0)->time > then + 0.02; }));
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 0)->time > then + 0.02; }));
     EXPECT_FALSE(std::filesystem::exists(file));
     // It joins again, with other actions.
     EXPECT_EQ(&heartbeat.add(2, {"backward"}), &doing);
     doing.begin_action(0);
-    EXPECT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->action == "backward"; }));
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->action == "backward"; }));
     doing.enter(DoingKind::ended);
-    EXPECT_TRUE(comes_true([&] { return now_of(run, 2)->doing == DoingKind::ended; }));
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 2)->doing == DoingKind::ended; }));
     std::filesystem::remove(file);
   }
   EXPECT_FALSE(std::filesystem::exists(file));
@@ -243,8 +237,8 @@ TEST(Heartbeat, AWriteThatFailsIsMadeUpForByTheNext) {
   Heartbeat heartbeat(run.path(), {.period = 1ms});
   heartbeat.add(0, {}).enter(DoingKind::ended);
   heartbeat.add(1, {});
-  std::filesystem::path hidden = run / "hidden";
-  EXPECT_TRUE(comes_true([&] { return now_of(run, 1).has_value(); }));
+  const std::filesystem::path hidden = run / "hidden";
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 1).has_value(); }));
   std::filesystem::rename(run / "ranks", hidden);
   std::this_thread::sleep_for(20ms);
   EXPECT_FALSE(std::filesystem::exists(run / "ranks"));
@@ -254,8 +248,8 @@ TEST(Heartbeat, AWriteThatFailsIsMadeUpForByTheNext) {
   std::this_thread::sleep_for(20ms);
   std::filesystem::rename(hidden, run / "ranks");
   const double then = now_of(run, 1)->time;
-  EXPECT_TRUE(comes_true([&] { return now_of(run, 1)->time > then; }));
-  EXPECT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->doing == DoingKind::ended; }));
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 1)->time > then; }));
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->doing == DoingKind::ended; }));
 }
 
 TEST(Heartbeat, RefusesWhatItCannotDo) {

@@ -1,0 +1,80 @@
+// What recording every step costs: steps with and without, in turn, in one process.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "comm/threads/run_ranks.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/model/presets.h"
+#include "support/program.h"
+#include "telemetry/heartbeat.h"
+#include "telemetry/rank_records.h"
+#include "train/training_run.h"
+
+namespace lockstep::tests {
+namespace {
+
+constexpr int kPairs = 400;
+
+double seconds_of_step(TrainingRun& run, std::int64_t number, RankRecords* records) {
+  const auto begin = std::chrono::steady_clock::now();
+  run.step(number * run.spec().train.global_batch, 1e-4);
+  if (records) {
+    const TimesByUse times = run.account()->take();
+    run.tell_ranks({}, times);
+    records->write(number + 1, rank_json(number + 1, times, run.take_sent()));
+  } else {
+    run.any_rank(false);  // what ranks exchange before a step without records
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The upper 95% confidence limit of the median ratio, by its order statistics: no assumption about noise.
+void expect_cheap(const std::string& layout) {
+  RunSpec spec;
+  spec.model = preset("llama-5m").value();
+  spec.data.synthetic = SyntheticSpec{.vocabulary = 256, .order = 1};
+  spec.data.seq = 32;
+  spec.train.global_batch = 4;
+  spec.train.save_last = false;
+  spec.layout = parse_layout(layout);
+  spec.run.threads = 1;
+  const TemporaryFolder folder;
+  Heartbeat heartbeat(folder.path());
+  std::vector<double> ratios;
+  run_ranks(static_cast<int>(spec.layout.ranks()), [&](std::unique_ptr<Communicator> comm) {
+    TrainingRun run(spec, Device::cpu, "", {.ranks = comm->size() > 1 ? comm.get() : nullptr});
+    run.init_weights();
+    run.note_in(heartbeat.add(comm->rank(), std::vector<std::string>(run.replica().actions().size(), "action")));
+    RankRecords records(folder.path(), comm->rank());
+    std::mt19937 random(5);  // the same on all ranks
+    std::int64_t number = 0;
+    for (int i = 0; i < 3; ++i) seconds_of_step(run, number++, &records);
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const bool first = random() % 2 == 0;
+      double with = 0, without = 0;
+      for (const bool recorded : {first, !first}) {
+        run.pause_account(!recorded);
+        (recorded ? with : without) = seconds_of_step(run, number++, recorded ? &records : nullptr);
+      }
+      if (comm->rank() == 0) ratios.push_back(with / without);
+    }
+    run.pause_account(false);
+  });
+  std::ranges::sort(ratios);
+  const double median = ratios[kPairs / 2];
+  const double limit = ratios[static_cast<std::size_t>(kPairs / 2 + 1.645 * std::sqrt(kPairs) / 2)];
+  fmt::print("{}: a recorded step takes {:+.2f} % (median of {} pairs), with 95 % confidence at most {:+.2f} %\n",
+             layout, (median - 1) * 100, kPairs, (limit - 1) * 100);
+  EXPECT_LT(limit, 1.01) << layout;
+}
+
+TEST(StepRecordsCost, LessThanOnePercentOfTheStep) {
+  for (const char* layout : {"dp=1", "dp=2", "pp=2,micro=4", "tp=2"}) expect_cheap(layout);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
