@@ -100,6 +100,8 @@ void TrainView::stepped(const StepRecord& r) {
   if (!any_step_) first_loss_ = r.loss;
   any_step_ = true;
   last_loss_ = r.loss;
+  for (const TimesByUse& rank : r.times)
+    for (std::size_t use = 0; use < kTimeUses; ++use) times_.seconds[use] += rank.seconds[use];
   std::int64_t held = 0;
   for (const auto& [tag, bytes] : r.bytes) held += bytes;
   const int digits = static_cast<int>(std::to_string(spec_.train.steps).size());
@@ -134,6 +136,7 @@ void TrainView::show_end(Ending ending, const Progress& progress, const Plan& pl
   if (any_step_)
     print(fmt::format("loss {:.4f} -> {:.4f} in steps {} to {}{}", first_loss_, last_loss_, first_step_ + 1,
                       progress.step, any_eval_ ? fmt::format("; evaluation {:.4f}", last_eval_) : ""));
+  if (times_.total() > 0) print("time: " + shares_text(times_));
   print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
                     plan.peak == ledger.peak() ? ", equal to the byte" : ""));
   if (outside)

@@ -62,6 +62,7 @@ class TrainView final : public Watcher {
   std::chrono::steady_clock::time_point start_;
   double first_loss_ = 0, last_loss_ = 0, last_eval_ = 0;
   bool any_step_ = false, any_eval_ = false;
+  TimesByUse times_;  // of all steps and ranks
 };
 
 }  // namespace lockstep

@@ -1,8 +1,11 @@
 #include "telemetry/step_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
@@ -83,6 +86,19 @@ int slowest_rank(const std::vector<TimesByUse>& times) {
 
 std::string to_json_line(const EvalRecord& r) {
   return Json{{"step", r.step}, {"eval_loss", number(r.loss)}, {"time", number(r.time)}}.dump() + "\n";
+}
+
+std::string shares_text(const TimesByUse& times) {
+  const double all = times.total();
+  std::vector<std::pair<double, TimeUse>> shares;
+  for (int use = 0; use < kTimeUses; ++use)
+    if (times.seconds[static_cast<std::size_t>(use)] >= 0.01 * all && all > 0)
+      shares.emplace_back(times.seconds[static_cast<std::size_t>(use)] / all, static_cast<TimeUse>(use));
+  std::ranges::stable_sort(shares, std::greater<>(), &std::pair<double, TimeUse>::first);
+  std::string text;
+  for (const auto& [share, use] : shares)
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", name_of(use), share * 100);
+  return text;
 }
 
 double seconds_since_1970() {

@@ -67,6 +67,8 @@ struct UseOverRanks {
 };
 UseOverRanks over_ranks(const std::vector<TimesByUse>& times, TimeUse use);
 int slowest_rank(const std::vector<TimesByUse>& times);
+// "compute 71%, wait_dp 12%, …", the largest first, without those below a hundredth; "" of no time.
+std::string shares_text(const TimesByUse& times);
 
 double seconds_since_1970();
 

@@ -177,5 +177,15 @@ TEST(StepRecords, NameTheSlowestRank) {
   EXPECT_EQ(computing.rank, 1);
 }
 
+TEST(StepRecords, AreSummedUpInOneLine) {
+  TimesByUse times;
+  EXPECT_EQ(shares_text(times), "");
+  times[TimeUse::optimizer] = 0.5;
+  times[TimeUse::compute] = 7.2;
+  times[TimeUse::wait_pp] = 2.25;
+  times[TimeUse::other] = 0.05;
+  EXPECT_EQ(shares_text(times), "compute 72%, wait_pp 22%, optimizer 5%");
+}
+
 }  // namespace
 }  // namespace lockstep::tests
