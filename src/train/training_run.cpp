@@ -82,7 +82,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
       .account = comm_account_.time};
-  if (ranks_ && where.connect) on_device_ = where.connect(*ranks_, *memory_, *stream_);
+  if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && accounted_)
     on_device_ = std::make_unique<Accounted>(std::move(on_device_), comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
