@@ -36,7 +36,7 @@ void round_trip(const Frame& frame) {
       return round_trip<GroupSpec>(frame.payload);
     case FrameType::failed:
     case FrameType::refused:
-      return round_trip<Failure>(frame.payload);
+      return require(encode_failure(decode_failure(frame.payload)) == frame.payload);
     case FrameType::welcome:
       return round_trip<Welcome>(frame.payload);
     case FrameType::records: {
