@@ -206,14 +206,16 @@ class Silent final : public Watcher {
  public:
   Silent(const TrainingRun& run, std::int64_t first_step, bool own_process)
       : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
+        rank_(static_cast<std::size_t>(run.ranks()->rank())),
         log_(run.spec(), run.ranks()->rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
-  void rank_stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) override {
-    log_.stepped(step, times, sent);
+  void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
+    log_.stepped(step, times[rank_], sent);
   }
 
  private:
   const std::atomic<bool>* stop_;
+  std::size_t rank_;
   RankLog log_;
 };
 

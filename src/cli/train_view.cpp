@@ -96,12 +96,12 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
-  write_metrics(to_json_line(r));
+  write_held();
+  held_ = r;
+  if (!r.times_follow) write_held();
   if (!any_step_) first_loss_ = r.loss;
   any_step_ = true;
   last_loss_ = r.loss;
-  for (const TimesByUse& rank : r.times)
-    for (std::size_t use = 0; use < kTimeUses; ++use) times_.seconds[use] += rank.seconds[use];
   std::int64_t held = 0;
   for (const auto& [tag, bytes] : r.bytes) held += bytes;
   const int digits = static_cast<int>(std::to_string(spec_.train.steps).size());
@@ -121,6 +121,20 @@ void TrainView::stepped(const StepRecord& r) {
   print(line);
 }
 
+void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) {
+  rank_log_.stepped(step, times.front(), sent);
+  for (const TimesByUse& rank : times)
+    for (std::size_t use = 0; use < kTimeUses; ++use) times_.seconds[use] += rank.seconds[use];
+  held_->times = times;
+  held_->sent = sent;
+  write_held();
+}
+
+void TrainView::write_held() {
+  if (held_) write_metrics(to_json_line(*held_));
+  held_.reset();
+}
+
 void TrainView::evaluated(const EvalRecord& r) {
   write_metrics(to_json_line(r));
   last_eval_ = r.loss;
@@ -132,6 +146,7 @@ void TrainView::saved(std::int64_t step) { note(fmt::format("step {}: checkpoint
 
 void TrainView::show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                          std::optional<std::int64_t> outside) {
+  write_held();
   print("");
   if (any_step_)
     print(fmt::format("loss {:.4f} -> {:.4f} in steps {} to {}{}", first_loss_, last_loss_, first_step_ + 1,

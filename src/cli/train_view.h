@@ -26,15 +26,16 @@ class TrainView final : public Watcher {
   void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                 std::optional<std::int64_t> outside);
   // The run has ended with an error, which is on its way to standard error: for the log.
-  void failed(const std::string& reason) { log("the run has failed: " + reason); }
+  void failed(const std::string& reason) {
+    write_held();
+    log("the run has failed: " + reason);
+  }
   // What standard error is to say of a run that came to its end, and is no success: bad values, lines of metrics that
   // could not be written. Empty: nothing.
   std::string problem();
 
   void stepped(const StepRecord& record) override;
-  void rank_stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) override {
-    rank_log_.stepped(step, times, sent);
-  }
+  void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
   void note(const std::string& line) override;
@@ -46,6 +47,7 @@ class TrainView final : public Watcher {
   void print(const std::string& line);
   void log(const std::string& line) { log_.write(line + "\n"); }
   void write_metrics(const std::string& line);
+  void write_held();
   std::string bar(std::int64_t step) const;
 
   const RunSpec& spec_;
@@ -62,7 +64,8 @@ class TrainView final : public Watcher {
   std::chrono::steady_clock::time_point start_;
   double first_loss_ = 0, last_loss_ = 0, last_eval_ = 0;
   bool any_step_ = false, any_eval_ = false;
-  TimesByUse times_;  // of all steps and ranks
+  std::optional<StepRecord> held_;  // of which the times follow
+  TimesByUse times_;                // of all steps and ranks
 };
 
 }  // namespace lockstep

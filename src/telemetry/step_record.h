@@ -43,6 +43,7 @@ struct StepRecord {
   bool updated = true;
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
+  bool times_follow = false;           // they are known when all ranks have told
   std::vector<TimesByUse> times = {};  // by rank; empty: not known
   std::vector<SentByAxis> sent = {};   // by this rank
 };

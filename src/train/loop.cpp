@@ -125,7 +125,6 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     if (run.doing()) run.doing()->enter(DoingKind::saving);
     saving.save(at);
   };
-  const std::size_t rank = run.ranks() ? static_cast<std::size_t>(run.ranks()->rank()) : 0;
 
   RunTrace timeline(run.replica(),
                     {.steps = run.spec().run.trace, .layout = to_text(run.spec().layout), .ranks = run.ranks()});
@@ -144,13 +143,16 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
   TrainingRun::Told told;
   bool asked = false;  // of the step that is begun next
   const auto ask = [&](const TimesByUse& times) {
+    const bool stop_before = told.any.stop;  // whoever wished it may say so only once
     unread = nullptr;
     if (begun < t.steps) {
       const Spending reading(account, TimeUse::data);
       unread = failure_of([&] { run.load_batch(first_sample(begun)); });
     }
-    told = run.tell_ranks(
-        {.stop = watcher.wants_stop(), .bad_data = unread != nullptr, .save_again = saving.wants_again()}, times);
+    told = run.tell_ranks({.stop = watcher.wants_stop() || stop_before,
+                           .bad_data = unread != nullptr,
+                           .save_again = saving.wants_again()},
+                          times);
     asked = true;
   };
   if (account) account->take();  // what came before is no step's
@@ -179,10 +181,6 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     const double rate = rate_of(progress.step);
     const std::vector<SentByAxis> sent = run.take_sent();
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
-    if (account) {
-      ask(account->take());
-      watcher.rank_stepped(progress.step + 1, told.times[rank], sent);
-    }
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
@@ -192,8 +190,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
-    if (account) record.times = told.times;
-    record.sent = sent;
+    record.times_follow = account != nullptr;
     watcher.stepped(record);
 
     if (!result.updated) {
@@ -206,11 +203,14 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
                                               .value_or("the norm itself: every gradient is finite");
       watcher.note(bad_value);
-      asked = false;  // the next batch was overwritten
       if (stop) {
         ending = Ending::bad_values;
         break;
       }
+    }
+    if (account) {
+      ask(account->take());
+      watcher.timed(progress.step, told.times, sent);
     }
     if (run.data().has_evaluation() &&
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {

@@ -14,8 +14,9 @@ class Watcher {
  public:
   virtual ~Watcher() = default;
   virtual void stepped(const StepRecord&) {}
-  // Where this rank's own time of a step went, and what it sent; before stepped().
-  virtual void rank_stepped(std::int64_t /*step*/, const TimesByUse&, const std::vector<SentByAxis>&) {}
+  // Where the time of that step went, by rank, and what this rank sent: after stepped() of a record that says so,
+  // unless the run ends before.
+  virtual void timed(std::int64_t /*step*/, const std::vector<TimesByUse>&, const std::vector<SentByAxis>&) {}
   virtual void evaluated(const EvalRecord&) {}
   virtual void saving(std::int64_t /*step*/) {}      // its save was begun, from the tensors as they are at this moment
   virtual void saved(std::int64_t /*step*/) {}       // it is on the disk, and was read back

@@ -14,11 +14,15 @@ namespace {
 // One rank's own records.
 struct RankBook final : Watcher {
   void stepped(const StepRecord& record) override { steps.push_back(record); }
-  void rank_stepped(std::int64_t step, const TimesByUse& own, const std::vector<SentByAxis>& bytes) override {
+  void timed(std::int64_t step, const std::vector<TimesByUse>& by_rank, const std::vector<SentByAxis>& own) override {
+    EXPECT_EQ(step, steps.back().step);
     numbers.push_back(step);
-    times.push_back(own);
-    sent.push_back(bytes);
+    all.push_back(by_rank);
+    times.push_back(by_rank.at(rank));
+    sent.push_back(own);
   }
+  std::size_t rank = 0;
+  std::vector<std::vector<TimesByUse>> all;
   std::vector<StepRecord> steps;
   std::vector<std::int64_t> numbers;
   std::vector<TimesByUse> times;
@@ -50,6 +54,7 @@ std::vector<RankBook> records_of(const RunSpec& spec, const WrapRanks& wrap = {}
   std::vector<RankBook> books(static_cast<std::size_t>(spec.layout.ranks()));
   run_ranks(static_cast<int>(spec.layout.ranks()), [&](std::unique_ptr<Communicator> comm) {
     RankBook& book = books[static_cast<std::size_t>(comm->rank())];
+    book.rank = static_cast<std::size_t>(comm->rank());
     if (wrap) comm = wrap(std::move(comm));
     TrainingRun run(spec, Device::cpu, "", {.ranks = spec.layout.ranks() > 1 ? comm.get() : nullptr});
     run.init_weights();
@@ -124,9 +129,9 @@ TEST(StepRecords, HaveTimesThatAddUpToTheStep) {
         times += book.times[i].total();
         others += book.times[i][TimeUse::other];
         steps += book.steps[i].seconds;
-        ASSERT_EQ(book.steps[i].times.size(), books.size());
+        ASSERT_EQ(book.all[i].size(), books.size());
         for (std::size_t rank = 0; rank < books.size(); ++rank)
-          EXPECT_EQ(book.steps[i].times[rank].seconds, books[rank].times[i].seconds) << "as that rank has told";
+          EXPECT_EQ(book.all[i][rank].seconds, books[rank].times[i].seconds) << "as that rank has told";
       }
       EXPECT_NEAR(times / steps, 1, 0.02) << to_text(layout);
       EXPECT_LT(others / steps, 0.02) << to_text(layout);
