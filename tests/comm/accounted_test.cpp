@@ -89,14 +89,15 @@ TEST(Accounted, SaysWhichCallHoldsTheRank) {
     Row x(DType::f32, 10);
     pair->barrier()->wait();
     if (world.rank() == 1) {  // keeps rank 0 waiting until it is seen to wait
-      for (;;) {
-        const std::optional<DoingState> seen = doing.load();
-        if (seen && seen->kind == DoingKind::call && seen->call == 2) {
-          EXPECT_STREQ(seen->group, "pp");
-          EXPECT_STREQ(seen->op, "all_reduce");
-          break;
-        }
-        std::this_thread::yield();
+      std::optional<DoingState> seen;
+      for (int i = 0; i < 10000 && !(seen && seen->call == 2); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        seen = doing.load();
+      }
+      EXPECT_TRUE(seen && seen->kind == DoingKind::call && seen->call == 2);
+      if (seen && seen->call == 2) {
+        EXPECT_STREQ(seen->group, "pp");
+        EXPECT_STREQ(seen->op, "all_reduce");
       }
     }
     pair->all_reduce(x)->wait();
