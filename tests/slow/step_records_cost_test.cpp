@@ -17,7 +17,8 @@
 namespace lockstep::tests {
 namespace {
 
-constexpr int kPairs = 400;
+constexpr int kCostPairs = 400;
+constexpr int kCostRounds = 3;  // of as many pairs, all of which count: until noise lets the limit tell
 
 double seconds_of_step(TrainingRun& run, std::int64_t number, RankRecords* records) {
   const auto begin = std::chrono::steady_clock::now();
@@ -32,8 +33,8 @@ double seconds_of_step(TrainingRun& run, std::int64_t number, RankRecords* recor
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The upper 95% confidence limit of the median ratio, by its order statistics: no assumption about noise.
-void expect_cheap(const std::string& layout) {
+// Time with records over time without, of pairs of steps.
+std::vector<double> ratios_of(const std::string& layout) {
   RunSpec spec;
   spec.model = preset("llama-5m").value();
   spec.data.synthetic = SyntheticSpec{.vocabulary = 256, .order = 1};
@@ -53,7 +54,7 @@ void expect_cheap(const std::string& layout) {
     std::mt19937 random(5);  // the same on all ranks
     std::int64_t number = 0;
     for (int i = 0; i < 3; ++i) seconds_of_step(run, number++, &records);
-    for (int pair = 0; pair < kPairs; ++pair) {
+    for (int pair = 0; pair < kCostPairs; ++pair) {
       const bool first = random() % 2 == 0;
       double with = 0, without = 0;
       for (const bool recorded : {first, !first}) {
@@ -64,11 +65,22 @@ void expect_cheap(const std::string& layout) {
     }
     run.pause_account(false);
   });
-  std::ranges::sort(ratios);
-  const double median = ratios[kPairs / 2];
-  const double limit = ratios[static_cast<std::size_t>(kPairs / 2 + 1.645 * std::sqrt(kPairs) / 2)];
+  return ratios;
+}
+
+// The upper 95% confidence limit of the median ratio, by its order statistics: no assumption about noise.
+void expect_cheap(const std::string& layout) {
+  std::vector<double> ratios;
+  double limit = 2;
+  for (int round = 0; round < kCostRounds && limit >= 1.01; ++round) {
+    const std::vector<double> more = ratios_of(layout);
+    ratios.insert(ratios.end(), more.begin(), more.end());
+    std::ranges::sort(ratios);
+    const double n = static_cast<double>(ratios.size());
+    limit = ratios[static_cast<std::size_t>(n / 2 + 1.645 * std::sqrt(n) / 2)];
+  }
   fmt::print("{}: a recorded step takes {:+.2f} % (median of {} pairs), with 95 % confidence at most {:+.2f} %\n",
-             layout, (median - 1) * 100, kPairs, (limit - 1) * 100);
+             layout, (ratios[ratios.size() / 2] - 1) * 100, ratios.size(), (limit - 1) * 100);
   EXPECT_LT(limit, 1.01) << layout;
 }
 
