@@ -11,11 +11,12 @@
 
 namespace lockstep {
 
-// Of one rank, from the step on that it begins or resumes at.
+// Of one rank, from the step on that it begins or resumes at. On a GPU, where times are not known, there are no
+// records.
 class RankLog {
  public:
   RankLog(const RunSpec& spec, int rank, std::int64_t first_step) {
-    if (spec.run.record_every > 0)
+    if (spec.run.record_every > 0 && spec.run.device == RunDevice::cpu)
       records_.emplace(spec.run.out, rank, RankRecordsOptions{.last_step = first_step, .every = spec.run.record_every});
   }
   void stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {

@@ -87,7 +87,9 @@ TEST_F(RankRecordsOfARun, AreOfEveryNthStepOrOfNone) {
   std::vector<std::int64_t> steps;
   for (const Json& line : json_lines(ranks("rank-00000.jsonl"))) steps.push_back(line["step"]);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 3, 6}));
+  std::ofstream(folder_ / "run/trace.json") << "of the run before";
   train({"--set", "run.record_every=0", "--overwrite"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/trace.json"));
   EXPECT_FALSE(std::filesystem::exists(ranks("rank-00000.jsonl"))) << "--overwrite removes the old ones";
   EXPECT_TRUE(std::filesystem::exists(ranks("rank-00000.now")));
 }

@@ -24,15 +24,6 @@ Replica::Options heavy_blocks(const LayoutSpec& layout) {
   return {.spec = spec, .B = 8, .T = 32, .layout = layout, .seed = 5};
 }
 
-namespace {
-
-double median(std::vector<double> of) {
-  std::ranges::nth_element(of, of.begin() + std::ssize(of) / 2);
-  return of[of.size() / 2];
-}
-
-}  // namespace
-
 Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   std::vector<Times> of(static_cast<std::size_t>(o.layout.ranks()));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> inner) {
@@ -63,8 +54,6 @@ Times times_of_steps(const Replica::Options& o, double bytes_per_second) {
   for (const Times& one : of) slowest = {std::max(slowest.step, one.step), std::max(slowest.exposed, one.exposed)};
   return slowest;
 }
-
-double median_of(std::vector<double> of) { return median(std::move(of)); }
 
 std::string sorted_text(std::vector<double> of) {
   std::ranges::sort(of);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "train/replica.h"
 
 namespace lockstep::tests {
@@ -25,7 +26,6 @@ struct Shown {
 };
 Shown shown_of_messages(LayoutSpec layout);
 
-double median_of(std::vector<double> of);
 std::string sorted_text(std::vector<double> of);  // "0.71 0.83 0.85 "
 
 // Whether the median of five trials of something that is timed is good; no best one is picked. As soon as three of them

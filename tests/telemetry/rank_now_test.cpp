@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "support/program.h"
+#include "telemetry/refused_text.h"
 
 namespace lockstep::tests {
 namespace {
@@ -29,19 +30,8 @@ RankNow rank_in_a_call() {
           .time = 1.7e9 + 1.0 / 7};
 }
 
-// "" when it is taken; whatever is refused is refused in one line as a bad file.
 std::string now_refusal(const std::string& text) {
-  try {
-    parse_rank_now(text, "here");
-    return "";
-  } catch (const UserError& error) {
-    const std::string said = error.what();
-    EXPECT_EQ(error.code(), ExitCode::bad_input_file);
-    EXPECT_TRUE(said.starts_with("here: ")) << said;
-    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
-    EXPECT_LT(said.size(), 300u);
-    return said;
-  }
+  return refused_text([&] { parse_rank_now(text, "here"); });
 }
 
 TEST(RankNow, ComesBackToTheLastBit) {

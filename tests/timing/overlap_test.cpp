@@ -18,7 +18,7 @@ void expect_hidden(const LayoutSpec& layout, double share, double seen = 0.95) {
   EXPECT_TRUE(median_is_good(
       trial, [&](double one) { return one >= share; }, hidden))
       << "hidden with overlap";
-  EXPECT_GE(median_of(shown), seen) << "seen without it";
+  EXPECT_GE(median(shown), seen) << "seen without it";
   fmt::print("{}: hidden with overlap {}(to be {:.2g}); seen without it {}(to be {:.2g})\n", to_text(layout),
              sorted_text(hidden), share, sorted_text(shown), seen);
 }
