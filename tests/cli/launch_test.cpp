@@ -133,6 +133,7 @@ class ProcessRanks : public ::testing::Test {
     double deadline = 10;
     int port = 0;           // 0: one that is free
     double first_late = 0;  // seconds by which rank 0 starts after the others
+    double closing = 0;     // seconds that it takes to close the library
   };
 
   // Runs the body as each rank's; what each threw, in words.
@@ -149,7 +150,7 @@ class ProcessRanks : public ::testing::Test {
                                {.folder = folder_.path() / "run",
                                 .deadline_seconds = how.deadline,
                                 .device = Device::cpu,
-                                .open = [&] { return std::make_unique<StandIn>(exchange_); }});
+                                .open = [&] { return std::make_unique<StandIn>(exchange_, how.closing); }});
             world.run([&](Communicator& hosts, const TrainingRun::Connect& connect) { body(world, hosts, connect); });
           });
         });
@@ -242,10 +243,14 @@ TEST_F(ProcessRanks, ThatDoNotComeAreNamed) {
 }
 
 TEST_F(ProcessRanks, OfWhichOneFailsAllTellItsWords) {
-  const auto words = run(3, [](auto&, Communicator& hosts, const auto&) {
-    if (hosts.rank() == 1) throw UserError(ExitCode::environment, "its disk is full", "empty it");
-    hosts.barrier()->wait();
-  });
+  // Its groups are gone a while before its words come.
+  const auto words = run(3,
+                         [](auto&, Communicator& hosts, const auto&) {
+                           if (hosts.rank() == 1)
+                             throw UserError(ExitCode::environment, "its disk is full", "empty it");
+                           hosts.barrier()->wait();
+                         },
+                         {.closing = 0.2});
   EXPECT_THAT(words[1], HasSubstr("rank 1: its disk is full; empty it"));
   for (const int rank : {0, 2})
     EXPECT_THAT(words[static_cast<std::size_t>(rank)],

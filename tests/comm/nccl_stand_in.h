@@ -82,7 +82,8 @@ class StandInLink final : public nccl::Link {
 
 class StandIn final : public nccl::Library {
  public:
-  explicit StandIn(Exchange& exchange) : exchange_(exchange) {}
+  explicit StandIn(Exchange& exchange, double closing = 0) : exchange_(exchange), closing_(closing) {}
+  ~StandIn() override { std::this_thread::sleep_for(std::chrono::duration<double>(closing_)); }
   nccl::Id make_id() override {
     const std::lock_guard lock(exchange_.mutex);
     nccl::Id id{};
@@ -97,6 +98,7 @@ class StandIn final : public nccl::Library {
 
  private:
   Exchange& exchange_;
+  double closing_;  // seconds
 };
 
 struct Here {

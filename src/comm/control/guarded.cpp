@@ -118,7 +118,7 @@ Guarded::Guarded(std::unique_ptr<Communicator> inner, Session& session, double d
 }
 
 Guarded::~Guarded() {
-  if (size() > 1) session_.close_group(group_);
+  if (size() > 1 && std::uncaught_exceptions() == 0) session_.close_group(group_);
 }
 
 Communicator::Started Guarded::start(const Message& message) {

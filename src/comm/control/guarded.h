@@ -7,9 +7,10 @@
 // session has a moment to report the cause, of which the backend's error may be only a consequence.
 //
 // After a failure the whole world is of no further use, not only the group: every call of every rank throws the same
-// message, and ranks begin anew in the next epoch. A rank that drops an operation before it is done fails the others,
-// but not while an exception unwinds it: then whoever catches it says why (Session::fail), or the session ends without
-// leave(). Cost of a call: two records queued, under one mutex. A group of one reports nothing.
+// message, and ranks begin anew in the next epoch. A rank that drops an operation before it is done, or a group that
+// others wait in, fails the others, but not while an exception unwinds it: then whoever catches it says why
+// (Session::fail), or the session ends without leave(). Cost of a call: two records queued, under one mutex. A group of
+// one reports nothing.
 #pragma once
 #include "comm/communicator.h"
 #include "comm/control/session.h"
