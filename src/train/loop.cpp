@@ -172,7 +172,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
-      ++begun;
+      if (++begun < t.steps) run.read_ahead(first_sample(begun));
     }
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
