@@ -179,7 +179,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
-    const std::vector<SentByAxis> sent = run.take_sent();
+    std::vector<SentByAxis> sent = run.take_sent();
+    for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);

@@ -241,10 +241,11 @@ std::vector<SentByAxis> TrainingRun::take_sent() {
   std::vector<SentByAxis> sent;
   for (const MeshAxis axis : kMeshAxes) {
     MessageCount& count = comm_account_.tensors[static_cast<std::size_t>(wait_along(axis))];
-    sent.push_back({name_of(axis), count.calls, count.bytes_sent});
+    TimeUnderWay& under_way = comm_account_.under_way[static_cast<std::size_t>(wait_along(axis))];
+    sent.push_back({name_of(axis), count.calls, count.bytes_sent, under_way.take(), {}});
     count = {};
   }
-  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent});
+  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent, 0, {}});
   comm_account_.numbers = {};
   return sent;
 }
