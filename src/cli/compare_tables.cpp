@@ -119,9 +119,9 @@ TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
         {names.of(one->layout), ms(one->step_seconds()),
          planned([&](const LayoutForecast& f) { return ms(f.step_seconds); }),
          planned([&](const LayoutForecast&) { return fmt::format("{:+.0f}%", 100 * one->forecast_error()); }),
-         ms(one->exposed_seconds()), planned([&](const LayoutForecast& f) { return ms(f.exposed_seconds); }),
-         share(one->bubble), planned([&](const LayoutForecast& f) { return share(f.bubble); }),
-         count(one->tokens_a_second()),
+         one->waits_measured ? ms(one->exposed_seconds()) : "",
+         planned([&](const LayoutForecast& f) { return ms(f.exposed_seconds); }), share(one->bubble),
+         planned([&](const LayoutForecast& f) { return share(f.bubble); }), count(one->tokens_a_second()),
          planned([&](const LayoutForecast&) { return count(one->forecast_tokens_a_second()); })});
   }
   table.drop_empty_columns();
