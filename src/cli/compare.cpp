@@ -20,6 +20,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/usage_error.h"
+#include "comm/mpi/world.h"
 #include "plan/comparison.h"
 #include "train/pinning.h"
 
@@ -155,6 +156,7 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
   const EmptyFolderRemoved control_folder(run.run.out);
   Launch launch(run, "compare", false, told_alike(s, named), Launch::Layout::any);
   const std::int64_t processes = launch.processes();
+  const std::string option = MpiWorld::launched() ? "-n " : "as many processes, ";
   CompareAsked asked{.ranks = processes, .cores = usable_cores(), .ranks_here = launch.ranks_here()};
   Comparison comparison;
   bool prints = false;
@@ -169,8 +171,8 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
       layouts = compared_layouts(s, named, run,
                                  {.count = processes,
                                   .told = fmt::format("{} processes", processes),
-                                  .option = "as many processes, ",
-                                  .other = "start as many processes, "},
+                                  .option = option,
+                                  .other = "use " + option},
                                  asked);
       laid_out_runs(run, layouts);
     } catch (const UserError& error) {  // of every rank
