@@ -1,4 +1,5 @@
 // bench comm over a simulated link: a call takes the time of the link's arithmetic, whatever the algorithm.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
