@@ -17,6 +17,7 @@
 #include "cli/inspect.h"
 #include "cli/launch.h"
 #include "cli/launched_rank.h"
+#include "cli/metrics.h"
 #include "cli/plan.h"
 #include "cli/presets.h"
 #include "cli/schedule.h"
@@ -84,6 +85,7 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_metrics(app, chosen);
   add_presets(app, chosen);
   add_bench(app, chosen);
   add_compare(app, chosen);

@@ -51,6 +51,12 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
   tell_second_signal(log_.descriptor());
+  if (!spec.run.tensorboard) return;
+  try {
+    tensorboard_.emplace(folder.tensorboard(), first_step);
+  } catch (const EnvironmentError& error) {
+    note(fmt::format("nothing is written for TensorBoard: {}", error.what()));
+  }
 }
 
 TrainView::~TrainView() { tell_second_signal(-1); }
@@ -83,6 +89,16 @@ void TrainView::write_metrics(const std::string& line) {
     metrics_told_ = false;
     note("metrics.jsonl is written again");
   }
+}
+
+// A disk that does not take it is no reason to end the run, and one note says so.
+template <class Record>
+void TrainView::write_tensorboard(const Record& record) {
+  if (!tensorboard_) return;
+  tensorboard_->write(record);
+  if (tensorboard_->failure().empty() || tensorboard_told_) return;
+  tensorboard_told_ = true;
+  note(tensorboard_->failure() + "; the run continues, and TensorBoard may miss some of its steps");
 }
 
 void TrainView::resolved(const std::string& run_file) {
@@ -170,12 +186,13 @@ void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, c
 }
 
 void TrainView::write_held() {
-  if (held_) write_metrics(to_json_line(*held_));
+  if (held_) write_metrics(to_json_line(*held_)), write_tensorboard(*held_);
   held_.reset();
 }
 
 void TrainView::evaluated(const EvalRecord& r) {
   write_metrics(to_json_line(r));
+  write_tensorboard(r);
   last_eval_ = r.loss;
   any_eval_ = true;
   tell(fmt::format("step {}: evaluation loss {:.4f}", r.step, r.loss));

@@ -12,6 +12,7 @@
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
 #include "telemetry/metrics_file.h"
+#include "telemetry/tensorboard.h"
 #include "train/loop.h"
 #include "train/run_folder.h"
 
@@ -63,6 +64,8 @@ class TrainView final : public Watcher {
   void log(const std::string& line) { log_.write(line + "\n"); }
   void write_metrics(const std::string& line);
   void write_held();
+  template <class Record>
+  void write_tensorboard(const Record& record);
   std::string bar(std::int64_t step) const;
 
   const RunSpec& spec_;
@@ -72,10 +75,12 @@ class TrainView final : public Watcher {
   bool colour_;
   StatusLine status_;
   MetricsFile metrics_;
+  std::optional<TensorboardFile> tensorboard_;
   RankLog rank_log_;
   AppendedFile log_;
   std::string problem_;
-  bool nobody_reads_ = false, metrics_told_ = false;  // that lines of metrics could not be written
+  bool nobody_reads_ = false, tensorboard_told_ = false,
+       metrics_told_ = false;  // that lines of metrics could not be written
   std::optional<std::chrono::steady_clock::time_point> metrics_told_at_;
   std::int64_t first_step_;
   std::chrono::steady_clock::time_point start_;
