@@ -20,6 +20,7 @@
 #include "cli/metrics.h"
 #include "cli/plan.h"
 #include "cli/presets.h"
+#include "cli/report.h"
 #include "cli/schedule.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
@@ -85,6 +86,7 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_report(app, chosen);
   add_metrics(app, chosen);
   add_presets(app, chosen);
   add_bench(app, chosen);
