@@ -204,9 +204,10 @@ TEST_F(Terminal, HasLinesNoLongerThanItIsWide) {
     line.write(text.substr(at + 2, end - at - 2));
     Screen narrow(kColumns);
     narrow.write(text.substr(at + 2, end - at - 2));
-    EXPECT_EQ(narrow.wrapped(), 0) << line.rows().front();
+    const std::string row = line.rows().front();
+    EXPECT_EQ(narrow.wrapped(), 0) << row;
     std::size_t columns = 0;
-    for (const char c : line.rows().front()) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    for (const char c : row) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
     longest = std::max(longest, columns);
   }
   EXPECT_EQ(longest, kColumns - 1u);
