@@ -60,7 +60,7 @@ std::string time_bars(const RunRecords& run) {
     BarsPicture::Row row{.name = fmt::format("rank {}", rank), .values = {}, .tips = {}};
     for (std::size_t u = 0; u < kTimeUses; ++u) {
       double ms = 0;
-      for (const RankStep& step : history.steps)
+      for (const RankStepTimes& step : history.steps)
         ms += 1e3 * static_cast<double>(step.uses[u]) / static_cast<double>(history.steps.size());
       row.values.push_back(ms);
       row.tips.push_back(fmt::format("{} {:.2f} ms", kTimeUseNames[u], ms));

@@ -177,10 +177,10 @@ void find_imbalance(const RunRecords& run, ReportedStability& stability) {
   if (run.ranks.size() < 2) return;
   std::map<std::int64_t, std::size_t> known_by;  // ranks, by step
   for (const auto& [rank, history] : run.ranks)
-    for (const RankStep& step : history.steps) ++known_by[step.step];
+    for (const RankStepTimes& step : history.steps) ++known_by[step.step];
   std::map<int, double> busy;
   for (const auto& [rank, history] : run.ranks)
-    for (const RankStep& step : history.steps)
+    for (const RankStepTimes& step : history.steps)
       if (known_by[step.step] == run.ranks.size()) busy[rank] += step.busy();
   double sum = 0, most = 0;
   for (const auto& [rank, seconds] : busy) {

@@ -130,14 +130,14 @@ int rank_of_file(const std::string& name, std::string_view ending) {
 
 double StepPoint::total() const { return std::accumulate(mean.begin(), mean.end(), 0.0); }
 
-double RankStep::waited() const {
+double RankStepTimes::waited() const {
   double sum = 0;
   for (int use = 0; use < kTimeUses; ++use)
     if (is_wait(static_cast<TimeUse>(use))) sum += uses[static_cast<std::size_t>(use)];
   return sum;
 }
 
-double RankStep::busy() const {
+double RankStepTimes::busy() const {
   return seconds - waited() - uses[static_cast<std::size_t>(TimeUse::save)] -
          uses[static_cast<std::size_t>(TimeUse::evaluate)];
 }
@@ -252,7 +252,7 @@ void RunReader::read_ranks() {
     RankHistory& rank = run_.ranks[number];
     lines.read([&rank = rank] { rank = {}; },
                [&](std::string_view line) {
-                 RankStep step;
+                 RankStepTimes step;
                  BytesOfTags bytes, peak_bytes;
                  SentOnAxes sent;
                  const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {

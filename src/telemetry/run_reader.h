@@ -90,7 +90,7 @@ struct LastStepDetail {
 };
 
 // One line of ranks/rank-N.jsonl.
-struct RankStep {
+struct RankStepTimes {
   std::int64_t step = -1;
   float seconds = 0;
   SecondsByUse uses{};
@@ -100,14 +100,14 @@ struct RankStep {
 };
 
 struct RankHistory {
-  std::deque<RankStep> steps;     // the newest, in order
-  std::int64_t lines = 0;         // that were read
-  std::int64_t bad_lines = 0;     // that were no records
-  BytesOfTags bytes, peak_bytes;  // of the newest line that has them
-  SentOnAxes sent;                // of the newest line
+  std::deque<RankStepTimes> steps;  // the newest, in order
+  std::int64_t lines = 0;           // that were read
+  std::int64_t bad_lines = 0;       // that were no records
+  BytesOfTags bytes, peak_bytes;    // of the newest line that has them
+  SentOnAxes sent;                  // of the newest line
 };
 
-struct RankState {
+struct RankLastSeen {
   RankNow now;
   ProcessState process = ProcessState::unknown;
 };
@@ -138,7 +138,7 @@ struct RunRecords {
   std::vector<EvaluationPoint> evaluations;
 
   std::map<int, RankHistory> ranks;
-  std::map<int, RankState> now;
+  std::map<int, RankLastSeen> now;
   std::deque<RunEvent> events;       // of all kinds but "step"
   std::deque<RunEvent> step_events;  // of the kind "step"
   std::deque<std::string> log;       // its last lines

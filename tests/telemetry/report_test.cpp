@@ -172,7 +172,7 @@ TEST(Reports, CountWhatWentWrong) {
 TEST(Reports, FindTheBusiestRankInStepsThatAllHave) {
   RunRecords run = records_of({step_at(1, 1, 1, 5)});
   const auto add = [&](int rank, std::int64_t step, float compute, float wait) {
-    RankStep s;
+    RankStepTimes s;
     s.step = step, s.seconds = compute + wait;
     s.uses[static_cast<std::size_t>(TimeUse::compute)] = compute;
     s.uses[static_cast<std::size_t>(TimeUse::wait_dp)] = wait;
