@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kNotRecorded = "not recorded";
 constexpr std::size_t kMostRanks = 64;  // rows of single ranks
 
-std::string percent(double share) { return fmt::format("{:.1f}%", share * 100); }
+std::string share_text(double share) { return fmt::format("{:.1f}%", share * 100); }
 
 template <class Format>
 std::string or_unrecorded(const std::optional<double>& value, const Format& format) {
@@ -47,7 +47,7 @@ ReportSection time_section(const Report& r) {
     if (t.share[u] > 0)
       s.rows.emplace_back(
           kTimeUseNames[u],
-          fmt::format("{:>6}{}", percent(t.share[u]),
+          fmt::format("{:>6}{}", share_text(t.share[u]),
                       r.ranks.value_or(1) > 1 ? fmt::format("   most on rank {}, last step", t.most_rank[u]) : ""));
   if (!t.advice.empty()) s.rows.emplace_back("to raise the MFU", t.advice);
   return s;
@@ -57,14 +57,14 @@ ReportSection efficiency_section(const ReportedEfficiency& e) {
   ReportSection s{.title = "Efficiency", .rows = {}};
   s.rows.emplace_back("speed", or_unrecorded(e.tokens_per_s, tokens_text));
   s.rows.emplace_back("per rank", or_unrecorded(e.tokens_per_s_rank, tokens_text));
-  s.rows.emplace_back("MFU", !e.mfu
-                                 ? kNotRecorded
-                                 : fmt::format("{} with attention{}: {}", percent(*e.mfu),
-                                               e.mfu_6n ? fmt::format(", {} by 6N", percent(*e.mfu_6n)) : "", e.band));
+  s.rows.emplace_back("MFU",
+                      !e.mfu ? kNotRecorded
+                             : fmt::format("{} with attention{}: {}", share_text(*e.mfu),
+                                           e.mfu_6n ? fmt::format(", {} by 6N", share_text(*e.mfu_6n)) : "", e.band));
   if (!e.baseline.empty()) s.rows.emplace_back("baseline", e.baseline);
   if (e.baseline_rank) s.rows.emplace_back("baseline, per rank", tokens_text(*e.baseline_rank));
   s.rows.emplace_back("against the baseline",
-                      e.against_baseline ? percent(*e.against_baseline) : "unknown: " + e.why_unknown);
+                      e.against_baseline ? share_text(*e.against_baseline) : "unknown: " + e.why_unknown);
   return s;
 }
 
@@ -77,7 +77,7 @@ ReportSection quality_section(const ReportedQuality& q) {
                                                     : fmt::format("loss {} after step {}",
                                                                   or_unrecorded(q.eval_loss, digits), q.eval_step));
   s.rows.emplace_back("perplexity", or_unrecorded(q.perplexity, digits));
-  s.rows.emplace_back("next-token accuracy", or_unrecorded(q.accuracy, percent));
+  s.rows.emplace_back("next-token accuracy", or_unrecorded(q.accuracy, share_text));
   return s;
 }
 
@@ -107,7 +107,7 @@ ReportSection stability_section(const ReportedStability& t) {
   s.rows.emplace_back("skipped steps", std::to_string(t.skipped));
   s.rows.emplace_back("loss spikes", std::to_string(t.spikes));
   s.rows.emplace_back("imbalance", t.imbalance ? fmt::format("rank {} is busy {} longer than the mean of ranks",
-                                                             t.busiest_rank, percent(*t.imbalance))
+                                                             t.busiest_rank, share_text(*t.imbalance))
                                                : "unknown: it takes records of two ranks or more");
   return s;
 }
@@ -118,9 +118,9 @@ std::vector<ReportSection> report_sections(const Report& r) {
   std::vector<ReportSection> all{run_section(r), time_section(r), efficiency_section(r.efficiency)};
   if (r.pipeline)
     all.push_back({.title = "Pipeline",
-                   .rows = {{"bubble", fmt::format("{} measured, {} ideal", percent(r.pipeline->bubble),
-                                                   percent(r.pipeline->ideal_bubble))},
-                            {"throughput", percent(r.pipeline->over_ideal) + " of the ideal schedule's"}}});
+                   .rows = {{"bubble", fmt::format("{} measured, {} ideal", share_text(r.pipeline->bubble),
+                                                   share_text(r.pipeline->ideal_bubble))},
+                            {"throughput", share_text(r.pipeline->over_ideal) + " of the ideal schedule's"}}});
   all.push_back(quality_section(r.quality));
   all.push_back(memory_section(r.memory));
   all.push_back(stability_section(r.stability));

@@ -125,6 +125,7 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
+  write(status_.draw(fmt::format("{} {}/{}  the first step", bar(first_step_), first_step_, spec_.train.steps)));
 }
 
 std::string TrainView::bar(std::int64_t step) const {

@@ -14,10 +14,11 @@ namespace lockstep {
 
 namespace {
 
-constexpr double kWidth = 620, kHeight = 200, kLeft = 76, kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kPlotWidth = 620, kPlotHeight = 200, kPlotLeft = 76,
+                 kNoValue = std::numeric_limits<double>::infinity();
 
 struct Range {
-  double low = kInfinity, high = -kInfinity;
+  double low = kNoValue, high = -kNoValue;
   void take(double value) { low = std::min(low, value), high = std::max(high, value); }
   // Something to draw in, also where all values are equal.
   void widen() {
@@ -30,8 +31,8 @@ struct Range {
 struct Frame {
   Range x, y;
   double top = 0;
-  double at_x(double value) const { return kLeft + kWidth * (value - x.low) / (x.high - x.low); }
-  double at_y(double value) const { return top + kHeight * (y.high - value) / (y.high - y.low); }
+  double at_x(double value) const { return kPlotLeft + kPlotWidth * (value - x.low) / (x.high - x.low); }
+  double at_y(double value) const { return top + kPlotHeight * (y.high - value) / (y.high - y.low); }
 };
 
 // The points of one curve between gaps: by pixel the first value, the least, the greatest and the last.
@@ -92,14 +93,14 @@ std::string svg_picture(const CurvePicture& picture) {
     for (const auto& [x, y] : curve.points)
       if (std::isfinite(y)) frame.x.take(x), frame.y.take(y);
   frame.x.widen(), frame.y.widen();
-  page.rect({kLeft, frame.top, kWidth, kHeight}, "rest");
+  page.rect({kPlotLeft, frame.top, kPlotWidth, kPlotHeight}, "rest");
   for (const double y : scale_marks(frame.y.low, frame.y.high, 5)) {
-    page.line(kLeft, frame.at_y(y), kLeft + kWidth, frame.at_y(y), "mark");
-    page.text(kLeft - 6, frame.at_y(y) + 4, "soft end", fmt::format("{:.6g}", y));
+    page.line(kPlotLeft, frame.at_y(y), kPlotLeft + kPlotWidth, frame.at_y(y), "mark");
+    page.text(kPlotLeft - 6, frame.at_y(y) + 4, "soft end", fmt::format("{:.6g}", y));
   }
   for (const double x : scale_marks(frame.x.low, frame.x.high, 8))
-    page.text(frame.at_x(x), frame.top + kHeight + 16, "soft mid", fmt::format("{:.6g}", x));
-  page.text(kLeft + kWidth, frame.top + kHeight + 32, "soft end", picture.x_name);
+    page.text(frame.at_x(x), frame.top + kPlotHeight + 16, "soft mid", fmt::format("{:.6g}", x));
+  page.text(kPlotLeft + kPlotWidth, frame.top + kPlotHeight + 32, "soft end", picture.x_name);
   for (std::size_t i = 0; i < picture.curves.size(); ++i)
     for (const std::string& points : strokes(picture.curves[i], frame))
       page.polyline(points, fills::kinds[i % std::size(fills::kinds)]);

@@ -13,7 +13,7 @@ Json maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+Json stated_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json time_json(const ReportedTime& t) {
   Json shares = Json::object();
@@ -23,7 +23,7 @@ Json time_json(const ReportedTime& t) {
           {"step_s", maybe(t.step_seconds)},
           {"slowest_twentieth_s", maybe(t.slowest_seconds)},
           {"shares", t.split ? shares : Json(nullptr)},
-          {"advice", text_or_null(t.advice)}};
+          {"advice", stated_text(t.advice)}};
 }
 
 Json efficiency_json(const ReportedEfficiency& e) {
@@ -31,11 +31,11 @@ Json efficiency_json(const ReportedEfficiency& e) {
           {"tokens_per_s_rank", maybe(e.tokens_per_s_rank)},
           {"mfu", maybe(e.mfu)},
           {"mfu_6n", maybe(e.mfu_6n)},
-          {"band", text_or_null(e.band)},
-          {"baseline", text_or_null(e.baseline)},
+          {"band", stated_text(e.band)},
+          {"baseline", stated_text(e.baseline)},
           {"baseline_tokens_per_s_rank", maybe(e.baseline_rank)},
           {"against_baseline", maybe(e.against_baseline)},
-          {"unknown", text_or_null(e.why_unknown)}};
+          {"unknown", stated_text(e.why_unknown)}};
 }
 
 Json memory_json(const std::vector<ReportedMemory>& memory) {
@@ -63,9 +63,9 @@ Json stability_json(const ReportedStability& s) {
 nlohmann::ordered_json to_json(const Report& r) {
   const ReportedQuality& q = r.quality;
   return {{"folder", r.folder},
-          {"layout", text_or_null(r.layout)},
-          {"device", text_or_null(r.device)},
-          {"precision", text_or_null(r.precision)},
+          {"layout", stated_text(r.layout)},
+          {"device", stated_text(r.device)},
+          {"precision", stated_text(r.precision)},
           {"ranks", maybe(r.ranks)},
           {"parameters", maybe(r.parameters)},
           {"planned_steps", maybe(r.planned_steps)},

@@ -99,7 +99,7 @@ std::int64_t time_in_name(const std::string& name) {
   return seconds;
 }
 
-std::string host_name() {
+std::string event_file_host() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 && name[0] ? name.data() : "localhost";
 }
@@ -112,7 +112,7 @@ fs::path new_path(const fs::path& folder) {
   auto seconds = static_cast<std::int64_t>(seconds_since_1970());
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed))
     seconds = std::max(seconds, time_in_name(entry.path().filename().string()) + 1);
-  return folder / fmt::format("{}{:010}.{}", kPrefix, seconds, host_name());
+  return folder / fmt::format("{}{:010}.{}", kPrefix, seconds, event_file_host());
 }
 
 }  // namespace
