@@ -40,6 +40,7 @@ struct TrainSettings {
   LayoutArguments layout;
   std::string out, resume;
   bool resumes = false, overwrite = false;
+  TrainViewOptions view;
 };
 
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
@@ -204,7 +205,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
 }
 
 // Rank 0, which also reports progress.
-Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
+Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
+                   const TrainViewOptions& options) {
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
@@ -215,7 +217,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHe
   p.folder->write_run_file(progress.run_file);
   heartbeat.add(run);
 
-  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
+  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals), options);
   try {
     return show_training(p, spec, run, progress, view, own_process);
   } catch (const std::exception& error) {  // of any rank: the log must say why
@@ -299,7 +301,7 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here)
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, s.view)
                              : train_other(from, run, heartbeat, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
@@ -319,8 +321,8 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
       "save\n"
       "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
-      "log.txt\n"
-      "and checkpoints.\n\n"
+      "log.txt,\n"
+      "ranks, tensorboard and checkpoints. On a terminal one line is rewritten with every step.\n\n"
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"
@@ -343,6 +345,14 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* overwrite =
       command->add_flag("--overwrite", settings->overwrite, "Start over in a folder that holds a run");
   overwrite->excludes(resume);
+  command->add_flag("--quiet", settings->view.quiet,
+                    "Print notes and errors alone; log.txt and metrics.jsonl have the rest");
+  command
+      ->add_option(
+          "--log-every", settings->view.log_every,
+          "Steps between lines of steps, and the last [in a pipe 1; on a terminal none: one line is rewritten]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}).description(""))
+      ->type_name("N");
   command->callback([settings, resume, &chosen] {
     settings->resumes = resume->count() > 0;
     // "--resume run.toml" means the run file and its own folder.

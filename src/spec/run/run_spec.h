@@ -80,8 +80,9 @@ struct RunSettings {
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
   std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
   std::int64_t record_every =
-      1;                  // steps of which each rank records where its time went; 0 = none (telemetry/rank_records.h)
-  bool autotune = false;  // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+      1;                    // steps of which each rank records where its time went; 0 = none (telemetry/rank_records.h)
+  bool tensorboard = true;  // write event files for TensorBoard (telemetry/tensorboard.h)
+  bool autotune = false;    // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
   // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/run/stop_signals.h).
   std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
   bool operator==(const RunSettings&) const = default;

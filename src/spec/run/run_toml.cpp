@@ -116,6 +116,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("record_every", run.record_every, Whole{0, kMostSteps});
+  visit("tensorboard", run.tensorboard);
   visit("autotune", run.autotune);
   visit("stop_signals", run.stop_signals);
 }

@@ -42,6 +42,7 @@
 //   pin = true
 //   deadline = 30
 //   record_every = 1
+//   tensorboard = true
 //   autotune = false          # of "cuda"
 //   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //
