@@ -26,6 +26,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       colour_(takes_colour(STDOUT_FILENO)),
       metrics_(folder.metrics(), first_step),
       rank_log_(spec, 0, first_step),
+      events_(folder.events(), {.last_step = first_step, .every = spec.run.record_every}),
       log_(folder.log()),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {

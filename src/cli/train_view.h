@@ -10,6 +10,7 @@
 #include "plan/plan.h"
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
+#include "telemetry/event_log.h"
 #include "telemetry/metrics_file.h"
 #include "train/loop.h"
 #include "train/run_folder.h"
@@ -38,6 +39,7 @@ class TrainView final : public Watcher {
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
+  void happened(const LoggedEvent& event) override { events_.write(event); }
   void note(const std::string& line) override;
   void resolved(const std::string& run_file) override;
   bool wants_stop() override { return stop_ || nobody_reads_; }
@@ -56,6 +58,7 @@ class TrainView final : public Watcher {
   bool terminal_, colour_;
   MetricsFile metrics_;
   RankLog rank_log_;
+  EventLog events_;
   AppendedFile log_;
   std::string problem_;
   bool nobody_reads_ = false, metrics_told_ = false;  // that lines of metrics could not be written

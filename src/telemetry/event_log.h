@@ -12,6 +12,7 @@
 //
 // Used by one thread at a time.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -38,6 +39,20 @@ struct LoggedEvent {
 };
 
 std::string to_json_line(const LoggedEvent& event);
+
+// What another rank tells rank 0, in a few numbers.
+struct RankEvent {
+  std::optional<EventKind> kind = {};  // nothing: there was none
+  std::int64_t step = 0;
+  double time = 0;      // on the run's clock
+  double seconds = -1;  // -1: it takes no time
+};
+inline constexpr std::size_t kEventsATell = 3;
+struct ToldEvents {
+  std::optional<double> error = {};  // of the rank's times now
+  double step_seconds = 0;           // of the step that has ended since; 0: none has
+  std::array<RankEvent, kEventsATell> events{};
+};
 
 class EventLog {
  public:

@@ -31,10 +31,10 @@ namespace {
 constexpr int kLineWords = 5;
 constexpr int kResultWords = 2 * kLineWords + 2;
 
-std::array<double, kLineWords> words_of(const ClockLine& line) {
+std::array<double, kLineWords> clock_words_of(const ClockLine& line) {
   return {line.at, line.offset, line.drift, line.error, line.residual};
 }
-ClockLine line_of(const double* words) { return {words[0], words[1], words[2], words[3], words[4]}; }
+ClockLine clock_line_of(const double* words) { return {words[0], words[1], words[2], words[3], words[4]}; }
 
 }  // namespace
 
@@ -120,8 +120,8 @@ void RunClock::compare() {
 void RunClock::hand_out(const std::vector<MeanClock>& results) {
   std::vector<double> all;
   for (const MeanClock& clock : results) {
-    std::ranges::copy(words_of(clock.own), std::back_inserter(all));
-    std::ranges::copy(words_of(clock.mean), std::back_inserter(all));
+    std::ranges::copy(clock_words_of(clock.own), std::back_inserter(all));
+    std::ranges::copy(clock_words_of(clock.mean), std::back_inserter(all));
     all.push_back(clock.share);
     all.push_back(epoch_);
   }
@@ -134,7 +134,9 @@ void RunClock::hand_out(const std::vector<MeanClock>& results) {
             0)
         ->wait();
   if (host_) host_->broadcast(own, 0)->wait();
-  clock_ = {.own = line_of(mine.data()), .mean = line_of(mine.data() + kLineWords), .share = mine[2 * kLineWords]};
+  clock_ = {.own = clock_line_of(mine.data()),
+            .mean = clock_line_of(mine.data() + kLineWords),
+            .share = mine[2 * kLineWords]};
   epoch_ = mine[2 * kLineWords + 1];
 }
 

@@ -1,8 +1,8 @@
 #include "train/run_events.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/median.h"
 #include "comm/gather_texts.h"
@@ -29,8 +29,18 @@ LoggedEvent RunEvents::logged(const Event& event) const {
           .text = event.text};
 }
 
-void RunEvents::log(LoggedEvent event) {
+void RunEvents::log(const LoggedEvent& event) {
   if (rank_ == 0) watcher_.happened(event);
+}
+
+void RunEvents::log_of(int rank, const RankEvent& event, std::optional<double> error) {
+  if (!event.kind) return;
+  log({.time = clock_.since_1970(event.time),
+       .error = error,
+       .rank = rank,
+       .kind = *event.kind,
+       .step = event.step,
+       .seconds = event.seconds < 0 ? std::nullopt : std::optional(event.seconds)});
 }
 
 void RunEvents::add(const Event& event) {
@@ -42,7 +52,8 @@ void RunEvents::add(const Event& event) {
 }
 
 void RunEvents::stepped(std::int64_t step, double seconds) {
-  last_seconds_ = seconds;
+  last_step_ = step;
+  last_seconds_ = untold_seconds_ = seconds;
   add({.kind = EventKind::step, .step = step, .seconds = seconds});
 }
 
@@ -53,7 +64,7 @@ void RunEvents::failed(std::int64_t step, const std::exception& error) {
 }
 
 ToldEvents RunEvents::tell() {
-  ToldEvents told{.error = clock_.error(clock_.now()).value_or(std::nan("")), .step_seconds = last_seconds_};
+  ToldEvents told{.error = clock_.error(clock_.now()), .step_seconds = std::exchange(untold_seconds_, 0)};
   for (std::size_t i = 0; i < told.events.size() && !untold_.empty(); ++i) {
     told.events[i] = untold_.front();
     untold_.pop_front();
@@ -66,18 +77,9 @@ bool RunEvents::wants_comparison() const { return clock_.would_pass(run_.spec().
 void RunEvents::heard(const TrainingRun::Told& told) {
   if (told.any.compare_clocks) due_ = "the error would pass run.clock_error";
   look_for_stall(told);
-  if (rank_ != 0) return;
   for (std::size_t rank = 1; rank < told.events.size(); ++rank)
-    for (const RankEvent& event : told.events[rank].events) {
-      if (!event.kind) continue;
-      const double error = told.events[rank].error;
-      log({.time = clock_.since_1970(event.time),
-           .error = std::isnan(error) ? std::nullopt : std::optional(error),
-           .rank = static_cast<int>(rank),
-           .kind = *event.kind,
-           .step = event.step,
-           .seconds = event.seconds < 0 ? std::nullopt : std::optional(event.seconds)});
-    }
+    for (const RankEvent& event : told.events[rank].events)
+      log_of(static_cast<int>(rank), event, told.events[rank].error);
 }
 
 // Of the slowest rank, as all have told: the same on all of them.
@@ -136,26 +138,18 @@ void RunEvents::finish(std::int64_t step, const std::string& how) {
   add({.kind = EventKind::end, .step = step, .text = how});
   Communicator* const ranks = run_.uncounted_ranks();
   if (!ranks) return;
-  nlohmann::json rest = nlohmann::json::array();
-  for (const RankEvent& event : untold_)
-    rest.push_back({static_cast<int>(*event.kind), event.step, event.time, event.seconds});
-  untold_.clear();
-  const ToldEvents own = tell();
-  const nlohmann::json mine{{"error", std::isnan(own.error) ? nlohmann::json() : nlohmann::json(own.error)},
-                            {"events", rest}};
+  const std::optional<double> error = clock_.error(clock_.now());
+  nlohmann::json mine = nlohmann::json::array();
+  for (const RankEvent& event : std::exchange(untold_, {}))
+    mine.push_back({static_cast<int>(*event.kind), event.step, event.time, event.seconds, error.value_or(-1)});
   const std::vector<std::string> all = gather_texts(*ranks, mine.dump());
-  for (std::size_t rank = 1; rank_ == 0 && rank < all.size(); ++rank) {
-    const auto told = nlohmann::json::parse(all[rank]);
-    for (const auto& event : told["events"]) {
-      const double seconds = event[3];
-      log({.time = clock_.since_1970(event[2]),
-           .error = told["error"].is_null() ? std::nullopt : std::optional(told["error"].get<double>()),
-           .rank = static_cast<int>(rank),
-           .kind = static_cast<EventKind>(event[0].get<int>()),
-           .step = event[1],
-           .seconds = seconds < 0 ? std::nullopt : std::optional(seconds)});
+  for (std::size_t rank = 1; rank_ == 0 && rank < all.size(); ++rank)
+    for (const auto& told : nlohmann::json::parse(all[rank])) {
+      const double known = told[4];
+      log_of(static_cast<int>(rank),
+             {.kind = static_cast<EventKind>(told[0].get<int>()), .step = told[1], .time = told[2], .seconds = told[3]},
+             known < 0 ? std::nullopt : std::optional(known));
     }
-  }
 }
 
 }  // namespace lockstep

@@ -59,18 +59,21 @@ class RunEvents {
  private:
   void compare(std::int64_t step, const std::string& why);
   void look_for_stall(const TrainingRun::Told& told);
-  void log(LoggedEvent event);  // on rank 0
+  void log(const LoggedEvent& event);  // on rank 0
+  void log_of(int rank, const RankEvent& event, std::optional<double> error);
   LoggedEvent logged(const Event& event) const;
 
   TrainingRun& run_;
   Watcher& watcher_;
   RunClock clock_;
   const int rank_;
-  double last_seconds_ = 0;          // of a step
-  std::deque<RankEvent> untold_;     // of another rank than 0
-  std::vector<double> usual_;        // seconds of the last steps, of the slowest rank
+  std::int64_t last_step_ = 0;    // that has ended
+  double last_seconds_ = 0;       // that it took
+  double untold_seconds_ = 0;     // likewise, until it is told
+  std::deque<RankEvent> untold_;  // of another rank than 0
+  std::vector<double> usual_;     // seconds of the last steps, of the slowest rank
   std::int64_t steps_seen_ = 0;
-  std::string due_;                  // why clocks are to be compared; empty: they are not
+  std::string due_;  // why clocks are to be compared; empty: they are not
 };
 
 }  // namespace lockstep

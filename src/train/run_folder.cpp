@@ -44,7 +44,8 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
-    for (const fs::path& old : {run_file(), metrics(), log(), trace(), ranks(), checkpoints()}) disk.remove_tree(old);
+    for (const fs::path& old : {run_file(), metrics(), log(), events(), trace(), ranks(), checkpoints()})
+      disk.remove_tree(old);
 }
 
 RunFolder::~RunFolder() {

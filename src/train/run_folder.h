@@ -4,6 +4,7 @@
 //   metrics.jsonl    one line per step (telemetry/step_record.h)
 //   ranks/           of each rank: where its time went, step by step, and what it is doing (telemetry/rank_records.h,
 //                    telemetry/rank_now.h)
+//   events.jsonl     what happened and when, of every rank (telemetry/event_log.h)
 //   trace.json       what every rank did in some steps, and when, if asked for (telemetry/trace.h)
 //   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
@@ -32,6 +33,7 @@ class RunFolder {
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path run_file() const { return path_ / "run.toml"; }
   std::filesystem::path log() const { return path_ / "log.txt"; }
+  std::filesystem::path events() const { return path_ / "events.jsonl"; }
   std::filesystem::path trace() const { return path_ / "trace.json"; }
   std::filesystem::path ranks() const { return path_ / "ranks"; }
 

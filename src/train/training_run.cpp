@@ -45,8 +45,12 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                          const Where& where)
     : spec_(spec),
       raw_ranks_(where.ranks),
+      traced_(where.ranks && device != Device::meta && spec.run.trace > 0
+                  ? std::make_unique<Traced>(*where.ranks, messages_, "hosts")
+                  : nullptr),
       accounted_(where.ranks && device != Device::meta
-                     ? std::make_unique<Accounted>(*where.ranks, comm_account_, uses_of(spec.layout))
+                     ? std::make_unique<Accounted>(traced_ ? static_cast<Communicator&>(*traced_) : *where.ranks,
+                                                   comm_account_, uses_of(spec.layout))
                      : nullptr),
       ranks_(accounted_ ? accounted_.get() : where.ranks),
       threads_(where.threads > 0 ? where.threads : threads_of(spec)),
@@ -83,6 +87,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
       .account = comm_account_.time};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
+  if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)
     on_device_ = std::make_unique<Accounted>(std::move(on_device_), comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
@@ -196,11 +201,43 @@ bool TrainingRun::any_rank(bool says) {
   return sayers > 0;
 }
 
-TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times) {
-  if (!raw_ranks_) return {mine, {times}};
-  constexpr std::size_t kWords = 1 + kTimeUses;
-  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again)};
+namespace {
+
+constexpr std::size_t kEventWords = 2 + 4 * kEventsATell;
+
+std::array<double, kEventWords> event_words_of(const ToldEvents& told) {
+  std::array<double, kEventWords> words{told.error.value_or(-1), told.step_seconds};
+  for (std::size_t i = 0; i < kEventsATell; ++i) {
+    const RankEvent& event = told.events[i];
+    const double kind = event.kind ? static_cast<double>(*event.kind) : -1;
+    std::ranges::copy(std::array{kind, static_cast<double>(event.step), event.time, event.seconds},
+                      words.begin() + static_cast<std::ptrdiff_t>(2 + 4 * i));
+  }
+  return words;
+}
+
+ToldEvents told_events_of(std::span<const double, kEventWords> words) {
+  ToldEvents told{.error = words[0] < 0 ? std::nullopt : std::optional(words[0]), .step_seconds = words[1]};
+  for (std::size_t i = 0; i < kEventsATell; ++i) {
+    const std::span<const double> of = words.subspan(2 + 4 * i, 4);
+    if (of[0] < 0) continue;
+    told.events[i] = {.kind = static_cast<EventKind>(of[0]),
+                      .step = static_cast<std::int64_t>(of[1]),
+                      .time = of[2],
+                      .seconds = of[3]};
+  }
+  return told;
+}
+
+}  // namespace
+
+TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
+  if (!raw_ranks_) return {mine, {times}, {events}};
+  constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
+  std::array<double, kWords> own{
+      static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again + 8 * mine.compare_clocks)};
   std::ranges::copy(times.seconds, own.begin() + 1);
+  std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
   std::vector<double> all(kWords * static_cast<std::size_t>(size()));
   {
     const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
@@ -216,6 +253,8 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
     told.any.stop |= (votes & 1) != 0;
     told.any.bad_data |= (votes & 2) != 0;
     told.any.save_again |= (votes & 4) != 0;
+    told.any.compare_clocks |= (votes & 8) != 0;
+    told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
     std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
   }
   return told;
