@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "support/program.h"
 #include "support/tiny_specs.h"
 #include "support/traced_run.h"
+#include "train/run_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -208,6 +210,15 @@ TEST(RunEvents, HaveTheFaultThatEndsARank) {
   EXPECT_EQ(watchers[0].events.back().kind, EventKind::fault);
   EXPECT_EQ(watchers[0].events.back().rank, 0);
   EXPECT_THAT(watchers[0].events.back().text, testing::HasSubstr("rank 1"));
+}
+
+TEST(RunEvents, GoWithTheRunThatIsReplaced) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "events.jsonl") << "of the run before";
+  { const RunFolder kept(folder.path(), RunFolder::Existing::keep); }
+  EXPECT_TRUE(std::filesystem::exists(folder / "events.jsonl"));
+  const RunFolder replaced(folder.path(), RunFolder::Existing::replace);
+  EXPECT_FALSE(std::filesystem::exists(replaced.events()));
 }
 
 }  // namespace
