@@ -50,9 +50,10 @@ void Saving::tell() {
       watcher_.saved(event.step);
       continue;
     }
+    const bool again = event.outcome == SaveOutcome::failed && reason_in(event.words) == told_;
+    if (again && Clock::now() < told_at_ + kAgain) continue;
     events_.add({.kind = EventKind::fault, .step = event.step, .text = "checkpoint not saved: " + event.words});
     if (event.outcome == SaveOutcome::failed) {
-      if (reason_in(event.words) == told_ && Clock::now() < told_at_ + kAgain) continue;
       told_ = reason_in(event.words);
       told_at_ = Clock::now();
       watcher_.note(
