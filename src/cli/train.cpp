@@ -125,7 +125,9 @@ struct Prepared {
 };
 
 // What messages are compared with, where they are timed.
-std::optional<LinkRate> link_of(TrainingRun& run) { return run.account() ? probe_link(run.ranks()) : std::nullopt; }
+std::optional<LinkRate> link_of(TrainingRun& run) {
+  return run.stream().device() == Device::cpu ? probe_link(run.ranks()) : std::nullopt;
+}
 
 std::optional<double> rate_of(const std::optional<LinkRate>& link) {
   return link ? std::optional(link->bytes_per_s) : std::nullopt;

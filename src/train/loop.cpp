@@ -191,7 +191,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
-    record.times_follow = account != nullptr;
+    const std::optional<TimesByUse> times = run.take_times();
+    record.times_follow = times.has_value();
     watcher.stepped(record);
 
     if (!result.updated) {
@@ -209,8 +210,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         break;
       }
     }
-    if (account) {
-      ask(account->take());
+    if (times) {
+      ask(*times);
       watcher.timed(progress.step, told.times, sent);
     }
     if (run.data().has_evaluation() &&

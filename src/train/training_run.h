@@ -110,8 +110,12 @@ class TrainingRun {
     std::vector<TimesByUse> times;  // by rank
   };
   Told tell_ranks(const Wishes& mine, const TimesByUse& times);
-  // This rank's time; none where the stream runs ahead, and the host's time is not the step's.
+  // This rank's time on the host; none on meta.
   TimeAccount* account() { return comm_account_.time; }
+  // Where the time of the step that was finished last went, to be asked once after each; nothing where that was not
+  // measured. Where the stream runs ahead the times are the stream's, and what it was idle between two steps is what
+  // the host did meanwhile: saving, evaluating, reading data.
+  std::optional<TimesByUse> take_times();
   // Says from now on what this rank is doing (telemetry/heartbeat.h). It outlives the run.
   void note_in(Doing& doing);
   Doing* doing() { return comm_account_.doing; }
@@ -153,9 +157,9 @@ class TrainingRun {
 
   RunSpec spec_;
   TimeAccount time_;
-  CommAccount comm_account_;
-  Communicator* const raw_ranks_;         // as given
-  std::unique_ptr<Accounted> accounted_;  // the same, accounted for
+  CommAccount comm_account_, device_comm_account_;  // of messages on the host, and where those are two, the device
+  Communicator* const raw_ranks_;                   // as given
+  std::unique_ptr<Accounted> accounted_;            // the same, accounted for
   Communicator* ranks_;
   int threads_;
   int steps_at_once_ = 1;
@@ -164,6 +168,9 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StreamTimes> stream_times_;  // where the stream runs ahead
+  TimeAccount stream_time_;                    // that marks them
+  std::optional<StreamStep> last_times_;
   std::unique_ptr<Communicator> on_device_;  // where that is not the host
   std::optional<RunData> own_data_;
   const RunData* data_;
