@@ -183,14 +183,15 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
-      ++begun;
+      if (++begun < t.steps) run.read_ahead(first_sample(begun));
     }
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
-    const std::vector<SentByAxis> sent = run.take_sent();
+    std::vector<SentByAxis> sent = run.take_sent();
+    for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
     events.stepped(progress.step + 1, seconds);
 
@@ -202,7 +203,8 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
-    record.times_follow = account != nullptr;
+    const std::optional<TimesByUse> times = run.take_times();
+    record.times_follow = times.has_value();
     watcher.stepped(record);
 
     if (!result.updated) {
@@ -221,8 +223,8 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
         break;
       }
     }
-    if (account) {
-      ask(account->take());
+    if (times) {
+      ask(*times);
       watcher.timed(progress.step, told.times, sent);
     }
     if (run.data().has_evaluation() &&

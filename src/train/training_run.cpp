@@ -39,6 +39,13 @@ Accounted::UseOf uses_of(const LayoutSpec& layout) {
   return [layout](const std::string& group) { return wait_along(axis_of(group, layout)); };
 }
 
+// Both, which begin anew.
+MessageCount taken(MessageCount& a, MessageCount& b) {
+  const MessageCount both{a.calls + b.calls, a.bytes_sent + b.bytes_sent};
+  a = b = {};
+  return both;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
@@ -59,6 +66,10 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
+      stream_times_(device != Device::meta && stream_->runs_ahead()
+                        ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
+                        : nullptr),
+      stream_time_(stream_times_.get()),
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints,
@@ -67,7 +78,11 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
               .finite_weights = true,
               .whole = &whole_} {
   const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
-  if (device != Device::meta && !stream_->runs_ahead()) comm_account_.time = &time_;
+  if (device != Device::meta) comm_account_.time = &time_;
+  if (stream_times_) {
+    device_comm_account_.time = &stream_time_;
+    device_comm_account_.times_messages = false;
+  }
   steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
@@ -85,11 +100,13 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
-      .account = comm_account_.time};
+      .account = stream_times_ ? &stream_time_ : comm_account_.time,
+      .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)
-    on_device_ = std::make_unique<Accounted>(std::move(on_device_), comm_account_, uses_of(spec.layout));
+    on_device_ = std::make_unique<Accounted>(
+        std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
@@ -101,9 +118,13 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   if (saves() && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
-  if (device == Device::meta) return;  // where batches are counted, and none is made
-  tokens_.resize(replica_->given().count * spec.data.seq);
-  targets_.resize(tokens_.size());
+  const Share given = replica_->given();
+  batch_ = std::make_unique<BatchReader>(
+      device == Device::meta ? 0 : given.count * spec.data.seq,  // on meta batches are counted, and none is made
+      [this, first_here = given.first](std::int64_t first, std::span<std::int32_t> tokens,
+                                       std::span<std::int32_t> targets) {
+        data_->training_batch(first + first_here, tokens, targets);
+      });
 }
 
 void TrainingRun::use_tuning(const TuningSpec& tuning) {
@@ -153,30 +174,49 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
   if (is_first_rank() && saves()) keep_companions(companions_of(*found));
 }
 
-void TrainingRun::load_batch(std::int64_t first) {
-  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
-}
+void TrainingRun::load_batch(std::int64_t first) { batch_->load(first); }
+
+void TrainingRun::read_ahead(std::int64_t first) { batch_->read_ahead(first); }
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
   const Spending computing(account(), TimeUse::compute);
   replica_->set_learning_rate(learning_rate);
-  replica_->begin_step(tokens_, targets_);
+  replica_->begin_step(batch_->tokens(), batch_->targets());
 }
 
 Replica::Result TrainingRun::finish_step() {
   const Spending computing(account(), TimeUse::compute);
-  return replica_->finish_step();
+  Replica::Result result = replica_->finish_step();
+  last_times_ = std::exchange(result.times, std::nullopt);
+  return result;
+}
+
+std::optional<TimesByUse> TrainingRun::take_times() {
+  if (!account()) return std::nullopt;
+  const TimesByUse host = time_.take();
+  if (!stream_times_) return host;
+  if (!last_times_) return std::nullopt;
+  TimesByUse times = last_times_->uses;
+  double left = last_times_->idle;
+  for (const TimeUse use : {TimeUse::save, TimeUse::evaluate, TimeUse::data}) {
+    const double its = std::min(host[use], left);
+    times[use] += its;
+    left -= its;
+  }
+  times[TimeUse::other] += left;
+  last_times_.reset();
+  return times;
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
-  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  batch_->load(first);
   replica_->set_learning_rate(learning_rate);
-  return replica_->compute_gradients(tokens_, targets_);
+  return replica_->compute_gradients(batch_->tokens(), batch_->targets());
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
-  return replica_->find_bad_value(tokens_, targets_, later);
+  batch_->load(first);
+  return replica_->find_bad_value(batch_->tokens(), batch_->targets(), later);
 }
 
 double TrainingRun::evaluate() {
@@ -184,13 +224,14 @@ double TrainingRun::evaluate() {
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
-      if (!tokens_.empty())
-        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+      if (!batch_->tokens().empty())
+        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, batch_->tokens(),
+                                batch_->targets());
     } catch (...) {
       bad = std::current_exception();
     }
     if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
-    total += replica_->evaluate(tokens_, targets_);
+    total += replica_->evaluate(batch_->tokens(), batch_->targets());
   }
   return total / static_cast<double>(spec_.train.eval_batches);
 }
@@ -261,25 +302,26 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
 }
 
 void TrainingRun::note_in(Doing& doing) {
-  comm_account_.doing = &doing;
+  comm_account_.doing = device_comm_account_.doing = &doing;
   replica_->note_in(&doing);
 }
 
 void TrainingRun::pause_account(bool paused) {
   time_.pause(paused);
-  comm_account_.paused = paused;
+  stream_time_.pause(paused);
+  comm_account_.paused = device_comm_account_.paused = paused;
   replica_->note_in(paused ? nullptr : comm_account_.doing);
 }
 
 std::vector<SentByAxis> TrainingRun::take_sent() {
   std::vector<SentByAxis> sent;
   for (const MeshAxis axis : kMeshAxes) {
-    MessageCount& count = comm_account_.tensors[static_cast<std::size_t>(wait_along(axis))];
-    sent.push_back({name_of(axis), count.calls, count.bytes_sent});
-    count = {};
+    const auto use = static_cast<std::size_t>(wait_along(axis));
+    const MessageCount count = taken(comm_account_.tensors[use], device_comm_account_.tensors[use]);
+    sent.push_back({name_of(axis), count.calls, count.bytes_sent, comm_account_.under_way[use].take(), {}});
   }
-  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent});
-  comm_account_.numbers = {};
+  const MessageCount numbers = taken(comm_account_.numbers, device_comm_account_.numbers);
+  sent.push_back({"numbers", numbers.calls, numbers.bytes_sent, 0, {}});
   return sent;
 }
 

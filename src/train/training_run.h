@@ -22,6 +22,7 @@
 #include "telemetry/step_record.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
+#include "train/batch_reader.h"
 #include "train/replica.h"
 #include "train/run_data.h"
 
@@ -79,6 +80,7 @@ class TrainingRun {
   // rate, then waited for, the oldest first.
   // begin_step reads the batch first; or load_batch does, so that data that cannot be read is known before the step.
   void load_batch(std::int64_t first);
+  void read_ahead(std::int64_t first);  // the batch that load_batch will be asked for next, beside the step
   void begin_loaded_step(double learning_rate);
   void begin_step(std::int64_t first, double learning_rate) {
     load_batch(first);
@@ -112,8 +114,12 @@ class TrainingRun {
     std::vector<ToldEvents> events;  // likewise
   };
   Told tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events = {});
-  // This rank's time; none where the stream runs ahead, and the host's time is not the step's.
+  // This rank's time on the host; none on meta.
   TimeAccount* account() { return comm_account_.time; }
+  // Where the time of the step that was finished last went, to be asked once after each; nothing where that was not
+  // measured. Where the stream runs ahead the times are the stream's, and what it was idle between two steps is what
+  // the host did meanwhile: saving, evaluating, reading data.
+  std::optional<TimesByUse> take_times();
   // Says from now on what this rank is doing (telemetry/heartbeat.h). It outlives the run.
   void note_in(Doing& doing);
   Doing* doing() { return comm_account_.doing; }
@@ -158,7 +164,7 @@ class TrainingRun {
 
   RunSpec spec_;
   TimeAccount time_;
-  CommAccount comm_account_;
+  CommAccount comm_account_, device_comm_account_;  // of messages on the host, and where those are two, the device
   MessageTrace messages_;
   Communicator* const raw_ranks_;         // as given
   std::unique_ptr<Traced> traced_;        // the same, where the run has a trace
@@ -171,6 +177,9 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StreamTimes> stream_times_;  // where the stream runs ahead
+  TimeAccount stream_time_;                    // that marks them
+  std::optional<StreamStep> last_times_;
   std::unique_ptr<Communicator> on_device_;  // where that is not the host
   std::optional<RunData> own_data_;
   const RunData* data_;
@@ -182,7 +191,7 @@ class TrainingRun {
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run continues
   SaveResult last_save_;                      // of those
   std::vector<SaveEvent> save_events_;
-  std::vector<std::int32_t> tokens_, targets_;
+  std::unique_ptr<BatchReader> batch_;  // of this rank
   std::int64_t tellings_ = 0;
 };
 
