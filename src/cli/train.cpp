@@ -126,7 +126,9 @@ struct Prepared {
 };
 
 // What messages are compared with, where they are timed.
-std::optional<LinkRate> link_of(TrainingRun& run) { return run.account() ? probe_link(run.ranks()) : std::nullopt; }
+std::optional<LinkRate> link_of(TrainingRun& run) {
+  return run.stream().device() == Device::cpu ? probe_link(run.ranks()) : std::nullopt;
+}
 
 std::optional<double> rate_of(const std::optional<LinkRate>& link) {
   return link ? std::optional(link->bytes_per_s) : std::nullopt;
@@ -231,6 +233,7 @@ class Silent final : public Watcher {
  public:
   Silent(const TrainingRun& run, std::int64_t first_step, bool own_process)
       : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
+        events_(std::filesystem::path(run.spec().run.out) / "events.jsonl"),
         rank_(static_cast<std::size_t>(run.ranks()->rank())),
         log_(run.spec(), run.ranks()->rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
@@ -238,9 +241,11 @@ class Silent final : public Watcher {
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
     log_.timed(step, times[rank_], sent);
   }
+  void happened(const LoggedEvent& fault) override { append_event(events_, fault); }
 
  private:
   const std::atomic<bool>* stop_;
+  std::filesystem::path events_;
   std::size_t rank_;
   RankLog log_;
 };

@@ -11,6 +11,7 @@
 #include "plan/plan.h"
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
+#include "telemetry/event_log.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/tensorboard.h"
 #include "train/loop.h"
@@ -49,6 +50,7 @@ class TrainView final : public Watcher {
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
+  void happened(const LoggedEvent& event) override { events_.write(event); }
   void note(const std::string& line) override;
   void resolved(const std::string& run_file) override;
   bool wants_stop() override { return stop_ || nobody_reads_; }
@@ -78,6 +80,7 @@ class TrainView final : public Watcher {
   MetricsFile metrics_;
   std::optional<TensorboardFile> tensorboard_;
   RankLog rank_log_;
+  EventLog events_;
   AppendedFile log_;
   std::string problem_;
   bool nobody_reads_ = false, tensorboard_told_ = false,
