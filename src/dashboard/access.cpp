@@ -23,8 +23,9 @@ std::string make_token() {
 void check_token(std::string_view token, const std::string& where) {
   const bool printable = std::ranges::all_of(token, [](unsigned char c) { return c > ' ' && c < 127; });
   if (printable && token.size() >= kLeastTokenBytes && token.size() <= kMostTokenBytes) return;
-  throw UserError(ExitCode::usage, fmt::format("the token of {} is not {} to {} printable characters without spaces",
-                                               where, kLeastTokenBytes, kMostTokenBytes),
+  throw UserError(ExitCode::usage,
+                  fmt::format("the token of {} is not {} to {} printable characters without spaces", where,
+                              kLeastTokenBytes, kMostTokenBytes),
                   "leave it out to have one made");
 }
 
@@ -36,7 +37,11 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 }
 
 Access::Access(std::string token, std::vector<std::string> hosts)
-    : token_(std::move(token)), session_(make_token()), hosts_(std::move(hosts)) {}
+    : token_(std::move(token)),
+      session_(make_token()),
+      // Cookies of a host are shared by all its ports: another dashboard there has another name.
+      cookie_name_("lockstep_" + make_token().substr(0, 8)),
+      hosts_(std::move(hosts)) {}
 
 bool Access::allows_host(std::string_view header) const {
   std::string name(header);

@@ -19,7 +19,8 @@ inline constexpr std::size_t kLeastTokenBytes = 16, kMostTokenBytes = 1024;
 
 // 40 random characters of [0-9a-f]. EnvironmentError where the system has no random numbers.
 std::string make_token();
-// Printable ASCII without spaces, kLeastTokenBytes to kMostTokenBytes of it; UserError (usage) that names `where` it came from.
+// Printable ASCII without spaces, kLeastTokenBytes to kMostTokenBytes of it; UserError (usage) that names `where` it
+// came from.
 void check_token(std::string_view token, const std::string& where);
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
@@ -28,17 +29,13 @@ class Access {
   // An empty token: everybody who reaches the server may read.
   Access(std::string token, std::vector<std::string> hosts);
 
-  // The port is part of the cookie's name: cookies of a host are shared by its ports.
-  void set_port(int port) { cookie_name_ = "lockstep_" + std::to_string(port); }
-
   bool allows_host(std::string_view host_header) const;
   bool allows(const HttpRequest& request) const;
   // The value of Set-Cookie; empty: a wrong token.
   std::string login(std::string_view token) const;
 
  private:
-  std::string token_, session_;
-  std::string cookie_name_ = "lockstep";
+  std::string token_, session_, cookie_name_;
   std::vector<std::string> hosts_;
 };
 

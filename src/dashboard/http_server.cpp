@@ -124,7 +124,10 @@ int port_of(int socket) {
 
 struct HttpServer::State {
   State(const HttpServerOptions& options, Handler handler)
-      : reader(std::move(handler)), listener(listen_on(options)), port(port_of(listener)), wake(eventfd(0, EFD_CLOEXEC)) {
+      : reader(std::move(handler)),
+        listener(listen_on(options)),
+        port(port_of(listener)),
+        wake(eventfd(0, EFD_CLOEXEC)) {
     for (int i = 0; i < kWorkers; ++i) threads.emplace_back([this] { work(); });
     threads.emplace_back([this] { accept_all(); });
   }
@@ -145,7 +148,8 @@ struct HttpServer::State {
 
   void accept_all() {
     while (!stopping) {
-      pollfd events[] = {{.fd = listener, .events = POLLIN, .revents = 0}, {.fd = wake, .events = POLLIN, .revents = 0}};
+      pollfd events[] = {{.fd = listener, .events = POLLIN, .revents = 0},
+                         {.fd = wake, .events = POLLIN, .revents = 0}};
       if (poll(events, 2, -1) < 0 && errno != EINTR) return;
       if (stopping) return;
       const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
