@@ -118,10 +118,11 @@ function(lockstep_rooms)
   target_sources(lockstep_spec PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp) # cmake/embed.cmake
   target_sources(lockstep_dashboard PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_page.cpp) # cmake/page.cmake
   if(NOT LOCKSTEP_WEB_MISSING)
-    target_include_directories(lockstep_dashboard SYSTEM PUBLIC ${HTTPLIB_INCLUDE})
-    if(HTTPLIB_LIBRARY)
-      target_link_libraries(lockstep_dashboard PRIVATE ${HTTPLIB_LIBRARY})
-    endif()
+    target_link_libraries(lockstep_dashboard PRIVATE lockstep_httplib)
+    # Its header takes seconds: for the two files that need it alone.
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/dashboard/http_server.cpp
+      ${CMAKE_SOURCE_DIR}/src/dashboard/bounded_stream.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_DEFINITIONS}"
+      SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   if(HWLOC_INCLUDE AND HWLOC_LIBRARY)
     target_include_directories(lockstep_train SYSTEM PRIVATE ${HWLOC_INCLUDE})

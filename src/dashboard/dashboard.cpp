@@ -7,6 +7,7 @@
 #include "dashboard/page_files.h"
 #include "dashboard/prometheus.h"
 #include "dashboard/run_answers.h"
+#include "dashboard/run_store.h"
 #include "dashboard/trace_answers.h"
 
 namespace lockstep {
@@ -61,13 +62,16 @@ void protect(HttpAnswer& answer) {
 
 }  // namespace
 
-Dashboard::Dashboard(const DashboardOptions& options) : access_(options.token, options.hosts), store_(options.folder) {
+Dashboard::Dashboard(const DashboardOptions& options)
+    : access_(options.token, options.hosts), store_(std::make_unique<RunStore>(options.folder)) {
   std::error_code error;
   const fs::path whole = fs::canonical(options.folder, error);
   folder_name_ = error ? options.folder.string() : whole.filename().string();
 }
 
-std::size_t Dashboard::runs() { return store_.summaries(std::chrono::milliseconds(0)).size(); }
+Dashboard::~Dashboard() = default;
+
+std::size_t Dashboard::runs() { return store_->summaries(std::chrono::milliseconds(0)).size(); }
 
 HttpAnswer Dashboard::answer(const HttpRequest& request) {
   HttpAnswer answer;
@@ -103,7 +107,7 @@ HttpAnswer Dashboard::routed(const HttpRequest& request) {
     return answer;
   }
   if (request.path == "/metrics")
-    return {.type = std::string(kExpositionType), .body = exposition(store_.summaries(kSummaryBudget))};
+    return {.type = std::string(kExpositionType), .body = exposition(store_->summaries(kSummaryBudget))};
   if (request.path.starts_with("/api/")) return api(request.path.substr(5), request);
   const PageFile* page = page_file(request.path);
   return page ? page_answer(*page) : refused(404, "there is nothing here");
@@ -112,7 +116,7 @@ HttpAnswer Dashboard::routed(const HttpRequest& request) {
 HttpAnswer Dashboard::api(const std::string& what, const HttpRequest& request) {
   if (what == "runs") {
     json runs = json::array();
-    for (const RunSummary& summary : store_.summaries(kSummaryBudget)) runs.push_back(summary_json(summary));
+    for (const RunSummary& summary : store_->summaries(kSummaryBudget)) runs.push_back(summary_json(summary));
     return json_answer({{"folder", folder_name_}, {"runs", std::move(runs)}});
   }
   const auto named = request.query.find("run");
@@ -125,7 +129,7 @@ HttpAnswer Dashboard::api(const std::string& what, const HttpRequest& request) {
                                 .to = number_in_query(request, "to", -1.0),
                                 .first_rank = number_in_query(request, "first", 0),
                                 .ranks = number_in_query(request, "ranks", 32)};
-    there = store_.with_trace(name, [&](const RunRecords& run, const ShownTrace& shown) {
+    there = store_->with_trace(name, [&](const RunRecords& run, const ShownTrace& shown) {
       if (!shown.problem.empty())
         value = {{"problem", shown.problem}};
       else
@@ -135,13 +139,16 @@ HttpAnswer Dashboard::api(const std::string& what, const HttpRequest& request) {
     const StepRange range{.from = number_in_query<std::int64_t>(request, "from", 0),
                           .to = number_in_query(request, "to", StepRange().to)};
     using Look = std::function<json(const RunRecords&)>;
-    const Look look = what == "curves"   ? Look([&](const RunRecords& run) { return curves_json(run, range); })
-                      : what == "times"  ? Look(times_json)
-                      : what == "memory" ? Look(memory_json)
-                      : what == "events" ? Look(events_json)
-                                         : Look();
+    const Look look = what == "curves"     ? Look([&](const RunRecords& run) { return curves_json(run, range); })
+                      : what == "times"    ? Look(times_json)
+                      : what == "memory"   ? Look(memory_json)
+                      : what == "events"   ? Look(events_json)
+                      : what == "findings" ? Look([](const RunRecords&) {
+                          return json{{"findings", json::array()}, {"healthy", ""}};
+                        })
+                                           : Look();
     if (!look) return refused(404, "there is nothing here");
-    there = store_.with(name, [&](const RunRecords& run) { value = look(run); });
+    there = store_->with(name, [&](const RunRecords& run) { value = look(run); });
   }
   return there ? json_answer(value) : refused(404, "there is no such run, or its files cannot be read");
 }

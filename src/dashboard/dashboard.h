@@ -12,14 +12,16 @@
 //   trace_answers.h GET /metrics             prometheus.h GET, POST /login         where there is a token
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "dashboard/access.h"
 #include "dashboard/http_server.h"
-#include "dashboard/run_store.h"
 
 namespace lockstep {
+
+class RunStore;
 
 struct DashboardOptions {
   std::filesystem::path folder;
@@ -30,6 +32,7 @@ struct DashboardOptions {
 class Dashboard {
  public:
   explicit Dashboard(const DashboardOptions& options);
+  ~Dashboard();
 
   HttpAnswer answer(const HttpRequest& request);
   std::size_t runs();  // how many there are
@@ -41,7 +44,7 @@ class Dashboard {
 
   std::string folder_name_;
   Access access_;
-  RunStore store_;
+  std::unique_ptr<RunStore> store_;
 };
 
 }  // namespace lockstep

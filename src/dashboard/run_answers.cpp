@@ -62,16 +62,16 @@ json history_json(const std::vector<StepPoint>& steps) {
   return {{"x", std::move(x)}, {"ms", std::move(ms)}};
 }
 
-struct RankTimes {
+struct TimesRow {
   int rank = 0;
   std::int64_t first = 0, last = 0;
   double seconds = 0, busy = 0;
   std::array<double, kTimeUses> uses{};
 };
 
-RankTimes recent_times(int rank, const RankHistory& history) {
+TimesRow recent_times(int rank, const RankHistory& history) {
   constexpr std::size_t kRecent = 50;
-  RankTimes t{.rank = rank};
+  TimesRow t{.rank = rank};
   const std::size_t count = std::min(kRecent, history.steps.size());
   for (std::size_t i = history.steps.size() - count; i < history.steps.size(); ++i) {
     const RankStep& step = history.steps[i];
@@ -100,7 +100,7 @@ json rank_rows(const std::vector<Row>& rows, Size size, Write write) {
   return all;
 }
 
-struct RankMemory {
+struct MemoryRow {
   int rank = 0;
   BytesOfTags now, peak, planned;
   std::int64_t planned_peak = -1;
@@ -169,12 +169,12 @@ json curves_json(const RunRecords& run, const StepRange& range) {
 }
 
 json times_json(const RunRecords& run) {
-  std::vector<RankTimes> times;
+  std::vector<TimesRow> times;
   for (const auto& [rank, history] : run.ranks)
     if (!history.steps.empty()) times.push_back(recent_times(rank, history));
   json rows = rank_rows(
-      times, [](const RankTimes& t) { return t.busy; },
-      [](const RankTimes& t) {
+      times, [](const TimesRow& t) { return t.busy; },
+      [](const TimesRow& t) {
         json uses = json::array();
         for (const double seconds : t.uses) uses.push_back(1e3 * seconds);
         return json{{"rank", t.rank},
@@ -190,7 +190,7 @@ json times_json(const RunRecords& run) {
 }
 
 json memory_json(const RunRecords& run) {
-  std::map<int, RankMemory> ranks;
+  std::map<int, MemoryRow> ranks;
   for (const PlannedMemory& planned : run.plan.memory) {
     ranks[planned.rank].planned = planned.by_tag;
     ranks[planned.rank].planned_peak = planned.peak;
@@ -205,7 +205,7 @@ json memory_json(const RunRecords& run) {
     ranks[0].peak = run.detail.peak_bytes;
   }
   std::set<std::string> tags;
-  std::vector<RankMemory> rows;
+  std::vector<MemoryRow> rows;
   for (auto& [rank, memory] : ranks) {
     memory.rank = rank;
     for (const BytesOfTags* bytes : {&memory.now, &memory.peak, &memory.planned})
@@ -214,8 +214,8 @@ json memory_json(const RunRecords& run) {
   }
   return {{"tags", tags},
           {"ranks", rank_rows(
-                        rows, [](const RankMemory& m) { return m.size(); },
-                        [&](const RankMemory& m) {
+                        rows, [](const MemoryRow& m) { return m.size(); },
+                        [&](const MemoryRow& m) {
                           return json{{"rank", m.rank},
                                       {"now", by_tag(m.now, tags)},
                                       {"peak", by_tag(m.peak, tags)},
