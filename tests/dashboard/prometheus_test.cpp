@@ -31,7 +31,7 @@ std::vector<Sample> read_exposition(const std::string& text, std::set<std::strin
     if (line.starts_with('#')) {
       std::smatch match;
       EXPECT_TRUE(std::regex_match(line, match, kComment)) << line;
-      if (match[2].matched) EXPECT_TRUE(typed.insert(match[2]).second) << line << " twice";
+      if (match[2].matched && !typed.insert(match[2]).second) ADD_FAILURE() << line << " twice";
       continue;
     }
     Sample sample;
