@@ -12,6 +12,7 @@
 #include "cli/bench.h"
 #include "cli/compare.h"
 #include "cli/dashboard.h"
+#include "cli/doctor.h"
 #include "cli/draw.h"
 #include "cli/export.h"
 #include "cli/generate.h"
@@ -85,6 +86,7 @@ int run_app(int argc, char** argv) {
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
+  add_doctor(app, chosen);
   add_presets(app, chosen);
   add_bench(app, chosen);
   add_compare(app, chosen);

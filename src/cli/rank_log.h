@@ -4,9 +4,11 @@
 #include <optional>
 #include <vector>
 
+#include "telemetry/gpu_health.h"
 #include "telemetry/heartbeat.h"
 #include "telemetry/rank_records.h"
 #include "telemetry/step_record.h"
+#include "tensor/cuda/device.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -34,8 +36,10 @@ class ProcessHeartbeat {
     std::vector<std::string> names;
     for (const Action& action : run.replica().actions()) names.push_back(to_string(action));
     const std::lock_guard lock(mutex_);
-    if (!heartbeat_) heartbeat_.emplace(run.spec().run.out);
-    run.note_in(heartbeat_->add(run.ranks() ? run.ranks()->rank() : 0, std::move(names)));
+    const bool gpu = run.stream().device() == Device::cuda;
+    if (!heartbeat_) heartbeat_.emplace(run.spec().run.out, HeartbeatOptions{.nvml = gpu ? open_nvml() : std::nullopt});
+    run.note_in(heartbeat_->add(run.ranks() ? run.ranks()->rank() : 0, std::move(names),
+                                gpu ? cuda::gpu_bus_id() : std::string()));
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "dashboard/downsample.h"
+#include "telemetry/doctor/doctor.h"
 
 namespace lockstep {
 
@@ -74,7 +75,7 @@ TimesRow recent_times(int rank, const RankHistory& history) {
   TimesRow t{.rank = rank};
   const std::size_t count = std::min(kRecent, history.steps.size());
   for (std::size_t i = history.steps.size() - count; i < history.steps.size(); ++i) {
-    const RankStep& step = history.steps[i];
+    const RankPoint& step = history.steps[i];
     for (std::size_t use = 0; use < t.uses.size(); ++use)
       t.uses[use] += static_cast<double>(step.uses[use]) / static_cast<double>(count);
     t.seconds += static_cast<double>(step.seconds) / static_cast<double>(count);
@@ -235,6 +236,17 @@ json events_json(const RunRecords& run) {
                    {"seconds", number(event->seconds)},
                    {"text", event->text}});
   return all;
+}
+
+json findings_json(const RunRecords& run) {
+  json all = json::array();
+  for (const Finding& finding : diagnose(run))
+    all.push_back({{"name", finding.name},
+                   {"severity", name_of(finding.severity)},
+                   {"summary", finding.summary},
+                   {"evidence", finding.evidence},
+                   {"remedies", finding.remedies}});
+  return {{"healthy", all.empty() ? healthy_text(run) : ""}, {"findings", std::move(all)}};
 }
 
 }  // namespace lockstep

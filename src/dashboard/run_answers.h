@@ -35,4 +35,8 @@ nlohmann::json memory_json(const RunRecords& run);
 // The newest first.
 nlohmann::json events_json(const RunRecords& run);
 
+// {findings: [{name, severity, summary, evidence, remedies}], healthy}: what the doctor says, the most urgent first, or
+// one line about a healthy run.
+nlohmann::json findings_json(const RunRecords& run);
+
 }  // namespace lockstep

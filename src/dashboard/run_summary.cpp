@@ -11,7 +11,7 @@ constexpr double kBeatLost = 10;  // seconds: ranks/*.now is replaced every seco
 
 bool beats(const RunRecords& run) {
   return std::ranges::any_of(run.now, [&](const auto& entry) {
-    const RankState& rank = entry.second;
+    const RankStatus& rank = entry.second;
     return rank.process != ProcessState::gone && rank.now.doing != DoingKind::ended &&
            run.read_at - rank.now.time < kBeatLost;
   });

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "telemetry/host_health.h"
 #include "telemetry/partial_file.h"
 #include "telemetry/rank_folder.h"
 #include "telemetry/rank_now.h"
@@ -28,7 +29,7 @@ std::string text_or_empty(const char* text) { return text ? text : ""; }
 }  // namespace
 
 Heartbeat::Heartbeat(std::filesystem::path run_folder, const HeartbeatOptions& options)
-    : run_folder_(std::move(run_folder)), period_(options.period), host_(host_name()) {
+    : run_folder_(std::move(run_folder)), period_(options.period), host_(host_name()), nvml_(options.nvml) {
   LOCKSTEP_CHECK(period_ > std::chrono::nanoseconds(0), "a period of {} ns", period_.count());
   make_rank_folder(run_folder_);
   thread_ = std::thread([this] { run(); });
@@ -44,7 +45,7 @@ Heartbeat::~Heartbeat() {
   write_files(true);
 }
 
-Doing& Heartbeat::add(int rank, std::vector<std::string> actions) {
+Doing& Heartbeat::add(int rank, std::vector<std::string> actions, const std::string& gpu) {
   LOCKSTEP_CHECK(rank >= 0 && rank < kMostRanks, "rank {}", rank);
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.number == rank; });
@@ -53,6 +54,12 @@ Doing& Heartbeat::add(int rank, std::vector<std::string> actions) {
   entry.actions = std::move(actions);
   entry.doing.enter(DoingKind::between_steps);
   entry.end_written = false;
+  entry.thread = this_thread_id();
+  entry.cpu_before = cpu_of_thread(entry.thread).value_or(RankCpu{});
+  entry.cpu.reset();
+  entry.gpu.reset();
+  if (nvml_ && !gpu.empty()) entry.gpu.emplace(*nvml_, gpu);
+  entry.gpu_asked = steady_nanoseconds();
   return entry.doing;
 }
 
@@ -68,8 +75,34 @@ void Heartbeat::run() {
   }
 }
 
+RankNow Heartbeat::now_of(Rank& rank, const DoingState& state) const {
+  std::string action;
+  if (state.action >= 0)
+    action = state.action < std::ssize(rank.actions) ? rank.actions[static_cast<std::size_t>(state.action)]
+                                                     : fmt::format("action {}", state.action);
+  const std::int64_t now = steady_nanoseconds(), there = std::max<std::int64_t>(0, now - state.since);
+  if (const auto cpu = cpu_of_thread(rank.thread))  // else its thread has ended
+    rank.cpu = RankCpu{.ran = cpu->ran - rank.cpu_before.ran, .waited = cpu->waited - rank.cpu_before.waited};
+  std::optional<RankGpu> gpu;
+  if (rank.gpu) gpu = rank.gpu->sample(static_cast<double>(now - std::exchange(rank.gpu_asked, now)) * 1e-9);
+  return {.rank = rank.number,
+          .pid = ::getpid(),
+          .host = host_,
+          .step = state.step,
+          .doing = state.kind,
+          .action = action,
+          .group = text_or_empty(state.group),
+          .op = text_or_empty(state.op),
+          .call = state.call,
+          .seconds = static_cast<double>(there) * 1e-9,
+          .time = seconds_since_1970(),
+          .cpu = rank.cpu,
+          .gpu = gpu};
+}
+
 std::vector<Heartbeat::File> Heartbeat::files(bool ending) {
   std::vector<File> files;
+  const std::optional<RankMemory> memory = memory_of_process();
   const std::lock_guard lock(mutex_);
   for (Rank& rank : ranks_) {
     if (rank.end_written) continue;
@@ -77,22 +110,8 @@ std::vector<Heartbeat::File> Heartbeat::files(bool ending) {
     if (!state) continue;
     if (ending) state->kind = DoingKind::ended;
     rank.end_written = state->kind == DoingKind::ended;
-    std::string action;
-    if (state->action >= 0)
-      action = state->action < std::ssize(rank.actions) ? rank.actions[static_cast<std::size_t>(state->action)]
-                                                        : fmt::format("action {}", state->action);
-    const std::int64_t there = std::max<std::int64_t>(0, steady_nanoseconds() - state->since);
-    const RankNow now{.rank = rank.number,
-                      .pid = ::getpid(),
-                      .host = host_,
-                      .step = state->step,
-                      .doing = state->kind,
-                      .action = action,
-                      .group = text_or_empty(state->group),
-                      .op = text_or_empty(state->op),
-                      .call = state->call,
-                      .seconds = static_cast<double>(there) * 1e-9,
-                      .time = seconds_since_1970()};
+    RankNow now = now_of(rank, *state);
+    now.memory = memory;
     files.push_back({&rank, rank_file(run_folder_, rank.number, "now"), to_json_line(now)});
   }
   return files;

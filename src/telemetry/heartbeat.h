@@ -23,16 +23,20 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "telemetry/doing.h"
+#include "telemetry/gpu_health.h"
+#include "telemetry/rank_now.h"
 
 namespace lockstep {
 
 struct HeartbeatOptions {
   std::chrono::nanoseconds period = std::chrono::seconds(1);
+  std::optional<NvmlFunctions> nvml = {};  // what is asked about GPUs; nothing: nobody is
 };
 
 class Heartbeat {
@@ -43,8 +47,9 @@ class Heartbeat {
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // A rank of this process and the names of its actions, by index; the Doing lives as long as this. A rank that is
-  // added again, by its own thread, has the same Doing, between steps, and the new names.
-  Doing& add(int rank, std::vector<std::string> actions);
+  // added again, by its own thread, has the same Doing, between steps, and the new names. `gpu` is the bus id of its
+  // GPU (gpu_health.h); empty: it has none.
+  Doing& add(int rank, std::vector<std::string> actions, const std::string& gpu = "");
 
  private:
   struct Rank {
@@ -52,6 +57,11 @@ class Heartbeat {
     std::vector<std::string> actions;
     Doing doing;
     bool end_written = false;  // or about to be
+    std::int64_t thread = 0;
+    RankCpu cpu_before;          // when it was added
+    std::optional<RankCpu> cpu;  // since then, when it was last known
+    std::optional<GpuHealth> gpu;
+    std::int64_t gpu_asked = 0;  // steady nanoseconds
   };
 
   struct File {
@@ -61,12 +71,14 @@ class Heartbeat {
   };
 
   void run();
+  RankNow now_of(Rank& rank, const DoingState& state) const;
   std::vector<File> files(bool ending);  // as they would be now; `ending`: all ranks have ended
   void write_files(bool ending) noexcept;
 
   const std::filesystem::path run_folder_;
   const std::chrono::nanoseconds period_;
   const std::string host_;
+  const std::optional<NvmlFunctions> nvml_;
   std::mutex mutex_;
   std::condition_variable stopped_;
   std::deque<Rank> ranks_;  // by mutex_, but for what a Doing's own thread stores

@@ -1,5 +1,6 @@
 #include "telemetry/rank_now.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -51,6 +52,15 @@ class RankNowReader {
     if (!field("call").is_null()) now.call = whole_number("call", 0, kMostWhole);
     now.seconds = positive("seconds");
     now.time = positive("time");
+    if (const nlohmann::json* cpu = part("cpu")) now.cpu = {number(*cpu, "ran_s"), number(*cpu, "waited_s")};
+    if (const nlohmann::json* memory = part("memory")) now.memory = {bytes(*memory, "used"), bytes(*memory, "limit")};
+    if (const nlohmann::json* gpu = part("gpu"))
+      now.gpu = {.sm_mhz = number(*gpu, "sm_mhz"),
+                 .temperature = number(*gpu, "temperature"),
+                 .throttled = texts(*gpu, "throttled"),
+                 .throttled_seconds = number(*gpu, "throttled_seconds"),
+                 .memory_used = bytes(*gpu, "memory_used"),
+                 .memory_total = bytes(*gpu, "memory_total")};
     return now;
   }
 
@@ -86,6 +96,28 @@ class RankNowReader {
       refuse(fmt::format("its {} is no text of at most {} bytes", key, kMostRankTextBytes));
     return value.get<std::string>();
   }
+  // Parts that a file may have: what is no such thing is nothing.
+  const nlohmann::json* part(const char* key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && found->is_object() ? &*found : nullptr;
+  }
+  static double number(const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_number()) return 0;
+    const double value = found->get<double>();
+    return std::isfinite(value) && value > 0 ? value : 0;
+  }
+  static std::int64_t bytes(const nlohmann::json& object, const char* key) {
+    return static_cast<std::int64_t>(std::min(number(object, key), static_cast<double>(kMostWhole)));
+  }
+  static std::vector<std::string> texts(const nlohmann::json& object, const char* key) {
+    std::vector<std::string> all;
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_array()) return all;
+    for (const nlohmann::json& text : *found)
+      if (text.is_string() && all.size() < 16) all.push_back(text.get<std::string>().substr(0, 64));
+    return all;
+  }
   DoingKind kind() const {
     const std::string name = text("doing");
     for (int i = 0; i < kDoingKinds; ++i)
@@ -100,7 +132,7 @@ class RankNowReader {
 }  // namespace
 
 std::string to_json_line(const RankNow& now) {
-  const nlohmann::ordered_json line{
+  nlohmann::ordered_json line{
       {"rank", now.rank},
       {"pid", now.pid},
       {"host", text_or_null(now.host)},
@@ -112,6 +144,12 @@ std::string to_json_line(const RankNow& now) {
       {"call", now.call < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(now.call)},
       {"seconds", now.seconds},
       {"time", now.time}};
+  if (now.cpu) line["cpu"] = {{"ran_s", now.cpu->ran}, {"waited_s", now.cpu->waited}};
+  if (now.memory) line["memory"] = {{"used", now.memory->used}, {"limit", now.memory->limit}};
+  if (now.gpu)
+    line["gpu"] = {{"sm_mhz", now.gpu->sm_mhz},           {"temperature", now.gpu->temperature},
+                   {"throttled", now.gpu->throttled},     {"throttled_seconds", now.gpu->throttled_seconds},
+                   {"memory_used", now.gpu->memory_used}, {"memory_total", now.gpu->memory_total}};
   return line.dump() + "\n";
 }
 

@@ -6,18 +6,42 @@
 // file is replaced about once a second (heartbeat.h): one whose time is long past is of a process that is gone, or
 // held.
 //
+// Where the system tells, also: "cpu" {"ran_s", "waited_s"}, "memory" {"used", "limit"} and, of a rank with a GPU,
+// "gpu"
+// {"sm_mhz", "temperature", "throttled" [reasons], "throttled_seconds", "memory_used", "memory_total"}.
+//
 // Reading: the file may come from anywhere. Nothing when there is none; UserError (bad_input_file) for one that is
-// something else. Other fields are ignored.
+// something else. Other fields are ignored, and so is a cpu, memory or gpu that is no such object.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "telemetry/doing.h"
 
 namespace lockstep {
+
+// Of the rank's thread, since it began to train, in seconds: on a core, and ready to run while others had the cores.
+struct RankCpu {
+  double ran = 0, waited = 0;
+  double waited_share() const { return ran + waited > 0 ? waited / (ran + waited) : 0; }
+};
+
+// Of the rank's process, in bytes: what it uses of the tightest limit there is (host, control group, ulimit).
+struct RankMemory {
+  std::int64_t used = 0, limit = 0;
+};
+
+// Of the rank's GPU (gpu_health.h).
+struct RankGpu {
+  double sm_mhz = 0, temperature = 0;  // degrees Celsius
+  std::vector<std::string> throttled;  // why its clock is held back at the moment
+  double throttled_seconds = 0;        // since the rank began to train
+  std::int64_t memory_used = 0, memory_total = 0;
+};
 
 struct RankNow {
   int rank = 0;
@@ -30,6 +54,9 @@ struct RankNow {
   std::int64_t call = -1;
   double seconds = 0;
   double time = 0;
+  std::optional<RankCpu> cpu = {};
+  std::optional<RankMemory> memory = {};
+  std::optional<RankGpu> gpu = {};
 };
 
 inline constexpr int kMostRanks = 1 << 20;

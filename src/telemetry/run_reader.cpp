@@ -130,16 +130,28 @@ int rank_of_file(const std::string& name, std::string_view ending) {
 
 double StepPoint::total() const { return std::accumulate(mean.begin(), mean.end(), 0.0); }
 
-double RankStep::waited() const {
+double RankPoint::waited() const {
   double sum = 0;
   for (int use = 0; use < kTimeUses; ++use)
     if (is_wait(static_cast<TimeUse>(use))) sum += uses[static_cast<std::size_t>(use)];
   return sum;
 }
 
-double RankStep::busy() const {
+double RankPoint::busy() const {
   return seconds - waited() - uses[static_cast<std::size_t>(TimeUse::save)] -
          uses[static_cast<std::size_t>(TimeUse::evaluate)];
+}
+
+RunRecords read_run(const fs::path& folder) {
+  RunReader reader(folder);
+  reader.update();
+  return reader.take();
+}
+
+void forget_ranks_from(std::int64_t ranks, RunRecords& run) {
+  const auto beyond = [&](const auto& entry) { return entry.first >= ranks; };
+  std::erase_if(run.ranks, beyond);
+  std::erase_if(run.now, beyond);
 }
 
 bool looks_like_a_run(const fs::path& folder) {
@@ -182,6 +194,11 @@ const RunRecords& RunReader::update() {
   run_.bad_lines = bad_metrics_ + bad_events_;
   for (const auto& [number, rank] : run_.ranks) run_.bad_lines += rank.bad_lines;
   run_.running = lock_is_held(run_.folder / ".lock");
+  run_.disk_free = run_.disk_bytes = std::nullopt;
+  if (const fs::space_info space = fs::space(run_.folder, error); !error) {
+    run_.disk_free = static_cast<std::int64_t>(space.available);
+    run_.disk_bytes = static_cast<std::int64_t>(space.capacity);
+  }
   return run_;
 }
 
@@ -248,11 +265,15 @@ void RunReader::find_rank_files() {
 
 void RunReader::read_ranks() {
   find_rank_files();
+  const std::int64_t ranks = run_.plan.ranks.value_or(kMostRanks);
+  std::erase_if(rank_lines_, [&](const auto& entry) { return entry.first >= ranks; });
+  std::erase_if(now_files_, [&](const auto& entry) { return entry.first >= ranks; });
+  forget_ranks_from(ranks, run_);
   for (auto& [number, lines] : rank_lines_) {
     RankHistory& rank = run_.ranks[number];
     lines.read([&rank = rank] { rank = {}; },
                [&](std::string_view line) {
-                 RankStep step;
+                 RankPoint step;
                  BytesOfTags bytes, peak_bytes;
                  SentOnAxes sent;
                  const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {

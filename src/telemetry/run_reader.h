@@ -34,6 +34,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "telemetry/followed_lines.h"
@@ -90,7 +91,7 @@ struct LastStepDetail {
 };
 
 // One line of ranks/rank-N.jsonl.
-struct RankStep {
+struct RankPoint {
   std::int64_t step = -1;
   float seconds = 0;
   SecondsByUse uses{};
@@ -100,14 +101,14 @@ struct RankStep {
 };
 
 struct RankHistory {
-  std::deque<RankStep> steps;     // the newest, in order
+  std::deque<RankPoint> steps;    // the newest, in order
   std::int64_t lines = 0;         // that were read
   std::int64_t bad_lines = 0;     // that were no records
   BytesOfTags bytes, peak_bytes;  // of the newest line that has them
   SentOnAxes sent;                // of the newest line
 };
 
-struct RankState {
+struct RankStatus {
   RankNow now;
   ProcessState process = ProcessState::unknown;
 };
@@ -124,8 +125,9 @@ struct RunEvent {
 
 struct RunRecords {
   std::filesystem::path folder;
-  double read_at = 0;           // seconds since 1970 when it was last read
-  std::optional<bool> running;  // a process of this host trains there; nothing: not known
+  double read_at = 0;                                 // seconds since 1970 when it was last read
+  std::optional<bool> running;                        // a process of this host trains there; nothing: not known
+  std::optional<std::int64_t> disk_free, disk_bytes;  // where the folder is
   RunPlan plan;
 
   std::vector<StepPoint> steps;  // in the file's order
@@ -138,7 +140,7 @@ struct RunRecords {
   std::vector<EvaluationPoint> evaluations;
 
   std::map<int, RankHistory> ranks;
-  std::map<int, RankState> now;
+  std::map<int, RankStatus> now;
   std::deque<RunEvent> events;       // of all kinds but "step"
   std::deque<RunEvent> step_events;  // of the kind "step"
   std::deque<std::string> log;       // its last lines
@@ -153,6 +155,12 @@ struct RunReaderOptions {
   std::int64_t most_rank_bytes = 256 << 10, most_event_bytes = 256 << 20;
 };
 
+// All of it, once.
+RunRecords read_run(const std::filesystem::path& folder);
+
+// Forgets ranks from `ranks` on: their files are of an earlier attempt with more of them.
+void forget_ranks_from(std::int64_t ranks, RunRecords& run);
+
 // Whether there is anything of a run in that folder.
 bool looks_like_a_run(const std::filesystem::path& folder);
 
@@ -162,6 +170,7 @@ class RunReader {
 
   const RunRecords& update();
   const RunRecords& records() const { return run_; }
+  RunRecords take() { return std::move(run_); }  // the last thing that is asked of it
 
  private:
   void read_metrics();

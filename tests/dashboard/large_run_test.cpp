@@ -96,7 +96,7 @@ TEST_F(LargeRun, AThousandRanksAnswerSoon) {
 TEST_F(LargeRun, OfMoreRanksTheBusiestOfEachGroupIsShown) {
   RunRecords run;
   for (int rank = 0; rank < 5000; ++rank) {
-    RankStep step{.step = 1, .seconds = 1};
+    RankPoint step{.step = 1, .seconds = 1};
     step.uses[static_cast<std::size_t>(TimeUse::compute)] = rank == 3333 ? 0.9F : 0.5F;
     step.uses[static_cast<std::size_t>(TimeUse::wait_dp)] = rank == 3333 ? 0.1F : 0.5F;
     run.ranks[rank].steps.push_back(step);

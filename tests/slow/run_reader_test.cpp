@@ -14,7 +14,8 @@ namespace {
 
 TEST(RunFolderReadSlow, AMillionStepsAreReadOnce) {
   const TemporaryFolder folder;
-  StepRecord step{.step = 1, .loss = 2, .mfu = 0.25, .bytes = {{"parameter", 100}}, .times = {TimesByUse{}}};
+  StepRecord step{
+      .step = 1, .loss = 2, .mfu = 0.25, .bytes = {{"parameter", 100}}, .peak_bytes = {}, .times = {TimesByUse{}}};
   step.times[0][TimeUse::compute] = 1;
   const std::string line = to_json_line(step).substr(std::string("{\"step\":1").size());
   {

@@ -150,7 +150,7 @@ TEST_F(RunFolderRead, EachRanksRecordsAndItsLastWordComeBack) {
   RunReader reader(folder_.path());
   const RunRecords& run = reader.update();
   ASSERT_EQ(run.ranks.size(), 2u);
-  const RankStep& read = run.ranks.at(12).steps.at(0);
+  const RankPoint& read = run.ranks.at(12).steps.at(0);
   EXPECT_EQ(read.step, 3);
   EXPECT_FLOAT_EQ(read.seconds, 0.75);
   EXPECT_NEAR(read.waited(), 0.5, 1e-6);

@@ -13,6 +13,7 @@ namespace {
 int gpu_count() { return 0; }
 std::string gpu_name() { refuse(); }
 std::int64_t free_bytes() { refuse(); }
+std::string gpu_bus_id() { refuse(); }
 std::int64_t used_bytes() { refuse(); }
 void check_cuda(int, const char*) {}
 void* take_pinned(std::int64_t) { refuse(); }

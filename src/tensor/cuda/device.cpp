@@ -84,6 +84,14 @@ std::int64_t free_bytes() {
   return static_cast<std::int64_t>(free);
 }
 
+std::string gpu_bus_id() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  char id[32] = {};
+  check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+  return id;
+}
+
 std::int64_t used_bytes() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

@@ -18,6 +18,7 @@ void check_cuda(int status, const char* call);
 // How many GPUs this process can use; 0, never an error, when there is no driver or no GPU.
 int gpu_count();
 std::string gpu_name();     // of the GPU in use
+std::string gpu_bus_id();   // of the GPU in use, as in "0000:1B:00.0"
 std::int64_t free_bytes();  // of its memory, now
 std::int64_t used_bytes();  // of its memory, now, by whomever
 // Why code built for `targets` ("sm_90a compute_80 …", as nvcc names them) does not run on a GPU of this compute

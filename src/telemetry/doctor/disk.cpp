@@ -1,0 +1,45 @@
+// A disk that is full, or was.
+//
+// While it is full neither log.txt nor the files of ranks can say so, so the disk itself is asked. A run needs some
+// hundred bytes per step and rank: below kLeastFree nothing useful is written.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "telemetry/doctor/rules.h"
+#include "telemetry/number_text.h"
+
+namespace lockstep::doctor {
+
+namespace {
+constexpr std::int64_t kLeastFree = 128 << 10;
+}  // namespace
+
+void find_disk_trouble(const RunRecords& run, std::vector<Finding>& findings) {
+  std::optional<std::string> refused;
+  for (const std::string& line : log_of_last_attempt(run)) {
+    const bool full = line.find("No space left on device") != std::string::npos ||
+                      line.find("Disk quota exceeded") != std::string::npos ||
+                      line.find("File too large") != std::string::npos;
+    if (full && !refused) refused = line;
+    if (line.find(": checkpoint saved") != std::string::npos || line == "metrics.jsonl is written again")
+      refused.reset();
+  }
+  const bool full_now = run.disk_free && *run.disk_free < kLeastFree;
+  if (!full_now && !refused) return;
+  Finding finding{.name = "full_disk", .severity = Severity::stopped};
+  finding.summary = full_now ? fmt::format("the disk of {} is full", run.folder.string())
+                             : fmt::format("the disk of {} did not take what the run wrote", run.folder.string());
+  if (run.disk_free)
+    finding.evidence.push_back(
+        fmt::format("{} of {} are free there", byte_text(*run.disk_free), byte_text(run.disk_bytes.value_or(0))));
+  if (refused) finding.evidence.push_back("log.txt: " + *refused);
+  if (full_now && run.last.step >= 0)
+    finding.evidence.push_back(fmt::format("the last step on the disk is {}", run.last.step));
+  finding.remedies = {"free space there: a run that is under way continues, and writes what it has kept",
+                      "keep fewer checkpoints with train.keep, or save less often with train.save_every",
+                      "put the run on another disk: `lockstep train --resume RUN --out FOLDER` continues there"};
+  findings.push_back(std::move(finding));
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,70 @@
+#include "telemetry/host_health.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace lockstep {
+
+namespace {
+
+// Of a line "VmRSS:    1234 kB" of a file; nothing: there is none.
+std::optional<std::int64_t> kilobytes_in(const char* file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string key, rest; in >> key; std::getline(in, rest)) {
+    std::int64_t value = 0;
+    if (key == name + ":" && in >> value) return value << 10;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> limit_of_control_group() {
+  std::ifstream own("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(own, line))
+    if (line.starts_with("0::")) break;
+  if (!line.starts_with("0::")) return std::nullopt;
+  std::ifstream in("/sys/fs/cgroup" + line.substr(3) + "/memory.max");
+  std::int64_t bytes = 0;
+  return in >> bytes ? std::optional(bytes) : std::nullopt;  // "max" is none
+}
+
+std::optional<std::int64_t> soft_limit(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::nullopt;
+  return static_cast<std::int64_t>(limit.rlim_cur);
+}
+
+}  // namespace
+
+std::int64_t this_thread_id() { return ::gettid(); }
+
+std::optional<RankCpu> cpu_of_thread(std::int64_t thread) {
+  std::ifstream in(fmt::format("/proc/self/task/{}/schedstat", thread));
+  std::int64_t ran = 0, waited = 0;
+  if (!(in >> ran >> waited)) return std::nullopt;
+  return RankCpu{.ran = static_cast<double>(ran) * 1e-9, .waited = static_cast<double>(waited) * 1e-9};
+}
+
+std::optional<RankMemory> memory_of_process() {
+  constexpr const char* kStatus = "/proc/self/status";
+  std::optional<RankMemory> tightest;
+  const auto consider = [&](const char* name, const std::optional<std::int64_t>& limit) {
+    const std::optional<std::int64_t> used = kilobytes_in(kStatus, name);
+    if (!used || !limit || *limit <= 0) return;
+    const auto share = [](const RankMemory& m) { return static_cast<double>(m.used) / static_cast<double>(m.limit); };
+    const RankMemory memory{.used = *used, .limit = *limit};
+    if (!tightest || share(memory) > share(*tightest)) tightest = memory;
+  };
+  consider("VmHWM", kilobytes_in("/proc/meminfo", "MemTotal"));
+  consider("VmHWM", limit_of_control_group());
+  consider("VmData", soft_limit(RLIMIT_DATA));
+  consider("VmPeak", soft_limit(RLIMIT_AS));
+  return tightest;
+}
+
+}  // namespace lockstep
