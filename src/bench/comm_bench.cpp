@@ -9,6 +9,7 @@
 
 #include "base/median.h"
 #include "bench/comm_trial.h"
+#include "comm/delayed.h"
 #include "comm/threads/run_ranks.h"
 #include "plan/plan.h"
 #include "plan/timed_tensors.h"
@@ -150,6 +151,8 @@ class Contest {
       std::vector<double> times(static_cast<std::size_t>(s.ranks));
       if (prints())
         run_ranks(s.ranks, [&](std::unique_ptr<Communicator> comm) {
+          std::optional<SimulatedLink> link = simulated_link();
+          if (link) comm = std::make_unique<Delayed>(std::move(comm), *link);
           times[static_cast<std::size_t>(comm->rank())] = work(*comm, tensors.of_thread(comm->rank()));
         });
       return std::ranges::max(times);
@@ -161,6 +164,19 @@ class Contest {
           return work(*processes_, tensors.of_process(algorithm));
         };
     return all;
+  }
+
+  std::optional<SimulatedLink> simulated_link() const {
+    if (!options_.link) return std::nullopt;
+    return SimulatedLink(options_.link->latency_seconds, options_.link->bytes_per_second);
+  }
+  double link_seconds(const CommTrial& s, Algorithm algorithm) const {
+    const std::optional<SimulatedLink> link = simulated_link();
+    const Tensor shadow(nullptr, DType::f32, Device::meta, {s.elements});
+    double most = 0;
+    for (int rank = 0; link && rank < s.ranks; ++rank)
+      most = std::max(most, link->seconds(message_of(s, algorithm, rank, {shadow, shadow}), rank, s.ranks));
+    return most;
   }
 
   // Each once, the slowest rank's times; then whether any rank says it was the last. Empty where one is to stop.
@@ -205,7 +221,8 @@ class Contest {
                       .rounds = static_cast<int>(c.times.size()),
                       .seconds = median(c.times),
                       .of_copy = time_over(c.backend, std::nullopt, c.times),
-                      .over_native = time_over(Backend::mpi, Algorithm::native, c.times)});
+                      .over_native = time_over(Backend::mpi, Algorithm::native, c.times),
+                      .link_seconds = link_seconds(s, *c.algorithm)});
     }
     return rows;
   }
@@ -227,6 +244,8 @@ std::string_view name_of(Backend backend) { return backend == Backend::threads ?
 bool can_bench(CommOp op) { return !point_to_point(op) && op != CommOp::barrier; }
 
 CommBenchOptions settle(CommBenchOptions options, int processes) {
+  if (processes && options.link)
+    refuse("--link under MPI: a simulated link is between ranks that are threads", "start without mpirun");
   if (options.ranks.empty()) options.ranks = processes ? std::vector{processes} : std::vector{1, 2, 4, 8};
   for (const int ranks : options.ranks) {
     if (processes && ranks != processes)

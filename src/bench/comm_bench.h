@@ -18,12 +18,18 @@
 // and nothing for what a group of one has in place. Everything compared takes turns: a round times each once (several
 // calls, where one is short, after one that does not count), the slowest rank's time counts, and medians over rounds
 // are reported; a ratio is the median of the rounds' ratios. Before it is timed, each is checked for the right result.
+//
+// With a link, ranks are threads alone and each has a simulated link to the others (comm/delayed.h): a call takes at
+// least the link's time, which is the latency for each step of the algorithm plus the bytes of a rank over the
+// bandwidth.
 #pragma once
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "spec/machine/link_spec.h"
 
 namespace lockstep {
 
@@ -32,7 +38,8 @@ struct CommBenchOptions {
   std::vector<Algorithm> algorithms = {};  // empty: all that differ
   std::vector<int> ranks = {};             // of threads; empty: 1, 2, 4, 8, or as many as there are processes
   std::vector<std::int64_t> sizes = {1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26};  // bytes
-  double seconds = 1;  // for each op, rank count and size, at least
+  double seconds = 1;                 // for each op, rank count and size, at least
+  std::optional<LinkSpec> link = {};  // under ranks that are threads
 };
 
 struct CommBenchRow {
@@ -41,12 +48,13 @@ struct CommBenchRow {
   CommOp op;
   Algorithm algorithm;
   int ranks;
-  std::int64_t bytes;  // n, in bytes
-  std::int64_t sent;   // bytes that a rank sends by theory (comm/traffic.h), the most of any
-  int rounds;          // that the medians are over
-  double seconds;      // of one call
-  double of_copy;      // the copy limit's time over this; 0: there is nothing to copy
-  double over_native;  // the time of MPI's own over this; 0: there is none to compare with
+  std::int64_t bytes;   // n, in bytes
+  std::int64_t sent;    // bytes that a rank sends by theory (comm/traffic.h), the most of any
+  int rounds;           // that the medians are over
+  double seconds;       // of one call
+  double of_copy;       // the copy limit's time over this; 0: there is nothing to copy
+  double over_native;   // the time of MPI's own over this; 0: there is none to compare with
+  double link_seconds;  // that a simulated link takes for one call, of the rank with most; 0: there is no link
   double rate() const { return static_cast<double>(bytes) / seconds; }  // algorithm bandwidth, bytes per second
 };
 std::string_view name_of(CommBenchRow::Backend backend);

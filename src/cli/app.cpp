@@ -38,7 +38,10 @@ int fail(ExitCode code, const std::string& message) {
 }
 
 // Whether its ranks are processes under a launcher; every other command runs in one process.
-bool runs_on_ranks(const CLI::App& command) { return command.get_name() == "train" || command.get_name() == "comm"; }
+bool runs_on_ranks(const CLI::App& command) {
+  const std::string& name = command.get_name();
+  return name == "train" || name == "comm" || name == "compare";
+}
 
 // An error that every process has found by itself.
 int fail_alike(ExitCode code, const std::string& message) {
@@ -67,7 +70,7 @@ void stay_away_unless_on_ranks(const CLI::App& app) {
   std::string command;
   for (const CLI::App* at = &app; at; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
     command += (command.empty() ? "" : " ") + at->get_name();
-  if (command != "lockstep train" && command != "lockstep bench comm") MpiWorld::will_not_join(command);
+  if (!runs_on_ranks(chosen_command(app))) MpiWorld::will_not_join(command);
 }
 
 }  // namespace

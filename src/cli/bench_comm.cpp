@@ -24,7 +24,7 @@ namespace lockstep {
 namespace {
 
 struct BenchCommSettings {
-  std::string ops, algorithms, ranks, sizes;
+  std::string ops, algorithms, ranks, sizes, link;
   double seconds = CommBenchOptions{}.seconds;
   bool json = false, markdown = false;
 };
@@ -92,6 +92,7 @@ CommBenchOptions read(const BenchCommSettings& s) {
     return static_cast<int>(std::min<std::int64_t>(number("--ranks", word, word, "give numbers as in 2,4,8"), 1 << 30));
   });
   take(options.sizes, s.sizes, size_of_word);
+  if (!s.link.empty()) options.link = parse_link(s.link, "--link");
   return options;
 }
 
@@ -100,8 +101,8 @@ class View {
  public:
   explicit View(const BenchCommSettings& s) : s_(s) {
     if (s.json) return;
-    line(
-        {"backend", "operation", "algorithm", "ranks", "size", "sent per rank", "time", "GB/s", "of copy", "x native"});
+    line({"backend", "operation", "algorithm", "ranks", "size", "sent per rank", "time", "GB/s", "of copy",
+          s.link.empty() ? "x native" : "link"});
     if (s.markdown) line({"---", "---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"});
   }
 
@@ -111,7 +112,8 @@ class View {
     if (!s_.json)
       return line({std::string(name_of(row.backend)), std::string(name_of(row.op)), std::string(name_of(row.algorithm)),
                    std::to_string(row.ranks), byte_text(row.bytes), byte_text(row.sent), time_text(row.seconds),
-                   fmt::format("{:.2f}", row.rate() / 1e9), ratio(row.of_copy), ratio(row.over_native)});
+                   fmt::format("{:.2f}", row.rate() / 1e9), ratio(row.of_copy),
+                   s_.link.empty() ? ratio(row.over_native) : time_text(row.link_seconds)});
     all_.push_back({{"backend", name_of(row.backend)},
                     {"op", name_of(row.op)},
                     {"algorithm", name_of(row.algorithm)},
@@ -122,7 +124,8 @@ class View {
                     {"seconds", row.seconds},
                     {"rate", row.rate()},
                     {"of_copy", known(row.of_copy)},
-                    {"over_native", known(row.over_native)}});
+                    {"over_native", known(row.over_native)},
+                    {"link_seconds", known(row.link_seconds)}});
   }
 
   void end() const {
@@ -140,8 +143,8 @@ class View {
     if (s_.markdown)
       fmt::print("| {} |\n", fmt::join(c, " | "));
     else
-      fmt::print("{:<8} {:<14} {:<9} {:>5} {:>9} {:>13} {:>10} {:>7} {:>7} {:>8}\n", c[0], c[1], c[2], c[3], c[4], c[5],
-                 c[6], c[7], c[8], c[9]);
+      fmt::print("{:<8} {:<14} {:<9} {:>5} {:>9} {:>13} {:>10} {:>7} {:>7} {:>10}\n", c[0], c[1], c[2], c[3], c[4],
+                 c[5], c[6], c[7], c[8], c[9]);
     std::fflush(stdout);  // a row takes seconds: whoever waits for it sees it
   }
 
@@ -169,7 +172,8 @@ int run_bench_comm(const BenchCommSettings& s) {
                                       {"--algorithms", s.algorithms},
                                       {"--ranks", s.ranks},
                                       {"--sizes", s.sizes},
-                                      {"--seconds", fmt::format("{}", s.seconds)}})
+                                      {"--seconds", fmt::format("{}", s.seconds)},
+                                      {"--link", s.link}})
     alike.emplace_back(option, value);
   require_agreement(alike, texts_over(*ranks), world.rank());
   try {
@@ -197,7 +201,11 @@ void add_bench_comm(CLI::App& bench, std::function<int()>& chosen) {
       "of the speed at which the same ranks copy the bytes that must be read and written, and how many times faster "
       "than\n"
       "MPI's own it is. docs/communication.md has the formulas. Ctrl-C ends it after the round at hand.\n\n"
+      "--link puts a simulated link under ranks that are threads. A call then takes at least the latency for each step "
+      "of\n"
+      "its algorithm plus the bytes of a rank over the bandwidth; the last column is that time.\n\n"
       "Examples: lockstep bench comm --ops all_reduce,all_gather --ranks 2,4 --sizes 64KiB,16MiB\n"
+      "          lockstep bench comm --ranks 4 --sizes 1MiB --link 1GB/s,50us\n"
       "          mpirun -n 2 lockstep bench comm --sizes 1MiB,64MiB");
   command->add_option("--ops", s->ops, "Of all_reduce, reduce_scatter, all_gather, broadcast, … [all_reduce]")
       ->type_name("OP,…");
@@ -210,6 +218,8 @@ void add_bench_comm(CLI::App& bench, std::function<int()>& chosen) {
   command->add_option("--seconds", s->seconds, "Time for each operation, rank count and size [1]")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
+  command->add_option("--link", s->link, "A simulated link under threads: its bandwidth and latency, as in 1GB/s,50us")
+      ->type_name("RATE,TIME");
   command->add_flag("--markdown", s->markdown, "Print the table as Markdown");
   command->add_flag("--json", s->json, "Print [{backend, op, algorithm, ranks, bytes, …}]")->excludes("--markdown");
   command->callback([s, &bench, &chosen] {

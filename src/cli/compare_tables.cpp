@@ -104,8 +104,10 @@ TextTable axis_table(const ShownLayouts& all, const LayoutNames& names) {
 }
 
 TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
+  const bool planned = std::ranges::any_of(all, [](const ComparedLayout* one) { return one->forecast.has_value(); });
   TextTable table{
-      .title = "time per step: medians over steps, means over ranks; each beside its plan",
+      .title =
+          fmt::format("time per step: medians over steps, means over ranks{}", planned ? "; each beside its plan" : ""),
       .heads = {"layout", "step ms", "plan", "off", "exp. ms", "plan", "bubble", "plan", "tokens/s", "plan"},
       .rows = {}};
   const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
@@ -114,15 +116,15 @@ TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
   };
   const auto count = [](double rate) { return grouped_digits(static_cast<std::int64_t>(rate)); };
   for (const ComparedLayout* one : all) {
-    const auto planned = [&](const auto& text) { return one->forecast ? text(*one->forecast) : std::string(); };
+    const auto plan_of = [&](const auto& text) { return one->forecast ? text(*one->forecast) : std::string(); };
     table.rows.push_back(
         {names.of(one->layout), ms(one->step_seconds()),
-         planned([&](const LayoutForecast& f) { return ms(f.step_seconds); }),
-         planned([&](const LayoutForecast&) { return fmt::format("{:+.0f}%", 100 * one->forecast_error()); }),
-         ms(one->exposed_seconds()), planned([&](const LayoutForecast& f) { return ms(f.exposed_seconds); }),
-         share(one->bubble), planned([&](const LayoutForecast& f) { return share(f.bubble); }),
-         count(one->tokens_a_second()),
-         planned([&](const LayoutForecast&) { return count(one->forecast_tokens_a_second()); })});
+         plan_of([&](const LayoutForecast& f) { return ms(f.step_seconds); }),
+         plan_of([&](const LayoutForecast&) { return fmt::format("{:+.0f}%", 100 * one->forecast_error()); }),
+         one->waits_measured ? ms(one->exposed_seconds()) : "",
+         plan_of([&](const LayoutForecast& f) { return ms(f.exposed_seconds); }), share(one->bubble),
+         plan_of([&](const LayoutForecast& f) { return share(f.bubble); }), count(one->tokens_a_second()),
+         plan_of([&](const LayoutForecast&) { return count(one->forecast_tokens_a_second()); })});
   }
   table.drop_empty_columns();
   return table;

@@ -43,6 +43,20 @@ std::string differences(const ComparedLayout& one) {
   return out;
 }
 
+// What is not predicted or measured here, in one line; nothing where all is.
+std::string unmeasured(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked) {
+  if (asked.link)
+    return fmt::format("Between ranks is a simulated link: {}. Times are measured, not predicted.\n",
+                       to_text(*asked.link));
+  if (run.run.device == RunDevice::cuda)
+    return "On a GPU times are measured, not predicted; waits and a pipeline's bubble are not measured.\n";
+  if (asked.ranks_here == 0) return "";
+  return asked.ranks_here < comparison.layouts.front().layout.ranks()
+             ? "Of processes times are measured, not predicted; over several hosts a pipeline's bubble is not "
+               "measured.\n"
+             : "Of processes times are measured, not predicted.\n";
+}
+
 std::string header(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked,
                    const LayoutNames& names) {
   const ComparedLayout& one = comparison.layouts.front();
@@ -56,17 +70,24 @@ std::string header(const RunSpec& run, const Comparison& comparison, const Compa
                                 : one.layout.micro == 1 ? " in 1 micro-batch"
                                                         : fmt::format(" in {} micro-batches", one.layout.micro),
                                 name_of(run.precision.compute));
-  if (!names.ranks_differ())
-    out += fmt::format("{} of {} on ", counted(asked.scale.empty() ? one.layout.ranks() : asked.ranks, "rank"),
-                       counted(one.threads, "thread"));
-  out += fmt::format("{}, {}\n", counted(asked.cores, "core"), counted(asked.steps, "step"));
-  std::int64_t most = 0;
-  for (const ComparedLayout& any : comparison.layouts) most = std::max(most, any.layout.ranks());
-  if (most > asked.cores && !asked.brief)
-    out +=
-        fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, counted(asked.cores, "core"),
-                    asked.scale.empty() ? "" : ", and efficiency is relative to the cores there are");
-  return out;
+  const bool on_gpu = run.run.device == RunDevice::cuda, processes = asked.ranks_here > 0;
+  const std::int64_t ranks = asked.scale.empty() ? one.layout.ranks() : asked.ranks;
+  const std::string threads = counted(one.threads, "thread"), cores = counted(asked.cores, "core");
+  if (on_gpu)
+    out += processes ? fmt::format("{}, each a process with a GPU", counted(ranks, "rank"))
+                     : fmt::format("{} on one GPU", names.ranks_differ() ? "ranks" : counted(ranks, "rank"));
+  else if (names.ranks_differ())
+    out += cores;
+  else
+    out += fmt::format("{}{} of {} on {}", counted(ranks, "rank"), processes ? ", each a process" : "", threads, cores);
+  out += fmt::format(", {}\n", counted(asked.steps, "step"));
+  std::int64_t most = asked.ranks_here;
+  for (const ComparedLayout& any : comparison.layouts)
+    if (!processes) most = std::max(most, any.layout.ranks());
+  if (most > asked.cores && !asked.brief && !on_gpu)
+    out += fmt::format("{} ranks share {}: a step's time is that of all of them{}.\n", most, cores,
+                       asked.scale.empty() ? "" : ", and efficiency is relative to the cores there are");
+  return out + (asked.brief ? "" : unmeasured(run, comparison, asked));
 }
 
 // How far the last losses are from the first layout's.

@@ -16,8 +16,10 @@ struct CompareAsked {
   std::map<std::int64_t, std::set<std::string>> skipped = {};  // at these numbers of ranks something was: why
   int cores = 1;
   std::int64_t steps = 1;
-  std::size_t layouts = 0;  // that were to be tried
-  bool brief = false;       // one table for all
+  std::size_t layouts = 0;            // that were to be tried
+  bool brief = false;                 // one table for all
+  std::optional<LinkSpec> link = {};  // a simulated one
+  int ranks_here = 0;                 // of ranks that are processes: on this host; 0: they are threads
 };
 
 enum class CompareStyle { plain, colour, markdown };

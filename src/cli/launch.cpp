@@ -51,7 +51,7 @@ struct Launch::World {
   int rank() const { return mpi ? mpi->rank() : processes->rank(); }
 };
 
-Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also)
+Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also, Layout layout)
     : spec_(spec), world_(std::make_unique<World>()) {
   // A launcher that ends the run stops listening first; a rank must end for its own reason, not because it cannot
   // report it.
@@ -61,9 +61,9 @@ Launch::Launch(RunSpec& spec, const std::string& command, bool told, const Named
     world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
     world_->mpi_ranks = world_->mpi->communicator();
     const int processes = world_->mpi->size();
-    misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
+    if (layout == Layout::adopted) misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
   } else if (const auto place = launched_process(from_environment)) {
-    join_as(*place, told);
+    join_as(*place, told, layout);
   } else {
     return;
   }
@@ -77,15 +77,15 @@ Launch::Launch(RunSpec& spec, const std::string& command, bool told, const Named
 
 Launch::~Launch() = default;
 
-void Launch::join_as(const LaunchedProcess& place, bool told) {
+void Launch::join_as(const LaunchedProcess& place, bool told, Layout layout) {
   if (!on_gpu(spec_))
     throw UserError(ExitCode::usage,
                     fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
                                 name_of(spec_.run.device)),
                     fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
-  const std::optional<UserError> misfit =
-      adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told);
-  if (misfit) throw *misfit;
+  if (layout == Layout::adopted)
+    if (const auto misfit = adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told))
+      throw *misfit;
   nccl::choose_gpu(place.local_rank);
   world_->processes = std::make_unique<ProcessWorld>(
       place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
@@ -114,6 +114,10 @@ std::optional<UserError> Launch::adopt(int processes, const std::string& launche
   }
   spec_ = std::move(adopted);
   return std::nullopt;
+}
+
+int Launch::processes() const {
+  return world_->mpi ? world_->mpi->size() : world_->processes ? world_->processes->ranks() : 0;
 }
 
 int Launch::ranks_here() const {

@@ -37,9 +37,13 @@ class Launch {
   // Under a launcher the processes are all ranks there are, and the layout's dp becomes what its other axes leave of
   // them. UserError (usage) where these do not divide them, or where the command line has `told` another number of
   // ranks. `also` is what the ranks must have alike beside the run and the program: what the command was told.
-  Launch(RunSpec& spec, const std::string& command, bool told = false, const NamedValues& also = {});
+  // A command that lays out the ranks itself, several times, leaves the layout as it is (Layout::any).
+  enum class Layout { adopted, any };
+  Launch(RunSpec& spec, const std::string& command, bool told = false, const NamedValues& also = {},
+         Layout layout = Layout::adopted);
   ~Launch();
 
+  int processes() const;       // that a launcher started; 0: ranks are threads
   int ranks_here() const;      // on this host: they share its memory and cores
   int ranks_a_device() const;  // that share what they compute on: a GPU is its rank's alone where ranks are processes
   // Runs the body as each rank that is in this process. All ranks may end together in it (AllRefuse).
@@ -48,7 +52,7 @@ class Launch {
  private:
   struct World;
   using Body = std::function<void(const RankPlace&)>;
-  void join_as(const LaunchedProcess& place, bool told);
+  void join_as(const LaunchedProcess& place, bool told, Layout layout);
   std::optional<UserError> adopt(int processes, const std::string& launcher, const std::string& option, bool told);
   void run_joined(const Body& body);
   void run_under_mpi(const Body& body);

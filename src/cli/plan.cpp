@@ -7,28 +7,68 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/output_file.h"
+#include "checkpoint/disk.h"
+#include "cli/plan_timeline.h"
 #include "cli/plan_view.h"
 #include "cli/run_arguments.h"
+#include "cli/usage_error.h"
 #include "plan/plan.h"
+#include "spec/run/run_extent.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 
 namespace {
+
 constexpr int kMostPlannedRanks = 1'000'000;  // as many as a layout may name
+constexpr std::int64_t kMostTimedPhases = 1 << 16;
+
+struct TimelineSettings {
+  bool wanted = false;
+  int rank = -1;  // the fullest
+  std::string svg;
+};
+
+int show_timeline(const TimelineSettings& s, const RunSpec& spec) {
+  if (spec.model.layers * spec.layout.micro > kMostTimedPhases)
+    refuse(fmt::format("--timeline: {} layers times {} micro-batches are too many to show", spec.model.layers,
+                       spec.layout.micro),
+           fmt::format("use fewer, which repeat: {} in all at most", kMostTimedPhases));
+  if (s.rank >= spec.layout.ranks())
+    refuse(fmt::format("--rank {}: the layout has {} rank{}", s.rank, spec.layout.ranks(),
+                       spec.layout.ranks() == 1 ? "" : "s"),
+           fmt::format("give 0 to {}", spec.layout.ranks() - 1));
+  if (!s.svg.empty()) require_output_file(s.svg, fmt::format("--svg {}", quote_text(s.svg)));
+  check_extent(spec);
+  const MemoryTimeline line = memory_timeline(spec, s.rank >= 0 ? s.rank : fullest(plan_stages(spec)).rank);
+  if (!s.svg.empty()) {
+    const std::string picture = timeline_svg(spec, line);
+    replace_file(Disk(), s.svg, [&](DiskFile& out) { out.write(picture.data(), std::ssize(picture)); });
+  }
+  fmt::print("{}", timeline_text(spec, line));
+  return static_cast<int>(ExitCode::done);
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, std::function<int()>& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   auto layout = std::make_shared<LayoutArguments>();
   auto json = std::make_shared<bool>(false), picture = std::make_shared<bool>(false);
+  auto timeline = std::make_shared<TimelineSettings>();
   CLI::App* command = app.add_subcommand("plan", "Predict memory and work of a run, to the byte, without running it");
   command->footer(
       "The real set-up and one real step run on a device that holds and computes nothing, and its ledger is printed.\n"
       "Any size works on any machine, and any number of ranks: it is rank 0 that is shown, or, of a pipeline, the "
       "rank\n"
       "that needs most.\n\n"
+      "--timeline shows one step from action to action: what of the memory is in use, when most of it is, and by "
+      "which\n"
+      "tensors. What is held, in use or not, is what the plan says, to the byte.\n\n"
       "Examples: lockstep plan --set model.preset=llama3.1-405b --set data.seq=8192\n"
-      "          lockstep plan my.toml --layout dp=64,zero=3 --set train.global_batch=64");
+      "          lockstep plan my.toml --layout dp=64,zero=3 --set train.global_batch=64\n"
+      "          lockstep plan my.toml --layout pp=2,micro=4 --timeline --svg memory.svg");
   arguments->add_to(*command);
   layout->add_to(*command, kMostPlannedRanks, "1");
   command->add_flag(
@@ -36,9 +76,20 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
       "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");
   command->add_flag("--picture", *picture, "Draw the actions of a step instead: a line per unit, a column per phase")
       ->excludes("--json");
-  command->callback([arguments, layout, json, picture, &chosen] {
-    chosen = [arguments, layout, json, picture] {
+  CLI::Option* timed =
+      command->add_flag("--timeline", timeline->wanted, "Show memory over one step instead: by phase, tag and tensor");
+  timed->excludes("--json")->excludes("--picture");
+  command->add_option("--rank", timeline->rank, "Of --timeline: whose memory [the fullest stage's first rank]")
+      ->check(CLI::Range(0, kMostPlannedRanks - 1).description(""))
+      ->type_name("N")
+      ->needs(timed);
+  command->add_option("--svg", timeline->svg, "Of --timeline: also write it to this file as a picture")
+      ->type_name("FILE")
+      ->needs(timed);
+  command->callback([arguments, layout, json, picture, timeline, &chosen] {
+    chosen = [arguments, layout, json, picture, timeline] {
       const RunSpec spec = layout->read(*arguments);
+      if (timeline->wanted) return show_timeline(*timeline, spec);
       if (*picture && spec.model.layers > kMostDrawnLayers)
         throw UserError(ExitCode::usage, fmt::format("--picture: {} layers are too many to draw", spec.model.layers),
                         fmt::format("use model.layers = {} or less, which repeat", kMostDrawnLayers));

@@ -21,12 +21,20 @@ class RankLog {
     if (spec.run.record_every > 0 && spec.run.device == RunDevice::cpu)
       records_.emplace(spec.run.out, rank, RankRecordsOptions{.last_step = first_step, .every = spec.run.record_every});
   }
-  void stepped(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {
-    if (records_ && records_->wants(step)) records_->write(step, rank_json(step, times, sent));
+  // What the rank held after the step whose times come next.
+  void held(const StepRecord& record) {
+    if (records_ && records_->wants(record.step)) memory_ = {record.bytes, record.peak_bytes};
+  }
+  void timed(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {
+    if (!records_ || !records_->wants(step)) return;
+    const bool changed = memory_ != written_;
+    records_->write(step, rank_json(step, times, sent, changed ? &memory_ : nullptr));
+    if (changed) written_ = memory_;
   }
 
  private:
   std::optional<RankRecords> records_;
+  RankMemory memory_, written_;  // as it is, and in the last line that says so
 };
 
 // Of a process: begins with its first rank that trains.

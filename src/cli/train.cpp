@@ -19,11 +19,14 @@
 #include "cli/train_view.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
+#include "plan/plan_file.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
 #include "train/host_values.h"
+#include "train/link_probe.h"
 #include "train/loop.h"
+#include "train/pinning.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/tuning.h"
@@ -110,15 +113,23 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
 
 // What is done once, by rank 0's process, before any rank trains.
 struct Prepared {
-  Plan plan;                     // of rank 0
+  std::vector<Plan> stages;      // the first is rank 0's
   std::int64_t arena_bytes = 0;  // on a GPU: what the fullest rank needs
   std::optional<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
   std::string from;  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;  // of ranks that are threads: one for all
+  int cores = usable_cores();   // before ranks take their shares
   std::string problem;          // what standard error says of a run that has ended
 };
+
+// What messages are compared with, where they are timed.
+std::optional<LinkRate> link_of(TrainingRun& run) { return run.account() ? probe_link(run.ranks()) : std::nullopt; }
+
+std::optional<double> rate_of(const std::optional<LinkRate>& link) {
+  return link ? std::optional(link->bytes_per_s) : std::nullopt;
+}
 
 // --overwrite removes what is in the folder, before the weights are read.
 void require_start_outside(const RunSpec& spec) {
@@ -133,11 +144,11 @@ void require_start_outside(const RunSpec& spec) {
 }
 
 void prepare(Prepared& p, const TrainSettings& s, const RunSpec& spec, const Launch& launch) {
-  const std::vector<Plan> stages = plan_stages(spec);
-  p.plan = stages.front();
-  p.arena_bytes = fullest(stages).peak;
-  require_fit(spec, fullest(stages), available_memory(device_of(spec)) / launch.ranks_a_device());
-  require_host_fit(fullest(stages), available_memory(Device::cpu) / launch.ranks_here());
+  p.stages = plan_stages(spec);
+  const Plan& most = fullest(p.stages);
+  p.arena_bytes = most.peak;
+  require_fit(spec, most, available_memory(device_of(spec)) / launch.ranks_a_device());
+  require_host_fit(most, available_memory(Device::cpu) / launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
@@ -159,8 +170,9 @@ void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& 
 Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
                      bool own_process) {
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
+  const std::optional<LinkRate> link = link_of(run);
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
-  if (!nothing_left) view.show_start(p.plan, run.data(), peak.source);
+  if (!nothing_left) view.show_start(p.stages.front(), run.data(), peak.source);
   if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
@@ -171,11 +183,22 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
   const double computers =
       device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  if (!nothing_left)
+    view.write_plan(
+        plan_json({.spec = run.spec(),
+                   .stages = p.stages,
+                   .schedule = run.replica().rank_step().schedule,
+                   .peak_flops = peak.flops * computers,
+                   .peak_source = peak.source,
+                   .link = link,
+                   .shared_corpus = own_process || device_of(spec) != Device::cpu ? 0 : run.data().corpus_bytes(),
+                   .cores = p.cores,
+                   .threads = run.threads()}));
   const std::int64_t first = progress.step;
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers});
+  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link)});
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
-  if (!nothing_left) view.show_end(ending, progress, p.plan, run.ledger(), bytes_outside(run));
+  if (!nothing_left) view.show_end(ending, progress, p.stages.front(), run.ledger(), bytes_outside(run));
   p.problem = view.problem();
   return ending;
 }
@@ -209,8 +232,9 @@ class Silent final : public Watcher {
         rank_(static_cast<std::size_t>(run.ranks()->rank())),
         log_(run.spec(), run.ranks()->rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
+  void stepped(const StepRecord& record) override { log_.held(record); }
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
-    log_.stepped(step, times[rank_], sent);
+    log_.timed(step, times[rank_], sent);
   }
 
  private:
@@ -226,8 +250,9 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   require_same_weights(run);
   Silent silent(run, progress.step, own_process);
   heartbeat.add(run);
+  const std::optional<LinkRate> link = link_of(run);
   try {
-    return train(run, progress, silent);
+    return train(run, progress, silent, {.link = rate_of(link)});
   } catch (const std::exception& error) {
     const auto* of_another = dynamic_cast<const CommError*>(&error);
     if (own_process && !(of_another && of_another->secondary()))

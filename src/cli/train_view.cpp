@@ -70,6 +70,14 @@ void TrainView::resolved(const std::string& run_file) {
   }
 }
 
+void TrainView::write_plan(const std::string& json) {
+  try {
+    folder_.write_plan(json);
+  } catch (const EnvironmentError& error) {
+    note(fmt::format("{}; the run continues without it", error.what()));
+  }
+}
+
 std::string TrainView::problem() {
   metrics_.write("");
   if (!problem_.empty() || (metrics_.failure().empty() && metrics_.dropped() == 0)) return problem_;
@@ -98,6 +106,7 @@ std::string TrainView::bar(std::int64_t step) const {
 void TrainView::stepped(const StepRecord& r) {
   write_held();
   held_ = r;
+  rank_log_.held(r);
   if (!r.times_follow) write_held();
   if (!any_step_) first_loss_ = r.loss;
   any_step_ = true;
@@ -122,7 +131,7 @@ void TrainView::stepped(const StepRecord& r) {
 }
 
 void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) {
-  rank_log_.stepped(step, times.front(), sent);
+  rank_log_.timed(step, times.front(), sent);
   for (const TimesByUse& rank : times)
     for (std::size_t use = 0; use < kTimeUses; ++use) times_.seconds[use] += rank.seconds[use];
   held_->times = times;

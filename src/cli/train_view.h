@@ -22,6 +22,7 @@ class TrainView final : public Watcher {
   TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t first_step, const std::atomic<bool>& stop);
   ~TrainView() override;
 
+  void write_plan(const std::string& json);
   void show_start(const Plan& plan, const RunData& data, const std::string& machine);
   void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                 std::optional<std::int64_t> outside);

@@ -1,11 +1,12 @@
-// A communicator that accounts for its rank: how long it waits for messages, and how many it sends, by what they are
-// for.
+// A communicator that accounts for its rank: how long it waits for messages, how many it sends, and how long some are
+// under way, by what they are for.
 //
 // It wraps any backend; the groups split from it are accounted for in the same books. What is counted as sent is what
 // the recorder counts (comm/traffic.h). Lighter than a recorder (comm/recorder.h), for every step of every run: nothing
 // is kept of single messages. Used by the thread of its rank alone.
 #pragma once
 #include <array>
+#include <chrono>
 #include <functional>
 
 #include "comm/communicator.h"
@@ -22,12 +23,32 @@ struct MessageCount {
   bool operator==(const MessageCount&) const = default;
 };
 
+// The time in which at least one message is under way: from its start until it was waited for, or seen to be done.
+class TimeUnderWay {
+ public:
+  void begin() {
+    if (messages_++ == 0) since_ = Clock::now();
+  }
+  void end() {
+    if (--messages_ == 0) total_ += Clock::now() - since_;
+  }
+  // Seconds since it was last asked, of messages that have ended.
+  double take() { return std::chrono::duration<double>(std::exchange(total_, {})).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::int64_t messages_ = 0;
+  Clock::time_point since_{};
+  Clock::duration total_{};
+};
+
 struct CommAccount {
-  TimeAccount* time = nullptr;                    // none: waits are not timed
-  Doing* doing = nullptr;                         // none: nobody is told which call holds the rank
-  std::array<MessageCount, kTimeUses> tensors{};  // by what waiting for them is
-  MessageCount numbers;                           // (comm/traffic.h)
-  bool paused = false;                            // messages pass as if nobody counted
+  TimeAccount* time = nullptr;                      // none: neither waits nor messages are timed
+  Doing* doing = nullptr;                           // none: nobody is told which call holds the rank
+  std::array<MessageCount, kTimeUses> tensors{};    // by what waiting for them is
+  std::array<TimeUnderWay, kTimeUses> under_way{};  // likewise, of tensors
+  MessageCount numbers;                             // (comm/traffic.h)
+  bool paused = false;                              // messages pass as if nobody counted
 };
 
 class Accounted final : public Communicator {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/integers.h"
 #include "spec/step/lifetimes.h"
 
 namespace lockstep {
@@ -134,6 +135,9 @@ class Moments {
   std::vector<Events> when_;
 };
 
+// What a slot's place takes.
+std::int64_t place_bytes(const SlotSpec& s) { return round_up(s.shape.elements() * size_of(s.dtype), kAlignment); }
+
 struct Life {
   std::int64_t begin = -1, end = -1;  // -1: it is never written
 };
@@ -251,8 +255,8 @@ std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Actio
       for (const SlotSpec& s : slots.all()) {
         const Life life = life_of(s, static_cast<int>(m), moments);
         if (life.begin < 0) continue;
-        at[static_cast<std::size_t>(life.begin)].born += s.shape.elements() * size_of(s.dtype);
-        at[static_cast<std::size_t>(life.end)].dies += s.shape.elements() * size_of(s.dtype);
+        at[static_cast<std::size_t>(life.begin)].born += place_bytes(s);
+        at[static_cast<std::size_t>(life.end)].dies += place_bytes(s);
       }
     std::int64_t now = 0;
     for (Moment& moment : at) {
@@ -270,6 +274,41 @@ std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Actio
     }
   }
   return live;
+}
+
+std::vector<LiveSlot> live_slots(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape,
+                                 std::size_t action) {
+  std::size_t phase = action;  // that it is, or comes after
+  while (phase > 0 && !of_a_micro(actions[phase])) --phase;
+  const Action& a = actions[phase];
+  if (!of_a_micro(a)) return {};
+  for (const Flight& flight : flights(actions, shape)) {
+    const auto place = std::ranges::find(flight.micros, a.micro);
+    if (place == flight.micros.end()) continue;
+    const Happening here{static_cast<int>(place - flight.micros.begin()), a.unit, event_of(a.kind)};
+    const auto at = std::ranges::find(flight.all, here);
+    if (at == flight.all.end()) continue;
+    const std::int64_t half = 2 * (at - flight.all.begin());
+    const Moments moments(flight, shape.units);
+    // In the first half, in the second, and after it.
+    std::array<std::vector<LiveSlot>, 3> lives;
+    std::array<std::int64_t, 3> bytes{};
+    for (std::size_t m = 0; m < flight.micros.size(); ++m)
+      for (std::size_t s = 0; s < slots.all().size(); ++s) {
+        const SlotSpec& spec = slots.all()[s];
+        const Life life = life_of(spec, static_cast<int>(m), moments);
+        const LiveSlot live{static_cast<Slot>(s), flight.micros[m], place_bytes(spec)};
+        for (std::size_t i = 0; i < 3; ++i) {
+          const std::int64_t begin = std::min<std::int64_t>(half + static_cast<std::int64_t>(i), half + 1);
+          const std::int64_t end = half + static_cast<std::int64_t>(i);
+          if (life.begin < 0 || life.begin > begin || life.end < end) continue;
+          lives[i].push_back(live);
+          bytes[i] += live.bytes;
+        }
+      }
+    return phase != action ? lives[2] : bytes[0] >= bytes[1] ? lives[0] : lives[1];
+  }
+  return {};
 }
 
 }  // namespace lockstep

@@ -108,8 +108,17 @@ class StepActivations {
   OfList step_, forwards_;
 };
 
-// By action of the list: the bytes of the slots that live while it runs, of which StepActivations finds places for the
-// most. An action that is no phase has what lives from the phase before it to the next one.
+// By action of the list: the bytes of the places of slots that live while it runs, of which StepActivations finds
+// places for the most. An action that is no phase has what lives from the phase before it to the next one.
 std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape);
+
+// The slots that live while one action of the list runs: together they have its live_bytes.
+struct LiveSlot {
+  Slot slot;
+  int micro;
+  std::int64_t bytes;
+};
+std::vector<LiveSlot> live_slots(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape,
+                                 std::size_t action);
 
 }  // namespace lockstep

@@ -1,14 +1,15 @@
 // One run under several layouts, a few steps under each: what was predicted for each of them, and what it took.
 //
-// Ranks are threads of this process, on the cpu. The ledger, the messages and the times of every rank are kept. The
-// plan (plan/plan.h) of two ranks is compared with what was measured: of the one that held most bytes and of the one
-// that sent most. Nothing is saved or evaluated, so bytes are those of training alone. Ranks of one process share their
-// text, which rank 0 counts.
+// Ranks are threads of this process, or processes of which this is one. The ledger, the messages and the times of every
+// rank are kept. The plan (plan/plan.h) of two ranks is compared with what was measured: of the one that held most
+// bytes and of the one that sent most. Nothing is saved or evaluated, so bytes are those of training alone. Ranks of
+// one process share their text, which rank 0 counts.
 //
 // A step is timed from the end of the one before, since what a step leaves under way (weights being published) is
 // waited for in the next one; a barrier in between would hide it. A machine's speed drifts over minutes, so steps are
 // taken in rounds, all layouts in turn in each; the first step of a round is not counted. Where times are forecast as
-// well (plan/layout_forecast.h), all forecasts are made before the first layout runs.
+// well (plan/layout_forecast.h), all forecasts are made before the first layout runs. Waits and a pipeline's bubble are
+// the host's, and not measured on a GPU; the bubble also needs all ranks on one host, whose clock they share.
 #pragma once
 #include <array>
 #include <functional>
@@ -19,7 +20,9 @@
 #include "plan/layout_forecast.h"
 #include "plan/plan.h"
 #include "plan/step_messages.h"
+#include "spec/machine/link_spec.h"
 #include "spec/run/run_spec.h"
+#include "train/training_run.h"
 
 namespace lockstep {
 
@@ -42,6 +45,7 @@ struct ComparedLayout {
   double loss = 0;                              // of the last step
   std::optional<double> bubble = {};            // of a pipeline: median over steps
   std::optional<LayoutForecast> forecast = {};  // where it was asked for
+  bool waits_measured = true;                   // false: exposed_seconds means nothing
 
   const ComparedRank& fullest_rank() const { return ranks[static_cast<std::size_t>(fullest)]; }
   const ComparedRank& sender_rank() const { return ranks[static_cast<std::size_t>(sender)]; }
@@ -68,11 +72,22 @@ struct Comparison {
   bool ok() const;
 };
 
+// This process, where ranks are processes. All of them compare the same layouts, each of as many ranks as there are.
+struct ComparedProcess {
+  Communicator& ranks;                // all of them, on the host
+  const RunData& data;                // its own
+  TrainingRun::Connect connect = {};  // on GPUs: to the others there
+  int threads = 1;
+  int ranks_here = 1;  // on its host
+};
+
 struct ComparisonOptions {
   std::int64_t steps = 6;                              // that are timed, of each layout
   std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
   bool forecasts = false;                              // times, too, from a calibration of some tenths of a second
-  std::function<bool()> wants_stop = {};               // asked before every step, by one thread
+  std::optional<LinkSpec> link = {};                   // a simulated one under ranks that are threads
+  const ComparedProcess* process = nullptr;            // none: ranks are threads
+  std::function<bool()> wants_stop = {};               // asked before every step, by rank 0
   std::function<void(const LayoutSpec&)> begins = {};  // called before each layout of each round
 };
 
@@ -81,6 +96,9 @@ Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layo
 
 // The run with this layout and what belongs to it alone. Nothing of it is checked.
 RunSpec laid_out(const RunSpec& run, const LayoutSpec& layout);
+
+// The runs of these layouts. UserError when the run cannot be laid out so.
+std::vector<RunSpec> laid_out_runs(const RunSpec& run, const std::vector<LayoutSpec>& layouts);
 
 // What is compared where nothing is named: central, ddp without and with overlap, ZeRO 1 to 3 with either grad_sync,
 // ZeRO 3 that keeps its weights, and hybrid where the ranks have a divisor; where the model's heads allow it, every

@@ -35,7 +35,11 @@ Json uses(const std::vector<TimesByUse>& times) {
 Json sent_json(const std::vector<SentByAxis>& sent) {
   Json object = Json::object();
   for (const SentByAxis& one : sent)
-    if (one.calls > 0) object[std::string(one.axis)] = {{"calls", one.calls}, {"bytes", one.bytes}};
+    if (one.calls > 0) {
+      Json& axis = object[std::string(one.axis)] = {{"calls", one.calls}, {"bytes", one.bytes}};
+      if (one.seconds > 0) axis["ms"] = one.seconds * 1e3;
+      if (const auto share = one.of_link()) axis["of_link"] = *share;
+    }
   return object;
 }
 }  // namespace
@@ -56,18 +60,39 @@ std::string to_json_line(const StepRecord& r) {
             {"time", number(r.time)}};
   if (!r.times.empty()) {
     line["uses"] = uses(r.times);
+    if (line["uses"].contains(name_of(TimeUse::wait_pp))) line["bubble"] = bubble_of(r.times);
     line["slowest_rank"] = slowest_rank(r.times);
     line["sent"] = sent_json(r.sent);
   }
   return line.dump() + "\n";
 }
 
-std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent) {
+std::optional<double> SentByAxis::of_link() const {
+  if (!link || !(*link > 0) || !(seconds > 0) || bytes == 0) return std::nullopt;
+  return static_cast<double>(bytes) / seconds / *link;
+}
+
+double bubble_of(const std::vector<TimesByUse>& times) {
+  double waited = 0, steps = 0;
+  for (const TimesByUse& rank : times) {
+    waited += rank[TimeUse::wait_pp];
+    steps += rank.total() - rank[TimeUse::save] - rank[TimeUse::evaluate];
+  }
+  return steps > 0 ? waited / steps : 0;
+}
+
+std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent,
+                      const RankMemory* memory) {
   Json by_use = Json::object();
   for (int use = 0; use < kTimeUses; ++use)
     if (const double seconds = times[static_cast<TimeUse>(use)]; seconds > 0)
       by_use[std::string(name_of(static_cast<TimeUse>(use)))] = seconds * 1e3;
-  return Json{{"step", step}, {"ms", times.total() * 1e3}, {"uses", by_use}, {"sent", sent_json(sent)}}.dump();
+  Json line{{"step", step}, {"ms", times.total() * 1e3}, {"uses", by_use}, {"sent", sent_json(sent)}};
+  if (memory) {
+    line["bytes"] = bytes(memory->bytes);
+    line["peak_bytes"] = bytes(memory->peak_bytes);
+  }
+  return line.dump();
 }
 
 UseOverRanks over_ranks(const std::vector<TimesByUse>& times, TimeUse use) {

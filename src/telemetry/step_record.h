@@ -5,7 +5,9 @@
 // evaluation is a line {step, eval_loss, time}.
 //
 // Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
-// maximum, without uses that no rank has; slowest_rank, which was busy longest; sent{axis: {calls, bytes}} of rank 0.
+// maximum, without uses that no rank has; bubble, the share of the ranks' step that went into waiting for other stages,
+// where there are some; slowest_rank, which was busy longest; sent{axis: {calls, bytes, ms, of_link}} of rank 0, where
+// of_link is the rate of these bytes in that time over that of the link, if it is known.
 // Times run from the end of the last record to the end of this one, so they also hold what was saved and evaluated in
 // between, which step_ms leaves out.
 #pragma once
@@ -27,6 +29,10 @@ using BytesByTag = std::vector<std::pair<std::string, std::int64_t>>;
 struct SentByAxis {
   std::string_view axis;
   std::int64_t calls = 0, bytes = 0;
+  double seconds = 0;               // in which at least one message was under way
+  std::optional<double> link = {};  // bytes a second that a rank can send, as measured
+  // The share of that rate which the messages had; nothing where it is not known.
+  std::optional<double> of_link() const;
 };
 
 struct StepRecord {
@@ -57,9 +63,18 @@ struct EvalRecord {
 std::string to_json_line(const StepRecord& record);
 std::string to_json_line(const EvalRecord& record);
 
-// Where the time of a step went, of one rank: {step, ms, uses{use: ms}, sent{axis: {calls, bytes}}}, without an end of
-// line.
-std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent);
+// What one rank held: bytes by tag, and the most of each so far.
+struct RankMemory {
+  BytesByTag bytes, peak_bytes;
+  bool operator==(const RankMemory&) const = default;
+};
+// Where the time of a step went, of one rank: {step, ms, uses{use: ms}, sent{as above}, bytes{tag}, peak_bytes{tag}},
+// without an end of line. No memory: that of the line before.
+std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent,
+                      const RankMemory* memory = nullptr);
+
+// The share of the ranks' steps that went into waiting for other stages of a pipeline, saving and evaluating left out.
+double bubble_of(const std::vector<TimesByUse>& times);
 
 // Over ranks, of one use.
 struct UseOverRanks {

@@ -172,14 +172,15 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
-      ++begun;
+      if (++begun < t.steps) run.read_ahead(first_sample(begun));
     }
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
     const double rate = rate_of(progress.step);
-    const std::vector<SentByAxis> sent = run.take_sent();
+    std::vector<SentByAxis> sent = run.take_sent();
+    for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);

@@ -29,7 +29,8 @@ class Watcher {
 enum class Ending { finished, stopped, bad_values };
 
 struct LoopOptions {
-  std::optional<double> peak_flops;  // of the machine, for MFU
+  std::optional<double> peak_flops = {};  // of the machine, for MFU
+  std::optional<double> link = {};        // bytes a second that a rank can send (train/link_probe.h)
 };
 
 // Every rank calls it, with a watcher of its own. Trains from `progress` until spec.train.steps are done, the watcher

@@ -44,7 +44,8 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
-    for (const fs::path& old : {run_file(), metrics(), log(), trace(), ranks(), checkpoints()}) disk.remove_tree(old);
+    for (const fs::path& old : {run_file(), plan(), metrics(), log(), trace(), ranks(), checkpoints()})
+      disk.remove_tree(old);
 }
 
 RunFolder::~RunFolder() {
@@ -72,9 +73,11 @@ void log_end_of_rank(const fs::path& folder, int rank, const std::string& reason
   }
 }
 
-void RunFolder::write_run_file(const std::string& toml) const {
-  const Disk disk;
-  replace_file(disk, run_file(), [&](DiskFile& file) { file.write(toml.data(), std::ssize(toml)); });
+void RunFolder::replace(const fs::path& file, const std::string& text) const {
+  replace_file(Disk(), file, [&](DiskFile& out) { out.write(text.data(), std::ssize(text)); });
 }
+
+void RunFolder::write_run_file(const std::string& toml) const { replace(run_file(), toml); }
+void RunFolder::write_plan(const std::string& json) const { replace(plan(), json); }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // A run folder: everything that a run writes, and who may write there.
 //
 //   run.toml         the resolved run file
+//   plan.json        what it was expected to take (plan/plan_file.h)
 //   metrics.jsonl    one line per step (telemetry/step_record.h)
 //   ranks/           of each rank: where its time went, step by step, and what it is doing (telemetry/rank_records.h,
 //                    telemetry/rank_now.h)
@@ -32,12 +33,16 @@ class RunFolder {
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path run_file() const { return path_ / "run.toml"; }
   std::filesystem::path log() const { return path_ / "log.txt"; }
+  std::filesystem::path plan() const { return path_ / "plan.json"; }
   std::filesystem::path trace() const { return path_ / "trace.json"; }
   std::filesystem::path ranks() const { return path_ / "ranks"; }
 
   void write_run_file(const std::string& toml) const;  // beside, then renamed
+  void write_plan(const std::string& json) const;      // likewise
 
  private:
+  void replace(const std::filesystem::path& file, const std::string& text) const;
+
   std::filesystem::path path_;
   std::vector<std::filesystem::path> made_;  // folders that were not there, the innermost first
   int lock_ = -1;

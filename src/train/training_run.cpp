@@ -96,9 +96,13 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   if (saves() && (spec.train.async_save || host_memory_))
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
-  if (device == Device::meta) return;  // where batches are counted, and none is made
-  tokens_.resize(replica_->given().count * spec.data.seq);
-  targets_.resize(tokens_.size());
+  const Share given = replica_->given();
+  batch_ = std::make_unique<BatchReader>(
+      device == Device::meta ? 0 : given.count * spec.data.seq,  // on meta batches are counted, and none is made
+      [this, first_here = given.first](std::int64_t first, std::span<std::int32_t> tokens,
+                                       std::span<std::int32_t> targets) {
+        data_->training_batch(first + first_here, tokens, targets);
+      });
 }
 
 void TrainingRun::use_tuning(const TuningSpec& tuning) {
@@ -148,14 +152,14 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
   if (is_first_rank() && saves()) keep_companions(companions_of(*found));
 }
 
-void TrainingRun::load_batch(std::int64_t first) {
-  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
-}
+void TrainingRun::load_batch(std::int64_t first) { batch_->load(first); }
+
+void TrainingRun::read_ahead(std::int64_t first) { batch_->read_ahead(first); }
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
   const Spending computing(account(), TimeUse::compute);
   replica_->set_learning_rate(learning_rate);
-  replica_->begin_step(tokens_, targets_);
+  replica_->begin_step(batch_->tokens(), batch_->targets());
 }
 
 Replica::Result TrainingRun::finish_step() {
@@ -164,14 +168,14 @@ Replica::Result TrainingRun::finish_step() {
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
-  if (!tokens_.empty()) data_->training_batch(first + replica_->given().first, tokens_, targets_);
+  batch_->load(first);
   replica_->set_learning_rate(learning_rate);
-  return replica_->compute_gradients(tokens_, targets_);
+  return replica_->compute_gradients(batch_->tokens(), batch_->targets());
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
-  data_->training_batch(first + replica_->given().first, tokens_, targets_);
-  return replica_->find_bad_value(tokens_, targets_, later);
+  batch_->load(first);
+  return replica_->find_bad_value(batch_->tokens(), batch_->targets(), later);
 }
 
 double TrainingRun::evaluate() {
@@ -179,13 +183,14 @@ double TrainingRun::evaluate() {
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
-      if (!tokens_.empty())
-        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, tokens_, targets_);
+      if (!batch_->tokens().empty())
+        data_->evaluation_batch(i * spec_.train.global_batch + replica_->given().first, batch_->tokens(),
+                                batch_->targets());
     } catch (...) {
       bad = std::current_exception();
     }
     if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
-    total += replica_->evaluate(tokens_, targets_);
+    total += replica_->evaluate(batch_->tokens(), batch_->targets());
   }
   return total / static_cast<double>(spec_.train.eval_batches);
 }
@@ -236,10 +241,11 @@ std::vector<SentByAxis> TrainingRun::take_sent() {
   std::vector<SentByAxis> sent;
   for (const MeshAxis axis : kMeshAxes) {
     MessageCount& count = comm_account_.tensors[static_cast<std::size_t>(wait_along(axis))];
-    sent.push_back({name_of(axis), count.calls, count.bytes_sent});
+    TimeUnderWay& under_way = comm_account_.under_way[static_cast<std::size_t>(wait_along(axis))];
+    sent.push_back({name_of(axis), count.calls, count.bytes_sent, under_way.take(), {}});
     count = {};
   }
-  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent});
+  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent, 0, {}});
   comm_account_.numbers = {};
   return sent;
 }

@@ -20,6 +20,7 @@
 #include "telemetry/step_record.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
+#include "train/batch_reader.h"
 #include "train/replica.h"
 #include "train/run_data.h"
 
@@ -77,6 +78,7 @@ class TrainingRun {
   // rate, then waited for, the oldest first.
   // begin_step reads the batch first; or load_batch does, so that data that cannot be read is known before the step.
   void load_batch(std::int64_t first);
+  void read_ahead(std::int64_t first);  // the batch that load_batch will be asked for next, beside the step
   void begin_loaded_step(double learning_rate);
   void begin_step(std::int64_t first, double learning_rate) {
     load_batch(first);
@@ -173,7 +175,7 @@ class TrainingRun {
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run continues
   SaveResult last_save_;                      // of those
   std::vector<SaveEvent> save_events_;
-  std::vector<std::int32_t> tokens_, targets_;
+  std::unique_ptr<BatchReader> batch_;  // of this rank
   std::int64_t tellings_ = 0;
 };
 

@@ -335,7 +335,8 @@ TEST_F(Compare, MistakesAreOneLineWithARemedy) {
       {{"--layout", "tp=4"},
        "--layout tp=4: 2 heads with 2 key/value heads cannot be shared out to tp (4) ranks; use tp = 1, 2"},
       {{"--ranks", "2", "--layout", "cp=2", "--set", "data.seq=15"}, "seq (15) is not a multiple of 4, which cp (2)"},
-      {{"--set", "run.device=cuda"}, "compare trains on the cpu"},
+      {{"--set", "run.device=cuda", "--link", "1GB/s,50us"}, "--link on a GPU: a simulated link is between ranks on"},
+      {{"--link", "1GB"}, "--link '1GB'; give a bandwidth (GB/s, MB/s, Gbit/s) and a latency (s, ms, us, ns), as in"},
       {{"--json", "--markdown"}, "excludes"},
       {{"--set", "layout.zero=5"}, "zero"},
   };

@@ -82,6 +82,35 @@ TEST_F(RankRecordsOfARun, SayOfEveryStepWhereItsTimeWent) {
   }
 }
 
+// plan.json is what the records are read beside: of each rank, to the byte.
+TEST_F(RankRecordsOfARun, AgreeWithThePlanBesideThem) {
+  train({"--layout", "dp=2,pp=2,micro=2", "--set", "train.async_save=false"});
+  const Json plan = Json::parse(std::ifstream(folder_ / "run/plan.json"));
+  EXPECT_EQ(plan["ranks"], 4);
+  EXPECT_EQ(plan["axes"], (Json{{"dp", 2}, {"pp", 2}, {"cp", 1}, {"tp", 1}}));
+  EXPECT_EQ(plan["layout"], "dp=2,pp=2,micro=2");
+  EXPECT_GT(plan["link"]["bytes_per_s"].get<double>(), 0);
+  EXPECT_NEAR(plan["ideal"]["bubble"].get<double>(), 1.0 / 3, 1e-12) << "(p - 1) / (m + p - 1)";
+  std::map<int, std::size_t> spans;
+  for (const Json& span : plan["ideal"]["spans"]) ++spans[span["rank"].get<int>()];
+  EXPECT_EQ(spans, (std::map<int, std::size_t>{{0, 4}, {1, 4}})) << "two forwards and two backwards, of each stage";
+  EXPECT_EQ(plan["ideal"]["spans"][0], (Json{{"rank", 0}, {"name", "F0"}, {"begin", 0.0}, {"end", 1.0 / 9}}));
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const std::vector<Json> records = json_lines(ranks("rank-0000" + std::to_string(rank) + ".jsonl"));
+    ASSERT_FALSE(records.empty());
+    std::int64_t with_memory = 0;
+    Json peak;
+    for (const Json& line : records)
+      if (line.contains("peak_bytes")) peak = line["peak_bytes"], ++with_memory;
+    EXPECT_LT(with_memory, 3) << "only where it has changed";
+    EXPECT_EQ(plan["memory"][rank]["rank"], rank);
+    EXPECT_EQ(plan["memory"][rank]["bytes"], peak) << rank;
+    for (const char* axis : {"dp", "pp"})
+      for (const char* what : {"calls", "bytes"})
+        EXPECT_EQ(plan["sent"][rank][axis][what], records[1]["sent"][axis][what]) << rank << axis;
+  }
+}
+
 TEST_F(RankRecordsOfARun, AreOfEveryNthStepOrOfNone) {
   train({"--set", "run.record_every=3"});
   std::vector<std::int64_t> steps;

@@ -79,6 +79,42 @@ TEST(Accounted, ChargesWaitsToTheGroupAndNothingElse) {
   });
 }
 
+// Two messages at once take no longer than one; what is not waited for ends when it is seen to be done.
+TEST(Accounted, TimesHowLongMessagesAreUnderWay) {
+  run_ranks(2, [&](std::unique_ptr<Communicator> inner) {
+    const auto pause = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
+    TimeAccount time;
+    CommAccount account;
+    Accounted world(*inner, account, use_of_group);
+    const auto pair = world.split([](int rank) { return Place{0, rank}; }, "tp");
+    TimeUnderWay& under_way = account.under_way[static_cast<std::size_t>(TimeUse::wait_tp)];
+    Row x(DType::f32, 1000), y(DType::f32, 1000), number(DType::f64, 1);
+    pair->all_reduce(x)->wait();
+    EXPECT_EQ(under_way.take(), 0) << "without a clock nothing is timed";
+    account.time = &time;
+    {
+      auto first = pair->all_reduce(x);
+      auto second = pair->all_reduce(y);
+      pause(100);
+      first->wait();
+      second->wait();
+    }
+    const double both = under_way.take();
+    EXPECT_GE(both, 0.1);
+    EXPECT_LT(both, 0.19) << "not twice";
+    {
+      auto polled = pair->all_reduce(x);
+      while (!polled->done()) pause(1);
+      under_way.take();
+      pause(50);
+    }
+    EXPECT_EQ(under_way.take(), 0) << "it was done before";
+    pair->all_reduce(number)->wait();
+    world.all_reduce(x)->wait();
+    EXPECT_EQ(under_way.take(), 0) << "a number, and another axis";
+  });
+}
+
 TEST(Accounted, SaysWhichCallHoldsTheRank) {
   Doing doing;
   run_ranks(2, [&](std::unique_ptr<Communicator> inner) {

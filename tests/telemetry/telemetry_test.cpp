@@ -35,6 +35,37 @@ TEST(StepRecord, NumbersComeBackToTheLastBit) {
   EXPECT_EQ(to_json_line(r).back(), '\n');
 }
 
+TEST(StepRecord, HasTheBubbleOfAPipeline) {
+  StepRecord r;
+  r.times.resize(2);
+  for (TimesByUse& rank : r.times) {
+    rank[TimeUse::compute] = 3;
+    rank[TimeUse::save] = 100;  // of no step
+    rank[TimeUse::evaluate] = 100;
+  }
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(r)).contains("bubble"));
+  r.times[0][TimeUse::wait_pp] = 1;
+  r.times[1][TimeUse::wait_pp] = 2;
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(to_json_line(r))["bubble"].get<double>(), 3.0 / 9);
+}
+
+TEST(StepRecord, ComparesMessagesWithTheLink) {
+  const SentByAxis sent{.axis = "dp", .calls = 2, .bytes = 500, .seconds = 0.5, .link = 4000};
+  EXPECT_DOUBLE_EQ(sent.of_link().value(), 0.25);
+  for (const SentByAxis& unknown : {SentByAxis{.axis = "dp", .calls = 2, .bytes = 500, .seconds = 0.5},
+                                    {.axis = "dp", .calls = 2, .bytes = 500, .link = 4000},
+                                    {.axis = "dp", .seconds = 1, .link = 4000},
+                                    {.axis = "dp", .bytes = 1, .seconds = 1, .link = 0}})
+    EXPECT_FALSE(unknown.of_link());
+  const auto line = nlohmann::json::parse(rank_json(3, {}, {sent}));
+  EXPECT_EQ(line["sent"]["dp"], (nlohmann::json{{"calls", 2}, {"bytes", 500}, {"ms", 500.0}, {"of_link", 0.25}}));
+  EXPECT_FALSE(line.contains("bytes"));
+  const RankMemory memory{{{"parameter", 7}}, {{"parameter", 9}}};
+  const auto with = nlohmann::json::parse(rank_json(3, {}, {sent}, &memory));
+  EXPECT_EQ(with["bytes"]["parameter"], 7);
+  EXPECT_EQ(with["peak_bytes"]["parameter"], 9);
+}
+
 TEST(MetricsFile, GoingOnDropsWhatCameAfterTheCheckpointAndHalfALine) {
   const TemporaryFolder folder;
   const std::string file = folder / "metrics.jsonl";

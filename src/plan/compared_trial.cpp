@@ -1,0 +1,255 @@
+#include "plan/compared_trial.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <limits>
+
+#include "base/median.h"
+#include "comm/delayed.h"
+#include "comm/gather_texts.h"
+#include "comm/recorder.h"
+#include "comm/threads/run_ranks.h"
+#include "optim/learning_rate.h"
+#include "telemetry/number_text.h"
+#include "train/pinning.h"
+#include "train/shared_gpu.h"
+
+namespace lockstep {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::unique_ptr<Communicator> all_of(Communicator& ranks, const std::string& name) {
+  return ranks.split([](int rank) { return Place{.color = 0, .key = rank}; }, name);
+}
+
+}  // namespace
+
+// Whether the ranks stop before a step, the same answer for all without a wait: what rank 0 decides before a step holds
+// from the next one on. Threads see it, since no rank begins that before all have summed the loss of this one;
+// processes are sent it during the step.
+class ComparedTrial::Stop {
+ public:
+  Stop(const std::function<bool()>& wanted, Communicator* processes) : wanted_(wanted) {
+    if (processes) told_over_ = all_of(*processes, "stop");
+  }
+
+  bool before(std::int64_t step, int rank) {
+    if (told_over_) return told_before(rank);
+    if (step >= first_) return true;
+    if (rank == 0 && wanted_ && wanted_() && first_ > step + 1) first_ = step + 1;
+    return false;
+  }
+  // After the last step.
+  void end() {
+    if (!told_) return;
+    told_->wait();
+    told_.reset();
+  }
+
+ private:
+  bool told_before(int rank) {
+    end();
+    if (wish_ != 0) return true;
+    wish_ = rank == 0 && wanted_ && wanted_() ? 1 : 0;
+    told_ = told_over_->broadcast(Tensor(&wish_, DType::i64, Device::cpu, {1}), 0);
+    return false;
+  }
+
+  const std::function<bool()>& wanted_;
+  std::atomic<std::int64_t> first_ = std::numeric_limits<std::int64_t>::max();
+  std::int64_t wish_ = 0;
+  std::unique_ptr<Communicator> told_over_;  // of processes
+  std::unique_ptr<Pending> told_;
+};
+
+ComparedTrial::ComparedTrial(const RunSpec& spec, const RunData& data, const ComparisonOptions& options)
+    : spec_(spec), data_(data), options_(options), rounds_(static_cast<std::size_t>(spec.layout.ranks())) {
+  compared_.layout = spec.layout;
+  compared_.threads = options.process ? options.process->threads : threads_of(spec);
+  compared_.tokens_a_step = spec.train.global_batch * spec.data.seq;
+  compared_.waits_measured = !on_gpu();
+}
+
+// Of a rank that has its own data, or shares that of this process.
+Plan ComparedTrial::plan_of(int rank) const { return plan_run(spec_, rank, options_.process ? nullptr : &data_); }
+
+std::optional<std::string> ComparedTrial::why_it_does_not_fit() const {
+  const std::int64_t free = available_memory(device_of(spec_)), ranks = spec_.layout.ranks();
+  if (const ComparedProcess* const process = options_.process) {
+    const int rank = process->ranks.rank();
+    const Plan plan = plan_of(rank);
+    const std::int64_t share = on_gpu() ? free : free / process->ranks_here, needed = plan.peak + plan.outside;
+    const std::string mine =
+        needed <= share ? ""
+                        : fmt::format("rank {} needs {}, and {} are free", rank, byte_text(needed), byte_text(share));
+    for (const std::string& why : gather_texts(process->ranks, mine))
+      if (!why.empty()) return why;
+    return std::nullopt;
+  }
+  const std::int64_t line = spec_.layout.cp * spec_.layout.tp;
+  std::int64_t peak = 0, all = 0;  // rank 0 counts the text; the ranks of a stage are alike
+  for (std::int64_t s = 0; s < spec_.layout.pp; ++s) {
+    const Plan one = plan_of(static_cast<int>(s * line));
+    peak = std::max(peak, one.peak);
+    all += one.peak * ranks / spec_.layout.pp + (s == 0 ? one.outside : 0);
+  }
+  if (all <= free) return std::nullopt;
+  return fmt::format("up to {} on each of {} rank{} are needed, {} in all, and {} are free", byte_text(peak), ranks,
+                     ranks == 1 ? "" : "s", byte_text(all), byte_text(free));
+}
+
+bool ComparedTrial::forecast(Calibrator& calibrator, int cores) {
+  const int threads = compared_.threads;
+  const std::optional<Calibration> calibration = calibrator.of(spec_, threads);
+  if (calibration)
+    compared_.forecast = forecast_layout(step_script(spec_, data_), *calibration, {.cores = cores, .threads = threads});
+  return calibration.has_value();
+}
+
+bool ComparedTrial::round(std::int64_t steps) {
+  const bool ran = options_.process ? round_of_processes(steps) : round_of_threads(steps);
+  if (ran) add_bubbles(steps);
+  return ran;
+}
+
+bool ComparedTrial::round_of_threads(std::int64_t steps) {
+  Stop stop(options_.wants_stop, nullptr);
+  std::atomic<bool> stopped = false;
+  const auto body = [&](std::unique_ptr<Communicator> comm) {
+    std::optional<SimulatedLink> link;
+    if (options_.link) link.emplace(options_.link->latency_seconds, options_.link->bytes_per_second);
+    if (link) comm = std::make_unique<Delayed>(std::move(comm), *link);
+    if (spec_.run.pin) take_share_of_cores(comm->rank(), comm->size());
+    if (!train(std::move(comm), steps, stop)) stopped = true;
+  };
+  // In a thread of its own: rank 0 is the thread that calls run_ranks, and keeps to its share of the cores.
+  std::async(std::launch::async, [&] {
+    run_ranks(static_cast<int>(rounds_.size()), body, {.deadline_seconds = spec_.run.deadline});
+  }).get();
+  return !stopped;
+}
+
+bool ComparedTrial::round_of_processes(std::int64_t steps) {
+  Communicator& ranks = options_.process->ranks;
+  Stop stop(options_.wants_stop, &ranks);
+  if (!train(all_of(ranks, "world"), steps, stop)) return false;  // on all of them
+  const std::vector<std::string> texts = gather_texts(ranks, to_text(rounds_[static_cast<std::size_t>(ranks.rank())]));
+  for (std::size_t r = 0; r < texts.size(); ++r) rounds_[r] = compared_round(texts[r]);
+  return true;
+}
+
+// Spans of several ranks are compared, which takes one clock: that of a host.
+bool ComparedTrial::keeps_spans() const {
+  if (spec_.layout.pp == 1 || on_gpu()) return false;
+  return !options_.process || options_.process->ranks_here == options_.process->ranks.size();
+}
+
+// `given` is what `ranks` records.
+TrainingRun::Where ComparedTrial::place(Recorder& ranks, Communicator& given, CommLog& log) const {
+  TrainingRun::Where where{
+      .ranks = &ranks, .threads = compared_.threads, .data = &data_, .data_of_rank = options_.process != nullptr};
+  if (!on_gpu()) return where;
+  where.arena_bytes = plan_of(given.rank()).peak;
+  if (given.size() == 1) {
+    where.ranks = nullptr;
+    return where;
+  }
+  where.connect = [this, &given, &log](Communicator&, Memory& memory, Stream& stream) -> std::unique_ptr<Communicator> {
+    auto there = options_.process ? options_.process->connect(given, memory, stream) : on_shared_gpu(given, stream);
+    return std::make_unique<Recorder>(std::move(there), log);
+  };
+  return where;
+}
+
+// One rank; whether it came to the end.
+bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps, Stop& stop) {
+  const int rank = comm->rank();
+  Communicator& given = *comm;
+  CommLog log(std::numeric_limits<std::size_t>::max());
+  Recorder ranks(std::move(comm), log);
+  TrainingRun run(spec_, device_of(spec_), "", place(ranks, given, log));
+  run.init_weights();
+  StepSpans spans;
+  if (keeps_spans()) run.replica().show(&spans);
+  ComparedRound mine;
+  std::size_t messages_before = 0;
+  double waited_before = 0;
+  auto begin = Clock::now();
+  bool stopped = false;
+  for (std::int64_t step = 0; step <= steps && !stopped; ++step) {
+    stopped = stop.before(step, rank);
+    if (stopped) break;
+    messages_before = log.begun();
+    spans.begin_step();
+    const double rate = learning_rate(spec_.schedule, spec_.optimizer.learning_rate, step,
+                                      std::max<std::int64_t>(1, spec_.train.steps));
+    mine.loss = run.step(step * spec_.train.global_batch, rate).loss;
+    const auto end = Clock::now();
+    const double waited = log.waited();
+    if (step > 0) {
+      mine.step.push_back(std::chrono::duration<double>(end - begin).count());
+      mine.exposed.push_back(waited - waited_before);
+    }
+    begin = end;
+    waited_before = waited;
+  }
+  stop.end();
+  const std::vector<CommRecord> records = log.last();
+  run.replica().show(nullptr);
+  run.replica().settle();
+  if (stopped) return false;
+  ComparedRound& all = rounds_[static_cast<std::size_t>(rank)];
+  for (const auto& [to, from] : {std::pair{&all.step, &mine.step}, {&all.exposed, &mine.exposed}})
+    to->insert(to->end(), from->begin(), from->end());
+  all.loss = mine.loss;
+  if (keeps_spans()) all.spans = spans.steps();
+  if (rank == 0 || options_.process) lists_ = run.replica().rank_step().lists;
+  all.rank.messages = step_messages(std::span(records).subspan(messages_before), spec_.layout);
+  all.rank.rows = run.ledger().rows();
+  all.rank.peak = run.ledger().peak();
+  for (int t = 0; t < kTags; ++t) all.rank.peaks[static_cast<std::size_t>(t)] = run.ledger().peak(static_cast<Tag>(t));
+  return true;
+}
+
+void ComparedTrial::add_bubbles(std::int64_t steps) {
+  if (!keeps_spans()) return;
+  std::vector<RankStep> lists;
+  for (std::int64_t r = 0; r < std::ssize(rounds_); ++r) {
+    const auto stage = static_cast<std::size_t>(spec_.layout.stage(r));
+    lists.push_back({.shape = lists_->shapes[stage],
+                     .schedule = lists_->schedule,
+                     .actions = lists_->actions[stage],
+                     .evaluation = {},
+                     .lists = lists_});
+  }
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    std::vector<WatchedRank> ranks;
+    for (std::size_t r = 0; r < rounds_.size(); ++r)
+      ranks.push_back({lists[r], rounds_[r].spans[static_cast<std::size_t>(step)]});
+    bubbles_.push_back(*pipeline_bubble(ranks));
+  }
+}
+
+ComparedLayout ComparedTrial::result() {
+  for (const ComparedRound& round : rounds_) {
+    ComparedRank& rank = compared_.ranks.emplace_back(round.rank);
+    rank.step_seconds = median(round.step);
+    rank.exposed_seconds = median(round.exposed);
+  }
+  const auto most = [&](const auto& of) {
+    return static_cast<int>(std::ranges::max_element(compared_.ranks, {}, of) - compared_.ranks.begin());
+  };
+  compared_.loss = rounds_[0].loss;
+  if (!bubbles_.empty()) compared_.bubble = median(bubbles_);
+  compared_.fullest = most(&ComparedRank::peak);
+  compared_.sender = most([](const ComparedRank& rank) { return rank.messages.total().bytes_sent; });
+  compared_.fullest_plan = plan_of(compared_.fullest);
+  compared_.sender_plan = compared_.sender == compared_.fullest ? compared_.fullest_plan : plan_of(compared_.sender);
+  return std::move(compared_);
+}
+
+}  // namespace lockstep
