@@ -1,5 +1,6 @@
 include(build_id)
 include(embed)
+include(page)
 
 # What most files read first, read once for all rooms: a third of the time that compiling them takes. Every file still
 # includes what it uses; -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles each as it stands.
@@ -58,6 +59,11 @@ function(lockstep_rooms)
     else()
       list(FILTER sources EXCLUDE REGEX "/train/pinning\\.cpp$")
     endif()
+    if(LOCKSTEP_WEB_MISSING)
+      list(FILTER sources EXCLUDE REGEX "/dashboard/(http_server|bounded_stream)\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "/dashboard/http_server_absent\\.cpp$")
+    endif()
     if(MPI_CXX_FOUND)
       list(FILTER sources EXCLUDE REGEX "/mpi/absent\\.cpp$")
     else()
@@ -110,6 +116,14 @@ function(lockstep_rooms)
   target_link_libraries(lockstep_base PUBLIC nlohmann_json::nlohmann_json PRIVATE lockstep_xxhash)
   target_link_libraries(lockstep_spec PRIVATE lockstep_toml)
   target_sources(lockstep_spec PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp) # cmake/embed.cmake
+  target_sources(lockstep_dashboard PRIVATE ${CMAKE_BINARY_DIR}/generated/embedded_page.cpp) # cmake/page.cmake
+  if(NOT LOCKSTEP_WEB_MISSING)
+    target_link_libraries(lockstep_dashboard PRIVATE lockstep_httplib)
+    # Its header takes seconds: for the two files that need it alone.
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/dashboard/http_server.cpp
+      ${CMAKE_SOURCE_DIR}/src/dashboard/bounded_stream.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_DEFINITIONS}"
+      SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   if(HWLOC_INCLUDE AND HWLOC_LIBRARY)
     target_include_directories(lockstep_train SYSTEM PRIVATE ${HWLOC_INCLUDE})
     target_link_libraries(lockstep_train PRIVATE ${HWLOC_LIBRARY})
@@ -122,9 +136,9 @@ function(lockstep_rooms)
     target_compile_definitions(${part} PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}")
   endforeach()
   lockstep_build_id()
-  # Both change often, alone.
+  # They change often, alone.
   set_source_files_properties(${CMAKE_BINARY_DIR}/generated/build_id.cpp ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp
-    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    ${CMAKE_BINARY_DIR}/generated/embedded_page.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
   # Elements are touched in kernels/cpu alone, so only it is compiled for this machine's vector unit. (g++ 12 sees
   # uninitialised values inside its own AVX-512 intrinsics.)

@@ -64,3 +64,59 @@ if(MPI_CXX_FOUND)
 else()
   message(STATUS "MPI: not found or left out; building without it")
 endif()
+
+# The dashboard: cpp-httplib reads requests, and dygraphs draws curves. Of the charting libraries that Debian packages it
+# is the one made for long time series with zoom, and it is one file of 130 KB that needs nothing else.
+# LOCKSTEP_WEB=ON insists on both, OFF leaves the dashboard out.
+set(LOCKSTEP_WEB "AUTO" CACHE STRING "Build the dashboard: AUTO, ON or OFF")
+set(LOCKSTEP_WEB_MISSING "")
+find_path(DYGRAPHS_FOLDER dygraph.min.js PATHS /usr/share/javascript/dygraphs /usr/share/nodejs/dygraphs/dist)
+find_path(HTTPLIB_INCLUDE httplib.h)
+find_library(HTTPLIB_LIBRARY cpp-httplib) # Debian's is a library; upstream's header holds all of it
+set(HTTPLIB_DEFINITIONS "")
+if(HTTPLIB_LIBRARY) # its types depend on what it was compiled with
+  cmake_path(GET HTTPLIB_LIBRARY PARENT_PATH folder)
+  if(EXISTS ${folder}/pkgconfig/cpp-httplib.pc)
+    file(STRINGS ${folder}/pkgconfig/cpp-httplib.pc flags REGEX "^Cflags:")
+    string(REGEX MATCHALL "-DCPPHTTPLIB_[A-Z_]+" HTTPLIB_DEFINITIONS "${flags}")
+  endif()
+endif()
+if(HTTPLIB_INCLUDE AND NOT DEFINED LOCKSTEP_HTTPLIB_FITS)
+  # Whether a server can be given its connections by hand, as src/dashboard/http_server.cpp does: 0.11 to 0.14 at least.
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_INCLUDES ${HTTPLIB_INCLUDE})
+  set(CMAKE_REQUIRED_DEFINITIONS ${HTTPLIB_DEFINITIONS})
+  set(CMAKE_REQUIRED_LIBRARIES Threads::Threads)
+  if(HTTPLIB_LIBRARY)
+    list(APPEND CMAKE_REQUIRED_LIBRARIES ${HTTPLIB_LIBRARY})
+  endif()
+  check_cxx_source_compiles("
+    #include <httplib.h>
+    struct Reader : httplib::Server {
+      bool serve(httplib::Stream& s) { bool closed = false; return process_request(s, false, closed, [](httplib::Request&) {}); }
+    };
+    int main() { Reader reader; return reader.is_running() ? 1 : 0; }" LOCKSTEP_HTTPLIB_FITS)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_DEFINITIONS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
+if(NOT LOCKSTEP_HTTPLIB_FITS OR (LOCKSTEP_WEB STREQUAL "OFF"))
+  list(APPEND LOCKSTEP_WEB_MISSING libcpp-httplib-dev)
+endif()
+if(NOT DYGRAPHS_FOLDER OR (LOCKSTEP_WEB STREQUAL "OFF"))
+  list(APPEND LOCKSTEP_WEB_MISSING libjs-dygraphs)
+endif()
+if(NOT LOCKSTEP_WEB_MISSING)
+  add_library(lockstep_httplib INTERFACE)
+  target_include_directories(lockstep_httplib SYSTEM INTERFACE ${HTTPLIB_INCLUDE})
+  if(HTTPLIB_LIBRARY)
+    target_link_libraries(lockstep_httplib INTERFACE ${HTTPLIB_LIBRARY})
+  endif()
+endif()
+string(REPLACE ";" " and " LOCKSTEP_WEB_MISSING "${LOCKSTEP_WEB_MISSING}")
+if(LOCKSTEP_WEB_MISSING)
+  if(LOCKSTEP_WEB STREQUAL "ON")
+    message(FATAL_ERROR "the dashboard needs ${LOCKSTEP_WEB_MISSING}")
+  endif()
+  message(STATUS "Dashboard: left out; it needs ${LOCKSTEP_WEB_MISSING}")
+endif()

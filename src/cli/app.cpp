@@ -11,6 +11,7 @@
 #include "cli/agree.h"
 #include "cli/bench.h"
 #include "cli/compare.h"
+#include "cli/dashboard.h"
 #include "cli/doctor.h"
 #include "cli/draw.h"
 #include "cli/export.h"
@@ -97,6 +98,7 @@ int run_app(int argc, char** argv) {
   add_bench(app, chosen);
   add_compare(app, chosen);
   add_verify(app, chosen);
+  add_dashboard(app, chosen);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of write, not a silent end
   try {
     app.parse(argc, argv);

@@ -1,0 +1,49 @@
+// A run in one line: how far it is, whether it is alive, how well it uses the machine.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "telemetry/run_reader.h"
+
+namespace lockstep {
+
+enum class RunState {
+  reading,   // its files are still being read
+  starting,  // a process is there, and no step yet
+  running,
+  stalled,  // a process is there, and for long no step has ended
+  stopped,  // nobody trains, and steps are missing
+  ended,    // all steps are done, or the run ended in order
+};
+std::string_view name_of(RunState state);
+
+// Of model FLOPs over the machine's peak: "excellent" above 50 %, "good" 30 to 50, "fair" 15 to 30, "poor" below; ""
+// where it is not known.
+std::string_view band_of_mfu(double mfu);
+
+struct RunSummary {
+  std::string name;
+  RunState state = RunState::reading;
+  std::string problem = {};  // why the run cannot be read; empty: it can
+  StepPoint last = {};
+  double eval_loss = kUnknown;
+  std::int64_t eval_step = -1;
+  std::optional<std::int64_t> steps = {}, parameters = {}, tokens_a_step = {};  // planned
+  std::string layout = {}, device = {}, precision = {};
+  std::int64_t ranks = 0;
+  double seconds_left = kUnknown;  // at the pace of the last steps
+  double idle_seconds = kUnknown;  // since the last step ended
+  double mfu_6n = kUnknown;        // by the formula without attention
+  std::int64_t not_updated = 0, bad_lines = 0;
+  BytesOfTags bytes = {}, peak_bytes = {};  // of rank 0
+  SentOnAxes sent = {};
+};
+
+RunSummary summarize(const std::string& name, const RunRecords& run);
+
+// Seconds per step over the last steps, whatever happened between them; NaN before the second.
+double recent_pace(const RunRecords& run);
+
+}  // namespace lockstep
