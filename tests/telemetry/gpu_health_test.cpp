@@ -19,7 +19,7 @@ namespace {
 struct StandIn {
   int status = 0;
   unsigned long long reasons = 0;
-  std::string bus_id;
+  std::string bus_id = {};
 };
 StandIn stand_in;
 
