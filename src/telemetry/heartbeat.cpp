@@ -102,8 +102,9 @@ RankNow Heartbeat::now_of(Rank& rank, const DoingState& state) const {
 
 std::vector<Heartbeat::File> Heartbeat::files(bool ending) {
   std::vector<File> files;
-  const std::optional<RankMemory> memory = memory_of_process();
   const std::lock_guard lock(mutex_);
+  if (const auto memory = memory_of_process(); memory && (!memory_ || memory->share() > memory_->share()))
+    memory_ = memory;
   for (Rank& rank : ranks_) {
     if (rank.end_written) continue;
     std::optional<DoingState> state = rank.doing.load();
@@ -111,7 +112,7 @@ std::vector<Heartbeat::File> Heartbeat::files(bool ending) {
     if (ending) state->kind = DoingKind::ended;
     rank.end_written = state->kind == DoingKind::ended;
     RankNow now = now_of(rank, *state);
-    now.memory = memory;
+    now.memory = memory_;
     files.push_back({&rank, rank_file(run_folder_, rank.number, "now"), to_json_line(now)});
   }
   return files;

@@ -81,8 +81,9 @@ class Heartbeat {
   const std::optional<NvmlFunctions> nvml_;
   std::mutex mutex_;
   std::condition_variable stopped_;
-  std::deque<Rank> ranks_;  // by mutex_, but for what a Doing's own thread stores
-  bool stop_ = false;       // by mutex_
+  std::deque<Rank> ranks_;            // by mutex_, but for what a Doing's own thread stores
+  bool stop_ = false;                 // by mutex_
+  std::optional<RankMemory> memory_;  // when it was nearest to its limit; by mutex_
   std::thread thread_;
 };
 

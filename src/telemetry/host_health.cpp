@@ -56,9 +56,8 @@ std::optional<RankMemory> memory_of_process() {
   const auto consider = [&](const char* name, const std::optional<std::int64_t>& limit) {
     const std::optional<std::int64_t> used = kilobytes_in(kStatus, name);
     if (!used || !limit || *limit <= 0) return;
-    const auto share = [](const RankMemory& m) { return static_cast<double>(m.used) / static_cast<double>(m.limit); };
     const RankMemory memory{.used = *used, .limit = *limit};
-    if (!tightest || share(memory) > share(*tightest)) tightest = memory;
+    if (!tightest || memory.share() > tightest->share()) tightest = memory;
   };
   consider("VmHWM", kilobytes_in("/proc/meminfo", "MemTotal"));
   consider("VmHWM", limit_of_control_group());

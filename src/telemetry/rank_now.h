@@ -30,9 +30,10 @@ struct RankCpu {
   double waited_share() const { return ran + waited > 0 ? waited / (ran + waited) : 0; }
 };
 
-// Of the rank's process, in bytes: what it uses of the tightest limit there is (host, control group, ulimit).
+// Of the rank's process, in bytes: what it used at most of the tightest limit there is (host, control group, ulimit).
 struct RankMemory {
   std::int64_t used = 0, limit = 0;
+  double share() const { return limit > 0 ? static_cast<double>(used) / static_cast<double>(limit) : 0; }
 };
 
 // Of the rank's GPU (gpu_health.h).

@@ -43,6 +43,35 @@ TEST(RankNow, ComesBackToTheLastBit) {
             std::tie(before.group, before.op, before.call, before.seconds, before.time));
 }
 
+TEST(RankNow, HealthComesBackAndIsLeftOutWhereItIsNone) {
+  RankNow before = rank_in_a_call();
+  before.cpu = RankCpu{.ran = 1.5, .waited = 0.5};
+  before.memory = RankMemory{.used = 7, .limit = 9};
+  before.gpu = RankGpu{.sm_mhz = 1980,
+                       .temperature = 71,
+                       .throttled = {"power brake"},
+                       .throttled_seconds = 2.5,
+                       .memory_used = 3,
+                       .memory_total = 4};
+  const RankNow after = parse_rank_now(to_json_line(before), "here");
+  ASSERT_TRUE(after.cpu && after.memory && after.gpu);
+  EXPECT_EQ(after.cpu->waited_share(), 0.25);
+  EXPECT_EQ(std::tie(after.memory->used, after.memory->limit), std::tie(before.memory->used, before.memory->limit));
+  EXPECT_EQ(std::tie(after.gpu->sm_mhz, after.gpu->temperature, after.gpu->throttled, after.gpu->throttled_seconds,
+                     after.gpu->memory_used, after.gpu->memory_total),
+            std::tie(before.gpu->sm_mhz, before.gpu->temperature, before.gpu->throttled, before.gpu->throttled_seconds,
+                     before.gpu->memory_used, before.gpu->memory_total));
+  const RankNow none = parse_rank_now(to_json_line(rank_in_a_call()), "here");
+  EXPECT_FALSE(none.cpu || none.memory || none.gpu);
+  std::string odd = to_json_line(rank_in_a_call());
+  odd.replace(odd.rfind('}'), 1,
+              R"(,"cpu":7,"memory":{"used":"x","limit":-1},"gpu":{"throttled":[1,"a"],"sm_mhz":null}})");
+  const RankNow read = parse_rank_now(odd, "here");
+  EXPECT_FALSE(read.cpu);
+  EXPECT_EQ(read.memory->share(), 0);
+  EXPECT_EQ(read.gpu->throttled, std::vector<std::string>{"a"});
+}
+
 TEST(RankNow, InNoCallHasNone) {
   const std::string line = to_json_line(RankNow{.pid = 1});
   EXPECT_TRUE(nlohmann::json::parse(line)["call"].is_null());

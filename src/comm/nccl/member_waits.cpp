@@ -122,7 +122,7 @@ void Member::fail(const std::string& what, bool secondary) noexcept {
 std::string Member::late_text(const Operation& operation) const {
   return fmt::format(
       "{}: not done within {} s; one or more of the other ranks of '{}' ({} in all) did not come, or are "
-      "gone",
+      "gone; NCCL_DEBUG=INFO shows what NCCL waits for",
       operation.title, operation.deadline, name(), size());
 }
 

@@ -16,15 +16,18 @@ constexpr std::int64_t kLeastFree = 128 << 10;
 }  // namespace
 
 void find_disk_trouble(const RunRecords& run, std::vector<Finding>& findings) {
-  std::optional<std::string> refused;
+  // What was refused and not written since: lines and checkpoints, each of which is reported when it succeeds again.
+  std::optional<std::string> lines, checkpoint;
   for (const std::string& line : log_of_last_attempt(run)) {
+    const bool of_checkpoint = line.find("checkpoint") != std::string::npos;
     const bool full = line.find("No space left on device") != std::string::npos ||
                       line.find("Disk quota exceeded") != std::string::npos ||
                       line.find("File too large") != std::string::npos;
-    if (full && !refused) refused = line;
-    if (line.find(": checkpoint saved") != std::string::npos || line == "metrics.jsonl is written again")
-      refused.reset();
+    if (full) (of_checkpoint ? checkpoint : lines) = line;
+    if (line.ends_with(": checkpoint saved")) checkpoint.reset();
+    if (line == "metrics.jsonl is written again") lines.reset();
   }
+  const std::optional<std::string>& refused = checkpoint ? checkpoint : lines;
   const bool full_now = run.disk_free && *run.disk_free < kLeastFree;
   if (!full_now && !refused) return;
   Finding finding{.name = "full_disk", .severity = Severity::stopped};

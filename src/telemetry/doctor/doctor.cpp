@@ -34,8 +34,8 @@ std::string rank_list(const std::vector<int>& ranks) {
 std::string percent(double share) { return fmt::format("{:.0f}%", share * 100); }
 
 std::string seconds_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 0.9995e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   return seconds < 120 ? fmt::format("{:.3g} s", seconds) : duration_text(seconds);
 }
 

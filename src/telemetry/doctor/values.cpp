@@ -2,8 +2,9 @@
 //
 // A spike is judged by the steps before it, without the assumption that their noise is normal: the loss is above the
 // median of the last kWindow losses by kSpikes times their usual deviation from it (at least kLeastDeviation of the
-// median, since late losses hardly move), and the steps after it do not count as the new usual. Losses of a healthy run
-// stay below a third of that: over the runs of docs/training.md the largest was 2.6 deviations.
+// median, since late losses hardly move), and the steps after it do not count as the new usual. Of healthy runs the
+// noisiest are those of small batches: over three runs of 1,500 steps with 2, 4 and 8 samples per step the largest was
+// 4.9 deviations.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -185,8 +185,8 @@ class NcclLink final : public Link {
   void check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     const char* detail = api_.last_error(comm_);
-    throw CommError(fmt::format("NCCL ('{}'): {} failed: {}{}{}", name_, call, api_.error_string(result),
-                                detail && *detail ? ": " : "", detail ? detail : ""),
+    throw CommError(fmt::format("NCCL ('{}'): {} failed: {}{}{}; NCCL_DEBUG=INFO shows more", name_, call,
+                                api_.error_string(result), detail && *detail ? ": " : "", detail ? detail : ""),
                     result == ncclRemoteError);
   }
 
@@ -206,8 +206,8 @@ class NcclLibrary final : public Library {
   Id make_id() override {
     ncclUniqueId id;
     if (const ncclResult_t result = api_.unique_id(&id); result != ncclSuccess)
-      throw CommError(
-          fmt::format("ncclGetUniqueId failed: {}: {}", api_.error_string(result), api_.last_error(nullptr)));
+      throw CommError(fmt::format("ncclGetUniqueId failed: {}: {}; NCCL_DEBUG=INFO shows more",
+                                  api_.error_string(result), api_.last_error(nullptr)));
     Id bytes;
     std::memcpy(bytes.data(), &id, sizeof(id));
     return bytes;
