@@ -189,7 +189,7 @@ TEST(WrongInputsTable, HoldsAtLeast240DifferentInputsOfEveryCommand) {
     EXPECT_TRUE(!marks(row.remedy, "{1}") || marks(row.message, "{}")) << "line " << row.line;
   }
   for (const char* name :
-       {"train", "plan", "schedule", "generate", "export", "tokenize", "inspect", "bench", "compare", "verify"})
+       {"train", "plan", "schedule", "generate", "export", "tokenize", "inspect", "bench", "compare", "verify", "dashboard"})
     EXPECT_GE(std::ranges::count_if(table().rows,
                                     [&](const Row& row) {
                                       return row.command.find("lockstep " + std::string(name)) != std::string::npos;
