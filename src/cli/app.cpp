@@ -19,8 +19,10 @@
 #include "cli/inspect.h"
 #include "cli/launch.h"
 #include "cli/launched_rank.h"
+#include "cli/metrics.h"
 #include "cli/plan.h"
 #include "cli/presets.h"
+#include "cli/report.h"
 #include "cli/schedule.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
@@ -90,6 +92,8 @@ int run_app(int argc, char** argv) {
   add_tokenize(app, chosen);
   add_inspect(app, chosen);
   add_doctor(app, chosen);
+  add_report(app, chosen);
+  add_metrics(app, chosen);
   add_presets(app, chosen);
   add_bench(app, chosen);
   add_compare(app, chosen);

@@ -13,12 +13,11 @@
 
 namespace lockstep {
 
-// Of one rank, from the step on that it begins or resumes at. On a GPU, where times are not known, there are no
-// records.
+// Of one rank, from the step on that it begins or resumes at.
 class RankLog {
  public:
   RankLog(const RunSpec& spec, int rank, std::int64_t first_step) {
-    if (spec.run.record_every > 0 && spec.run.device == RunDevice::cpu)
+    if (spec.run.record_every > 0)
       records_.emplace(spec.run.out, rank, RankRecordsOptions{.last_step = first_step, .every = spec.run.record_every});
   }
   // What the rank held after the step whose times come next.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/status_line.h"
 
 namespace lockstep {
 
@@ -30,6 +31,7 @@ void on_signal(int number) {
   first_heard.compare_exchange_strong(none, number);
   stop_asked = true;
   if ((number != SIGINT && number != SIGTERM) || !ends_next.exchange(true)) return;
+  erase_status_line();
   say(STDERR_FILENO, "lockstep: a second signal: ended at once, nothing more was saved\n");
   say(told_too, "a second signal: ended at once, nothing more was saved\n");
   _exit(static_cast<int>(ExitCode::interrupted));

@@ -1,5 +1,7 @@
 // Whether what is printed reaches a person's terminal, and may have colours and lines that are written over.
 #pragma once
+#include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -9,5 +11,12 @@ bool on_terminal(int descriptor);
 
 // Such a terminal whose user has not asked for no colours (NO_COLOR, no-color.org).
 bool takes_colour(int descriptor);
+
+// How wide it is now; 80 where that is not known.
+int terminal_columns(int descriptor);
+
+// The beginning of a line of UTF-8 that fills at most so many columns, one for each character. Colours
+// ("\033[36m") fill none, and end with the text.
+std::string cut_to_columns(std::string_view line, int columns);
 
 }  // namespace lockstep

@@ -40,6 +40,7 @@ struct TrainSettings {
   LayoutArguments layout;
   std::string out, resume;
   bool resumes = false, overwrite = false;
+  TrainViewOptions view;
 };
 
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
@@ -125,7 +126,9 @@ struct Prepared {
 };
 
 // What messages are compared with, where they are timed.
-std::optional<LinkRate> link_of(TrainingRun& run) { return run.account() ? probe_link(run.ranks()) : std::nullopt; }
+std::optional<LinkRate> link_of(TrainingRun& run) {
+  return run.stream().device() == Device::cpu ? probe_link(run.ranks()) : std::nullopt;
+}
 
 std::optional<double> rate_of(const std::optional<LinkRate>& link) {
   return link ? std::optional(link->bytes_per_s) : std::nullopt;
@@ -204,7 +207,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
 }
 
 // Rank 0, which also reports progress.
-Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
+Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
+                   const TrainViewOptions& options) {
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
@@ -215,7 +219,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHe
   p.folder->write_run_file(progress.run_file);
   heartbeat.add(run);
 
-  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals));
+  TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals), options);
   try {
     return show_training(p, spec, run, progress, view, own_process);
   } catch (const std::exception& error) {  // of any rank: the log must say why
@@ -229,6 +233,7 @@ class Silent final : public Watcher {
  public:
   Silent(const TrainingRun& run, std::int64_t first_step, bool own_process)
       : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
+        events_(std::filesystem::path(run.spec().run.out) / "events.jsonl"),
         rank_(static_cast<std::size_t>(run.ranks()->rank())),
         log_(run.spec(), run.ranks()->rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
@@ -236,9 +241,11 @@ class Silent final : public Watcher {
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
     log_.timed(step, times[rank_], sent);
   }
+  void happened(const LoggedEvent& fault) override { append_event(events_, fault); }
 
  private:
   const std::atomic<bool>* stop_;
+  std::filesystem::path events_;
   std::size_t rank_;
   RankLog log_;
 };
@@ -299,7 +306,7 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here)
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, s.view)
                              : train_other(from, run, heartbeat, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
@@ -319,8 +326,8 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
       "save\n"
       "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
-      "log.txt\n"
-      "and checkpoints.\n\n"
+      "log.txt,\n"
+      "ranks, tensorboard and checkpoints. On a terminal one line is rewritten with every step.\n\n"
       "Examples: lockstep train\n"
       "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
       "          lockstep train --resume runs/a --set train.steps=2000\n"
@@ -343,6 +350,14 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* overwrite =
       command->add_flag("--overwrite", settings->overwrite, "Start over in a folder that holds a run");
   overwrite->excludes(resume);
+  command->add_flag("--quiet", settings->view.quiet,
+                    "Print notes and errors alone; log.txt and metrics.jsonl have the rest");
+  command
+      ->add_option(
+          "--log-every", settings->view.log_every,
+          "Steps between lines of steps, and the last [in a pipe 1; on a terminal none: one line is rewritten]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}).description(""))
+      ->type_name("N");
   command->callback([settings, resume, &chosen] {
     settings->resumes = resume->count() > 0;
     // "--resume run.toml" means the run file and its own folder.

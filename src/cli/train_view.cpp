@@ -13,31 +13,59 @@
 #include "cli/plan_view.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "spec/model/model_flops.h"
+#include "telemetry/advice.h"
+#include "telemetry/mfu_band.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
 
+namespace {
+RunFacts facts_of(const RunSpec& spec) {
+  const LayoutSpec& l = spec.layout;
+  return {.dp = l.dp,
+          .pp = l.pp,
+          .cp = l.cp,
+          .tp = l.tp,
+          .micro = l.micro,
+          .zero = l.zero,
+          .micro_batch = std::max<std::int64_t>(1, spec.train.global_batch / (l.dp * l.micro)),
+          .seq = spec.data.seq,
+          .overlap = l.overlap == Switch::on,
+          .gpu = spec.run.device == RunDevice::cuda,
+          .recompute = spec.memory.recompute != Recompute::none};
+}
+}  // namespace
+
 TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t first_step,
-                     const std::atomic<bool>& stop)
+                     const std::atomic<bool>& stop, const TrainViewOptions& options)
     : spec_(spec),
       folder_(folder),
       stop_(stop),
-      terminal_(on_terminal(STDOUT_FILENO)),
+      options_(options),
       colour_(takes_colour(STDOUT_FILENO)),
+      status_(on_terminal(STDOUT_FILENO) && !options.quiet),
       metrics_(folder.metrics(), first_step),
       rank_log_(spec, 0, first_step),
+      events_(folder.events(), {.last_step = first_step, .every = spec.run.record_every}),
       log_(folder.log()),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
   tell_second_signal(log_.descriptor());
+  if (!spec.run.tensorboard) return;
+  try {
+    tensorboard_.emplace(folder.tensorboard(), first_step);
+  } catch (const EnvironmentError& error) {
+    note(fmt::format("nothing is written for TensorBoard: {}", error.what()));
+  }
 }
 
 TrainView::~TrainView() { tell_second_signal(-1); }
 
-// A line that cannot be written does not end the run; run_app() reports it at the end (cli/app.cpp).
-void TrainView::print(const std::string& line) {
-  const std::string whole = line + "\n";
-  const bool written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size() && std::fflush(stdout) == 0;
+// What cannot be written does not end the run; run_app() reports it at the end (cli/app.cpp).
+void TrainView::write(const std::string& bytes) {
+  if (bytes.empty()) return;
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() && std::fflush(stdout) == 0;
   if (written || errno != EPIPE || nobody_reads_) return;
   nobody_reads_ = true;
   log("standard output is closed: the run saves and ends");
@@ -47,6 +75,8 @@ void TrainView::note(const std::string& line) {
   log(line);
   print(colour_ ? fmt::format(fmt::fg(fmt::terminal_color::yellow), "{}", line) : line);
 }
+
+void TrainView::tell(const std::string& line) { options_.quiet ? log(line) : note(line); }
 
 void TrainView::write_metrics(const std::string& line) {
   metrics_.write(line);
@@ -60,6 +90,16 @@ void TrainView::write_metrics(const std::string& line) {
     metrics_told_ = false;
     note("metrics.jsonl is written again");
   }
+}
+
+// A disk that does not take it is no reason to end the run, and one note says so.
+template <class Record>
+void TrainView::write_tensorboard(const Record& record) {
+  if (!tensorboard_) return;
+  tensorboard_->write(record);
+  if (tensorboard_->failure().empty() || tensorboard_told_) return;
+  tensorboard_told_ = true;
+  note(tensorboard_->failure() + "; the run continues, and TensorBoard may miss some of its steps");
 }
 
 void TrainView::resolved(const std::string& run_file) {
@@ -87,12 +127,14 @@ std::string TrainView::problem() {
 }
 
 void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
+  start_ = std::chrono::steady_clock::now();
+  if (options_.quiet) return;
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
-  start_ = std::chrono::steady_clock::now();
+  write(status_.draw(fmt::format("{} {}/{}  the first step", bar(first_step_), first_step_, spec_.train.steps)));
 }
 
 std::string TrainView::bar(std::int64_t step) const {
@@ -109,25 +151,40 @@ void TrainView::stepped(const StepRecord& r) {
   rank_log_.held(r);
   if (!r.times_follow) write_held();
   if (!any_step_) first_loss_ = r.loss;
+  if (any_step_ && r.mfu) {  // the first step also warms up
+    flops_ += r.model_flops_per_s * r.seconds;
+    peak_flops_ += r.model_flops_per_s * r.seconds / *r.mfu;
+  }
   any_step_ = true;
   last_loss_ = r.loss;
+  if (options_.quiet) return;
   std::int64_t held = 0;
   for (const auto& [tag, bytes] : r.bytes) held += bytes;
   const int digits = static_cast<int>(std::to_string(spec_.train.steps).size());
-  std::string line = fmt::format(
+  last_step_ = fmt::format(
       "step {:>{}}/{}  loss {:.4f}  z {}  norm {:.3f}  lr {:.2e}  {:.0f} ms  {} tok/s  {:.1f} GFLOP/s  MFU {}  {}",
       r.step, digits, spec_.train.steps, r.loss, r.loss_z ? fmt::format("{:+.1f}", *r.loss_z) : "   -", r.grad_norm,
       r.lr, r.seconds * 1e3, grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)), r.model_flops_per_s / 1e9,
       r.mfu ? fmt::format("{:.0f}%", *r.mfu * 100) : "-", byte_text(held));
-  if (terminal_) {
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-    const auto done = static_cast<double>(r.step - first_step_), left = static_cast<double>(spec_.train.steps - r.step);
-    const std::string done_bar = bar(r.step);
-    line = fmt::format("{} {}  ETA {}",
-                       colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar, line,
-                       duration_text(spent.count() / done * left));
-  }
-  print(line);
+  const std::int64_t every = options_.log_every > 0 ? options_.log_every : status_.shown() ? 0 : 1;
+  if (every > 0 && r.step % every == 0) print_last_step();
+  show_status(r);
+}
+
+void TrainView::print_last_step() {
+  if (!last_step_.empty()) print(std::exchange(last_step_, ""));
+}
+
+void TrainView::show_status(const StepRecord& r) {
+  if (!status_.shown()) return;
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+  const auto done = static_cast<double>(r.step - first_step_), left = static_cast<double>(spec_.train.steps - r.step);
+  const std::string done_bar = bar(r.step);
+  write(status_.draw(fmt::format(
+      "{} {}/{}  ETA {}  loss {:.4f}  {} tok/s{}",
+      colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar, r.step, spec_.train.steps,
+      duration_text(spent.count() / done * left), r.loss, grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)),
+      r.mfu ? fmt::format("  MFU {:.0f}% {}", *r.mfu * 100, name_of(mfu_band(*r.mfu))) : "")));
 }
 
 void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) {
@@ -140,40 +197,63 @@ void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, c
 }
 
 void TrainView::write_held() {
-  if (held_) write_metrics(to_json_line(*held_));
+  if (held_) write_metrics(to_json_line(*held_)), write_tensorboard(*held_);
   held_.reset();
 }
 
 void TrainView::evaluated(const EvalRecord& r) {
   write_metrics(to_json_line(r));
+  write_tensorboard(r);
   last_eval_ = r.loss;
   any_eval_ = true;
-  note(fmt::format("step {}: evaluation loss {:.4f}", r.step, r.loss));
+  tell(fmt::format("step {}: evaluation loss {:.4f}", r.step, r.loss));
 }
 
-void TrainView::saved(std::int64_t step) { note(fmt::format("step {}: checkpoint saved", step)); }
+void TrainView::saved(std::int64_t step) { tell(fmt::format("step {}: checkpoint saved", step)); }
 
 void TrainView::show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                          std::optional<std::int64_t> outside) {
   write_held();
-  print("");
-  if (any_step_)
-    print(fmt::format("loss {:.4f} -> {:.4f} in steps {} to {}{}", first_loss_, last_loss_, first_step_ + 1,
-                      progress.step, any_eval_ ? fmt::format("; evaluation {:.4f}", last_eval_) : ""));
-  if (times_.total() > 0) print("time: " + shares_text(times_));
-  print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
-                    plan.peak == ledger.peak() ? ", equal to the byte" : ""));
-  if (outside)
-    print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
-                      grouped_digits(*outside)));
+  print_last_step();
+  write(status_.take_away());
+  const bool told = !options_.quiet;
+  if (told) show_sums(progress, plan, ledger, outside);
   if (ending == Ending::stopped) {
     const std::string signal = signal_heard();
     note(fmt::format("stopped after step {}{} as asked; --resume continues from there", progress.step,
                      signal.empty() ? "" : " by " + signal));
   }
   if (ending == Ending::bad_values) note(fmt::format("stopped after {}", problem_));
-  if (ending != Ending::bad_values && (spec_.train.save_last || spec_.train.save_every > 0))
+  if (told && ending != Ending::bad_values && (spec_.train.save_last || spec_.train.save_every > 0))
     print(fmt::format("saved in {}", folder_.checkpoints().string()));
+}
+
+void TrainView::show_sums(const Progress& progress, const Plan& plan, const Ledger& ledger,
+                          std::optional<std::int64_t> outside) {
+  print("");
+  if (any_step_)
+    print(fmt::format("loss {:.4f} -> {:.4f} in steps {} to {}{}", first_loss_, last_loss_, first_step_ + 1,
+                      progress.step, any_eval_ ? fmt::format("; evaluation {:.4f}", last_eval_) : ""));
+  if (times_.total() > 0) print("time: " + shares_text(times_));
+  show_verdict();
+  print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
+                    plan.peak == ledger.peak() ? ", equal to the byte" : ""));
+  if (outside)
+    print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
+                      grouped_digits(*outside)));
+}
+
+// Of the whole run: MFU by both usual counts of a step's work, and below "good" what would raise it.
+void TrainView::show_verdict() {
+  if (peak_flops_ <= 0) return;
+  const double tokens = static_cast<double>(spec_.train.global_batch) * static_cast<double>(spec_.data.seq);
+  const double by_6n = 6 * static_cast<double>(parameter_count(spec_.model)) * tokens /
+                       model_flops(spec_.model, spec_.train.global_batch, spec_.data.seq);
+  const double mfu = flops_ / peak_flops_;
+  const MfuBand band = mfu_band(mfu);
+  print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", mfu * 100,
+                    mfu * by_6n * 100, name_of(band)));
+  if (band == MfuBand::fair || band == MfuBand::poor) print("to raise it: " + mfu_advice(times_, facts_of(spec_)).text);
 }
 
 }  // namespace lockstep

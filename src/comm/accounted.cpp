@@ -83,7 +83,8 @@ Communicator::Started Accounted::start(const Message& message) {
     MessageCount& count = number ? account_.numbers : account_.tensors[static_cast<std::size_t>(use_)];
     ++count.calls;
     count.bytes_sent += traffic.sent * size_of(dtype);
-    if (!number && account_.time) under_way = &account_.under_way[static_cast<std::size_t>(use_)];
+    if (!number && account_.time && account_.times_messages)
+      under_way = &account_.under_way[static_cast<std::size_t>(use_)];
   }
   const TimedPending::Call call{group_, name_of(message.op).data(), static_cast<std::int64_t>(sequence_.next(message))};
   auto started = inner_.start(message);

@@ -48,6 +48,7 @@ struct CommAccount {
   std::array<MessageCount, kTimeUses> tensors{};    // by what waiting for them is
   std::array<TimeUnderWay, kTimeUses> under_way{};  // likewise, of tensors
   MessageCount numbers;                             // (comm/traffic.h)
+  bool times_messages = true;                       // false: their time on the host is not theirs
   bool paused = false;                              // messages pass as if nobody counted
 };
 

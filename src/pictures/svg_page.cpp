@@ -21,28 +21,6 @@ constexpr std::string_view kStyle =
     ".mark{stroke:#3d444d}.rest{fill:#1b212a}.frame{stroke:#6e7781}.wire{stroke:#9198a1}.tip{fill:#9198a1}"
     ".step{stroke:#0d1117}}</style>\n";
 
-// Characters that XML cannot hold are left out.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) out += c;
-    }
-  return out;
-}
-
 // A coordinate to a hundredth of a pixel, without zeros that say nothing.
 std::string at(double value) {
   const double rounded = std::round(value * 100) / 100;
@@ -74,6 +52,27 @@ void print(std::string& out, fmt::format_string<Args...> format, Args&&... argum
 
 }  // namespace
 
+std::string markup_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) out += c;
+    }
+  return out;
+}
+
 std::string lighter(std::string_view colour, double white) {
   std::string out = "#";
   for (std::size_t i = 1; i < 7; i += 2) {
@@ -100,7 +99,7 @@ void SvgPage::reach(double x, double below) {
 }
 
 void SvgPage::text(double x, double baseline, std::string_view style, std::string_view words) {
-  print(body_, "<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(x), at(baseline), escaped(words));
+  print(body_, "<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(x), at(baseline), markup_text(words));
   const auto is = [&](std::string_view word) { return style.find(word) != std::string_view::npos; };
   const double width = text_width(words, is("title") ? 16 : is("small") ? 10 : 12);
   reach(x + (is("end") ? 0 : is("mid") || style == "in" ? width / 2 : width), baseline + 4);
@@ -113,7 +112,7 @@ void SvgPage::rect(const Box& box, std::string_view style, std::string_view fill
   if (tip.empty())
     body_ += "/>\n";
   else
-    print(body_, "><title>{}</title></rect>\n", escaped(tip));
+    print(body_, "><title>{}</title></rect>\n", markup_text(tip));
   reach(box.x + box.width, box.y + box.height);
 }
 
@@ -143,6 +142,10 @@ void SvgPage::polygon(std::string_view points, std::string_view style, std::stri
   print(body_, "<polygon class=\"{}\" points=\"{}\"", style, points);
   if (!fill.empty()) print(body_, " fill=\"{}\"", fill);
   body_ += "/>\n";
+}
+
+void SvgPage::polyline(std::string_view points, std::string_view colour) {
+  print(body_, "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"/>\n", points, colour);
 }
 
 void SvgPage::begin_keys(double x) {

@@ -25,6 +25,9 @@ std::string lighter(std::string_view colour, double white);
 // At most how wide a text of this size may become; fonts differ.
 double text_width(std::string_view text, double size);
 
+// Text as SVG and HTML hold it, in an element or a quoted attribute; characters that XML cannot hold are left out.
+std::string markup_text(std::string_view text);
+
 class SvgPage {
  public:
   static constexpr double kMargin = 16;
@@ -49,6 +52,8 @@ class SvgPage {
   void line(double x1, double y1, double x2, double y2, std::string_view style);
   void arrow(double x1, double y1, double x2, double y2);
   void polygon(std::string_view points, std::string_view style, std::string_view fill);  // "x,y x,y …"
+
+  void polyline(std::string_view points, std::string_view colour);  // "x,y x,y …", within what reach() was told
 
   // A row of keys, each a patch of colour and what it stands for.
   void begin_keys(double x);

@@ -1,8 +1,7 @@
 // RUN/ranks/rank-00007.jsonl: the step records of one rank, sampled so that the file grows with the logarithm of the
 // steps.
 //
-// A step is recorded when its number is a multiple of the interval, and the first one given always is. The interval
-// begins at `every` and doubles after each kLinesBeforeDoubling lines: n lines reach to about step
+// Which steps, step_sampling.h says: n lines reach to about step
 // every · kLinesBeforeDoubling · 2^(n / kLinesBeforeDoubling).
 //
 // Opening for a run that resumes keeps the lines of steps up to the checkpoint (step_lines.h) and continues with the
@@ -17,6 +16,7 @@
 #include <string_view>
 
 #include "telemetry/appended_file.h"
+#include "telemetry/step_sampling.h"
 
 namespace lockstep {
 
@@ -28,27 +28,23 @@ struct RankRecordsOptions {
 
 class RankRecords {
  public:
-  static constexpr std::int64_t kLinesBeforeDoubling = 32768;
+  static constexpr std::int64_t kLinesBeforeDoubling = StepSampling::kLinesBeforeDoubling;
 
   // Makes RUN/ranks where it is missing.
   RankRecords(const std::filesystem::path& run_folder, int rank, const RankRecordsOptions& options = {});
 
   // Whether a record of this step is to be made; costs a division.
-  bool wants(std::int64_t step) const { return first_ || step % interval_ == 0; }
+  bool wants(std::int64_t step) const { return sampling_.wants(step); }
   // `line` is a JSON object with that "step", without a newline. Does nothing for a step that is not wanted.
   void write(std::int64_t step, std::string_view line);
 
-  std::int64_t interval() const { return interval_; }
-  std::int64_t lines() const { return lines_; }                   // in the file, or kept for it
+  std::int64_t interval() const { return sampling_.interval(); }
+  std::int64_t lines() const { return sampling_.lines(); }        // in the file, or kept for it
   const std::string& failure() const { return file_.failure(); }  // why not all lines are written; empty: all are
   std::int64_t dropped() const { return file_.dropped(); }        // lines that will never be
 
  private:
-  void count_line();
-
-  std::int64_t interval_;
-  std::int64_t lines_ = 0;
-  bool first_ = true;
+  StepSampling sampling_;
   AppendedFile file_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 
 namespace lockstep {
 
@@ -14,5 +15,7 @@ namespace lockstep {
 // order, and calls `kept` with the step of each; 0 starts anew.
 int open_step_lines(const std::filesystem::path& path, std::int64_t last_step,
                     const std::function<void(std::int64_t step)>& kept = {});
+// Keeps the lines, whole objects with a step, that `keeps` says.
+int open_lines(const std::filesystem::path& path, const std::function<bool(const nlohmann::json& line)>& keeps);
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@ double TimesByUse::waited() const {
 }
 
 TimesByUse TimeAccount::take() {
+  if (marker_) return {};
   const Clock::time_point now = Clock::now();
   spent_[static_cast<std::size_t>(current_)] += now - std::exchange(since_, now);
   TimesByUse times;

@@ -1,5 +1,8 @@
 // Where a rank's time goes: at every moment its clock runs on exactly one use, so the times of a step add up to it.
 //
+// Where work is given to a stream that runs ahead of the host, the account marks the points in the stream at which one
+// use follows another, and who reads these marks has the times (train/stream_times.h).
+//
 // One thread uses an account, its rank's.
 #pragma once
 #include <array>
@@ -40,25 +43,41 @@ struct TimesByUse {
   double busy() const { return total() - waited() - (*this)[TimeUse::save] - (*this)[TimeUse::evaluate]; }
 };
 
+// Told in the place of a clock: work of this use follows in a stream.
+class UseMarker {
+ public:
+  virtual ~UseMarker() = default;
+  virtual void mark(TimeUse use) = 0;
+};
+
 class TimeAccount {
  public:
+  TimeAccount() = default;
+  explicit TimeAccount(UseMarker* marker) : marker_(marker) {}  // it outlives this; none: the host's clock
+
   // The clock runs on this use from now on; what it ran on before.
   TimeUse enter(TimeUse use) {
     if (use == current_ || paused_) return use;
+    if (marker_) {
+      marker_->mark(use);
+      return std::exchange(current_, use);
+    }
     const Clock::time_point now = Clock::now();
     spent_[static_cast<std::size_t>(current_)] += now - since_;
     since_ = now;
     return std::exchange(current_, use);
   }
-  // Since it was made, or last asked.
+  // Since it was made, or last asked. Of an account that marks, nothing.
   TimesByUse take();
   // While it is paused, all time is of the use it was at, and nothing asks the clock: what accounting costs is measured
   // by that.
   void pause(bool paused) { paused_ = paused; }
+  bool paused() const { return paused_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::array<Clock::duration, kTimeUses> spent_{};
+  UseMarker* marker_ = nullptr;
   TimeUse current_ = TimeUse::other;
   bool paused_ = false;
   Clock::time_point since_ = Clock::now();

@@ -5,13 +5,20 @@
 // under "otherData". Perfetto takes number 0 for the system's idle task, hence the ones. Spans of one rank and category
 // do not overlap.
 //
-// Reading: the file may come from anywhere; UserError (bad_input_file) for one that is no trace. Other events, which
-// other programs add, are ignored. Time and memory grow with the file, which has at most kMostTraceBytes.
+// Messages are spans too, of categories "dp", "pp", "cp" and "tp". Those of one rank and axis may overlap, so they take
+// as many lines as they need (tid = kSpanKinds + 1 + axis + kTraceAxes · line). An arrow is a pair of flow events
+// ("s", "f") of one id, from the beginning of one message to the end of another. Memory is a counter ("C") per rank.
+//
+// Reading gives compute and wait: what schedules are drawn from. The file may come from anywhere; UserError
+// (bad_input_file) for one that is no trace. Other events, messages and what other programs add, are ignored. Time and
+// memory grow with the file, which has at most kMostTraceBytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -34,11 +41,41 @@ struct TraceSpan {
   int micro = -1;             // the micro-batch; -1: of none
 };
 
+inline constexpr int kTraceAxes = 4;
+inline constexpr std::string_view kTraceAxisNames[kTraceAxes] = {"dp", "pp", "cp", "tp"};
+
+// A message of a rank: from its start until the rank had waited for it.
+struct TraceMessage {
+  std::string name;  // "all_reduce"
+  int axis = 0;      // of kTraceAxisNames
+  int rank = 0;
+  std::int64_t step = 0;
+  double begin = 0, end = 0;  // seconds, on the spans' clock
+  std::int64_t bytes = 0;     // that it is about
+  std::string group = {};     // its name
+};
+
+// From the beginning of a message to the end of one that needed it; places in Trace::messages.
+struct TraceArrow {
+  std::size_t from = 0, to = 0;
+};
+
+// What a rank holds from a moment on, by tag.
+struct TraceMemory {
+  int rank = 0;
+  double time = 0;
+  std::vector<std::pair<std::string, std::int64_t>> bytes;
+};
+
 struct Trace {
   std::string layout;         // as the command line has it; "" where there is none
   std::string schedule;       // of the pipeline, as spec/pipeline/schedule.h writes it; "" without one
   std::vector<int> stage_of;  // by rank, all of them; empty where nobody knows
   std::vector<TraceSpan> spans;
+  std::vector<TraceMessage> messages = {};  // these three are written, and not read
+  std::vector<TraceArrow> arrows = {};
+  std::vector<TraceMemory> memory = {};
+  std::optional<double> clock_error = {};  // seconds by which a rank's times may differ from the run's clock
 
   std::size_t steps() const;  // of training, of which there is something
 };

@@ -36,6 +36,10 @@ class Stream {
 
   Device device() const { return device_; }
   virtual std::unique_ptr<Event> make_event() = 0;
+  // An event that keeps when it was reached.
+  virtual std::unique_ptr<Event> make_timed_event() { return make_event(); }
+  // Seconds between two of them, both reached; 0 on devices whose time is the host's.
+  virtual double seconds_between(Event& /*first*/, Event& /*second*/) { return 0; }
   virtual void record(Event& event) = 0;  // reached when all work given to this stream so far is done
   virtual void wait(Event& event) = 0;    // work given from now on starts after the event
   virtual void synchronize() = 0;         // returns when all work given so far is done

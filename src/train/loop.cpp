@@ -9,6 +9,7 @@
 #include "spec/model/model_flops.h"
 #include "spec/run/run_toml.h"
 #include "telemetry/z_score.h"
+#include "train/run_events.h"
 #include "train/run_trace.h"
 #include "train/saving.h"
 #include "train/tuning.h"
@@ -106,9 +107,11 @@ std::string bad_values_text(const std::string& bad_value, bool good, const Progr
 
 }  // namespace
 
-Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options) {
+// `events` hears of what happens; of the end of it, train() tells.
+static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher, RunEvents& events,
+                          const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
-  Saving saving(run, watcher, progress);
+  Saving saving(run, watcher, events, progress);
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };
@@ -126,8 +129,12 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     saving.save(at);
   };
 
-  RunTrace timeline(run.replica(),
-                    {.steps = run.spec().run.trace, .layout = to_text(run.spec().layout), .ranks = run.ranks()});
+  RunTrace timeline(run.replica(), {.steps = run.spec().run.trace,
+                                    .layout = run.spec().layout,
+                                    .ranks = run.uncounted_ranks(),
+                                    .clock = &events.clock(),
+                                    .messages = &run.messages(),
+                                    .ledger = &run.ledger()});
   ZScore usual;
   Ending ending = Ending::finished;
   std::string bad_value;       // what is known of it
@@ -151,8 +158,10 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     }
     told = run.tell_ranks({.stop = watcher.wants_stop() || stop_before,
                            .bad_data = unread != nullptr,
-                           .save_again = saving.wants_again()},
-                          times);
+                           .save_again = saving.wants_again(),
+                           .compare_clocks = events.wants_comparison()},
+                          times, events.tell());
+    events.heard(told);
     asked = true;
   };
   if (account) account->take();  // what came before is no step's
@@ -169,6 +178,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       if (told.any.bad_data) failure = run.agreed(unread);
       stopping = told.any.stop || told.any.bad_data;
       if (stopping) break;
+      if (events.compare_if_due(begun, timeline.begins(begun == first)) && begun == progress.step)
+        before = Clock::now();
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
@@ -182,6 +193,7 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     std::vector<SentByAxis> sent = run.take_sent();
     for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
+    events.stepped(progress.step + 1, seconds);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
@@ -191,7 +203,8 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
-    record.times_follow = account != nullptr;
+    const std::optional<TimesByUse> times = run.take_times();
+    record.times_follow = times.has_value();
     watcher.stepped(record);
 
     if (!result.updated) {
@@ -204,13 +217,14 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
         bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
                                               .value_or("the norm itself: every gradient is finite");
       watcher.note(bad_value);
+      if (run.is_first_rank()) events.add({.kind = EventKind::fault, .step = progress.step, .text = bad_value});
       if (stop) {
         ending = Ending::bad_values;
         break;
       }
     }
-    if (account) {
-      ask(account->take());
+    if (times) {
+      ask(*times);
       watcher.timed(progress.step, told.times, sent);
     }
     if (run.data().has_evaluation() &&
@@ -219,7 +233,12 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
       const Spending evaluating(account, TimeUse::evaluate);
       if (run.doing()) run.doing()->enter(DoingKind::evaluating);
       try {
-        watcher.evaluated({progress.step, run.evaluate(), seconds_since_1970()});
+        const double began = events.now(), loss = run.evaluate();
+        watcher.evaluated({progress.step, loss, seconds_since_1970()});
+        events.add({.kind = EventKind::evaluation,
+                    .step = progress.step,
+                    .seconds = events.now() - began,
+                    .text = fmt::format("loss {:.6g}", loss)});
       } catch (const AgreedFailure& unread) {
         failure = unread.why;
         break;
@@ -240,6 +259,19 @@ Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopO
   if (!good) ending = Ending::bad_values;
   if (ending == Ending::bad_values) watcher.ended_by(bad_values_text(bad_value, good, progress, saving));
   return ending;
+}
+
+Ending train(TrainingRun& run, Progress& progress, Watcher& watcher, const LoopOptions& options) {
+  RunEvents events(run, watcher, progress.step);
+  try {
+    const Ending ending = train_steps(run, progress, watcher, events, options);
+    constexpr const char* kHow[] = {"finished", "stopped", "bad values"};
+    events.finish(progress.step, kHow[static_cast<int>(ending)]);
+    return ending;
+  } catch (const std::exception& error) {
+    events.failed(progress.step, error);
+    throw;
+  }
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checkpoint/state.h"
+#include "telemetry/event_log.h"
 #include "telemetry/step_record.h"
 #include "train/training_run.h"
 
@@ -18,9 +19,11 @@ class Watcher {
   // unless the run ends before.
   virtual void timed(std::int64_t /*step*/, const std::vector<TimesByUse>&, const std::vector<SentByAxis>&) {}
   virtual void evaluated(const EvalRecord&) {}
-  virtual void saving(std::int64_t /*step*/) {}      // its save was begun, from the tensors as they are at this moment
-  virtual void saved(std::int64_t /*step*/) {}       // it is on the disk, and was read back
-  virtual void note(const std::string& /*line*/) {}  // something a person should know
+  virtual void saving(std::int64_t /*step*/) {}  // its save was begun, from the tensors as they are at this moment
+  virtual void saved(std::int64_t /*step*/) {}   // it is on the disk, and was read back
+  // Rank 0's hears of all ranks; another rank's of the fault that ends that rank.
+  virtual void happened(const LoggedEvent&) {}
+  virtual void note(const std::string& /*line*/) {}          // something a person should know
   virtual void resolved(const std::string& /*run_file*/) {}  // the resolved run file has changed: products were timed
   virtual bool wants_stop() { return false; }                // asked before each step: true saves and ends the run
   virtual void ended_by(const std::string& /*reason*/) {}    // of an Ending that is no success, in one line

@@ -20,6 +20,7 @@
 #include "spec/run/optimizer_spec.h"
 #include "telemetry/time_account.h"
 #include "train/rank_step.h"
+#include "train/stream_times.h"
 
 namespace lockstep {
 
@@ -47,6 +48,7 @@ struct RankSetup {
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
     bool capture = true;             // of steps that are repeated; false: action by action, every time
     TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
+    StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank
   };
 
   // `with` null: this rank is the only one.

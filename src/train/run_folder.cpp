@@ -44,7 +44,8 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
-    for (const fs::path& old : {run_file(), plan(), metrics(), log(), trace(), ranks(), checkpoints()})
+    for (const fs::path& old :
+         {run_file(), plan(), metrics(), log(), events(), trace(), ranks(), tensorboard(), checkpoints()})
       disk.remove_tree(old);
 }
 

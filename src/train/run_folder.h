@@ -5,7 +5,9 @@
 //   metrics.jsonl    one line per step (telemetry/step_record.h)
 //   ranks/           of each rank: where its time went, step by step, and what it is doing (telemetry/rank_records.h,
 //                    telemetry/rank_now.h)
+//   events.jsonl     what happened and when, of every rank (telemetry/event_log.h)
 //   trace.json       what every rank did in some steps, and when, if asked for (telemetry/trace.h)
+//   tensorboard/     event files for TensorBoard, unless the run has none (telemetry/tensorboard.h)
 //   log.txt          what a person was told besides the steps: evaluations, checkpoints, warnings
 //   checkpoints/     checkpoint/checkpoint_folder.h
 //   .lock            held while a process trains here
@@ -34,8 +36,10 @@ class RunFolder {
   std::filesystem::path run_file() const { return path_ / "run.toml"; }
   std::filesystem::path log() const { return path_ / "log.txt"; }
   std::filesystem::path plan() const { return path_ / "plan.json"; }
+  std::filesystem::path events() const { return path_ / "events.jsonl"; }
   std::filesystem::path trace() const { return path_ / "trace.json"; }
   std::filesystem::path ranks() const { return path_ / "ranks"; }
+  std::filesystem::path tensorboard() const { return path_ / "tensorboard"; }
 
   void write_run_file(const std::string& toml) const;  // beside, then renamed
   void write_plan(const std::string& json) const;      // likewise

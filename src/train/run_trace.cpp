@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "spec/layout/mesh_axis.h"
 #include "spec/pipeline/stage_step.h"
 #include "train/host_values.h"
 
@@ -14,26 +14,63 @@ namespace lockstep {
 namespace {
 
 constexpr double kShortestWait = 1e-6;  // seconds; below it nothing was waited for
-constexpr int kExchanges = 8;
 
-// Spans of one rank as text, for another that reads it at once.
-std::string packed(const std::vector<TraceSpan>& spans) {
-  nlohmann::json all = nlohmann::json::array();
+// What one rank saw as text, for another that reads it at once.
+std::string packed(const std::vector<TraceSpan>& spans, const std::vector<MessageOfRank>& messages,
+                   const std::vector<TraceMemory>& memory, std::optional<double> clock_error) {
+  nlohmann::json all{{"spans", nlohmann::json::array()},
+                     {"messages", nlohmann::json::array()},
+                     {"memory", nlohmann::json::array()},
+                     {"error", clock_error ? nlohmann::json(*clock_error) : nlohmann::json()}};
   for (const TraceSpan& s : spans)
-    all.push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end, s.micro});
+    all["spans"].push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end, s.micro});
+  for (const auto& [rank, m] : messages)
+    all["messages"].push_back(
+        {rank, m.group, m.key, static_cast<int>(m.op), m.number, m.ranks, m.peer, m.bytes, m.step, m.begin, m.end});
+  for (const TraceMemory& m : memory) all["memory"].push_back({m.rank, m.time, m.bytes});
   return all.dump();
 }
 
-void unpack(const std::string& text, std::vector<TraceSpan>& spans) {
-  for (const auto& s : nlohmann::json::parse(text))
-    spans.push_back({.name = s[0],
-                     .kind = static_cast<SpanKind>(s[1].get<int>()),
-                     .rank = s[2],
-                     .step = s[3],
-                     .position = s[4],
-                     .begin = s[5],
-                     .end = s[6],
-                     .micro = s[7]});
+void unpack(const std::string& text, Trace& trace, std::vector<MessageOfRank>& messages) {
+  const auto all = nlohmann::json::parse(text);
+  for (const auto& m : all["messages"])
+    messages.push_back({.rank = m[0],
+                        .message = {.group = m[1],
+                                    .key = m[2],
+                                    .op = static_cast<CommOp>(m[3].get<int>()),
+                                    .number = m[4],
+                                    .ranks = m[5],
+                                    .peer = m[6],
+                                    .bytes = m[7],
+                                    .step = m[8],
+                                    .begin = m[9],
+                                    .end = m[10]}});
+  for (const auto& m : all["memory"]) trace.memory.push_back({.rank = m[0], .time = m[1], .bytes = m[2]});
+  if (all["error"].is_number()) trace.clock_error = std::max(trace.clock_error.value_or(0), all["error"].get<double>());
+  for (const auto& s : all["spans"])
+    trace.spans.push_back({.name = s[0],
+                           .kind = static_cast<SpanKind>(s[1].get<int>()),
+                           .rank = s[2],
+                           .step = s[3],
+                           .position = s[4],
+                           .begin = s[5],
+                           .end = s[6],
+                           .micro = s[7]});
+}
+
+// Messages that have ended, and the arrows between them.
+void show_messages(Trace& trace, std::vector<MessageOfRank> messages, const LayoutSpec& layout) {
+  std::erase_if(messages, [](const MessageOfRank& one) { return one.message.end < 0; });
+  trace.arrows = arrows_between(messages);
+  for (const auto& [rank, m] : messages)
+    trace.messages.push_back({.name = std::string(name_of(m.op)),
+                              .axis = static_cast<int>(axis_of(m.group, layout)),
+                              .rank = rank,
+                              .step = m.step,
+                              .begin = m.begin,
+                              .end = m.end,
+                              .bytes = m.bytes,
+                              .group = m.group});
 }
 
 // "block.3 backward input", "norm".
@@ -45,63 +82,51 @@ std::string name_of(const Action& action, const Model& model) {
 
 }  // namespace
 
-double clock_offset(Communicator& ranks, const std::function<double()>& now) {
-  double offset = 0;
-  const auto send = [&](double value, int to) {
-    ranks.send(ConstTensor(&value, DType::f64, ranks.device(), {1}), to)->wait();
-  };
-  const auto receive = [&](int from) {
-    double value = 0;
-    ranks.recv(Tensor(&value, DType::f64, ranks.device(), {1}), from)->wait();
-    return value;
-  };
-  // One after the other, so that nobody waits for another's exchange.
-  for (int other = 1; other < ranks.size(); ++other) {
-    double quickest = std::numeric_limits<double>::infinity(), best = 0;
-    for (int i = 0; i < kExchanges; ++i) {
-      if (ranks.rank() == other) {
-        receive(0);
-        send(now(), 0);
-      } else if (ranks.rank() == 0) {
-        const double before = now();
-        send(before, other);
-        const double theirs = receive(other), after = now();
-        if (after - before < quickest) quickest = after - before, best = (before + after) / 2 - theirs;
-      }
-    }
-    if (ranks.rank() == 0) send(best, other);
-    if (ranks.rank() == other) offset = receive(0);
-  }
-  return offset;
-}
-
 RunTrace::~RunTrace() {
   if (watching_ && replica_.steps_in_flight() == 0) replica_.show(nullptr);
 }
 
+bool RunTrace::begins(bool first) const {
+  return options_.steps > 0 && !watching_ && !collected_ && !first && replica_.steps_in_flight() == 0;
+}
+
 void RunTrace::before(std::int64_t step, bool first) {
-  if (options_.steps == 0 || collected_ || first || replica_.steps_in_flight() > 0) return;
+  if (!begins(first) && !(watching_ && replica_.steps_in_flight() == 0)) return;
   if (!watching_) {
     const RankStep& own = replica_.rank_step();
     positions_ = positions_of(own.actions, own.schedule, own.shape);
     watching_ = true;
     replica_.show(this);
+    if (options_.messages) options_.messages->start();
   }
   step_ = step + 1;
   ++watched_;
+  if (options_.messages) options_.messages->set_step(step_);
+  note_memory();
+}
+
+// One more only where something has changed.
+void RunTrace::note_memory() {
+  if (!options_.ledger) return;
+  TraceMemory now{.rank = rank(), .time = steady_now(), .bytes = {}};
+  for (int t = 0; t < kTags; ++t) {
+    const Tag tag = static_cast<Tag>(t);
+    if (options_.ledger->peak(tag) > 0) now.bytes.emplace_back(name_of(tag), options_.ledger->current(tag));
+  }
+  if (memory_.empty() || memory_.back().bytes != now.bytes) memory_.push_back(std::move(now));
 }
 
 void RunTrace::comes_to(std::size_t index) {
   position_ = positions_[index];
-  came_ = now();
+  came_ = steady_now();
 }
 
 void RunTrace::runs(const Action& action) {
-  ran_ = now();
+  ran_ = steady_now();
   if (ran_ - came_ < kShortestWait) return;
   spans_.push_back({.name = "wait for " + name_of(action, replica_.model()),
                     .kind = SpanKind::wait,
-                    .rank = options_.ranks ? options_.ranks->rank() : 0,
+                    .rank = rank(),
                     .step = step_,
                     .position = -1,
                     .begin = came_,
@@ -112,12 +137,29 @@ void RunTrace::runs(const Action& action) {
 void RunTrace::is_done_with(const Action& action) {
   spans_.push_back({.name = name_of(action, replica_.model()),
                     .kind = SpanKind::compute,
-                    .rank = options_.ranks ? options_.ranks->rank() : 0,
+                    .rank = rank(),
                     .step = step_,
                     .position = position_,
                     .begin = ran_,
-                    .end = now(),
+                    .end = steady_now(),
                     .micro = action.micro});
+  note_memory();
+}
+
+// All that this rank saw, on the run's clock.
+std::vector<MessageOfRank> RunTrace::put_on_clock() {
+  std::vector<MessageOfRank> messages;
+  if (options_.messages)
+    for (TracedMessage& message : options_.messages->finish()) messages.push_back({rank(), std::move(message)});
+  if (!options_.clock) return messages;
+  const auto put = [&](double& time) { time = options_.clock->of(time); };
+  for (TraceSpan& span : spans_) put(span.begin), put(span.end);
+  for (TraceMemory& memory : memory_) put(memory.time);
+  for (MessageOfRank& one : messages) {
+    put(one.message.begin);
+    if (one.message.end >= 0) put(one.message.end);
+  }
+  return messages;
 }
 
 std::optional<Trace> RunTrace::collect() {
@@ -125,15 +167,16 @@ std::optional<Trace> RunTrace::collect() {
   replica_.show(nullptr);
   watching_ = false;
   collected_ = true;
+  note_memory();
   const RankStep& own = replica_.rank_step();
-  Trace trace{.layout = options_.layout, .schedule = to_text(own.schedule), .stage_of = {0}, .spans = {}};
+  Trace trace{.layout = to_text(options_.layout), .schedule = to_text(own.schedule), .stage_of = {0}, .spans = {}};
+  const std::vector<MessageOfRank> mine = put_on_clock();
   if (!options_.ranks) {
     trace.spans = std::move(spans_);
+    trace.memory = std::move(memory_);
     return trace;
   }
   Communicator& ranks = *options_.ranks;
-  const double offset = clock_offset(ranks, [this] { return now(); });
-  for (TraceSpan& span : spans_) span.begin += offset, span.end += offset;
   std::vector<std::int64_t> stages(static_cast<std::size_t>(ranks.size()));
   const std::int64_t stage = own.shape.stage;
   ranks
@@ -141,13 +184,17 @@ std::optional<Trace> RunTrace::collect() {
                   ConstTensor(&stage, DType::i64, ranks.device(), {1}))
       ->wait();
   trace.stage_of.assign(stages.begin(), stages.end());
+  const std::optional<double> error = options_.clock ? options_.clock->error(options_.clock->now()) : std::nullopt;
+  std::vector<MessageOfRank> messages;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    std::string text = rank == ranks.rank() ? packed(spans_) : "";
+    std::string text = rank == ranks.rank() ? packed(spans_, mine, memory_, error) : "";
     share_text(ranks, text, rank);
-    if (ranks.rank() == 0) unpack(text, trace.spans);
+    if (ranks.rank() == 0) unpack(text, trace, messages);
   }
   spans_.clear();
-  return ranks.rank() == 0 ? std::optional(std::move(trace)) : std::nullopt;
+  if (ranks.rank() != 0) return std::nullopt;
+  show_messages(trace, std::move(messages), options_.layout);
+  return trace;
 }
 
 }  // namespace lockstep

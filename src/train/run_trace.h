@@ -1,29 +1,34 @@
 // The timeline of some steps of a run, of all ranks on one clock, for a trace (telemetry/trace.h).
 //
-// It watches as many steps as the run asks for, from the second on (the first loads code and tables). Then the ranks
-// compare their clocks and hand what they saw to rank 0, which writes it. Where a stream runs ahead, watched steps wait
-// for it after every action: they are slower than others, but times are those of the device. Every rank has one and
-// calls it at the same points; nothing is watched where the run does not ask for it.
+// It watches as many steps as the run asks for, from the second on (the first loads code and tables): actions, what
+// they wait for, messages, and memory wherever it changes. Then the ranks hand what they saw, on the run's clock, to
+// rank 0, which writes it. Where a stream runs ahead, watched steps wait for it after every action: they are slower
+// than others, but times are those of the device, and messages have the host's. Every rank has one and calls it at the
+// same points; nothing is watched where the run does not ask for it.
 #pragma once
-#include <chrono>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/traced.h"
 #include "telemetry/trace.h"
+#include "train/message_arrows.h"
 #include "train/replica.h"
+#include "train/run_clock.h"
 
 namespace lockstep {
 
 class RunTrace final : public StepWatch {
  public:
   struct Options {
-    std::int64_t steps = 0;         // to watch
-    std::string layout;             // of the run, for the file
-    Communicator* ranks = nullptr;  // on the host; none: alone
+    std::int64_t steps = 0;            // to watch
+    LayoutSpec layout = {};            // of the run
+    Communicator* ranks = nullptr;     // on the host; none: alone
+    const RunClock* clock = nullptr;   // none: times are this rank's
+    MessageTrace* messages = nullptr;  // none: messages are not shown
+    const Ledger* ledger = nullptr;    // none: memory is not shown
   };
-  // The replica outlives it.
+  // The replica, and what the options name, outlive it.
   RunTrace(Replica& replica, const Options& options) : replica_(replica), options_(options) {}
   ~RunTrace() override;
   RunTrace(const RunTrace&) = delete;
@@ -31,6 +36,8 @@ class RunTrace final : public StepWatch {
 
   // Before a step is begun, by its number (from 0 on); `first`: of those that this process runs.
   void before(std::int64_t step, bool first);
+  // Whether before() would begin to watch.
+  bool begins(bool first) const;
   bool watching() const { return watching_; }
   // Whether all steps to watch are done, and not yet collected.
   bool is_due() const { return watching_ && watched_ == options_.steps; }
@@ -42,8 +49,9 @@ class RunTrace final : public StepWatch {
   void is_done_with(const Action& action) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  double now() const { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+  void note_memory();
+  std::vector<MessageOfRank> put_on_clock();
+  int rank() const { return options_.ranks ? options_.ranks->rank() : 0; }
 
   Replica& replica_;
   Options options_;
@@ -53,9 +61,7 @@ class RunTrace final : public StepWatch {
   int position_ = -1;
   double came_ = 0, ran_ = 0;
   std::vector<TraceSpan> spans_;
+  std::vector<TraceMemory> memory_;
 };
-
-// Seconds to add to this rank's clock to get rank 0's, by the quickest of some exchanges. All ranks call it.
-double clock_offset(Communicator& ranks, const std::function<double()>& now);
 
 }  // namespace lockstep

@@ -6,12 +6,18 @@
 
 namespace lockstep {
 
-Saving::Saving(TrainingRun& run, Watcher& watcher, const Progress& progress)
-    : run_(run), watcher_(watcher), begun_(run.has_saved(progress.step) ? progress.step : -1), newest_(begun_) {}
+Saving::Saving(TrainingRun& run, Watcher& watcher, RunEvents& events, const Progress& progress)
+    : run_(run),
+      watcher_(watcher),
+      events_(events),
+      begun_(run.has_saved(progress.step) ? progress.step : -1),
+      newest_(begun_) {}
 
 void Saving::save(const Progress& progress) {
   if (begun_ == progress.step) return;
+  const double began = events_.now();
   run_.save(progress);
+  events_.add({.kind = EventKind::save, .step = progress.step, .began = began, .seconds = events_.now() - began});
   // Without a snapshot a save that has failed was not begun: another try is another save.
   const bool failed = run_.retries_need_the_run() && run_.save_is_failing();
   if (!failed) {
@@ -40,9 +46,14 @@ void Saving::tell() {
     if (event.outcome == SaveOutcome::saved) {
       newest_ = event.step;
       told_.clear();
+      events_.add({.kind = EventKind::saved, .step = event.step});
       watcher_.saved(event.step);
-    } else if (event.outcome == SaveOutcome::failed) {
-      if (reason_in(event.words) == told_ && Clock::now() < told_at_ + kAgain) continue;
+      continue;
+    }
+    const bool again = event.outcome == SaveOutcome::failed && reason_in(event.words) == told_;
+    if (again && Clock::now() < told_at_ + kAgain) continue;
+    events_.add({.kind = EventKind::fault, .step = event.step, .text = "checkpoint not saved: " + event.words});
+    if (event.outcome == SaveOutcome::failed) {
       told_ = reason_in(event.words);
       told_at_ = Clock::now();
       watcher_.note(

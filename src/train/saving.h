@@ -10,15 +10,16 @@
 #include <string>
 
 #include "train/loop.h"
+#include "train/run_events.h"
 #include "train/training_run.h"
 
 namespace lockstep {
 
 class Saving {
  public:
-  // Run and watcher outlive it. `progress` is where the run begins: a run that resumes in its own folder has its first
-  // state there already; from another's, it has not.
-  Saving(TrainingRun& run, Watcher& watcher, const Progress& progress);
+  // Run, watcher and events outlive it. `progress` is where the run begins: a run that resumes in its own folder has
+  // its first state there already; from another's, it has not.
+  Saving(TrainingRun& run, Watcher& watcher, RunEvents& events, const Progress& progress);
 
   void save(const Progress& progress);  // unless that step is saved, or on its way. All ranks call it.
   void tell();               // reports the results of saves since, to the watcher; the same failure once per minute
@@ -34,6 +35,7 @@ class Saving {
 
   TrainingRun& run_;
   Watcher& watcher_;
+  RunEvents& events_;
   std::int64_t begun_, newest_;  // steps whose saves were begun, and are on the disk, last
   double pause_ = 0;             // seconds between the last failure and the next try
   Clock::time_point again_;

@@ -201,12 +201,11 @@ void StepExecutor::exchange(const Action& action) {
     links_.receive(action, tensor, other);
 }
 
-void StepExecutor::run_list(std::int64_t batch_number) {
+void StepExecutor::run_actions(std::size_t first, std::size_t end) {
   const std::vector<Action>& actions = setup_.step.actions;
-  begin(true, batch_number);
   TimeAccount* const account = setup_.options.account;
   const Spending computing(account, TimeUse::compute);
-  for (std::size_t i = 0; i < actions.size(); ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     const Action& action = actions[i];
     if (watch_) watch_->comes_to(i);
     if (account) account->enter(use_of(action.kind));
@@ -220,15 +219,31 @@ void StepExecutor::run_list(std::int64_t batch_number) {
   }
 }
 
+// No marks of time are captured: they are made between the halves, anew for each step.
+void StepExecutor::capture_halves(std::int64_t batch_number) {
+  TimeAccount* const account = setup_.options.account;
+  const bool paused = !account || account->paused();
+  if (!paused) account->pause(true);
+  gradients_replay_ = stream_.capture([&] {
+    begin(true, batch_number);
+    run_actions(0, norm_at_);
+  });
+  if (gradients_replay_) updates_replay_ = stream_.capture([&] { run_actions(norm_at_, setup_.step.actions.size()); });
+  if (!paused) account->pause(false);
+}
+
 // The first time action by action, as libraries and code are loaded then.
 void StepExecutor::run_step(std::int64_t batch_number) {
   const bool first = steps_run_++ == 0;
-  if (watch_) return run_list(batch_number);
-  if (!replay_ && repeats_ && !first) replay_ = stream_.capture([&] { run_list(batch_number); });
-  if (replay_)
-    replay_->run();
-  else
-    run_list(batch_number);
+  if (!watch_ && !gradients_replay_ && repeats_ && !first) capture_halves(batch_number);
+  if (watch_ || !gradients_replay_) {
+    begin(true, batch_number);
+    return run_actions(0, setup_.step.actions.size());
+  }
+  const Spending computing(setup_.options.account, TimeUse::compute);
+  gradients_replay_->run();
+  const Spending updating(setup_.options.account, TimeUse::optimizer);
+  updates_replay_->run();
 }
 
 void StepExecutor::settle() {

@@ -40,8 +40,8 @@ class StepExecutor {
   // The two halves of the step's list: what makes the gradients; norm, updates and publishing.
   std::span<const Action> gradient_actions() const { return std::span(setup_.step.actions).first(norm_at_); }
   std::span<const Action> update_actions() const { return std::span(setup_.step.actions).subspan(norm_at_); }
-  // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, they are captured
-  // the second time and given to the device as a whole from then on, unless somebody watches.
+  // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, their two halves
+  // are captured the second time and given to the device as wholes from then on, unless somebody watches.
   void run_step(std::int64_t batch_number);
 
   // Waits for the messages between stages.
@@ -67,7 +67,8 @@ class StepExecutor {
   void run_norm();
   void exchange(const Action& action);
   Tensor message(const Action& action) const;
-  void run_list(std::int64_t batch_number);
+  void run_actions(std::size_t first, std::size_t end);
+  void capture_halves(std::int64_t batch_number);
   Call call(const Action& action, const Batch& batch) const;
   const Activations& activations_at(int micro) const {
     return training_ ? activations_.of(micro) : activations_.of_forwards(micro);
@@ -88,7 +89,7 @@ class StepExecutor {
   std::int64_t batch_number_ = 0;
   bool repeats_;  // steps are the same work each time
   std::int64_t steps_run_ = 0;
-  std::unique_ptr<Replay> replay_;
+  std::unique_ptr<Replay> gradients_replay_, updates_replay_;  // both or none
   StepWatch* watch_ = nullptr;
   Doing* doing_ = nullptr;
   PhaseCounter* counter_ = nullptr;

@@ -18,12 +18,16 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
   LOCKSTEP_CHECK(count() < kMost, "{} steps are in flight", count());
   const int index = static_cast<int>(begun_ % kMost);
   Place& place = places_[index];
+  StreamTimes* const times = setup_.options.times;
+  place.timed = times && !setup_.options.account->paused();
+  if (place.timed) times->begin_step();
   executor_.set_batch(tokens, targets, index);
   place.rate.as<double>()[0] = learning_rate;
   upload_later(state_.control().slice(0, kLearningRate, 1), place.rate.as<char>().data(), setup_.stream);
   executor_.run_step(state_.batches() + count());
   executor_.batch().fetch_losses(index, setup_.stream);
   download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
+  if (place.timed) times->end_step();
   setup_.stream.record(*place.done);
   ++begun_;
 }
@@ -38,7 +42,9 @@ StepResult StepsInFlight::finish() {
   const std::span<double> controls = place.controls.as<double>();
   const bool updated = controls[kFinite] != 0;
   state_.count_batch(updated);
-  return {executor_.batch().mean_loss(index), controls[kNorm], updated};
+  StepResult result{executor_.batch().mean_loss(index), controls[kNorm], updated};
+  if (place.timed) result.times = setup_.options.times->read();
+  return result;
 }
 
 }  // namespace lockstep

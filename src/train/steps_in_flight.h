@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tensor/transfer.h"
@@ -16,9 +17,10 @@
 namespace lockstep {
 
 struct StepResult {
-  double loss;   // mean over the targets that count
-  double norm;   // of the gradient, before clipping
-  bool updated;  // false: something was not finite, and nothing changed
+  double loss;                           // mean over the targets that count
+  double norm;                           // of the gradient, before clipping
+  bool updated;                          // false: something was not finite, and nothing changed
+  std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
 };
 
 class StepsInFlight {
@@ -39,6 +41,7 @@ class StepsInFlight {
   struct Place {
     HostBuffer rate, controls;
     std::unique_ptr<Event> done;
+    bool timed = false;
   };
 
   RankSetup& setup_;

@@ -39,14 +39,25 @@ Accounted::UseOf uses_of(const LayoutSpec& layout) {
   return [layout](const std::string& group) { return wait_along(axis_of(group, layout)); };
 }
 
+// Both, which begin anew.
+MessageCount taken(MessageCount& a, MessageCount& b) {
+  const MessageCount both{a.calls + b.calls, a.bytes_sent + b.bytes_sent};
+  a = b = {};
+  return both;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesystem::path& checkpoints,
                          const Where& where)
     : spec_(spec),
       raw_ranks_(where.ranks),
+      traced_(where.ranks && device != Device::meta && spec.run.trace > 0
+                  ? std::make_unique<Traced>(*where.ranks, messages_, "hosts")
+                  : nullptr),
       accounted_(where.ranks && device != Device::meta
-                     ? std::make_unique<Accounted>(*where.ranks, comm_account_, uses_of(spec.layout))
+                     ? std::make_unique<Accounted>(traced_ ? static_cast<Communicator&>(*traced_) : *where.ranks,
+                                                   comm_account_, uses_of(spec.layout))
                      : nullptr),
       ranks_(accounted_ ? accounted_.get() : where.ranks),
       threads_(where.threads > 0 ? where.threads : threads_of(spec)),
@@ -55,6 +66,10 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
+      stream_times_(device != Device::meta && stream_->runs_ahead()
+                        ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
+                        : nullptr),
+      stream_time_(stream_times_.get()),
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
       folder_{.path = checkpoints,
@@ -63,7 +78,11 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
               .finite_weights = true,
               .whole = &whole_} {
   const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
-  if (device != Device::meta && !stream_->runs_ahead()) comm_account_.time = &time_;
+  if (device != Device::meta) comm_account_.time = &time_;
+  if (stream_times_) {
+    device_comm_account_.time = &stream_time_;
+    device_comm_account_.times_messages = false;
+  }
   steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
@@ -81,10 +100,13 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
-      .account = comm_account_.time};
+      .account = stream_times_ ? &stream_time_ : comm_account_.time,
+      .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
+  if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)
-    on_device_ = std::make_unique<Accounted>(std::move(on_device_), comm_account_, uses_of(spec.layout));
+    on_device_ = std::make_unique<Accounted>(
+        std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
                     : std::make_unique<Replica>(options, *memory_, *stream_);
@@ -164,7 +186,26 @@ void TrainingRun::begin_loaded_step(double learning_rate) {
 
 Replica::Result TrainingRun::finish_step() {
   const Spending computing(account(), TimeUse::compute);
-  return replica_->finish_step();
+  Replica::Result result = replica_->finish_step();
+  last_times_ = std::exchange(result.times, std::nullopt);
+  return result;
+}
+
+std::optional<TimesByUse> TrainingRun::take_times() {
+  if (!account()) return std::nullopt;
+  const TimesByUse host = time_.take();
+  if (!stream_times_) return host;
+  if (!last_times_) return std::nullopt;
+  TimesByUse times = last_times_->uses;
+  double left = last_times_->idle;
+  for (const TimeUse use : {TimeUse::save, TimeUse::evaluate, TimeUse::data}) {
+    const double its = std::min(host[use], left);
+    times[use] += its;
+    left -= its;
+  }
+  times[TimeUse::other] += left;
+  last_times_.reset();
+  return times;
 }
 
 double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) {
@@ -201,11 +242,43 @@ bool TrainingRun::any_rank(bool says) {
   return sayers > 0;
 }
 
-TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times) {
-  if (!raw_ranks_) return {mine, {times}};
-  constexpr std::size_t kWords = 1 + kTimeUses;
-  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again)};
+namespace {
+
+constexpr std::size_t kEventWords = 2 + 4 * kEventsATell;
+
+std::array<double, kEventWords> event_words_of(const ToldEvents& told) {
+  std::array<double, kEventWords> words{told.error.value_or(-1), told.step_seconds};
+  for (std::size_t i = 0; i < kEventsATell; ++i) {
+    const RankEvent& event = told.events[i];
+    const double kind = event.kind ? static_cast<double>(*event.kind) : -1;
+    std::ranges::copy(std::array{kind, static_cast<double>(event.step), event.time, event.seconds},
+                      words.begin() + static_cast<std::ptrdiff_t>(2 + 4 * i));
+  }
+  return words;
+}
+
+ToldEvents told_events_of(std::span<const double, kEventWords> words) {
+  ToldEvents told{.error = words[0] < 0 ? std::nullopt : std::optional(words[0]), .step_seconds = words[1]};
+  for (std::size_t i = 0; i < kEventsATell; ++i) {
+    const std::span<const double> of = words.subspan(2 + 4 * i, 4);
+    if (of[0] < 0) continue;
+    told.events[i] = {.kind = static_cast<EventKind>(of[0]),
+                      .step = static_cast<std::int64_t>(of[1]),
+                      .time = of[2],
+                      .seconds = of[3]};
+  }
+  return told;
+}
+
+}  // namespace
+
+TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
+  if (!raw_ranks_) return {mine, {times}, {events}};
+  constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
+  std::array<double, kWords> own{
+      static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again + 8 * mine.compare_clocks)};
   std::ranges::copy(times.seconds, own.begin() + 1);
+  std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
   std::vector<double> all(kWords * static_cast<std::size_t>(size()));
   {
     const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
@@ -221,32 +294,34 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
     told.any.stop |= (votes & 1) != 0;
     told.any.bad_data |= (votes & 2) != 0;
     told.any.save_again |= (votes & 4) != 0;
+    told.any.compare_clocks |= (votes & 8) != 0;
+    told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
     std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
   }
   return told;
 }
 
 void TrainingRun::note_in(Doing& doing) {
-  comm_account_.doing = &doing;
+  comm_account_.doing = device_comm_account_.doing = &doing;
   replica_->note_in(&doing);
 }
 
 void TrainingRun::pause_account(bool paused) {
   time_.pause(paused);
-  comm_account_.paused = paused;
+  stream_time_.pause(paused);
+  comm_account_.paused = device_comm_account_.paused = paused;
   replica_->note_in(paused ? nullptr : comm_account_.doing);
 }
 
 std::vector<SentByAxis> TrainingRun::take_sent() {
   std::vector<SentByAxis> sent;
   for (const MeshAxis axis : kMeshAxes) {
-    MessageCount& count = comm_account_.tensors[static_cast<std::size_t>(wait_along(axis))];
-    TimeUnderWay& under_way = comm_account_.under_way[static_cast<std::size_t>(wait_along(axis))];
-    sent.push_back({name_of(axis), count.calls, count.bytes_sent, under_way.take(), {}});
-    count = {};
+    const auto use = static_cast<std::size_t>(wait_along(axis));
+    const MessageCount count = taken(comm_account_.tensors[use], device_comm_account_.tensors[use]);
+    sent.push_back({name_of(axis), count.calls, count.bytes_sent, comm_account_.under_way[use].take(), {}});
   }
-  sent.push_back({"numbers", comm_account_.numbers.calls, comm_account_.numbers.bytes_sent, 0, {}});
-  comm_account_.numbers = {};
+  const MessageCount numbers = taken(comm_account_.numbers, device_comm_account_.numbers);
+  sent.push_back({"numbers", numbers.calls, numbers.bytes_sent, 0, {}});
   return sent;
 }
 

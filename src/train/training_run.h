@@ -16,7 +16,9 @@
 
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/accounted.h"
+#include "comm/traced.h"
 #include "spec/run/run_spec.h"
+#include "telemetry/event_log.h"
 #include "telemetry/step_record.h"
 #include "tensor/memory.h"
 #include "tensor/stream.h"
@@ -103,15 +105,21 @@ class TrainingRun {
     bool stop = false;        // somebody asked for the end
     bool bad_data = false;    // its part of the next batch cannot be read
     bool save_again = false;  // a save that has failed is to be tried again
+    bool compare_clocks = false;
   };
-  // And where the time of each went. One message, which the account of messages leaves out.
+  // And where the time of each went, and what happened. One message, which the account of messages leaves out.
   struct Told {
     Wishes any;
-    std::vector<TimesByUse> times;  // by rank
+    std::vector<TimesByUse> times;   // by rank
+    std::vector<ToldEvents> events;  // likewise
   };
-  Told tell_ranks(const Wishes& mine, const TimesByUse& times);
-  // This rank's time; none where the stream runs ahead, and the host's time is not the step's.
+  Told tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events = {});
+  // This rank's time on the host; none on meta.
   TimeAccount* account() { return comm_account_.time; }
+  // Where the time of the step that was finished last went, to be asked once after each; nothing where that was not
+  // measured. Where the stream runs ahead the times are the stream's, and what it was idle between two steps is what
+  // the host did meanwhile: saving, evaluating, reading data.
+  std::optional<TimesByUse> take_times();
   // Says from now on what this rank is doing (telemetry/heartbeat.h). It outlives the run.
   void note_in(Doing& doing);
   Doing* doing() { return comm_account_.doing; }
@@ -124,6 +132,9 @@ class TrainingRun {
   std::exception_ptr agreed(const std::exception_ptr& mine);
   bool is_first_rank() const { return rank() == 0; }
   Communicator* ranks() const { return ranks_; }  // on the host; none: alone
+  // The same, outside the account of messages and the trace: for what is told beside a step.
+  Communicator* uncounted_ranks() const { return raw_ranks_; }
+  MessageTrace& messages() { return messages_; }  // of a run with a trace
   // Names the first bad value of a step that did not update, while no step is in flight.
   // first: of its batch; later: steps that were finished since.
   std::optional<std::string> find_bad_value(std::int64_t first, std::int64_t later);
@@ -153,8 +164,10 @@ class TrainingRun {
 
   RunSpec spec_;
   TimeAccount time_;
-  CommAccount comm_account_;
+  CommAccount comm_account_, device_comm_account_;  // of messages on the host, and where those are two, the device
+  MessageTrace messages_;
   Communicator* const raw_ranks_;         // as given
+  std::unique_ptr<Traced> traced_;        // the same, where the run has a trace
   std::unique_ptr<Accounted> accounted_;  // the same, accounted for
   Communicator* ranks_;
   int threads_;
@@ -164,6 +177,9 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StreamTimes> stream_times_;  // where the stream runs ahead
+  TimeAccount stream_time_;                    // that marks them
+  std::optional<StreamStep> last_times_;
   std::unique_ptr<Communicator> on_device_;  // where that is not the host
   std::optional<RunData> own_data_;
   const RunData* data_;

@@ -39,6 +39,18 @@ TEST(RunToml, AChoiceBySettingUnmakesTheFilesChoice) {
             std::string::npos);
 }
 
+TEST(RunToml, TheClockIsOneOfThreeAndHasAnErrorUnlessItIsOff) {
+  EXPECT_EQ(parse(kBase).run.clock, ClockScope::local);
+  EXPECT_EQ(parse(kBase).run.clock_error, 100e-6);
+  const RunSpec global = parse(kBase, {"run.clock=global", "run.clock_error=2e-6"});
+  EXPECT_EQ(global.run.clock, ClockScope::global);
+  EXPECT_EQ(parse(to_toml(global)), global);
+  const RunSpec off = parse(to_toml(global), {"run.clock=off"});
+  EXPECT_EQ(off.run.clock, ClockScope::off) << "without the error that the file has";
+  EXPECT_EQ(to_toml(off).find("clock_error"), std::string::npos);
+  EXPECT_EQ(parse(to_toml(global), {"run.clock=local"}).run.clock_error, 2e-6);
+}
+
 TEST(RunToml, ABadSettingIsNamedItself) {
   const std::pair<const char*, const char*> cases[] = {
       {"train.steps=-1", "--set train.steps=-1: 'steps' in [train]"},

@@ -72,6 +72,14 @@ enum class RunDevice { cpu, cuda };
 inline constexpr std::array kRunDevices{RunDevice::cpu, RunDevice::cuda};
 constexpr std::string_view name_of(RunDevice device) { return device == RunDevice::cpu ? "cpu" : "cuda"; }
 
+// Which clocks are compared, so that times of several ranks are on one clock: every rank's, one of each host, or none.
+enum class ClockScope { global, local, off };
+inline constexpr std::array kClockScopes{ClockScope::global, ClockScope::local, ClockScope::off};
+constexpr std::string_view name_of(ClockScope scope) {
+  constexpr std::string_view kNames[] = {"global", "local", "off"};
+  return kNames[static_cast<int>(scope)];
+}
+
 struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
   RunDevice device = RunDevice::cpu;
@@ -80,8 +88,11 @@ struct RunSettings {
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run
   std::int64_t trace = 0;    // steps, from the second on, whose timeline is written to trace.json; 0 = none
   std::int64_t record_every =
-      1;                  // steps of which each rank records where its time went; 0 = none (telemetry/rank_records.h)
-  bool autotune = false;  // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+      1;  // steps of which each rank records where its time went; 0 = none (telemetry/rank_records.h)
+  ClockScope clock = ClockScope::local;
+  double clock_error = 100e-6;  // seconds: clocks are compared again before they may be further from the mean
+  bool tensorboard = true;      // write event files for TensorBoard (telemetry/tensorboard.h)
+  bool autotune = false;        // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
   // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/run/stop_signals.h).
   std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
   bool operator==(const RunSettings&) const = default;

@@ -20,6 +20,7 @@ namespace lockstep {
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
+static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 static constexpr std::array<Recompute, 3> values_of(Recompute) {
   return {Recompute::none, Recompute::elementwise, Recompute::projections};
@@ -116,6 +117,9 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("record_every", run.record_every, Whole{0, kMostSteps});
+  visit("tensorboard", run.tensorboard);
+  visit("clock", run.clock);
+  if (run.clock != ClockScope::off) visit("clock_error", run.clock_error, Real{.least = 1e-9, .most = 86400});
   visit("autotune", run.autotune);
   visit("stop_signals", run.stop_signals);
 }
@@ -155,6 +159,8 @@ void unmake_choices(TomlDocument& document) {
   if (document.set("precision", "compute") && document.top().table("precision").shown("compute") == "'fp64'") {
     for (const std::string_view key : {"gradients", "moments"}) document.drop("precision", key);
   }
+  if (document.set("run", "clock") && document.top().table("run").shown("clock") == "'off'")
+    document.drop("run", "clock_error");
 }
 
 // From the run file's folder, or from where the program runs when it was typed there. Absolute, so that the resolved
@@ -337,6 +343,8 @@ void read_run(const TomlTable& table, RunSettings& run) {
   if (run.autotune && run.device != RunDevice::cuda)
     table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", name_of(run.device)),
                  "remove it");
+  if (table.has("clock_error") && run.clock == ClockScope::off)
+    table.refuse("clock_error", "'clock_error' does nothing with clock = \"off\"", "remove it");
   for (auto name = run.stop_signals.begin(); name != run.stop_signals.end(); ++name) {
     const std::optional<std::string> known = stop_signal_of(*name);
     if (!known)

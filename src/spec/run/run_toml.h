@@ -42,6 +42,9 @@
 //   pin = true
 //   deadline = 30
 //   record_every = 1
+//   tensorboard = true
+//   clock = "local"           # "global", or "off", which has no clock_error
+//   clock_error = 1e-4
 //   autotune = false          # of "cuda"
 //   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //

@@ -19,7 +19,9 @@ cudaStream_t native(lockstep::Stream& stream) { return static_cast<cudaStream_t>
 
 class Point final : public Event {
  public:
-  Point() { check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"); }
+  explicit Point(bool timed) {
+    check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreate");
+  }
   ~Point() override { cudaEventDestroy(event); }
   bool done() override {
     const cudaError_t status = cudaEventQuery(event);
@@ -169,7 +171,16 @@ Stream& Stream::of(lockstep::Stream& stream) {
   return static_cast<Stream&>(stream);
 }
 
-std::unique_ptr<Event> Stream::make_event() { return std::make_unique<Point>(); }
+std::unique_ptr<Event> Stream::make_event() { return std::make_unique<Point>(false); }
+
+std::unique_ptr<Event> Stream::make_timed_event() { return std::make_unique<Point>(true); }
+
+double Stream::seconds_between(Event& first, Event& second) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<Point&>(first).event, static_cast<Point&>(second).event),
+        "cudaEventElapsedTime");
+  return milliseconds * 1e-3;
+}
 
 void Stream::record(Event& event) {
   check(cudaEventRecord(static_cast<Point&>(event).event, static_cast<cudaStream_t>(stream_)), "cudaEventRecord");

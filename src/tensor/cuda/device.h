@@ -61,6 +61,8 @@ class Stream final : public lockstep::Stream {
   ~Stream() override;
 
   std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Event> make_timed_event() override;
+  double seconds_between(Event& first, Event& second) override;
   void record(Event& event) override;
   void wait(Event& event) override;
   void synchronize() override;

@@ -1,0 +1,39 @@
+#include "pictures/bars_picture.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "pictures/svg_page.h"
+
+namespace lockstep {
+
+std::string svg_picture(const BarsPicture& picture) {
+  constexpr double kWidth = 560, kRow = 20;
+  const auto fill = [](std::size_t kind) { return fills::kinds[kind % std::size(fills::kinds)]; };
+  SvgPage page;
+  page.caption(picture.title);
+  page.begin_keys(SvgPage::kMargin);
+  for (std::size_t k = 0; k < picture.kinds.size(); ++k) page.key(fill(k), picture.kinds[k]);
+  double most = 0, names = 0;
+  for (const BarsPicture::Row& row : picture.rows) {
+    double sum = 0;
+    for (const double value : row.values) sum += value;
+    most = std::max(most, sum);
+    names = std::max(names, text_width(row.name, 12));
+  }
+  double y = page.y + 14;
+  for (const BarsPicture::Row& row : picture.rows) {
+    page.text(SvgPage::kMargin, y + 14, "ink", row.name);
+    double x = SvgPage::kMargin + names + 10;
+    for (std::size_t k = 0; k < row.values.size() && most > 0; ++k) {
+      const double width = kWidth * row.values[k] / most;
+      if (width > 0) page.cell({x, y, width, kRow - 2}, fill(k), "", k < row.tips.size() ? row.tips[k] : std::string());
+      x += width;
+    }
+    y += kRow;
+  }
+  page.reach(SvgPage::kMargin + names + 10 + kWidth, y);
+  return page.str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+#include "train/run_events.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/median.h"
+#include "comm/gather_texts.h"
+
+namespace lockstep {
+
+RunEvents::RunEvents(TrainingRun& run, Watcher& watcher, std::int64_t first_step)
+    : run_(run),
+      watcher_(watcher),
+      clock_(run.uncounted_ranks(), {.scope = run.spec().run.clock}),
+      rank_(run.ranks() ? run.ranks()->rank() : 0) {
+  compare(first_step, "start");
+  add({.kind = EventKind::start, .step = first_step});
+}
+
+LoggedEvent RunEvents::logged(const Event& event) const {
+  const double began = event.began.value_or(clock_.now());
+  return {.time = clock_.since_1970(clock_.of(began)),
+          .error = clock_.error(began),
+          .rank = rank_,
+          .kind = event.kind,
+          .step = event.step,
+          .seconds = event.seconds,
+          .text = event.text};
+}
+
+void RunEvents::log(const LoggedEvent& event) {
+  if (rank_ == 0) watcher_.happened(event);
+}
+
+void RunEvents::log_of(int rank, const RankEvent& event, std::optional<double> error) {
+  if (!event.kind) return;
+  log({.time = clock_.since_1970(event.time),
+       .error = error,
+       .rank = rank,
+       .kind = *event.kind,
+       .step = event.step,
+       .seconds = event.seconds < 0 ? std::nullopt : std::optional(event.seconds)});
+}
+
+void RunEvents::add(const Event& event) {
+  if (rank_ == 0) return log(logged(event));
+  untold_.push_back({.kind = event.kind,
+                     .step = event.step,
+                     .time = clock_.of(event.began.value_or(clock_.now())),
+                     .seconds = event.seconds.value_or(-1)});
+}
+
+void RunEvents::stepped(std::int64_t step, double seconds) {
+  last_step_ = step;
+  last_seconds_ = untold_seconds_ = seconds;
+  add({.kind = EventKind::step, .step = step, .seconds = seconds});
+}
+
+void RunEvents::failed(std::int64_t step, const std::exception& error) {
+  const auto* of_another = dynamic_cast<const CommError*>(&error);
+  if (rank_ != 0 && of_another && of_another->secondary()) return;  // the rank that failed says it
+  watcher_.happened(logged({.kind = EventKind::fault, .step = step, .text = error.what()}));
+}
+
+ToldEvents RunEvents::tell() {
+  ToldEvents told{.error = clock_.error(clock_.now()), .step_seconds = std::exchange(untold_seconds_, 0)};
+  for (std::size_t i = 0; i < told.events.size() && !untold_.empty(); ++i) {
+    told.events[i] = untold_.front();
+    untold_.pop_front();
+  }
+  return told;
+}
+
+bool RunEvents::wants_comparison() const { return clock_.would_pass(run_.spec().run.clock_error, last_seconds_); }
+
+void RunEvents::heard(const TrainingRun::Told& told) {
+  if (told.any.compare_clocks) due_ = "the error would pass run.clock_error";
+  look_for_stall(told);
+  for (std::size_t rank = 1; rank < told.events.size(); ++rank)
+    for (const RankEvent& event : told.events[rank].events)
+      log_of(static_cast<int>(rank), event, told.events[rank].error);
+}
+
+// Of the slowest rank, as all have told: the same on all of them.
+void RunEvents::look_for_stall(const TrainingRun::Told& told) {
+  std::size_t slowest = 0;
+  for (std::size_t rank = 1; rank < told.events.size(); ++rank)
+    if (told.events[rank].step_seconds > told.events[slowest].step_seconds) slowest = rank;
+  const double seconds = told.events[slowest].step_seconds;
+  if (seconds <= 0 || ++steps_seen_ == 1) return;  // the first one loads code and tables
+  const double usual = median(usual_);
+  if (usual_.size() >= kFewestSteps && seconds > kStallFactor * usual && seconds > usual + kStallSeconds) {
+    due_ = "a stall";
+    const bool known = std::ranges::any_of(told.times, [](const TimesByUse& times) { return times.total() > 0; });
+    const int rank = known ? slowest_rank(told.times) : static_cast<int>(slowest);
+    const double now = clock_.now();
+    log({.time = clock_.since_1970(clock_.of(now)) - seconds,
+         .error = clock_.error(now),
+         .rank = rank,
+         .kind = EventKind::stall,
+         .step = last_step_,
+         .seconds = seconds,
+         .text = fmt::format("the step took {:.3g} s, steps before it {:.3g} s; rank {} {}", seconds, usual, rank,
+                             known ? "was busy longest" : "took longest")});
+  }
+  if (usual_.size() == kUsualSteps) usual_.erase(usual_.begin());
+  usual_.push_back(seconds);
+}
+
+bool RunEvents::compare_if_due(std::int64_t step, bool tracing) {
+  if (tracing && due_.empty()) due_ = "a trace";
+  if (due_.empty() || !clock_.compares()) {
+    due_.clear();
+    return false;
+  }
+  compare(step, std::exchange(due_, ""));
+  return true;
+}
+
+void RunEvents::compare(std::int64_t step, const std::string& why) {
+  const double began = clock_.now();
+  clock_.compare();
+  if (rank_ != 0) return;
+  const double ended = clock_.now();
+  for (const RunClock::Compared& one : clock_.compared())
+    log({.time = clock_.since_1970(clock_.of(ended)),
+         .error = one.error,
+         .rank = one.rank,
+         .kind = EventKind::clock,
+         .step = step,
+         .seconds = ended - began,
+         .text = fmt::format("{}: {:.9f} s behind the mean of {} clocks, {:.3f} ppm slower", why, one.offset,
+                             clock_.compared().size(), one.drift * 1e6)});
+}
+
+void RunEvents::finish(std::int64_t step, const std::string& how) {
+  add({.kind = EventKind::end, .step = step, .text = how});
+  Communicator* const ranks = run_.uncounted_ranks();
+  if (!ranks) return;
+  const std::optional<double> error = clock_.error(clock_.now());
+  nlohmann::json mine = nlohmann::json::array();
+  for (const RankEvent& event : std::exchange(untold_, {}))
+    mine.push_back({static_cast<int>(*event.kind), event.step, event.time, event.seconds, error.value_or(-1)});
+  const std::vector<std::string> all = gather_texts(*ranks, mine.dump());
+  for (std::size_t rank = 1; rank_ == 0 && rank < all.size(); ++rank)
+    for (const auto& told : nlohmann::json::parse(all[rank])) {
+      const double known = told[4];
+      log_of(static_cast<int>(rank),
+             {.kind = static_cast<EventKind>(told[0].get<int>()), .step = told[1], .time = told[2], .seconds = told[3]},
+             known < 0 ? std::nullopt : std::optional(known));
+    }
+}
+
+}  // namespace lockstep

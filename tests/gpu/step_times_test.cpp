@@ -1,0 +1,82 @@
+// Where the time of a GPU's step goes, by events of its stream: the parts add up to the step, and no bit changes.
+#include <gtest/gtest.h>
+
+#include "spec/model/presets.h"
+#include "tensor/cuda/device.h"
+#include "train/loop.h"
+
+namespace lockstep::tests {
+namespace {
+
+class StepTimesOnTheGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+  }
+};
+
+struct GpuBook final : Watcher {
+  void stepped(const StepRecord& record) override { steps.push_back(record); }
+  void timed(std::int64_t step, const std::vector<TimesByUse>& by_rank, const std::vector<SentByAxis>&) override {
+    EXPECT_EQ(step, steps.back().step) << "before the next step is told";
+    times.push_back(by_rank.front());
+  }
+  std::vector<StepRecord> steps;
+  std::vector<TimesByUse> times;
+};
+
+RunSpec gpu_run(double dropout, std::int64_t steps) {
+  RunSpec spec;
+  spec.model = preset("llama-5m").value();
+  spec.model.dropout = dropout;  // with dropout steps are not captured
+  spec.data.synthetic = SyntheticSpec{.vocabulary = 256, .order = 1};
+  spec.data.seq = 512;
+  spec.train.global_batch = 32;
+  spec.train.steps = steps;
+  spec.train.eval_every = spec.train.save_every = 0;
+  spec.train.save_last = false;
+  spec.run.device = RunDevice::cuda;
+  spec.precision = Precision::bf16;
+  return spec;
+}
+
+GpuBook book_of(const RunSpec& spec, bool paused) {
+  TrainingRun run(spec, Device::cuda, "");
+  run.init_weights();
+  run.pause_account(paused);
+  GpuBook book;
+  Progress progress;
+  train(run, progress, book);
+  return book;
+}
+
+TEST_F(StepTimesOnTheGpu, AddUpToTheStep) {
+  for (const double dropout : {0.0, 0.1}) {
+    const GpuBook book = book_of(gpu_run(dropout, 60), false);
+    ASSERT_EQ(book.times.size(), 60u);
+    double steps = 0, parts = 0, others = 0;
+    for (std::size_t i = 10; i < 60; ++i) {
+      steps += book.steps[i].seconds;
+      parts += book.times[i].total();
+      others += book.times[i][TimeUse::other];
+      EXPECT_GT(book.times[i][TimeUse::compute], book.times[i][TimeUse::optimizer]);
+      EXPECT_GT(book.times[i][TimeUse::optimizer], 0);
+    }
+    EXPECT_NEAR(parts / steps, 1, 0.02) << dropout;
+    EXPECT_LT(others / steps, 0.02) << dropout;
+  }
+}
+
+TEST_F(StepTimesOnTheGpu, ChangeNoBit) {
+  for (const double dropout : {0.0, 0.1}) {
+    const GpuBook with = book_of(gpu_run(dropout, 8), false), without = book_of(gpu_run(dropout, 8), true);
+    EXPECT_TRUE(without.times.empty());
+    for (std::size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(with.steps[i].loss, without.steps[i].loss);
+      EXPECT_EQ(with.steps[i].grad_norm, without.steps[i].grad_norm);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests
