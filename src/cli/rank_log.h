@@ -33,7 +33,7 @@ class RankLog {
 
  private:
   std::optional<RankRecords> records_;
-  RankMemory memory_, written_;  // as it is, and in the last line that says so
+  HeldMemory memory_, written_;  // as it is, and in the last line that says so
 };
 
 // Of a process: begins with its first rank that trains.

@@ -82,7 +82,7 @@ double bubble_of(const std::vector<TimesByUse>& times) {
 }
 
 std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent,
-                      const RankMemory* memory) {
+                      const HeldMemory* memory) {
   Json by_use = Json::object();
   for (int use = 0; use < kTimeUses; ++use)
     if (const double seconds = times[static_cast<TimeUse>(use)]; seconds > 0)

@@ -64,14 +64,14 @@ std::string to_json_line(const StepRecord& record);
 std::string to_json_line(const EvalRecord& record);
 
 // What one rank held: bytes by tag, and the most of each so far.
-struct RankMemory {
+struct HeldMemory {
   BytesByTag bytes, peak_bytes;
-  bool operator==(const RankMemory&) const = default;
+  bool operator==(const HeldMemory&) const = default;
 };
 // Where the time of a step went, of one rank: {step, ms, uses{use: ms}, sent{as above}, bytes{tag}, peak_bytes{tag}},
 // without an end of line. No memory: that of the line before.
 std::string rank_json(std::int64_t step, const TimesByUse& times, const std::vector<SentByAxis>& sent,
-                      const RankMemory* memory = nullptr);
+                      const HeldMemory* memory = nullptr);
 
 // The share of the ranks' steps that went into waiting for other stages of a pipeline, saving and evaluating left out.
 double bubble_of(const std::vector<TimesByUse>& times);

@@ -60,7 +60,7 @@ TEST(StepRecord, ComparesMessagesWithTheLink) {
   const auto line = nlohmann::json::parse(rank_json(3, {}, {sent}));
   EXPECT_EQ(line["sent"]["dp"], (nlohmann::json{{"calls", 2}, {"bytes", 500}, {"ms", 500.0}, {"of_link", 0.25}}));
   EXPECT_FALSE(line.contains("bytes"));
-  const RankMemory memory{{{"parameter", 7}}, {{"parameter", 9}}};
+  const HeldMemory memory{{{"parameter", 7}}, {{"parameter", 9}}};
   const auto with = nlohmann::json::parse(rank_json(3, {}, {sent}, &memory));
   EXPECT_EQ(with["bytes"]["parameter"], 7);
   EXPECT_EQ(with["peak_bytes"]["parameter"], 9);
