@@ -44,7 +44,7 @@ test: build
 test-slow: build
 	@ctest --test-dir build/$(PRESET) -L slow --output-on-failure
 
-# LOCKSTEP_PICTURES=docs/pictures make test-web draws the page's pictures again.
+# LOCKSTEP_PICTURES=$$PWD/docs/pictures make test-web writes pictures of the page there.
 test-web:
 	@tools/setup chromium chromium-driver prometheus
 	@$(MAKE) --no-print-directory program

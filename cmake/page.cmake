@@ -8,7 +8,7 @@ function(lockstep_embed_page root chart out)
     string(APPEND text "  static constexpr PageFile kFiles[] = {\n")
     foreach(row "/|text/html|${root}/index.html" "/login|text/html|${root}/login.html"
                 "/page.css|text/css|${root}/page.css" "/page.js|text/javascript|${root}/page.js"
-                "/charts.js|text/javascript|${root}/charts.js" "/bars.js|text/javascript|${root}/bars.js"
+                "/common.js|text/javascript|${root}/common.js" "/charts.js|text/javascript|${root}/charts.js" "/bars.js|text/javascript|${root}/bars.js"
                 "/timeline.js|text/javascript|${root}/timeline.js"
                 "/dygraph.js|text/javascript|${chart}/dygraph.min.js" "/dygraph.css|text/css|${chart}/dygraph.min.css")
       string(REPLACE "|" ";" row "${row}")

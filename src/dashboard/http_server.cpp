@@ -108,8 +108,9 @@ int listen_on(const HttpServerOptions& options) {
     return socket;
   const int reason = errno;
   if (socket >= 0) close(socket);
-  throw EnvironmentError(fmt::format("cannot listen on {} port {}: {}; give another --port, or 0 for any that is free",
-                                     options.address, options.port, std::strerror(reason)));
+  throw EnvironmentError(fmt::format(
+      "cannot listen on {} port {}: {}; give {}", options.address, options.port, std::strerror(reason),
+      reason == EADDRNOTAVAIL ? "an --address of this machine" : "another --port, or 0 for any that is free"));
 }
 
 int port_of(int socket) {

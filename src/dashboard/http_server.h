@@ -46,7 +46,7 @@ class HttpServer {
   static constexpr int kWorkers = 32;
   static constexpr std::size_t kMostWaiting = 256;
   static constexpr std::size_t kMostRequestBytes = 32 << 10, kMostRequestLines = 100, kMostFormBytes = 4096;
-  static constexpr std::chrono::seconds kRequestDeadline{10}, kAnswerDeadline{60};
+  static constexpr std::chrono::seconds kRequestDeadline{5}, kAnswerDeadline{60};
   // How long a connection may be silent: before a first request while others wait, and at all.
   static constexpr std::chrono::seconds kSilent{1}, kKeptAlive{15};
 

@@ -87,9 +87,9 @@ RunStore::~RunStore() = default;
 void RunStore::look_for_runs() {
   if (StoreClock::now() - listed_ < kFreshList && listed_ != StoreClock::time_point{}) return;
   std::map<std::string, std::shared_ptr<Entry>> now;
-  for (FoundRun& run : find_runs(root_)) {
+  for (const FoundRun& run : find_runs(root_)) {
     const auto before = entries_.find(run.name);
-    now[run.name] = before != entries_.end() ? before->second : std::make_shared<Entry>(std::move(run));
+    now.emplace(run.name, before != entries_.end() ? before->second : std::make_shared<Entry>(run));
   }
   entries_ = std::move(now);
   listed_ = StoreClock::now();

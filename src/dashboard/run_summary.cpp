@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "telemetry/mfu_band.h"
+
 namespace lockstep {
 
 namespace {
@@ -46,10 +48,7 @@ std::string_view name_of(RunState state) {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-std::string_view band_of_mfu(double mfu) {
-  if (!known(mfu)) return "";
-  return mfu > 0.5 ? "excellent" : mfu >= 0.3 ? "good" : mfu >= 0.15 ? "fair" : "poor";
-}
+std::string_view band_of_mfu(double mfu) { return known(mfu) ? name_of(mfu_band(mfu)) : ""; }
 
 double recent_pace(const RunRecords& run) {
   constexpr std::size_t kLooked = 50;

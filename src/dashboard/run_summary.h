@@ -19,8 +19,7 @@ enum class RunState {
 };
 std::string_view name_of(RunState state);
 
-// Of model FLOPs over the machine's peak: "excellent" above 50 %, "good" 30 to 50, "fair" 15 to 30, "poor" below; ""
-// where it is not known.
+// As telemetry/mfu_band.h names it; "" where it is not known.
 std::string_view band_of_mfu(double mfu);
 
 struct RunSummary {

@@ -35,9 +35,10 @@ TracedStep spans_of_step(const Trace& trace, std::int64_t step) {
 
 struct ShownSpan {
   double begin, end;
-  int name;  // -1: several
-  int micro;
+  int name, micro;     // of the longest; micro kSeveral: there are others
+  double longest = 0;  // seconds of the span that gave the name
 };
+constexpr int kSeveral = -2;
 
 // Those of one rank and kind, in order. What is shorter than `least` joins its neighbour unless more than that is
 // between them.
@@ -47,7 +48,10 @@ std::vector<ShownSpan> joined(const std::vector<ShownSpan>& spans, double least)
   for (const ShownSpan& span : spans) {
     const bool is_short = span.end - span.begin < least;
     if (is_short && short_before && span.begin - kept.back().end < least) {
-      kept.back() = {.begin = kept.back().begin, .end = std::max(kept.back().end, span.end), .name = -1, .micro = -1};
+      ShownSpan& all = kept.back();
+      all.end = std::max(all.end, span.end);
+      if (span.longest > all.longest) all.name = span.name, all.longest = span.longest;
+      all.micro = kSeveral;
     } else {
       kept.push_back(span);
       short_before = is_short;
@@ -110,7 +114,7 @@ json timeline_json(const Trace& trace, const TimelineWindow& window) {
     if (!shown.contains(span->rank) || end < from || begin > to) continue;
     const int name = numbers.try_emplace(span->name, static_cast<int>(numbers.size())).first->second;
     by_row[{span->rank, static_cast<int>(span->kind)}].push_back(
-        {.begin = begin, .end = end, .name = name, .micro = span->micro});
+        {.begin = begin, .end = end, .name = name, .micro = span->micro, .longest = end - begin});
   }
   // Of a row at most three spans are kept for each stretch of `least`: a long one, a short one, one across the edge.
   const double stretches =

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-inline constexpr std::size_t kMostShownSpans = 24'000, kMostTimelineRows = 128;
+inline constexpr std::size_t kMostShownSpans = 40'000, kMostTimelineRows = 64;
 
 struct TimelineWindow {
   std::int64_t step = -1;    // -1: the last one that was traced
@@ -20,7 +20,7 @@ struct TimelineWindow {
 //  rows: [{rank, stage, spans: [[begin, end, kind, name, micro]]}]}: times in microseconds since the step began, kind
 //  and
 // name by their places in the lists. Neighbours of one kind that are too short to be seen at this zoom become one span
-// with the name -1, so that at most kMostShownSpans come.
+// with the name of the longest and the micro-batch -2, so that at most kMostShownSpans come.
 nlohmann::json timeline_json(const Trace& trace, const TimelineWindow& window);
 
 // The pipeline of the last traced step beside the ideal one: {step, rows: [{rank, stage}], measured: [[row, name,

@@ -188,8 +188,8 @@ TEST(WrongInputsTable, HoldsAtLeast240DifferentInputsOfEveryCommand) {
     const auto marks = [](const std::string& text, const std::string& mark) { return text.find(mark) != text.npos; };
     EXPECT_TRUE(!marks(row.remedy, "{1}") || marks(row.message, "{}")) << "line " << row.line;
   }
-  for (const char* name :
-       {"train", "plan", "schedule", "generate", "export", "tokenize", "inspect", "bench", "compare", "verify"})
+  for (const char* name : {"train", "plan", "schedule", "generate", "export", "tokenize", "inspect", "bench", "compare",
+                           "verify", "dashboard"})
     EXPECT_GE(std::ranges::count_if(table().rows,
                                     [&](const Row& row) {
                                       return row.command.find("lockstep " + std::string(name)) != std::string::npos;

@@ -141,7 +141,6 @@ TEST_F(LargeRun, ATimelineOfAThousandRanksIsBoundedAndZooms) {
   EXPECT_EQ(whole["ranks"], 1000);
   EXPECT_EQ(whole["rows"].size(), kMostTimelineRows);
   EXPECT_LE(count(whole), kMostShownSpans);
-  EXPECT_GT(count(whole), 1000u);
   const Json near = timeline_json(trace, {.step = 7, .from = 0.01, .to = 0.011, .first_rank = 990, .ranks = 5});
   EXPECT_EQ(near["rows"].size(), 5u);
   EXPECT_EQ(near["rows"][0]["rank"], 990);
@@ -149,7 +148,7 @@ TEST_F(LargeRun, ATimelineOfAThousandRanksIsBoundedAndZooms) {
   EXPECT_LE(near["rows"][0]["spans"].size(), 13u);
   for (const Json& span : near["rows"][0]["spans"]) {
     EXPECT_NEAR(span[1].get<double>() - span[0].get<double>(), 90, 1e-6) << "none is joined with another";
-    EXPECT_GE(span[3], 0);
+    EXPECT_GE(span[4], 0);
   }
 }
 
@@ -162,6 +161,7 @@ TEST_F(LargeRun, SpansThatAreTooShortToBeSeenAreJoinedAndNoTimeIsLost) {
   double shown = 0;
   for (const Json& span : spans) shown += span[1].get<double>() - span[0].get<double>();
   EXPECT_NEAR(shown, 2e7, 1e5) << "microseconds";
+  EXPECT_EQ(spans[0][4], -2) << "several";
 }
 
 TEST(ShownSchedule, IsTheMeasuredOneBesideTheIdealOne) {

@@ -1,6 +1,6 @@
 // The page in a real browser, during a run and after it: its numbers are those of metrics.jsonl.
 //
-// Pictures of it are written to $LOCKSTEP_PICTURES, where that is set; docs/ keeps some of them.
+// Pictures of it are written to the folder $LOCKSTEP_PICTURES, where that is set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,6 +25,8 @@ constexpr const char* kRow =
     "cell.textContent];"
     "return all;";
 
+constexpr int kSteps = 800;
+
 void keep_picture(Browser& browser, const std::string& name, int height) {
   if (const char* folder = std::getenv("LOCKSTEP_PICTURES")) browser.screenshot(fs::path(folder) / name, height);
 }
@@ -44,11 +46,11 @@ class PageTest : public ::testing::Test {
 
 TEST_F(PageTest, ShowsTheNumbersOfMetricsJsonlDuringARunAndAfterIt) {
   ServedRuns served;
-  served.write_run_file(160);
-  ASSERT_EQ(served.train("one rank", {"--set", "train.steps=60"})->wait().code, 0);
-  const auto training = served.train("pipeline", {"--layout", "dp=2,pp=2,micro=4", "--set", "run.trace=3"});
+  served.write_run_file(kSteps);
+  ASSERT_EQ(served.train("one rank", {"--set", "train.steps=200"})->wait().code, 0);
   Browser browser;
   browser.open(served.url());
+  const auto training = served.train("pipeline", {"--layout", "dp=2,pp=2,micro=4", "--set", "run.trace=3"});
   const auto row = [&](const std::string& name) { return browser.run(kRow, Json::array({name})); };
   const std::string running =
       "const row = [...document.querySelectorAll('#runs tbody tr')].find((r) => r.dataset.run === 'pipeline');"
@@ -71,7 +73,7 @@ TEST_F(PageTest, ShowsTheNumbersOfMetricsJsonlDuringARunAndAfterIt) {
   for (const std::string name : {"one rank", "pipeline"}) {
     const Json shown = row(name);
     const std::vector<Json> lines = served.metrics(name);
-    const std::int64_t last = name == "pipeline" ? 160 : 60;
+    const std::int64_t last = name == "pipeline" ? kSteps : 200;
     const Json end = line_of_step(lines, last, "loss"), evaluation = line_of_step(lines, last, "eval_loss");
     EXPECT_EQ(shown["step"][0], last);
     for (const char* key : {"loss", "tokens_per_s", "mfu"}) EXPECT_EQ(shown[key][0], end[key]) << name << " " << key;
@@ -82,7 +84,7 @@ TEST_F(PageTest, ShowsTheNumbersOfMetricsJsonlDuringARunAndAfterIt) {
   // Every part of the page has something of the run in focus.
   browser.run("document.querySelectorAll('#runs tbody tr')[1].click()");
   EXPECT_TRUE(
-      browser.wait_for("return Number(document.querySelector('[data-chart=loss]').dataset.points) === 160", 20));
+      browser.wait_for("return Number(document.querySelector('[data-chart=loss]').dataset.points) === 800", 20));
   EXPECT_TRUE(browser.wait_for("return Number(document.querySelector('#timeline canvas').dataset.spans) > 50", 20));
   EXPECT_TRUE(browser.wait_for("return !document.querySelector('#schedule').hidden", 20));
   EXPECT_TRUE(browser.wait_for("return document.querySelector('#times .legend').textContent.includes('wait pp')", 20));

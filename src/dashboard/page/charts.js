@@ -1,6 +1,9 @@
 // Curves of several runs in one chart each, drawn by dygraphs. Its labels are numbers of ours, never text of files.
 'use strict';
 
+// Its legend would set an inline style, which the page's policy forbids; the page has one of its own.
+Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+
 const curves = (() => {
   const kCharts = [
     {key: 'loss', title: 'Loss', extra: 'eval_loss'},

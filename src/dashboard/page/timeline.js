@@ -38,7 +38,6 @@ const timeline = (() => {
     const box = section(), note = box.querySelector('.note'), plot = box.querySelector('.plot');
     const there = answer && !answer.problem;
     for (const part of ['.tools', '.legend', '.plot']) box.querySelector(part).hidden = !there;
-    box.querySelector('.tools').style.display = there ? '' : 'none';
     note.textContent = !answer ? '' : answer.problem ? answer.problem :
         `${answer.layout ? answer.layout + ': ' : ''}step ${answer.step.toLocaleString('en-US')} took ${milliseconds(1000 * answer.seconds)} on ${answer.ranks} rank${answer.ranks === 1 ? '' : 's'}.`;
     if (!there) return;
@@ -67,7 +66,7 @@ const timeline = (() => {
       for (const [b, e, kind, name, micro] of row.spans) {
         const x0 = Math.max(kLeft, at(b)), x1 = Math.min(width - 8, at(e));
         if (x1 <= kLeft || x0 >= width - 8) continue;
-        const kindName = answer.kinds[kind], text = name < 0 ? 'several' : answer.names[name];
+        const kindName = answer.kinds[kind], text = answer.names[name];
         const [color, what] = lookOf(kindName, text);
         looks.set(what, color);
         const strip = kindName !== 'compute' && kindName !== 'wait';
@@ -83,7 +82,7 @@ const timeline = (() => {
         }
         areas.push({x0, x1: Math.max(x1, x0 + 1), y0: y, y1: y + h, strip,
                     text: `rank ${row.rank}${row.stage >= 0 ? `, stage ${row.stage}` : ''}: ${kindName === 'wait' ? 'waits: ' : ''}${text}` +
-                        (micro >= 0 ? `, micro-batch ${micro}` : '') + `\n${microseconds(e - b)}, from ${microseconds(b)} on`});
+                        (micro >= 0 ? `, micro-batch ${micro}` : micro === -2 ? ' and others, too short to be seen' : '') + `\n${microseconds(e - b)}, from ${microseconds(b)} on`});
       }
     });
     context.fillStyle = muted;
