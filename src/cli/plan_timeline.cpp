@@ -170,7 +170,8 @@ std::string timeline_svg(const RunSpec& spec, const MemoryTimeline& line) {
   }
   const std::vector<TensorGroup> groups = tensor_groups(line);
   for (std::size_t i = 0; i < std::min(kMostTensors, groups.size()); ++i)
-    picture.tensors.push_back({groups[i].text(), band_of[static_cast<std::size_t>(groups[i].tag)], groups[i].bytes});
+    picture.tensors.push_back({fmt::format("{}, {}", name_of(groups[i].tag), groups[i].text()),
+                               band_of[static_cast<std::size_t>(groups[i].tag)], groups[i].bytes});
   return memory_timeline_picture(picture);
 }
 

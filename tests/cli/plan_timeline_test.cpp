@@ -30,7 +30,7 @@ TEST(PlanTimeline, TellsThePlansPeakAndWhatMakesIt) {
   for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
   EXPECT_THAT(o.out, HasSubstr("= " + digits + " bytes are held from the first step to the last"));
   for (const char* part : {"by phase", "\n  F0 ", "\n  B3 ", "\n  update ", "  < peak", "by tag, at the peak",
-                           "what makes the peak, the largest first", "head", "logits", "optimizer"})
+                           "what makes the peak, the largest first", "\n  block qkv", "optimizer"})
     EXPECT_THAT(o.out, HasSubstr(part));
   std::ifstream in(folder / "memory.svg");
   const std::string svg{std::istreambuf_iterator<char>(in), {}};
