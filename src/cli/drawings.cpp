@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "cli/plan_timeline.h"
 #include "model/model.h"
 #include "pictures/memory_picture.h"
 #include "pictures/mesh_picture.h"
@@ -86,6 +87,13 @@ std::string draw_memory() {
                          .limit_label = "80 GB"});
 }
 
+std::string draw_memory_timeline() {
+  ModelSpec model = *preset("llama-7b-4l");
+  model.layers = 8;
+  const RunSpec spec = drawn_run(model, "dp=8,zero=3,micro=2", 16, 4096);
+  return timeline_svg(spec, memory_timeline(spec, 0));
+}
+
 std::vector<TimelineRow> timeline_of(const RunSpec& spec, const StatedMachine& machine) {
   const RunData data(spec);
   return step_timeline(step_script(spec, data), spec.layout, machine);
@@ -143,6 +151,8 @@ constexpr DrawingEntry kDrawings[] = {
     {"tensor-parallel", "a block's two products split by columns and rows, without and with sp", draw_tensor_parallel},
     {"schedules", "afab, 1f1b, interleaved, zb-h1 and zb-v of four stages on one clock", draw_schedules},
     {"memory", "bytes by tag of one rank for llama3-8b under several layouts", draw_memory},
+    {"memory-timeline", "bytes in use from action to action of one step under ZeRO 3, and what makes the peak",
+     draw_memory_timeline},
     {"ddp-overlap", "buckets of gradients summed while backward runs, and without overlap", draw_ddp_overlap},
     {"step-4d", "the timeline of one step on 16 ranks under all axes, with its messages", draw_example_step},
 };

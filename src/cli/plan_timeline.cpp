@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "cli/text_table.h"
 #include "spec/layout/layout_toml.h"
@@ -17,10 +18,28 @@ constexpr std::size_t kMostTensors = 15;
 
 std::int64_t bytes_of(const StepMemory::ByTag& bytes, int tag) { return bytes[static_cast<std::size_t>(tag)]; }
 
-std::string tensor_text(const TensorInUse& one) {
-  std::string text = one.unit.empty() ? "(all)" : one.unit;
-  if (!one.name.empty()) text += " " + one.name;
-  return one.micros > 1 ? fmt::format("{} x {}", text, one.micros) : text;
+// What is in use at the peak, with blocks, which are alike, taken together, and micro-batches too.
+struct TensorGroup {
+  Tag tag;
+  std::string what;  // "block inner", "head logits"
+  int count = 0;     // of blocks and micro-batches
+  std::int64_t bytes = 0;
+  std::string text() const { return count > 1 ? fmt::format("{} x {}", what, count) : what; }
+};
+
+std::vector<TensorGroup> tensor_groups(const MemoryTimeline& line) {
+  std::vector<TensorGroup> groups;
+  for (const TensorInUse& one : line.at_peak) {
+    std::string what = one.unit.empty() ? "(all)" : one.unit.starts_with("block.") ? "block" : one.unit;
+    if (!one.name.empty()) what += " " + one.name;
+    const auto known = std::ranges::find_if(
+        groups, [&](const TensorGroup& group) { return group.tag == one.tag && group.what == what; });
+    TensorGroup& group = known != groups.end() ? *known : groups.emplace_back(TensorGroup{one.tag, what});
+    group.count += std::max(one.micros, 1);
+    group.bytes += one.bytes;
+  }
+  std::ranges::stable_sort(groups, std::greater<>(), &TensorGroup::bytes);
+  return groups;
 }
 
 // Of the action at which it has most in use.
@@ -69,7 +88,7 @@ TextTable tag_table(const MemoryTimeline& line) {
 }
 
 TextTable tensor_table(const MemoryTimeline& line) {
-  TextTable table{.title = "what makes the peak, the largest first (x 2: of two micro-batches)",
+  TextTable table{.title = "what makes the peak, the largest first (x 8: of 8 blocks and micro-batches in all)",
                   .heads = {"tensor", "tag", "bytes", "share"},
                   .rows = {}};
   std::int64_t rest = 0;
@@ -78,14 +97,14 @@ TextTable tensor_table(const MemoryTimeline& line) {
     table.rows.push_back(
         {what, std::string(tag), byte_text(bytes), fmt::format("{:.1f}%", 100 * static_cast<double>(bytes) / all)});
   };
-  for (std::size_t i = 0; i < line.at_peak.size(); ++i) {
-    const TensorInUse& one = line.at_peak[i];
+  const std::vector<TensorGroup> groups = tensor_groups(line);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
     if (i < kMostTensors)
-      add(tensor_text(one), name_of(one.tag), one.bytes);
+      add(groups[i].text(), name_of(groups[i].tag), groups[i].bytes);
     else
-      rest += one.bytes;
+      rest += groups[i].bytes;
   }
-  if (rest > 0) add(fmt::format("{} more", line.at_peak.size() - kMostTensors), "", rest);
+  if (rest > 0) add(fmt::format("{} more", groups.size() - kMostTensors), "", rest);
   return table;
 }
 
@@ -149,9 +168,10 @@ std::string timeline_svg(const RunSpec& spec, const MemoryTimeline& line) {
     for (const std::int64_t bytes : line.held[i]) held += bytes;
     picture.held.push_back(held);
   }
-  for (std::size_t i = 0; i < std::min(kMostTensors, line.at_peak.size()); ++i)
-    picture.tensors.push_back(
-        {tensor_text(line.at_peak[i]), band_of[static_cast<std::size_t>(line.at_peak[i].tag)], line.at_peak[i].bytes});
+  const std::vector<TensorGroup> groups = tensor_groups(line);
+  for (std::size_t i = 0; i < std::min(kMostTensors, groups.size()); ++i)
+    picture.tensors.push_back({fmt::format("{}, {}", name_of(groups[i].tag), groups[i].text()),
+                               band_of[static_cast<std::size_t>(groups[i].tag)], groups[i].bytes});
   return memory_timeline_picture(picture);
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <tuple>
 
 #include "plan/message_tally.h"
+#include "spec/layout/shard.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -42,7 +44,11 @@ class SteppedRank {
   }
   const Model& model() { return run.replica().model(); }
   const RankStep& list() { return run.replica().rank_step(); }
-  std::int64_t whole_bytes(int unit) { return model().unit(unit).layout().owned() * size_of(model().dtype()); }
+  // Of a unit's weights when they are gathered: all shards, which are equally long.
+  std::int64_t whole_bytes(int unit) {
+    const Shard shard{.index = 0, .count = run.spec().layout.shards()};
+    return shard.padded(model().unit(unit).layout().owned()) * size_of(model().dtype());
+  }
 
   StepMemory memory() {
     const RankStep& own = list();

@@ -29,7 +29,7 @@ std::vector<Comparison> compare_as_processes(const RunSpec& run, const std::vect
 
 TEST(ComparedProcesses, HaveTheCostsOfThreadsAndOfThePlan) {
   int pipelines = 0;
-  for (const MeshCase& one : mesh_sample(12, 20)) {
+  for (const MeshCase& one : mesh_sample(16, 20)) {
     if (one.layout.ranks() == 1 || one.layout.ranks() > 8) continue;
     SCOPED_TRACE(one.words());
     RunSpec run = one.run(Precision::fp32);
@@ -76,10 +76,7 @@ TEST(ComparedProcesses, AreLeftOutWhereOneOfThemDoesNotFit) {
   RunSpec run = mesh_sample(1, 3)[0].run(Precision::fp32);
   run.layout = {.dp = 2};
   run.train.global_batch = 2;
-  run.data.seq = 1'000'000;
-  run.model.max_positions = run.data.seq;
-  run.model.width *= 4096;
-  run.model.head_width *= 4096;
+  run.data.seq = run.model.max_positions = std::int64_t{1} << 25;
   for (const Comparison& seen : compare_as_processes(run, {run.layout}, {.steps = 1})) {
     EXPECT_TRUE(seen.layouts.empty());
     ASSERT_EQ(seen.left_out.size(), 1u);
