@@ -97,8 +97,11 @@ void RunTrace::before(std::int64_t step, bool first) {
     positions_ = positions_of(own.actions, own.schedule, own.shape);
     watching_ = true;
     replica_.show(this);
-    if (options_.messages) options_.messages->start();
+    if (options_.stream) anchor();
+    if (options_.messages)
+      options_.messages->start(options_.stream ? std::function([this] { return mark(); }) : std::function<double()>());
   }
+  if (options_.stream) first_marks_.push_back(static_cast<std::size_t>(mark()));
   step_ = step + 1;
   ++watched_;
   if (options_.messages) options_.messages->set_step(step_);
@@ -118,12 +121,11 @@ void RunTrace::note_memory() {
 
 void RunTrace::comes_to(std::size_t index) {
   position_ = positions_[index];
-  came_ = steady_now();
+  came_ = mark();
 }
 
 void RunTrace::runs(const Action& action) {
-  ran_ = steady_now();
-  if (ran_ - came_ < kShortestWait) return;
+  ran_ = mark();
   spans_.push_back({.name = "wait for " + name_of(action, replica_.model()),
                     .kind = SpanKind::wait,
                     .rank = rank(),
@@ -141,9 +143,48 @@ void RunTrace::is_done_with(const Action& action) {
                     .step = step_,
                     .position = position_,
                     .begin = ran_,
-                    .end = steady_now(),
+                    .end = mark(),
                     .micro = action.micro});
   note_memory();
+}
+
+double RunTrace::mark() {
+  if (!options_.stream) return steady_now();
+  marks_.push_back(options_.stream->make_timed_event());
+  options_.stream->record(*marks_.back());
+  return static_cast<double>(marks_.size() - 1);
+}
+
+// An idle stream comes to an event between two readings of the host's clock.
+void RunTrace::anchor() {
+  options_.stream->synchronize();
+  const double before = steady_now();
+  mark();
+  marks_.front()->wait();
+  const double after = steady_now();
+  anchored_ = (before + after) / 2;
+  anchor_error_ = (after - before) / 2;
+}
+
+// Each mark from the first one of its step, and each step from the one before: what a device measures between two
+// events has few digits.
+void RunTrace::read_marks(std::vector<MessageOfRank>& messages) {
+  if (!options_.stream) return;
+  options_.stream->synchronize();
+  std::vector<double> times{anchored_};
+  std::size_t from = 0, step = 0;
+  for (std::size_t i = 1; i < marks_.size(); ++i) {
+    times.push_back(times[from] + options_.stream->seconds_between(*marks_[from], *marks_[i]));
+    if (step < first_marks_.size() && first_marks_[step] == i) from = i, ++step;
+  }
+  const auto read = [&](double& time) { time = times[static_cast<std::size_t>(time)]; };
+  for (TraceSpan& span : spans_) read(span.begin), read(span.end);
+  for (auto& [rank, message] : messages) {
+    if (!message.marked) continue;
+    read(message.begin);
+    if (message.end >= 0) read(message.end);
+  }
+  marks_.clear();
 }
 
 // All that this rank saw, on the run's clock.
@@ -151,6 +192,10 @@ std::vector<MessageOfRank> RunTrace::put_on_clock() {
   std::vector<MessageOfRank> messages;
   if (options_.messages)
     for (TracedMessage& message : options_.messages->finish()) messages.push_back({rank(), std::move(message)});
+  read_marks(messages);
+  std::erase_if(spans_, [](const TraceSpan& span) {
+    return span.kind == SpanKind::wait && span.end - span.begin < kShortestWait;
+  });
   if (!options_.clock) return messages;
   const auto put = [&](double& time) { time = options_.clock->of(time); };
   for (TraceSpan& span : spans_) put(span.begin), put(span.end);
@@ -184,7 +229,8 @@ std::optional<Trace> RunTrace::collect() {
                   ConstTensor(&stage, DType::i64, ranks.device(), {1}))
       ->wait();
   trace.stage_of.assign(stages.begin(), stages.end());
-  const std::optional<double> error = options_.clock ? options_.clock->error(options_.clock->now()) : std::nullopt;
+  std::optional<double> error = options_.clock ? options_.clock->error(options_.clock->now()) : std::nullopt;
+  if (error) *error += anchor_error_;
   std::vector<MessageOfRank> messages;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     std::string text = rank == ranks.rank() ? packed(spans_, mine, memory_, error) : "";
