@@ -24,9 +24,9 @@ std::string packed(const std::vector<TraceSpan>& spans, const std::vector<Messag
                      {"error", clock_error ? nlohmann::json(*clock_error) : nlohmann::json()}};
   for (const TraceSpan& s : spans)
     all["spans"].push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end, s.micro});
-  for (const auto& [rank, m] : messages)
-    all["messages"].push_back(
-        {rank, m.group, m.key, static_cast<int>(m.op), m.number, m.ranks, m.peer, m.bytes, m.step, m.begin, m.end});
+  for (const auto& [rank, m, under_way] : messages)
+    all["messages"].push_back({rank, m.group, m.key, static_cast<int>(m.op), m.number, m.ranks, m.peer, m.bytes, m.step,
+                               m.begin, m.end, under_way});
   for (const TraceMemory& m : memory) all["memory"].push_back({m.rank, m.time, m.bytes});
   return all.dump();
 }
@@ -44,7 +44,8 @@ void unpack(const std::string& text, Trace& trace, std::vector<MessageOfRank>& m
                                     .bytes = m[7],
                                     .step = m[8],
                                     .begin = m[9],
-                                    .end = m[10]}});
+                                    .end = m[10]},
+                        .under_way = m[11]});
   for (const auto& m : all["memory"]) trace.memory.push_back({.rank = m[0], .time = m[1], .bytes = m[2]});
   if (all["error"].is_number()) trace.clock_error = std::max(trace.clock_error.value_or(0), all["error"].get<double>());
   for (const auto& s : all["spans"])
@@ -58,12 +59,10 @@ void unpack(const std::string& text, Trace& trace, std::vector<MessageOfRank>& m
                            .micro = s[7]});
 }
 
-// Messages that have ended, and the arrows between them.
-void show_messages(Trace& trace, std::vector<MessageOfRank> messages, const LayoutSpec& layout) {
-  std::erase_if(messages, [](const MessageOfRank& one) { return one.message.end < 0; });
+void show_messages(Trace& trace, const std::vector<MessageOfRank>& messages, const LayoutSpec& layout) {
   trace.arrows = arrows_between(messages);
-  for (const auto& [rank, m] : messages)
-    trace.messages.push_back({.name = std::string(name_of(m.op)),
+  for (const auto& [rank, m, under_way] : messages)
+    trace.messages.push_back({.name = fmt::format("{}{}", name_of(m.op), under_way ? " (under way)" : ""),
                               .axis = static_cast<int>(axis_of(m.group, layout)),
                               .rank = rank,
                               .step = m.step,
@@ -179,10 +178,10 @@ void RunTrace::read_marks(std::vector<MessageOfRank>& messages) {
   }
   const auto read = [&](double& time) { time = times[static_cast<std::size_t>(time)]; };
   for (TraceSpan& span : spans_) read(span.begin), read(span.end);
-  for (auto& [rank, message] : messages) {
+  for (auto& [rank, message, under_way] : messages) {
     if (!message.marked) continue;
     read(message.begin);
-    if (message.end >= 0) read(message.end);
+    if (!under_way) read(message.end);
   }
   marks_.clear();
 }
@@ -191,8 +190,11 @@ void RunTrace::read_marks(std::vector<MessageOfRank>& messages) {
 std::vector<MessageOfRank> RunTrace::put_on_clock() {
   std::vector<MessageOfRank> messages;
   if (options_.messages)
-    for (TracedMessage& message : options_.messages->finish()) messages.push_back({rank(), std::move(message)});
+    for (const TracedMessage& message : options_.messages->finish())
+      messages.push_back({rank(), message, message.end < 0});
   read_marks(messages);
+  for (MessageOfRank& one : messages)
+    if (one.under_way) one.message.end = steady_now();
   std::erase_if(spans_, [](const TraceSpan& span) {
     return span.kind == SpanKind::wait && span.end - span.begin < kShortestWait;
   });
@@ -200,10 +202,7 @@ std::vector<MessageOfRank> RunTrace::put_on_clock() {
   const auto put = [&](double& time) { time = options_.clock->of(time); };
   for (TraceSpan& span : spans_) put(span.begin), put(span.end);
   for (TraceMemory& memory : memory_) put(memory.time);
-  for (MessageOfRank& one : messages) {
-    put(one.message.begin);
-    if (one.message.end >= 0) put(one.message.end);
-  }
+  for (MessageOfRank& one : messages) put(one.message.begin), put(one.message.end);
   return messages;
 }
 
@@ -239,7 +238,7 @@ std::optional<Trace> RunTrace::collect() {
   }
   spans_.clear();
   if (ranks.rank() != 0) return std::nullopt;
-  show_messages(trace, std::move(messages), options_.layout);
+  show_messages(trace, messages, options_.layout);
   return trace;
 }
 
