@@ -41,21 +41,32 @@ class TracedPending final : public Pending {
 
 }  // namespace
 
+void MessageTrace::start(std::function<double()> mark) {
+  on_ = true;
+  mark_ = std::move(mark);
+}
+
 std::vector<TracedMessage> MessageTrace::finish() {
   on_ = false;
+  mark_ = {};
   return std::exchange(messages_, {});
 }
 
-std::size_t MessageTrace::begin(TracedMessage message) {
+double MessageTrace::now(bool marked) const { return marked ? mark_() : steady_seconds(); }
+
+std::size_t MessageTrace::begin(TracedMessage message, Device device) {
+  message.marked = mark_ && device != Device::cpu;
   message.step = step_;
-  message.begin = steady_seconds();
+  message.begin = now(message.marked);
   messages_.push_back(std::move(message));
   return messages_.size() - 1;
 }
 
 // One that ends after the trace is not noted: there is one trace in a run, and `number` none of another.
 void MessageTrace::end(std::size_t number) {
-  if (on_ && messages_[number].end < 0) messages_[number].end = steady_seconds();
+  if (!on_) return;
+  TracedMessage& message = messages_[number];
+  if (message.end < 0) message.end = now(message.marked);
 }
 
 Traced::Traced(Communicator& inner, MessageTrace& trace, const std::string& key)
@@ -92,7 +103,8 @@ Communicator::Started Traced::start(const Message& message) {
                                            .number = sequence_.next(message),
                                            .ranks = size(),
                                            .peer = has_peer ? members_[static_cast<std::size_t>(message.peer)] : -1,
-                                           .bytes = bytes});
+                                           .bytes = bytes},
+                                          device());
   return std::make_unique<TracedPending>(inner_.start(message), trace_, number);
 }
 

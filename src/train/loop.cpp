@@ -134,7 +134,8 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                                     .ranks = run.uncounted_ranks(),
                                     .clock = &events.clock(),
                                     .messages = &run.messages(),
-                                    .ledger = &run.ledger()});
+                                    .ledger = &run.ledger(),
+                                    .stream = run.stream().runs_ahead() ? &run.stream() : nullptr});
   ZScore usual;
   Ending ending = Ending::finished;
   std::string bad_value;       // what is known of it

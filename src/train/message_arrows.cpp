@@ -50,7 +50,7 @@ class Arrows {
  private:
   const TracedMessage& at(std::size_t i) const { return messages_[i].message; }
   void join(std::size_t from, std::size_t to) {
-    if (at(to).end >= 0) arrows.push_back({from, to});
+    if (!messages_[to].under_way) arrows.push_back({from, to});
   }
 
   std::span<const MessageOfRank> messages_;

@@ -14,10 +14,11 @@ namespace lockstep {
 
 struct MessageOfRank {
   int rank = 0;
-  TracedMessage message;  // on one clock for all ranks
+  TracedMessage message;   // on one clock for all ranks
+  bool under_way = false;  // when the trace ended: that is its end here
 };
 
-// Places in `messages`. Those that have not ended have no arrow to them.
+// Places in `messages`. Those that are under way have no arrow to them.
 std::vector<TraceArrow> arrows_between(std::span<const MessageOfRank> messages);
 
 }  // namespace lockstep

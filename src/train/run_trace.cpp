@@ -24,9 +24,9 @@ std::string packed(const std::vector<TraceSpan>& spans, const std::vector<Messag
                      {"error", clock_error ? nlohmann::json(*clock_error) : nlohmann::json()}};
   for (const TraceSpan& s : spans)
     all["spans"].push_back({s.name, static_cast<int>(s.kind), s.rank, s.step, s.position, s.begin, s.end, s.micro});
-  for (const auto& [rank, m] : messages)
-    all["messages"].push_back(
-        {rank, m.group, m.key, static_cast<int>(m.op), m.number, m.ranks, m.peer, m.bytes, m.step, m.begin, m.end});
+  for (const auto& [rank, m, under_way] : messages)
+    all["messages"].push_back({rank, m.group, m.key, static_cast<int>(m.op), m.number, m.ranks, m.peer, m.bytes, m.step,
+                               m.begin, m.end, under_way});
   for (const TraceMemory& m : memory) all["memory"].push_back({m.rank, m.time, m.bytes});
   return all.dump();
 }
@@ -44,7 +44,8 @@ void unpack(const std::string& text, Trace& trace, std::vector<MessageOfRank>& m
                                     .bytes = m[7],
                                     .step = m[8],
                                     .begin = m[9],
-                                    .end = m[10]}});
+                                    .end = m[10]},
+                        .under_way = m[11]});
   for (const auto& m : all["memory"]) trace.memory.push_back({.rank = m[0], .time = m[1], .bytes = m[2]});
   if (all["error"].is_number()) trace.clock_error = std::max(trace.clock_error.value_or(0), all["error"].get<double>());
   for (const auto& s : all["spans"])
@@ -58,12 +59,10 @@ void unpack(const std::string& text, Trace& trace, std::vector<MessageOfRank>& m
                            .micro = s[7]});
 }
 
-// Messages that have ended, and the arrows between them.
-void show_messages(Trace& trace, std::vector<MessageOfRank> messages, const LayoutSpec& layout) {
-  std::erase_if(messages, [](const MessageOfRank& one) { return one.message.end < 0; });
+void show_messages(Trace& trace, const std::vector<MessageOfRank>& messages, const LayoutSpec& layout) {
   trace.arrows = arrows_between(messages);
-  for (const auto& [rank, m] : messages)
-    trace.messages.push_back({.name = std::string(name_of(m.op)),
+  for (const auto& [rank, m, under_way] : messages)
+    trace.messages.push_back({.name = fmt::format("{}{}", name_of(m.op), under_way ? " (under way)" : ""),
                               .axis = static_cast<int>(axis_of(m.group, layout)),
                               .rank = rank,
                               .step = m.step,
@@ -97,8 +96,11 @@ void RunTrace::before(std::int64_t step, bool first) {
     positions_ = positions_of(own.actions, own.schedule, own.shape);
     watching_ = true;
     replica_.show(this);
-    if (options_.messages) options_.messages->start();
+    if (options_.stream) anchor();
+    if (options_.messages)
+      options_.messages->start(options_.stream ? std::function([this] { return mark(); }) : std::function<double()>());
   }
+  if (options_.stream) first_marks_.push_back(static_cast<std::size_t>(mark()));
   step_ = step + 1;
   ++watched_;
   if (options_.messages) options_.messages->set_step(step_);
@@ -118,12 +120,11 @@ void RunTrace::note_memory() {
 
 void RunTrace::comes_to(std::size_t index) {
   position_ = positions_[index];
-  came_ = steady_now();
+  came_ = mark();
 }
 
 void RunTrace::runs(const Action& action) {
-  ran_ = steady_now();
-  if (ran_ - came_ < kShortestWait) return;
+  ran_ = mark();
   spans_.push_back({.name = "wait for " + name_of(action, replica_.model()),
                     .kind = SpanKind::wait,
                     .rank = rank(),
@@ -141,24 +142,67 @@ void RunTrace::is_done_with(const Action& action) {
                     .step = step_,
                     .position = position_,
                     .begin = ran_,
-                    .end = steady_now(),
+                    .end = mark(),
                     .micro = action.micro});
   note_memory();
+}
+
+double RunTrace::mark() {
+  if (!options_.stream) return steady_now();
+  marks_.push_back(options_.stream->make_timed_event());
+  options_.stream->record(*marks_.back());
+  return static_cast<double>(marks_.size() - 1);
+}
+
+// An idle stream comes to an event between two readings of the host's clock.
+void RunTrace::anchor() {
+  options_.stream->synchronize();
+  const double before = steady_now();
+  mark();
+  marks_.front()->wait();
+  const double after = steady_now();
+  anchored_ = (before + after) / 2;
+  anchor_error_ = (after - before) / 2;
+}
+
+// Each mark from the first one of its step, and each step from the one before: what a device measures between two
+// events has few digits.
+void RunTrace::read_marks(std::vector<MessageOfRank>& messages) {
+  if (!options_.stream) return;
+  options_.stream->synchronize();
+  std::vector<double> times{anchored_};
+  std::size_t from = 0, step = 0;
+  for (std::size_t i = 1; i < marks_.size(); ++i) {
+    times.push_back(times[from] + options_.stream->seconds_between(*marks_[from], *marks_[i]));
+    if (step < first_marks_.size() && first_marks_[step] == i) from = i, ++step;
+  }
+  const auto read = [&](double& time) { time = times[static_cast<std::size_t>(time)]; };
+  for (TraceSpan& span : spans_) read(span.begin), read(span.end);
+  for (auto& [rank, message, under_way] : messages) {
+    if (!message.marked) continue;
+    read(message.begin);
+    if (!under_way) read(message.end);
+  }
+  marks_.clear();
 }
 
 // All that this rank saw, on the run's clock.
 std::vector<MessageOfRank> RunTrace::put_on_clock() {
   std::vector<MessageOfRank> messages;
   if (options_.messages)
-    for (TracedMessage& message : options_.messages->finish()) messages.push_back({rank(), std::move(message)});
+    for (const TracedMessage& message : options_.messages->finish())
+      messages.push_back({rank(), message, message.end < 0});
+  read_marks(messages);
+  for (MessageOfRank& one : messages)
+    if (one.under_way) one.message.end = steady_now();
+  std::erase_if(spans_, [](const TraceSpan& span) {
+    return span.kind == SpanKind::wait && span.end - span.begin < kShortestWait;
+  });
   if (!options_.clock) return messages;
   const auto put = [&](double& time) { time = options_.clock->of(time); };
   for (TraceSpan& span : spans_) put(span.begin), put(span.end);
   for (TraceMemory& memory : memory_) put(memory.time);
-  for (MessageOfRank& one : messages) {
-    put(one.message.begin);
-    if (one.message.end >= 0) put(one.message.end);
-  }
+  for (MessageOfRank& one : messages) put(one.message.begin), put(one.message.end);
   return messages;
 }
 
@@ -184,7 +228,8 @@ std::optional<Trace> RunTrace::collect() {
                   ConstTensor(&stage, DType::i64, ranks.device(), {1}))
       ->wait();
   trace.stage_of.assign(stages.begin(), stages.end());
-  const std::optional<double> error = options_.clock ? options_.clock->error(options_.clock->now()) : std::nullopt;
+  std::optional<double> error = options_.clock ? options_.clock->error(options_.clock->now()) : std::nullopt;
+  if (error) *error += anchor_error_;
   std::vector<MessageOfRank> messages;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     std::string text = rank == ranks.rank() ? packed(spans_, mine, memory_, error) : "";
@@ -193,7 +238,7 @@ std::optional<Trace> RunTrace::collect() {
   }
   spans_.clear();
   if (ranks.rank() != 0) return std::nullopt;
-  show_messages(trace, std::move(messages), options_.layout);
+  show_messages(trace, messages, options_.layout);
   return trace;
 }
 

@@ -214,7 +214,7 @@ void StepExecutor::run_actions(std::size_t first, std::size_t end) {
     if (watch_ && !is_phase(action.kind)) watch_->runs(action);
     run(action);
     if (stream_.runs_ahead()) stream_.end_range();
-    if (watch_ && stream_.runs_ahead()) stream_.synchronize();
+    if (watch_ && stream_.runs_ahead() && watch_->holds_stream()) stream_.synchronize();
     if (watch_) watch_->is_done_with(action);
   }
 }

@@ -55,7 +55,7 @@ class StepExecutor {
   const Activations& activations(int micro) const { return activations_.of(micro); }
 
   // Shows the steps that follow, until told otherwise (null). Where the stream runs ahead they wait for it after every
-  // action, so that what is seen is what happens.
+  // action, unless the watch does without (step_watch.h).
   void show(StepWatch* watch) { watch_ = watch; }
   // Notes every action of the steps that follow as it begins. It outlives the steps.
   void note_in(Doing* doing) { doing_ = doing; }

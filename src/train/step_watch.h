@@ -11,6 +11,9 @@ class StepWatch {
   virtual void comes_to(std::size_t index) = 0;
   virtual void runs(const Action& action) = 0;
   virtual void is_done_with(const Action& action) = 0;
+  // Whether a stream that runs ahead is waited for after every action, so that what is seen is what happens; else the
+  // watch asks the stream itself.
+  virtual bool holds_stream() const { return true; }
 };
 
 }  // namespace lockstep

@@ -131,9 +131,10 @@ class TraceChecker {
     if (static_cast<double>(later) < -2e9 * std::max(0.0, facts.clock_error))
       fault(fmt::format("'{}' of process {} was received {} ns before process {} sent it", to->name, end.line.first,
                         -later, start.line.first));
-    if (to->name == "recv" && (from->name != "send" || from->args["bytes"] != to->args["bytes"]))
+    if (to->name == "recv" && (!from->name.starts_with("send") || from->args["bytes"] != to->args["bytes"]))
       fault(fmt::format("a receive of process {} from a {} of another size", end.line.first, from->name));
-    if (to->name != "recv" && from->name != to->name) fault(fmt::format("a {} that needed a {}", to->name, from->name));
+    if (to->name != "recv" && !from->name.starts_with(to->name))
+      fault(fmt::format("a {} that needed a {}", to->name, from->name));
     if (from->args["group"] != to->args["group"]) fault(fmt::format("flow {} joins two groups", id));
   }
 

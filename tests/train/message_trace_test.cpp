@@ -141,9 +141,9 @@ TEST(MessageArrows, OfARootComeFromItOrGoToIt) {
             (ArrowSet{{0, 2}}));
 }
 
-TEST(MessageArrows, GoToNoMessageThatHasNotEnded) {
+TEST(MessageArrows, GoToNoMessageThatIsUnderWay) {
   MessageOfRank open = message_of(1, CommOp::recv, 0, 0);
-  open.message.end = -1;
+  open.under_way = true;
   EXPECT_EQ(arrows_of({message_of(0, CommOp::send, 1, 1), open}), ArrowSet{});
 }
 

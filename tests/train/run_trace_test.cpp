@@ -64,5 +64,59 @@ TEST(RunTrace, HasEveryActionOfTheWatchedStepsOfAllRanks) {
   for (const char* name : {"norm", "block.1 update"}) EXPECT_EQ(micros[name], (std::set<int>{-1})) << name;
 }
 
+// Stands for a stream that runs ahead: the device comes to an event when it is recorded, on a clock of its own.
+class MarkedStream final : public Stream {
+ public:
+  MarkedStream() : Stream(Device::cpu) {}
+  struct Point final : Event {
+    bool done() override { return true; }
+    void wait() override {}
+    double at = -1;
+  };
+  std::unique_ptr<Event> make_event() override { return std::make_unique<Point>(); }
+  double seconds_between(Event& first, Event& second) override {
+    return static_cast<Point&>(second).at - static_cast<Point&>(first).at;
+  }
+  void record(Event& event) override { static_cast<Point&>(event).at = steady_now() - 12345; }
+  void wait(Event&) override {}
+  void synchronize() override { ++synchronized; }
+  bool runs_ahead() const override { return true; }
+  int synchronized = 0;
+};
+
+// A device's times are read from events when the steps are done, and are the host's to the anchor's error.
+TEST(RunTrace, OfAStreamThatRunsAheadIsReadFromItsEvents) {
+  ModelSpec spec = tiny_specs()[0].spec;
+  const Replica::Options o{.spec = spec, .B = 3, .T = 4, .layout = {.micro = 3}, .seed = 5};
+  CpuDevice cpu;
+  Replica replica(o, cpu.memory(), cpu.stream());
+  replica.init_weights();
+  MarkedStream stream;
+  RunTrace timeline(replica, {.steps = 2, .layout = o.layout, .stream = &stream});
+  const TokenBatch batch = random_batch(o, 1);
+  std::vector<std::pair<double, double>> steps;  // on the host
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const double begin = steady_now();
+    timeline.before(step, step == 0);
+    replica.step(batch.tokens, batch.targets);
+    steps.emplace_back(begin, steady_now());
+  }
+  EXPECT_EQ(stream.synchronized, 1) << "once, before the first";
+  const std::optional<Trace> trace = timeline.collect();
+  EXPECT_EQ(stream.synchronized, 2) << "and when they are done";
+  ASSERT_TRUE(trace);
+  std::size_t computed = 0;
+  double end = 0;
+  for (const TraceSpan& span : trace->spans) {
+    const auto& [from, to] = steps.at(static_cast<std::size_t>(span.step - 1));
+    EXPECT_GE(span.begin, from - 1e-3);
+    EXPECT_LE(span.end, to + 1e-3);
+    EXPECT_GE(span.begin, end) << "spans of a rank overlap";
+    end = span.end;
+    computed += span.kind == SpanKind::compute;
+  }
+  EXPECT_EQ(computed, 2 * replica.actions().size());
+}
+
 }  // namespace
 }  // namespace lockstep::tests
