@@ -32,7 +32,7 @@ double points_apart(ScheduleKind kind, int micro) {
     CpuDevice cpu;
     Replica replica(o, {*ranks, *ranks}, cpu.memory(), cpu.stream());
     replica.init_weights();
-    RunTrace timeline(replica, {.steps = 3, .layout = "", .ranks = ranks.get()});
+    RunTrace timeline(replica, {.steps = 3, .layout = o.layout, .ranks = ranks.get()});
     const TokenBatch batch = random_batch(o, 1);
     for (std::int64_t step = 0; step < 4; ++step) {
       timeline.before(step, step == 0);
