@@ -35,7 +35,7 @@ std::string first_line_of(const std::string& file) {
   std::ifstream in;
   if (fs::is_regular_file(file, ignored)) in.open(file);
   std::string line;
-  if (!in || (!std::getline(in, line) && !in.eof()))
+  if (!in.is_open() || (!std::getline(in, line) && !in.eof()))
     throw UserError(ExitCode::bad_input_file, fmt::format("{} cannot be read", quote_text(file)),
                     "name a file whose first line is the token");
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();

@@ -69,7 +69,7 @@ TEST_F(CompareOverLink, AStepTakesItsMessagesTimeAndNothingElseChanges) {
   // DDP over two ranks sends all of the gradient, in two latencies; loss and norm are two more messages of two each.
   const json& ddp = with["layouts"][0];
   const double bytes = ddp["messages"]["measured"]["bytes"], link = bytes / 1e6 + 2 * 5e-3;
-  EXPECT_GT(bytes, 1e5);
+  EXPECT_GT(bytes, 5e4);
   EXPECT_GE(ddp["step_seconds"], link);
   EXPECT_GE(ddp["exposed_seconds"], link);
   EXPECT_LT(ddp["step_seconds"], 2 * (link + 4 * 5e-3) + 0.5);

@@ -173,7 +173,7 @@ TEST_F(Processes, SpeakWithOneVoice) {
   for (const auto& [arguments, words] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"plan", "--rnaks", "2"}, "did you mean '--ranks'?"},
            {{"train", file, "--set", "train.stepz=2"}, "unknown key 'stepz'"},
-           {{"compare", file}, "compare starts its ranks itself"}}) {
+           {{"compare", file, "--layout", "dp=5"}, "3 processes: dp=5 makes 5 ranks; leave dp out, or use -n 5"}}) {
     const Outcome o = under(arguments);
     EXPECT_EQ(o.code, 2) << o.err;
     EXPECT_EQ(count_of(o.err, words), 1u) << o.err;
