@@ -88,7 +88,8 @@ TEST_F(PageTest, ShowsTheNumbersOfMetricsJsonlDuringARunAndAfterIt) {
   EXPECT_TRUE(browser.wait_for("return Number(document.querySelector('#timeline canvas').dataset.spans) > 50", 20));
   EXPECT_TRUE(browser.wait_for("return !document.querySelector('#schedule').hidden", 20));
   EXPECT_TRUE(browser.wait_for("return document.querySelector('#times .legend').textContent.includes('wait pp')", 20));
-  EXPECT_TRUE(browser.wait_for("return document.querySelector('#memory .legend').textContent.includes('weights')", 20));
+  EXPECT_TRUE(
+      browser.wait_for("return document.querySelector('#memory .legend').textContent.includes('parameter')", 20));
   EXPECT_TRUE(browser.wait_for("return !document.querySelector('#findings').hidden", 20));
   EXPECT_EQ(browser.complaints(), "");
   EXPECT_EQ(browser.run("return performance.getEntriesByType('resource').filter((r) => "

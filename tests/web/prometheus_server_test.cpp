@@ -28,7 +28,7 @@ TEST(PrometheusServer, ScrapesALiveRunAndAnswersAQuery) {
   if (!have_programs({"prometheus"})) GTEST_SKIP() << "install prometheus";
   const std::string token = "scraped-with-this-token";
   ServedRuns served("", "LOCKSTEP_DASHBOARD_TOKEN=" + token);
-  served.write_run_file(120);
+  served.write_run_file(5000);  // outlasts what follows, and is ended by it
   const auto training = served.train("live");
   const TemporaryFolder folder;
   std::ofstream(folder / "prometheus.yml")
