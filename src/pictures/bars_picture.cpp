@@ -9,11 +9,18 @@ namespace lockstep {
 
 std::string svg_picture(const BarsPicture& picture) {
   constexpr double kWidth = 560, kRow = 20;
-  const auto fill = [](std::size_t kind) { return fills::kinds[kind % std::size(fills::kinds)]; };
+  // Kinds that no row has take neither a colour nor a place in the key.
+  std::vector<std::size_t> colour(picture.kinds.size());
+  std::vector<bool> used(picture.kinds.size());
+  for (const BarsPicture::Row& row : picture.rows)
+    for (std::size_t k = 0; k < row.values.size(); ++k) used[k] = used[k] || row.values[k] > 0;
+  for (std::size_t k = 0, next = 0; k < used.size(); ++k) colour[k] = used[k] ? next++ : 0;
+  const auto fill = [&](std::size_t kind) { return fills::kinds[colour[kind] % std::size(fills::kinds)]; };
   SvgPage page;
   page.caption(picture.title);
   page.begin_keys(SvgPage::kMargin);
-  for (std::size_t k = 0; k < picture.kinds.size(); ++k) page.key(fill(k), picture.kinds[k]);
+  for (std::size_t k = 0; k < picture.kinds.size(); ++k)
+    if (used[k]) page.key(fill(k), picture.kinds[k]);
   double most = 0, names = 0;
   for (const BarsPicture::Row& row : picture.rows) {
     double sum = 0;

@@ -76,7 +76,8 @@ std::vector<double> scale_marks(double low, double high, int most) {
     if ((high - low) / step <= most) break;
   }
   std::vector<double> marks;
-  for (double n = std::ceil(low / step); n * step <= high && std::ssize(marks) < most; ++n) marks.push_back(n * step);
+  for (double n = std::ceil(low / step); n * step <= high && std::ssize(marks) < most; ++n)
+    marks.push_back(n * step + 0.0);  // never -0
   return marks;
 }
 

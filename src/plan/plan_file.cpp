@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "spec/layout/layout_toml.h"
-#include "spec/model/model_flops.h"
 #include "spec/pipeline/clock.h"
 
 namespace lockstep {
@@ -85,7 +84,7 @@ std::string plan_json(const PlanFacts& facts) {
       {"tokens_a_step", first.tokens_a_step},
       {"parameters", first.parameters},
       {"model_flops_a_step", first.model_flops},
-      {"model_flops_6n_a_step", 6.0 * static_cast<double>(matmul_parameters(spec.model)) * tokens},
+      {"model_flops_6n_a_step", 6.0 * static_cast<double>(first.parameters) * tokens},
       {"peak_flops", or_null(facts.peak_flops)},
       {"peak_source", facts.peak_source},
       {"micro", layout.micro},

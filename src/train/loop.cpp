@@ -184,7 +184,10 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
-      if (++begun < t.steps) run.read_ahead(first_sample(begun));
+      if (++begun < t.steps) {
+        const Spending reading(account, TimeUse::data);  // on a full machine the reader may run in this thread's place
+        run.read_ahead(first_sample(begun));
+      }
     }
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();

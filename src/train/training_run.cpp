@@ -80,8 +80,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
   if (device != Device::meta) comm_account_.time = &time_;
   if (stream_times_) {
-    device_comm_account_.time = &stream_time_;
-    device_comm_account_.times_messages = false;
+    CommAccount& of_stream = where.connect ? device_comm_account_ : comm_account_;
+    of_stream.time = &stream_time_;
+    of_stream.times_messages = false;
   }
   steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
@@ -100,7 +101,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
-      .account = stream_times_ ? &stream_time_ : comm_account_.time,
+      .account = stream_times_ ? &stream_time_ : account(),
       .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");

@@ -115,7 +115,7 @@ class TrainingRun {
   };
   Told tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events = {});
   // This rank's time on the host; none on meta.
-  TimeAccount* account() { return comm_account_.time; }
+  TimeAccount* account() { return stream_->device() == Device::meta ? nullptr : &time_; }
   // Where the time of the step that was finished last went, to be asked once after each; nothing where that was not
   // measured. Where the stream runs ahead the times are the stream's, and what it was idle between two steps is what
   // the host did meanwhile: saving, evaluating, reading data.
@@ -164,7 +164,8 @@ class TrainingRun {
 
   RunSpec spec_;
   TimeAccount time_;
-  CommAccount comm_account_, device_comm_account_;  // of messages on the host, and where those are two, the device
+  CommAccount comm_account_;         // of messages on the host, or of all where the ranks are one communicator
+  CommAccount device_comm_account_;  // of messages on the device, where that is another
   MessageTrace messages_;
   Communicator* const raw_ranks_;         // as given
   std::unique_ptr<Traced> traced_;        // the same, where the run has a trace

@@ -63,6 +63,7 @@ TEST(CurvePictures, AreMarkedAtRoundNumbers) {
   EXPECT_EQ(scale_marks(95, 1007, 5), (std::vector<double>{200, 400, 600, 800, 1000}));
   EXPECT_EQ(scale_marks(-1, 1, 4), (std::vector<double>{-1, -0.5, 0, 0.5}));
   EXPECT_EQ(scale_marks(0.1, 0.35, 5).size(), 5u);
+  EXPECT_FALSE(std::signbit(scale_marks(-1.36, 62.4, 8).front())) << "0, not -0";
 }
 
 TEST(BarsPictures, AreAsLongAsTheirValues) {
@@ -74,6 +75,14 @@ TEST(BarsPictures, AreAsLongAsTheirValues) {
   };
   EXPECT_NEAR(width("second"), 3 * width("first"), 0.02);
   EXPECT_NEAR(width("third"), 2 * width("first"), 0.02);
+}
+
+TEST(BarsPictures, HaveNoKeyOfWhatNoRowHas) {
+  const std::string svg = svg_picture(
+      BarsPicture{.title = "t", .kinds = {"seen", "unseen", "also"}, .rows = {{"r", {1, 0, 3}, {"x", "y", "z"}}}});
+  EXPECT_NE(svg.find(">seen<"), std::string::npos);
+  EXPECT_NE(svg.find(">also<"), std::string::npos);
+  EXPECT_EQ(svg.find("unseen"), std::string::npos);
 }
 
 }  // namespace

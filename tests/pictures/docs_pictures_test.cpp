@@ -29,7 +29,8 @@ TEST(DocsPictures, AreCurrent) {
 
 TEST(DocsPictures, AreAllOfThem) {
   std::set<std::string> there, drawn;
-  for (const auto& file : std::filesystem::directory_iterator(kFolder)) there.insert(file.path().filename());
+  for (const auto& file : std::filesystem::directory_iterator(kFolder))
+    if (file.path().extension() != ".png") there.insert(file.path().filename());  // those are of make test-web
   for (const DrawingEntry& entry : drawings()) drawn.insert(std::string(entry.name) + ".svg");
   EXPECT_EQ(there, drawn);
 }
