@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -18,9 +19,20 @@ constexpr std::pair<std::string_view, int> kNumbers[] = {
     {"SIGALRM", SIGALRM}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"SIGXCPU", SIGXCPU}};
 
 // All that a signal handler can reach.
-std::atomic<bool> stop_asked = false, ends_next = false;
+std::atomic<bool> stop_asked = false;
 std::atomic<int> first_heard = 0, told_too = -1;
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+std::atomic<int> first_ender = 0;           // SIGINT or SIGTERM: another one ends at once
+std::atomic<std::int64_t> first_ended = 0;  // when it came, in nanoseconds; 0: just now
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
+              std::atomic<std::int64_t>::is_always_lock_free);
+
+constexpr std::int64_t kSameWish = 200'000'000;  // nanoseconds
+
+std::int64_t clock_nanoseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // which a handler may call
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 void say(int descriptor, std::string_view text) {
   if (descriptor >= 0 && ::write(descriptor, text.data(), text.size()) < 0) return;  // nobody is left to tell
@@ -30,7 +42,16 @@ void on_signal(int number) {
   int none = 0;
   first_heard.compare_exchange_strong(none, number);
   stop_asked = true;
-  if ((number != SIGINT && number != SIGTERM) || !ends_next.exchange(true)) return;
+  if (number != SIGINT && number != SIGTERM) return;
+  int nobody = 0;
+  if (first_ender.compare_exchange_strong(nobody, number)) {
+    first_ended = clock_nanoseconds();
+    return;
+  }
+  // timeout(1) and some launchers signal the process and then its group: one wish that comes twice.
+  if (const std::int64_t first = first_ended;
+      number == first_ender && (first == 0 || clock_nanoseconds() - first < kSameWish))
+    return;
   erase_status_line();
   say(STDERR_FILENO, "lockstep: a second signal: ended at once, nothing more was saved\n");
   say(told_too, "a second signal: ended at once, nothing more was saved\n");

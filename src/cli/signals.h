@@ -7,9 +7,10 @@
 namespace lockstep {
 
 // From now on SIGINT, SIGTERM and these others (spec/run/stop_signals.h) set the flag that is returned. A second SIGINT
-// or SIGTERM ends the process at once with 130; the others never do, since a scheduler sends one of them as a warning
-// and SIGTERM some seconds later, when the save may still be under way. A signal that is ignored when the process
-// starts, as nohup does with SIGHUP and a shell with the SIGINT of a job in the background, stays ignored.
+// or SIGTERM ends the process at once with 130, unless it is the same one within a fifth of a second, as timeout(1)
+// sends it, to the process and to its group; the others never do, since a scheduler sends one of them as a warning and
+// SIGTERM some seconds later, when the save may still be under way. A signal that is ignored when the process starts,
+// as nohup does with SIGHUP and a shell with the SIGINT of a job in the background, stays ignored.
 const std::atomic<bool>& listen_for_signals(std::span<const std::string> others = {});
 
 // The first signal that was heard ("SIGUSR1"); empty: none.

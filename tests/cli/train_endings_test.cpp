@@ -192,6 +192,20 @@ TEST_F(TrainEndings, OnlyASecondInterruptOrTermEndsAtOnce) {
   EXPECT_THAT(log(), HasSubstr("a second signal: ended at once"));
 }
 
+// As timeout(1) does it: to the process, then to its group.
+TEST_F(TrainEndings, TheSameSignalTwiceAtOnceIsOneWish) {
+  for (const int pause : {20, 500}) {
+    Program run({"train", "--out", folder_ / "slow", "--set", "train.global_batch=32", "--set", "run.threads=1",
+                 "--set", "train.steps=100", "--overwrite"});  // steps of about a second
+    run.wait_for_output("step   1/");
+    run.signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    run.signal(SIGTERM);
+    const Outcome o = run.wait();
+    EXPECT_EQ(o.code, pause < 200 ? 0 : 130) << pause << ": " << o.err;
+  }
+}
+
 TEST_F(TrainEndings, AReaderThatGoesEndsTheRunAfterASave) {
   // The pipe's reader takes three lines and goes.
   const Outcome o = run_in_shell("train " + (folder_ / "tiny.toml") + " --out " + (folder_ / "run") +
