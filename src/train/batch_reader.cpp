@@ -49,14 +49,15 @@ void BatchReader::read_ahead(std::int64_t first) {
     first_ = first;
     state_ = Ahead::wanted;
   }
-  if (thread_.joinable())
+  if (thread_.joinable()) {
     changed_.notify_all();
-  else
+  } else {
     thread_ = std::thread([this] { run(); });
+    ::pthread_setname_np(thread_.native_handle(), kThreadName);
+  }
 }
 
 void BatchReader::run() {
-  ::pthread_setname_np(::pthread_self(), kThreadName);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || state_ == Ahead::wanted; });

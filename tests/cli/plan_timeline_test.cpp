@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/plan_timeline.h"
 #include "support/program.h"
@@ -39,6 +40,27 @@ TEST(PlanTimeline, TellsThePlansPeakAndWhatMakesIt) {
   const Outcome other = run_program(planned({"--timeline", "--rank", "0"}));
   EXPECT_THAT(other.out, HasSubstr("memory over one step of rank 0, "));
   EXPECT_THAT(other.out, HasSubstr("embedding"));
+}
+
+TEST(PlanTimeline, TablesAddUpToThePeak) {
+  const std::string text = run_program(planned({"--timeline"})).out;
+  std::istringstream in(text);
+  std::string where, at_peak, fullest;
+  double shares = 0;
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("at ")) where = line.substr(3);
+    if (line.ends_with("  < peak")) at_peak = line;
+    if (line.starts_with("  F0 ")) fullest = line;
+    if (!line.ends_with('%')) continue;
+    shares += std::stod(line.substr(line.rfind(' ')));
+    ++rows;
+  }
+  EXPECT_THAT(at_peak, testing::EndsWith(" " + where + "  < peak")) << text;
+  EXPECT_THAT(fullest, HasSubstr(" of block.0, ")) << "at the end of a forward, not where it begins";
+  EXPECT_EQ(rows, 16) << "the largest, and one row for the others\n" << text;
+  EXPECT_NEAR(shares, 100, 0.05 * rows) << text;
+  EXPECT_THAT(text, HasSubstr("\n  block qkv x 2 ")) << "of two micro-batches";
 }
 
 TEST(PlanTimeline, PhasesHaveEveryActionOnce) {

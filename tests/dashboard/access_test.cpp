@@ -56,6 +56,7 @@ TEST(Access, LoginGivesACookieThatIsNotTheToken) {
   EXPECT_FALSE(with(pair + "0"));
   EXPECT_FALSE(with(pair.substr(0, pair.size() - 1)));
   EXPECT_FALSE(with(pair.substr(0, pair.find('=') + 1)));
+  EXPECT_FALSE(with("lockstep_00000000" + pair.substr(pair.find('=')))) << "of a dashboard at another port";
   EXPECT_FALSE(Access(kToken, {}).allows({.method = "GET", .path = "/", .cookie = pair})) << "of another process";
 }
 

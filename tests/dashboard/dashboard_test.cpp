@@ -55,6 +55,15 @@ TEST_F(DashboardTest, SummariesAreTheNumbersOfTheLastLine) {
   EXPECT_EQ(all[0]["layout"], "dp=2");
 }
 
+TEST_F(DashboardTest, HiddenAndDeepFoldersAreNotSearched) {
+  write_run(folder() / "1/2/3/4", 3);
+  write_run(folder() / "1/2/3/five/5", 3);
+  write_run(folder() / ".hidden" / "c", 3);
+  const Json all = runs();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["name"], "1/2/3/4");
+}
+
 TEST_F(DashboardTest, CurvesAreTheFilesNumbersAndRangesCutThem) {
   write_run(folder() / "a", 500);
   const Json curves = api("curves", "a");

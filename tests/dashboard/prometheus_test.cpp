@@ -42,6 +42,10 @@ std::vector<Sample> read_exposition(const std::string& text, std::set<std::strin
     EXPECT_TRUE(typed.contains(sample.name)) << line;
     while (at < line.size() && line[at] != '}') {
       const std::size_t equal = line.find("=\"", at);
+      if (equal == line.npos) {
+        ADD_FAILURE() << "no label from " << at << " on in " << line;
+        return samples;
+      }
       const std::string label = line.substr(at, equal - at);
       std::string value;
       for (at = equal + 2; at < line.size() && line[at] != '"'; ++at) {

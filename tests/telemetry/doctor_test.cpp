@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <random>
+#include "telemetry/healthy_records.h"
 
 namespace lockstep::tests {
 namespace {
@@ -15,77 +14,12 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr double kReadAt = 1.7e9;
-
-// A healthy run of `ranks` ranks along dp, whose steps take a second, nine tenths of it computing.
-RunRecords healthy_records(int ranks, int steps = 120) {
-  RunRecords run;
-  run.folder = "runs/example";
-  run.read_at = kReadAt;
-  run.running = true;
-  run.plan.axes = {{"dp", ranks}};
-  run.plan.steps = 1000;
-  std::mt19937 random(3);
-  std::normal_distribution<double> noise(0, 0.02);
-  for (int i = 1; i <= steps; ++i) {
-    StepPoint point{.step = i,
-                    .loss = 3 + 2 * std::exp(-0.02 * i) + noise(random),
-                    .grad_norm = 1 + noise(random),
-                    .lr = 1e-3,
-                    .seconds = 1,
-                    .tokens_per_s = 1e4,
-                    .mfu = 0.45,
-                    .time = kReadAt - steps + i};
-    point.slowest_rank = 0;
-    point.mean[static_cast<std::size_t>(TimeUse::compute)] = 0.9F;
-    point.mean[static_cast<std::size_t>(TimeUse::wait_dp)] = 0.1F;
-    run.steps.push_back(point);
-    for (int rank = 0; rank < ranks; ++rank) {
-      RankPoint own{.step = i, .seconds = 1};
-      own.uses[static_cast<std::size_t>(TimeUse::compute)] = 0.9F;
-      own.uses[static_cast<std::size_t>(TimeUse::wait_dp)] = 0.1F;
-      run.ranks[rank].steps.push_back(own);
-    }
-  }
-  run.last = run.steps.back();
-  run.step_lines = steps;
-  for (int rank = 0; rank < ranks; ++rank)
-    run.now[rank] = {.now = {.rank = rank,
-                             .pid = 100 + rank,
-                             .host = "a",
-                             .step = steps + 1,
-                             .doing = DoingKind::action,
-                             .action = "forward(1, 0)",
-                             .seconds = 0.1,
-                             .time = kReadAt - 0.5,
-                             .cpu = RankCpu{.ran = 100, .waited = 1},
-                             .memory = RankMemory{.used = 1 << 30, .limit = std::int64_t{8} << 30}},
-                     .process = ProcessState::running};
-  return run;
-}
-
-std::vector<std::string> names(const RunRecords& run) {
-  std::vector<std::string> all;
-  for (const Finding& finding : diagnose(run)) {
-    all.push_back(finding.name);
-    EXPECT_FALSE(finding.summary.empty() || finding.evidence.empty() || finding.remedies.empty()) << finding.name;
-  }
-  return all;
-}
-
-void set_time(RunRecords& run, int rank, TimeUse use, float seconds) {
-  for (RankPoint& point : run.ranks[rank].steps) {
-    point.seconds += seconds - point.uses[static_cast<std::size_t>(use)];
-    point.uses[static_cast<std::size_t>(use)] = seconds;
-  }
-}
-
 TEST(Doctor, FindsNothingInAHealthyRun) {
-  for (const int ranks : {1, 2, 7, 1000}) EXPECT_THAT(names(healthy_records(ranks)), ElementsAre()) << ranks;
+  for (const int ranks : {1, 2, 7, 1000}) EXPECT_THAT(names_found(healthy_records(ranks)), ElementsAre()) << ranks;
   EXPECT_EQ(healthy_text(healthy_records(2)), "healthy: step 120 of 1000, loss " +
                                                   fmt::format("{:.4f}", healthy_records(2).last.loss) +
                                                   ", 10,000 tokens/s, MFU 45.0%; time: compute 90%, wait_dp 10%");
-  EXPECT_THAT(names(RunRecords{}), ElementsAre());
+  EXPECT_THAT(names_found(RunRecords{}), ElementsAre());
 }
 
 TEST(Doctor, NamesARankThatHangsInALivingProcessAndWhoWaits) {
@@ -95,7 +29,7 @@ TEST(Doctor, NamesARankThatHangsInALivingProcessAndWhoWaits) {
   run.now[0].now.op = run.now[2].now.op = "all_reduce";
   run.now[0].now.group = run.now[2].now.group = "dp";
   run.now[0].now.call = run.now[2].now.call = 41;
-  EXPECT_THAT(names(run), ElementsAre());  // a step may take that long
+  EXPECT_THAT(names_found(run), ElementsAre());  // a step may take that long
   for (auto& [rank, status] : run.now) status.now.seconds = 14;
   run.plan.device = "cuda";
   const std::vector<Finding> found = diagnose(run);
@@ -107,19 +41,19 @@ TEST(Doctor, NamesARankThatHangsInALivingProcessAndWhoWaits) {
   EXPECT_THAT(found[0].remedies.back(), HasSubstr("NCCL_DEBUG=INFO"));
   // Steps that take long make waiting long.
   for (StepPoint& point : run.steps) point.seconds = 60;
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
 }
 
 TEST(Doctor, NamesARankOfAnotherHostThatIsSilent) {
   RunRecords run = healthy_records(2);
   run.now[1].process = ProcessState::unknown;
   run.now[1].now.time = kReadAt - 9;
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
   run.now[1].now.time = kReadAt - 30;
-  EXPECT_THAT(names(run), ElementsAre("hang"));
-  EXPECT_THAT(diagnose(run)[0].summary, HasSubstr("rank 1 of 2 has said nothing for 30 s"));
+  EXPECT_THAT(names_found(run), ElementsAre("hang"));
+  EXPECT_THAT(diagnose(run).at(0).summary, HasSubstr("rank 1 of 2 has said nothing for 30 s"));
   run.running = false;
-  EXPECT_THAT(names(run), ElementsAre("killed_rank"));
+  EXPECT_THAT(names_found(run), ElementsAre("killed_rank"));
 }
 
 TEST(Doctor, TakesFromTheLogWhyARunIsOverAndNotWhyAnEarlierAttemptWas) {
@@ -129,33 +63,33 @@ TEST(Doctor, TakesFromTheLogWhyARunIsOverAndNotWhyAnEarlierAttemptWas) {
     status.now.doing = DoingKind::ended;
     status.process = ProcessState::gone;
   }
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
   run.log = {"the run has failed: #3 of 'dp', all_reduce of 8 fp32 (sum, canonical): rank 1 has not come within 30 s"};
-  EXPECT_THAT(names(run), ElementsAre("hang"));
+  EXPECT_THAT(names_found(run), ElementsAre("hang"));
   run.log = {"the run has failed: rank 1 (process 7) is gone; last in all_reduce #452 of 'world', done"};
-  EXPECT_THAT(names(run), ElementsAre("killed_rank"));
+  EXPECT_THAT(names_found(run), ElementsAre("killed_rank"));
   run.log = {"the run has failed: data.tokens: token 3 has id 99"};
-  EXPECT_THAT(names(run), ElementsAre("failed"));
+  EXPECT_THAT(names_found(run), ElementsAre("failed"));
   run.log.push_back("resuming from runs/example/checkpoints/step-00000100");
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
 }
 
 TEST(Doctor, NamesASlowRankAmongItsPeersOnly) {
   RunRecords run = healthy_records(4);
   set_time(run, 2, TimeUse::compute, 1.1F);
-  EXPECT_THAT(names(run), ElementsAre());  // 1.22 times as long
+  EXPECT_THAT(names_found(run), ElementsAre());  // 1.22 times as long
   set_time(run, 2, TimeUse::compute, 1.4F);
-  EXPECT_THAT(names(run), ElementsAre("slow_rank"));
-  EXPECT_THAT(diagnose(run)[0].summary, HasSubstr("rank 2 takes 1.6 times as long"));
+  EXPECT_THAT(names_found(run), ElementsAre("slow_rank"));
+  EXPECT_THAT(diagnose(run).at(0).summary, HasSubstr("rank 2 takes 1.6 times as long"));
   // The core of that rank is another's half of the time: that is what makes it slow.
   run.now[2].now.cpu = RankCpu{.ran = 50, .waited = 50};
-  EXPECT_THAT(names(run), ElementsAre("shared_core"));
+  EXPECT_THAT(names_found(run), ElementsAre("shared_core"));
   // Each of these is a stage of its own, with work of its own.
   run = healthy_records(4);
   run.plan.axes = {{"dp", 1}, {"pp", 4}};
   run.plan.micro = 16;
   set_time(run, 2, TimeUse::compute, 1.4F);
-  EXPECT_THAT(names(run), ElementsAre("imbalance"));
+  EXPECT_THAT(names_found(run), ElementsAre("imbalance"));
 }
 
 TEST(Doctor, TellsASlowLinkFromARankThatOthersWaitFor) {
@@ -163,39 +97,39 @@ TEST(Doctor, TellsASlowLinkFromARankThatOthersWaitFor) {
   for (int rank = 0; rank < 2; ++rank) set_time(run, rank, TimeUse::wait_dp, 0.5F);
   run.ranks[0].sent["dp"] = {.calls = 4, .bytes = 1 << 20};
   run.plan.link_bytes_per_s = 1 << 30;
-  EXPECT_THAT(names(run), ElementsAre("slow_link"));
+  EXPECT_THAT(names_found(run), ElementsAre("slow_link"));
   EXPECT_THAT(
-      diagnose(run)[0].evidence,
+      diagnose(run).at(0).evidence,
       ElementsAre("rank 0 sends 1.00 MiB in 4 calls per step along dp and waits 500 ms of 1 s: 2.00 MiB/s at most",
                   "`bench comm` measured 1.00 GiB/s here"));
   run.plan.overlap = false;
-  EXPECT_THAT(names(run), ElementsAre("overlap_off"));
+  EXPECT_THAT(names_found(run), ElementsAre("overlap_off"));
   set_time(run, 1, TimeUse::wait_dp, 0.01F);  // who waits for nobody has a good link
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
 }
 
 TEST(Doctor, NamesAThrottledGpu) {
   RunRecords run = healthy_records(2);
   run.now[1].now.gpu =
       RankGpu{.sm_mhz = 900, .temperature = 88, .throttled = {"too hot (hardware)"}, .throttled_seconds = 3};
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
   run.now[1].now.gpu->throttled_seconds = 30;
-  EXPECT_THAT(names(run), ElementsAre("throttled_gpu"));
-  EXPECT_THAT(diagnose(run)[0].evidence[0], HasSubstr("now 900 MHz at 88 degrees Celsius, too hot (hardware)"));
+  EXPECT_THAT(names_found(run), ElementsAre("throttled_gpu"));
+  EXPECT_THAT(diagnose(run).at(0).evidence[0], HasSubstr("now 900 MHz at 88 degrees Celsius, too hot (hardware)"));
 }
 
 TEST(Doctor, NamesASpikeThatPassesButNoNoise) {
   RunRecords run = healthy_records(1);
   run.steps[80].loss += 0.3;  // four times the usual noise, below a tenth of the loss
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
   run.steps[80].loss += 3;
   run.steps[80].grad_norm = 50;
-  EXPECT_THAT(names(run), ElementsAre("loss_spike"));
-  EXPECT_THAT(diagnose(run)[0].summary, AllOf(HasSubstr("at step 81"), HasSubstr("was back after 1 step")));
+  EXPECT_THAT(names_found(run), ElementsAre("loss_spike"));
+  EXPECT_THAT(diagnose(run).at(0).summary, AllOf(HasSubstr("at step 81"), HasSubstr("was back after 1 step")));
   // A loss that rises slowly, as at the start of a new text, is none.
   run = healthy_records(1);
   for (std::size_t i = 60; i < run.steps.size(); ++i) run.steps[i].loss += 0.005 * static_cast<double>(i - 60);
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
 }
 
 TEST(Doctor, PutsWhatStoppedTheRunFirstAndThenWhatCostsMost) {
@@ -207,19 +141,19 @@ TEST(Doctor, PutsWhatStoppedTheRunFirstAndThenWhatCostsMost) {
   run.disk_free = 0;
   run.disk_bytes = 1 << 20;
   run.first_not_updated = 7;
-  EXPECT_THAT(names(run), ElementsAre("full_disk", "not_finite", "slow_data", "memory_peak"));
+  EXPECT_THAT(names_found(run), ElementsAre("full_disk", "not_finite", "slow_data", "memory_peak"));
 }
 
 TEST(Doctor, NamesWhatMadeThePeakOfMemory) {
   RunRecords run = healthy_records(1);
   run.now[0].now.memory = RankMemory{.used = 84, .limit = 100};
   run.detail.peak_bytes = {{"gathered", 80}, {"parameter", 20}};
-  EXPECT_THAT(names(run), ElementsAre());
+  EXPECT_THAT(names_found(run), ElementsAre());
   run.now[0].now.memory->used = 86;
-  EXPECT_THAT(names(run), ElementsAre("memory_peak"));
-  EXPECT_THAT(diagnose(run)[0].remedies[0], HasSubstr("memory.gathered"));
+  EXPECT_THAT(names_found(run), ElementsAre("memory_peak"));
+  EXPECT_THAT(diagnose(run).at(0).remedies[0], HasSubstr("memory.gathered"));
   run.detail.peak_bytes = {{"optimizer", 80}};
-  EXPECT_THAT(diagnose(run)[0].remedies[0], HasSubstr("layout.zero"));
+  EXPECT_THAT(diagnose(run).at(0).remedies[0], HasSubstr("layout.zero"));
 }
 
 }  // namespace

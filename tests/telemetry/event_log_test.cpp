@@ -110,6 +110,21 @@ TEST(EventLog, OfARunThatResumesKeepsWhatDoesNotHappenAgain) {
   EXPECT_TRUE(lines_of_events(path).empty());
 }
 
+TEST(EventLog, OfARunThatResumesGoesOnWithTheIntervalOfItsLines) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "events.jsonl";
+  const std::int64_t doubling = StepSampling::kLinesBeforeDoubling;
+  {
+    EventLog log(path, {});
+    for (std::int64_t step = 1; step <= doubling; ++step) log.write(step_of(0, step));
+  }
+  {
+    EventLog log(path, {.last_step = doubling});
+    for (std::int64_t step = doubling + 1; step <= doubling + 100; ++step) log.write(step_of(0, step));
+  }
+  EXPECT_EQ(std::ssize(lines_of_events(path)), doubling + 1 + 50) << "the first step and every second one";
+}
+
 TEST(EventLog, OnAFullDiskKeepsItsLinesUntilThereIsRoom) {
   const TemporaryFolder folder;
   const SmallDisk disk(folder.path() / "disk", "size=64k");

@@ -72,6 +72,9 @@ TEST(Reports, CompareOneRankWithOneOfTheBaseline) {
   EXPECT_THAT(e.against_baseline, Optional(0.75));
   EXPECT_EQ(e.baseline, "runs/one");
   EXPECT_EQ(e.why_unknown, "");
+  base.plan.ranks = 2;
+  EXPECT_THAT(make_report(run, &base).efficiency.baseline_rank, Optional(50.0));
+  EXPECT_THAT(make_report(run, &base).efficiency.against_baseline, Optional(1.5));
   run.plan.parameters = 1000, base.plan.parameters = 2000;
   EXPECT_FALSE(make_report(run, &base).efficiency.against_baseline);
   EXPECT_THAT(make_report(run, &base).efficiency.why_unknown, HasSubstr("another model"));

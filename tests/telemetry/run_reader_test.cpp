@@ -214,6 +214,17 @@ TEST_F(RunFolderRead, EventsPlanAndLogComeBack) {
   EXPECT_THAT(run.log, testing::ElementsAre("two", "three"));
 }
 
+TEST_F(RunFolderRead, FilesOfRanksThatThePlanDoesNotHaveAreOfAnEarlierRun) {
+  append("metrics.jsonl", to_json_line(step(1, 1)));
+  for (const char* rank : {"0", "1", "2"})
+    append(std::string("ranks/rank-0000") + rank + ".jsonl", "{\"step\": 1, \"ms\": 5}\n");
+  RunReader reader(folder_.path());
+  EXPECT_EQ(reader.update().ranks.size(), 3u) << "without a plan all are taken";
+  replace("plan.json", R"({"ranks": 2})");
+  EXPECT_EQ(reader.update().ranks.size(), 2u);
+  EXPECT_FALSE(reader.update().ranks.contains(2));
+}
+
 TEST_F(RunFolderRead, BeyondTheBoundEverySecondStepIsHeld) {
   {
     std::ofstream out(folder_.path() / "metrics.jsonl");

@@ -146,6 +146,8 @@ TEST(RunClock, IsDueBeforeTheErrorPassesAndLaterEachTime) {
     if (comm->rank() == 0) {
       ASSERT_EQ(clock.compared().size(), 2u);
       EXPECT_NEAR(clock.compared()[0].drift - clock.compared()[1].drift, 300e-6, 5e-6);
+      EXPECT_NEAR(clock.compared()[0].offset, 1100 * 150e-6, 1e-3) << "behind the mean";
+      EXPECT_NEAR(clock.compared()[1].offset, -1100 * 150e-6, 1e-3) << "ahead of it";
     }
   });
 }

@@ -176,6 +176,7 @@ void find_slow_links(const RunRecords& run, const TimeView& view, std::vector<Fi
     if (run.plan.link_bytes_per_s && *run.plan.link_bytes_per_s > 0)
       finding.evidence.push_back(fmt::format("`bench comm` measured {}/s here",
                                              byte_text(static_cast<std::int64_t>(*run.plan.link_bytes_per_s))));
+    if (finding.evidence.empty()) finding.evidence.push_back(wait_text(view));
     finding.remedies = link_remedies(axis);
     if (off) finding.remedies.insert(finding.remedies.begin(), "send while something is computed: layout.overlap=on");
     findings.push_back(std::move(finding));
