@@ -140,7 +140,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   Ending ending = Ending::finished;
   std::string bad_value;       // what is known of it
   std::exception_ptr failure;  // that all ranks know of; thrown when the state is saved
-  const std::int64_t first = progress.step;
+  const std::int64_t first = progress.step, first_updates = progress.updates;
   std::int64_t begun = first;
   auto before = Clock::now();  // when the device could begin with the step that is waited for
   bool stopping = false;
@@ -258,7 +258,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
   if (run.doing()) run.doing()->enter(DoingKind::saving);
-  const bool good = saving.finish(progress);
+  const bool good = saving.finish(progress, progress.updates == first_updates);
   if (failure) rethrow_after(failure, progress, saving);
   if (!good) ending = Ending::bad_values;
   if (ending == Ending::bad_values) watcher.ended_by(bad_values_text(bad_value, good, progress, saving));

@@ -69,9 +69,10 @@ bool Saving::wants_again() const {
   return run_.is_first_rank() && run_.retries_need_the_run() && pause_ > 0 && Clock::now() >= again_;
 }
 
-bool Saving::finish(const Progress& progress) {
+bool Saving::finish(const Progress& progress, bool unchanged) {
   const TrainSpec& t = run_.spec().train;
-  if (t.save_last || run_.any_rank(run_.save_is_failing())) save(progress);
+  const bool is_there = unchanged && newest_ >= 0;
+  if ((t.save_last && !is_there) || run_.any_rank(run_.save_is_failing())) save(progress);
   const SaveResult result = run_.finish_save(progress, t.save_retry);
   tell();
   if (result.outcome != SaveOutcome::failed) return result.outcome == SaveOutcome::saved;

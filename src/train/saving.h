@@ -27,7 +27,9 @@ class Saving {
   // At the end of the run. Saves, if it is to be saved or the last save is failing, and waits until that is on the
   // disk; false: it holds a weight that is not finite, and was not saved. When the disk does not take it within
   // train.save_retry seconds, all ranks throw (checkpoint/all_or_none.h says who throws what). All ranks call it.
-  bool finish(const Progress& progress);
+  // `unchanged`: the run has learned nothing. Where it began with a checkpoint of its own, another of the same state
+  // would only push an older one out.
+  bool finish(const Progress& progress, bool unchanged);
   std::int64_t newest() const { return newest_; }  // the step reported as saved last; -1: none
 
  private:

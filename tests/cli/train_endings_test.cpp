@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/fake_state.h"
@@ -190,6 +191,37 @@ TEST_F(TrainEndings, OnlyASecondInterruptOrTermEndsAtOnce) {
   EXPECT_EQ(o.code, 130);
   EXPECT_THAT(o.err, HasSubstr("a second signal: ended at once"));
   EXPECT_THAT(log(), HasSubstr("a second signal: ended at once"));
+}
+
+// Weights that are finite and too large to compute with: a run that learns nothing from there leaves the checkpoints as
+// they are, however often it is tried.
+TEST_F(TrainEndings, ARunThatLearnsNothingPushesNoCheckpointOut) {
+  const std::vector<std::string> base{"train", folder_ / "tiny.toml", "--out", folder_ / "run",
+                                      "--set", "optim.name=sgd",      "--set", "train.keep=2",
+                                      "--set", "train.eval_every=0"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all);
+  };
+  const auto checkpoints = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run/checkpoints"))
+      names.insert(entry.path().filename());
+    return names;
+  };
+  // A decay of more than the weight itself, step after step, until a product of two weights is too large.
+  const Outcome grown = with({"--set", "train.steps=99", "--set", "train.save_every=0", "--set", "optim.lr=1000",
+                              "--set", "optim.weight_decay=0.1", "--set", "optim.schedule=constant"});
+  ASSERT_EQ(grown.code, 1) << grown.out << grown.err;
+  const std::set<std::string> before = checkpoints();
+  ASSERT_FALSE(before.empty());
+  for (int i = 0; i < 3; ++i) {
+    const Outcome o = with({"--resume", "--set", "train.steps=99", "--set", "train.save_every=0"});
+    EXPECT_EQ(o.code, 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(fmt::format("the newest checkpoint is of step {}:", newest())));
+    EXPECT_EQ(checkpoints(), before);
+  }
 }
 
 // As timeout(1) does it: to the process, then to its group.
