@@ -46,7 +46,7 @@ std::string name_of_harm(const ::testing::TestParamInfo<std::tuple<Harm, const c
 
 namespace {
 
-// Two SIGTERMs that are heard as two: the second is sent when the first has been taken.
+// SIGTERM and SIGINT that are heard as two: the second is sent when the first has been taken.
 void terminate_twice(pid_t process) {
   kill(process, SIGTERM);
   for (int i = 0; i < 1000; ++i) {
@@ -56,7 +56,7 @@ void terminate_twice(pid_t process) {
     }
     if (line.empty() || !(std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1)) break;
   }
-  kill(process, SIGTERM);
+  kill(process, SIGINT);
 }
 
 // Every rank but the victim has ended with 5, in time, and with these words or none where another tells them.

@@ -1,11 +1,11 @@
 // What is done in a drill, and how it must end.
 //
-// kill, stop, leave (SIGTERM twice: exit code 130): every other rank names the right one, at once or when the deadline
-// passes, and ends with 5. full_disk: the run says so and continues, saves when there is room again, and ends with 0
-// when it is told to. exception (one rank alone cannot write its part of a checkpoint, for good): the run says so and
-// continues; told to end, it cannot save, the rank that knows the cause tells it, and all end with 5. In all of these
-// no process is left and the run goes on from its newest checkpoint. pause (stopped, and woken before the deadline):
-// the run goes on, and learns the bits that threads learn.
+// kill, stop, leave (SIGTERM, then SIGINT: exit code 130): every other rank names the right one, at once or when the
+// deadline passes, and ends with 5. full_disk: the run says so and continues, saves when there is room again, and ends
+// with 0 when it is told to. exception (one rank alone cannot write its part of a checkpoint, for good): the run says
+// so and continues; told to end, it cannot save, the rank that knows the cause tells it, and all end with 5. In all of
+// these no process is left and the run goes on from its newest checkpoint. pause (stopped, and woken before the
+// deadline): the run goes on, and learns the bits that threads learn.
 #pragma once
 #include <gtest/gtest.h>
 
