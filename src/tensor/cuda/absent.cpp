@@ -27,6 +27,8 @@ void DeviceMemory::give_back(void*, std::int64_t) noexcept {}
 Stream::Stream(Memory&) : lockstep::Stream(Device::cuda) { refuse(); }
 Stream::~Stream() = default;
 std::unique_ptr<Event> Stream::make_event() { refuse(); }
+std::unique_ptr<Event> Stream::make_timed_event() { refuse(); }
+double Stream::seconds_between(Event&, Event&) { refuse(); }
 void Stream::record(Event&) { refuse(); }
 void Stream::wait(Event&) { refuse(); }
 void Stream::synchronize() { refuse(); }
