@@ -15,7 +15,7 @@ bool takes_colour(int descriptor);
 // How wide it is now; 80 where that is not known.
 int terminal_columns(int descriptor);
 
-// The beginning of a line of UTF-8 that fills at most so many columns, one for each character. Colours
+// The beginning of a line of UTF-8 that fills at most this many columns, one for each character. Colours
 // ("\033[36m") fill none, and end with the text.
 std::string cut_to_columns(std::string_view line, int columns);
 

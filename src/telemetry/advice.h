@@ -28,7 +28,7 @@ struct Advice {
 };
 
 inline constexpr double kLargeShare = 0.15;
-// Below so many tokens of a micro-batch on a rank, matrix products are too small to fill it.
+// With fewer tokens of a micro-batch on a rank than this, matrix products are too small to fill it.
 constexpr std::int64_t fewest_tokens(bool gpu) { return gpu ? 8192 : 512; }
 
 Advice mfu_advice(const TimesByUse& times, const RunFacts& run);

@@ -1,5 +1,5 @@
 // Training of three processes to which something happens: the right rank is named by all others, in time, each ends
-// with 5, no process is left, and the run goes on from its newest checkpoint. tests/slow/drills_test.cpp does it many
+// with 5, no process is left, and the run continues from its newest checkpoint. tests/slow/drills_test.cpp does it many
 // times.
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 // deadline passes, and ends with 5. full_disk: the run says so and continues, saves when there is room again, and ends
 // with 0 when it is told to. exception (one rank alone cannot write its part of a checkpoint, for good): the run says
 // so and continues; told to end, it cannot save, the rank that knows the cause tells it, and all end with 5. In all of
-// these no process is left and the run goes on from its newest checkpoint. pause (stopped, and woken before the
+// these no process is left and the run continues from its newest checkpoint. pause (stopped, and woken before the
 // deadline): the run goes on, and learns the bits that threads learn.
 #pragma once
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A run that stands still, or has ended without being done: who holds it, in which call, and who waits for that.
+// A run that hangs, or has ended without being done: who holds it, in which call, and who waits for that.
 //
 // While a run lives, each rank's file says every second where that rank is. A process that the system has stopped or
 // that is gone is known at once where it is on this host. Elsewhere a file that is kStale seconds old speaks for it:
