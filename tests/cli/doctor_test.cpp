@@ -76,7 +76,8 @@ TEST_F(DoctorOfARun, NamesSavesAndEvaluationsThatTakeTheTime) {
 }
 
 TEST_F(DoctorOfARun, NamesAFullDiskWhileItIsFullAndNotAfterwards) {
-  const SmallDisk disk(folder_ / "run", "size=1m");
+  // Large enough that what the run itself writes, a few hundred kB every second, fills it in no test.
+  const SmallDisk disk(folder_ / "run", "size=256m");
   if (!disk) GTEST_SKIP() << "this user may not mount a small tmpfs";
   Program run(
       command({"--set", "train.steps=1000000", "--set", "train.save_every=20", "--set", "optim.schedule=constant"}));

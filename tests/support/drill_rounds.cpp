@@ -104,7 +104,7 @@ std::vector<std::string> endless_with_retry(double seconds) {
 }
 
 std::string fill_disk(int told, Drill& drill) {
-  const SmallDisk disk(drill.out(), "size=8m");
+  const SmallDisk disk(drill.out(), "size=64m");
   if (!disk) throw std::runtime_error("mount failed");
   drill.start(endless_with_retry(20));
   const auto ranks = drill.trains();
