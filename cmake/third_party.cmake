@@ -21,6 +21,10 @@ target_link_libraries(lockstep_xxhash INTERFACE ${XXHASH_LIBRARY})
 find_path(HWLOC_INCLUDE hwloc.h)
 find_library(HWLOC_LIBRARY hwloc)
 
+# What rests on a disk is read and written through io_uring; without the library, by threads.
+find_path(URING_INCLUDE liburing.h)
+find_library(URING_LIBRARY uring)
+
 # CUDA: used where its toolkit is found; LOCKSTEP_CUDA=ON insists on it, OFF leaves it out.
 set(LOCKSTEP_CUDA "AUTO" CACHE STRING "Build for NVIDIA GPUs: AUTO, ON or OFF")
 if(LOCKSTEP_CUDA STREQUAL "AUTO")

@@ -237,8 +237,8 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
          LOCKSTEP_CHECK(folder.keep >= 1 && progress.step >= 0, "keep {}, step {}", folder.keep, progress.step);
          LOCKSTEP_CHECK(progress.run_file.size() <= kMaxRunFileBytes, "a run file of {} bytes",
                         progress.run_file.size());
-         if (folder.finite_weights) require_finite_weights(pieces);
-         files.emplace(pieces, folder.file_limit);
+         if (folder.finite_weights) require_finite_weights(pieces, folder.stream);
+         files.emplace(pieces, folder.file_limit, folder.stream);
          Opening opening{.step = progress.step, .token = "", .state = files->described()};
          if (first) {
            disk.make_folders(folder.path);

@@ -44,6 +44,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/whole_checkpoints.h"
 #include "comm/communicator.h"
+#include "tensor/stream.h"
 
 namespace lockstep {
 
@@ -58,13 +59,15 @@ struct CheckpointFolder {
   const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
   bool finite_weights = false;                           // a state with a weight that is not finite is refused
   WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
+  Stream* stream = nullptr;           // of the device that pieces may be on, or rest beside; none: all are on the host
 };
 
-// `pieces` are on the host. All ranks call it, with the same step, each with the pieces that it writes (state_share.h
-// where all hold the same; none is fine; one without elements stands for a tensor that others have): together they
-// cover each (part, name) exactly, in any order. The folder's `keep` and the rest of `progress` are rank 0's. `ranks`
-// are on the host, and their deadline is long enough for the slowest to write its pieces and for rank 0 to read
-// everything back; none: alone. Returns the path of the checkpoint.
+// `pieces` are on the host, or where the folder's stream reaches them; they do not change meanwhile. All ranks call it,
+// with the same step, each with the pieces that it writes (state_share.h where all hold the same; none is fine; one
+// without elements stands for a tensor that others have): together they cover each (part, name) exactly, in any order.
+// The folder's `keep` and the rest of `progress` are rank 0's. `ranks` are on the host, and their deadline is long
+// enough for the slowest to write its pieces and for rank 0 to read everything back; none: alone. Returns the path of
+// the checkpoint.
 std::filesystem::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress,
                                       std::span<const StateTensor> pieces, const Disk& disk = Disk(),
                                       Communicator* ranks = nullptr);

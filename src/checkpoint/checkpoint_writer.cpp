@@ -136,11 +136,6 @@ bool CheckpointWriter::pause(double seconds) {
   }
 }
 
-void CheckpointWriter::wait_for_try() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return tried_ || !thread_.joinable(); });
-}
-
 SaveResult CheckpointWriter::wait(double patience) {
   {
     const std::lock_guard lock(mutex_);

@@ -59,7 +59,6 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void save(const Progress& progress, Stream& stream);
-  void wait_for_try();  // until the first try of the last save is over
   // Until the last save is on the disk, or was refused, or has failed again `patience` seconds from now on. What is
   // failing is tried again at once. Without a save: saved.
   SaveResult wait(double patience = 0);

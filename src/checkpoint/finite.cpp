@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/element_parts.h"
 
 namespace lockstep {
 namespace {
@@ -60,14 +61,18 @@ std::optional<NotFinite> first_not_finite(const ConstTensor& tensor) {
   return std::nullopt;
 }
 
-void require_finite_weights(std::span<const StateTensor> pieces) {
+void require_finite_weights(std::span<const StateTensor> pieces, Stream* stream) {
   for (const StateTensor& piece : pieces) {
     if (piece.part != kWeightPart || piece.live.elements() == 0) continue;
-    const auto bad = first_not_finite(piece.live);
-    if (!bad) continue;
-    const std::int64_t there = piece.range.at(bad->element);
-    throw StateRefused(
-        fmt::format("the weight {} is not finite (element {} is {})", piece.tensor.name, there, bad->value));
+    std::int64_t before = 0;  // elements of the parts that were looked at
+    each_part(piece.live, stream, [&](const void* bytes, std::int64_t count) {
+      const std::int64_t elements = count / size_of(piece.live.dtype());
+      const auto bad = first_not_finite(ConstTensor(bytes, piece.live.dtype(), Device::cpu, {elements}));
+      if (bad)
+        throw StateRefused(fmt::format("the weight {} is not finite (element {} is {})", piece.tensor.name,
+                                       piece.range.at(before + bad->element), bad->value));
+      before += elements;
+    });
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "checkpoint/state.h"
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {
@@ -28,7 +29,8 @@ class StateRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// StateRefused that names the first weight with such an element. Other parts may hold what they like.
-void require_finite_weights(std::span<const StateTensor> pieces);
+// StateRefused that names the first weight with such an element. Other parts may hold what they like. Pieces are on the
+// host, or beside the stream.
+void require_finite_weights(std::span<const StateTensor> pieces, Stream* stream = nullptr);
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/integers.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/element_parts.h"
 
 namespace lockstep {
 namespace {
@@ -23,14 +24,15 @@ constexpr std::int64_t kConvertedElements = 1 << 17;  // at a time
 DType stored_type(const NamedTensor& t) { return t.stored.value_or(t.tensor.dtype()); }
 std::int64_t stored_bytes(const NamedTensor& t) { return t.tensor.elements() * size_of(stored_type(t)); }
 
-std::vector<const NamedTensor*> in_file_order(std::span<const NamedTensor> tensors) {
+std::vector<const NamedTensor*> in_file_order(std::span<const NamedTensor> tensors, const Stream* stream) {
   std::vector<const NamedTensor*> order;
   std::set<std::string_view> names;
   for (const NamedTensor& t : tensors) {
     LOCKSTEP_CHECK(t.name != "__metadata__", "a tensor may not be named {}", t.name);
-    LOCKSTEP_CHECK(!t.tensor.none() && t.tensor.device() == Device::cpu, "tensor '{}' has no elements on the CPU",
-                   t.name);
-    LOCKSTEP_CHECK(t.tensor.contiguous(), "tensor '{}' {} is not contiguous", t.name, t.tensor.shape());
+    LOCKSTEP_CHECK(
+        !t.tensor.none() && (t.tensor.device() == Device::cpu || (stream && t.tensor.device() != Device::meta)),
+        "tensor '{}' has no elements on the CPU", t.name);
+    LOCKSTEP_CHECK(t.tensor.contiguous() || !t.stored, "tensor '{}' {} is not contiguous", t.name, t.tensor.shape());
     LOCKSTEP_CHECK(stored_type(t) == t.tensor.dtype() || (is_float(stored_type(t)) && is_float(t.tensor.dtype())),
                    "tensor '{}' of {} to be stored as {}", t.name, name_of(t.tensor.dtype()), name_of(stored_type(t)));
     LOCKSTEP_CHECK(names.insert(t.name).second, "tensor '{}' comes twice", t.name);
@@ -64,7 +66,8 @@ std::string header_of(const std::vector<const NamedTensor*>& order, const Safete
   std::int64_t begin = 0;
   for (const NamedTensor* t : order) {
     std::vector<std::int64_t> shape;
-    for (int i = 0; i < t->tensor.dims(); ++i) shape.push_back(t->tensor.dim(i));
+    const Shape said = t->shape.value_or(t->tensor.shape());
+    for (int i = 0; i < said.dims(); ++i) shape.push_back(said[i]);
     const std::int64_t end = begin + stored_bytes(*t);
     text += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", std::exchange(separator, ","),
                         json_string(t->name), safetensors_name(stored_type(*t)), fmt::join(shape, ","), begin, end);
@@ -90,8 +93,9 @@ void write_converted(DiskFile& file, const NamedTensor& t) {
 
 }  // namespace
 
-void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata) {
-  const std::vector<const NamedTensor*> order = in_file_order(tensors);
+void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata,
+                       Stream* stream) {
+  const std::vector<const NamedTensor*> order = in_file_order(tensors, stream);
   const std::string header = header_of(order, metadata);
   const std::uint64_t length = header.size();
   LOCKSTEP_CHECK(length <= static_cast<std::uint64_t>(kMaxHeaderBytes), "a header of {} bytes", length);
@@ -99,7 +103,7 @@ void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, con
   file.write(header.data(), static_cast<std::int64_t>(length));
   for (const NamedTensor* t : order) {
     if (stored_type(*t) == t->tensor.dtype())
-      file.write(t->tensor.raw(), t->tensor.bytes());
+      each_part(t->tensor, stream, [&](const void* data, std::int64_t bytes) { file.write(data, bytes); });
     else
       write_converted(file, *t);
   }

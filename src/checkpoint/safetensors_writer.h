@@ -15,8 +15,7 @@
 // Failure: EnvironmentError with the call that failed and what the system said (a full disk, a missing folder, no
 // permission); the partial file is removed and a file already at `path` is as it was. Only when the last step fails,
 // the folder's sync, is the new file in place, though perhaps not yet durable. ProgramError for what a caller should
-// never ask: a tensor that is absent, not on the CPU or not contiguous, a name that is "__metadata__", comes twice or
-// is not UTF-8.
+// never ask: a tensor that is absent, or out of reach, a name that is "__metadata__", comes twice or is not UTF-8.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -25,6 +24,7 @@
 
 #include "checkpoint/disk.h"
 #include "checkpoint/safetensors_index.h"
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {
@@ -33,12 +33,15 @@ struct NamedTensor {
   std::string name;
   ConstTensor tensor;
   std::optional<DType> stored = std::nullopt;  // the element type in the file; none: the tensor's own
+  std::optional<Shape> shape = std::nullopt;   // that the file says; none: the tensor's own
 };
 
 WrittenFile write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                               const SafetensorsMetadata& metadata = {}, const Disk& disk = Disk());
 
 // The same bytes into a file that somebody else creates, syncs and puts in place: a folder that becomes visible whole.
-void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata = {});
+// With a stream, tensors may also be elsewhere, or strided rows (element_parts.h).
+void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata = {},
+                       Stream* stream = nullptr);
 
 }  // namespace lockstep

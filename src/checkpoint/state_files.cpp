@@ -68,10 +68,10 @@ void check_cover(const std::string& name, const std::vector<Described>& slices) 
 
 }  // namespace
 
-StateFiles::StateFiles(std::span<const StateTensor> pieces, std::int64_t limit) {
+StateFiles::StateFiles(std::span<const StateTensor> pieces, std::int64_t limit, Stream* stream) : stream_(stream) {
   for (const StateTensor& t : pieces) {
-    LOCKSTEP_CHECK(t.live.device() == Device::cpu, "{} of '{}' is on {}, not on the host", t.part, t.tensor.name,
-                   name_of(t.live.device()));
+    LOCKSTEP_CHECK(stream || t.live.device() == Device::cpu, "{} of '{}' is on {}, not on the host", t.part,
+                   t.tensor.name, name_of(t.live.device()));
     pieces_.push_back({.state = &t, .rows = rows_of(t)});
   }
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
@@ -109,29 +109,19 @@ std::string StateFiles::described() const {
 std::vector<ManifestFile> StateFiles::write(const std::filesystem::path& into, std::int64_t first, std::int64_t all,
                                             const Disk& disk) const {
   std::vector<std::vector<NamedTensor>> inside(static_cast<std::size_t>(files_));
-  std::vector<std::unique_ptr<std::byte[]>> together;  // strided rows
   for (const Piece& piece : pieces_) {
     const StateTensor& t = *piece.state;
     if (t.live.elements() == 0) continue;
-    Tensor flat = t.live;
-    if (!flat.contiguous()) {
-      std::byte* room =
-          together.emplace_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(flat.bytes())))
-              .get();
-      const std::int64_t row = flat.dim(1) * size_of(flat.dtype()), pitch = flat.stride(0) * size_of(flat.dtype());
-      for (std::int64_t i = 0; i < flat.dim(0); ++i)
-        std::copy_n(static_cast<const std::byte*>(flat.raw()) + i * pitch, row, room + i * row);
-      flat = Tensor(room, flat.dtype(), Device::cpu, flat.shape());
-    }
     inside[static_cast<std::size_t>(piece.file)].push_back(
-        {entry_name(t.part, t.tensor.name, piece.rows, t.tensor.elements()),
-         flat.reshape(entry_shape(t.tensor, piece.rows))});
+        {.name = entry_name(t.part, t.tensor.name, piece.rows, t.tensor.elements()),
+         .tensor = t.live,
+         .shape = entry_shape(t.tensor, piece.rows)});
   }
   std::vector<ManifestFile> files;
   for (const std::vector<NamedTensor>& tensors : inside) {
     const std::string name = file_name(first + std::ssize(files), all);
     DiskFile file(disk, into / name);
-    write_safetensors(file, tensors);
+    write_safetensors(file, tensors, {}, stream_);
     const WrittenFile written = file.finish();
     files.push_back({.name = name, .bytes = written.bytes, .checksum = written.checksum});
   }

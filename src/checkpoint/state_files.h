@@ -16,15 +16,17 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows.h"
 #include "checkpoint/state.h"
+#include "tensor/stream.h"
 
 namespace lockstep {
 
 class StateFiles {
  public:
-  // The pieces that this rank writes, on the host, in any order. One without elements is not written, but says that
-  // there is such a tensor, whose elements other ranks must have. A file holds at most `limit` bytes of tensors, unless
-  // a single piece has more. ProgramError for a tensor that no file can hold, or that breaks its contract (state.h).
-  StateFiles(std::span<const StateTensor> pieces, std::int64_t limit);
+  // The pieces that this rank writes, on the host or beside the stream, in any order. One without elements is not
+  // written, but says that there is such a tensor, whose elements other ranks must have. A file holds at most `limit`
+  // bytes of tensors, unless a single piece has more. ProgramError for a tensor that no file can hold, or that breaks
+  // its contract (state.h).
+  StateFiles(std::span<const StateTensor> pieces, std::int64_t limit, Stream* stream = nullptr);
 
   std::string described() const;
   // Writes and syncs the files of this rank, which are numbers `first` and on of `all`, into a folder that is there.
@@ -39,6 +41,7 @@ class StateFiles {
   };
   std::vector<Piece> pieces_;
   std::int64_t files_ = 0;
+  Stream* stream_;
 };
 
 struct WholeState {

@@ -152,6 +152,7 @@ void prepare(Prepared& p, const TrainSettings& s, const RunSpec& spec, const Lau
   p.arena_bytes = most.peak;
   require_fit(spec, most, available_memory(device_of(spec)) / launch.ranks_a_device());
   require_host_fit(most, available_memory(Device::cpu) / launch.ranks_here());
+  require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
   p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });

@@ -1,5 +1,7 @@
 #include "kernels/elementwise.h"
 
+#include <cstring>
+
 #include "kernels/operands.h"
 
 namespace lockstep {
@@ -20,6 +22,14 @@ void cast(const CastArgs& a, Stream& stream) {
       .have_flat("y", a.y, a.y.shape(), a.y.dtype())
       .have_flat("x", a.x, a.y.shape(), a.x.dtype());
   dispatch(cpu::cast, cuda::cast, meta::cast, a, stream);
+}
+
+void clear(const Tensor& y, Stream& stream) {
+  if (y.device() == stream.device()) return fill({.y = y, .value = 0}, stream);
+  if (y.device() == Device::disk) return;  // new bytes are zero there
+  LOCKSTEP_CHECK(y.device() == Device::cpu && y.contiguous(), "zeros on {} by a stream of {}", name_of(y.device()),
+                 name_of(stream.device()));
+  std::memset(y.raw(), 0, static_cast<std::size_t>(y.bytes()));
 }
 
 void fill(const FillArgs& a, Stream& stream) {

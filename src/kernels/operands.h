@@ -40,6 +40,8 @@ void dispatch(void (*on_cpu)(const Args&, Stream&), void (*on_cuda)(const Args&,
       return on_meta(args, stream);
     case Device::cuda:
       return on_cuda(args, stream);
+    case Device::disk:
+      break;
   }
   LOCKSTEP_CHECK(false, "device {}", static_cast<int>(stream.device()));
 }

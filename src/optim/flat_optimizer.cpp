@@ -1,5 +1,7 @@
 #include "optim/flat_optimizer.h"
 
+#include <algorithm>
+
 #include "base/philox.h"
 #include "kernels/elementwise.h"
 
@@ -11,7 +13,7 @@ FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memo
   const std::int64_t bytes = range.elements * size_of(range.moments);
   if (spec.kind == OptimizerKind::adamw || spec.momentum > 0) first_ = memory.allocate(bytes, Tag::optimizer, unit);
   if (spec.kind == OptimizerKind::adamw) second_ = memory.allocate(bytes, Tag::optimizer, unit);
-  for (const Tensor& t : state()) fill({.y = t, .value = 0}, stream);
+  for (const Tensor& t : state()) clear(t, stream);
 }
 
 std::vector<Tensor> FlatOptimizer::state() const {
@@ -31,32 +33,38 @@ std::vector<std::pair<std::string_view, Tensor>> FlatOptimizer::named_state() co
 
 void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, ConstTensor control, Stream& stream) {
   const std::vector<Tensor> kept = state();
+  update({.begin = 0, .master = master, .weight = weight, .state = kept, .gradient = gradient}, control, stream);
+}
+
+void FlatOptimizer::update(const Part& part, ConstTensor control, Stream& stream) const {
+  const std::int64_t count = part.master.elements();
+  const std::int64_t decayed = std::clamp<std::int64_t>(range_.decayed - part.begin, 0, count);
   if (spec_.kind == OptimizerKind::adamw)
-    adamw({.master = master,
-           .weight = weight,
-           .m = kept[0],
-           .v = kept[1],
-           .gradient = gradient,
+    adamw({.master = part.master,
+           .weight = part.weight,
+           .m = part.state[0],
+           .v = part.state[1],
+           .gradient = part.gradient,
            .control = control,
            .beta1 = spec_.beta1,
            .beta2 = spec_.beta2,
            .eps = spec_.eps,
            .decay = spec_.weight_decay,
-           .decayed = range_.decayed,
+           .decayed = decayed,
            .rounding_key = rounding_key_,
-           .first = range_.first},
+           .first = range_.first + part.begin},
           stream);
   else
-    sgd({.master = master,
-         .weight = weight,
-         .momentum = kept.empty() ? Tensor{} : kept[0],
-         .gradient = gradient,
+    sgd({.master = part.master,
+         .weight = part.weight,
+         .momentum = part.state.empty() ? Tensor{} : part.state[0],
+         .gradient = part.gradient,
          .control = control,
          .beta = spec_.momentum,
          .decay = spec_.weight_decay,
-         .decayed = range_.decayed,
+         .decayed = decayed,
          .rounding_key = rounding_key_,
-         .first = range_.first},
+         .first = range_.first + part.begin},
         stream);
 }
 

@@ -6,6 +6,7 @@
 // who holds what. The learning rate, the step, the gradient's scale and the go-ahead are read from the control tensor
 // on the device (kernels/step_control.h).
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,17 +29,27 @@ class FlatOptimizer {
     std::int64_t first = 0;  // where in the unit the range begins: a multiple of 4
   };
 
+  // The moments are in `memory`, the stream's device's or the host's.
   FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit, Stream& stream);
 
   // master -= what the optimizer makes of the gradient; `weight`, if any, becomes its rounded copy.
   void update(Tensor master, Tensor weight, ConstTensor gradient, ConstTensor control, Stream& stream);
+  // The same of a part of the range, with moments that are brought: elements `begin` and on of everything.
+  struct Part {
+    std::int64_t begin = 0;
+    Tensor master, weight;          // no weight: the master computes itself
+    std::span<const Tensor> state;  // as state() gives it
+    ConstTensor gradient;
+  };
+  void update(const Part& part, ConstTensor control, Stream& stream) const;
+
+  // The moments, flat: AdamW's m and v, SGD's momentum if there is one.
+  std::vector<Tensor> state() const;
 
   // The state by name (AdamW: m, v; SGD: momentum, if any): what a checkpoint keeps.
   std::vector<std::pair<std::string_view, Tensor>> named_state() const;
 
  private:
-  std::vector<Tensor> state() const;
-
   OptimizerSpec spec_;
   Range range_;
   std::uint64_t rounding_key_;

@@ -33,7 +33,12 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
 }
 
 ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
-    : layout_(layout), types_(options.types), shard_(options.shard), whole_(options.whole_weights) {
+    : layout_(layout),
+      types_(options.types),
+      shard_(options.shard),
+      whole_(options.whole_weights),
+      rests_(options.state_in != nullptr) {
+  Memory& state_memory = rests_ ? *options.state_in : memory;
   const std::string& unit = layout.name();
   const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
   if (options.updates)
@@ -42,14 +47,14 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
                                             .decayed = std::clamp<std::int64_t>(layout.decayed() - first, 0, part),
                                             .moments = types_.moments,
                                             .first = first},
-                       memory, unit, stream);
+                       state_memory, unit, stream);
   const std::int64_t held = whole_ ? shard_.padded(layout.owned()) : part;
   weights_ = (options.weights_in ? *options.weights_in : memory)
                  .allocate(held * size_of(types_.compute), Tag::parameter, unit);
   if (options.updates && types_.compute != types_.master)
-    masters_ = memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
+    masters_ = state_memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
   fill({.y = flat_weight(), .value = 0}, stream);
-  if (masters_.memory()) fill({.y = own_master(), .value = 0}, stream);
+  if (masters_.memory()) clear(own_master(), stream);
 }
 
 Tensor ZeroShard::weight(int parameter) const {
@@ -68,8 +73,20 @@ Tensor ZeroShard::own_master() const {
   return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
 }
 
+std::vector<Tensor> ZeroShard::resting() const {
+  std::vector<Tensor> tensors;
+  if (!rests_ || !optimizer_) return tensors;
+  if (masters_.memory()) tensors.push_back(own_master());
+  for (const Tensor& moment : optimizer_->state()) tensors.push_back(moment);
+  return tensors;
+}
+
 void ZeroShard::publish(Stream& stream) {
   if (masters_.memory()) cast({.y = own_weight(), .x = own_master()}, stream);
+}
+
+void ZeroShard::publish(std::int64_t begin, const Tensor& masters, Stream& stream) {
+  cast({.y = own_weight().slice(0, begin, masters.elements()), .x = masters}, stream);
 }
 
 void ZeroShard::update(ConstTensor gradient, ConstTensor control, Stream& stream) {
@@ -78,6 +95,19 @@ void ZeroShard::update(ConstTensor gradient, ConstTensor control, Stream& stream
     optimizer_->update(own_master(), own_weight(), gradient, control, stream);
   else
     optimizer_->update(own_weight(), {}, gradient, control, stream);
+}
+
+void ZeroShard::update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
+                       Stream& stream) {
+  const bool apart = masters_.memory() != nullptr;
+  const std::int64_t count = brought[0].elements();
+  const Tensor weight = own_weight().slice(0, begin, count);
+  optimizer_->update({.begin = begin,
+                      .master = apart ? brought[0] : weight,
+                      .weight = apart ? weight : Tensor{},
+                      .state = apart ? brought.subspan(1) : brought,
+                      .gradient = gradient.slice(0, begin, count)},
+                     control, stream);
 }
 
 }  // namespace lockstep

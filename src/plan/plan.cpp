@@ -14,6 +14,7 @@
 #include "spec/run/run_extent.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
+#include "tensor/disk/file_memory.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -77,6 +78,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   PhaseCounts counts(stream, tally);
   run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
+  const Staging::Traffic first = run.replica().traffic();
   const StepMessages messages = step_messages(tally, spec.layout);
   const meta::Work executed = stream.work();
   PhaseCounts forwards(stream, tally);
@@ -96,6 +98,8 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .steady = run.ledger().current(),
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
+            .disk = run.disk_ledger().peak(),
+            .moved = {.to_device = first.to_rest, .to_rest = first.to_rest},  // in every round all comes and goes
             .messages = messages,
             .picture = {},
             .rows = run.ledger().rows()};
@@ -146,10 +150,25 @@ void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) 
 
 void require_host_fit(const Plan& plan, std::int64_t available) {
   if (plan.host <= available) return;
+  throw UserError(
+      ExitCode::does_not_fit,
+      fmt::format("the run keeps {} on the host, for what rests there and what it saves, and {} are free",
+                  byte_text(plan.host), byte_text(available)),
+      "use a machine with more memory, or --set train.async_save=false, which needs no copy of what it saves");
+}
+
+void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks) {
+  if (plan.disk == 0) return;
+  std::filesystem::path folder = spec.memory.offload_folder.empty() ? spec.run.out : spec.memory.offload_folder;
+  while (!folder.empty() && !std::filesystem::exists(folder) && folder != folder.parent_path())
+    folder = folder.parent_path();  // it will be made
+  const std::int64_t available = disk::free_bytes_in(folder.empty() ? "." : folder);
+  if (plan.disk * ranks <= available) return;
   throw UserError(ExitCode::does_not_fit,
-                  fmt::format("the run keeps {} on the host, for what it saves, and {} are free", byte_text(plan.host),
+                  fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks,
+                              ranks == 1 ? "" : "s", byte_text(plan.disk * ranks), folder.string(),
                               byte_text(available)),
-                  "use a machine with more memory, or --set train.save_last=false --set train.save_every=0");
+                  "name a folder on a larger disk with memory.offload_folder, or make memory.offload_share smaller");
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
-// Where elements live and work is done. `meta` holds nothing and computes nothing: it counts.
+// Where elements live and work is done. `meta` holds nothing and computes nothing: it counts. On `disk` elements only
+// rest (tensor/disk/file_memory.h): there is no stream of it.
 #pragma once
 #include <cstdint>
 #include <string_view>
 
 namespace lockstep {
 
-enum class Device : std::uint8_t { cpu, meta, cuda };
+enum class Device : std::uint8_t { cpu, meta, cuda, disk };
 
 constexpr std::string_view name_of(Device d) {
   switch (d) {
@@ -15,6 +16,8 @@ constexpr std::string_view name_of(Device d) {
       return "meta";
     case Device::cuda:
       return "cuda";
+    case Device::disk:
+      return "disk";
   }
   return "?";
 }

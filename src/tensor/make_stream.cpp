@@ -16,6 +16,8 @@ std::unique_ptr<Stream> make_stream(Memory& memory, int threads, Device stands_f
     case Device::meta:
       return std::make_unique<meta::Stream>(
           memory, stands_for == Device::cuda ? cuda::kScratchBytes : threads * cpu::kScratchBytes);
+    case Device::disk:
+      break;
   }
   LOCKSTEP_CHECK(false, "device {}", static_cast<int>(memory.device()));
 }

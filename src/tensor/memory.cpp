@@ -58,6 +58,8 @@ std::unique_ptr<Memory> make_memory(Device device, Ledger& ledger, std::int64_t 
       return std::make_unique<meta::Nothing>(ledger);
     case Device::cuda:
       return std::make_unique<cuda::DeviceMemory>(ledger, arena_bytes);
+    case Device::disk:  // in a folder: disk::FileMemory
+      break;
   }
   LOCKSTEP_CHECK(false, "device {}", static_cast<int>(device));
 }

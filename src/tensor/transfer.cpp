@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tensor/cuda/device.h"
+#include "tensor/disk/file_memory.h"
 
 namespace lockstep {
 
@@ -24,50 +25,89 @@ bool check_and_move(const ConstTensor& t, const Stream& stream) {
                  name_of(stream.device()));
   return t.bytes() > 0;
 }
+
+bool rests_beside(const ConstTensor& t, const Stream& stream) {
+  return t.bytes() > 0 &&
+         (t.device() == Device::disk || (t.device() == Device::cpu && stream.device() == Device::cuda));
+}
+
+void write_to_disk(const Tensor& to, const void* from) {
+  const cuda::CopiedRows rows = rows_of(to);
+  disk::FileMemory& file = disk::FileMemory::of(to.raw());
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    file.write(static_cast<char*>(to.raw()) + i * rows.pitch_bytes, static_cast<const char*>(from) + i * rows.row_bytes,
+               rows.row_bytes);
+}
+
+void read_from_disk(void* to, const ConstTensor& from) {
+  const cuda::CopiedRows rows = rows_of(from);
+  disk::FileMemory& file = disk::FileMemory::of(from.raw());
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    file.read(static_cast<char*>(to) + i * rows.row_bytes, static_cast<const char*>(from.raw()) + i * rows.pitch_bytes,
+              rows.row_bytes);
+}
+
+void upload_to_host(const Tensor& to, const void* from) {
+  const cuda::CopiedRows rows = rows_of(to);
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    std::memcpy(static_cast<char*>(to.raw()) + i * rows.pitch_bytes,
+                static_cast<const char*>(from) + i * rows.row_bytes, static_cast<std::size_t>(rows.row_bytes));
+}
+
+void download_from_host(void* to, const ConstTensor& from) {
+  const cuda::CopiedRows rows = rows_of(from);
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    std::memcpy(static_cast<char*>(to) + i * rows.row_bytes,
+                static_cast<const char*>(from.raw()) + i * rows.pitch_bytes, static_cast<std::size_t>(rows.row_bytes));
+}
 }  // namespace
 
 void upload_later(Tensor to, const void* from, Stream& stream) {
   if (!check_and_move(to, stream)) return;
-  const cuda::CopiedRows rows = rows_of(to);
   switch (to.device()) {
     case Device::cpu:
-      for (std::int64_t i = 0; i < rows.rows; ++i)
-        std::memcpy(static_cast<char*>(to.raw()) + i * rows.pitch_bytes,
-                    static_cast<const char*>(from) + i * rows.row_bytes, static_cast<std::size_t>(rows.row_bytes));
-      break;
-    case Device::meta:
+      upload_to_host(to, from);
       break;
     case Device::cuda:
-      cuda::upload_later(to.raw(), from, rows, stream);
+      cuda::upload_later(to.raw(), from, rows_of(to), stream);
+      break;
+    case Device::meta:
+    case Device::disk:
       break;
   }
 }
 
 void download_later(void* to, ConstTensor from, Stream& stream) {
   if (!check_and_move(from, stream)) return;
-  const cuda::CopiedRows rows = rows_of(from);
   switch (from.device()) {
     case Device::cpu:
-      for (std::int64_t i = 0; i < rows.rows; ++i)
-        std::memcpy(static_cast<char*>(to) + i * rows.row_bytes,
-                    static_cast<const char*>(from.raw()) + i * rows.pitch_bytes,
-                    static_cast<std::size_t>(rows.row_bytes));
+      download_from_host(to, from);
       break;
     case Device::meta:
       std::memset(to, 0, from.bytes());
       break;
     case Device::cuda:
-      cuda::download_later(to, from.raw(), rows, stream);
+      cuda::download_later(to, from.raw(), rows_of(from), stream);
+      break;
+    case Device::disk:
       break;
   }
 }
 
 void upload(Tensor to, const void* from, Stream& stream) {
+  if (rests_beside(to, stream)) {
+    stream.synchronize();
+    return to.device() == Device::disk ? write_to_disk(to, from) : upload_to_host(to, from);
+  }
   upload_later(to, from, stream);
   stream.synchronize();
 }
 
 void download(void* to, ConstTensor from, Stream& stream) {
+  if (rests_beside(from, stream)) {
+    stream.synchronize();
+    return from.device() == Device::disk ? read_from_disk(to, from) : download_from_host(to, from);
+  }
   download_later(to, from, stream);
   stream.synchronize();
 }

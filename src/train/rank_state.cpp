@@ -38,6 +38,7 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
 // By unit that is held here.
 std::map<int, ZeroShard> make_shards(RankSetup& setup) {
   std::map<int, ZeroShard> shards;
+  const std::vector<bool> rests = setup.resting_units();
   for (int u = 0; u < setup.model.units(); ++u)
     if (setup.holds(u))
       shards.try_emplace(u, setup.model.unit(u).layout(),
@@ -46,7 +47,8 @@ std::map<int, ZeroShard> make_shards(RankSetup& setup) {
                                             .updates = setup.has(u) && setup.dp->updates(),
                                             .shard = setup.groups.shard(),
                                             .whole_weights = !setup.options.layout.cuts_weights(),
-                                            .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr},
+                                            .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr,
+                                            .state_in = rests[static_cast<std::size_t>(u)] ? setup.rest : nullptr},
                          setup.memory, setup.stream);
   return shards;
 }
@@ -83,6 +85,21 @@ RankState::RankState(RankSetup& setup)
           shards_, setup.groups, setup.sent_memory())),
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)) {
+  // In the order in which the step updates them.
+  std::vector<Staging::Pass> passes;
+  for (const Action& action : setup.step.actions) {
+    if (action.kind != ActionKind::update) continue;
+    Staging::Pass pass = shards_.at(action.unit).resting();
+    if (pass.empty()) continue;
+    passes_[action.unit] = static_cast<int>(passes.size());
+    passes.push_back(std::move(pass));
+  }
+  if (!passes.empty()) {
+    staging_ =
+        std::make_unique<Staging>(Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20},
+                                  std::move(passes), setup.memory, setup.stream);
+    held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);
+  }
   write_control();
 }
 
@@ -116,7 +133,31 @@ void RankState::gather(int unit) {
   }
 }
 
-void RankState::update(int unit) { shards_.at(unit).update(gradients_->reduced(unit), control(), setup_.stream); }
+void RankState::hold_control() {
+  if (!staging_ || setup_.on_meta()) return;
+  copy_later(held_control_.data(), control_.data(), kStepControls * 8, setup_.stream);
+}
+
+void RankState::update(int unit) {
+  ZeroShard& shard = shards_.at(unit);
+  const ConstTensor gradient = gradients_->reduced(unit);
+  const auto pass = passes_.find(unit);
+  if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
+  const Tensor held = view(held_control_, DType::f64, {kStepControls});
+  staging_->run(pass->second, [&](const Staging::Window& window) {
+    shard.update(window.begin, window.parts, gradient, held, window.stream);
+  });
+}
+
+void RankState::updated(int unit) {
+  if (const auto pass = passes_.find(unit); pass != passes_.end()) staging_->wait_for(pass->second);
+}
+
+void RankState::settle() const {
+  if (!staging_) return;
+  staging_->settle();
+  staging_->forget();
+}
 
 Tensor RankState::tied_weight() const { return shards_.at(setup_.step.shape.tie_owner).own_weight(); }
 
@@ -135,6 +176,7 @@ void RankState::Named::take(std::span<double> here, std::span<const double> ther
 }
 
 std::vector<RankState::Named> RankState::tensors() const {
+  settle();
   std::vector<Named> all;
   for (const auto& [u, shard] : shards_)
     if (setup_.has(u))
@@ -146,6 +188,7 @@ std::vector<RankState::Named> RankState::tensors() const {
 }
 
 std::vector<StateTensor> RankState::state(bool counted_alone) const {
+  settle();
   std::vector<StateTensor> all;
   for (const auto& [u, shard] : shards_)
     if (shard.updates())
@@ -162,33 +205,45 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
 
 void RankState::init_weights() {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
-  for (auto& [u, shard] : shards_)
-    shard.each_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
-      const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
-      const StoredParameter& like = piece.parameter;
-      const auto set = [&](const Tensor& part, const Run& run) {
-        if (like.init == Init::normal)
-          init_normal({.x = part,
-                       .key = key,
-                       .first = run.there.begin,
-                       .std = like.init_std,
-                       .row = run.rows() == 1 ? 0 : run.row(),
-                       .pitch = run.rows() == 1 ? 0 : run.there.pitch},
-                      setup_.stream);
-        else
-          fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
-      };
-      for (const Run& run : piece.runs) {
-        const Tensor part = elements_of(run, piece.of(shard.own_master()));
-        if (part.dims() == 1) {
-          set(part, run);
-          continue;
-        }
-        for (std::int64_t i = 0; i < run.rows(); ++i)
-          set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
-      }
-    });
+  for (auto& [u, shard] : shards_) {
+    if (shard.master_rests())
+      staging_->visit(shard.own_master(), Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
+        clear(w.parts[0], w.stream);  // padding
+        init_masters(shard, w.begin, w.parts[0]);
+      });
+    else
+      init_masters(shard, 0, shard.own_master());
+  }
   publish();
+}
+
+// `masters`: those from element `begin` of the shard's on.
+void RankState::init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters) {
+  shard.each_piece_in(begin, begin + masters.elements(), [&](const ZeroShard::Piece& piece) {
+    const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
+    const StoredParameter& like = piece.parameter;
+    const auto set = [&](const Tensor& part, const Run& run) {
+      if (like.init == Init::normal)
+        init_normal({.x = part,
+                     .key = key,
+                     .first = run.there.begin,
+                     .std = like.init_std,
+                     .row = run.rows() == 1 ? 0 : run.row(),
+                     .pitch = run.rows() == 1 ? 0 : run.there.pitch},
+                    setup_.stream);
+      else
+        fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
+    };
+    for (const Run& run : piece.runs) {
+      const Tensor part = elements_of(run, piece.of(masters));
+      if (part.dims() == 1) {
+        set(part, run);
+        continue;
+      }
+      for (std::int64_t i = 0; i < run.rows(); ++i)
+        set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
+    }
+  });
 }
 
 void RankState::load(std::span<const ConstTensor> values) {
@@ -214,7 +269,14 @@ void RankState::resume(std::int64_t batches, std::int64_t updates) {
 
 // Weights everywhere become what the masters say.
 void RankState::publish() {
-  for (auto& [u, shard] : shards_) shard.publish(setup_.stream);
+  settle();
+  for (auto& [u, shard] : shards_) {
+    if (shard.master_rests())
+      staging_->visit(shard.own_master(), Staging::Access::read,
+                      [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.parts[0], w.stream); });
+    else
+      shard.publish(setup_.stream);
+  }
   exchange_tied_weight();
   if (!setup_.step.shape.publishes) return;
   for (const auto& [u, shard] : shards_) {

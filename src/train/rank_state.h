@@ -12,6 +12,7 @@
 
 #include "checkpoint/state.h"
 #include "kernels/step_control.h"
+#include "offload/staging.h"
 #include "parallel/gradients.h"
 #include "parallel/partial_gradients.h"
 #include "parallel/zero_shards.h"
@@ -66,12 +67,20 @@ class RankState {
   // ZeRO-3: the unit's weights are gathered; its phases compute with them, and those of a unit whose weight is tied to
   // it.
   void gather(int unit);
+  // After the norm: the updates that follow use its results, also when they come beside the next step.
+  void hold_control();
   void update(int unit);
+  // What the stream is given from now on comes after the unit's last update, where that runs beside it.
+  void updated(int unit);
+  // What has been moved to the device and back so far.
+  Staging::Traffic traffic() const { return staging_ ? staging_->traffic() : Staging::Traffic{}; }
   // A tied weight that two stages have: what its owner updates of it, and what the other has a copy of.
   Tensor tied_weight() const;
 
  private:
   void publish();
+  void init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters);
+  void settle() const;  // what rests may be read and changed by others
   void exchange_tied_weight();
   void write_control();
 
@@ -81,7 +90,9 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::vector<UnitTensors> units_;
-  Buffer control_;
+  std::map<int, int> passes_;         // by unit whose state rests elsewhere: its pass over that
+  std::unique_ptr<Staging> staging_;  // none: nothing rests
+  Buffer control_, held_control_;     // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;
 };
 

@@ -74,7 +74,11 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "train.deterministic",
                                                              "memory.recompute",
                                                              "memory.gathered",
-                                                             "memory.recompute_blocks"});
+                                                             "memory.recompute_blocks",
+                                                             "memory.offload_optimizer",
+                                                             "memory.offload_share",
+                                                             "memory.offload_window",
+                                                             "memory.offload_folder"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
 constexpr auto kPlaces = std::to_array<std::string_view>(
     {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});
@@ -102,6 +106,7 @@ constexpr auto kBefore =
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},
+                                                                  {"memory.offload_optimizer", "\"none\""},
                                                                   {"layout.cp", "1"},
                                                                   {"layout.tp", "1"},
                                                                   {"layout.sp", "\"off\""},

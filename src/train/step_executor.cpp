@@ -45,11 +45,12 @@ Memory& activation_memory(const RankSetup& setup) {
   return l.tp > 1 || l.pp > 1 || l.cp > 1 ? setup.sent_memory() : setup.memory;
 }
 
-// Messages between ranks are not captured. Masks of dropout are keyed on a number that the host gives out, another one
-// for each step.
+// Messages between ranks are not captured, nor are copies in other streams that come beside the next step. Masks of
+// dropout are keyed on a number that the host gives out, another one for each step.
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
-  return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0;
+  return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0 &&
+         o.how.memory.offload_optimizer == Offload::none;
 }
 
 TimeUse use_of(ActionKind kind) {
@@ -103,6 +104,7 @@ void StepExecutor::run(const Action& action) {
       return run_phase_of(action);
     case ActionKind::gather:
       if (shape.has_copy(action.unit)) links_.ready({ActionKind::receive_tied_weight, shape.tie_borrower});
+      state_.updated(action.unit);
       return state_.gather(action.unit);
     case ActionKind::release:
       return state_.weights().release(action.unit);
@@ -115,6 +117,7 @@ void StepExecutor::run(const Action& action) {
       return state_.update(action.unit);
     case ActionKind::publish:
       links_.ready({ActionKind::receive_tied_weight, shape.tie_borrower});
+      state_.updated(action.unit);
       return state_.weights().publish(action.unit);
     default:
       return exchange(action);
@@ -129,7 +132,10 @@ void StepExecutor::run_phase_of(const Action& action) {
   }
   if (action.kind == ActionKind::backward_input)
     links_.ready({ActionKind::receive_output_gradient, action.unit, action.micro});
-  for (const int unit : units_read(action, setup_.step.shape)) state_.weights().ready(unit);
+  for (const int unit : units_read(action, setup_.step.shape)) {
+    state_.updated(unit);
+    state_.weights().ready(unit);
+  }
   if (watch_) watch_->runs(action);
   const bool last = action.unit == model.units() - 1;
   if (training_ && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
@@ -170,6 +176,7 @@ void StepExecutor::run_norm() {
                   .halt = setup_.options.halt_on_bad_value},
                  stream_);
   setup_.dp->share_control(state_.control());
+  state_.hold_control();
 }
 
 // What a message between stages carries.
@@ -194,6 +201,7 @@ Tensor StepExecutor::message(const Action& action) const {
 
 void StepExecutor::exchange(const Action& action) {
   const int other = other_end(action, setup_.step.shape);
+  if (action.kind == ActionKind::send_tied_weight) state_.updated(action.unit);
   const Tensor tensor = message(action);
   if (is_send(action.kind))
     links_.send(tensor, other);

@@ -14,6 +14,8 @@
 #include "checkpoint/state_share.h"
 #include "spec/layout/mesh_axis.h"
 #include "spec/layout/updates.h"
+#include "tensor/disk/file_memory.h"
+#include "tensor/host_memory.h"
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
@@ -37,6 +39,25 @@ TimeUse wait_along(MeshAxis axis) {
 
 Accounted::UseOf uses_of(const LayoutSpec& layout) {
   return [layout](const std::string& group) { return wait_along(axis_of(group, layout)); };
+}
+
+std::unique_ptr<Memory> make_rest_memory(const RunSpec& spec, Device device, Ledger& host, Ledger& disk) {
+  switch (spec.memory.offload_optimizer) {
+    case Offload::none:
+      return nullptr;
+    case Offload::host:
+      return make_host_memory(device, host);
+    case Offload::disk:
+      break;
+  }
+  if (device == Device::meta) return make_memory(Device::meta, disk);
+  const std::filesystem::path folder = spec.memory.offload_folder.empty() ? spec.run.out : spec.memory.offload_folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw UserError(ExitCode::environment, fmt::format("{} cannot be made: {}", folder.string(), error.message()),
+                    "name a folder on a disk of this host with memory.offload_folder");
+  return std::make_unique<disk::FileMemory>(disk, folder);
 }
 
 // Both, which begin anew.
@@ -65,6 +86,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       host_memory_(device_of(spec) == Device::cpu
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
+      rest_memory_(make_rest_memory(spec, device, host_ledger_, disk_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       stream_times_(device != Device::meta && stream_->runs_ahead()
                         ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
@@ -109,14 +131,15 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     on_device_ = std::make_unique<Accounted>(
         std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
-  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_)
-                    : std::make_unique<Replica>(options, *memory_, *stream_);
+  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_,
+                                                rest_memory_.get())
+                    : std::make_unique<Replica>(options, *memory_, *stream_, rest_memory_.get());
   if (saves() && ranks_) {
     savers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
-  // From a GPU everything that is saved goes through a copy on the host.
-  if (saves() && (spec.train.async_save || host_memory_))
+  folder_.stream = stream_.get();
+  if (saves() && spec.train.async_save)
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
   const Share given = replica_->given();
@@ -349,7 +372,6 @@ std::vector<StateTensor> TrainingRun::written_here() const {
 void TrainingRun::save(const Progress& progress) {
   if (writer_) {
     writer_->save(progress, *stream_);
-    if (!spec_.train.async_save) writer_->wait_for_try();
     return;
   }
   if (stream_->device() == Device::meta) return;

@@ -5,18 +5,35 @@
 #include <vector>
 
 #include "tensor/cpu/stream.h"
+#include "tensor/disk/file_memory.h"
+#include "tensor/host_memory.h"
+#include "tensor/transfer.h"
 #include "train/replica.h"
 
 namespace lockstep::tests {
 
+// Where state rests that the options move: in a second memory of the host, or in a file.
+inline std::unique_ptr<Memory> rest_memory(const MemorySpec& memory, Ledger& ledger) {
+  switch (memory.offload_optimizer) {
+    case Offload::none:
+      return nullptr;
+    case Offload::host:
+      return make_host_memory(Device::cpu, ledger);
+    case Offload::disk:
+      return std::make_unique<disk::FileMemory>(ledger, std::filesystem::temp_directory_path());
+  }
+  return nullptr;
+}
+
 struct HostRun {
   explicit HostRun(const Replica::Options& options, int threads = 1)
       : memory(make_memory(Device::cpu, ledger)),
+        rest(rest_memory(options.how.memory, resting)),
         stream(std::make_unique<cpu::Stream>(*memory, threads)),
-        replica(std::make_unique<Replica>(options, *memory, *stream)) {}
+        replica(std::make_unique<Replica>(options, *memory, *stream, rest.get())) {}
 
-  Ledger ledger;
-  std::unique_ptr<Memory> memory;
+  Ledger ledger, resting;
+  std::unique_ptr<Memory> memory, rest;
   std::unique_ptr<cpu::Stream> stream;
   std::unique_ptr<Replica> replica;
 };
@@ -25,8 +42,9 @@ struct HostRun {
 inline std::vector<char> weight_bytes(const HostRun& run) {
   std::vector<char> all;
   for (const auto& t : run.replica->tensors()) {
-    const char* p = static_cast<const char*>(t.master.raw());
-    all.insert(all.end(), p, p + t.master.bytes());
+    std::vector<char> bytes(static_cast<std::size_t>(t.master.bytes()));
+    download(bytes.data(), t.master, *run.stream);
+    all.insert(all.end(), bytes.begin(), bytes.end());
   }
   return all;
 }

@@ -7,7 +7,7 @@
 #include <future>
 
 #include "base/integers.h"
-#include "comm/side_stream.h"
+#include "tensor/side_stream.h"
 #include "comm/wait_policy.h"
 #include "tensor/transfer.h"
 

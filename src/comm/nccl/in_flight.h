@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/nccl/link.h"
-#include "comm/side_stream.h"
+#include "tensor/side_stream.h"
 #include "comm/wait_policy.h"
 
 namespace lockstep::nccl {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <span>
 
-#include "comm/side_stream.h"
+#include "tensor/side_stream.h"
 #include "comm/threads/buffer_plan.h"
 
 namespace lockstep::threads {

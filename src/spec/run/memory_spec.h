@@ -1,9 +1,12 @@
-// Which activations and gathered weights a run keeps from the forward to the backward ([memory] in the run file).
+// Which activations and gathered weights a run keeps from the forward to the backward, and what rests apart from the
+// device's memory while it is not used ([memory] in the run file).
 //
-// Nothing of this changes a result: what is recomputed is equal bit for bit. model/recompute.h says what each level
-// keeps of a block, and what that costs.
+// Nothing of this changes a result: what is recomputed is equal bit for bit, and so is what is brought back.
+// model/recompute.h says what each level keeps of a block, and what that costs; offload/ is about the rest.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -18,11 +21,27 @@ constexpr std::string_view name_of(Recompute what) {
   return what == Recompute::none ? "none" : what == Recompute::elementwise ? "elementwise" : "projections";
 }
 
+// Where state rests between its uses.
+enum class Offload {
+  none,  // in the device's memory, where it is used
+  host,  // in the host's memory, of a GPU
+  disk,  // in a file
+};
+inline constexpr std::array kOffloads{Offload::none, Offload::host, Offload::disk};
+
+constexpr std::string_view name_of(Offload where) {
+  return where == Offload::none ? "none" : where == Offload::host ? "host" : "disk";
+}
+
 struct MemorySpec {
   Recompute recompute = Recompute::none;
   std::int64_t recompute_blocks = 0;  // blocks, from the first, that recompute projections; 0 = all
   // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
   std::int64_t gathered = 0;
+  Offload offload_optimizer = Offload::none;  // master weights and moments
+  double offload_share = 1;                   // of the bytes of such state, by whole units, the last first
+  std::int64_t offload_window = 64;           // MiB that are brought to the device at a time
+  std::string offload_folder = {};            // where the file is; empty: in the run's folder
   bool operator==(const MemorySpec&) const = default;
 };
 

@@ -16,17 +16,18 @@ namespace lockstep {
 namespace {
 
 constexpr auto kMayDiffer = std::to_array<std::string_view>({
-    "run.out",               // one folder may have several paths; checkpoint/shared_folder.h proves that it is one
-    "run.threads",           // kernels sum in one order, whatever their threads
-    "run.pin",               //
-    "run.deadline",          // the shortest counts
-    "model.preset",          // the fields that it stands for are compared
-    "model.hf",              // the content of its weights is
-    "model.from",            // the content of the checkpoint is
-    "data.text",             // the content of the data is
-    "data.tokens",           //
-    "data.example",          //
-    "layout.schedule_file",  // its text is
+    "run.out",                // one folder may have several paths; checkpoint/shared_folder.h proves that it is one
+    "run.threads",            // kernels sum in one order, whatever their threads
+    "run.pin",                //
+    "run.deadline",           // the shortest counts
+    "model.preset",           // the fields that it stands for are compared
+    "model.hf",               // the content of its weights is
+    "model.from",             // the content of the checkpoint is
+    "data.text",              // the content of the data is
+    "data.tokens",            //
+    "data.example",           //
+    "layout.schedule_file",   // its text is
+    "memory.offload_folder",  // each rank has a file of its own
 });
 
 constexpr std::size_t kMostText = 16 << 20;

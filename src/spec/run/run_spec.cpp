@@ -77,12 +77,29 @@ class RunChecker {
   }
 
   void memory() const {
+    offload();
     const LayoutSpec& layout = spec_.layout;
     if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
     fail("memory", "gathered",
          fmt::format("gathered = {} does nothing: {}", spec_.memory.gathered,
                      layout.zero == 3 ? "with reshard = \"never\" all weights stay" : "only zero = 3 gathers weights"),
          "remove it, or use zero = 3 with reshard = \"forward\"");
+  }
+
+  void offload() const {
+    const bool gpu = spec_.run.device == RunDevice::cuda;
+    if (spec_.memory.offload_optimizer == Offload::host && !gpu)
+      fail("memory", "offload_optimizer",
+           "offload_optimizer = \"host\" does nothing with device = \"cpu\", whose memory is the host's",
+           "use \"disk\", or remove it");
+    if (spec_.memory.offload_optimizer == Offload::disk && gpu)
+      fail("memory", "offload_optimizer", "offload_optimizer = \"disk\" is of device = \"cpu\" in this version",
+           "use \"host\"");
+    if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
+        spec_.optimizer.momentum == 0 && spec_.precision.compute != Precision::bf16)
+      fail("memory", "offload_optimizer",
+           fmt::format("sgd with momentum = 0 keeps no state beside {} weights", name_of(spec_.precision.compute)),
+           "remove it");
   }
 
   void schedule() const {

@@ -9,6 +9,7 @@
 #include "spec/model/hf_config.h"
 #include "spec/model/model_toml.h"
 #include "spec/model/presets.h"
+#include "spec/run/memory_toml.h"
 #include "spec/run/stop_signals.h"
 #include "spec/text/text_input.h"
 #include "spec/text/toml_fields.h"
@@ -22,9 +23,6 @@ static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
-static constexpr std::array<Recompute, 3> values_of(Recompute) {
-  return {Recompute::none, Recompute::elementwise, Recompute::projections};
-}
 static constexpr std::array<Precision, 3> values_of(Precision) {
   return {Precision::fp64, Precision::fp32, Precision::bf16};
 }
@@ -36,7 +34,6 @@ constexpr std::size_t kRunTextLimit = 64 << 10;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 constexpr std::int64_t kMostThreads = 4096;
 constexpr std::int64_t kMostTracedSteps = 10'000;
-constexpr std::int64_t kMostMebibytes = 1 << 30;
 
 // ---- The lists of keys: reading and writing both walk them. Keys of a choice (adamw's, sgd's) are visited only under
 // it, so that a key which would do nothing is refused.
@@ -91,14 +88,6 @@ void visit_optim(Spec& run, Visitor&& visit) {
   if (schedule.kind != RateKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
 }
 
-template <class Spec, class Visitor>
-void visit_memory(Spec& memory, Visitor&& visit) {
-  visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
-  visit("recompute", memory.recompute);
-  if (memory.recompute == Recompute::projections)
-    visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
-}
-
 // In fp64 runs all state is fp64, and there is nothing to choose.
 template <class Spec, class Visitor>
 void visit_precision(Spec& precision, Visitor&& visit) {
@@ -128,7 +117,6 @@ void visit_run(Spec& run, Visitor&& visit) {
 
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
 constexpr Later kPrecisionLater[] = {{"loss_scale", ""}};
-constexpr Later kMemoryLater[] = {{"offload", ""}};
 constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 // ---- Reading
@@ -151,7 +139,7 @@ void unmake_choices(TomlDocument& document) {
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
-  if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
+  unmake_memory_choices(document);
   unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
@@ -320,16 +308,6 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
   }
 }
 
-void read_memory(const TomlTable& table, MemorySpec& memory) {
-  table.refuse_unknown(Keys{"gathered", "recompute", "recompute_blocks"} + keys_of(kMemoryLater));
-  refuse_later(table, kMemoryLater);
-  table("recompute", memory.recompute);  // before the list, which depends on it
-  if (table.has("recompute_blocks") && memory.recompute != Recompute::projections)
-    table.refuse("recompute_blocks", "'recompute_blocks' does nothing without recompute = \"projections\"",
-                 "remove it");
-  visit_memory(memory, table);
-}
-
 void read_run(const TomlTable& table, RunSettings& run) {
   Collect known;
   visit_run(run, known);
@@ -416,6 +394,11 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   spread(top.table("layout"), changes.ranks, told_dp, spec.layout);
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
+  if (std::string& folder = spec.memory.offload_folder; !folder.empty())
+    folder = resolve(top.table("memory"), "offload_folder", folder, base_folder);
+  // What is saved beside the training is copied first: a second time what was moved because there is no room for it.
+  if (spec.memory.offload_optimizer != Offload::none && !top.table("train").has("async_save"))
+    spec.train.async_save = false;
   spec.tuning = read_tuning(top.table("tuning"));
   validate(spec, [&](std::string_view section, std::string_view key) {
     if (changes.ranks > 0 && section == "layout" && key == "dp") return fmt::format("--ranks {}", changes.ranks);
@@ -461,7 +444,7 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("precision");
   visit_precision(spec.precision, writer);
   writer.table("memory");
-  visit_memory(spec.memory, writer);
+  write_memory(spec.memory, writer);
   writer.table("run");
   visit_run(spec.run, writer);
   write_tuning(spec.tuning, writer);

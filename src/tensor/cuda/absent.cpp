@@ -1,6 +1,8 @@
 // Replaces the GPU in a build without the CUDA toolkit: there is none, and asking for it says why.
 #include "base/error.h"
 #include "tensor/cuda/device.h"
+#include "tensor/cuda/pinned_memory.h"
+#include "tensor/side_stream.h"
 
 namespace lockstep::cuda {
 
@@ -24,6 +26,9 @@ DeviceMemory::~DeviceMemory() = default;
 void* DeviceMemory::take(std::int64_t) { return nullptr; }
 void DeviceMemory::give_back(void*, std::int64_t) noexcept {}
 
+void* PinnedMemory::take(std::int64_t) { refuse(); }
+void PinnedMemory::give_back(void*, std::int64_t) noexcept {}
+
 Stream::Stream(Memory&) : lockstep::Stream(Device::cuda) { refuse(); }
 Stream::~Stream() = default;
 std::unique_ptr<Event> Stream::make_event() { refuse(); }
@@ -39,5 +44,6 @@ Stream& Stream::of(lockstep::Stream&) { refuse(); }
 
 void upload_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
 void download_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
+void copy_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
 
 }  // namespace lockstep::cuda

@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "comm/side_stream.h"
+#include "tensor/side_stream.h"
 #include "tensor/cuda/device.h"
 
 namespace lockstep::cuda {

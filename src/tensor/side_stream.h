@@ -1,4 +1,5 @@
-// A stream beside a rank's compute stream, for communication to run in; and copies within one device's memory.
+// A stream beside a rank's compute stream, for messages or for copies to and from the host; and copies within one
+// device's memory.
 //
 // It has no scratch of its own (libraries' products cannot run in it) and costs no memory. On a GPU its work runs
 // beside that of other streams, in the order that events set; on the cpu work is done when a call returns. Used by one

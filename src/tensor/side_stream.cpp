@@ -1,4 +1,4 @@
-#include "comm/side_stream.h"
+#include "tensor/side_stream.h"
 
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 std::unique_ptr<Stream> beside(Device device, Memory& nowhere) {
   if (device == Device::cuda) return std::make_unique<cuda::Stream>(nowhere);
-  LOCKSTEP_CHECK(device == Device::cpu, "a communication stream on {}", name_of(device));
+  LOCKSTEP_CHECK(device == Device::cpu, "a side stream on {}", name_of(device));
   return std::make_unique<cpu::Stream>(nowhere, 1);
 }
 }  // namespace

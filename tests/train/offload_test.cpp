@@ -1,0 +1,194 @@
+// State that rests apart from the device changes where bytes are, and not a bit of what is learned.
+//
+// Between two memories of the host here, which is what a GPU does with its own and the host's, and on a disk.
+#include <gtest/gtest.h>
+
+#include "spec/layout/layout_toml.h"
+#include "support/host_run.h"
+#include "support/learning_ranks.h"
+#include "support/tiny_specs.h"
+#include "tensor/meta/stream.h"
+
+namespace lockstep::tests {
+namespace {
+
+MemorySpec resting_on(Offload where, double share = 1, std::int64_t window = 0) {
+  return {.offload_optimizer = where, .offload_share = share, .offload_window = window};
+}
+
+struct RestingRun {
+  std::vector<double> losses;
+  std::vector<char> weights, state;
+  Ledger::Rows device, resting;
+  Staging::Traffic moved;
+};
+
+std::vector<char> whole_state(const HostRun& run) {
+  std::vector<char> all;
+  for (const StateTensor& t : run.replica->state()) {
+    std::vector<char> bytes(static_cast<std::size_t>(t.live.bytes()));
+    download(bytes.data(), t.live, *run.stream);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+RestingRun learn_resting(const Replica::Options& o) {
+  HostRun run(o);
+  run.replica->init_weights();
+  RestingRun learned;
+  for (unsigned step = 0; step < 4; ++step) {
+    const TokenBatch batch = random_batch(o, step);
+    learned.losses.push_back(run.replica->step(batch.tokens, batch.targets).loss);
+    if (step == 1) learned.losses.push_back(run.replica->evaluate(batch.tokens, batch.targets));
+  }
+  learned.moved = run.replica->traffic();
+  learned.weights = weight_bytes(run);
+  learned.state = whole_state(run);
+  learned.device = run.ledger.rows();
+  learned.resting = run.resting.rows();
+  return learned;
+}
+
+struct RestingCase {
+  std::string name;
+  PrecisionSpec precision;
+  OptimizerSpec optimizer;
+};
+
+std::vector<RestingCase> resting_cases() {
+  PrecisionSpec small = Precision::bf16;
+  small.moments = StateType::bf16;
+  small.gradients = StateType::bf16;
+  return {{"fp32", Precision::fp32, {.clip = 0.1}},
+          {"bf16", Precision::bf16, {.clip = 0.1}},
+          {"bf16_state", small, {.clip = 0.1}},
+          {"fp64_sgd", Precision::fp64, {.kind = OptimizerKind::sgd, .momentum = 0.9, .clip = 0}},
+          {"bf16_plain_sgd", Precision::bf16, {.kind = OptimizerKind::sgd, .momentum = 0, .clip = 0}}};
+}
+
+class Resting : public ::testing::TestWithParam<std::tuple<NamedSpec, RestingCase>> {
+ protected:
+  static Replica::Options options(const MemorySpec& memory) {
+    const auto& [model, c] = GetParam();
+    return {.spec = model.spec,
+            .B = 4,
+            .T = 17,
+            .layout = {.micro = 2},
+            .precision = c.precision,
+            .optimizer = c.optimizer,
+            .seed = 3,
+            .how = {.memory = memory}};
+  }
+};
+
+TEST_P(Resting, ChangesNoBitAndHoldsWhatMetaSays) {
+  const RestingRun here = learn_resting(options({}));
+  for (const MemorySpec& memory :
+       {resting_on(Offload::host), resting_on(Offload::host, 0.4), resting_on(Offload::host, 1, 1),
+        resting_on(Offload::disk), resting_on(Offload::disk, 0.4)}) {
+    const std::string what = fmt::format("{}, share {}, window {}", name_of(memory.offload_optimizer),
+                                         memory.offload_share, memory.offload_window);
+    const RestingRun there = learn_resting(options(memory));
+    EXPECT_EQ(there.losses, here.losses) << what;
+    EXPECT_TRUE(there.weights == here.weights) << what << ": other weights";
+    EXPECT_TRUE(there.state == here.state) << what << ": other state";
+    EXPECT_GT(there.moved.to_rest, 0) << what;
+
+    Ledger ledger, resting;
+    const auto nothing = make_memory(Device::meta, ledger), nowhere = make_memory(Device::meta, resting);
+    meta::Stream stream(*nothing, cpu::kScratchBytes);
+    const Replica::Options o = options(memory);
+    Replica counted(o, *nothing, stream, nowhere.get());
+    counted.init_weights();
+    const TokenBatch batch = random_batch(o, 0);
+    for (unsigned step = 0; step < 4; ++step) {
+      counted.step(batch.tokens, batch.targets);
+      if (step == 1) counted.evaluate(batch.tokens, batch.targets);
+    }
+    EXPECT_EQ(counted.traffic(), there.moved) << what;
+    EXPECT_EQ(ledger.rows(), there.device) << what;
+    EXPECT_EQ(resting.rows(), there.resting) << what;
+  }
+}
+
+// What a unit has beside its weights and gradients is in the one memory or in the other, whole.
+TEST_P(Resting, MovesWholeUnitsTheLastFirst) {
+  const auto state_of_units = [](const Ledger::Rows& rows) {
+    std::map<std::string, std::int64_t> bytes;
+    for (const auto& [key, count] : rows)
+      if (key.first == Tag::optimizer && count.current > 0) bytes[key.second] = count.current;
+    return bytes;
+  };
+  const auto all = state_of_units(learn_resting(options({})).device);
+  const RestingRun moved = learn_resting(options(resting_on(Offload::host)));
+  EXPECT_EQ(state_of_units(moved.resting), all);
+  EXPECT_TRUE(state_of_units(moved.device).empty());
+
+  const RestingRun some = learn_resting(options(resting_on(Offload::host, 0.01)));
+  auto left = all;
+  ASSERT_TRUE(left.erase("head"));
+  EXPECT_EQ(state_of_units(some.device), left);
+  EXPECT_EQ(state_of_units(some.resting), (std::map<std::string, std::int64_t>{{"head", all.at("head")}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Resting,
+                         testing::Combine(testing::ValuesIn(tiny_specs()), testing::ValuesIn(resting_cases())),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
+                           std::erase_if(name, [](char c) { return c != '_' && std::isalnum(c) == 0; });
+                           return name;
+                         });
+
+TEST(RestingState, IsTheSameUnderEveryLayout) {
+  const ModelSpec spec = cut_specs().front().spec;
+  for (const char* text :
+       {"micro=2", "dp=3,micro=2", "dp=4,zero=1,micro=2", "dp=4,zero=2,micro=2", "dp=4,zero=3,micro=2",
+        "dp=3,dp_kind=central,micro=2", "pp=2,micro=4", "pp=2,micro=4,schedule=zb-h1", "tp=2,micro=2", "cp=2,micro=2",
+        "dp=2,pp=2,zero=1,micro=2", "dp=2,tp=2,zero=3,micro=2"})
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      Replica::Options o = learning_options(spec, parse_layout(text), precision);
+      const Learned here = learn(o);
+      for (const MemorySpec& memory : {resting_on(Offload::host), resting_on(Offload::disk, 0.5)}) {
+        o.how.memory = memory;
+        expect_equal(learn(o), here, std::string(text) + ", " + std::string(name_of(memory.offload_optimizer)));
+      }
+    }
+}
+
+// A step that updates nothing leaves what rests as it was, and the next one finds it.
+TEST(RestingState, SurvivesAStepWithABadValue) {
+  Replica::Options o = learning_options(tiny_specs().front().spec, {}, Precision::bf16);
+  const auto run = [&](const MemorySpec& memory) {
+    o.how.memory = memory;
+    HostRun one(o);
+    one.replica->init_weights();
+    std::vector<bool> updated;
+    for (unsigned step = 0; step < 4; ++step) {
+      const TokenBatch batch = random_batch(o, step);
+      if (step == 1) {  // weights that overflow, and back again
+        const std::vector<Replica::Named> tensors = one.replica->tensors();
+        const Tensor first = tensors[0].master.slice(0, 0, 1);
+        float kept = 0;
+        const float bad = std::numeric_limits<float>::quiet_NaN();
+        download(&kept, first, *one.stream);
+        upload(first, &bad, *one.stream);
+        one.replica->resume(1, 1);
+        updated.push_back(one.replica->step(batch.tokens, batch.targets).updated);
+        (void)one.replica->tensors();  // nothing is under way
+        upload(first, &kept, *one.stream);
+        one.replica->resume(2, 1);
+        continue;
+      }
+      updated.push_back(one.replica->step(batch.tokens, batch.targets).updated);
+    }
+    EXPECT_EQ(updated, (std::vector<bool>{true, false, true, true}));
+    return whole_state(one);
+  };
+  const std::vector<char> here = run({});
+  EXPECT_TRUE(run(resting_on(Offload::host)) == here);
+  EXPECT_TRUE(run(resting_on(Offload::disk)) == here);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
