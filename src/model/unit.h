@@ -30,6 +30,7 @@ struct Batch {
   ConstTensor rope_sin = {};
   ConstTensor loss_scale;          // (1) accumulator type: the weight of each target's loss in the gradient
   Tensor losses;                   // (B·T) accumulator type: the head writes each token's loss here
+  Tensor likeliest = {};           // (B·T) int32, of cross_entropy.h, where it is wanted: may be the targets' memory
   std::int64_t first_sample = 0;   // the logical index of sample 0, for dropout
   std::uint64_t dropout_seed = 0;  // of this step
   bool training = true;            // false: no dropout, no gradients
