@@ -74,7 +74,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "train.deterministic",
                                                              "memory.recompute",
                                                              "memory.gathered",
-                                                             "memory.recompute_blocks"});
+                                                             "memory.recompute_blocks",
+                                                             "memory.recompute_every",
+                                                             "memory.recompute_stages"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
 constexpr auto kPlaces = std::to_array<std::string_view>(
     {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});

@@ -128,10 +128,22 @@ TEST_F(Evaluation, IsOfTheWeightsOfItsStep) {
   }
 }
 
-// With steps enough that some next tokens are the likeliest and some are not.
+// Every other token is the same one, which a few steps learn, and the others are hard to guess.
 class Accuracy : public Evaluation {
  protected:
   static constexpr std::int64_t kSteps = 6;
+  Accuracy() {
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      tokens_[i] = i % 2 == 0 ? 5 : static_cast<std::int32_t>(37 * uniform_number(4, static_cast<std::int64_t>(i)));
+    TokenFileWriter writer(folder_ / "learned.tokens", 37);
+    writer.add(tokens_);
+    writer.finish();
+  }
+  RunSpec spec() const {
+    RunSpec spec = Evaluation::spec();
+    spec.data.tokens = folder_ / "learned.tokens";
+    return spec;
+  }
   void train(TrainingRun& run) const {
     run.init_weights();
     for (std::int64_t step = 0; step < kSteps; ++step) run.step(2 * step, 0.02);

@@ -22,9 +22,7 @@ static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
-static constexpr std::array<Recompute, 3> values_of(Recompute) {
-  return {Recompute::none, Recompute::elementwise, Recompute::projections};
-}
+static constexpr auto values_of(Recompute) { return kRecomputes; }
 static constexpr std::array<Precision, 3> values_of(Precision) {
   return {Precision::fp64, Precision::fp32, Precision::bf16};
 }
@@ -91,11 +89,18 @@ void visit_optim(Spec& run, Visitor&& visit) {
   if (schedule.kind != RateKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
 }
 
+// Of a level that recomputes products.
+const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
+
 template <class Spec, class Visitor>
 void visit_memory(Spec& memory, Visitor&& visit) {
   visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
   visit("recompute", memory.recompute);
-  if (memory.recompute == Recompute::projections)
+  if (!recomputes_products(memory.recompute)) return;
+  visit("recompute_every", memory.recompute_every, Whole{1, kMaxIndex});
+  if (!memory.recompute_stages.empty())
+    visit("recompute_stages", memory.recompute_stages);
+  else
     visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
 }
 
@@ -151,7 +156,10 @@ void unmake_choices(TomlDocument& document) {
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
-  if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
+  if (document.set("memory", "recompute"))
+    for (const std::string_view key : kRecomputeKeys) document.drop("memory", key);
+  if (document.set("memory", "recompute_stages")) document.drop("memory", "recompute_blocks");
+  if (document.set("memory", "recompute_blocks")) document.drop("memory", "recompute_stages");
   unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
@@ -321,12 +329,17 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
 }
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
-  table.refuse_unknown(Keys{"gathered", "recompute", "recompute_blocks"} + keys_of(kMemoryLater));
+  table.refuse_unknown(Keys{"gathered", "recompute"} + kRecomputeKeys + keys_of(kMemoryLater));
   refuse_later(table, kMemoryLater);
   table("recompute", memory.recompute);  // before the list, which depends on it
-  if (table.has("recompute_blocks") && memory.recompute != Recompute::projections)
-    table.refuse("recompute_blocks", "'recompute_blocks' does nothing without recompute = \"projections\"",
-                 "remove it");
+  for (const std::string_view key : kRecomputeKeys)
+    if (table.has(key) && !recomputes_products(memory.recompute))
+      table.refuse(key, fmt::format("'{}' does nothing without recompute = \"projections\" or \"full\"", key),
+                   "remove it");
+  if (table.has("recompute_blocks") && table.has("recompute_stages"))
+    table.refuse("recompute_blocks", "'recompute_blocks' is of the model and 'recompute_stages' of each of its stages",
+                 "keep one of the two");
+  if (table.has("recompute_stages")) table("recompute_stages", memory.recompute_stages);
   visit_memory(memory, table);
 }
 
