@@ -206,7 +206,8 @@ void TrainView::evaluated(const EvalRecord& r) {
   write_tensorboard(r);
   last_eval_ = r.loss;
   any_eval_ = true;
-  tell(fmt::format("step {}: evaluation loss {:.4f}", r.step, r.loss));
+  tell(fmt::format("step {}: evaluation loss {:.4f}{}", r.step, r.loss,
+                   r.accuracy ? fmt::format(", accuracy {:.1f}%", 100 * *r.accuracy) : ""));
 }
 
 void TrainView::saved(std::int64_t step) { tell(fmt::format("step {}: checkpoint saved", step)); }

@@ -74,6 +74,9 @@ std::string exposition(const std::vector<RunSummary>& runs) {
             [](const RunSummary& r) { return r.steps ? static_cast<double>(*r.steps) : kUnknown; });
   out.gauge("lockstep_loss", "Training loss of the last step.", [](const RunSummary& r) { return r.last.loss; });
   out.gauge("lockstep_eval_loss", "Loss of the last evaluation.", [](const RunSummary& r) { return r.eval_loss; });
+  out.gauge("lockstep_eval_accuracy_ratio",
+            "Share of next tokens that were the likeliest in the last evaluation, 0 to 1.",
+            [](const RunSummary& r) { return r.eval_accuracy; });
   out.gauge("lockstep_learning_rate", "Learning rate of the last step.", [](const RunSummary& r) { return r.last.lr; });
   out.gauge("lockstep_gradient_norm", "Norm of the gradient before clipping.",
             [](const RunSummary& r) { return r.last.grad_norm; });

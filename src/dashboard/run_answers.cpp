@@ -133,6 +133,7 @@ json summary_json(const RunSummary& s) {
           {"steps", number(s.steps)},
           {"loss", number(s.last.loss)},
           {"eval_loss", number(s.eval_loss)},
+          {"eval_accuracy", number(s.eval_accuracy)},
           {"eval_step", s.eval_step},
           {"grad_norm", number(s.last.grad_norm)},
           {"lr", number(s.last.lr)},

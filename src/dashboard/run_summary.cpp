@@ -63,6 +63,7 @@ RunSummary summarize(const std::string& name, const RunRecords& run) {
   RunSummary s{.name = name, .state = state_of(run), .last = run.last};
   if (!run.evaluations.empty()) {
     s.eval_loss = run.evaluations.back().loss;
+    s.eval_accuracy = run.evaluations.back().accuracy;
     s.eval_step = run.evaluations.back().step;
   }
   s.steps = run.plan.steps;

@@ -27,7 +27,7 @@ struct RunSummary {
   RunState state = RunState::reading;
   std::string problem = {};  // why the run cannot be read; empty: it can
   StepPoint last = {};
-  double eval_loss = kUnknown;
+  double eval_loss = kUnknown, eval_accuracy = kUnknown;
   std::int64_t eval_step = -1;
   std::optional<std::int64_t> steps = {}, parameters = {}, tokens_a_step = {};  // planned
   std::string layout = {}, device = {}, precision = {};

@@ -16,6 +16,7 @@ void cross_entropy(const CrossEntropyArgs& a, Stream& stream) {
       .have_flat("losses", a.losses, {n}, accumulator_of(type))
       .have_flat("scale", a.scale, {1}, accumulator_of(type));
   check_loss_gradients("cross_entropy", a.dlogits, a.logits, stream);
+  check_likeliest("cross_entropy", a.likeliest, n, stream);
   dispatch(cpu::cross_entropy, cuda::cross_entropy, meta::cross_entropy, a, stream);
 }
 

@@ -10,6 +10,9 @@
 // row by row: every row of dlogits begins at the byte where that row of logits begins (Tensor::narrowed makes such a
 // view). All of a row is read before any of it is written over; what is left of its bytes has no meaning. No other
 // overlap is allowed.
+//
+// likeliest (N) int32 is none, or gets for each row with a target 1 where no logit is larger than the target's, else 0;
+// of other rows it is left as it is. It may be the memory of the targets.
 #pragma once
 #include <cstdint>
 
@@ -26,6 +29,7 @@ struct CrossEntropyArgs {
   ConstTensor logits;
   ConstTensor targets;
   ConstTensor scale;
+  Tensor likeliest = {};
 };
 
 using CrossEntropy = void(const CrossEntropyArgs&, Stream&);

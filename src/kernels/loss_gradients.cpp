@@ -27,4 +27,8 @@ void check_loss_gradients(const char* op, const Tensor& dlogits, const ConstTens
   LOCKSTEP_CHECK(lies_well(dlogits, logits), "{}: dlogits overlaps logits, but not row by row", op);
 }
 
+void check_likeliest(const char* op, const Tensor& likeliest, std::int64_t rows, const Stream& stream) {
+  if (!likeliest.none()) Operands(op, stream).have_flat("likeliest", likeliest, {rows}, DType::i32);
+}
+
 }  // namespace lockstep

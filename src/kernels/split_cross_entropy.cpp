@@ -41,6 +41,7 @@ void split_cross_entropy(const SplitCrossEntropyArgs& a, Stream& stream) {
       .have_flat("scale", a.scale, {1}, accumulator_of(type))
       .have_flat("statistics", a.statistics, {a.statistics.dim(0), n, kLossStatistics}, accumulator_of(type));
   check_loss_gradients(op, a.dlogits, a.logits, stream);
+  check_likeliest(op, a.likeliest, n, stream);
   dispatch(cpu::split_cross_entropy, cuda::split_cross_entropy, meta::split_cross_entropy, a, stream);
 }
 

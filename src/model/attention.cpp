@@ -13,11 +13,11 @@ HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::
   const std::int64_t D = build.spec.head_width;
   weight_ =
       layout.add({.shape = {D}, .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)}, .init = Init::ones});
-  rstd_ = build.slots.add({name + ".rstd",
-                           accumulator_of(build.dtype),
-                           {build.tokens(), heads},
-                           {unit, Phase::forward},
-                           {unit, build.how.weights_later ? Phase::input : Phase::weight}});
+  rstd_ = build.add({name + ".rstd",
+                     accumulator_of(build.dtype),
+                     {build.tokens(), heads},
+                     {unit, Phase::forward},
+                     {unit, build.how.weights_later ? Phase::input : Phase::weight}});
   if (build.how.weights_later) held_ = HeldGradient(build, unit, name + ".weight", D);
 }
 
@@ -111,7 +111,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
     context_.emplace(b, unit, ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps});
   } else {
     const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
-    lse_ = b.slots.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, forward, input});
+    lse_ = b.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, forward, input});
     workspace_ = attention_workspace_slot(b, unit, T_, H_, K_, D_);
   }
   if (b.spec.qk_norm) {

@@ -48,7 +48,8 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
       mlp_(layout_, b, unit, names_),
       attention_dropout_(b.spec.dropout, names_.out),
       mlp_dropout_(b.spec.dropout, names_.down),
-      norm_outputs_(b.recompute(unit).norm_outputs) {
+      norm_outputs_(b.recompute(unit).norm_outputs),
+      forward_again_(b.recompute(unit).forward_again) {
   const std::int64_t C = b.spec.width;
   if (b.spec.dropout > 0 || b.splits()) branch_ = b.own_rows(unit, "branch", C, Phase::forward, Phase::forward);
   if (b.spec.dropout > 0) {
@@ -57,8 +58,8 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
   }
 }
 
-void Block::forward(const Call& call) const {
-  const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &y = call.at[between_.y];
+void Block::attend(const Call& call) const {
+  const Tensor &x = call.at[between_.x], &mid = call.at[mid_];
   const Tensor &normed1 = call.at[normed1_], &normed2 = call.at[normed2_];
   const bool split = call.split().size > 1;
   norm1_.forward(normed1, x, call);
@@ -71,6 +72,12 @@ void Block::forward(const Call& call) const {
     attention_.forward(mid, normed1, call, x);
     norm2_.forward(normed2, mid, call);
   }
+}
+
+void Block::forward(const Call& call) const {
+  attend(call);
+  const Tensor &mid = call.at[mid_], &y = call.at[between_.y], &normed2 = call.at[normed2_];
+  const bool split = call.split().size > 1;
   if (mlp_dropout_.active(call) || split) {
     const Tensor& branch = call.at[branch_];
     mlp_.forward(branch, normed2, call);
@@ -81,7 +88,21 @@ void Block::forward(const Call& call) const {
   }
 }
 
+void Block::recompute(const Call& call) const {
+  attend(call);
+  mlp_.recompute(call.at[normed2_], call);
+}
+
 void Block::backward_input(const Call& call) const {
+  if (!forward_again_) return input_gradients(call);
+  const Call again = call.again();
+  recompute(again);
+  input_gradients(again);
+}
+
+void Block::backward_weight(const Call& call) const { weight_gradients(forward_again_ ? call.again() : call); }
+
+void Block::input_gradients(const Call& call) const {
   const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];
   const Tensor &normed1 = call.at[normed1_again_], &normed2 = call.at[normed2_again_];
   if (norm_outputs_ == NormOutputs::before_backward) {
@@ -99,7 +120,7 @@ void Block::backward_input(const Call& call) const {
   norm1_.backward_input(call.at[between_.dx], call.at[d_normed1_], x, d_mid, call, by_backward ? normed1 : Tensor{});
 }
 
-void Block::backward_weight(const Call& call) const {
+void Block::weight_gradients(const Call& call) const {
   const Tensor d_mlp = branch_gradient(mlp_dropout_, d_dropped2_, call.at[between_.dy], call);
   const Tensor d_attention = branch_gradient(attention_dropout_, d_dropped1_, call.at[d_mid_], call);
   mlp_.backward_weight(d_mlp, call.at[normed2_again_], call);

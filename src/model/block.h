@@ -3,7 +3,8 @@
 // A branch's last product adds the residual before it rounds; with dropout, which comes in between, or where ranks cut
 // layers between them and sum what the product gives, the branch stands by itself first. x, y and their gradients are
 // the slots between units; y and dx are this block's to write, x and dy its to read. Outputs of the norms that are not
-// kept are recomputed in the input phase (model/recompute.h).
+// kept are recomputed in the input phase (model/recompute.h); where nothing but x is kept, the input phase begins with
+// the forward.
 #pragma once
 #include "model/attention.h"
 #include "model/build.h"
@@ -22,6 +23,12 @@ class Block final : public Unit {
   void backward_weight(const Call& call) const override;
 
  private:
+  void attend(const Call& call) const;  // the forward up to the second norm
+  void recompute(const Call& call) const;
+  // Over the activations that a backward works with.
+  void input_gradients(const Call& call) const;
+  void weight_gradients(const Call& call) const;
+
   BlockNames names_;
   Between between_;
   // In the order of the forward, which is the order in which slots are declared.
@@ -36,6 +43,7 @@ class Block final : public Unit {
   Slot branch_ = -1;                        // only where a branch stands by itself
   Slot d_dropped1_ = -1, d_dropped2_ = -1;  // only with dropout
   NormOutputs norm_outputs_;
+  bool forward_again_;
 };
 
 }  // namespace lockstep

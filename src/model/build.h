@@ -31,6 +31,7 @@ struct Execution {
   // counts, so that it is what products of weights read and no more. false: they follow each other, and what both need
   // is made once.
   bool weights_later = false;
+  std::vector<int> stage_of_block = {};  // empty: one stage has them all
 };
 
 // Rows of a table that is split over ranks.
@@ -53,16 +54,29 @@ struct Build {
   std::int64_t tokens() const { return B * T; }
   std::int64_t own_tokens() const { return how.split.own_rows(tokens()); }  // between products
   bool splits() const { return how.split.size > 1; }
-  BlockRecompute recompute(int unit) const { return block_recompute(recompute_level(how.memory, unit - 1)); }  // block
+  BlockRecompute recompute(int unit) const {
+    if (unit < 1 || unit > spec.layers) return {};  // no block
+    return block_recompute(recompute_level(how.memory, unit - 1, how.stage_of_block));
+  }
+  // A slot that lives within one unit; where that runs its forward twice, with a second life for the second time.
+  Slot add(SlotSpec slot) const {
+    const bool twice = slot.born.phase == Phase::forward && recompute(slot.born.unit).forward_again;
+    return twice ? slots.add_twice(std::move(slot)) : slots.add(std::move(slot));
+  }
 
   // A slot of (tokens, columns) that lives within one unit; of this rank's own tokens.
   Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
             Half born_half = Half::first, Half last_half = Half::second) const {
-    return slots.add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+    return add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
   }
   Slot own_rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
                 Half born_half = Half::first, Half last_half = Half::second) const {
-    return slots.add({name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+    return add({name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+  }
+  // Of the second half of a block's forward, after all that a second run of it computes.
+  Slot rows_at_end(int unit, const std::string& name, std::int64_t columns) const {
+    const Moment forward{unit, Phase::forward};
+    return slots.add({name, dtype, {tokens(), columns}, forward, forward, Half::second});
   }
   // The last phase of a block that reads the gradient of what a branch joined: the products of weights, unless dropout
   // has made another of it.

@@ -16,13 +16,13 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
   const std::int64_t segment = share_ / split_.segments();
   // Attention is the first half of a block's forward and the second of its backward.
   const auto in_forward = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.slots.add({name, dtype, shape, forward, forward, Half::first, Half::first});
+    return b.add({name, dtype, shape, forward, forward, Half::first, Half::first});
   };
   const auto kept = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.slots.add({name, dtype, shape, forward, input});
+    return b.add({name, dtype, shape, forward, input});
   };
   const auto in_backward = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.slots.add({name, dtype, shape, input, input, Half::second});
+    return b.add({name, dtype, shape, input, input, Half::second});
   };
   lse_ = kept("lse", sums, {B_ * H_ * share_});
   if (split_.heads > 1) {

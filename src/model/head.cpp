@@ -79,7 +79,8 @@ Tensor Head::take_losses(const Tensor& scores, std::int64_t first, const Call& c
                  .dlogits = d_scores,
                  .logits = scores,
                  .targets = batch.targets.slice(0, first, count),
-                 .scale = batch.loss_scale},
+                 .scale = batch.loss_scale,
+                 .likeliest = likeliest_of(batch, first, count)},
                 call.stream);
   return d_scores;
 }
@@ -106,7 +107,8 @@ void Head::take_split_losses(const Tensor& scores, const Tensor& d_scores, std::
                        .statistics = all.reshape({ranks, count, kLossStatistics}),
                        .scale = batch.loss_scale,
                        .first = vocabulary_.first,
-                       .valid = vocabulary_.count},
+                       .valid = vocabulary_.count,
+                       .likeliest = likeliest_of(batch, first, count)},
                       call.stream);
 }
 

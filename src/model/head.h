@@ -33,6 +33,9 @@ class Head final : public Unit {
  private:
   Tensor take_losses(const Tensor& scores, std::int64_t first, const Call& call) const;
   void take_split_losses(const Tensor& scores, const Tensor& d_scores, std::int64_t first, const Call& call) const;
+  Tensor likeliest_of(const Batch& batch, std::int64_t first, std::int64_t count) const {
+    return batch.likeliest ? batch.likeliest.slice(0, first, count) : Tensor{};
+  }
   Tensor normed(const Call& call) const { return call.at[all_normed_ < 0 ? normed_ : all_normed_]; }
 
   Between between_;

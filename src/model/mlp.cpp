@@ -33,8 +33,8 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
   // The second half of a block's forward, the first of its backward.
   first_.inner =
       b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);
-  first_.active =
-      b.rows(unit, "active", F, Phase::forward, keeps_active ? Phase::weight : Phase::forward, Half::second);
+  first_.active = keeps_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
+                               : b.rows_at_end(unit, "active", F);
   again_ = first_;
   if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
   if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);

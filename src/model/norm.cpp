@@ -13,11 +13,11 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
                        .init = init});
   };
   const auto statistic = [&](const char* what) {
-    return b.slots.add({name + what,
-                        accumulator_of(b.dtype),
-                        {b.own_tokens()},
-                        {unit, Phase::forward},
-                        {unit, holds ? Phase::input : Phase::weight}});
+    return b.add({name + what,
+                  accumulator_of(b.dtype),
+                  {b.own_tokens()},
+                  {unit, Phase::forward},
+                  {unit, holds ? Phase::input : Phase::weight}});
   };
   weight_ = vector(".weight", Init::ones);
   rstd_ = statistic(".rstd");

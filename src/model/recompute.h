@@ -3,24 +3,30 @@
 //
 // The run file chooses a level, [memory] recompute (spec/run/memory_spec.h). What a block does with each activation:
 //
-//                                        none    elementwise          projections
-//   outputs of the two norms             kept    by norm backward     before backward
-//   output of the activation function    kept    by its backward      by its backward
-//   queries, keys, values; gate and up   kept    kept                 recomputed: one more product each
-//   everything else                      kept    kept                 kept
+//                                        none    elementwise          projections                  full
+//   outputs of the two norms             kept    by norm backward     before backward              by the forward again
+//   output of the activation function    kept    by its backward      by its backward              by its backward
+//   queries, keys, values; gate and up   kept    kept                 one more product each        by the forward again
+//   everything else                      kept    kept                 kept                         by the forward again
+//   the block's input                    kept    kept                 kept                         kept
 //
-// "Everything else" is the block's input, the sum after attention, attention's output with its log-sum-exps, and the
-// norms' statistics: attention itself is never recomputed. In a Llama block of 16-bit activations, per token:
+// "Everything else" is the sum after attention, attention's output with its log-sum-exps, and the norms' statistics:
+// only "full" computes attention twice. Its backward begins with the forward, up to the projection into the
+// feed-forward part: what follows is nothing that a gradient needs. In a Llama block of 16-bit activations, per token:
 //
 //   none          4·2C + 2·4 + 2(H + 2K)D + 2HD + 4H + 6F   bytes
 //   elementwise   none − 2·2C − 2F                            no product more, a write more in each backward
 //   projections   elementwise − 2(H + 2K)D − 4F               about a third of a block's forward products more
+//   full          2C                                          a forward more, without its last product
 //
-// With recompute_blocks = n > 0, "projections" is for the first n blocks, whose activations live longest; the others do
-// "elementwise". A recomputed activation is equal bit for bit to the first one: the same kernels run on the same
-// inputs, so no level changes a result. It has a slot of its own, whose life begins in the backward-input phase
+// Of "projections" and "full" some blocks may be chosen, and the others do "elementwise": the first ones, whose
+// activations live longest, of the model or of each stage, and of those every n-th. A recomputed activation is equal
+// bit for bit to the first one: the same kernels run on the same inputs, and dropout's masks are functions of counters,
+// so no level changes a result. It has a slot of its own, whose life begins in the backward-input phase
 // (model/slots.h).
 #pragma once
+#include <span>
+
 #include "spec/run/memory_spec.h"
 
 namespace lockstep {
@@ -36,12 +42,13 @@ struct BlockRecompute {
   NormOutputs norm_outputs = NormOutputs::kept;
   bool keeps_activation = true;   // the activation function's output
   bool keeps_projections = true;  // queries, keys and values; gate and up
+  bool forward_again = false;     // what is kept, as told above, is kept from the forward's second run on
 
   bool keeps_norm_outputs() const { return norm_outputs == NormOutputs::kept; }
 };
 
-// The level of block `layer`, the first being 0.
-Recompute recompute_level(const MemorySpec& memory, std::int64_t layer);
+// The level of block `layer`, the first being 0. `stage_of`: the stage of each block; empty: there is one.
+Recompute recompute_level(const MemorySpec& memory, std::int64_t layer, std::span<const int> stage_of = {});
 // What that level keeps.
 BlockRecompute block_recompute(Recompute level);
 

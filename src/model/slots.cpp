@@ -12,7 +12,25 @@ namespace lockstep {
 
 Slot Slots::add(SlotSpec spec) {
   slots_.push_back(std::move(spec));
-  return static_cast<Slot>(slots_.size()) - 1;
+  const Slot slot = static_cast<Slot>(slots_.size()) - 1;
+  again_.push_back(slot);
+  return slot;
+}
+
+Slot Slots::add_twice(SlotSpec spec) {
+  const int unit = spec.born.unit;
+  LOCKSTEP_CHECK(spec.born.phase == Phase::forward && spec.last.unit == unit, "two lives of slot '{}'", spec.name);
+  const bool scratch = spec.last.phase == Phase::forward;
+  SlotSpec second = spec;
+  second.name += " again";
+  second.born = {unit, Phase::input};
+  second.born_half = Half::first;
+  if (scratch) second.last = second.born, second.last_half = Half::first;
+  spec.last = spec.born;
+  if (!scratch) spec.last_half = Half::second;
+  const Slot first = add(std::move(spec));
+  again_[static_cast<std::size_t>(first)] = add(std::move(second));
+  return first;
 }
 
 namespace {
@@ -226,6 +244,7 @@ StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& 
                 static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
                 static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
   const auto room = std::make_shared<Activations::Room>();
+  room->again = slots.again();
   Kinds kinds;
   for (const SlotSpec& s : slots.all()) {
     const bool here = shape.has(s.born.unit) || shape.has(s.last.unit);

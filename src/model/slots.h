@@ -5,6 +5,9 @@
 // the list of actions, two slots that never live together share bytes, and nothing is allocated while training. What a
 // weight phase needs stays after the input phase has freed the rest, wherever the list puts it. What is sent to
 // another stage lives until it has been sent; on the receiving stage, from when the receive starts.
+//
+// A slot whose contents are recomputed has two lives, each a slot with a place of its own: one within the forward, one
+// from the input phase on. Code that runs in both finds the right one through PhaseActivations.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -43,10 +46,16 @@ struct SlotSpec {
 class Slots {
  public:
   Slot add(SlotSpec spec);
+  // One with two lives, which a unit writes in its forward for itself: the first ends with the forward; the second
+  // begins in the first half of the input phase and ends when the spec says, or, of what the forward alone needs, in
+  // that half.
+  Slot add_twice(SlotSpec spec);
   const std::vector<SlotSpec>& all() const { return slots_; }
+  const std::vector<Slot>& again() const { return again_; }  // by slot: its second life, or itself
 
  private:
   std::vector<SlotSpec> slots_;
+  std::vector<Slot> again_;
 };
 
 // One micro-batch's activations: a tensor for each slot; none for one that is never written.
@@ -61,6 +70,7 @@ class Activations {
     Buffer buffer;
     std::vector<Kind> kinds;
     std::vector<int> kind_of;  // by slot; -1: no unit that is here has it
+    std::vector<Slot> again;   // Slots::again
   };
 
   Activations() = default;
@@ -75,10 +85,29 @@ class Activations {
     const auto& [dtype, shape] = room_->kinds[static_cast<std::size_t>(kind)];
     return view(room_->buffer, dtype, shape, offset / size_of(dtype));
   }
+  Tensor again(Slot slot) const { return (*this)[room_->again[static_cast<std::size_t>(slot)]]; }
 
  private:
   std::shared_ptr<const Room> room_;
   std::vector<std::int64_t> offsets_;
+};
+
+// One micro-batch's activations as a phase sees them: in their first lives, or, after again(), in their second where
+// they have one. The activations outlive it.
+class PhaseActivations {
+ public:
+  PhaseActivations(const Activations& all) : all_(&all) {}  // NOLINT: implicit on purpose
+
+  Tensor operator[](Slot slot) const { return again_ ? all_->again(slot) : (*all_)[slot]; }
+  PhaseActivations again() const {
+    PhaseActivations second = *this;
+    second.again_ = true;
+    return second;
+  }
+
+ private:
+  const Activations* all_;
+  bool again_ = false;
 };
 
 // The activations of every micro-batch of a step, in one buffer.

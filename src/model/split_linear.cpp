@@ -53,8 +53,10 @@ RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, c
     : linear_(layout, options) {
   if (!b.how.split.sequence) return;
   const std::int64_t width = b.spec.width;
-  partial_ =
-      b.rows(at.unit, std::string(at.name) + " in part", width, Phase::forward, Phase::forward, at.half, at.half);
+  const std::string partial = std::string(at.name) + " in part";
+  partial_ = at.half == Half::second
+                 ? b.rows_at_end(at.unit, partial, width)
+                 : b.rows(at.unit, partial, width, Phase::forward, Phase::forward, at.half, at.half);
   // The weight phase needs it too: where that follows, it stays.
   const Half back = other(at.half);
   const std::string name = std::string(at.name) + " of all tokens, gradient";

@@ -30,6 +30,7 @@ struct Batch {
   ConstTensor rope_sin = {};
   ConstTensor loss_scale;          // (1) accumulator type: the weight of each target's loss in the gradient
   Tensor losses;                   // (B·T) accumulator type: the head writes each token's loss here
+  Tensor likeliest = {};           // (B·T) int32, of cross_entropy.h, where it is wanted: may be the targets' memory
   std::int64_t first_sample = 0;   // the logical index of sample 0, for dropout
   std::uint64_t dropout_seed = 0;  // of this step
   bool training = true;            // false: no dropout, no gradients
@@ -57,7 +58,7 @@ struct KeyValueCache {
 // Everything one call of a unit works with.
 struct Call {
   const UnitTensors& unit;
-  const Activations& at;
+  PhaseActivations at;
   const Batch& batch;
   Stream& stream;
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
@@ -66,6 +67,12 @@ struct Call {
   const TensorParallel* tensor = nullptr;    // the ranks that cut layers with this one; none: it has all of them
   const ContextParallel* context = nullptr;  // those that cut samples with it; none: it has all tokens
 
+  // The same call over the activations that its unit recomputes.
+  Call again() const {
+    Call second = *this;
+    second.at = at.again();
+    return second;
+  }
   TensorSplit split() const { return tensor ? tensor->split() : TensorSplit{}; }
   ConstTensor weight(int parameter) const { return unit.weights[parameter]; }
   Tensor gradient(int parameter) const { return unit.gradients[parameter]; }

@@ -72,7 +72,8 @@ void CentralLoss::run(const ConstTensor& logits, const Tensor& d_logits, int mic
                      .dlogits = training ? gradients.slice(0, row, rows[r]) : Tensor{},
                      .logits = gathered.slice(0, row, rows[r]),
                      .targets = options_.tensors.targets.slice(0, from, rows[r]),
-                     .scale = options_.tensors.scale},
+                     .scale = options_.tensors.scale,
+                     .likeliest = training ? Tensor{} : options_.tensors.likeliest.slice(0, from, rows[r])},
                     stream);
     row += rows[r];
     rank_begins += micro_ * tokens_[r];

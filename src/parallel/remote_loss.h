@@ -16,6 +16,7 @@ class RemoteLoss {
     ConstTensor targets;  // int32
     ConstTensor scale;    // (1), cross-entropy's
     Tensor losses;
+    Tensor likeliest;  // cross-entropy's, written without training: may be the targets' memory
   };
   struct Options {
     Tensors tensors;

@@ -37,14 +37,16 @@ class Search {
   Search(const RunSpec& asked, std::int64_t available) : asked_(asked), available_(available), micros_(micros()) {}
 
   // Cheapest in time first. To save in the foreground costs time at saves alone; passes over memory and smaller
-  // micro-batches cost some in every step, sharded state costs messages, and projections cost a third of a forward.
+  // micro-batches cost some in every step, sharded state costs messages, projections cost a third of a forward, and
+  // blocks that keep their input alone a whole one.
   std::optional<std::string> run() {
     const bool copies = asked_.train.async_save && (asked_.train.save_last || asked_.train.save_every > 0);
     if (copies)
       if (auto found = text_of({false, asked_.layout.zero, asked_.layout.micro, asked_.memory.recompute})) return found;
     for (const bool async : {true, false}) {
       if (async ? !asked_.train.async_save : !copies && asked_.train.async_save) continue;
-      for (const auto& levels : {std::vector{Recompute::none, Recompute::elementwise}, {Recompute::projections}})
+      for (const auto& levels :
+           {std::vector{Recompute::none, Recompute::elementwise}, {Recompute::projections}, {Recompute::full}})
         for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero)
           if (auto found = fewest_micro(async, zero, levels)) return found;
     }
@@ -94,8 +96,8 @@ class Search {
     RunSpec spec = asked_;
     spec.train.async_save = choice.async_save;
     spec.layout.micro = choice.micro;
-    if (choice.recompute != asked_.memory.recompute) spec.memory.recompute_blocks = 0;
-    spec.memory.recompute = choice.recompute;
+    if (choice.recompute != asked_.memory.recompute)  // of all blocks
+      spec.memory = {.recompute = choice.recompute, .gathered = asked_.memory.gathered};
     if (choice.zero != asked_.layout.zero) {
       spec.layout.zero = choice.zero;
       spec.layout.grad_sync = LayoutSpec::usual_sync(choice.zero);

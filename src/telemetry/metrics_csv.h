@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-inline constexpr std::array<std::string_view, 12> kMetricsColumns = {
-    "step",    "loss",      "loss_z", "grad_norm", "lr", "step_ms", "tokens_per_s", "mfu", "model_flops_per_s",
-    "updated", "eval_loss", "time"};
+inline constexpr std::array<std::string_view, 13> kMetricsColumns = {
+    "step",    "loss",      "loss_z",        "grad_norm", "lr", "step_ms", "tokens_per_s", "mfu", "model_flops_per_s",
+    "updated", "eval_loss", "eval_accuracy", "time"};
 
 struct MetricsCsvCounts {
   std::int64_t rows = 0, left_out = 0;  // whole lines that are no records

@@ -110,7 +110,12 @@ int slowest_rank(const std::vector<TimesByUse>& times) {
 }
 
 std::string to_json_line(const EvalRecord& r) {
-  return Json{{"step", r.step}, {"eval_loss", number(r.loss)}, {"time", number(r.time)}}.dump() + "\n";
+  return Json{{"step", r.step},
+              {"eval_loss", number(r.loss)},
+              {"eval_accuracy", number(r.accuracy)},
+              {"time", number(r.time)}}
+             .dump() +
+         "\n";
 }
 
 std::string shares_text(const TimesByUse& times) {

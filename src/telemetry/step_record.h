@@ -2,7 +2,7 @@
 //
 // A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
 // bytes{tag}, peak_bytes{tag}, time; numbers at full precision, null where a number is not finite or not known. An
-// evaluation is a line {step, eval_loss, time}.
+// evaluation is a line {step, eval_loss, eval_accuracy, time}.
 //
 // Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
 // maximum, without uses that no rank has; bubble, the share of the ranks' step that went into waiting for other stages,
@@ -58,6 +58,7 @@ struct EvalRecord {
   std::int64_t step = 0;
   double loss = 0;
   double time = 0;
+  std::optional<double> accuracy = {};  // share of next tokens that were the likeliest; nothing where none counts
 };
 
 std::string to_json_line(const StepRecord& record);

@@ -166,7 +166,11 @@ void TensorboardFile::write(std::int64_t step, double time, const Scalars& scala
 
 void TensorboardFile::write(const StepRecord& r) { write(r.step, r.time, scalars_of(r)); }
 
-void TensorboardFile::write(const EvalRecord& r) { write(r.step, r.time, {{"eval/loss", r.loss}}); }
+void TensorboardFile::write(const EvalRecord& r) {
+  Scalars scalars{{"eval/loss", r.loss}};
+  if (r.accuracy) scalars.emplace_back("eval/accuracy", *r.accuracy);
+  write(r.step, r.time, scalars);
+}
 
 void TensorboardFile::flush() {
   file_.write(waiting_);

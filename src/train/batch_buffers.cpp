@@ -93,6 +93,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
               .dropout_seed = dropout_seed,
               .training = training,
               .micro = m};
+  if (own_losses && !training) batch.likeliest = view(targets_, DType::i32, {B * T}, first * T);
   if (cos_.memory()) {
     const Shape shape{T, spec_.head_width / 2};
     batch.rope_cos = view(cos_, sizes_.sums, shape);
@@ -105,7 +106,8 @@ RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
   const std::int64_t count = sizes_.loss_B * sizes_.tokens();
   return {.targets = view(targets_, DType::i32, {count}),
           .scale = view(loss_scale_, sizes_.sums, {1}),
-          .losses = view(losses_, sizes_.sums, {count})};
+          .losses = view(losses_, sizes_.sums, {count}),
+          .likeliest = view(targets_, DType::i32, {count})};
 }
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
@@ -114,14 +116,41 @@ void BatchBuffers::fetch_losses(int place, Stream& stream) {
                  stream);
 }
 
-double BatchBuffers::mean_loss(int place) const {
+void BatchBuffers::fetch_likeliest(int place, Stream& stream) {
+  if (stream.device() == Device::meta || !sizes_.has_head) return;
+  download_later(places_[place].targets.as<char>().data(),
+                 view(targets_, DType::i32, {sizes_.loss_B * sizes_.tokens()}), stream);
+}
+
+double BatchBuffers::own_losses(int place) const {
   const Place& at = places_[place];
   const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
-  double total = 0;
-  if (sizes_.has_head) total = sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
+  if (!sizes_.has_head) return 0;
+  return sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
+}
+
+double BatchBuffers::mean(int place, double total) const {
+  const std::int64_t valid = places_[place].valid_targets;
+  return valid == 0 ? 0 : total / static_cast<double>(valid);
+}
+
+double BatchBuffers::mean_loss(int place) const {
+  double total = own_losses(place);
   sum_over(ranks_.replicas, total);
   sum_over(ranks_.stages, total);  // of which one has it
-  return at.valid_targets == 0 ? 0 : total / static_cast<double>(at.valid_targets);
+  return mean(place, total);
+}
+
+BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {
+  std::array<double, 2> totals{own_losses(place)};
+  // A target that is ignored keeps its own mark.
+  if (sizes_.has_head)
+    totals[1] = static_cast<double>(std::ranges::count(places_[place].targets.as<std::int32_t>(), 1));
+  sum_over(ranks_.replicas, totals);
+  sum_over(ranks_.stages, totals);
+  return {.loss = mean(place, totals[0]),
+          .likeliest = static_cast<std::int64_t>(totals[1]),
+          .targets = places_[place].valid_targets};
 }
 
 }  // namespace lockstep

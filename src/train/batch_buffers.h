@@ -50,6 +50,7 @@ class BatchBuffers {
   // the stream. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
+  // Without training the head marks the targets that were the likeliest, in their place.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
   // Targets and losses of all loss_B samples.
   RemoteLoss::Tensors loss_tensors() const;
@@ -59,10 +60,24 @@ class BatchBuffers {
   // of samples, whatever the micro-batches were, then the ranks' sums are added. Zero when no target counts. All ranks
   // call it and get the same.
   double mean_loss(int place) const;
+  // Of a batch that was not for training, after its last forward: copies the marks of its targets to the host, without
+  // waiting.
+  void fetch_likeliest(int place, Stream& stream);
+  // When losses and marks are there: mean_loss(), and how many targets of the global batch no token of the vocabulary
+  // has a larger logit than. All ranks call it and get the same.
+  struct Evaluated {
+    double loss = 0;
+    std::int64_t likeliest = 0;
+    std::int64_t targets = 0;  // that count
+  };
+  Evaluated evaluated(int place) const;
   // The index of token i of those here among the tokens of whole samples.
   std::int64_t place_of(std::int64_t i) const;
 
  private:
+  double own_losses(int place) const;  // their sum; zero where another stage has them
+  double mean(int place, double total) const;
+
   ModelSpec spec_;
   Sizes sizes_;
   Ranks ranks_;

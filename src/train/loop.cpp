@@ -237,8 +237,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       const Spending evaluating(account, TimeUse::evaluate);
       if (run.doing()) run.doing()->enter(DoingKind::evaluating);
       try {
-        const double began = events.now(), loss = run.evaluate();
-        watcher.evaluated({progress.step, loss, seconds_since_1970()});
+        const double began = events.now();
+        const auto [loss, accuracy] = run.evaluate();
+        watcher.evaluated({progress.step, loss, seconds_since_1970(), accuracy});
         events.add({.kind = EventKind::evaluation,
                     .step = progress.step,
                     .seconds = events.now() - began,

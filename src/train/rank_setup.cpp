@@ -28,6 +28,20 @@ Device runs_on(const Options& o, const Stream& stream) {
   return stream.device() == Device::meta ? o.how.runs_on : stream.device();
 }
 
+// Where the stages are what recomputation is told by; they do not depend on it.
+std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
+  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute);
+  const Stages stages = stages_of({.model = whole,
+                                   .layout = o.layout,
+                                   .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
+                                   .seq = o.T,
+                                   .runs_on = runs_on(o, stream)},
+                                  schedule_of(o.layout));
+  std::vector<int> all;
+  for (int unit = 1; unit + 1 < whole.units(); ++unit) all.push_back(stages.of(unit));
+  return all;
+}
+
 std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp, int rank, const Stream& stream) {
   if (o.model) return o.model;
   Execution how = o.how;
@@ -35,6 +49,7 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
   how.context = o.layout.context_split(rank);
   how.weights_later = weights_come_later(o.layout);
   how.runs_on = runs_on(o, stream);
+  if (!how.memory.recompute_stages.empty()) how.stage_of_block = stage_of_block(o, stream);
   if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();
   return std::make_shared<const Model>(o.spec, dp.own().count / o.layout.micro, how.context.tokens(o.T),
                                        storage_types(o.precision).compute, how);

@@ -81,9 +81,11 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
   for (Communicator* others : {&hosts.tensor(), &hosts.context(), &hosts.pipeline()})
     if (!logits.empty() && others->size() > 1) sum_over(*others, logits);
   batch.fetch_losses(0, setup_.stream);
+  batch.fetch_likeliest(0, setup_.stream);
   setup_.stream.synchronize();
   setup_.mesh.check();
-  return batch.mean_loss(0);
+  evaluated_ = batch.evaluated(0);
+  return evaluated_.loss;
 }
 
 std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t> tokens,

@@ -63,6 +63,8 @@ class Replica {
   // them is given, of zeros, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
+  // What the last evaluation found, of the global batch: the loss, and how many targets were the likeliest token.
+  const BatchBuffers::Evaluated& evaluated() const { return evaluated_; }
   // After a step that did not update: which tensor was the first to hold a value that is not finite (bad_values.h).
   // `later`: steps finished since, none of which updated. All ranks call it and are told the same.
   std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
@@ -90,6 +92,7 @@ class Replica {
   StepsInFlight in_flight_;
   double learning_rate_;
   double last_loss_ = 0;  // of compute_gradients
+  BatchBuffers::Evaluated evaluated_;
 };
 
 }  // namespace lockstep

@@ -78,7 +78,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.offload_optimizer",
                                                              "memory.offload_share",
                                                              "memory.offload_window",
-                                                             "memory.offload_folder"});
+                                                             "memory.offload_folder",
+                                                             "memory.recompute_every",
+                                                             "memory.recompute_stages"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
 constexpr auto kPlaces = std::to_array<std::string_view>(
     {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});

@@ -243,8 +243,9 @@ std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::
   return replica_->find_bad_value(batch_->tokens(), batch_->targets(), later);
 }
 
-double TrainingRun::evaluate() {
+TrainingRun::Evaluation TrainingRun::evaluate() {
   double total = 0;
+  std::int64_t likeliest = 0, targets = 0;
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
@@ -256,8 +257,12 @@ double TrainingRun::evaluate() {
     }
     if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
     total += replica_->evaluate(batch_->tokens(), batch_->targets());
+    likeliest += replica_->evaluated().likeliest;
+    targets += replica_->evaluated().targets;
   }
-  return total / static_cast<double>(spec_.train.eval_batches);
+  Evaluation found{.loss = total / static_cast<double>(spec_.train.eval_batches), .accuracy = {}};
+  if (targets > 0) found.accuracy = static_cast<double>(likeliest) / static_cast<double>(targets);
+  return found;
 }
 
 bool TrainingRun::any_rank(bool says) {

@@ -96,9 +96,13 @@ class TrainingRun {
   double compute_gradients(std::int64_t first, double learning_rate);
   // How many steps may be begun before the oldest of them is waited for.
   int steps_at_once() const { return steps_at_once_; }
-  // The mean loss over the evaluation batches. All ranks call it. AgreedFailure when the data of any rank cannot be
-  // read.
-  double evaluate();
+  // Over the evaluation batches: the mean loss, and the share of next tokens that no other token had a larger logit
+  // than (nothing when no target counts). All ranks call it. AgreedFailure when the data of any rank cannot be read.
+  struct Evaluation {
+    double loss = 0;
+    std::optional<double> accuracy;
+  };
+  Evaluation evaluate();
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
   // What some rank wishes, before a step. All ranks call tell_ranks().

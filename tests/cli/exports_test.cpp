@@ -53,7 +53,7 @@ TEST_F(Exports, EventFilesHaveTheNumbersOfMetrics) {
       EXPECT_EQ(all[i].scalars.at(tag), lines[i][field].get<float>()) << tag;
     };
     if (lines[i].contains("eval_loss")) {
-      is("eval/loss", "eval_loss");
+      is("eval/loss", "eval_loss"), is("eval/accuracy", "eval_accuracy");
       continue;
     }
     is("train/loss", "loss"), is("train/lr", "lr"), is("train/grad_norm", "grad_norm");
@@ -128,6 +128,8 @@ TEST_F(Exports, AReportHasTheRunsNumbers) {
   EXPECT_EQ(report["step"], 6);
   EXPECT_EQ(report["quality"]["first_loss"], lines.front()["loss"]);
   EXPECT_EQ(report["quality"]["eval_loss"], lines.back()["eval_loss"]);
+  EXPECT_EQ(report["quality"]["accuracy"], lines.back()["eval_accuracy"]);
+  EXPECT_GE(lines.back()["eval_accuracy"], 0);
   EXPECT_EQ(report["running"], false);
   double shares = 0;
   for (const auto& [use, share] : report["time"]["shares"].items()) shares += share.get<double>();
@@ -139,6 +141,7 @@ TEST_F(Exports, AReportHasTheRunsNumbers) {
   const std::string text = run_program({"report", folder_ / "run"}).out;
   for (const char* part : {"Time\n", "compute ", "unknown: no baseline", "perplexity ", "Stability\n", "skipped steps"})
     EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_THAT(text, ContainsRegex("next-token accuracy +[0-9.]+ ?%"));
 }
 
 TEST_F(Exports, AReportOnAPageNeedsNothingElseAndEscapesText) {

@@ -251,7 +251,8 @@ TEST_F(Terminal, OfAQuietRunHasNotesAndErrorsAlone) {
   const Outcome o = run_program(train("a", quiet));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out, note + "\n");
-  EXPECT_THAT(text_of(folder_ / "a/log.txt"), HasSubstr("step 6: evaluation loss"));
+  EXPECT_THAT(text_of(folder_ / "a/log.txt"),
+              ::testing::ContainsRegex("step 6: evaluation loss [0-9.]+, accuracy [0-9.]+%"));
   std::vector<std::string> again = train("a", quiet);
   again.push_back("--overwrite");
   EXPECT_EQ(on_a_terminal({"NO_COLOR=1"}, again), note + "\r\n");

@@ -48,6 +48,7 @@ TEST_F(DashboardTest, SummariesAreTheNumbersOfTheLastLine) {
   EXPECT_EQ(all[0]["step"], 40);
   EXPECT_EQ(all[0]["loss"].get<double>(), written_loss(40));
   EXPECT_EQ(all[0]["eval_loss"].get<double>(), 1.0625);
+  EXPECT_EQ(all[0]["eval_accuracy"].get<double>(), 0.3125);
   EXPECT_EQ(all[0]["tokens_per_s"].get<double>(), 4096.25);
   EXPECT_EQ(all[0]["mfu"].get<double>(), 0.375);
   EXPECT_EQ(all[0]["band"], "good");

@@ -87,6 +87,7 @@ TEST(Exposition, HasEachRunsNumbersUnderItsName) {
   EXPECT_EQ(by_name["lockstep_loss"][1]->labels.at("run"), name);
   EXPECT_EQ(std::stod(by_name["lockstep_step"][0]->value), 12);
   EXPECT_EQ(std::stod(by_name["lockstep_mfu_ratio"][0]->value), 0.375);
+  EXPECT_EQ(std::stod(by_name["lockstep_eval_accuracy_ratio"][0]->value), 0.3125);
   double compute = 0, ended = 0, weights = 0, states = 0;
   for (const Sample* s : by_name["lockstep_use_seconds"])
     if (s->labels.at("use") == "compute" && s->labels.at("run") == "a") compute = std::stod(s->value);

@@ -25,7 +25,8 @@ inline void write_run(const std::filesystem::path& folder, std::int64_t steps, i
   std::filesystem::create_directories(folder / "ranks");
   std::ofstream metrics(folder / "metrics.jsonl");
   for (std::int64_t step = 1; step <= steps; ++step) metrics << written_step(step, written_loss(step)) << '\n';
-  metrics << fmt::format(R"({{"step": {}, "eval_loss": 1.0625, "time": 1.7e9}})", steps) << '\n';
+  metrics << fmt::format(R"({{"step": {}, "eval_loss": 1.0625, "eval_accuracy": 0.3125, "time": 1.7e9}})", steps)
+          << '\n';
   for (int rank = 0; rank < ranks; ++rank) {
     std::ofstream records(folder / "ranks" / fmt::format("rank-{:05}.jsonl", rank));
     for (std::int64_t step = 1; step <= std::min<std::int64_t>(steps, 60); ++step)

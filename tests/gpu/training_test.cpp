@@ -96,7 +96,7 @@ TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
 TEST_F(TrainingOnTheGpu, ComputingAgainOrCuttingIntoPiecesChangesMemoryOnly) {
   const RunSpec spec = small_run(RunDevice::cuda, Precision::bf16);
   const Learned kept = learn(spec, folder_.path() / "kept");
-  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
     RunSpec again = spec;
     again.memory.recompute = recompute;
     const Learned made = learn(again, folder_.path() / std::string(name_of(recompute)));

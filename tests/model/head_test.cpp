@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <numeric>
 
 #include "comm/threads/run_ranks.h"
+#include "kernels/cross_entropy.h"
 #include "model/model.h"
 #include "support/recipes.h"
 #include "support/tensor_box.h"
@@ -144,6 +146,12 @@ class RankHead {
     for (std::int64_t i = 0; i < kTokens; ++i) box_.write(batch_.losses, i, kNaN);
     unit_.forward(call(false));
   }
+  // Evaluates with these targets, which become their marks.
+  void mark(std::vector<std::int32_t>& targets) {
+    batch_.likeliest = Tensor(targets.data(), DType::i32, Device::cpu, {kTokens});
+    batch_.targets = batch_.likeliest;
+    evaluate();
+  }
   std::vector<double> logits(std::int64_t first, std::int64_t count) {
     const Tensor out = box_.make(DType::f64, {count, head().vocabulary().each});
     head().logits(out, first, call(false));
@@ -268,6 +276,50 @@ TEST(HeadInTiles, GivesThemWhereTwoRanksCutTheVocabulary) {
           expect_near(dx, plain.dx, what + ": dx");
           expect_near(d_norm, plain.d_norm, what + ": the norm's gradient");
         }
+  }
+}
+
+// Some targets are the likeliest token, some are not, some are ignored.
+std::vector<std::int32_t> chosen_targets(const Plain& plain) {
+  std::vector<std::int32_t> targets = plain.targets;
+  for (std::int64_t n = 0; n < kTokens; n += 2) {
+    const auto row = plain.logits.begin() + n * plain.V;
+    if (targets[n] != kIgnoredTarget)
+      targets[n] = static_cast<std::int32_t>(std::max_element(row, row + plain.V) - row);
+  }
+  return targets;
+}
+
+// By a plain count over the logits of plain loops.
+std::vector<std::int32_t> plain_marks(const Plain& plain, const std::vector<std::int32_t>& targets) {
+  std::vector<std::int32_t> marks;
+  for (std::int64_t n = 0; n < kTokens; ++n) {
+    const double* row = plain.logits.data() + n * plain.V;
+    std::int32_t larger = 0;
+    for (std::int64_t v = 0; v < plain.V && targets[n] != kIgnoredTarget; ++v) larger += row[v] > row[targets[n]];
+    marks.push_back(targets[n] == kIgnoredTarget ? kIgnoredTarget : larger == 0);
+  }
+  return marks;
+}
+
+TEST(HeadInTiles, MarksTheTargetsThatNoTokenHasALargerLogitThan) {
+  for (const NamedSpec& named : specs()) {
+    const Plain plain(named.spec);
+    const std::vector<std::int32_t> targets = chosen_targets(plain), marks = plain_marks(plain, targets);
+    for (const std::int32_t mark : {kIgnoredTarget, 0, 1}) ASSERT_GT(std::ranges::count(marks, mark), 2) << mark;
+    for (const std::int64_t tile : kTiles) {
+      const std::string what = named.name + ", tiles of " + std::to_string(tile);
+      std::vector<std::int32_t> of_one = targets;
+      RankHead(named.spec, plain, tile, nullptr).mark(of_one);
+      EXPECT_EQ(of_one, marks) << what;
+      for (const bool sequence : {false, true})
+        run_ranks(2, [&](std::unique_ptr<Communicator> group) {
+          const TensorParallel tensor(*group, {.split = {.rank = group->rank(), .size = 2, .sequence = sequence}});
+          std::vector<std::int32_t> of_rank = targets;
+          RankHead(named.spec, plain, tile, &tensor).mark(of_rank);
+          EXPECT_EQ(of_rank, marks) << what << " of two ranks";
+        });
+    }
   }
 }
 

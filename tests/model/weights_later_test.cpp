@@ -55,8 +55,10 @@ TEST(WeightsLater, HoldWhatWasComputedAgainAsIfItHadBeenKept) {
     const std::int64_t kept = held(named.spec, how).for_weight;
     how.memory.recompute = Recompute::elementwise;
     EXPECT_EQ(held(named.spec, how).for_weight, kept) << named.name;
-    how.memory.recompute = Recompute::projections;
-    EXPECT_EQ(held(named.spec, how).for_weight, kept) << named.name;
+    for (const Recompute level : {Recompute::projections, Recompute::full}) {
+      how.memory.recompute = level;
+      EXPECT_EQ(held(named.spec, how).for_weight, kept) << named.name << ", " << name_of(level);
+    }
   }
 }
 

@@ -38,7 +38,7 @@ TEST(MemoryTimeline, HoldsWhatThePlanSaysUnderEveryLayoutAndRecomputation) {
   int compared = 0;
   double least = 1;
   for (const MeshCase& one : mesh_sample(30, 20))
-    for (const Recompute level : {Recompute::none, Recompute::elementwise, Recompute::projections}) {
+    for (const Recompute level : kRecomputes) {
       SCOPED_TRACE(fmt::format("{}, recompute {}", one.words(), static_cast<int>(level)));
       RunSpec run = one.run(Precision::fp32);
       run.memory.recompute = level;

@@ -328,7 +328,7 @@ TEST(Plan, EverySettingThatIsProposedFits) {
   for (const bool async : {true, false})
     for (const std::int64_t zero : {0, 1, 2, 3})
       for (const std::int64_t micro : {1, 2, 4})
-        for (const Recompute level : {Recompute::none, Recompute::elementwise, Recompute::projections}) {
+        for (const Recompute level : kRecomputes) {
           RunSpec other = spec;
           other.train.async_save = async;
           other.layout = {.dp = 4, .micro = micro, .zero = zero};

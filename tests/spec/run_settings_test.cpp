@@ -42,7 +42,8 @@ std::vector<RunSpec> runs() {
       run_of({"layout.dp=4", "layout.zero=3", "layout.shard=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.dp_kind=central", "train.global_batch=32"}),
       run_of({"layout.pp=2", "layout.micro=4", "layout.tp=2", "layout.cp=2", "train.global_batch=32"}),
-      run_of({"layout.pp=2", "layout.micro=4", "layout.schedule=interleaved", "train.global_batch=32"}),
+      run_of({"layout.pp=2", "layout.micro=4", "layout.schedule=interleaved", "train.global_batch=32",
+              "memory.recompute=full", "memory.recompute_stages=1+0"}),
       run_of(
           {"run.device=cuda", "run.autotune=true", "tuning.gpu=a", "tuning.library=b", "tuning.products=[\"c -> d\"]"}),
       run_of({"model.preset=llama3.2-1b", "data.seq=16"}),
@@ -63,7 +64,7 @@ std::vector<std::string> other_values(const std::string& value) {
           "fp32",    "elementwise", "projections", "none",    "central",  "ddp",    "micro", "step",    "never",
           "forward", "ring",        "tree",        "ulysses", "plain",    "zigzag", "zb-h1", "afab",    "even",
           "cost",    "cuda",        "cpu",         "llama",   "gpt2",     "qwen2",  "qwen3", "mistral", "other",
-          "/other",  "layernorm",   "gelu",        "swiglu",  "llama3",   "linear", "1x2",   "2x1"})
+          "/other",  "layernorm",   "gelu",        "swiglu",  "llama3",   "linear", "1x2",   "2x1",     "0+1"})
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
@@ -113,10 +114,10 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
   std::ranges::set_difference(seen, tried, std::inserter(untried, untried.end()));
   std::erase_if(untried, [](const std::string& name) { return name.starts_with("model.") || name == "data.example"; });
   EXPECT_THAT(untried, ::testing::IsEmpty());
-  for (const char* key :
-       {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr", "optim.momentum", "optim.decay",
-        "layout.cp_kind", "layout.shard", "layout.reshard", "layout.bucket", "precision.compute",
-        "memory.recompute_blocks", "run.device", "run.trace", "tuning.products"})
+  for (const char* key : {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr",
+                          "optim.momentum", "optim.decay", "layout.cp_kind", "layout.shard", "layout.reshard",
+                          "layout.bucket", "precision.compute", "memory.recompute_blocks", "memory.recompute_every",
+                          "memory.recompute_stages", "run.device", "run.trace", "tuning.products"})
     EXPECT_TRUE(tried.contains(key)) << key;
 }
 

@@ -1,5 +1,6 @@
 #include "support/loss_trial.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -120,7 +121,28 @@ std::string try_loss(const LossTrial& trial, Memory& memory, Stream& stream) {
       return fmt::format("in place, row {} has {} for {} at {}", i / V, gradients_over[i], gradients[i], i % V);
   std::vector<std::byte> before(bytes_over.size());
   std::memcpy(before.data(), image.data(), before.size());
-  return gaps_stand(logits, bytes_over, before) ? "" : "in place, something between the rows was written";
+  if (!gaps_stand(logits, bytes_over, before)) return "in place, something between the rows was written";
+
+  // Without gradients, as evaluation asks: the marks of targets are written over them.
+  upload(logits.whole, image.data(), stream);
+  cross_entropy({.losses = losses,
+                 .dlogits = {},
+                 .logits = logits.rows,
+                 .targets = on_device,
+                 .scale = weight,
+                 .likeliest = on_device},
+                stream);
+  std::vector<std::int32_t> marks(targets.size());
+  download(marks.data(), on_device, stream);
+  for (std::int64_t r = 0; r < N; ++r) {
+    std::int32_t want_mark = targets[r];
+    if (r < inside && targets[r] != kIgnoredTarget) {
+      const double* row = in.value.data() + r * V;
+      want_mark = std::all_of(row, row + V, [&](double v) { return v <= row[targets[r]]; });
+    }
+    if (marks[r] != want_mark) return fmt::format("row {} has the mark {} for {}", r, marks[r], want_mark);
+  }
+  return "";
 }
 
 }  // namespace lockstep::tests

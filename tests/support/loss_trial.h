@@ -18,8 +18,8 @@ struct LossTrial {
   bool outside = false;  // with targets outside the vocabulary
 };
 
-// "" when losses and gradients are the reference's, have the same bits in place, and nothing beside them is written; or
-// a sentence.
+// "" when losses and gradients are the reference's, have the same bits in place, nothing beside them is written, and
+// the targets with the largest logit are marked as such in their place; or a sentence.
 std::string try_loss(const LossTrial& trial, Memory& memory, Stream& stream);
 
 }  // namespace lockstep::tests

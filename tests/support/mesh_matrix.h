@@ -28,6 +28,6 @@ std::vector<MeshCase> mesh_sample(std::size_t count, unsigned seed);
 // (train/rounding_check.h).
 void expect_learns_as_one_rank(const MeshCase& one);
 // Every rank's ledger and messages of a step are what meta says of that rank.
-void expect_costs_as_on_meta(const MeshCase& one);
+void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory = {});
 
 }  // namespace lockstep::tests

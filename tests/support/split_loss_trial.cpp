@@ -48,6 +48,8 @@ class SplitLossRun {
     std::vector<double> all_losses;
     for (std::int64_t part = 0; part < t_.parts; ++part) {
       std::vector<double> apart;
+      const Tensor marks = tensor(DType::i32, {N});
+      upload(marks, targets_.data(), stream_);
       for (const bool over : {false, true}) {
         const Tensor out = tensor(wide, {N}), x = logits_of(part),
                      dx = over ? x.narrowed(t_.to) : tensor(t_.to, {N, t_.part});
@@ -70,6 +72,17 @@ class SplitLossRun {
         if (over && gradients != apart) return fmt::format("part {} has other gradients in place", part);
         apart = gradients;
       }
+      split_cross_entropy({.losses = tensor(wide, {N}),
+                           .dlogits = {},
+                           .logits = logits_of(part),
+                           .targets = marks,
+                           .statistics = statistics,
+                           .scale = weight,
+                           .first = first_of(part),
+                           .valid = valid_of(part),
+                           .likeliest = marks},
+                          stream_);
+      if (const std::string wrong = compare_marks(marks, in); !wrong.empty()) return wrong;
     }
     return "";
   }
@@ -110,6 +123,20 @@ class SplitLossRun {
       all.insert(all.end(), row.begin(), row.end());
     }
     return all;
+  }
+
+  std::string compare_marks(const Tensor& marks, const HostTensor& whole) {
+    std::vector<std::int32_t> got(N);
+    download(got.data(), marks, stream_);
+    for (std::int64_t n = 0; n < N; ++n) {
+      const double* row = whole.value.data() + n * t_.vocabulary;
+      const auto hit = [&] { return row[targets_[n]]; };
+      const std::int32_t want = targets_[n] == kIgnoredTarget
+                                    ? kIgnoredTarget
+                                    : std::all_of(row, row + t_.vocabulary, [&](double v) { return v <= hit(); });
+      if (got[n] != want) return fmt::format("row {} has the mark {} for {}", n, got[n], want);
+    }
+    return "";
   }
 
   std::string compare(const std::vector<double>& got, const HostTensor& whole, std::int64_t part) const {

@@ -19,7 +19,8 @@ struct SplitLossTrial {
 };
 
 // "" when every part's losses have the same bits and are the reference's for the whole, its gradients are those of its
-// columns and zero in the padding, and all of it has the same bits in place; or a sentence.
+// columns and zero in the padding, all of it has the same bits in place, and the
+// targets with the largest logit are marked as such in their place; or a sentence.
 std::string try_split_loss(const SplitLossTrial& trial, Memory& memory, Stream& stream);
 
 }  // namespace lockstep::tests

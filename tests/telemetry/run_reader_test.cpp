@@ -58,7 +58,8 @@ class RunFolderRead : public ::testing::Test {
 
 TEST_F(RunFolderRead, WhatStepsAndEvaluationsWroteComesBack) {
   append("metrics.jsonl", to_json_line(step(1, 1.0 / 3)));
-  append("metrics.jsonl", to_json_line(EvalRecord{.step = 1, .loss = 2.5, .time = 1.7e9}));
+  append("metrics.jsonl", to_json_line(EvalRecord{.step = 1, .loss = 2.5, .time = 1.7e9, .accuracy = 0.375}));
+  append("metrics.jsonl", to_json_line(EvalRecord{.step = 2, .loss = 2, .time = 1.7e9}));
   RunReader reader(folder_.path());
   const RunRecords& run = reader.update();
   ASSERT_EQ(run.steps.size(), 1u);
@@ -81,9 +82,10 @@ TEST_F(RunFolderRead, WhatStepsAndEvaluationsWroteComesBack) {
   EXPECT_EQ(run.detail.rank_of_most[0], 2);
   EXPECT_EQ(run.detail.peak_bytes.at("activation"), 700);
   EXPECT_EQ(run.detail.sent.at("dp").bytes, 4096);
-  ASSERT_EQ(run.evaluations.size(), 1u);
+  ASSERT_EQ(run.evaluations.size(), 2u);
   EXPECT_EQ(run.evaluations[0].loss, 2.5);
-  EXPECT_FALSE(known(run.evaluations[0].accuracy));
+  EXPECT_EQ(run.evaluations[0].accuracy, 0.375);
+  EXPECT_FALSE(known(run.evaluations[1].accuracy));
   EXPECT_EQ(run.bad_lines, 0);
 }
 

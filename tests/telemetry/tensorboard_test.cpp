@@ -52,7 +52,7 @@ TEST(EventFiles, HoldTheVersionTheStartAndEveryScalar) {
     r = step_of(2);
     r.loss = std::numeric_limits<double>::quiet_NaN(), r.mfu = {};
     file.write(r);
-    file.write(EvalRecord{2, 2.5, 1.5e9});
+    file.write(EvalRecord{2, 2.5, 1.5e9, 0.375});
     EXPECT_EQ(file.failure(), "");
   }
   EXPECT_THAT(path.filename().string(), StartsWith("events.out.tfevents."));
@@ -74,7 +74,7 @@ TEST(EventFiles, HoldTheVersionTheStartAndEveryScalar) {
                                                              {"time/data", 0.25f}}));
   EXPECT_TRUE(std::isnan(events[3].scalars.at("train/loss")));
   EXPECT_FALSE(events[3].scalars.contains("speed/mfu"));
-  EXPECT_EQ(events[4].scalars, (std::map<std::string, float>{{"eval/loss", 2.5f}}));
+  EXPECT_EQ(events[4].scalars, (std::map<std::string, float>{{"eval/loss", 2.5f}, {"eval/accuracy", 0.375f}}));
 }
 
 TEST(EventFiles, OfARunThatResumesFollowTheOldOnesAndReplaceTheirLaterSteps) {

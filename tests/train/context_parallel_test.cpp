@@ -71,7 +71,7 @@ TEST(ContextParallelBits, DoNotDependOnOverlapStateStagesOrWhatIsComputedAgain) 
       const auto same = [&](const std::string& what) {
         expect_equal(learn(options, 2), plain, model.name + ", " + to_text(options.layout) + what);
       };
-      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
         options.how.memory.recompute = recompute;
         same(fmt::format(", {}", name_of(recompute)));
       }

@@ -1,5 +1,5 @@
-// What evaluation says: the mean loss of the samples that were held back, worked out by plain loops from the tokens of
-// the file.
+// What evaluation says: the mean loss of the samples that were held back, and the share of their next tokens that were
+// the likeliest, worked out by plain loops from the tokens of the file.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,16 +46,34 @@ class Evaluation : public ::testing::Test {
     return spec;
   }
 
-  // The mean loss of a sample of the file under the run's weights.
-  double loss_of(TrainingRun& run, std::int64_t window) const {
+  // The logits of a sample of the file under the run's weights.
+  Values logits_of(TrainingRun& run, std::int64_t window) const {
     std::map<std::string, Values> weights;
     for (const auto& t : run.replica().tensors()) weights[t.tensor.name] = to_doubles(t.master, run.stream());
     const auto begin = tokens_.begin() + window * kSeq;
-    const Values logits =
-        naive_logits(run.spec().model, [&](const std::string& name) -> const Values& { return weights.at(name); },
-                     {begin, begin + kSeq});
-    const Values losses = naive_losses(logits, {begin + 1, begin + 1 + kSeq});
+    return naive_logits(run.spec().model, [&](const std::string& name) -> const Values& { return weights.at(name); },
+                        {begin, begin + kSeq});
+  }
+  std::vector<std::int32_t> targets_of(std::int64_t window) const {
+    const auto begin = tokens_.begin() + window * kSeq + 1;
+    return {begin, begin + kSeq};
+  }
+  // The mean loss of a sample.
+  double loss_of(TrainingRun& run, std::int64_t window) const {
+    const Values losses = naive_losses(logits_of(run, window), targets_of(window));
     return std::accumulate(losses.begin(), losses.end(), 0.0) / kSeq;
+  }
+  // How many next tokens of a sample have no logit above their own.
+  std::int64_t likeliest_of(TrainingRun& run, std::int64_t window) const {
+    const Values logits = logits_of(run, window);
+    const std::vector<std::int32_t> targets = targets_of(window);
+    const std::int64_t V = run.spec().model.vocabulary;
+    std::int64_t count = 0;
+    for (std::int64_t t = 0; t < kSeq; ++t) {
+      const auto row = logits.begin() + t * V;
+      count += std::none_of(row, row + V, [&](double v) { return v > row[targets[static_cast<std::size_t>(t)]]; });
+    }
+    return count;
   }
   // Of so many of those held back, beginning anew after the last.
   double mean_of(TrainingRun& run, std::int64_t samples) const {
@@ -74,9 +92,9 @@ TEST_F(Evaluation, IsTheMeanLossOfTheSamplesHeldBack) {
     spec.train.eval_batches = batches;
     TrainingRun run(spec, Device::cpu, folder_.path());
     run.init_weights();
-    const double mean = run.evaluate();
+    const double mean = run.evaluate().loss;
     EXPECT_NEAR(mean, mean_of(run, 2 * batches), 1e-12);
-    EXPECT_EQ(run.evaluate(), mean) << "always the same samples";
+    EXPECT_EQ(run.evaluate().loss, mean) << "always the same samples";
     double trained = 0;
     for (std::int64_t w = 0; w < kWindows - kHeld; ++w) trained += loss_of(run, w) / (kWindows - kHeld);
     EXPECT_GT(std::abs(trained - mean), 1e-2) << "or the data says nothing";
@@ -110,17 +128,60 @@ TEST_F(Evaluation, IsOfTheWeightsOfItsStep) {
   }
 }
 
-TEST_F(Evaluation, IsTheSameWhateverTheLayout) {
+// Every other token is the same one, which a few steps learn, and the others are hard to guess.
+class Accuracy : public Evaluation {
+ protected:
+  static constexpr std::int64_t kSteps = 6;
+  Accuracy() {
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      tokens_[i] = i % 2 == 0 ? 5 : static_cast<std::int32_t>(37 * uniform_number(4, static_cast<std::int64_t>(i)));
+    TokenFileWriter writer(folder_ / "learned.tokens", 37);
+    writer.add(tokens_);
+    writer.finish();
+  }
+  RunSpec spec() const {
+    RunSpec spec = Evaluation::spec();
+    spec.data.tokens = folder_ / "learned.tokens";
+    return spec;
+  }
+  void train(TrainingRun& run) const {
+    run.init_weights();
+    for (std::int64_t step = 0; step < kSteps; ++step) run.step(2 * step, 0.02);
+  }
+};
+
+TEST_F(Accuracy, IsTheShareOfNextTokensWithoutALargerLogit) {
+  TrainingRun run(spec(), Device::cpu, folder_.path());
+  train(run);
+  std::int64_t likeliest = 0;
+  for (std::int64_t w = kWindows - kHeld; w < kWindows; ++w) likeliest += likeliest_of(run, w);
+  EXPECT_GT(likeliest, 0) << "or nothing was counted";
+  EXPECT_LT(likeliest, kHeld * kSeq);
+  EXPECT_EQ(run.evaluate().accuracy, static_cast<double>(likeliest) / (kHeld * kSeq));
+  EXPECT_EQ(run.replica().evaluated().targets, 2 * kSeq) << "of its last batch";
+}
+
+TEST_F(Accuracy, IsTheSameWhateverTheLayout) {
   TrainingRun one(spec(), Device::cpu, folder_.path());
-  one.init_weights();
-  const double mean = one.evaluate();
-  for (const LayoutSpec& layout : {LayoutSpec{.dp = 2}, {.dp = 2, .dp_kind = DpKind::central}, {.pp = 2, .micro = 2}}) {
+  train(one);
+  const TrainingRun::Evaluation alone = one.evaluate();
+  ASSERT_GT(alone.accuracy, 0);
+  for (const LayoutSpec& layout : {LayoutSpec{.dp = 2},
+                                   {.dp = 2, .dp_kind = DpKind::central},
+                                   {.dp = 2, .zero = 3},
+                                   {.pp = 2, .micro = 2},
+                                   {.pp = 2, .schedule = ScheduleKind::zb_h1, .micro = 2},
+                                   {.cp = 2},
+                                   {.tp = 2},
+                                   {.tp = 2, .sp = Switch::off}}) {
     RunSpec spec = this->spec();
     spec.layout = layout;
     run_ranks(2, [&](std::unique_ptr<Communicator> group) {
       TrainingRun run(spec, Device::cpu, folder_.path(), {.ranks = group.get()});
-      run.init_weights();
-      EXPECT_NEAR(run.evaluate(), mean, 1e-12) << to_text(layout);
+      train(run);
+      const TrainingRun::Evaluation found = run.evaluate();
+      EXPECT_NEAR(found.loss, alone.loss, 1e-11) << to_text(layout);
+      EXPECT_EQ(found.accuracy, alone.accuracy) << to_text(layout);
     });
   }
 }

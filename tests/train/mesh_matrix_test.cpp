@@ -52,5 +52,15 @@ TEST(MeshMatrix, CostsWhatMetaSays) {
   for (const MeshCase& one : mesh_sample(30, kSampleSeed)) expect_costs_as_on_meta(one);
 }
 
+TEST(MeshMatrix, CostsWhatMetaSaysWhereBlocksKeepTheirInputAlone) {
+  for (const MeshCase& one : mesh_sample(15, kSampleSeed + 1)) {
+    expect_costs_as_on_meta(one, {.recompute = Recompute::full});
+    MemorySpec some{.recompute = Recompute::full, .recompute_every = 2};
+    for (std::int64_t stage = 0; stage < one.layout.pp; ++stage)
+      some.recompute_stages.counts.push_back(one.layout.pp - stage);
+    expect_costs_as_on_meta(one, some);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

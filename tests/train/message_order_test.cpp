@@ -1,6 +1,7 @@
 // Each rank's whole order of messages, of phases too, is proven to fit all others' (docs/design.md, rule 5).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "comm/meta/communicator.h"
@@ -68,21 +69,41 @@ std::vector<MessageOrder> orders_on_threads(const Replica::Options& o) {
   return orders;
 }
 
+// Those along tp and cp, which phases send.
+std::int64_t messages_inside(const MessageOrder& order) {
+  return std::ranges::count_if(
+      order, [](const MessageEvent& e) { return !e.waits && (e.group == "tp" || e.group.starts_with("cp")); });
+}
+
 TEST(MessageOrder, OfEveryRankFitsThoseOfAllOthers) {
   for (const MeshCase& one : mesh_sample(60, 11)) {
     const std::vector<MessageOrder> orders = orders_on_meta(mesh_options(one));
     ASSERT_EQ(fault_of(orders), "") << one.words();
-    std::int64_t inside = 0;
-    for (const MessageEvent& e : orders[0]) inside += !e.waits && (e.group == "tp" || e.group.starts_with("cp"));
     if (one.layout.tp > 1 || one.layout.cp > 1) {
-      EXPECT_GT(inside, 0) << one.words() << ": those inside phases are to be seen";
+      EXPECT_GT(messages_inside(orders[0]), 0) << one.words() << ": those inside phases are to be seen";
+    }
+  }
+}
+
+// A forward that runs twice sends twice; another stage, and every other block, may send once.
+TEST(MessageOrder, FitsWhereForwardsRunTwice) {
+  for (const MeshCase& one : mesh_sample(20, 14)) {
+    Replica::Options options = mesh_options(one);
+    const std::int64_t once = messages_inside(orders_on_meta(options)[0]);
+    options.how.memory = {.recompute = Recompute::full, .recompute_every = 2, .recompute_stages = {}};
+    options.how.memory.recompute_stages.counts.assign(static_cast<std::size_t>(one.layout.pp), 1);
+    const std::vector<MessageOrder> orders = orders_on_meta(options);
+    ASSERT_EQ(fault_of(orders), "") << one.words();
+    if (one.layout.tp > 1 || one.layout.cp > 1) {
+      EXPECT_GT(messages_inside(orders[0]), once) << one.words();
     }
   }
 }
 
 TEST(MessageOrder, OnMetaIsThatOfRealRanks) {
   for (const MeshCase& one : mesh_sample(8, 12)) {
-    const Replica::Options options = mesh_options(one);
+    Replica::Options options = mesh_options(one);
+    if (one.layout.zero % 2 == 0) options.how.memory.recompute = Recompute::full;
     const std::vector<MessageOrder> real = orders_on_threads(options), planned = orders_on_meta(options);
     for (std::size_t rank = 0; rank < real.size(); ++rank)
       EXPECT_TRUE(real[rank] == planned[rank]) << one.words() << ", rank " << rank;

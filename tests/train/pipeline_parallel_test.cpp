@@ -141,7 +141,7 @@ TEST(PipelineParallelBits, DoNotDependOnWhatIsComputedAgain) {
     Replica::Options options =
         learning_options(model.spec, {.pp = 3, .schedule = ScheduleKind::zb_h1, .micro = 4}, Precision::fp32);
     const Learned kept = learn(options, 2);
-    for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+    for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
       options.how.memory.recompute = recompute;
       expect_equal(learn(options, 2), kept, fmt::format("{}, {}", model.name, name_of(recompute)));
     }

@@ -85,7 +85,7 @@ TEST(TensorParallelBits, DoNotDependOnWhatIsComputedAgain) {
       Replica::Options options = learning_options(model.spec, {.dp = 2, .tp = 3, .sp = sp, .zero = 3}, Precision::fp32);
       options.T = 24;
       const Learned kept = learn(options, 2);
-      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections}) {
+      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
         options.how.memory.recompute = recompute;
         expect_equal(learn(options, 2), kept, fmt::format("{}, {}", model.name, name_of(recompute)));
       }

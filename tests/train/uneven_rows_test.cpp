@@ -53,7 +53,7 @@ TEST(UnevenRows, KeepEveryBitWithAndWithoutOverlapAndRecomputing) {
   for (const Case& c : {cases()[0], cases()[5]}) {
     Replica::Options options = uneven(model.spec, c.layout, c.T);
     const Learned plain = learn(options, 2);
-    options.how.memory.recompute = Recompute::projections;
+    options.how.memory.recompute = Recompute::full;
     expect_equal(learn(options, 2), plain, "recomputing");
     options.layout.overlap = Switch::off;
     expect_equal(learn(options, 2), plain, "without overlap");

@@ -18,6 +18,7 @@ void run(const CrossEntropyArgs& a, Stream& stream) {
   const auto dlogits = rows<D>(a.dlogits);
   const std::int32_t* targets = a.targets.data<std::int32_t>();
   T* losses = a.losses.data<T>();
+  std::int32_t* likeliest = a.likeliest ? a.likeliest.data<std::int32_t>() : nullptr;
   const T scale = *a.scale.data<T>();
   each_row(stream, a.logits.dim(0), vocabulary, [&](std::int64_t row, int) {
     const S* in = logits[row];
@@ -32,6 +33,7 @@ void run(const CrossEntropyArgs& a, Stream& stream) {
     const T top = largest_of(in, vocabulary), total = sum_of_exponentials(in, vocabulary, top),
             hit = load_some(in + target, 1)[0];
     losses[row] = std::log(total) + (top - hit);
+    if (likeliest) likeliest[row] = hit >= top;
     if (!dlogits) return;
     write_softmax(dlogits[row], in, vocabulary, top, scale / total);
     dlogits[row][target] = target_gradient<D>(hit, top, total, scale);

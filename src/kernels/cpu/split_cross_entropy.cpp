@@ -57,6 +57,7 @@ void run(const SplitCrossEntropyArgs& a, Stream& stream) {
   const std::int32_t* targets = a.targets.data<std::int32_t>();
   const T* statistics = a.statistics.data<T>();
   T* losses = a.losses.data<T>();
+  std::int32_t* likeliest = a.likeliest ? a.likeliest.data<std::int32_t>() : nullptr;
   const T scale = *a.scale.data<T>();
   const Held held{a.first, a.valid};
   each_row(stream, count, width, [&](std::int64_t row, int) {
@@ -69,6 +70,7 @@ void run(const SplitCrossEntropyArgs& a, Stream& stream) {
     }
     const Row<T> all = combined(statistics + row * kLossStatistics, a.statistics.dim(0), count * kLossStatistics);
     losses[row] = std::log(all.total) + (all.top - all.hit);
+    if (likeliest) likeliest[row] = all.hit >= all.top;
     if (!dlogits) return;
     const S* in = logits[row];
     D* out = dlogits[row];

@@ -27,6 +27,7 @@ void launch(const CrossEntropyArgs& a, cudaStream_t stream) {
                            .targets = a.targets.data<std::int32_t>(),
                            .scale = a.scale.data<T>(),
                            .losses = a.losses.data<T>(),
+                           .likeliest = a.likeliest ? a.likeliest.data<std::int32_t>() : nullptr,
                            .count = a.logits.dim(0),
                            .vocabulary = static_cast<int>(a.logits.dim(1))};
   if constexpr (!std::is_same_v<S, double>)

@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) held_loss(LossRows<S,
         }
       const float total = team.all(sum, sums, 0.0f, [](float x, float y) { return x + y; });
       if (at >= 0) a.losses[row] = std::log(total) + (top - hit);
+      if (at >= 0 && a.likeliest) a.likeliest[row] = hit >= top;  // all blocks have met in this row: its target is read
       if (out) {
         const float factor = *a.scale / total;
 #pragma unroll

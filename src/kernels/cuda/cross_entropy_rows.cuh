@@ -17,6 +17,7 @@ struct LossRows {
   const std::int32_t* targets;
   const Compute<S>* scale;
   Compute<S>* losses;
+  std::int32_t* likeliest;  // may be none, or the targets
   std::int64_t count;
   int vocabulary;
 

@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kWalkingThreads, sizeof(S) == 8 ? 1 : 2) walke
     each_tile(in, a.vocabulary, [&](const auto& v, int) { seen.add(v); });
     const T top = block_max(seen.high), total = block_sum(seen.relative_to(top));
     if (threadIdx.x == 0) a.losses[row] = std::log(total) + (top - hit);
+    if (threadIdx.x == 0 && a.likeliest) a.likeliest[row] = hit >= top;  // all threads have read the target
     if (!out) continue;
     const T factor = scale / total;
     // Of the target, (p - 1)·scale rounds once in a narrow type.

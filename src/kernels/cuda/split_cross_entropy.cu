@@ -100,6 +100,7 @@ struct Loss {
   const Compute<S>* statistics;
   const Compute<S>* scale;
   Compute<S>* losses;
+  std::int32_t* likeliest;  // may be none, or the targets
   std::int64_t ranks;
 };
 
@@ -117,6 +118,10 @@ __global__ void __launch_bounds__(kWalkingThreads) loss_kernel(Loss<S, D> a) {
     const Combined<T> all(a.statistics + row * kLossStatistics, a.ranks, a.in.count * kLossStatistics);
     if (threadIdx.x == 0)
       a.losses[row] = target < 0 ? without_target<T>(target) : std::log(all.total) + (all.top - all.hit);
+    if (a.likeliest) {
+      __syncthreads();  // all threads have read the target
+      if (threadIdx.x == 0 && target >= 0) a.likeliest[row] = all.hit >= all.top;
+    }
     if (!a.dlogits) continue;
     const S* in = a.in.logits_of(row);
     D* out = a.dlogits[RowPlace{row, 0}];
@@ -174,6 +179,7 @@ void launch(const SplitCrossEntropyArgs& a, cudaStream_t stream) {
                         .statistics = a.statistics.data<T>(),
                         .scale = a.scale.data<T>(),
                         .losses = a.losses.data<T>(),
+                        .likeliest = a.likeliest ? a.likeliest.data<std::int32_t>() : nullptr,
                         .ranks = a.statistics.dim(0)};
   const bool whole = in_packs(args.in) && aligned_rows<kPack<S> * sizeof(D)>(args.dlogits);
   const auto kernel = whole ? loss_kernel<S, D, true> : loss_kernel<S, D, false>;

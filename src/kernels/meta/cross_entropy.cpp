@@ -5,7 +5,8 @@
 namespace lockstep::meta {
 
 void cross_entropy(const CrossEntropyArgs& a, lockstep::Stream& stream) {
-  count(stream, (a.dlogits ? 7 : 4) * a.logits.elements(), {a.logits, a.targets, a.scale}, {a.losses, a.dlogits});
+  count(stream, (a.dlogits ? 7 : 4) * a.logits.elements(), {a.logits, a.targets, a.scale},
+        {a.losses, a.dlogits, a.likeliest});
 }
 
 }  // namespace lockstep::meta

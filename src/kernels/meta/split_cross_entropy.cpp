@@ -12,7 +12,7 @@ void split_cross_entropy_statistics(const SplitCrossEntropyStatisticsArgs& a, lo
 void split_cross_entropy(const SplitCrossEntropyArgs& a, lockstep::Stream& stream) {
   const ConstTensor read = a.dlogits ? a.logits : ConstTensor{};
   count(stream, (a.dlogits ? 3 * a.logits.elements() : 0) + a.statistics.elements(),
-        {read, a.targets, a.statistics, a.scale}, {a.losses, a.dlogits});
+        {read, a.targets, a.statistics, a.scale}, {a.losses, a.dlogits, a.likeliest});
 }
 
 }  // namespace lockstep::meta

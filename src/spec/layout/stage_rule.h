@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+// Whole numbers from 0 to kMaxLayers, joined by "+"; nothing for another text.
+std::optional<std::vector<std::int64_t>> parse_joined(std::string_view text);
+
 // `stages` of a layout: "cost", "even", or the number of layers of each chunk, as in "3+5". spec/layout/stage_cut.h
 // makes the division.
 struct StageRule {

@@ -1,21 +1,20 @@
 #include "spec/run/memory_toml.h"
 
-#include <algorithm>
-#include <array>
-
 #include "spec/text/toml_fields.h"
 #include "spec/text/toml_keys.h"
 
 namespace lockstep {
 
-static constexpr std::array<Recompute, 3> values_of(Recompute) {
-  return {Recompute::none, Recompute::elementwise, Recompute::projections};
-}
+static constexpr auto values_of(Recompute) { return kRecomputes; }
 static constexpr auto values_of(Offload) { return kOffloads; }
 
 namespace {
 
 constexpr std::int64_t kMostMebibytes = 1 << 30;
+
+// Of a level that recomputes products, and of state that rests elsewhere.
+const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
+const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
 // nothing is refused.
@@ -23,8 +22,13 @@ template <class Spec, class Visitor>
 void visit_memory(Spec& memory, Visitor&& visit) {
   visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
   visit("recompute", memory.recompute);
-  if (memory.recompute == Recompute::projections)
-    visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
+  if (recomputes_products(memory.recompute)) {
+    visit("recompute_every", memory.recompute_every, Whole{1, kMaxIndex});
+    if (!memory.recompute_stages.empty())
+      visit("recompute_stages", memory.recompute_stages);
+    else
+      visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
+  }
   visit("offload_optimizer", memory.offload_optimizer);
   if (memory.offload_optimizer == Offload::none) return;
   visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
@@ -35,31 +39,33 @@ void visit_memory(Spec& memory, Visitor&& visit) {
 }  // namespace
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
-  Collect known;
-  MemorySpec all{.recompute = Recompute::projections, .offload_optimizer = Offload::disk};
-  visit_memory(all, known);
-  table.refuse_unknown(known.keys);
+  table.refuse_unknown(Keys{"gathered", "recompute", "offload_optimizer"} + kRecomputeKeys + kOffloadKeys);
   table("recompute", memory.recompute);  // before the list, which depends on both
   table("offload_optimizer", memory.offload_optimizer);
-  Collect used;
-  visit_memory(memory, used);
-  for (const std::string_view key : known.keys) {
-    if (!table.has(key) || std::ranges::find(used.keys, key) != used.keys.end()) continue;
-    const std::string_view without = key == "recompute_blocks" ? "recompute = \"projections\""
-                                     : key == "offload_folder" ? "offload_optimizer = \"disk\""
-                                                               : "offload_optimizer";
-    table.refuse(key, fmt::format("'{}' does nothing without {}", key, without), "remove it");
-  }
+  const auto refuse_without = [&](const Keys& keys, std::string_view what) {
+    for (const std::string_view key : keys)
+      if (table.has(key)) table.refuse(key, fmt::format("'{}' does nothing without {}", key, what), "remove it");
+  };
+  if (!recomputes_products(memory.recompute)) refuse_without(kRecomputeKeys, "recompute = \"projections\" or \"full\"");
+  if (table.has("recompute_blocks") && table.has("recompute_stages"))
+    table.refuse("recompute_blocks", "'recompute_blocks' is of the model and 'recompute_stages' of each of its stages",
+                 "keep one of the two");
+  if (table.has("recompute_stages")) table("recompute_stages", memory.recompute_stages);
+  if (memory.offload_optimizer == Offload::none) refuse_without(kOffloadKeys, "offload_optimizer");
+  if (memory.offload_optimizer != Offload::disk) refuse_without({"offload_folder"}, "offload_optimizer = \"disk\"");
   visit_memory(memory, table);
 }
 
 void write_memory(const MemorySpec& memory, TomlWriter& writer) { visit_memory(memory, writer); }
 
 void unmake_memory_choices(TomlDocument& document) {
-  if (document.set("memory", "recompute")) document.drop("memory", "recompute_blocks");
-  if (document.set("memory", "offload_optimizer"))
-    for (const std::string_view key : {"offload_share", "offload_window", "offload_folder"})
-      document.drop("memory", key);
+  const auto drop = [&](const Keys& keys) {
+    for (const std::string_view key : keys) document.drop("memory", key);
+  };
+  if (document.set("memory", "recompute")) drop(kRecomputeKeys);
+  if (document.set("memory", "recompute_stages")) drop({"recompute_blocks"});
+  if (document.set("memory", "recompute_blocks")) drop({"recompute_stages"});
+  if (document.set("memory", "offload_optimizer")) drop(kOffloadKeys);
 }
 
 }  // namespace lockstep

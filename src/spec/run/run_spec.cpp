@@ -79,6 +79,12 @@ class RunChecker {
   void memory() const {
     offload();
     const LayoutSpec& layout = spec_.layout;
+    const StageBlocks& stages = spec_.memory.recompute_stages;
+    if (!stages.empty() && std::ssize(stages.counts) != layout.pp)
+      fail("memory", "recompute_stages",
+           fmt::format("recompute_stages = \"{}\" is of {} stages, and pp is {}", stages.text(), stages.counts.size(),
+                       layout.pp),
+           layout.pp == 1 ? "use recompute_blocks" : fmt::format("name {} numbers of blocks", layout.pp));
     if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
     fail("memory", "gathered",
          fmt::format("gathered = {} does nothing: {}", spec_.memory.gathered,

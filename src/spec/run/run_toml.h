@@ -34,7 +34,7 @@
 //   gradients = "fp32"        # or bf16, beside compute = "bf16"
 //   moments = "fp32"          # or bf16; neither in fp64 runs
 //   [memory]
-//   recompute = "none"        # "elementwise", or "projections", which has recompute_blocks (spec/run/memory_spec.h)
+//   recompute = "none"        # "elementwise"; "projections", "full": with recompute_blocks, … (spec/run/memory_spec.h)
 //   [run]
 //   out = "runs/NAME"         # NAME is the run file's name without .toml
 //   device = "cpu"            # or "cuda"

@@ -39,8 +39,11 @@ Used tightest(const RunRecords& run) {
 std::vector<std::string> remedies_for(const std::string& tag, const RunRecords& run) {
   std::vector<std::string> remedies;
   if (tag == "activation" || tag == "workspace") {
-    if (!run.plan.recompute || *run.plan.recompute != "projections")
+    const std::string level = run.plan.recompute.value_or("none");
+    if (level != "projections" && level != "full")
       remedies.push_back("recompute activations in the backward: memory.recompute=projections");
+    else if (level == "projections")
+      remedies.push_back("keep the input of each block alone: memory.recompute=full");
     remedies.push_back(run.plan.micro
                            ? fmt::format("halve what is computed at once: layout.micro={}", 2 * *run.plan.micro)
                            : "halve what is computed at once with layout.micro");
