@@ -95,9 +95,10 @@ RankState::RankState(RankSetup& setup)
     passes.push_back(std::move(pass));
   }
   if (!passes.empty()) {
-    staging_ =
-        std::make_unique<Staging>(Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20},
-                                  std::move(passes), setup.memory, setup.stream);
+    staging_ = std::make_unique<Staging>(
+        Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
+                         .on_disk = setup.options.how.memory.offload_optimizer == Offload::disk},
+        std::move(passes), setup.memory, setup.stream);
     held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);
   }
   write_control();

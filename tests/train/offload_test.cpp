@@ -141,13 +141,19 @@ INSTANTIATE_TEST_SUITE_P(Models, Resting,
                          });
 
 TEST(RestingState, IsTheSameUnderEveryLayout) {
-  const ModelSpec spec = cut_specs().front().spec;
+  const std::vector<NamedSpec> specs = cut_specs();
+  const auto even = std::ranges::find_if(specs, [](const NamedSpec& s) { return s.spec.kv_heads % 2 == 0; });
+  ASSERT_NE(even, specs.end());
+  const ModelSpec& spec = even->spec;
   for (const char* text :
        {"micro=2", "dp=3,micro=2", "dp=4,zero=1,micro=2", "dp=4,zero=2,micro=2", "dp=4,zero=3,micro=2",
         "dp=3,dp_kind=central,micro=2", "pp=2,micro=4", "pp=2,micro=4,schedule=zb-h1", "tp=2,micro=2", "cp=2,micro=2",
         "dp=2,pp=2,zero=1,micro=2", "dp=2,tp=2,zero=3,micro=2"})
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      Replica::Options o = learning_options(spec, parse_layout(text), precision);
+      const LayoutSpec layout = parse_layout(text);
+      // Ranks that do not update have no masters, and bf16 weights are another copy than those.
+      if (layout.dp_kind == DpKind::central && precision == Precision::bf16) continue;
+      Replica::Options o = learning_options(spec, layout, precision);
       const Learned here = learn(o);
       for (const MemorySpec& memory : {resting_on(Offload::host), resting_on(Offload::disk, 0.5)}) {
         o.how.memory = memory;
