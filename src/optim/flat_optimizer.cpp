@@ -1,13 +1,12 @@
 #include "optim/flat_optimizer.h"
 
-#include "base/philox.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
 
 FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit,
                              Stream& stream)
-    : spec_(spec), range_(range), rounding_key_(random_key(0, "moments/" + unit)) {
+    : spec_(spec), range_(range) {
   const std::int64_t bytes = range.elements * size_of(range.moments);
   if (spec.kind == OptimizerKind::adamw || spec.momentum > 0) first_ = memory.allocate(bytes, Tag::optimizer, unit);
   if (spec.kind == OptimizerKind::adamw) second_ = memory.allocate(bytes, Tag::optimizer, unit);
@@ -43,7 +42,7 @@ void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, C
            .eps = spec_.eps,
            .decay = spec_.weight_decay,
            .decayed = range_.decayed,
-           .rounding_key = rounding_key_,
+           .rounding = range_.rounding,
            .first = range_.first},
           stream);
   else
@@ -55,7 +54,7 @@ void FlatOptimizer::update(Tensor master, Tensor weight, ConstTensor gradient, C
          .beta = spec_.momentum,
          .decay = spec_.weight_decay,
          .decayed = range_.decayed,
-         .rounding_key = rounding_key_,
+         .rounding = range_.rounding,
          .first = range_.first},
         stream);
 }

@@ -123,6 +123,12 @@ class RunChecker {
                        name_of(precision.gradients), name_of(precision.compute)),
            "set compute = \"bf16\", or leave gradients out");
     }
+    if (precision.master != StateType::full && precision.compute != Precision::bf16) {
+      fail("precision", "master",
+           fmt::format("master = \"{}\" needs weights that compute in it, and compute is \"{}\"",
+                       name_of(precision.master), name_of(precision.compute)),
+           "set compute = \"bf16\", or leave master out");
+    }
     if (precision.moments != StateType::full && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0) {
       fail("precision", "moments", "sgd with momentum = 0 keeps no moments", "leave moments out");
