@@ -49,12 +49,13 @@ struct RoundedElement {
   std::int64_t element, left;
 };
 
-// `at` is where the place before was found, or 0: places are asked for in ascending order.
+// `at` is where the place before was found, or 0: places are asked for in ascending order. One that is of no run is an
+// element of tensor 0.
 constexpr RoundedElement rounded_element(const RoundingRun* runs, int count, int& at, std::int64_t place) {
   while (at < count && place >= runs[at].end) ++at;
-  if (at == count) return {0, 0, INT64_MAX};
+  if (at == count) return {0, place, INT64_MAX};
   const RoundingRun& first = runs[at];
-  if (place < first.begin) return {0, 0, first.begin - place};
+  if (place < first.begin) return {0, place, first.begin - place};
   std::int64_t row = 0, column = place - first.begin;
   if (column >= first.pitch) {
     row = (column | first.pitch) >> 32 == 0
@@ -67,7 +68,7 @@ constexpr RoundedElement rounded_element(const RoundingRun* runs, int count, int
     if (column >= run.from && column < run.to)
       return {run.key, run.element + row * run.element_pitch + column - run.from, run.to - column};
   }
-  return {0, 0, 1};
+  return {0, place, 1};
 }
 
 // The words of elements [element, element + 4).
