@@ -137,6 +137,7 @@ void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t tile, 
                    std::vector<double> control(kStepControls);
                    control[kLearningRate] = 1e-6;
                    control[kStep] = control[kGradientScale] = control[kFinite] = 1;
+                   const auto rounding = std::make_shared<RoundingRun>(RoundingRun::flat(0, flat, 1));
                    AdamWArgs args{.master = d.tensor({flat}, s.types.master),
                                   .weight = d.dtype() == s.types.master ? Tensor{} : d.tensor({flat}),
                                   .m = d.tensor({flat}, s.types.moments),
@@ -147,9 +148,10 @@ void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t tile, 
                                   .beta2 = 0.95,
                                   .eps = 1e-8,
                                   .decay = 0.1,
-                                  .decayed = flat};
+                                  .decayed = flat,
+                                  .rounding = {&*rounding, 1}};
                    fill({.y = args.v, .value = 1}, d.stream());
-                   return [args, &d] { adamw(args, d.stream()); };
+                   return [args, rounding, &d] { adamw(args, d.stream()); };
                  }});
 }
 

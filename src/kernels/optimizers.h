@@ -1,24 +1,27 @@
 // The optimizers' updates of a flat range of parameters: AdamW (decoupled decay) and SGD with momentum.
 //
-// master, gradient and state are flat, of one length n. master is fp64, and then so is everything else, or fp32; beside
-// an fp32 master the gradient is fp32, bf16 or fp16, and so is `weight`, the copy that computes: when given, it
-// receives the new master, rounded, in the same pass. The first `decayed` elements have weight decay (a unit keeps its
-// matrices before its vectors, so one boundary is enough). Learning rate, step, gradient scale and the go-ahead come
-// from `control` (step_control.h).
+// master, gradient and state are flat, of one length n. master is fp64, and then so is everything else, or fp32, or
+// bf16; beside the latter two the gradient is fp32, bf16 or fp16, and so is `weight`, the copy that computes: when
+// given, it receives the new master, rounded, in the same pass. A bf16 master computes itself and has no copy. The
+// first `decayed` elements have weight decay (a unit keeps its matrices before its vectors, so one boundary is enough).
+// Learning rate, step, gradient scale and the go-ahead come from `control` (step_control.h).
 //
-// The moments (m and v, or the momentum) are of the master's type, or bf16 beside an fp32 master. Arithmetic is in the
-// master's type and this update uses the moments unrounded; what is kept for the next is rounded by chance
-// (stochastic_rounding.h), keyed on `rounding_key`, the step and element `first` + i: a shard says where in its unit it
-// begins. What that costs: a kept moment is off by up to 2^-7 of itself, without bias. Rounding to nearest would cost
-// more: it loses what is below 2^-9 of a number, so with beta2 = 0.999 v could never fall (by 2^-10 of itself at most
-// in a step) and would rise only where g² is about three times as large.
+// The moments (m and v, or the momentum) are fp64 beside an fp64 master, and fp32 or bf16 beside the others. Arithmetic
+// is in fp32, or fp64, and this update uses the new moments unrounded; what is kept in bf16 for the next is rounded by
+// chance, keyed on the tensor, the element and the step: `rounding` says which element is at place `first` + i
+// (stochastic_rounding.h). What that costs: a kept number is off by up to 2^-7 of itself, without bias. Rounding to
+// nearest would cost more: it loses what is below 2^-9 of a number, so a master would no longer move once its updates
+// are that small, and with beta2 = 0.999 v could never fall (by 2^-10 of itself at most in a step) and would rise only
+// where g² is about three times as large.
 //
 // AdamW, as PyTorch's: p -= lr·decay·p; m = β1 m + (1-β1) g; v = β2 v + (1-β2) g²; p -= lr/(1-β1^t) · m /
 // (sqrt(v)/sqrt(1-β2^t) + eps). SGD, as PyTorch's: g += decay·p; m = momentum·m + g; p -= lr·m (momentum none: p -=
 // lr·g).
 #pragma once
 #include <cstdint>
+#include <span>
 
+#include "kernels/stochastic_rounding.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -36,8 +39,8 @@ struct AdamWArgs {
   double eps;
   double decay;
   std::int64_t decayed;
-  std::uint64_t rounding_key = 0;  // both only of bf16 moments
-  std::int64_t first = 0;          // a multiple of 4
+  std::span<const RoundingRun> rounding = {};  // on the host; both only of bf16 state
+  std::int64_t first = 0;
 };
 
 struct SgdArgs {
@@ -49,8 +52,8 @@ struct SgdArgs {
   double beta;  // of the momentum
   double decay;
   std::int64_t decayed;
-  std::uint64_t rounding_key = 0;  // both only of bf16 moments
-  std::int64_t first = 0;          // a multiple of 4
+  std::span<const RoundingRun> rounding = {};  // on the host; both only of bf16 state
+  std::int64_t first = 0;
 };
 
 using AdamW = void(const AdamWArgs&, Stream&);

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "base/philox.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
 
 FlatOptimizer::FlatOptimizer(const OptimizerSpec& spec, const Range& range, Memory& memory, const std::string& unit,
                              Stream& stream)
-    : spec_(spec), range_(range), rounding_key_(random_key(0, "moments/" + unit)) {
+    : spec_(spec), range_(range) {
   const std::int64_t bytes = range.elements * size_of(range.moments);
   if (spec.kind == OptimizerKind::adamw || spec.momentum > 0) first_ = memory.allocate(bytes, Tag::optimizer, unit);
   if (spec.kind == OptimizerKind::adamw) second_ = memory.allocate(bytes, Tag::optimizer, unit);
@@ -51,7 +50,7 @@ void FlatOptimizer::update(const Part& part, ConstTensor control, Stream& stream
            .eps = spec_.eps,
            .decay = spec_.weight_decay,
            .decayed = decayed,
-           .rounding_key = rounding_key_,
+           .rounding = range_.rounding,
            .first = range_.first + part.begin},
           stream);
   else
@@ -63,7 +62,7 @@ void FlatOptimizer::update(const Part& part, ConstTensor control, Stream& stream
          .beta = spec_.momentum,
          .decay = spec_.weight_decay,
          .decayed = decayed,
-         .rounding_key = rounding_key_,
+         .rounding = range_.rounding,
          .first = range_.first + part.begin},
         stream);
 }

@@ -1,6 +1,7 @@
 #include "parallel/zero_shards.h"
 
 #include "kernels/elementwise.h"
+#include "optim/rounding_map.h"
 
 namespace lockstep {
 
@@ -26,9 +27,11 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
                  name_of(compute));
   LOCKSTEP_CHECK(precision.moments == StateType::full || full == DType::f32, "bf16 moments of {} masters",
                  name_of(full));
+  LOCKSTEP_CHECK(precision.master == StateType::full || compute == DType::bf16, "bf16 masters of {} weights",
+                 name_of(compute));
   return {.compute = compute,
           .gradient = precision.gradients == StateType::full ? full : DType::bf16,
-          .master = full,
+          .master = precision.master == StateType::full ? full : DType::bf16,
           .moments = precision.moments == StateType::full ? full : DType::bf16};
 }
 
@@ -41,12 +44,14 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
   Memory& state_memory = rests_ ? *options.state_in : memory;
   const std::string& unit = layout.name();
   const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
+  const bool rounds = types_.master == DType::bf16 || types_.moments == DType::bf16;
   if (options.updates)
     optimizer_.emplace(options.optimizer,
                        FlatOptimizer::Range{.elements = part,
                                             .decayed = std::clamp<std::int64_t>(layout.decayed() - first, 0, part),
                                             .moments = types_.moments,
-                                            .first = first},
+                                            .first = first,
+                                            .rounding = rounds ? rounding_map(layout) : std::vector<RoundingRun>{}},
                        state_memory, unit, stream);
   const std::int64_t held = whole_ ? shard_.padded(layout.owned()) : part;
   weights_ = (options.weights_in ? *options.weights_in : memory)

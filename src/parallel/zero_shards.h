@@ -1,13 +1,13 @@
 // What a rank holds of a unit: its weights and, unless another rank updates them, the optimizer's state, or a shard of
 // these.
 //
-// Flat buffers in the order of the unit's layout: the weights that compute and, where they are 16-bit, an fp32 master
-// copy; the optimizer keeps its moments itself. Ranks that shard a unit have a shard each of masters and moments, and
-// of the weights all, padded to the shards (ZeRO 1 and 2), or their own shard (ZeRO 3; spec/layout/shard.h). Masters
-// and moments may rest in the host's memory, and are brought for an update a window at a time (offload/staging.h).
-// Padding between parameters is zero and stays zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16
-// that is 18 bytes per element: weight 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, and with bf16
-// moments too 12.
+// Flat buffers in the order of the unit's layout: the weights that compute and, where they are 16-bit and not masters
+// themselves, an fp32 master copy; the optimizer keeps its moments itself. Ranks that shard a unit have a shard each of
+// masters and moments, and of the weights all, padded to the shards (ZeRO 1 and 2), or their own shard (ZeRO 3;
+// spec/layout/shard.h). Masters apart from the weights, and moments, may rest in the host's memory or on a disk, and
+// are brought for an update a window at a time (offload/staging.h). Padding between parameters is zero and stays zero.
+// Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2, master 4,
+// moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
 #pragma once
 #include <algorithm>
 #include <memory>

@@ -90,6 +90,7 @@ constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", 
 constexpr auto kBefore =
     std::to_array<std::pair<std::string_view, std::string_view>>({{"precision.gradients", "\"fp32\""},
                                                                   {"precision.moments", "\"fp32\""},
+                                                                  {"precision.master", "\"fp32\""},
                                                                   {"layout.dp", "1"},
                                                                   {"layout.dp_kind", "\"ddp\""},
                                                                   {"layout.overlap", "\"on\""},

@@ -3,8 +3,8 @@
 // May differ: the layout, the device, how long and how fast the run trains (steps, batch, learning rate and its
 // schedule, decay, clipping, threads, evaluation, saving), and the type in which gradients are summed.
 // May not: the model, the data and how it is split into samples, the seed, the kind of optimizer and its momentum, the
-// precision of computation and of the moments: with those changed it would be another run. What the saved run chose by
-// timing ([tuning] of its run file) stays in use, unless the run brings its own.
+// precision of computation, of the masters and of the moments: with those changed it would be another run. What the
+// saved run chose by timing ([tuning] of its run file) stays in use, unless the run brings its own.
 //
 // Failure: UserError (usage) naming the first setting that may not differ, or where train.steps is less than was done;
 // UserError (checkpoint) when the checkpoint does not hold what the run needs.

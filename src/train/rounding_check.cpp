@@ -80,8 +80,9 @@ class OneRank {
   }
   // What one rounding of the weights and of the moments may move a weight by.
   double rounding_of_update(double weight, double update) const {
-    const double moments = run_.spec().precision.moments == StateType::bf16 ? 0x1p-9 : 0x1p-24;
-    return 0x1p-24 * weight + moments * update;
+    const auto rounding = [](StateType type) { return type == StateType::bf16 ? 0x1p-9 : 0x1p-24; };
+    const PrecisionSpec& precision = run_.spec().precision;
+    return rounding(precision.master) * weight + rounding(precision.moments) * update;
   }
   TrialTensors read(Tensor Replica::Named::*which) {
     TrialTensors all;

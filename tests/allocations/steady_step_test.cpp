@@ -30,7 +30,7 @@ class SteadyStep : public ::testing::TestWithParam<const char*> {};
 TEST_P(SteadyStep, TakesNothingOfTheSizeOfItsTensors) {
   if (!kCountsNew) GTEST_SKIP() << "a sanitizer has operators of its own";
   const LayoutSpec layout = parse_layout(GetParam());
-  const PrecisionSpec narrow{Precision::bf16, StateType::bf16, StateType::bf16};
+  const PrecisionSpec narrow{Precision::bf16, StateType::bf16, StateType::bf16, StateType::bf16};
   for (const PrecisionSpec& precision : {PrecisionSpec(Precision::fp32), narrow})
     for (const bool large : {false, true}) {
       const NewCalls taken = taken_by(layout, 2, large, precision);

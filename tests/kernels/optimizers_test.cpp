@@ -206,6 +206,7 @@ TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
   TensorBox box;
   constexpr std::int64_t n = 1003, first = 2048;
   constexpr std::uint64_t key = 0x123456789abcdef;
+  const RoundingRun run = RoundingRun::flat(first, n, key, 7);  // from the middle of its tensor on
   const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0});
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   struct State {
@@ -231,7 +232,7 @@ TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
              .eps = 1e-8,
              .decay = 0.1,
              .decayed = std::clamp<std::int64_t>(600 - begin, 0, end - begin),
-             .rounding_key = key,
+             .rounding = {&run, 1},
              .first = first + begin},
             box.stream());
       begin = end;
@@ -239,11 +240,11 @@ TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
     return s;
   };
   const State full = update(DType::f32, {n}), narrow = update(DType::bf16, {n}),
-              cut = update(DType::bf16, {4, 260, 516, n});
+              cut = update(DType::bf16, {4, 261, 518, n});
   EXPECT_TRUE(box.bytes(narrow.master) == box.bytes(full.master)) << "the update uses unrounded moments";
   int up = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const auto index = static_cast<std::uint64_t>(first + i);
+    const auto index = static_cast<std::uint64_t>(7 + i);
     const std::uint32_t word = philox(key, index / 4, 5)[index % 4];
     for (const bool second : {false, true}) {
       const float exact = (second ? full.v : full.m).data<float>()[i];
@@ -270,6 +271,7 @@ TEST(AdamW, MomentsOf16BitsMoveByStepsTooSmallForThem) {
   const Tensor master = box.make(DType::f32, {n}, constant(0)), m = box.make(DType::bf16, {n}, constant(0));
   const Tensor v = box.make(DType::bf16, {n}, constant(1)), g = box.make(DType::f32, {n}, constant(std::sqrt(0.5)));
   const int steps = 700;
+  const RoundingRun run = RoundingRun::flat(0, n, 3);
   for (int step = 1; step <= steps; ++step) {
     const Tensor c = box.make(DType::f64, {kStepControls}, {1e-3, static_cast<double>(step), 0, 1, 1, 0});
     adamw({.master = master,
@@ -283,7 +285,7 @@ TEST(AdamW, MomentsOf16BitsMoveByStepsTooSmallForThem) {
            .eps = 1e-8,
            .decay = 0,
            .decayed = 0,
-           .rounding_key = 3},
+           .rounding = {&run, 1}},
           box.stream());
   }
   double mean = 0;

@@ -73,31 +73,39 @@ TEST_F(FlatOptimizers, AdamWMovesByTheRateAtFirstAndDecaysTheFirstElementsAlone)
   EXPECT_EQ(state_, "m v ");
 }
 
-// A shard knows where it begins in its unit: moments of 16 bits are rounded by the same chances as the whole's, and
-// units differ.
+// A shard knows where it begins in its unit: state of 16 bits is rounded by the same chances as the whole's, and
+// tensors differ.
 TEST_F(FlatOptimizers, AShardMovesAsTheWholeDoes) {
-  const auto bits = [&](const std::vector<std::int64_t>& cuts, const std::string& unit) {
-    Ledger ledger;
-    const auto memory = make_memory(Device::cpu, ledger);
-    const Tensor gradient = box_.make(DType::f32, {1024}, magnitudes(-12, 2));
-    std::vector<std::byte> all;
-    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const std::int64_t first = cuts[i], elements = cuts[i + 1] - first;
-      FlatOptimizer optimizer({}, {.elements = elements, .decayed = 0, .moments = DType::bf16, .first = first}, *memory,
-                              unit, box_.stream());
-      const Tensor master = box_.make(DType::f32, {elements}, constant(1));
-      for (int step = 1; step <= 3; ++step)
-        optimizer.update(master, {}, gradient.slice(0, first, elements),
-                         box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 0, 1, 1, 0}),
-                         box_.stream());
-      const std::vector<std::byte> part = box_.bytes(master);
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    return all;
-  };
-  const std::vector<std::byte> whole = bits({0, 1024}, "block.0");
-  EXPECT_TRUE(bits({0, 256, 768, 1024}, "block.0") == whole);
-  EXPECT_FALSE(bits({0, 1024}, "block.1") == whole);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto bits = [&](const std::vector<std::int64_t>& cuts, std::uint64_t key) {
+      Ledger ledger;
+      const auto memory = make_memory(Device::cpu, ledger);
+      const Tensor gradient = box_.make(DType::f32, {1024}, magnitudes(-12, 2));
+      std::vector<std::byte> all;
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::int64_t first = cuts[i], elements = cuts[i + 1] - first;
+        FlatOptimizer optimizer({},
+                                {.elements = elements,
+                                 .decayed = 0,
+                                 .moments = DType::bf16,
+                                 .first = first,
+                                 .rounding = {RoundingRun::flat(0, 400, key), RoundingRun::flat(400, 624, key + 1)}},
+                                *memory, "unit", box_.stream());
+        const Tensor master = box_.make(type, {elements}, constant(1));
+        for (int step = 1; step <= 3; ++step)
+          optimizer.update(master, {}, gradient.slice(0, first, elements),
+                           box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 0, 1, 1, 0}),
+                           box_.stream());
+        const std::vector<std::byte> part = box_.bytes(master);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    };
+    const std::vector<std::byte> whole = bits({0, 1024}, 5);
+    EXPECT_TRUE(bits({0, 256, 768, 1024}, 5) == whole);
+    EXPECT_TRUE(bits({0, 3, 402, 1024}, 5) == whole);
+    EXPECT_FALSE(bits({0, 1024}, 7) == whole);
+  }
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ void expect_as_planned(const RunSpec& run, const ComparedLayout& one) {
 }
 
 TEST(Costs, AreThoseThatMetaCountedInEveryCombination) {
-  const PrecisionSpec precisions[] = {Precision::fp32, Precision::bf16, {Precision::bf16, StateType::bf16}};
+  const PrecisionSpec precisions[] = {
+      Precision::fp32, Precision::bf16, {Precision::bf16, StateType::bf16, StateType::full, StateType::bf16}};
   int combinations = 0;
   for (std::int64_t ranks = 1; ranks <= 8; ++ranks)
     for (const std::int64_t micro : {1, 3})

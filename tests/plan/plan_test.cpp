@@ -30,7 +30,7 @@ namespace {
 struct Setting {
   std::string preset;
   std::int64_t T, B, micro;
-  Precision precision;
+  PrecisionSpec precision;
 };
 
 class Presets : public ::testing::TestWithParam<Setting> {};
@@ -68,12 +68,15 @@ INSTANTIATE_TEST_SUITE_P(
     UpTo200M, Presets,
     ::testing::Values(Setting{"llama-1m", 64, 4, 1, Precision::fp64}, Setting{"llama-1m", 63, 6, 3, Precision::fp32},
                       Setting{"llama-1m", 17, 6, 6, Precision::bf16}, Setting{"llama-5m", 128, 2, 1, Precision::fp32},
-                      Setting{"llama-5m", 33, 4, 2, Precision::bf16}, Setting{"bench-a", 64, 2, 2, Precision::fp32},
-                      Setting{"llama-15m", 32, 2, 1, Precision::fp32}, Setting{"llama-15m", 16, 4, 4, Precision::bf16},
-                      Setting{"bench-b", 16, 2, 1, Precision::bf16}, Setting{"llama-60m", 8, 2, 2, Precision::fp32},
-                      Setting{"llama-125m", 8, 1, 1, Precision::fp32}, Setting{"gpt2", 16, 2, 2, Precision::fp32}),
+                      Setting{"llama-5m", 33, 4, 2, Precision::bf16},
+                      Setting{
+                          "llama-1m", 21, 4, 4, {Precision::bf16, StateType::bf16, StateType::bf16, StateType::bf16}},
+                      Setting{"bench-a", 64, 2, 2, Precision::fp32}, Setting{"llama-15m", 32, 2, 1, Precision::fp32},
+                      Setting{"llama-15m", 16, 4, 4, Precision::bf16}, Setting{"bench-b", 16, 2, 1, Precision::bf16},
+                      Setting{"llama-60m", 8, 2, 2, Precision::fp32}, Setting{"llama-125m", 8, 1, 1, Precision::fp32},
+                      Setting{"gpt2", 16, 2, 2, Precision::fp32}),
     [](const auto& info) {
-      std::string name = info.param.preset + "_" + std::string(name_of(info.param.precision)) + "_" +
+      std::string name = info.param.preset + "_" + std::string(name_of(info.param.precision.compute)) + "_" +
                          std::to_string(info.param.micro) + "_" + std::to_string(info.param.T);
       std::ranges::replace(name, '-', '_');
       return name;

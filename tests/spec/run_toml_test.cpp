@@ -58,6 +58,7 @@ micro = 3
 compute = "bf16"
 gradients = "bf16"
 moments = "bf16"
+master = "bf16"
 [run]
 out = "somewhere"
 device = "cpu"
@@ -89,7 +90,7 @@ stop_signals = ["USR2", "SIGHUP"]
   const LearningRateSpec schedule{.kind = RateKind::wsd, .warmup = 3, .decay = 4, .final = 0.5};
   EXPECT_EQ(run.schedule, schedule);
   EXPECT_EQ(run.layout.micro, 3);
-  EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16));
+  EXPECT_EQ(run.precision, PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16, StateType::bf16));
   const RunSettings settings{
       .out = "somewhere", .device = RunDevice::cpu, .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
@@ -196,15 +197,18 @@ TEST(RunToml, ACheckpointGivesTheModel) {
             std::string::npos);
 }
 
-TEST(RunToml, GradientsAndMomentsAreFp32UnlessTheRunSaysOtherwise) {
+TEST(RunToml, GradientsMomentsAndMastersAreFp32UnlessTheRunSaysOtherwise) {
   EXPECT_EQ(parse(with("precision", "compute = \"bf16\"")).precision, PrecisionSpec(Precision::bf16));
   EXPECT_EQ(parse(with("precision", "gradients = \"fp32\"\nmoments = \"bf16\"")).precision,
             PrecisionSpec(Precision::fp32, StateType::full, StateType::bf16));
   const std::string text = to_toml(parse(with("precision", "compute = \"bf16\"\nmoments = \"bf16\"")));
-  EXPECT_NE(text.find("[precision]\ncompute = \"bf16\"\ngradients = \"fp32\"\nmoments = \"bf16\"\n"),
+  EXPECT_NE(text.find("[precision]\ncompute = \"bf16\"\ngradients = \"fp32\"\nmoments = \"bf16\"\nmaster = \"fp32\"\n"),
             std::string::npos);
+  EXPECT_EQ(parse(with("precision", "compute = \"bf16\"\nmaster = \"bf16\"")).precision,
+            PrecisionSpec(Precision::bf16, StateType::full, StateType::full, StateType::bf16));
   EXPECT_EQ(parse(text, {"precision.compute=fp64"}).precision, Precision::fp64) << "which has no choice of state";
-  EXPECT_EQ(to_toml(parse(kBase, {"precision.compute=fp64"})).find("moments"), std::string::npos);
+  for (const char* key : {"moments", "master"})
+    EXPECT_EQ(to_toml(parse(kBase, {"precision.compute=fp64"})).find(key), std::string::npos);
 }
 
 TEST(RunToml, WritingAndReadingAreInverse) {
@@ -238,6 +242,8 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   odd.run = {.out = "o'\"\\", .device = RunDevice::cpu, .threads = 4096};
   expect_inverse(odd);
   odd.precision = {Precision::bf16, StateType::bf16, StateType::bf16};
+  expect_inverse(odd);
+  odd.precision.master = StateType::bf16;
   expect_inverse(odd);
 }
 

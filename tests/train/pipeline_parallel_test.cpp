@@ -108,10 +108,13 @@ TEST(PipelineEvaluation, GivesTheLogitsOfOneRank) {
 
 TEST(PipelineParallelBf16, LearnsTheBitsOfOneRank) {
   for (const NamedSpec& model : {deep_specs()[0], deep_specs()[1], deep_specs()[5], deep_specs()[7]}) {
-    const Learned one = learn(model.spec, {.micro = 4}, Precision::bf16);
-    for (const ScheduleKind kind : kScheduleKinds) {
-      const LayoutSpec layout{.pp = 3, .schedule = kind, .chunks = usual_chunks(kind), .micro = 4};
-      expect_equal(learn(model.spec, layout, Precision::bf16), one, words(model, layout));
+    for (const StateType state : kStateTypes) {
+      const PrecisionSpec precision(Precision::bf16, StateType::full, state, state);
+      const Learned one = learn(model.spec, {.micro = 4}, precision);
+      for (const ScheduleKind kind : kScheduleKinds) {
+        const LayoutSpec layout{.pp = 3, .schedule = kind, .chunks = usual_chunks(kind), .micro = 4};
+        expect_equal(learn(model.spec, layout, precision), one, words(model, layout));
+      }
     }
   }
 }

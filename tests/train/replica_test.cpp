@@ -116,7 +116,9 @@ TEST(Replica, StateTakesTheBytesOfItsTypes) {
                          {Precision::bf16, 2, 4, 12},
                          {{Precision::bf16, StateType::bf16}, 2, 2, 12},
                          {{Precision::bf16, StateType::full, StateType::bf16}, 2, 4, 8},
-                         {{Precision::bf16, StateType::bf16, StateType::bf16}, 2, 2, 8}}) {
+                         {{Precision::bf16, StateType::bf16, StateType::bf16}, 2, 2, 8},
+                         {{Precision::bf16, StateType::full, StateType::full, StateType::bf16}, 2, 4, 8},
+                         {{Precision::bf16, StateType::bf16, StateType::bf16, StateType::bf16}, 2, 2, 4}}) {
     const Replica::Options o{.spec = tiny_specs()[0].spec, .B = 1, .T = 4, .precision = b.precision};
     ASSERT_FALSE(o.spec.tied);
     const auto expect_bytes = [&](const Ledger& ledger, const Replica& replica) {
@@ -151,7 +153,7 @@ TokenBatch chained_batch(const Replica::Options& o, unsigned seed) {
   return batch;
 }
 
-TEST(Replica, LearnsWithGradientsAndMomentsOf16Bits) {
+TEST(Replica, LearnsWithStateOf16Bits) {
   ModelSpec spec = tiny_specs()[0].spec;
   spec.init_std = 0.02;
   const auto final_loss = [&](const PrecisionSpec& precision) {
@@ -178,6 +180,9 @@ TEST(Replica, LearnsWithGradientsAndMomentsOf16Bits) {
   EXPECT_LT(full, 2.5) << "it learns, or there is nothing to compare";
   EXPECT_NEAR(final_loss(Precision::bf16), full, 0.02 * full);
   EXPECT_NEAR(final_loss({Precision::bf16, StateType::bf16, StateType::bf16}), full, 0.02 * full);
+  for (const StateType gradients : {StateType::full, StateType::bf16})
+    for (const StateType moments : {StateType::full, StateType::bf16})
+      EXPECT_NEAR(final_loss({Precision::bf16, gradients, moments, StateType::bf16}), full, 0.02 * full);
 }
 
 TEST(Replica, SgdWithMomentumLearnsToo) {

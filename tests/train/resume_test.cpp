@@ -43,7 +43,8 @@ TEST(Resume, LearnsTheSameBitsAsAnUninterruptedRun) {
   ASSERT_GT(run_of_twelve_steps().model.dropout, 0);
   for (const PrecisionSpec precision :
        {PrecisionSpec(Precision::fp32), PrecisionSpec(Precision::bf16), PrecisionSpec(Precision::fp64),
-        PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16)}) {
+        PrecisionSpec(Precision::bf16, StateType::bf16, StateType::bf16),
+        PrecisionSpec(Precision::bf16, StateType::full, StateType::full, StateType::bf16)}) {
     for (const bool async : {true, false}) {
       RunSpec spec = run_of_twelve_steps();
       spec.precision = precision;

@@ -101,7 +101,9 @@ TEST(ZeroBits, OfGroupsThatAreNoPowerOfTwoAreAnotherOrder) {
 TEST(ZeroBits, InSixteenBitsTooWithStateOfAnyType) {
   PrecisionSpec narrow = Precision::bf16;
   narrow.gradients = narrow.moments = StateType::bf16;
-  for (const PrecisionSpec& precision : {PrecisionSpec(Precision::bf16), narrow})
+  PrecisionSpec narrowest = narrow;
+  narrowest.master = StateType::bf16;
+  for (const PrecisionSpec& precision : {PrecisionSpec(Precision::bf16), narrow, narrowest})
     for (const GradSync sync : {GradSync::step, GradSync::micro})
       for (const int ranks : {3, 5}) {
         const LayoutSpec ddp{.dp = ranks, .micro = 2, .grad_sync = sync, .uneven = Switch::on};

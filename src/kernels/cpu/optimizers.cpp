@@ -7,7 +7,6 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
 #include "kernels/step_control.h"
-#include "kernels/stochastic_rounding.h"
 
 namespace lockstep::cpu {
 
@@ -49,46 +48,61 @@ template <class T, class W>
   }
 }
 
-// The random words of a vector of elements, for moments that are rounded by chance; none for those that are not.
-template <class T, class M>
+// The random words of a vector of elements, for state that is rounded by chance; none for what is not. T is what is
+// computed in, P the master's type and M the moments'.
+template <class T, class P, class M>
 class Chances {
  public:
   template <class Args>
   explicit Chances(const Args& a)
-      : key_(a.rounding_key),
+      : runs_(a.rounding),
         first_(a.first),
         step_(static_cast<std::uint64_t>(a.control.template data<double>()[kStep])) {}
 
   // For the `count` elements from i on.
   void draw(std::int64_t i, std::int64_t count) {
-    if constexpr (std::is_same_v<T, M>) return;
-    const auto begin = static_cast<std::uint64_t>(first_ + i);
-    Philox4 four = rounding_bits(key_, begin / 4, step_);
-    for (std::uint64_t k = 0; k < static_cast<std::uint64_t>(std::min<std::int64_t>(count, kLanes<T>)); ++k) {
-      if (k > 0 && (begin + k) % 4 == 0) four = rounding_bits(key_, (begin + k) / 4, step_);
-      word_[k] = four[(begin + k) % 4];
+    if constexpr (kOfMoments || kOfMaster) {
+      for (int k = 0; k < std::min<std::int64_t>(count, kLanes<T>); k += 4) {
+        const RoundingWords four = rounding_words<kOfMoments, kOfMaster>(runs_.data(), static_cast<int>(runs_.size()),
+                                                                         at_, first_ + i + k, step_);
+        std::copy(four.moments.begin(), four.moments.end(), moments_ + k);
+        std::copy(four.master.begin(), four.master.end(), master_ + k);
+      }
     }
   }
-  // Stores a moment, by way of `store` where it is not rounded. `half` of the words is taken.
+  // Stores a moment, or the master, by way of `store` where it is not rounded. Moments take one `half` of their words.
   template <class Store>
-  void keep(M* p, Vec<T> value, std::int64_t count, int half, Store&& store) const {
-    if constexpr (std::is_same_v<T, M>) {
-      store(p, value);
-    } else {
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(count, kLanes<T>); ++k)
-        p[k] = round_by_chance(value[k], word_[k] >> (16 * half) & 0xffffu);
-    }
+  void keep_moment(M* p, Vec<T> value, std::int64_t count, int half, Store&& store) const {
+    keep(p, value, count, moments_, 16 * half, store);
+  }
+  template <class Store>
+  void keep_master(P* p, Vec<T> value, std::int64_t count, Store&& store) const {
+    keep(p, value, count, master_, 0, store);
   }
 
  private:
-  std::uint64_t key_;
+  static constexpr bool kOfMoments = !std::is_same_v<T, M>, kOfMaster = !std::is_same_v<T, P>;
+
+  template <class S, class Store>
+  static void keep(S* p, Vec<T> value, std::int64_t count, const std::uint32_t* words, int shift, Store&& store) {
+    if constexpr (std::is_same_v<T, S>) {
+      store(p, value);
+    } else {
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(count, kLanes<T>); ++k)
+        p[k] = round_by_chance(value[k], words[k] >> shift & 0xffffu);
+    }
+  }
+
+  std::span<const RoundingRun> runs_;
   std::int64_t first_;
   std::uint64_t step_;
-  std::uint32_t word_[kLanes<T>] = {};
+  int at_ = 0;
+  std::uint32_t moments_[kLanes<T>] = {}, master_[kLanes<T>] = {};
 };
 
-template <class T, class G, class W, class M>
+template <class P, class G, class W, class M>
 void run_adamw(const AdamWArgs& a, Stream& stream) {
+  using T = Compute<P>;
   const double* control = a.control.data<double>();
   const double rate = control[kLearningRate];
   const T step_size = static_cast<T>(rate / (1 - std::pow(a.beta1, control[kStep])));
@@ -96,14 +110,14 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
   const T scale = static_cast<T>(control[kGradientScale]), eps = static_cast<T>(a.eps);
   const T b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
   const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);
-  T* master = a.master.data<T>();
+  P* master = a.master.data<P>();
   M *m = a.m.data<M>(), *v = a.v.data<M>();
   const G* gradient = a.gradient.data<G>();
   W* weight = a.weight ? a.weight.data<W>() : nullptr;
   each_decay_range(
       stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
         const T keep = static_cast<T>(1 - rate * decay);
-        Chances<T, M> chances(a);
+        Chances<T, P, M> chances(a);
         for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
           const std::int64_t i = begin + offset;
           const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
@@ -111,65 +125,67 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
           const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
           const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
           chances.draw(i, end - i);
-          chances.keep(m + i, first, end - i, 0, store);
-          chances.keep(v + i, second, end - i, 1, store);
-          store(master + i, p);
+          chances.keep_moment(m + i, first, end - i, 0, store);
+          chances.keep_moment(v + i, second, end - i, 1, store);
+          chances.keep_master(master + i, p, end - i, store);
           publish<T>(weight ? weight + i : nullptr, p, end - i);
         });
       });
 }
 
-template <class T, class G, class W, class M>
+template <class P, class G, class W, class M>
 void run_sgd(const SgdArgs& a, Stream& stream) {
+  using T = Compute<P>;
   const double* control = a.control.data<double>();
   const T rate = static_cast<T>(control[kLearningRate]), scale = static_cast<T>(control[kGradientScale]);
   const T beta = static_cast<T>(a.beta);
-  T* master = a.master.data<T>();
+  P* master = a.master.data<P>();
   M* momentum = a.momentum ? a.momentum.data<M>() : nullptr;
   const G* gradient = a.gradient.data<G>();
   W* weight = a.weight ? a.weight.data<W>() : nullptr;
   each_decay_range(stream, a.master.elements(), a.decayed, a.decay,
                    [&](std::int64_t begin, std::int64_t end, double decay) {
                      const T pull = static_cast<T>(decay);
-                     Chances<T, M> chances(a);
+                     Chances<T, P, M> chances(a);
                      for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
                        const std::int64_t i = begin + offset;
                        const Vec<T> old = load(master + i);
+                       chances.draw(i, end - i);
                        Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
                        if (momentum) {
                          g = load(momentum + i) * beta + g;
-                         chances.draw(i, end - i);
-                         chances.keep(momentum + i, g, end - i, 0, store);
+                         chances.keep_moment(momentum + i, g, end - i, 0, store);
                        }
                        const Vec<T> p = old - g * rate;
-                       store(master + i, p);
+                       chances.keep_master(master + i, p, end - i, store);
                        publish<T>(weight ? weight + i : nullptr, p, end - i);
                      });
                    });
 }
 
-// Calls body(TypeTag<S>) for the type of what stands beside an fp32 master: any float type of at most 32 bits.
+// Calls body(TypeTag<S>) for the type of what stands beside a master of at most 32 bits: any other such float type.
 template <class Body>
 void with_narrow_float(DType dtype, Body&& body) {
   with_float(dtype, [&](auto s) {
     if constexpr (!std::is_same_v<typename decltype(s)::Type, double>)
       body(s);
     else
-      LOCKSTEP_CHECK(false, "{} beside an fp32 master", name_of(dtype));
+      LOCKSTEP_CHECK(false, "{} beside a narrower master", name_of(dtype));
   });
 }
 
-// The types of an update: master (fp64 or fp32), gradient, the copy that computes, and the moments.
+// The types of an update: master, gradient, the copy that computes, and the moments.
 template <class Args, class Body>
 void with_types(const Args& a, const Tensor& moment, Body&& body) {
-  const DType weight = a.weight ? a.weight.dtype() : a.master.dtype();
   if (a.master.dtype() == DType::f64)
     return body(TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{}, TypeTag<double>{});
+  const auto with_moments = [&](auto p, auto g, auto w) {
+    if (moment && moment.dtype() == DType::bf16) return body(p, g, w, TypeTag<bf16>{});
+    body(p, g, w, TypeTag<float>{});
+  };
   with_narrow_float(a.gradient.dtype(), [&](auto g) {
-    with_narrow_float(weight, [&](auto w) {
-      if (moment && moment.dtype() == DType::bf16) return body(TypeTag<float>{}, g, w, TypeTag<bf16>{});
-      body(TypeTag<float>{}, g, w, TypeTag<float>{});
-    });
+    if (a.master.dtype() == DType::bf16) return with_moments(TypeTag<bf16>{}, g, TypeTag<bf16>{});
+    with_narrow_float(a.weight ? a.weight.dtype() : DType::f32, [&](auto w) { with_moments(TypeTag<float>{}, g, w); });
   });
 }
 
@@ -177,15 +193,15 @@ void with_types(const Args& a, const Tensor& moment, Body&& body) {
 
 void adamw(const AdamWArgs& a, lockstep::Stream& stream) {
   if (a.control.data<double>()[kFinite] == 0) return;
-  with_types(a, a.m, [&]<class T, class G, class W, class M>(TypeTag<T>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
-    run_adamw<T, G, W, M>(a, Stream::of(stream));
+  with_types(a, a.m, [&]<class P, class G, class W, class M>(TypeTag<P>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
+    run_adamw<P, G, W, M>(a, Stream::of(stream));
   });
 }
 
 void sgd(const SgdArgs& a, lockstep::Stream& stream) {
   if (a.control.data<double>()[kFinite] == 0) return;
-  with_types(a, a.momentum, [&]<class T, class G, class W, class M>(TypeTag<T>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
-    run_sgd<T, G, W, M>(a, Stream::of(stream));
+  with_types(a, a.momentum, [&]<class P, class G, class W, class M>(TypeTag<P>, TypeTag<G>, TypeTag<W>, TypeTag<M>) {
+    run_sgd<P, G, W, M>(a, Stream::of(stream));
   });
 }
 

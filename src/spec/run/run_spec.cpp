@@ -101,11 +101,10 @@ class RunChecker {
     if (spec_.memory.offload_optimizer == Offload::disk && gpu)
       fail("memory", "offload_optimizer", "offload_optimizer = \"disk\" is of device = \"cpu\" in this version",
            "use \"host\"");
+    const bool has_masters = spec_.precision.compute == Precision::bf16 && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
-        spec_.optimizer.momentum == 0 && spec_.precision.compute != Precision::bf16)
-      fail("memory", "offload_optimizer",
-           fmt::format("sgd with momentum = 0 keeps no state beside {} weights", name_of(spec_.precision.compute)),
-           "remove it");
+        spec_.optimizer.momentum == 0 && !has_masters)
+      fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
   }
 
   void schedule() const {
@@ -145,6 +144,12 @@ class RunChecker {
            fmt::format("gradients = \"{}\" needs weights that compute in it, and compute is \"{}\"",
                        name_of(precision.gradients), name_of(precision.compute)),
            "set compute = \"bf16\", or leave gradients out");
+    }
+    if (precision.master != StateType::full && precision.compute != Precision::bf16) {
+      fail("precision", "master",
+           fmt::format("master = \"{}\" needs weights that compute in it, and compute is \"{}\"",
+                       name_of(precision.master), name_of(precision.compute)),
+           "set compute = \"bf16\", or leave master out");
     }
     if (precision.moments != StateType::full && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0) {

@@ -95,6 +95,7 @@ void visit_precision(Spec& precision, Visitor&& visit) {
   if (precision.compute == Precision::fp64) return;
   visit("gradients", precision.gradients);
   visit("moments", precision.moments);
+  visit("master", precision.master);
 }
 
 template <class Spec, class Visitor>
@@ -145,7 +146,7 @@ void unmake_choices(TomlDocument& document) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
   }
   if (document.set("precision", "compute") && document.top().table("precision").shown("compute") == "'fp64'") {
-    for (const std::string_view key : {"gradients", "moments"}) document.drop("precision", key);
+    for (const std::string_view key : {"gradients", "moments", "master"}) document.drop("precision", key);
   }
   if (document.set("run", "clock") && document.top().table("run").shown("clock") == "'off'")
     document.drop("run", "clock_error");
@@ -295,13 +296,13 @@ void read_optim(const TomlTable& table, RunSpec& spec) {
 }
 
 void read_precision(const TomlTable& table, PrecisionSpec& precision) {
-  table.refuse_unknown(Keys{"compute", "gradients", "moments"} + keys_of(kPrecisionLater));
+  table.refuse_unknown(Keys{"compute", "gradients", "moments", "master"} + keys_of(kPrecisionLater));
   refuse_later(table, kPrecisionLater);
   if (table.has("compute") && table.shown("compute") == "'fp16'") {
     table.refuse("compute", "compute = \"fp16\" needs loss scaling, which is not in this version", "use \"bf16\"");
   }
   visit_precision(precision, table);
-  for (const std::string_view key : {"gradients", "moments"}) {
+  for (const std::string_view key : {"gradients", "moments", "master"}) {
     if (precision.compute != Precision::fp64 || !table.has(key)) continue;
     table.refuse(key, fmt::format("'{}' does nothing with compute = \"fp64\", which keeps all state in fp64", key),
                  "remove it, or compute in \"fp32\" or \"bf16\"");

@@ -32,7 +32,8 @@
 //   [precision]
 //   compute = "fp32"          # fp64, fp32, bf16
 //   gradients = "fp32"        # or bf16, beside compute = "bf16"
-//   moments = "fp32"          # or bf16; neither in fp64 runs
+//   moments = "fp32"          # or bf16
+//   master = "fp32"           # or bf16, beside compute = "bf16"; none of the three in fp64 runs
 //   [memory]
 //   recompute = "none"        # "elementwise"; "projections", "full": with recompute_blocks, … (spec/run/memory_spec.h)
 //   [run]

@@ -57,16 +57,35 @@ struct Update {
   double finite = 1;
   bool narrow_moments = false;  // bf16, rounded by chance
   std::int64_t gap = 0;         // operands begin off any alignment
-  DType moment() const { return narrow_moments ? DType::bf16 : master; }
+  DType moment() const { return narrow_moments ? DType::bf16 : accumulator_of(master); }
 };
-constexpr std::uint64_t kRoundingKey = 77;
 constexpr std::int64_t kFirst = 1024;
 
-// A moment that was rounded by chance is either neighbour of what it stands for: half a step more than rounding to
+// Parts of many tensors, at odd places: contiguous, in rows that are apart here or there, in rows that alternate, and
+// with places between them that are of none.
+const std::vector<RoundingRun>& tensors_of_update() {
+  static const std::vector<RoundingRun> all = [] {
+    std::vector<RoundingRun> runs{RoundingRun::flat(900, 130, 11, 5)};
+    std::int64_t at = 1030;
+    for (std::uint64_t key = 20; at < 30000; ++key) {
+      const std::int64_t rows = 3 + static_cast<std::int64_t>(key % 5), row = 7 + static_cast<std::int64_t>(key % 12);
+      runs.push_back(RoundingRun::flat(at, row, key, 2));
+      at += row;
+      const std::int64_t pitch = row + 9;
+      runs.push_back({at, at + rows * pitch - 2, pitch, 0, row, key + 1000, 3, 50});
+      runs.push_back({at, at + rows * pitch - 2, pitch, row + 1, pitch - 2, key + 1000, 30, 50});
+      at += rows * pitch;
+    }
+    return runs;
+  }();
+  return all;
+}
+
+// State that was rounded by chance is either neighbour of what it stands for: half a step more than rounding to
 // nearest may cost, said as the size of the terms that are allowed to be lost.
-void allow_either_neighbour(HostTensor& moment) {
-  for (std::size_t i = 0; i < moment.value.size(); ++i)
-    moment.magnitude[i] = std::max(moment.magnitude[i], 0x1p11 * std::abs(moment.value[i]));
+void allow_either_neighbour(HostTensor& state) {
+  for (std::size_t i = 0; i < state.value.size(); ++i)
+    state.magnitude[i] = std::max(state.magnitude[i], 0x1p11 * std::abs(state.value[i]));
 }
 
 std::vector<Operand> update_operands(DType gradient, const Update& u) {
@@ -114,7 +133,7 @@ KernelCase adam(DType gradient, const Update& u) {
            .eps = options.eps,
            .decay = options.decay,
            .decayed = options.decayed,
-           .rounding_key = kRoundingKey,
+           .rounding = tensors_of_update(),
            .first = kFirst},
           stream);
   };
@@ -122,6 +141,7 @@ KernelCase adam(DType gradient, const Update& u) {
     reference::adamw(t[0], copied ? &t[5] : nullptr, t[3], t[4], t[1], t[2], options);
     if (u.narrow_moments && u.finite != 0)
       for (const int moment : {3, 4}) allow_either_neighbour(t[moment]);
+    if (u.master == DType::bf16 && u.finite != 0) allow_either_neighbour(t[0]);
   };
   return made;
 }
@@ -146,13 +166,14 @@ KernelCase descent(DType gradient, const Update& u, bool with_momentum) {
          .beta = options.beta1,
          .decay = options.decay,
          .decayed = options.decayed,
-         .rounding_key = kRoundingKey,
+         .rounding = tensors_of_update(),
          .first = kFirst},
         stream);
   };
   made.reference = [=](Hosts t) {
     reference::sgd(t[0], copied ? &t[weight] : nullptr, with_momentum ? &t[3] : nullptr, t[1], t[2], options);
     if (u.narrow_moments && with_momentum && u.finite != 0) allow_either_neighbour(t[3]);
+    if (u.master == DType::bf16 && u.finite != 0) allow_either_neighbour(t[0]);
   };
   return made;
 }
@@ -174,10 +195,18 @@ Cases optimizer_cases(DType dtype) {
     if (dtype == DType::f64) continue;
     updates.push_back({.n = n, .master = DType::f32, .weight = dtype, .narrow_moments = true});
     updates.push_back({.n = n, .master = DType::f32, .weight = {}, .finite = 0, .narrow_moments = true});
+    updates.push_back({.n = n, .master = DType::bf16, .weight = {}});
+    updates.push_back({.n = n, .master = DType::bf16, .weight = {}, .narrow_moments = true});
+    updates.push_back({.n = n, .master = DType::bf16, .weight = {}, .finite = 0, .narrow_moments = true});
   }
   updates.push_back({.n = 1000, .master = accumulator_of(dtype), .weight = dtype, .gap = 6});
   if (dtype == DType::bf16)
-    updates.push_back({.n = 1000, .master = DType::f32, .weight = dtype, .narrow_moments = true, .gap = 2});
+    for (const DType master : {DType::f32, DType::bf16})
+      updates.push_back({.n = 1000,
+                         .master = master,
+                         .weight = master == dtype ? std::nullopt : std::optional(dtype),
+                         .narrow_moments = true,
+                         .gap = 2});
   if (dtype == DType::f32) updates.push_back({300, DType::f32, DType::f16});
   for (const Update& u : updates) {
     cases.push_back(adam(dtype, u));
