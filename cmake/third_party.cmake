@@ -21,7 +21,7 @@ target_link_libraries(lockstep_xxhash INTERFACE ${XXHASH_LIBRARY})
 find_path(HWLOC_INCLUDE hwloc.h)
 find_library(HWLOC_LIBRARY hwloc)
 
-# What rests on a disk is read and written through io_uring; without the library, by threads.
+# State that is offloaded to a disk is read and written through io_uring; without the library, by threads.
 find_path(URING_INCLUDE liburing.h)
 find_library(URING_LIBRARY uring)
 

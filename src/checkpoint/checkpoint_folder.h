@@ -59,7 +59,7 @@ struct CheckpointFolder {
   const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
   bool finite_weights = false;                           // a state with a weight that is not finite is refused
   WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
-  Stream* stream = nullptr;           // of the device that pieces may be on, or rest beside; none: all are on the host
+  Stream* stream = nullptr;           // of the device that pieces may be on, or beside; none: all are on the host
 };
 
 // `pieces` are on the host, or where the folder's stream reaches them; they do not change meanwhile. All ranks call it,

@@ -72,7 +72,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));
-  if (plan.moved.to_rest > 0)
+  if (plan.moved.from_device > 0)
     out += row("offload", fmt::format("{} per step to the device, and as much back", byte_text(plan.moved.to_device)));
   out += message_rows(plan);
   out.pop_back();
@@ -148,7 +148,7 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"outside_bytes", plan.outside},
           {"host_bytes", plan.host},
           {"disk_bytes", plan.disk},
-          {"offload_bytes", plan.moved.to_rest},
+          {"offload_bytes", plan.moved.from_device},
           {"tags", tags},
           {"units", rows},
           {"ranks", spec.layout.ranks()},

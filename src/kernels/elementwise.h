@@ -30,7 +30,7 @@ using Fill = void(const FillArgs&, Stream&);
 Add add;
 Cast cast;
 Fill fill;
-// Makes a new tensor zero, also one that rests beside the stream's device, on the host or the disk, at once.
+// Makes a new tensor zero, also one beside the stream's device, on the host or the disk, at once.
 void clear(const Tensor& y, Stream& stream);
 namespace cpu {
 Add add;

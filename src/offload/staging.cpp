@@ -27,7 +27,7 @@ std::int64_t bytes_an_element(const Staging::Pass& pass) {
 
 Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memory, Stream& compute)
     : on_disk_(options.on_disk), passes_(std::move(passes)), compute_(compute), slots_(kSlots) {
-  LOCKSTEP_CHECK(!on_disk_ || compute.device() != Device::cuda, "what rests on a disk beside a GPU");
+  LOCKSTEP_CHECK(!on_disk_ || compute.device() != Device::cuda, "state on a disk beside a GPU");
   const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut;
   for (int p = 0; p < static_cast<int>(passes_.size()); ++p) {
     const Pass& pass = passes_[static_cast<std::size_t>(p)];
@@ -86,7 +86,7 @@ void Staging::finish(Slot& slot) {
   while (!slot.moving.empty()) {
     const FileMemory::Moving moving = slot.moving.back();
     slot.moving.pop_back();
-    FileMemory::of(resting(order_[0], 0).raw()).finish(moving);
+    FileMemory::of(offloaded(order_[0], 0).raw()).finish(moving);
   }
   slot.written = -1;
 }
@@ -104,7 +104,7 @@ void Staging::bring(std::int64_t number) {
   up().wait(*into.free);
   up().wait(*at.stored);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor there = resting(at, i);
+    const Tensor there = offloaded(at, i);
     if (from_disk)
       into.moving.push_back(FileMemory::of(there.raw()).start_read(parts[i].raw(), there.raw(), there.bytes()));
     else
@@ -121,8 +121,8 @@ void Staging::take_back(std::int64_t number) {
   down().wait(*from.done);
   const std::vector<Tensor> parts = parts_of(number);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor there = resting(at, i);
-    traffic_.to_rest += parts[i].bytes();
+    const Tensor there = offloaded(at, i);
+    traffic_.from_device += parts[i].bytes();
     if (compute_.device() == Device::meta) continue;
     if (on_disk_)
       from.moving.push_back(FileMemory::of(there.raw()).start_write(there.raw(), parts[i].raw(), there.bytes()));
@@ -156,15 +156,15 @@ void Staging::run(int pass, const Work& work_on) {
   work().record(*passed_[p]);
 }
 
-void Staging::visit(const Tensor& rests, Access access, const Work& work_on) {
+void Staging::visit(const Tensor& offloaded, Access access, const Work& work_on) {
   settle();
   forget();
   const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut;
-  const std::int64_t each = std::max(cut, slot_bytes_ * kSlots / size_of(rests.dtype()) / cut * cut);
-  for (std::int64_t begin = 0; begin < rests.elements(); begin += each) {
-    const std::int64_t count = std::min(each, rests.elements() - begin);
-    const std::vector<Tensor> part = {view(buffer_, rests.dtype(), {count}, aligned_ / size_of(rests.dtype()))};
-    const Tensor there = rests.slice(0, begin, count);
+  const std::int64_t each = std::max(cut, slot_bytes_ * kSlots / size_of(offloaded.dtype()) / cut * cut);
+  for (std::int64_t begin = 0; begin < offloaded.elements(); begin += each) {
+    const std::int64_t count = std::min(each, offloaded.elements() - begin);
+    const std::vector<Tensor> part = {view(buffer_, offloaded.dtype(), {count}, aligned_ / size_of(offloaded.dtype()))};
+    const Tensor there = offloaded.slice(0, begin, count);
     const bool meta = compute_.device() == Device::meta;
     if (access != Access::write && !meta) {
       if (on_disk_)

@@ -1,21 +1,21 @@
-// State that rests apart from the device while it is not used, in the host's memory or on a disk: brought to the device
-// a window at a time, worked on there, and taken back.
+// Offloaded state, which is in the host's memory or on a disk while it is not used: brought to the device a window at a
+// time, worked on there, and taken back.
 //
 //   Staging staging({.window_bytes = 64 << 20}, {{m, v}, {m2, v2}}, memory, stream);
 //   staging.run(0, [&](const Staging::Window& w) { adamw on w.parts, elements w.begin to w.begin + w.count });
 //
 // A pass goes over flat tensors of one length, those of a unit's optimizer state, window by window. Windows of all
 // passes follow each other in one order, again and again, so the next ones are on their way while one is worked on, and
-// so are those of the next pass and of the next round: what rests changes in passes alone. The device holds kSlots
+// so are those of the next pass and of the next round: offloaded state changes in passes alone. The device holds kSlots
 // windows. Elements are worked on one by one, so where the windows end changes no result.
 //
 // On a GPU there is a stream for each direction and one for the work, so nothing here makes the compute stream wait:
 // work begins when the compute stream has reached the call of run(), and the compute stream waits for a pass where
 // wait_for() says so. On the cpu all work is done when run() returns; copies from and to the host's memory are made
 // where they stand, and reads and writes of a disk run beside it. On meta the windows' bytes are counted, and no memory
-// is touched. What rests on a disk is used by ranks of the cpu.
+// is touched. State on a disk is used by ranks of the cpu.
 //
-// Memory and stream outlive it; the tensors that rest are somebody else's, at the same addresses as long as it lives.
+// Memory and stream outlive it; the offloaded tensors are somebody else's, at the same addresses as long as it lives.
 // One thread uses it. Failure: EnvironmentError of a disk (tensor/disk/file_memory.h).
 #pragma once
 #include <cstdint>
@@ -38,7 +38,7 @@ class Staging {
   static constexpr int kSlots = 4;
   struct Options {
     std::int64_t window_bytes;  // of a window, all its tensors together
-    bool on_disk = false;       // where the tensors rest, which meta's do not know
+    bool on_disk = false;       // where the tensors are, which meta's do not know
   };
   // Flat tensors of one length, on the host or on a disk, or on meta where the stream is.
   using Pass = std::vector<Tensor>;
@@ -50,7 +50,7 @@ class Staging {
   using Work = std::function<void(const Window&)>;
   // Bytes since the beginning, to the device and back.
   struct Traffic {
-    std::int64_t to_device = 0, to_rest = 0;
+    std::int64_t to_device = 0, from_device = 0;
     bool operator==(const Traffic&) const = default;
   };
 
@@ -63,13 +63,13 @@ class Staging {
   void run(int pass, const Work& work);
   // What the compute stream is given from now on comes after the last run of the pass.
   void wait_for(int pass);
-  // The windows of one tensor that rests, one after the other, outside of passes: brought, worked on in the compute
+  // The windows of one offloaded tensor, one after the other, outside of passes: brought, worked on in the compute
   // stream, taken back, or one of the two left out. Returns when all is done.
   enum class Access { read, write, change };
-  void visit(const Tensor& rests, Access access, const Work& work);
-  // Returns when all that was changed is back where it rests. What rests may be read then.
+  void visit(const Tensor& offloaded, Access access, const Work& work);
+  // Returns when all that was changed is back in its place. Offloaded tensors may be read then.
   void settle();
-  // After settle(), what rests may be changed by somebody else: windows that are here already are brought again.
+  // After settle(), offloaded tensors may be changed by somebody else: windows that are here already are brought again.
   void forget();
 
   const Traffic& traffic() const { return traffic_; }
@@ -89,7 +89,7 @@ class Staging {
   void take_back(std::int64_t number);
   void finish(Slot& slot);
   std::vector<Tensor> parts_of(std::int64_t number) const;
-  Tensor resting(const Place& place, std::size_t part) const {
+  Tensor offloaded(const Place& place, std::size_t part) const {
     return passes_[static_cast<std::size_t>(place.pass)][part].slice(0, place.begin, place.count);
   }
   Place& place(std::int64_t number) { return order_[static_cast<std::size_t>(number) % order_.size()]; }

@@ -40,8 +40,8 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
       types_(options.types),
       shard_(options.shard),
       whole_(options.whole_weights),
-      rests_(options.state_in != nullptr) {
-  Memory& state_memory = rests_ ? *options.state_in : memory;
+      offloads_(options.state_in != nullptr) {
+  Memory& state_memory = offloads_ ? *options.state_in : memory;
   const std::string& unit = layout.name();
   const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
   const bool rounds = types_.master == DType::bf16 || types_.moments == DType::bf16;
@@ -78,9 +78,9 @@ Tensor ZeroShard::own_master() const {
   return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
 }
 
-std::vector<Tensor> ZeroShard::resting() const {
+std::vector<Tensor> ZeroShard::offloaded() const {
   std::vector<Tensor> tensors;
-  if (!rests_ || !optimizer_) return tensors;
+  if (!offloads_ || !optimizer_) return tensors;
   if (masters_.memory()) tensors.push_back(own_master());
   for (const Tensor& moment : optimizer_->state()) tensors.push_back(moment);
   return tensors;

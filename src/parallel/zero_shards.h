@@ -4,10 +4,10 @@
 // Flat buffers in the order of the unit's layout: the weights that compute and, where they are 16-bit and not masters
 // themselves, an fp32 master copy; the optimizer keeps its moments itself. Ranks that shard a unit have a shard each of
 // masters and moments, and of the weights all, padded to the shards (ZeRO 1 and 2), or their own shard (ZeRO 3;
-// spec/layout/shard.h). Masters apart from the weights, and moments, may rest in the host's memory or on a disk, and
-// are brought for an update a window at a time (offload/staging.h). Padding between parameters is zero and stays zero.
-// Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2, master 4,
-// moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
+// spec/layout/shard.h). Masters apart from the weights, and moments, may be offloaded to the host's memory or to a
+// disk, and are brought for an update a window at a time (offload/staging.h). Padding between parameters is zero and
+// stays zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight
+// 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -40,7 +40,7 @@ class ZeroShard {
     Shard shard = {};
     bool whole_weights = true;     // false: a part of them too
     Memory* weights_in = nullptr;  // where they lie, for whoever gets them from here; none: with the rest
-    Memory* state_in = nullptr;    // where masters and moments rest; none: with the rest
+    Memory* state_in = nullptr;    // where masters and moments are offloaded to; none: with the rest
   };
   // The layout outlives the storage.
   ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
@@ -54,10 +54,10 @@ class ZeroShard {
   Tensor own_weight() const;
   Tensor own_master() const;
   bool updates() const { return optimizer_.has_value(); }
-  // Masters and moments, of those that rest on the host: the masters first, if there are any apart from the weights.
+  // Masters and moments that are offloaded: the masters first, if there are any apart from the weights.
   // Nothing where they are on the device.
-  std::vector<Tensor> resting() const;
-  bool master_rests() const { return rests_ && masters_.memory(); }
+  std::vector<Tensor> offloaded() const;
+  bool master_is_offloaded() const { return offloads_ && masters_.memory(); }
   // What the optimizer keeps, by the names a checkpoint gives it.
   std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
 
@@ -102,13 +102,14 @@ class ZeroShard {
     }
   }
 
-  // Makes this rank's part of the weights what the masters say, or, where those rest, the elements from `begin` on what
-  // some of them say that were brought.
+  // Makes this rank's part of the weights what the masters say, or, where those are offloaded, the elements from
+  // `begin` on what some of them say that were brought.
   void publish(Stream& stream);
   void publish(std::int64_t begin, const Tensor& masters, Stream& stream);
   // With this rank's part of the gradient. Nothing where another rank does it.
   void update(ConstTensor gradient, ConstTensor control, Stream& stream);
-  // The same of a part of it, elements `begin` and on, with what rests having been brought: the tensors of resting().
+  // The same of a part of it, elements `begin` and on, with what is offloaded having been brought: the tensors of
+  // offloaded().
   void update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
               Stream& stream);
 
@@ -119,7 +120,7 @@ class ZeroShard {
   StorageTypes types_;
   Shard shard_;
   bool whole_;
-  bool rests_;
+  bool offloads_;
   Buffer weights_, masters_;
   std::optional<FlatOptimizer> optimizer_;
 };

@@ -87,22 +87,23 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   run.replica().count_by(nullptr);
   run.save({});
 
-  Plan plan{.rank = rank,
-            .units = {},
-            .parameters = parameter_count(spec.model),
-            .stored = all.stored,
-            .tokens_a_step = run.tokens_a_step(),
-            .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
-            .executed = executed,
-            .peak = run.ledger().peak(),
-            .steady = run.ledger().current(),
-            .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
-            .host = run.host_ledger().peak(),
-            .disk = run.disk_ledger().peak(),
-            .moved = {.to_device = first.to_rest, .to_rest = first.to_rest},  // in every round all comes and goes
-            .messages = messages,
-            .picture = {},
-            .rows = run.ledger().rows()};
+  Plan plan{
+      .rank = rank,
+      .units = {},
+      .parameters = parameter_count(spec.model),
+      .stored = all.stored,
+      .tokens_a_step = run.tokens_a_step(),
+      .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
+      .executed = executed,
+      .peak = run.ledger().peak(),
+      .steady = run.ledger().current(),
+      .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
+      .host = run.host_ledger().peak(),
+      .disk = run.disk_ledger().peak(),
+      .moved = {.to_device = first.from_device, .from_device = first.from_device},  // in every round all comes and goes
+      .messages = messages,
+      .picture = {},
+      .rows = run.ledger().rows()};
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;
@@ -152,7 +153,7 @@ void require_host_fit(const Plan& plan, std::int64_t available) {
   if (plan.host <= available) return;
   throw UserError(
       ExitCode::does_not_fit,
-      fmt::format("the run keeps {} on the host, for what rests there and what it saves, and {} are free",
+      fmt::format("the run keeps {} on the host, for what is offloaded and what it saves, and {} are free",
                   byte_text(plan.host), byte_text(available)),
       "use a machine with more memory, or --set train.async_save=false, which needs no copy of what it saves");
 }
@@ -164,11 +165,11 @@ void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks)
     folder = folder.parent_path();  // it will be made
   const std::int64_t available = disk::free_bytes_in(folder.empty() ? "." : folder);
   if (plan.disk * ranks <= available) return;
-  throw UserError(ExitCode::does_not_fit,
-                  fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks,
-                              ranks == 1 ? "" : "s", byte_text(plan.disk * ranks), folder.string(),
-                              byte_text(available)),
-                  "name a folder on a larger disk with memory.offload_folder, or make memory.offload_share smaller");
+  throw UserError(
+      ExitCode::does_not_fit,
+      fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks, ranks == 1 ? "" : "s",
+                  byte_text(plan.disk * ranks), folder.string(), byte_text(available)),
+      "name a folder on a larger disk with memory.offload_folder, or make memory.offload_share smaller");
 }
 
 }  // namespace lockstep

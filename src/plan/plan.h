@@ -32,9 +32,9 @@ struct Plan {
   std::int64_t peak = 0;     // bytes, of the whole run
   std::int64_t steady = 0;   // bytes held while training
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
-  std::int64_t host = 0;     // bytes of a GPU's run on the host: what rests there, what is saved, and text
-  std::int64_t disk = 0;     // bytes of state that rests on a disk
-  Staging::Traffic moved;    // bytes per step between the device and where state rests
+  std::int64_t host = 0;     // bytes of a GPU's run on the host: what is offloaded there, what is saved, and text
+  std::int64_t disk = 0;     // bytes of state that is offloaded to a disk
+  Staging::Traffic moved;    // bytes per step of offloaded state
   StepMessages messages;     // of a training step
   std::string picture;       // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
   Ledger::Rows rows;         // by tag and unit
@@ -57,7 +57,7 @@ Plan plan_run(const RunSpec& spec, int rank = 0, const RunData* shared = nullptr
 void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
 // The same for what a GPU's run keeps on the host.
 void require_host_fit(const Plan& plan, std::int64_t available);
-// And for state that rests on a disk: all ranks that use the run's folder together.
+// And for state that is offloaded to a disk: all ranks that use the run's folder together.
 void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks);
 
 // Bytes that a run on this device may take. Of a GPU, what is free on it; on the cpu, what this process may still take:

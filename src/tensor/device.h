@@ -1,5 +1,5 @@
-// Where elements live and work is done. `meta` holds nothing and computes nothing: it counts. On `disk` elements only
-// rest (tensor/disk/file_memory.h): there is no stream of it.
+// Where elements live and work is done. `meta` holds nothing and computes nothing: it counts. On `disk` elements are
+// only kept (tensor/disk/file_memory.h): there is no stream of it.
 #pragma once
 #include <cstdint>
 #include <string_view>

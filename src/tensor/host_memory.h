@@ -1,4 +1,4 @@
-// The host's memory beside a device, for what rests there: page-locked where the device is a GPU, so that copies need
+// The host's memory beside a device, for what is offloaded: page-locked where the device is a GPU, so that copies need
 // no help from the host and run at the link's rate.
 #pragma once
 #include <memory>

@@ -26,7 +26,7 @@ bool check_and_move(const ConstTensor& t, const Stream& stream) {
   return t.bytes() > 0;
 }
 
-bool rests_beside(const ConstTensor& t, const Stream& stream) {
+bool is_beside(const ConstTensor& t, const Stream& stream) {
   return t.bytes() > 0 &&
          (t.device() == Device::disk || (t.device() == Device::cpu && stream.device() == Device::cuda));
 }
@@ -95,7 +95,7 @@ void download_later(void* to, ConstTensor from, Stream& stream) {
 }
 
 void upload(Tensor to, const void* from, Stream& stream) {
-  if (rests_beside(to, stream)) {
+  if (is_beside(to, stream)) {
     stream.synchronize();
     return to.device() == Device::disk ? write_to_disk(to, from) : upload_to_host(to, from);
   }
@@ -104,7 +104,7 @@ void upload(Tensor to, const void* from, Stream& stream) {
 }
 
 void download(void* to, ConstTensor from, Stream& stream) {
-  if (rests_beside(from, stream)) {
+  if (is_beside(from, stream)) {
     stream.synchronize();
     return from.device() == Device::disk ? read_from_disk(to, from) : download_from_host(to, from);
   }

@@ -3,7 +3,7 @@
 // upload and download move the bytes of a contiguous tensor, or of strided rows (Tensor::rows_apart), to or from plain
 // host memory, where rows are adjacent. They work in the stream's order and return when the host memory may be used
 // again. The two that come later return at once: the host memory, a HostBuffer's, must stay as it is (or is not there
-// yet) until the stream has reached them. On meta an upload does nothing and a download gives zeros. What rests beside
+// yet) until the stream has reached them. On meta an upload does nothing and a download gives zeros. Tensors beside
 // the stream's device, on the disk or on a GPU's host, may be copied by the two that wait: when the stream has done its
 // work.
 #pragma once

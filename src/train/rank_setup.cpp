@@ -76,7 +76,7 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 
 }  // namespace
 
-RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* rest_)
+RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* offload_)
     : options(options_),
       alone(with ? std::array<std::unique_ptr<Communicator>, 2>{} : alone_on(stream_.device())),
       ranks(with ? *with : Ranks{*alone[0], *alone[1]}),
@@ -84,7 +84,7 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
       mesh_hosts(ranks.hosts, options.layout),
       dp(make_dp(options, rank(), mesh, mesh_hosts, stream_)),
       memory(memory_),
-      rest(rest_),
+      offload(offload_),
       stream(stream_),
       shared_model(make_model(options, *dp, rank(), stream)),
       model(*shared_model),
@@ -93,19 +93,19 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
       seen_by_others(memory.device() == Device::cpu ? ranks.replicas.memory(memory.ledger()) : nullptr) {}
 
 // The last units first: the next forward begins with the first ones, while the others are still on their way.
-std::vector<bool> RankSetup::resting_units() const {
-  std::vector<bool> rests(static_cast<std::size_t>(model.units()));
+std::vector<bool> RankSetup::offloaded_units() const {
+  std::vector<bool> moves(static_cast<std::size_t>(model.units()));
   const MemorySpec& asked = options.how.memory;
-  if (asked.offload_optimizer == Offload::none) return rests;
-  LOCKSTEP_CHECK(rest, "state is to rest elsewhere, and there is no memory for it");
+  if (asked.offload_optimizer == Offload::none) return moves;
+  LOCKSTEP_CHECK(offload, "there is no memory to offload to");
   std::int64_t all = 0, moved = 0;
   for (int u = 0; u < model.units(); ++u) all += holds(u) ? model.unit(u).layout().owned() : 0;
   for (int u = model.units() - 1; u >= 0; --u) {
     if (!holds(u) || static_cast<double>(moved) >= asked.offload_share * static_cast<double>(all)) continue;
-    rests[static_cast<std::size_t>(u)] = true;
+    moves[static_cast<std::size_t>(u)] = true;
     moved += model.unit(u).layout().owned();
   }
-  return rests;
+  return moves;
 }
 
 std::vector<const UnitLayout*> RankSetup::layouts(const std::function<bool(int unit)>& here) const {

@@ -51,9 +51,9 @@ struct RankSetup {
     StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank
   };
 
-  // `with` null: this rank is the only one. `rest`: where state rests that the options move off the device; none: they
-  // move nothing.
-  RankSetup(const Options& options, const Ranks* with, Memory& memory, Stream& stream, Memory* rest = nullptr);
+  // `with` null: this rank is the only one. `offload`: for state that the options move off the device;
+  // none: they move nothing.
+  RankSetup(const Options& options, const Ranks* with, Memory& memory, Stream& stream, Memory* offload = nullptr);
   RankSetup(const RankSetup&) = delete;
   RankSetup& operator=(const RankSetup&) = delete;
 
@@ -67,8 +67,8 @@ struct RankSetup {
   std::vector<const UnitLayout*> layouts() const {
     return layouts([this](int u) { return has(u); });
   }
-  // By unit: whether its master weights and moments rest apart from the device.
-  std::vector<bool> resting_units() const;
+  // By unit: whether its master weights and moments are offloaded.
+  std::vector<bool> offloaded_units() const;
   // Where tensors that are sent are stored.
   Memory& sent_memory() const { return seen_by_others ? *seen_by_others : memory; }
   // The type of losses, and of sums.
@@ -80,7 +80,7 @@ struct RankSetup {
   MeshGroups mesh, mesh_hosts;
   const std::unique_ptr<DataParallel> dp;
   Memory& memory;
-  Memory* const rest;
+  Memory* const offload;
   Stream& stream;
   const std::shared_ptr<const Model> shared_model;
   const Model& model;

@@ -38,18 +38,19 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
 // By unit that is held here.
 std::map<int, ZeroShard> make_shards(RankSetup& setup) {
   std::map<int, ZeroShard> shards;
-  const std::vector<bool> rests = setup.resting_units();
+  const std::vector<bool> offloaded = setup.offloaded_units();
   for (int u = 0; u < setup.model.units(); ++u)
     if (setup.holds(u))
-      shards.try_emplace(u, setup.model.unit(u).layout(),
-                         ZeroShard::Options{.types = storage_types(setup.options.precision),
-                                            .optimizer = setup.options.optimizer,
-                                            .updates = setup.has(u) && setup.dp->updates(),
-                                            .shard = setup.groups.shard(),
-                                            .whole_weights = !setup.options.layout.cuts_weights(),
-                                            .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr,
-                                            .state_in = rests[static_cast<std::size_t>(u)] ? setup.rest : nullptr},
-                         setup.memory, setup.stream);
+      shards.try_emplace(
+          u, setup.model.unit(u).layout(),
+          ZeroShard::Options{.types = storage_types(setup.options.precision),
+                             .optimizer = setup.options.optimizer,
+                             .updates = setup.has(u) && setup.dp->updates(),
+                             .shard = setup.groups.shard(),
+                             .whole_weights = !setup.options.layout.cuts_weights(),
+                             .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr,
+                             .state_in = offloaded[static_cast<std::size_t>(u)] ? setup.offload : nullptr},
+          setup.memory, setup.stream);
   return shards;
 }
 
@@ -89,7 +90,7 @@ RankState::RankState(RankSetup& setup)
   std::vector<Staging::Pass> passes;
   for (const Action& action : setup.step.actions) {
     if (action.kind != ActionKind::update) continue;
-    Staging::Pass pass = shards_.at(action.unit).resting();
+    Staging::Pass pass = shards_.at(action.unit).offloaded();
     if (pass.empty()) continue;
     passes_[action.unit] = static_cast<int>(passes.size());
     passes.push_back(std::move(pass));
@@ -207,7 +208,7 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
 void RankState::init_weights() {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
   for (auto& [u, shard] : shards_) {
-    if (shard.master_rests())
+    if (shard.master_is_offloaded())
       staging_->visit(shard.own_master(), Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
         clear(w.parts[0], w.stream);  // padding
         init_masters(shard, w.begin, w.parts[0]);
@@ -272,7 +273,7 @@ void RankState::resume(std::int64_t batches, std::int64_t updates) {
 void RankState::publish() {
   settle();
   for (auto& [u, shard] : shards_) {
-    if (shard.master_rests())
+    if (shard.master_is_offloaded())
       staging_->visit(shard.own_master(), Staging::Access::read,
                       [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.parts[0], w.stream); });
     else

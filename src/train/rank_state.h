@@ -80,7 +80,7 @@ class RankState {
  private:
   void publish();
   void init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters);
-  void settle() const;  // what rests may be read and changed by others
+  void settle() const;  // offloaded state may be read and changed by others
   void exchange_tied_weight();
   void write_control();
 
@@ -90,8 +90,8 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::vector<UnitTensors> units_;
-  std::map<int, int> passes_;         // by unit whose state rests elsewhere: its pass over that
-  std::unique_ptr<Staging> staging_;  // none: nothing rests
+  std::map<int, int> passes_;         // by unit whose state is offloaded: its pass
+  std::unique_ptr<Staging> staging_;  // none: nothing is offloaded
   Buffer control_, held_control_;     // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;
 };

@@ -25,9 +25,9 @@ class Replica {
   using Named = RankState::Named;
   using Result = StepResult;
 
-  Replica(const Options& options, Memory& memory, Stream& stream, Memory* rest = nullptr);  // alone
-  // `rest`: for what the options move off the device.
-  Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* rest = nullptr);
+  Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload = nullptr);  // alone
+  // `offload`: for what the options move off the device.
+  Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload = nullptr);
 
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }
@@ -77,7 +77,7 @@ class Replica {
   // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
   void count_by(PhaseCounter* counter) { executor_.count_by(counter); }
 
-  // What has been moved to the device and back so far, of state that rests elsewhere.
+  // What has been moved to the device and back so far.
   Staging::Traffic traffic() const { return state_.traffic(); }
 
   const Model& model() const { return setup_.model; }

@@ -41,7 +41,7 @@ Accounted::UseOf uses_of(const LayoutSpec& layout) {
   return [layout](const std::string& group) { return wait_along(axis_of(group, layout)); };
 }
 
-std::unique_ptr<Memory> make_rest_memory(const RunSpec& spec, Device device, Ledger& host, Ledger& disk) {
+std::unique_ptr<Memory> make_offload_memory(const RunSpec& spec, Device device, Ledger& host, Ledger& disk) {
   switch (spec.memory.offload_optimizer) {
     case Offload::none:
       return nullptr;
@@ -86,7 +86,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       host_memory_(device_of(spec) == Device::cpu
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
-      rest_memory_(make_rest_memory(spec, device, host_ledger_, disk_ledger_)),
+      offload_memory_(make_offload_memory(spec, device, host_ledger_, disk_ledger_)),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       stream_times_(device != Device::meta && stream_->runs_ahead()
                         ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
@@ -132,8 +132,8 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
         std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
   replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_,
-                                                rest_memory_.get())
-                    : std::make_unique<Replica>(options, *memory_, *stream_, rest_memory_.get());
+                                                offload_memory_.get())
+                    : std::make_unique<Replica>(options, *memory_, *stream_, offload_memory_.get());
   if (saves() && ranks_) {
     savers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);

@@ -61,7 +61,7 @@ class TrainingRun {
   int threads() const { return threads_; }
   const Ledger& ledger() const { return ledger_; }
   const Ledger& host_ledger() const { return host_ledger_; }  // of a GPU's run: what it holds on the host
-  const Ledger& disk_ledger() const { return disk_ledger_; }  // of state that rests on a disk
+  const Ledger& disk_ledger() const { return disk_ledger_; }  // of state that is offloaded to a disk
   Stream& stream() { return *stream_; }
   Replica& replica() { return *replica_; }
   const RunData& data() const { return *data_; }
@@ -181,8 +181,8 @@ class TrainingRun {
   Ledger ledger_;
   Ledger host_ledger_, disk_ledger_;
   std::unique_ptr<Memory> memory_;
-  std::unique_ptr<Memory> host_memory_;  // of a GPU's run, for what is saved; none where the device is the host
-  std::unique_ptr<Memory> rest_memory_;  // of state that rests apart from the device; none: nothing does
+  std::unique_ptr<Memory> host_memory_;     // of a GPU's run, for what is saved; none where the device is the host
+  std::unique_ptr<Memory> offload_memory_;  // of offloaded state; none: nothing is
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<StreamTimes> stream_times_;  // where the stream runs ahead
   TimeAccount stream_time_;                    // that marks them

@@ -1,4 +1,4 @@
-// What rests on the host is brought, worked on and taken back, each element once, whatever the windows are.
+// Offloaded state is brought, worked on and taken back, each element once, whatever the windows are.
 #include "offload/staging.h"
 
 #include <gmock/gmock.h>
@@ -34,14 +34,14 @@ class Windows : public ::testing::TestWithParam<StagedSizes> {
                         box_.make(DType::bf16, {GetParam().lengths[p]}, place, 7 * p + 1)});
     return passes;
   }
-  // The same where they rest.
+  // The same, offloaded.
   std::vector<Staging::Pass> make_passes() {
     std::vector<Staging::Pass> passes = plain_passes();
     for (Staging::Pass& pass : passes)
       for (Tensor& t : pass) {
         if (!GetParam().on_disk) continue;
-        resting_.push_back(disk_.allocate(t.bytes(), Tag::optimizer));
-        const Tensor there = view(resting_.back(), t.dtype(), {t.elements()});
+        offloaded_.push_back(disk_.allocate(t.bytes(), Tag::optimizer));
+        const Tensor there = view(offloaded_.back(), t.dtype(), {t.elements()});
         upload(there, t.raw(), box_.stream());
         t = there;
       }
@@ -56,9 +56,9 @@ class Windows : public ::testing::TestWithParam<StagedSizes> {
 
   TensorBox box_;
   TemporaryFolder folder_;
-  Ledger ledger_, rests_;
-  disk::FileMemory disk_{rests_, folder_.path()};
-  std::vector<Buffer> resting_;
+  Ledger ledger_, disk_ledger_;
+  disk::FileMemory disk_{disk_ledger_, folder_.path()};
+  std::vector<Buffer> offloaded_;
   std::unique_ptr<Memory> memory_ = make_memory(Device::cpu, ledger_);
 };
 
@@ -94,7 +94,7 @@ TEST_P(Windows, WorkOnEachElementOnceARound) {
     for (int t = 0; t < 2; ++t)
       EXPECT_EQ(bytes_of(passes[p][t]), TensorBox::bytes(plain[p][t])) << "pass " << p << ", tensor " << t;
   }
-  EXPECT_EQ(staging.traffic().to_rest, kRounds * bytes);
+  EXPECT_EQ(staging.traffic().from_device, kRounds * bytes);
   EXPECT_GE(staging.traffic().to_device, kRounds * bytes) << "with windows of the next round";
   EXPECT_LE(staging.traffic().to_device, (kRounds + 1) * bytes);
 }

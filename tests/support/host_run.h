@@ -12,8 +12,8 @@
 
 namespace lockstep::tests {
 
-// Where state rests that the options move: in a second memory of the host, or in a file.
-inline std::unique_ptr<Memory> rest_memory(const MemorySpec& memory, Ledger& ledger) {
+// Where state is that the options offload: in a second memory of the host, or in a file.
+inline std::unique_ptr<Memory> offload_memory(const MemorySpec& memory, Ledger& ledger) {
   switch (memory.offload_optimizer) {
     case Offload::none:
       return nullptr;
@@ -28,12 +28,12 @@ inline std::unique_ptr<Memory> rest_memory(const MemorySpec& memory, Ledger& led
 struct HostRun {
   explicit HostRun(const Replica::Options& options, int threads = 1)
       : memory(make_memory(Device::cpu, ledger)),
-        rest(rest_memory(options.how.memory, resting)),
+        offload(offload_memory(options.how.memory, offloaded)),
         stream(std::make_unique<cpu::Stream>(*memory, threads)),
-        replica(std::make_unique<Replica>(options, *memory, *stream, rest.get())) {}
+        replica(std::make_unique<Replica>(options, *memory, *stream, offload.get())) {}
 
-  Ledger ledger, resting;
-  std::unique_ptr<Memory> memory, rest;
+  Ledger ledger, offloaded;
+  std::unique_ptr<Memory> memory, offload;
   std::unique_ptr<cpu::Stream> stream;
   std::unique_ptr<Replica> replica;
 };

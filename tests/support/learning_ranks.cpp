@@ -36,9 +36,9 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
     const auto rank = static_cast<std::size_t>(group->rank());
     if (wrap) group = wrap(std::move(group));
     CpuDevice cpu;
-    Ledger resting;
-    const std::unique_ptr<Memory> rest = rest_memory(o.how.memory, resting);
-    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream(), rest.get());
+    Ledger offloaded;
+    const std::unique_ptr<Memory> offload = offload_memory(o.how.memory, offloaded);
+    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream(), offload.get());
     replica.init_weights();
     const auto own = static_cast<std::size_t>(o.layout.replica(static_cast<int>(rank))) / cut;
     const bool sums = o.layout.dp_kind == DpKind::ddp || rank == 0;  // others have their own part's gradients

@@ -1,4 +1,4 @@
-// State that rests apart from the device changes where bytes are, and not a bit of what is learned.
+// Offloaded state changes where bytes are, and not a bit of what is learned.
 //
 // Between two memories of the host here, which is what a GPU does with its own and the host's, and on a disk.
 #include <gtest/gtest.h>
@@ -12,14 +12,14 @@
 namespace lockstep::tests {
 namespace {
 
-MemorySpec resting_on(Offload where, double share = 1, std::int64_t window = 0) {
+MemorySpec offloaded_to(Offload where, double share = 1, std::int64_t window = 0) {
   return {.offload_optimizer = where, .offload_share = share, .offload_window = window};
 }
 
-struct RestingRun {
+struct OffloadedRun {
   std::vector<double> losses;
   std::vector<char> weights, state;
-  Ledger::Rows device, resting;
+  Ledger::Rows device, offloaded;
   Staging::Traffic moved;
 };
 
@@ -33,10 +33,10 @@ std::vector<char> whole_state(const HostRun& run) {
   return all;
 }
 
-RestingRun learn_resting(const Replica::Options& o) {
+OffloadedRun learn_offloaded(const Replica::Options& o) {
   HostRun run(o);
   run.replica->init_weights();
-  RestingRun learned;
+  OffloadedRun learned;
   for (unsigned step = 0; step < 4; ++step) {
     const TokenBatch batch = random_batch(o, step);
     learned.losses.push_back(run.replica->step(batch.tokens, batch.targets).loss);
@@ -46,17 +46,17 @@ RestingRun learn_resting(const Replica::Options& o) {
   learned.weights = weight_bytes(run);
   learned.state = whole_state(run);
   learned.device = run.ledger.rows();
-  learned.resting = run.resting.rows();
+  learned.offloaded = run.offloaded.rows();
   return learned;
 }
 
-struct RestingCase {
+struct OffloadCase {
   std::string name;
   PrecisionSpec precision;
   OptimizerSpec optimizer;
 };
 
-std::vector<RestingCase> resting_cases() {
+std::vector<OffloadCase> offload_cases() {
   PrecisionSpec small = Precision::bf16;
   small.moments = StateType::bf16;
   small.gradients = StateType::bf16;
@@ -67,7 +67,7 @@ std::vector<RestingCase> resting_cases() {
           {"bf16_plain_sgd", Precision::bf16, {.kind = OptimizerKind::sgd, .momentum = 0, .clip = 0}}};
 }
 
-class Resting : public ::testing::TestWithParam<std::tuple<NamedSpec, RestingCase>> {
+class Offloading : public ::testing::TestWithParam<std::tuple<NamedSpec, OffloadCase>> {
  protected:
   static Replica::Options options(const MemorySpec& memory) {
     const auto& [model, c] = GetParam();
@@ -82,21 +82,21 @@ class Resting : public ::testing::TestWithParam<std::tuple<NamedSpec, RestingCas
   }
 };
 
-TEST_P(Resting, ChangesNoBitAndHoldsWhatMetaSays) {
-  const RestingRun here = learn_resting(options({}));
+TEST_P(Offloading, ChangesNoBitAndHoldsWhatMetaSays) {
+  const OffloadedRun here = learn_offloaded(options({}));
   for (const MemorySpec& memory :
-       {resting_on(Offload::host), resting_on(Offload::host, 0.4), resting_on(Offload::host, 1, 1),
-        resting_on(Offload::disk), resting_on(Offload::disk, 0.4)}) {
+       {offloaded_to(Offload::host), offloaded_to(Offload::host, 0.4), offloaded_to(Offload::host, 1, 1),
+        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4)}) {
     const std::string what = fmt::format("{}, share {}, window {}", name_of(memory.offload_optimizer),
                                          memory.offload_share, memory.offload_window);
-    const RestingRun there = learn_resting(options(memory));
+    const OffloadedRun there = learn_offloaded(options(memory));
     EXPECT_EQ(there.losses, here.losses) << what;
     EXPECT_TRUE(there.weights == here.weights) << what << ": other weights";
     EXPECT_TRUE(there.state == here.state) << what << ": other state";
-    EXPECT_GT(there.moved.to_rest, 0) << what;
+    EXPECT_GT(there.moved.from_device, 0) << what;
 
-    Ledger ledger, resting;
-    const auto nothing = make_memory(Device::meta, ledger), nowhere = make_memory(Device::meta, resting);
+    Ledger ledger, offloaded;
+    const auto nothing = make_memory(Device::meta, ledger), nowhere = make_memory(Device::meta, offloaded);
     meta::Stream stream(*nothing, cpu::kScratchBytes);
     const Replica::Options o = options(memory);
     Replica counted(o, *nothing, stream, nowhere.get());
@@ -108,39 +108,39 @@ TEST_P(Resting, ChangesNoBitAndHoldsWhatMetaSays) {
     }
     EXPECT_EQ(counted.traffic(), there.moved) << what;
     EXPECT_EQ(ledger.rows(), there.device) << what;
-    EXPECT_EQ(resting.rows(), there.resting) << what;
+    EXPECT_EQ(offloaded.rows(), there.offloaded) << what;
   }
 }
 
 // What a unit has beside its weights and gradients is in the one memory or in the other, whole.
-TEST_P(Resting, MovesWholeUnitsTheLastFirst) {
+TEST_P(Offloading, MovesWholeUnitsTheLastFirst) {
   const auto state_of_units = [](const Ledger::Rows& rows) {
     std::map<std::string, std::int64_t> bytes;
     for (const auto& [key, count] : rows)
       if (key.first == Tag::optimizer && count.current > 0) bytes[key.second] = count.current;
     return bytes;
   };
-  const auto all = state_of_units(learn_resting(options({})).device);
-  const RestingRun moved = learn_resting(options(resting_on(Offload::host)));
-  EXPECT_EQ(state_of_units(moved.resting), all);
+  const auto all = state_of_units(learn_offloaded(options({})).device);
+  const OffloadedRun moved = learn_offloaded(options(offloaded_to(Offload::host)));
+  EXPECT_EQ(state_of_units(moved.offloaded), all);
   EXPECT_TRUE(state_of_units(moved.device).empty());
 
-  const RestingRun some = learn_resting(options(resting_on(Offload::host, 0.01)));
+  const OffloadedRun some = learn_offloaded(options(offloaded_to(Offload::host, 0.01)));
   auto left = all;
   ASSERT_TRUE(left.erase("head"));
   EXPECT_EQ(state_of_units(some.device), left);
-  EXPECT_EQ(state_of_units(some.resting), (std::map<std::string, std::int64_t>{{"head", all.at("head")}}));
+  EXPECT_EQ(state_of_units(some.offloaded), (std::map<std::string, std::int64_t>{{"head", all.at("head")}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Resting,
-                         testing::Combine(testing::ValuesIn(tiny_specs()), testing::ValuesIn(resting_cases())),
+INSTANTIATE_TEST_SUITE_P(Models, Offloading,
+                         testing::Combine(testing::ValuesIn(tiny_specs()), testing::ValuesIn(offload_cases())),
                          [](const auto& info) {
                            std::string name = std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
                            std::erase_if(name, [](char c) { return c != '_' && std::isalnum(c) == 0; });
                            return name;
                          });
 
-TEST(RestingState, IsTheSameUnderEveryLayout) {
+TEST(OffloadedState, IsTheSameUnderEveryLayout) {
   const std::vector<NamedSpec> specs = cut_specs();
   const auto even = std::ranges::find_if(specs, [](const NamedSpec& s) { return s.spec.kv_heads % 2 == 0; });
   ASSERT_NE(even, specs.end());
@@ -155,15 +155,15 @@ TEST(RestingState, IsTheSameUnderEveryLayout) {
       if (layout.dp_kind == DpKind::central && precision == Precision::bf16) continue;
       Replica::Options o = learning_options(spec, layout, precision);
       const Learned here = learn(o);
-      for (const MemorySpec& memory : {resting_on(Offload::host), resting_on(Offload::disk, 0.5)}) {
+      for (const MemorySpec& memory : {offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5)}) {
         o.how.memory = memory;
         expect_equal(learn(o), here, std::string(text) + ", " + std::string(name_of(memory.offload_optimizer)));
       }
     }
 }
 
-// A step that updates nothing leaves what rests as it was, and the next one finds it.
-TEST(RestingState, SurvivesAStepWithABadValue) {
+// A step that updates nothing leaves offloaded state as it was, and the next one finds it.
+TEST(OffloadedState, SurvivesAStepWithABadValue) {
   Replica::Options o = learning_options(tiny_specs().front().spec, {}, Precision::bf16);
   const auto run = [&](const MemorySpec& memory) {
     o.how.memory = memory;
@@ -192,8 +192,8 @@ TEST(RestingState, SurvivesAStepWithABadValue) {
     return whole_state(one);
   };
   const std::vector<char> here = run({});
-  EXPECT_TRUE(run(resting_on(Offload::host)) == here);
-  EXPECT_TRUE(run(resting_on(Offload::disk)) == here);
+  EXPECT_TRUE(run(offloaded_to(Offload::host)) == here);
+  EXPECT_TRUE(run(offloaded_to(Offload::disk)) == here);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Which activations and gathered weights a run keeps from the forward to the backward, and what rests apart from the
+// Which activations and gathered weights a run keeps from the forward to the backward, and what is offloaded from the
 // device's memory while it is not used ([memory] in the run file).
 //
 // Nothing of this changes a result: what is recomputed is equal bit for bit, and so is what is brought back.
-// model/recompute.h says what each level keeps of a block, and what that costs; offload/ is about the rest.
+// model/recompute.h says what each level keeps of a block, and what that costs; offload/ moves what is offloaded.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -42,7 +42,7 @@ struct StageBlocks {
   bool empty() const { return counts.empty(); }
   bool operator==(const StageBlocks&) const = default;
 };
-// Where state rests between its uses.
+// Where state is between its uses.
 enum class Offload {
   none,  // in the device's memory, where it is used
   host,  // in the host's memory, of a GPU

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostMebibytes = 1 << 30;
 
-// Of a level that recomputes products, and of state that rests elsewhere.
+// Of a level that recomputes products, and of offloaded state.
 const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
 const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder"};
 

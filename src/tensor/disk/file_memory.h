@@ -1,4 +1,4 @@
-// A file as the memory in which state rests: NVMe offload.
+// A file as the memory of offloaded state: NVMe offload.
 //
 // Its tensors have Device::disk. They have addresses, of a range that is reserved and can never be touched, so they can
 // be cut and described like any others; upload() and download() (tensor/transfer.h) read and write them, and so does
