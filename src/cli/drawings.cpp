@@ -16,6 +16,7 @@
 #include "plan/step_timeline.h"
 #include "spec/layout/layout_toml.h"
 #include "spec/model/presets.h"
+#include "telemetry/number_text.h"
 #include "train/run_data.h"
 
 namespace lockstep {
@@ -87,6 +88,29 @@ std::string draw_memory() {
                          .limit_label = "80 GB"});
 }
 
+std::string draw_offload() {
+  std::vector<MemoryBar> bars;
+  for (const double share : {0.0, 0.5, 1.0}) {
+    RunSpec spec = drawn_run(*preset("llama3-8b"), "micro=16", 16, 4096);
+    spec.run.device = RunDevice::cuda;
+    spec.precision.gradients = StateType::bf16;
+    if (share > 0) {
+      spec.memory.offload_optimizer = Offload::host;
+      spec.memory.offload_share = share;
+    }
+    const Plan plan = plan_run(spec);
+    MemoryBar& bar = bars.emplace_back(
+        MemoryBar{.label = share == 0 ? "none" : fmt::format("host, share {:g}: {} there", share, byte_text(plan.host)),
+                  .parts = {}});
+    for (int t = 0; t < kTags; ++t) bar.parts.emplace_back(name_of(static_cast<Tag>(t)), plan.peaks[t]);
+  }
+  return memory_picture(bars, {.title = "memory.offload_optimizer: GPU memory of llama3-8b on one rank",
+                               .subtitle = "16 micro-batches of one sample of 4,096 tokens, bf16 with bf16 gradients, "
+                                           "AdamW; bytes by tag, from the plan.",
+                               .limit = 141'000'000'000,
+                               .limit_label = "141 GB"});
+}
+
 std::string draw_memory_timeline() {
   ModelSpec model = *preset("llama-7b-4l");
   model.layers = 8;
@@ -151,6 +175,7 @@ constexpr DrawingEntry kDrawings[] = {
     {"tensor-parallel", "a block's two products split by columns and rows, without and with sp", draw_tensor_parallel},
     {"schedules", "afab, 1f1b, interleaved, zb-h1 and zb-v of four stages on one clock", draw_schedules},
     {"memory", "bytes by tag of one rank for llama3-8b under several layouts", draw_memory},
+    {"offload", "bytes by tag on the GPU for llama3-8b, with and without optimizer state on the host", draw_offload},
     {"memory-timeline", "bytes in use from action to action of one step under ZeRO 3, and what makes the peak",
      draw_memory_timeline},
     {"ddp-overlap", "buckets of gradients summed while backward runs, and without overlap", draw_ddp_overlap},

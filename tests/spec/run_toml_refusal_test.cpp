@@ -9,7 +9,6 @@ TEST(RunToml, AMisspeltNameComesWithTheNearest) {
   const Bad cases[] = {
       {"trian", "steps = 3", {"run.toml:5: unknown table 'trian'", "'train'"}},
       {"memory", "recompute = \"all\"", {"'recompute'", "one of \"none\", \"elementwise\", \"projections\", \"full\""}},
-      {"memory", "offload = true", {"offload = true is not in this version", "leave offload out"}},
       {"memory", "recompute_blocks = 2", {"'recompute_blocks' does nothing without recompute"}},
       {"memory", "recompute_every = 2", {"'recompute_every' does nothing without recompute"}},
       {"memory",
