@@ -24,8 +24,8 @@ constexpr PrecisionSpec kHalfMasters(Precision::bf16, StateType::full, StateType
 // `verify`: given a layout's gradients, one rank's update has the layout's bits, also where tp splits tensors by rows,
 // by columns and in parts that alternate.
 TEST(HalfStates, UpdateInEveryLayoutAsOnOneRank) {
-  for (const std::size_t model : {0U, 4U, 6U})  // Llama, Qwen2, GPT-2
-    for (const PrecisionSpec& precision : {kHalfMasters, kHalfMoments, kHalfStates}) {
+  for (const std::size_t model : {0U, 6U})  // Llama, GPT-2
+    for (const PrecisionSpec& precision : {kHalfMoments, kHalfStates}) {
       ModelSpec spec = tiny_specs()[model].spec;
       spec.width = spec.vocabulary = 64;
       spec.heads = 4;
