@@ -100,7 +100,8 @@ StopNotice::StopNotice() {
     while (first_heard == 0)
       if (ended_within(kLook)) return;
     if (first_heard != SIGINT || ended_within(kPatience)) return;
-    say(STDERR_FILENO, "lockstep: stopping after this step; press Ctrl-C again to end now without saving\n");
+    // Over the "^C" that the terminal has echoed.
+    say(STDERR_FILENO, "\rlockstep: stopping after this step; press Ctrl-C again to end now without saving\n");
   });
 }
 

@@ -9,9 +9,11 @@
 #include <utmp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "cli/terminal.h"
 #include "support/program.h"
@@ -240,6 +242,7 @@ TEST_F(Terminal, AnswersAnInterruptAtOnceWhereTheStepTakesLonger) {
   OnATerminal run({"NO_COLOR=1"}, {"train", "--out", folder_ / "slow", "--set", "train.global_batch=32", "--set",
                                    "run.threads=1", "--set", "train.steps=100"});
   run.wait_for("ETA");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // into the next step
   run.signal(SIGINT);
   run.wait_for("lockstep: stopping after this step; press Ctrl-C again to end now without saving");
   const auto [text, code] = run.end();

@@ -168,7 +168,7 @@ TEST(DoctorLimits, OfTheBubble) {
   for (StepPoint& point : run.steps) point.bubble = 0.42F;
   EXPECT_EQ(only_finding(run).name, "bubble");
   EXPECT_EQ(only_finding(run).summary,
-            "4 micro-batches are few for 2 stages: the pipeline stands empty 42% of the time");
+            "4 micro-batches are too few for 2 stages: the pipeline stands empty 42% of the time");
   EXPECT_THAT(only_finding(run).evidence,
               ElementsAre("measured: 42% of the step, median of 100 steps; the schedule alone makes it 20%"));
   EXPECT_THAT(only_finding(run).remedies.at(0), HasSubstr("layout.micro=8"));

@@ -140,9 +140,11 @@ void find_bubble(const RunRecords& run, const TimeView& view, std::vector<Findin
   const double ideal = run.plan.ideal_bubble.value_or(static_cast<double>(stages - 1) /
                                                       static_cast<double>(*run.plan.micro + stages - 1));
   const std::int64_t enough = kEnoughMicro * stages;
-  if (view.bubble - 2 * view.delayed() < kBubbleCosts || ideal < view.bubble / 2 || *run.plan.micro >= enough) return;
+  // What a rank without a core makes the others wait is not the schedule's, but the schedule's part stays.
+  const double made_by_run = std::max(view.bubble - 2 * view.delayed(), std::min(ideal, view.bubble));
+  if (made_by_run < kBubbleCosts || ideal < view.bubble / 2 || *run.plan.micro >= enough) return;
   Finding finding{.name = "bubble", .severity = Severity::slow, .cost = view.bubble};
-  finding.summary = fmt::format("{} micro-batch{} few for {} stages: the pipeline stands empty {} of the time",
+  finding.summary = fmt::format("{} micro-batch{} too few for {} stages: the pipeline stands empty {} of the time",
                                 *run.plan.micro, *run.plan.micro == 1 ? " is" : "es are", stages, percent(view.bubble));
   finding.evidence = {fmt::format("measured: {} of the step, median of {} steps; the schedule alone makes it {}",
                                   percent(view.bubble), view.steps, percent(ideal))};
