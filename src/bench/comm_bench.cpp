@@ -246,13 +246,15 @@ bool can_bench(CommOp op) { return !point_to_point(op) && op != CommOp::barrier;
 CommBenchOptions settle(CommBenchOptions options, int processes) {
   if (processes && options.link)
     refuse("--link under MPI: a simulated link is between ranks that are threads", "start without mpirun");
-  if (options.ranks.empty()) options.ranks = processes ? std::vector{processes} : std::vector{1, 2, 4, 8};
+  if (options.ranks.empty()) options.ranks = processes ? std::vector{processes} : std::vector{2, 4, 8};
   for (const int ranks : options.ranks) {
     if (processes && ranks != processes)
       refuse(fmt::format("--ranks {} under MPI, whose ranks are its {} processes", ranks, processes),
              "leave --ranks out, or start without mpirun");
-    if (ranks < 1 || ranks > kMostSummands)
-      refuse(fmt::format("--ranks {}", ranks), fmt::format("give 1 to {}", kMostSummands));
+    if (processes == 1) refuse("bench comm of one process: it exchanges nothing", "start two or more");
+    if (ranks < 2 || ranks > kMostSummands)
+      refuse(fmt::format("--ranks {}{}", ranks, ranks == 1 ? ": one rank exchanges nothing" : ""),
+             fmt::format("give 2 to {}", kMostSummands));
   }
   const int most_ranks = std::ranges::max(options.ranks);
   for (const std::int64_t size : options.sizes)

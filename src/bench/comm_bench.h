@@ -36,7 +36,7 @@ namespace lockstep {
 struct CommBenchOptions {
   std::vector<CommOp> ops = {CommOp::all_reduce};
   std::vector<Algorithm> algorithms = {};  // empty: all that differ
-  std::vector<int> ranks = {};             // of threads; empty: 1, 2, 4, 8, or as many as there are processes
+  std::vector<int> ranks = {};             // of threads; empty: 2, 4, 8, or as many as there are processes
   std::vector<std::int64_t> sizes = {1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26};  // bytes
   double seconds = 1;                 // for each op, rank count and size, at least
   std::optional<LinkSpec> link = {};  // under ranks that are threads

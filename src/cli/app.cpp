@@ -1,6 +1,8 @@
 #include "cli/app.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -37,6 +39,12 @@ namespace {
 int fail(ExitCode code, const std::string& message) {
   fmt::print(stderr, "lockstep: {}\n", message);
   return static_cast<int>(code);
+}
+
+// Of a pipe: nobody can read what is written to standard output.
+bool reader_has_gone() {
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 // Whether its ranks are processes under a launcher; every other command runs in one process.
@@ -108,9 +116,12 @@ int run_app(int argc, char** argv) {
     if (launched_rank() > 0 && !runs_on_ranks(chosen_command(app))) return static_cast<int>(ExitCode::done);
     const int code = chosen();
     // Output that could not be written is a failure: a full disk must not look like success.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    // Whose reader has gone, as with `| head`, is not full. A command that has said so itself has exit code 5.
+    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code != static_cast<int>(ExitCode::environment))
       return fail(ExitCode::environment,
-                  "standard output could not be written; free space where it goes, or send it elsewhere");
+                  reader_has_gone()
+                      ? "standard output was closed by its reader"
+                      : "standard output could not be written; free space where it goes, or send it elsewhere");
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help and --version

@@ -211,7 +211,7 @@ void add_bench_comm(CLI::App& bench, std::function<int()>& chosen) {
       ->type_name("OP,…");
   command->add_option("--algorithms", s->algorithms, "Of canonical, ring, tree, native [all that differ]")
       ->type_name("NAME,…");
-  command->add_option("--ranks", s->ranks, "Ranks as threads [1,2,4,8; under mpirun as many as processes]")
+  command->add_option("--ranks", s->ranks, "Ranks as threads [2,4,8; under mpirun as many as processes]")
       ->type_name("N,…");
   command->add_option("--sizes", s->sizes, "Bytes of the whole message [1KiB,64KiB,1MiB,16MiB,64MiB]")
       ->type_name("SIZE,…");

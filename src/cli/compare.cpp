@@ -195,6 +195,8 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
 }
 
 int compare(const CompareSettings& s) {
+  if (s.brief && !s.link.empty())
+    refuse("--link with --brief: a link changes times alone, and --brief shows none", "leave one of them out");
   const RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
   return launched_as_one_of_many() ? compare_processes(s, run) : compare_threads(s, run);
 }
@@ -267,16 +269,15 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       ->add_option("--layouts", settings->list,
                    "A file of layouts, one per line as in dp=2,pp=2,zero=3; beside --layout")
       ->type_name("FILE");
-  CLI::Option* link =
-      command->add_option("--link", settings->link,
-                          "A simulated link between ranks: its bandwidth and latency, as in 1GB/s,50us; times under it "
-                          "are measured, not predicted");
-  link->type_name("RATE,TIME");
+  command
+      ->add_option("--link", settings->link,
+                   "A simulated link between ranks: its bandwidth and latency, as in 1GB/s,50us; times under it are "
+                   "measured, not predicted")
+      ->type_name("RATE,TIME");
   command
       ->add_flag("--brief", settings->brief,
                  "One table: losses, bytes and messages, each predicted and measured, no times")
-      ->excludes(scale)
-      ->excludes(link);
+      ->excludes(scale);
   CLI::Option* json = command->add_flag("--json", settings->json, "Print everything that was measured, as JSON");
   command->add_flag("--markdown", settings->markdown, "Print the tables as markdown")->excludes(json);
   command->callback([settings, &chosen] { chosen = [settings] { return compare(*settings); }; });

@@ -65,6 +65,7 @@ void show_checkpoint(const Checkpoint& checkpoint) {
 void show_run(const fs::path& folder) {
   const fs::path checkpoints = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
   if (fs::exists(folder / "run.toml")) show_model(read_run_file(folder / "run.toml").model);
+  require_regular_or_none(folder / "metrics.jsonl");
   if (std::ifstream in(folder / "metrics.jsonl"); in) {
     std::string line, last;
     std::int64_t lines = 0;

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 // By step. Lines that are no steps, such as evaluations, are passed over.
 std::map<std::int64_t, double> losses_of(const fs::path& run) {
   const fs::path file = run / "metrics.jsonl";
+  require_regular_or_none(file);
   std::ifstream in(file);
   if (!in)
     throw UserError(ExitCode::bad_input_file, fmt::format("{} cannot be read", file.string()), "name a run folder");
@@ -79,6 +80,14 @@ void add_memory(MeasuredStepPicture& picture, const std::vector<TraceSpan>& span
 
 }  // namespace
 
+void require_regular_or_none(const fs::path& file) {
+  std::error_code ignored;
+  const fs::file_type type = fs::status(file, ignored).type();
+  if (type == fs::file_type::regular || type == fs::file_type::not_found) return;
+  throw UserError(ExitCode::bad_input_file, fmt::format("{} is not a regular file", file.string()),
+                  "name the folder of a run, as `lockstep train --out` was given it");
+}
+
 void show_beside(const fs::path& run, const fs::path& other) {
   const std::map<std::int64_t, double> mine = losses_of(run), theirs = losses_of(other);
   TextTable table{
@@ -99,6 +108,9 @@ void show_beside(const fs::path& run, const fs::path& other) {
 void draw_step(const fs::path& run, const fs::path& svg) {
   require_output_file(svg, fmt::format("--svg {}", quote_text(svg.string())));
   const fs::path file = run / "trace.json";
+  if (std::error_code ignored; fs::is_directory(run, ignored) && !fs::exists(file, ignored))
+    throw UserError(ExitCode::bad_input_file, fmt::format("{} has no trace.json: none was asked for", run.string()),
+                    "train with --set run.trace=1, and name that run's folder");
   const Trace trace = read_trace(file);
   const RunSpec spec = read_run_file(run / "run.toml");
   std::int64_t step = 0;

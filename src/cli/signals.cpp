@@ -1,5 +1,6 @@
 #include "cli/signals.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "cli/status_line.h"
+#include "cli/terminal.h"
 
 namespace lockstep {
 
@@ -82,6 +84,34 @@ std::string signal_heard() {
   for (const auto& [name, number] : kNumbers)
     if (number == heard) return std::string(name);
   return "";
+}
+
+StopNotice::StopNotice() {
+  if (!on_terminal(STDERR_FILENO)) return;
+  thread_ = std::thread([this] {
+    sigset_t all;  // signals are for the threads that had them before
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    std::unique_lock lock(mutex_);
+    const auto ended_within = [&](std::chrono::milliseconds time) {
+      return ended_.wait_for(lock, time, [this] { return end_; });
+    };
+    constexpr std::chrono::milliseconds kLook{100};
+    while (first_heard == 0)
+      if (ended_within(kLook)) return;
+    if (first_heard != SIGINT || ended_within(kPatience)) return;
+    // Over the "^C" that the terminal has echoed.
+    say(STDERR_FILENO, "\rlockstep: stopping after this step; press Ctrl-C again to end now without saving\n");
+  });
+}
+
+StopNotice::~StopNotice() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_one();
+  if (thread_.joinable()) thread_.join();
 }
 
 void tell_second_signal(int descriptor) { told_too = descriptor; }

@@ -1,8 +1,12 @@
 // Signals as a wish to end, for commands that have something to bring to an end.
 #pragma once
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 
 namespace lockstep {
 
@@ -15,6 +19,24 @@ const std::atomic<bool>& listen_for_signals(std::span<const std::string> others 
 
 // The first signal that was heard ("SIGUSR1"); empty: none.
 std::string signal_heard();
+
+// While it lives: whoever presses Ctrl-C on a terminal and waits kPatience for the end of the step is told on standard
+// error that the run has heard it, and what a second one does. A thread of its own looks and writes, since a handler
+// may not and the thread that trains is busy.
+class StopNotice {
+ public:
+  static constexpr std::chrono::milliseconds kPatience{300};
+  StopNotice();
+  ~StopNotice();
+  StopNotice(const StopNotice&) = delete;
+  StopNotice& operator=(const StopNotice&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;  // by mutex_
+  std::thread thread_;
+};
 
 // A second signal also leaves a line here, beside standard error's; -1: nowhere.
 void tell_second_signal(int descriptor);

@@ -25,7 +25,7 @@ StatusLine::~StatusLine() { erase_status_line(); }
 std::string StatusLine::drawn() const {
   // The last column stays free: a terminal may wrap when it is filled.
   const int columns = terminal_columns(STDOUT_FILENO) - 1;
-  return "\r\n" + cut_to_columns(line_, columns) + "\r\033[A";
+  return "\r\n" + whole_fields(line_, columns) + "\r\033[A";
 }
 
 std::string StatusLine::draw(std::string line) {

@@ -24,7 +24,8 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   bool shown() const { return shown_; }
-  // The line is this from now on, cut to the terminal's width, which is asked each time. "" soon after another drawing.
+  // The line is this from now on: as many of its fields, which two blanks separate, as the terminal is wide for, which
+  // is asked each time. "" soon after another drawing.
   std::string draw(std::string line);
   // Whole lines that stay, above it.
   std::string print(const std::string& lines) const;

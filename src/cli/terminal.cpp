@@ -45,4 +45,13 @@ std::string cut_to_columns(std::string_view line, int columns) {
   return std::string(line);
 }
 
+std::string whole_fields(std::string_view line, int columns) {
+  constexpr std::string_view kBetween = "  ";
+  for (std::string_view kept = line; !kept.empty(); kept = kept.substr(0, kept.rfind(kBetween))) {
+    if (const std::string cut = cut_to_columns(kept, columns); cut == kept) return cut;
+    if (kept.find(kBetween) == std::string_view::npos) return cut_to_columns(kept, columns);
+  }
+  return "";
+}
+
 }  // namespace lockstep

@@ -19,4 +19,8 @@ int terminal_columns(int descriptor);
 // ("\033[36m") fill none, and end with the text.
 std::string cut_to_columns(std::string_view line, int columns);
 
+// Of fields with two blanks between them, the first ones that fit into this many columns, each of them whole: half a
+// number would be another number. Where not even the first fits, as much of it as does.
+std::string whole_fields(std::string_view line, int columns);
+
 }  // namespace lockstep

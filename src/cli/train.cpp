@@ -197,9 +197,12 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                    .link = link,
                    .shared_corpus = own_process || device_of(spec) != Device::cpu ? 0 : run.data().corpus_bytes(),
                    .cores = p.cores,
+                   .host_cores = host_cores(),
                    .threads = run.threads()}));
   const std::int64_t first = progress.step;
+  std::optional<StopNotice> notice(std::in_place);
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link)});
+  notice.reset();
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
   if (!nothing_left) view.show_end(ending, progress, p.stages.front(), run.ledger(), bytes_outside(run));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +16,6 @@
 #include "cli/terminal.h"
 #include "spec/model/model_flops.h"
 #include "telemetry/advice.h"
-#include "telemetry/mfu_band.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -120,7 +120,8 @@ void TrainView::write_plan(const std::string& json) {
 
 std::string TrainView::problem() {
   metrics_.write("");
-  if (!problem_.empty() || (metrics_.failure().empty() && metrics_.dropped() == 0)) return problem_;
+  if (!problem_.empty()) return problem_;
+  if (metrics_.failure().empty() && metrics_.dropped() == 0) return closed_;
   return metrics_.failure().empty() ? fmt::format("{}: {} lines are missing, the disk was full for too long",
                                                   folder_.metrics().string(), metrics_.dropped())
                                     : metrics_.failure() + "; its last lines are missing, checkpoints are not";
@@ -151,10 +152,7 @@ void TrainView::stepped(const StepRecord& r) {
   rank_log_.held(r);
   if (!r.times_follow) write_held();
   if (!any_step_) first_loss_ = r.loss;
-  if (any_step_ && r.mfu) {  // the first step also warms up
-    flops_ += r.model_flops_per_s * r.seconds;
-    peak_flops_ += r.model_flops_per_s * r.seconds / *r.mfu;
-  }
+  mfu_.add(r.mfu.value_or(std::numeric_limits<double>::quiet_NaN()), r.seconds);
   any_step_ = true;
   last_loss_ = r.loss;
   if (options_.quiet) return;
@@ -180,11 +178,12 @@ void TrainView::show_status(const StepRecord& r) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
   const auto done = static_cast<double>(r.step - first_step_), left = static_cast<double>(spec_.train.steps - r.step);
   const std::string done_bar = bar(r.step);
-  write(status_.draw(fmt::format(
-      "{} {}/{}  ETA {}  loss {:.4f}  {} tok/s{}",
-      colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar, r.step, spec_.train.steps,
-      duration_text(spent.count() / done * left), r.loss, grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)),
-      r.mfu ? fmt::format("  MFU {:.0f}% {}", *r.mfu * 100, name_of(mfu_band(*r.mfu))) : "")));
+  const std::optional<double> mfu = mfu_.value();
+  write(status_.draw(fmt::format("{} {}/{}  ETA {}  loss {:.4f}  {} tok/s{}",
+                                 colour_ ? fmt::format(fmt::fg(fmt::terminal_color::cyan), "{}", done_bar) : done_bar,
+                                 r.step, spec_.train.steps, duration_text(spent.count() / done * left), r.loss,
+                                 grouped_digits(static_cast<std::int64_t>(r.tokens_per_s)),
+                                 mfu ? fmt::format("  MFU {:.0f}% {}", *mfu * 100, name_of(mfu_band(*mfu))) : "")));
 }
 
 void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) {
@@ -219,12 +218,19 @@ void TrainView::show_end(Ending ending, const Progress& progress, const Plan& pl
   write(status_.take_away());
   const bool told = !options_.quiet;
   if (told) show_sums(progress, plan, ledger, outside);
-  if (ending == Ending::stopped) {
+  if (nobody_reads_)
+    closed_ = ending == Ending::stopped
+                  ? fmt::format(
+                        "standard output was closed by its reader: the run has saved after step {} and ended; "
+                        "`lockstep train --resume {}` continues it",
+                        progress.step, folder_.path().string())
+                  : "standard output was closed by its reader; all steps are done";
+  if (ending == Ending::stopped && !nobody_reads_) {
     const std::string signal = signal_heard();
     note(fmt::format("stopped after step {}{} as asked; --resume continues from there", progress.step,
                      signal.empty() ? "" : " by " + signal));
   }
-  if (ending == Ending::bad_values) note(fmt::format("stopped after {}", problem_));
+  if (ending == Ending::bad_values) log(problem_);  // standard error has it too
   if (told && ending != Ending::bad_values && (spec_.train.save_last || spec_.train.save_every > 0))
     print(fmt::format("saved in {}", folder_.checkpoints().string()));
 }
@@ -246,14 +252,14 @@ void TrainView::show_sums(const Progress& progress, const Plan& plan, const Ledg
 
 // Of the whole run: MFU by both usual counts of a step's work, and below "good" what would raise it.
 void TrainView::show_verdict() {
-  if (peak_flops_ <= 0) return;
+  const std::optional<double> mfu = mfu_.value();
+  if (!mfu) return;
   const double tokens = static_cast<double>(spec_.train.global_batch) * static_cast<double>(spec_.data.seq);
   const double by_6n = 6 * static_cast<double>(parameter_count(spec_.model)) * tokens /
                        model_flops(spec_.model, spec_.train.global_batch, spec_.data.seq);
-  const double mfu = flops_ / peak_flops_;
-  const MfuBand band = mfu_band(mfu);
-  print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", mfu * 100,
-                    mfu * by_6n * 100, name_of(band)));
+  const MfuBand band = mfu_band(*mfu);
+  print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", *mfu * 100,
+                    *mfu * by_6n * 100, name_of(band)));
   if (band == MfuBand::fair || band == MfuBand::poor) print("to raise it: " + mfu_advice(times_, facts_of(spec_)).text);
 }
 

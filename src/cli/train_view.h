@@ -13,6 +13,7 @@
 #include "telemetry/appended_file.h"
 #include "telemetry/event_log.h"
 #include "telemetry/metrics_file.h"
+#include "telemetry/mfu_band.h"
 #include "telemetry/tensorboard.h"
 #include "train/loop.h"
 #include "train/run_folder.h"
@@ -43,7 +44,7 @@ class TrainView final : public Watcher {
     log("the run has failed: " + reason);
   }
   // What standard error is to say of a run that came to its end, and is no success: bad values, lines of metrics that
-  // could not be written. Empty: nothing.
+  // could not be written, an output whose reader has gone. Empty: nothing.
   std::string problem();
 
   void stepped(const StepRecord& record) override;
@@ -82,7 +83,7 @@ class TrainView final : public Watcher {
   RankLog rank_log_;
   EventLog events_;
   AppendedFile log_;
-  std::string problem_;
+  std::string problem_, closed_;  // why the run has ended; what is said of an output that nobody reads
   bool nobody_reads_ = false, tensorboard_told_ = false,
        metrics_told_ = false;  // that lines of metrics could not be written
   std::optional<std::chrono::steady_clock::time_point> metrics_told_at_;
@@ -90,10 +91,10 @@ class TrainView final : public Watcher {
   std::chrono::steady_clock::time_point start_;
   double first_loss_ = 0, last_loss_ = 0, last_eval_ = 0;
   bool any_step_ = false, any_eval_ = false;
-  std::optional<StepRecord> held_;     // of which the times follow
-  TimesByUse times_;                   // of all steps and ranks
-  std::string last_step_;              // its line, where it was not printed
-  double flops_ = 0, peak_flops_ = 0;  // of steps whose MFU is known, but the first: done, and possible meanwhile
+  std::optional<StepRecord> held_;  // of which the times follow
+  TimesByUse times_;                // of all steps and ranks
+  std::string last_step_;           // its line, where it was not printed
+  RunMfu mfu_;
 };
 
 }  // namespace lockstep

@@ -58,7 +58,8 @@ std::string unreadable_file(const fs::path& folder) {
   };
   if (wrong(folder, fs::file_type::directory)) return "the folder is a link, which is not followed";
   for (const char* name : {"metrics.jsonl", "events.jsonl", "plan.json", "trace.json", "log.txt", "run.toml", ".lock"})
-    if (wrong(folder / name, fs::file_type::regular)) return fmt::format("{} is a link or no plain file", name);
+    if (wrong(folder / name, fs::file_type::regular) && wrong(folder / name, fs::file_type::directory))
+      return fmt::format("{} is a link or no plain file", name);  // a folder has no lines: as if it were missing
   const fs::path ranks = folder / "ranks";
   if (wrong(ranks, fs::file_type::directory)) return "ranks is a link or no folder";
   std::error_code error;

@@ -76,8 +76,9 @@ RunSummary summarize(const std::string& name, const RunRecords& run) {
   if (s.state == RunState::running && s.steps && *s.steps > run.last.step)
     s.seconds_left = recent_pace(run) * static_cast<double>(*s.steps - run.last.step);
   s.idle_seconds = run.read_at - run.last.time;
-  if (run.plan.model_flops_6n_a_step && run.plan.peak_flops && *run.plan.peak_flops > 0)
-    s.mfu_6n = *run.plan.model_flops_6n_a_step / run.last.seconds / *run.plan.peak_flops;
+  s.mfu = run.mfu.value().value_or(kUnknown);
+  if (run.plan.model_flops_6n_a_step && run.plan.model_flops_a_step.value_or(0) > 0)
+    s.mfu_6n = s.mfu * *run.plan.model_flops_6n_a_step / *run.plan.model_flops_a_step;
   s.not_updated = run.not_updated;
   s.bad_lines = run.bad_lines;
   s.bytes = run.detail.bytes;

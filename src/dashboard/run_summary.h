@@ -34,7 +34,8 @@ struct RunSummary {
   std::int64_t ranks = 0;
   double seconds_left = kUnknown;  // at the pace of the last steps
   double idle_seconds = kUnknown;  // since the last step ended
-  double mfu_6n = kUnknown;        // by the formula without attention
+  double mfu = kUnknown;           // of the run (telemetry/mfu_band.h)
+  double mfu_6n = kUnknown;        // the same by the formula without attention
   std::int64_t not_updated = 0, bad_lines = 0;
   BytesOfTags bytes = {}, peak_bytes = {};  // of rank 0
   SentOnAxes sent = {};

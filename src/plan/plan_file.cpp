@@ -100,6 +100,7 @@ std::string plan_json(const PlanFacts& facts) {
       {"warmup", spec.schedule.warmup},
       {"clip", spec.optimizer.clip},
       {"cores", facts.cores},
+      {"host_cores", facts.host_cores},
       {"threads", facts.threads},
       {"memory", memory},
       {"sent", sent},

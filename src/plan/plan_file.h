@@ -23,7 +23,8 @@ struct PlanFacts {
   std::string peak_source;           // where it is from, in words
   std::optional<LinkRate> link;
   std::int64_t shared_corpus = 0;  // bytes of text that rank 0 holds for all
-  int cores = 1, threads = 1;      // of the machine; of a rank
+  int cores = 1, host_cores = 1;   // that rank 0's process may use; of its host
+  int threads = 1;                 // of a rank
 };
 // With an end of line.
 std::string plan_json(const PlanFacts& facts);

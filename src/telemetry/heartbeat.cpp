@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "telemetry/host_health.h"
 #include "telemetry/partial_file.h"
 #include "telemetry/rank_folder.h"
 #include "telemetry/rank_now.h"
@@ -105,6 +104,16 @@ std::vector<Heartbeat::File> Heartbeat::files(bool ending) {
   const std::lock_guard lock(mutex_);
   if (const auto memory = memory_of_process(); memory && (!memory_ || memory->share() > memory_->share()))
     memory_ = memory;
+  // What is given back after the last step, while the run saves its last state, is no swing.
+  const bool trains = !ending && std::ranges::any_of(ranks_, [](const Rank& rank) {
+    const std::optional<DoingState> state = rank.doing.load();
+    return !rank.end_written && state && state->kind != DoingKind::saving;
+  });
+  if (const auto held = held_by_process(); held && memory_ && trains) {
+    swing_.look(*held);
+    memory_->held = *held;
+    memory_->swing = swing_.bytes();
+  }
   for (Rank& rank : ranks_) {
     if (rank.end_written) continue;
     std::optional<DoingState> state = rank.doing.load();

@@ -30,6 +30,7 @@
 
 #include "telemetry/doing.h"
 #include "telemetry/gpu_health.h"
+#include "telemetry/host_health.h"
 #include "telemetry/rank_now.h"
 
 namespace lockstep {
@@ -84,6 +85,7 @@ class Heartbeat {
   std::deque<Rank> ranks_;            // by mutex_, but for what a Doing's own thread stores
   bool stop_ = false;                 // by mutex_
   std::optional<RankMemory> memory_;  // when it was nearest to its limit; by mutex_
+  MemorySwing swing_;                 // by mutex_
   std::thread thread_;
 };
 

@@ -4,12 +4,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
 namespace lockstep {
 
 namespace {
+
+constexpr const char* kStatus = "/proc/self/status";
 
 // Of a line "VmRSS:    1234 kB" of a file; nothing: there is none.
 std::optional<std::int64_t> kilobytes_in(const char* file, const std::string& name) {
@@ -50,8 +53,22 @@ std::optional<RankCpu> cpu_of_thread(std::int64_t thread) {
   return RankCpu{.ran = static_cast<double>(ran) * 1e-9, .waited = static_cast<double>(waited) * 1e-9};
 }
 
+std::optional<std::int64_t> held_by_process() {
+  const auto own = kilobytes_in(kStatus, "RssAnon");
+  if (!own) return std::nullopt;
+  return *own + kilobytes_in(kStatus, "RssShmem").value_or(0) + kilobytes_in(kStatus, "VmSwap").value_or(0);
+}
+
+std::int64_t MemorySwing::bytes() const {
+  std::int64_t risen = 0, fallen = 0;
+  for (std::size_t i = 1; i < looks_.size(); ++i) {
+    const std::int64_t more = looks_[i] - looks_[i - 1];
+    (more > 0 ? risen : fallen) += more > 0 ? more : -more;
+  }
+  return std::min(risen, fallen);
+}
+
 std::optional<RankMemory> memory_of_process() {
-  constexpr const char* kStatus = "/proc/self/status";
   std::optional<RankMemory> tightest;
   const auto consider = [&](const char* name, const std::optional<std::int64_t>& limit) {
     const std::optional<std::int64_t> used = kilobytes_in(kStatus, name);

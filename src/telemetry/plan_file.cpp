@@ -122,6 +122,7 @@ RunPlan parse_run_plan(std::string_view text) {
   take(object, "zero", plan.zero);
   take(object, "warmup", plan.warmup);
   take(object, "cores", plan.cores);
+  take(object, "host_cores", plan.host_cores);
   take(object, "threads", plan.threads);
   take(object, "model_flops_a_step", plan.model_flops_a_step);
   take(object, "model_flops_6n_a_step", plan.model_flops_6n_a_step);

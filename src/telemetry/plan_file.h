@@ -35,7 +35,7 @@ struct RunPlan {
   bool found = false;  // there is a plan.json and it is an object
   std::optional<std::string> layout, device, precision, schedule, recompute, peak_source;
   std::optional<std::int64_t> ranks, steps, tokens_a_step, parameters, micro, micro_batch, seq, global_batch, bucket,
-      zero, warmup, cores, threads;
+      zero, warmup, cores, host_cores, threads;
   std::optional<double> model_flops_a_step, model_flops_6n_a_step, peak_flops, lr, clip, link_latency_s,
       link_bytes_per_s, ideal_bubble;
   std::optional<bool> overlap;

@@ -53,7 +53,8 @@ class RankNowReader {
     now.seconds = positive("seconds");
     now.time = positive("time");
     if (const nlohmann::json* cpu = part("cpu")) now.cpu = {number(*cpu, "ran_s"), number(*cpu, "waited_s")};
-    if (const nlohmann::json* memory = part("memory")) now.memory = {bytes(*memory, "used"), bytes(*memory, "limit")};
+    if (const nlohmann::json* memory = part("memory"))
+      now.memory = {bytes(*memory, "used"), bytes(*memory, "limit"), bytes(*memory, "held"), bytes(*memory, "swing")};
     if (const nlohmann::json* gpu = part("gpu"))
       now.gpu = {.sm_mhz = number(*gpu, "sm_mhz"),
                  .temperature = number(*gpu, "temperature"),
@@ -145,7 +146,11 @@ std::string to_json_line(const RankNow& now) {
       {"seconds", now.seconds},
       {"time", now.time}};
   if (now.cpu) line["cpu"] = {{"ran_s", now.cpu->ran}, {"waited_s", now.cpu->waited}};
-  if (now.memory) line["memory"] = {{"used", now.memory->used}, {"limit", now.memory->limit}};
+  if (now.memory)
+    line["memory"] = {{"used", now.memory->used},
+                      {"limit", now.memory->limit},
+                      {"held", now.memory->held},
+                      {"swing", now.memory->swing}};
   if (now.gpu)
     line["gpu"] = {{"sm_mhz", now.gpu->sm_mhz},           {"temperature", now.gpu->temperature},
                    {"throttled", now.gpu->throttled},     {"throttled_seconds", now.gpu->throttled_seconds},

@@ -6,7 +6,8 @@
 // file is replaced about once a second (heartbeat.h): one whose time is long past is of a process that is gone, or
 // held.
 //
-// Where the system tells, also: "cpu" {"ran_s", "waited_s"}, "memory" {"used", "limit"} and, of a rank with a GPU,
+// Where the system tells, also: "cpu" {"ran_s", "waited_s"}, "memory" {"used", "limit", "held",
+// "swing"} and, of a rank with a GPU,
 // "gpu"
 // {"sm_mhz", "temperature", "throttled" [reasons], "throttled_seconds", "memory_used", "memory_total"}.
 //
@@ -30,9 +31,12 @@ struct RankCpu {
   double waited_share() const { return ran + waited > 0 ? waited / (ran + waited) : 0; }
 };
 
-// Of the rank's process, in bytes: what it used at most of the tightest limit there is (host, control group, ulimit).
+// Of the rank's process, in bytes: what it used at most of the tightest limit there is (host, control group, ulimit);
+// what it holds now of its own, without files that are mapped; and what it has both taken and given back in the last
+// minute: the smaller of the sums of all rises and of all falls of what it held, from one look a second to the next.
 struct RankMemory {
   std::int64_t used = 0, limit = 0;
+  std::int64_t held = 0, swing = 0;
   double share() const { return limit > 0 ? static_cast<double>(used) / static_cast<double>(limit) : 0; }
 };
 

@@ -78,7 +78,7 @@ ReportedTime time_of(const RunRecords& run) {
   time.split = sum.total() > 0;
   for (std::size_t u = 0; time.split && u < kTimeUses; ++u) time.share[u] = sum.seconds[u] / sum.total();
   time.most_rank = run.detail.rank_of_most;
-  const std::optional<double> mfu = median_of(values_of(run, [](const StepPoint& s) { return s.mfu; }));
+  const std::optional<double> mfu = run.mfu.value();
   if (mfu && run.plan.found && mfu_band(*mfu) >= MfuBand::fair) time.advice = mfu_advice(sum, facts_of_plan(run)).text;
   return time;
 }
@@ -104,7 +104,7 @@ ReportedEfficiency efficiency_of(const RunRecords& run, const RunRecords* baseli
   e.tokens_per_s = median_of(values_of(run, [](const StepPoint& s) { return s.tokens_per_s; }));
   if (const auto ranks = ranks_of(run); ranks && e.tokens_per_s)
     e.tokens_per_s_rank = *e.tokens_per_s / static_cast<double>(*ranks);
-  e.mfu = median_of(values_of(run, [](const StepPoint& s) { return s.mfu; }));
+  e.mfu = run.mfu.value();
   if (e.mfu) e.band = name_of(mfu_band(*e.mfu));
   if (e.mfu && run.plan.model_flops_a_step.value_or(0) > 0 && run.plan.model_flops_6n_a_step)
     e.mfu_6n = *e.mfu * *run.plan.model_flops_6n_a_step / *run.plan.model_flops_a_step;

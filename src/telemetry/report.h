@@ -27,7 +27,7 @@ struct ReportedTime {
 
 struct ReportedEfficiency {
   std::optional<double> tokens_per_s, tokens_per_s_rank;  // the median step's
-  std::optional<double> mfu, mfu_6n;                      // the median step's; with attention, and by 6N
+  std::optional<double> mfu, mfu_6n;                      // the run's (mfu_band.h); with attention, and by 6N
   std::string band;
   std::string baseline;                    // its folder; empty: none was given
   std::optional<double> baseline_rank;     // tokens/s of one of its ranks

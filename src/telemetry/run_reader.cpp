@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "telemetry/json_line.h"
 #include "telemetry/process_state.h"
+#include "telemetry/rank_folder.h"
 #include "telemetry/step_record.h"
 
 namespace lockstep {
@@ -126,6 +127,16 @@ int rank_of_file(const std::string& name, std::string_view ending) {
   return error == std::errc() && stopped == end && *end == '.' && rank >= 0 && rank < kMostRanks ? rank : -1;
 }
 
+// The step of "step-00000100"; -1: of none.
+std::int64_t step_of_checkpoint(std::string_view name) {
+  constexpr std::string_view kStart = "step-";
+  if (!name.starts_with(kStart)) return -1;
+  std::int64_t step = -1;
+  const char* const end = name.data() + name.size();
+  const auto [stopped, error] = std::from_chars(name.data() + kStart.size(), end, step);
+  return error == std::errc() && stopped == end ? step : -1;
+}
+
 }  // namespace
 
 double StepPoint::total() const { return std::accumulate(mean.begin(), mean.end(), 0.0); }
@@ -191,8 +202,16 @@ const RunRecords& RunReader::update() {
   read_ranks();
   read_events();
   read_log();
-  run_.bad_lines = bad_metrics_ + bad_events_;
-  for (const auto& [number, rank] : run_.ranks) run_.bad_lines += rank.bad_lines;
+  find_checkpoints();
+  run_.bad_lines = 0;
+  const auto add_bad = [this](std::string file, std::int64_t lines) {
+    if (lines > 0) run_.bad_by_file[std::move(file)] = lines;
+    run_.bad_lines += lines;
+  };
+  add_bad("metrics.jsonl", bad_metrics_);
+  add_bad("events.jsonl", bad_events_);
+  for (const auto& [number, rank] : run_.ranks)
+    add_bad("ranks/" + rank_file("", number, "jsonl").filename().string(), rank.bad_lines);
   run_.running = lock_is_held(run_.folder / ".lock");
   run_.disk_free = run_.disk_bytes = std::nullopt;
   if (const fs::space_info space = fs::space(run_.folder, error); !error) {
@@ -208,6 +227,7 @@ void RunReader::read_metrics() {
         run_.steps.clear();
         run_.evaluations.clear();
         run_.last = {};
+        run_.mfu = {};
         run_.detail = {};
         run_.every = 1;
         run_.step_lines = run_.not_updated = bad_metrics_ = 0;
@@ -243,6 +263,7 @@ void RunReader::add_step(const StepPoint& point) {
   if (!point.updated && run_.not_updated++ == 0) run_.first_not_updated = point.step;
   if (run_.first_bad_loss < 0 && (!known(point.loss) || !known(point.grad_norm))) run_.first_bad_loss = point.step;
   run_.last = point;
+  run_.mfu.add(point.mfu, point.seconds);
   if (point.step % run_.every != 0) return;
   run_.steps.push_back(point);
   while (run_.steps.size() > options_.most_steps) {
@@ -305,13 +326,26 @@ void RunReader::read_ranks() {
   });
   run_.now.clear();
   run_.bad_files = 0;
+  run_.bad_by_file.clear();
   for (const auto& [rank, file] : now_files_) {
     try {
       if (const auto now = read_rank_now(file))
         run_.now[rank] = {.now = *now, .process = process_state(now->host, now->pid)};
     } catch (const UserError&) {
       ++run_.bad_files;
+      run_.bad_by_file["ranks/" + file.filename().string()] = 1;
     }
+  }
+}
+
+void RunReader::find_checkpoints() {
+  run_.checkpoints.clear();
+  std::error_code error;
+  for (fs::directory_iterator at(run_.folder / "checkpoints", error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const std::int64_t step = step_of_checkpoint(name);
+    std::error_code missing;
+    if (step >= 0 && fs::is_regular_file(at->path() / "manifest.json", missing)) run_.checkpoints[step] = name;
   }
 }
 

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "telemetry/followed_lines.h"
+#include "telemetry/mfu_band.h"
 #include "telemetry/plan_file.h"
 #include "telemetry/process_state.h"
 #include "telemetry/rank_now.h"
@@ -133,6 +134,7 @@ struct RunRecords {
   std::vector<StepPoint> steps;  // in the file's order
   std::int64_t every = 1;        // steps in `steps` are multiples of this, but the newest
   StepPoint last;                // step -1: there is none
+  RunMfu mfu;                    // of all lines
   LastStepDetail detail;         // of `last`
   std::int64_t step_lines = 0, not_updated = 0;
   std::int64_t first_not_updated = -1;  // steps; -1: none
@@ -144,10 +146,13 @@ struct RunRecords {
   std::deque<RunEvent> events;       // of all kinds but "step"
   std::deque<RunEvent> step_events;  // of the kind "step"
   std::deque<std::string> log;       // its last lines
+  // Folders of checkpoints/ that have a manifest, by their steps: a checkpoint is renamed to that when it is whole.
+  std::map<std::int64_t, std::string> checkpoints;
 
-  std::int64_t bad_lines = 0;   // of metrics.jsonl, events.jsonl and ranks/*.jsonl
-  std::int64_t bad_files = 0;   // ranks/*.now that could not be read
-  std::int64_t generation = 0;  // changes when metrics.jsonl is read anew
+  std::int64_t bad_lines = 0;                       // of metrics.jsonl, events.jsonl and ranks/*.jsonl
+  std::int64_t bad_files = 0;                       // ranks/*.now that could not be read
+  std::map<std::string, std::int64_t> bad_by_file;  // "metrics.jsonl" → bad lines in it; of a rank's .now 1
+  std::int64_t generation = 0;                      // changes when metrics.jsonl is read anew
 };
 
 struct RunReaderOptions {
@@ -180,6 +185,7 @@ class RunReader {
   void read_events();
   void read_log();
   void find_rank_files();
+  void find_checkpoints();
 
   RunReaderOptions options_;
   RunRecords run_;

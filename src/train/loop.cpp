@@ -220,7 +220,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       if (begun == progress.step)
         bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
                                               .value_or("the norm itself: every gradient is finite");
-      watcher.note(bad_value);
+      if (!stop) watcher.note(bad_value);  // else it is why the run ends
       if (run.is_first_rank()) events.add({.kind = EventKind::fault, .step = progress.step, .text = bad_value});
       if (stop) {
         ending = Ending::bad_values;

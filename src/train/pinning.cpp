@@ -3,7 +3,9 @@
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -16,6 +18,8 @@ int usable_cores() {
   if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
   return static_cast<int>(std::thread::hardware_concurrency());  // more cores than a cpu_set_t has room for
 }
+
+int host_cores() { return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))); }
 
 namespace {
 

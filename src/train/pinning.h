@@ -9,6 +9,8 @@ namespace lockstep {
 
 // Cores that the calling thread may run on.
 int usable_cores();
+// Those of the host, whatever this process may use.
+int host_cores();
 
 // Keeps the calling thread, and all it starts from now on, on share `rank` of `ranks`. Does nothing where there are
 // more ranks than cores, or where the system does not tell or allow it: then the system places threads as it likes.

@@ -43,6 +43,15 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
     throw UserError(ExitCode::usage, fmt::format("{} holds a run already", path_.string()),
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
+  if (existing != Existing::replace) {
+    for (const fs::path& file : {run_file(), plan(), metrics(), log(), events(), trace()}) {
+      const fs::file_type type = fs::status(file, ignored).type();
+      if (type == fs::file_type::regular || type == fs::file_type::not_found) continue;
+      ::close(lock_);
+      throw UserError(ExitCode::bad_input_file, fmt::format("{} is not a regular file", file.string()),
+                      "move it away, or choose another --out");
+    }
+  }
   if (existing == Existing::replace)
     for (const fs::path& old :
          {run_file(), plan(), metrics(), log(), events(), trace(), ranks(), tensorboard(), checkpoints()})

@@ -13,7 +13,8 @@
 //   .lock            held while a process trains here
 //
 // Failure: UserError (usage) when another process trains there, or it holds a run that is neither to be resumed nor to
-// be replaced, (environment) when the folder cannot be made; EnvironmentError for the disk later on.
+// be replaced, (bad_input_file) when a pipe, a folder or a device has the name of one of its files, which would hold or
+// swallow what is written, (environment) when the folder cannot be made; EnvironmentError for the disk later on.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -13,6 +13,7 @@
 #include "support/run_results.h"
 #include "support/small_disk.h"
 #include "telemetry/rank_now.h"
+#include "telemetry/run_reader.h"
 
 namespace lockstep::tests {
 namespace {
@@ -45,7 +46,19 @@ TEST_F(DoctorOfARun, NamesTheFirstBadTensorAndTheRate) {
   EXPECT_EQ(train({"--set", "optim.lr=1000", "--set", "optim.clip=0", "--set", "train.steps=60"}).code, 1);
   expect_first("not_finite");
   EXPECT_THAT(diagnosis().first, AllOf(HasSubstr("the first was "), HasSubstr("lower optim.lr (now 1000)"),
-                                       HasSubstr("optim.warmup"), HasSubstr("clip gradients with optim.clip=1.0")));
+                                       HasSubstr("optim.warmup"), HasSubstr("clip gradients with optim.clip=1.0"),
+                                       HasSubstr("--overwrite --set optim.lr=333.333`: no checkpoint is from before")));
+  // From the newest checkpoint before the bad step, not from the one that was saved in it.
+  EXPECT_EQ(train({"--set", "optim.lr=1000", "--set", "optim.clip=0", "--set", "train.steps=60", "--set",
+                   "train.save_every=2", "--set", "train.keep=100", "--overwrite"})
+                .code,
+            1);
+  const RunRecords run = read_run(folder_ / "run");
+  ASSERT_GT(run.first_not_updated, 2);
+  const std::int64_t good = (run.first_not_updated - 1) / 2 * 2;
+  EXPECT_THAT(diagnosis().first, HasSubstr(fmt::format("`lockstep train --resume {}/checkpoints/step-{:08} --set "
+                                                       "optim.lr=333.333`: the newest checkpoint before it",
+                                                       folder_ / "run", good)));
 }
 
 TEST_F(DoctorOfARun, NamesAJumpOfTheLoss) {
@@ -126,7 +139,54 @@ TEST_F(DoctorOfARun, NamesARunThatWasKilled) {
   run.signal(SIGKILL);
   run.wait();
   expect_first("killed_rank");
-  EXPECT_THAT(diagnosis().first, AllOf(HasSubstr("all 2 ranks were killed"), HasSubstr("--resume RUN")));
+  const std::string resume = fmt::format("lockstep train {0}/run.toml --out {0} --resume", folder_ / "run");
+  EXPECT_THAT(diagnosis().first,
+              AllOf(HasSubstr("all 2 ranks were killed"), HasSubstr("`" + resume + "` begins again")));
+  // And the command does.
+  const Outcome again = run_program({"train", folder_ / "run/run.toml", "--out", folder_ / "run", "--resume", "--set",
+                                     "train.steps=3", "--set", "train.save_every=2"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("step 1/3"));
+}
+
+TEST_F(DoctorOfARun, SaysThatTheUserEndedIt) {
+  Program run(command({"--set", "train.steps=1000000", "--set", "optim.schedule=constant", "--set",
+                       "train.save_every=10", "--set", "train.global_batch=512"}));
+  run.wait_for_output("step 10: checkpoint saved");
+  for (int i = 0; i < 100 && !std::filesystem::exists(folder_ / "run/ranks/rank-00000.now"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  run.signal(SIGINT);
+  run.signal(SIGTERM);
+  ASSERT_EQ(run.wait().code, 130);
+  expect_first("interrupted");
+  EXPECT_THAT(diagnosis().text, AllOf(Not(HasSubstr("killed_rank")), Not(HasSubstr("dmesg"))));
+  EXPECT_THAT(
+      diagnosis().first,
+      HasSubstr(fmt::format("`lockstep train --resume {}` continues from the newest checkpoint", folder_ / "run")));
+}
+
+TEST_F(DoctorOfARun, NamesALossThatRisesFromTheFirstStep) {
+  ASSERT_EQ(train({"--set", "optim.lr=10", "--set", "optim.clip=0", "--set", "optim.schedule=constant", "--set",
+                   "train.steps=30"})
+                .code,
+            0);
+  const Diagnosis found = diagnosis();
+  EXPECT_THAT(found.names, testing::Contains("diverged")) << found.text;
+  EXPECT_THAT(found.text, AllOf(HasSubstr("the loss has risen instead of fallen"), HasSubstr("optim.lr (now 10)"),
+                                HasSubstr("--overwrite --set optim.lr=3.33333")));
+}
+
+TEST_F(DoctorOfARun, NamesRecordsThatSomethingHasDamaged) {
+  ASSERT_EQ(train({"--set", "train.steps=20"}).code, 0);
+  EXPECT_THAT(diagnosis().names, Not(testing::Contains("damaged_records")));
+  std::ofstream(folder_ / "run/metrics.jsonl", std::ios::app) << "{\"step\": 21, \"lo\nnot a line\n";
+  std::ofstream(folder_ / "run/events.jsonl", std::ios::app) << "\n";
+  const Diagnosis found = diagnosis();
+  EXPECT_THAT(found.names, testing::Contains("damaged_records")) << found.text;
+  EXPECT_THAT(found.text,
+              AllOf(HasSubstr("metrics.jsonl: 2 lines are no records"), HasSubstr("events.jsonl: 1 line is")));
+  ASSERT_EQ(run_program({"train", "--resume", folder_ / "run", "--set", "train.steps=22"}).code, 0);
+  EXPECT_THAT(diagnosis().names, Not(testing::Contains("damaged_records"))) << "as the remedy says";
 }
 
 TEST_F(DoctorOfARun, SpeaksPlainTextAndItsExitCodeSaysWhetherThereIsAnything) {
@@ -138,8 +198,8 @@ TEST_F(DoctorOfARun, SpeaksPlainTextAndItsExitCodeSaysWhetherThereIsAnything) {
   std::filesystem::remove(folder_ / "run/metrics.jsonl");
   std::filesystem::remove(folder_ / "run/log.txt");
   const Outcome empty = run_program({"doctor", folder_ / "run"});
-  EXPECT_EQ(empty.code, 0);
-  EXPECT_EQ(empty.out, "healthy so far: no step is recorded yet\n");
+  EXPECT_EQ(empty.code, 1) << "it is over";
+  EXPECT_THAT(empty.out, testing::StartsWith("no_steps (stopped): the run is over and has not recorded a step.\n"));
 }
 
 }  // namespace

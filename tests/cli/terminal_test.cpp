@@ -9,9 +9,11 @@
 #include <utmp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "cli/terminal.h"
 #include "support/program.h"
@@ -209,8 +211,11 @@ TEST_F(Terminal, HasLinesNoLongerThanItIsWide) {
     std::size_t columns = 0;
     for (const char c : row) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
     longest = std::max(longest, columns);
+    EXPECT_THAT(row, ::testing::MatchesRegex("[^ ]+ [0-6]/6(  the first step|  ETA [0-9:]+(  loss [0-9.]+)?)?"))
+        << "whole fields";
   }
-  EXPECT_EQ(longest, kColumns - 1u);
+  EXPECT_LT(longest, kColumns);
+  EXPECT_GE(longest, 28u) << "the bar, the step and the time left fit";
 }
 
 TEST_F(Terminal, KeepsWhatOtherCodeWritesMeanwhile) {
@@ -230,6 +235,21 @@ TEST_F(Terminal, KeepsWhatOtherCodeWritesMeanwhile) {
   EXPECT_THAT(rows, Contains(AllOf(StartsWith("and later that"), ::testing::EndsWith("covered: it is whole"))));
   EXPECT_THAT(rows, Contains(HasSubstr("by SIGINT as asked")));
   EXPECT_THAT(rows, Each(Not(HasSubstr("ETA"))));
+}
+
+TEST_F(Terminal, AnswersAnInterruptAtOnceWhereTheStepTakesLonger) {
+  // Steps of about a second.
+  OnATerminal run({"NO_COLOR=1"}, {"train", "--out", folder_ / "slow", "--set", "train.global_batch=32", "--set",
+                                   "run.threads=1", "--set", "train.steps=100"});
+  run.wait_for("ETA");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // into the next step
+  run.signal(SIGINT);
+  run.wait_for("lockstep: stopping after this step; press Ctrl-C again to end now without saving");
+  const auto [text, code] = run.end();
+  EXPECT_EQ(code, 0);
+  const std::vector<std::string> rows = rows_of(text);
+  EXPECT_THAT(rows, Contains(HasSubstr("by SIGINT as asked")));
+  EXPECT_THAT(rows, Contains("lockstep: stopping after this step; press Ctrl-C again to end now without saving"));
 }
 
 TEST_F(Terminal, HasNoStatusLineAfterASecondSignal) {
@@ -259,6 +279,17 @@ TEST_F(Terminal, OfAQuietRunHasNotesAndErrorsAlone) {
   const Outcome failed = run_program(train("a", {"--quiet"}));
   EXPECT_EQ(failed.code, 2);
   EXPECT_THAT(failed.err, HasSubstr("holds a run already"));
+}
+
+TEST(TerminalColumns, HoldWholeFieldsOfAStatusLine) {
+  const std::string line = "██ 7/60  loss 4.1589  1,234 tok/s";
+  EXPECT_EQ(whole_fields(line, 33), line);
+  EXPECT_EQ(whole_fields(line, 32), "██ 7/60  loss 4.1589") << "not 1,234 tok/";
+  EXPECT_EQ(whole_fields(line, 20), "██ 7/60  loss 4.1589");
+  EXPECT_EQ(whole_fields(line, 19), "██ 7/60");
+  EXPECT_EQ(whole_fields(line, 6), "██ 7/6") << "of the first as much as there is room for";
+  EXPECT_EQ(whole_fields("\033[36m██\033[0m 7/60  loss 4", 7), "\033[36m██\033[0m 7/60");
+  EXPECT_EQ(whole_fields("", 5), "");
 }
 
 TEST(TerminalColumns, CountCharactersAndNoColours) {

@@ -247,6 +247,12 @@ TEST_F(TrainEndings, AReaderThatGoesEndsTheRunAfterASave) {
   EXPECT_EQ(o.code, 0) << "head's";
   EXPECT_GE(newest(), 0);
   EXPECT_THAT(log(), HasSubstr("standard output is closed: the run saves and ends"));
+  std::ostringstream err;
+  err << std::ifstream(folder_ / "err").rdbuf();
+  EXPECT_EQ(err.str(),
+            fmt::format("lockstep: standard output was closed by its reader: the run has saved after step {} "
+                        "and ended; `lockstep train --resume {}` continues it\n",
+                        newest(), folder_ / "run"));
 }
 
 // The whole run folder is on it: metrics and log as well.

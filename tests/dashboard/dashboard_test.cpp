@@ -56,6 +56,36 @@ TEST_F(DashboardTest, SummariesAreTheNumbersOfTheLastLine) {
   EXPECT_EQ(all[0]["layout"], "dp=2");
 }
 
+TEST_F(DashboardTest, AFolderInThePlaceOfAFileHidesNoRun) {
+  for (const char* name : {"plan.json", "events.jsonl", "trace.json", "log.txt"}) {
+    write_run(folder() / "a", 40);
+    fs::remove(folder() / "a" / name);
+    fs::create_directory(folder() / "a" / name);
+    const Json all = runs();
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0]["step"], 40) << name;
+    EXPECT_EQ(all[0]["problem"], "") << name;
+    for (const char* part : {"curves", "times", "memory", "events", "findings", "timeline"}) api(part, "a");
+    fs::remove_all(folder() / "a");
+  }
+}
+
+TEST_F(DashboardTest, TheBandIsOfTheWholeRun) {
+  write_run(folder() / "a", 3);
+  std::ofstream(folder() / "a" / "metrics.jsonl", std::ios::app)
+      << R"({"step": 4, "loss": 1, "step_ms": 1e6, "mfu": 0.1, "time": 2e9})"
+      << "\n";
+  const Json run = runs().at(0);
+  EXPECT_EQ(run["mfu"], 0.1) << "the last step's";
+  EXPECT_NEAR(run["run_mfu"].get<double>(), 0.1, 1e-3) << "of nearly all the time";
+  EXPECT_EQ(run["band"], "poor");
+  std::ofstream(folder() / "a" / "metrics.jsonl", std::ios::app)
+      << R"({"step": 5, "loss": 1, "step_ms": 9, "mfu": 0.9, "time": 2e9})"
+      << "\n";
+  EXPECT_EQ(runs().at(0)["mfu"], 0.9);
+  EXPECT_EQ(runs().at(0)["band"], "poor") << "one good step does not make a good run";
+}
+
 TEST_F(DashboardTest, HiddenAndDeepFoldersAreNotSearched) {
   write_run(folder() / "1/2/3/4", 3);
   write_run(folder() / "1/2/3/five/5", 3);

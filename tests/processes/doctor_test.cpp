@@ -85,7 +85,7 @@ TEST_F(DoctorOfProcesses, NamesTheOneThatIsSlowedByHalf) {
   ASSERT_FALSE(found.names.empty()) << found.text;
   EXPECT_EQ(found.names[0], "slow_rank") << found.text;
   EXPECT_THAT(found.first, AllOf(HasSubstr("rank 1 takes "), HasSubstr("it is busy "),
-                                 HasSubstr(fmt::format("it is process {} on ", pid_)), HasSubstr("--resume RUN")));
+                                 HasSubstr(fmt::format("it is process {} on ", pid_)), HasSubstr("lockstep train ")));
 }
 
 TEST_F(DoctorOfProcesses, NamesTheOneThatWasKilled) {

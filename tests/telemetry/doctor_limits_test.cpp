@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "telemetry/healthy_records.h"
 
 namespace lockstep::tests {
@@ -73,6 +75,16 @@ TEST(DoctorLimits, OfCoresAndGpus) {
   run.now[0].now.cpu = RankCpu{.ran = 0.4, .waited = 0.5};
   EXPECT_THAT(names_found(run), ElementsAre()) << "of less than a second";
 
+  run = plain_records(4);
+  run.plan.cores = 1, run.plan.host_cores = 4, run.plan.threads = 1, run.plan.ranks = 4;
+  run.now[3].now.cpu = RankCpu{.ran = 50, .waited = 50};
+  EXPECT_THAT(only_finding(run).remedies.at(0), HasSubstr("end other programs"))
+      << "each process has a core of its own";
+  run.plan.host_cores = 2;
+  EXPECT_THAT(only_finding(run).remedies.at(0), HasSubstr("4 ranks of 1 thread share the 2 cores of a: use fewer"));
+  for (auto& [rank, status] : run.now) status.now.pid = 100;
+  EXPECT_THAT(only_finding(run).remedies.at(0), HasSubstr("4 ranks of 1 thread share 1 core: use fewer"));
+
   run = plain_records(1);  // 118.5 s after its first step
   run.now[0].now.gpu = RankGpu{.throttled = {}, .throttled_seconds = 5.5};
   EXPECT_THAT(names_found(run), ElementsAre()) << "4.6% of the time";
@@ -130,17 +142,39 @@ TEST(DoctorLimits, OfLinks) {
 }
 
 TEST(DoctorLimits, OfTheBubble) {
-  const auto found = [](double ideal, float waited) {
+  struct Pipeline {
+    double ideal = 0.2;
+    float waited = 0.31F;
+    std::int64_t micro = 4;
+  };
+  const auto records = [](const Pipeline& p) {
     RunRecords run = plain_records(2);
     run.plan.axes = {{"dp", 1}, {"pp", 2}};
-    run.plan.micro = 2;
-    run.plan.ideal_bubble = ideal;
-    set_share(run, TimeUse::wait_pp, waited);
-    return names_found(run);
+    run.plan.micro = p.micro;
+    run.plan.ideal_bubble = p.ideal;
+    set_share(run, TimeUse::wait_pp, p.waited);
+    return run;
   };
-  EXPECT_THAT(found(0.29, 0.5F), ElementsAre());
-  EXPECT_THAT(found(0.5, 0.29F), ElementsAre());
-  EXPECT_THAT(found(0.31, 0.31F), ElementsAre("bubble"));
+  const auto found = [&](const Pipeline& p) { return names_found(records(p)); };
+  EXPECT_THAT(found({.waited = 0.31F}), ElementsAre("bubble"));
+  EXPECT_THAT(found({.waited = 0.29F}), ElementsAre()) << "what was measured counts";
+  EXPECT_THAT(found({.ideal = 0.5, .waited = 0.29F}), ElementsAre()) << "what was measured counts";
+  EXPECT_THAT(found({.ideal = 0.15, .waited = 0.31F}), ElementsAre()) << "most of it is not the schedule's";
+  EXPECT_THAT(found({.ideal = 0.16, .waited = 0.31F}), ElementsAre("bubble"));
+  EXPECT_THAT(found({.micro = 7}), ElementsAre("bubble"));
+  EXPECT_THAT(found({.micro = 8}), ElementsAre()) << "four micro-batches per stage are enough";
+  // As recorded, where it is.
+  RunRecords run = records({.waited = 0.1F});
+  for (StepPoint& point : run.steps) point.bubble = 0.42F;
+  EXPECT_EQ(only_finding(run).name, "bubble");
+  EXPECT_EQ(only_finding(run).summary,
+            "4 micro-batches are too few for 2 stages: the pipeline stands empty 42% of the time");
+  EXPECT_THAT(only_finding(run).evidence,
+              ElementsAre("measured: 42% of the step, median of 100 steps; the schedule alone makes it 20%"));
+  EXPECT_THAT(only_finding(run).remedies.at(0), HasSubstr("layout.micro=8"));
+  // Ranks that have no core let the others wait.
+  for (auto& [rank, status] : run.now) status.now.cpu = RankCpu{.ran = 93, .waited = 7};
+  EXPECT_THAT(names_found(run), ElementsAre());
 }
 
 TEST(DoctorLimits, OfASlowRank) {
@@ -182,6 +216,58 @@ TEST(DoctorLimits, OfASpike) {
   EXPECT_THAT(names_found(run), ElementsAre());
   run.steps[80].loss = 3.49;
   EXPECT_THAT(names_found(run), ElementsAre("loss_spike"));
+}
+
+TEST(DoctorLimits, OfALossThatRisesFromTheStart) {
+  const auto found = [](const std::vector<double>& losses) {
+    RunRecords run = plain_records(1, static_cast<int>(losses.size()));
+    for (std::size_t i = 0; i < losses.size(); ++i) run.steps[i].loss = losses[i];
+    return names_found(run);
+  };
+  const auto two_parts = [](std::size_t first, double before, std::size_t then, double after) {
+    std::vector<double> losses(first, before);
+    losses.insert(losses.end(), then, after);
+    return losses;
+  };
+  EXPECT_THAT(found(two_parts(1, 4, 11, 5.9)), ElementsAre());
+  EXPECT_THAT(found(two_parts(1, 4, 11, 6.1)), ElementsAre("diverged"));
+  EXPECT_THAT(found(two_parts(1, 4, 10, 6.1)), ElementsAre()) << "too early to say";
+  EXPECT_THAT(found(two_parts(1, 4, 2000, 6.1)), ElementsAre("diverged"));
+  EXPECT_THAT(found(two_parts(1, 40, 60, 6.1)), ElementsAre()) << "it falls";
+  // Slowly, so that no step jumps: from the first twenty on.
+  std::vector<double> slowly;
+  for (int i = 0; i < 100; ++i) slowly.push_back(4 * std::exp(i * std::log(1.27) / 80));
+  EXPECT_THAT(found(slowly), ElementsAre());
+  slowly.clear();
+  for (int i = 0; i < 100; ++i) slowly.push_back(4 * std::exp(i * std::log(1.33) / 80));
+  EXPECT_THAT(found(slowly), ElementsAre("diverged"));
+  // A jump that stays, after steps that learned, is one finding.
+  EXPECT_THAT(found(two_parts(30, 4, 30, 40)), ElementsAre("loss_spike"));
+}
+
+TEST(DoctorLimits, OfMemoryThatSwings) {
+  constexpr double kMiB = 1 << 20;
+  RunRecords run = plain_records(2);
+  for (std::size_t i = 0; i < run.steps.size(); ++i) run.steps[i].bytes = 100 * kMiB;
+  EXPECT_THAT(names_found(run), ElementsAre());
+  // What the run's own buffers take rises and falls between steps.
+  run.steps[60].bytes = 109 * kMiB;
+  EXPECT_THAT(names_found(run), ElementsAre());
+  run.steps[60].bytes = 112 * kMiB;
+  EXPECT_THAT(names_found(run), ElementsAre("memory_swings"));
+  EXPECT_THAT(only_finding(run).summary, HasSubstr("between steps"));
+  for (std::size_t i = 60; i < run.steps.size(); ++i) run.steps[i].bytes = 112 * kMiB;
+  EXPECT_THAT(names_found(run), ElementsAre()) << "it has risen once";
+  // What the process takes, beside them: 100 MiB and a limit that is far.
+  const auto process = [&](std::int64_t swing) {
+    run.now[1].now.memory =
+        RankMemory{.used = 200 << 20, .limit = std::int64_t{8} << 30, .held = 200 << 20, .swing = swing << 20};
+    return names_found(run);
+  };
+  EXPECT_THAT(process(19), ElementsAre());
+  EXPECT_THAT(process(21), ElementsAre("memory_swings"));
+  EXPECT_THAT(only_finding(run).summary, HasSubstr("the process of rank 1 "));
+  EXPECT_THAT(only_finding(run).evidence, Contains(HasSubstr("the run's own buffers do not")));
 }
 
 TEST(DoctorLimits, OfSilence) {

@@ -74,6 +74,93 @@ TEST(Doctor, TakesFromTheLogWhyARunIsOverAndNotWhyAnEarlierAttemptWas) {
   EXPECT_THAT(names_found(run), ElementsAre());
 }
 
+TEST(Doctor, SaysThatAUserEndedTheRunAndLeavesMemoryAlone) {
+  RunRecords run = healthy_records(2);
+  run.running = false;
+  for (auto& [rank, status] : run.now) status.process = ProcessState::gone;
+  EXPECT_THAT(names_found(run), ElementsAre("killed_rank"));
+  run.log = {"a second signal: ended at once, nothing more was saved"};
+  ASSERT_THAT(names_found(run), ElementsAre("interrupted"));
+  const Finding found = diagnose(run).at(0);
+  EXPECT_THAT(found.summary, HasSubstr("Ctrl-C"));
+  EXPECT_THAT(found.remedies,
+              ElementsAre(HasSubstr("`lockstep train runs/example/run.toml --out runs/example --resume` "
+                                    "begins again at step 0")));
+  run.log.push_back("resuming from runs/example/checkpoints/step-00000100");
+  EXPECT_THAT(names_found(run), ElementsAre("killed_rank")) << "that was an earlier attempt";
+}
+
+TEST(Doctor, SpellsOutHowToContinue) {
+  RunRecords run = healthy_records(2);
+  run.running = false;
+  for (auto& [rank, status] : run.now) status.process = ProcessState::gone;
+  const auto last_remedy = [&] { return diagnose(run).at(0).remedies.back(); };
+  EXPECT_EQ(last_remedy(),
+            "`lockstep train runs/example/run.toml --out runs/example --resume` begins again at step 0: no checkpoint "
+            "was saved");
+  run.checkpoints = {{50, "step-00000050"}, {100, "step-00000100"}};
+  EXPECT_EQ(last_remedy(), "`lockstep train --resume runs/example` continues from the newest checkpoint, of step 100");
+  run.folder = "my runs/it's";
+  EXPECT_THAT(last_remedy(), HasSubstr(R"(`lockstep train --resume 'my runs/it'\''s'`)"));
+  // After a bad value: from before it. What was saved in that very step has the weights that made it.
+  run = healthy_records(1);
+  run.plan.lr = 0.3;
+  run.steps[99].updated = run.last.updated = false;
+  run.first_not_updated = 100;
+  run.checkpoints = {{50, "step-00000050"}, {100, "step-00000100"}};
+  EXPECT_EQ(last_remedy(),
+            "then `lockstep train --resume runs/example/checkpoints/step-00000050 --set optim.lr=0.1`: the newest "
+            "checkpoint before it; train.bad_values=skip leaves such steps out");
+  run.checkpoints.erase(50);
+  EXPECT_EQ(last_remedy(),
+            "then `lockstep train runs/example/run.toml --out runs/example --overwrite --set optim.lr=0.1`: no "
+            "checkpoint is from before it; train.bad_values=skip leaves such steps out");
+  // Of a run that skipped it and went on.
+  run.checkpoints = {{50, "step-00000050"}, {110, "step-00000110"}};
+  run.last.updated = true;
+  EXPECT_THAT(last_remedy(), HasSubstr("step-00000110"));
+  // No remedy leaves a word to fill in that the records know.
+  run = healthy_records(2);
+  run.disk_free = 0;
+  EXPECT_THAT(last_remedy(), HasSubstr("`lockstep train runs/example/run.toml --out FOLDER` begins there"));
+  run.checkpoints = {{50, "step-00000050"}};
+  EXPECT_THAT(last_remedy(), HasSubstr("`lockstep train --resume runs/example --out FOLDER` continues there"));
+}
+
+TEST(Doctor, NamesDamagedRecordsAndWhereTheyAre) {
+  RunRecords run = healthy_records(2);
+  run.bad_lines = 3, run.bad_files = 1;
+  run.bad_by_file = {{"metrics.jsonl", 1}, {"ranks/rank-00001.jsonl", 2}, {"ranks/rank-00001.now", 1}};
+  ASSERT_THAT(names_found(run), ElementsAre("damaged_records"));
+  const Finding found = diagnose(run).at(0);
+  EXPECT_EQ(found.summary, "3 lines and 1 file of the run's records are damaged, and were left out");
+  EXPECT_THAT(found.evidence, ElementsAre("metrics.jsonl: 1 line is no record",
+                                          "ranks/rank-00001.jsonl: 2 lines are "
+                                          "no records",
+                                          "ranks/rank-00001.now: 1 line is no record"));
+  run.bad_lines = 1, run.bad_files = 0;
+  for (int rank = 0; rank < 20; ++rank) run.bad_by_file[fmt::format("ranks/rank-{:05}.jsonl", rank)] = 1;
+  EXPECT_EQ(diagnose(run).at(0).summary, "1 line of the run's records is damaged, and was left out");
+  EXPECT_THAT(diagnose(run).at(0).evidence.back(), HasSubstr("more files"));
+}
+
+TEST(Doctor, FindsARunThatIsOverWithoutAStep) {
+  RunRecords run = healthy_records(2);
+  run.steps.clear(), run.ranks.clear(), run.last = {};
+  EXPECT_THAT(names_found(run), ElementsAre()) << "it is under way";
+  run.running = false;
+  EXPECT_THAT(names_found(run), ElementsAre()) << "its ranks are";
+  for (auto& [rank, status] : run.now) {
+    status.now.doing = DoingKind::ended;
+    status.process = ProcessState::gone;
+  }
+  EXPECT_THAT(names_found(run), ElementsAre("no_steps"));
+  run.now.clear();
+  EXPECT_THAT(names_found(run), ElementsAre("no_steps"));
+  run.log = {"the run has failed: data.tokens: token 3 has id 99"};
+  EXPECT_THAT(names_found(run), ElementsAre("failed")) << "which says why";
+}
+
 TEST(Doctor, NamesASlowRankAmongItsPeersOnly) {
   RunRecords run = healthy_records(4);
   set_time(run, 2, TimeUse::compute, 1.1F);

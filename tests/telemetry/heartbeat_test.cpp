@@ -2,10 +2,12 @@
 #include "telemetry/heartbeat.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -253,6 +255,26 @@ TEST(Heartbeat, AWriteThatFailsIsMadeUpForByTheNext) {
   const double then = now_of(run, 1)->time;
   ASSERT_TRUE(comes_true([&] { return now_of(run, 1)->time > then; }));
   ASSERT_TRUE(comes_true([&] { return now_of(run, 2) && now_of(run, 2)->doing == DoingKind::ended; }));
+}
+
+TEST(Heartbeat, ShowsMemoryThatIsTakenAndGivenBackAndNotWhatIsTakenOnce) {
+  constexpr std::int64_t kMiB = 1 << 20, kTaken = 96 * kMiB;
+  const TemporaryFolder run;
+  Heartbeat heartbeat(run.path(), {.period = 20ms});
+  heartbeat.add(0, {});
+  const auto memory = [&] {
+    const auto now = now_of(run, 0);
+    return now && now->memory ? *now->memory : RankMemory{};
+  };
+  ASSERT_TRUE(comes_true([&] { return memory().held > 0; }));
+  const std::int64_t before = memory().held;
+  void* const taken = ::mmap(nullptr, kTaken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(taken, MAP_FAILED);
+  std::memset(taken, 1, kTaken);
+  ASSERT_TRUE(comes_true([&] { return memory().held > before + kTaken / 2; }));
+  EXPECT_LT(memory().swing, kTaken / 2);
+  ASSERT_EQ(::munmap(taken, kTaken), 0);
+  EXPECT_TRUE(comes_true([&] { return memory().swing > kTaken / 2; }));
 }
 
 TEST(Heartbeat, RefusesWhatItCannotDo) {

@@ -46,7 +46,7 @@ TEST(RankNow, ComesBackToTheLastBit) {
 TEST(RankNow, HealthComesBackAndIsLeftOutWhereItIsNone) {
   RankNow before = rank_in_a_call();
   before.cpu = RankCpu{.ran = 1.5, .waited = 0.5};
-  before.memory = RankMemory{.used = 7, .limit = 9};
+  before.memory = RankMemory{.used = 7, .limit = 9, .held = 5, .swing = 3};
   before.gpu = RankGpu{.sm_mhz = 1980,
                        .temperature = 71,
                        .throttled = {"power brake"},
@@ -56,7 +56,8 @@ TEST(RankNow, HealthComesBackAndIsLeftOutWhereItIsNone) {
   const RankNow after = parse_rank_now(to_json_line(before), "here");
   ASSERT_TRUE(after.cpu && after.memory && after.gpu);
   EXPECT_EQ(after.cpu->waited_share(), 0.25);
-  EXPECT_EQ(std::tie(after.memory->used, after.memory->limit), std::tie(before.memory->used, before.memory->limit));
+  EXPECT_EQ(std::tie(after.memory->used, after.memory->limit, after.memory->held, after.memory->swing),
+            std::tie(before.memory->used, before.memory->limit, before.memory->held, before.memory->swing));
   EXPECT_EQ(std::tie(after.gpu->sm_mhz, after.gpu->temperature, after.gpu->throttled, after.gpu->throttled_seconds,
                      after.gpu->memory_used, after.gpu->memory_total),
             std::tie(before.gpu->sm_mhz, before.gpu->temperature, before.gpu->throttled, before.gpu->throttled_seconds,

@@ -31,6 +31,7 @@ RunRecords records_of(std::vector<StepPoint> steps) {
   RunRecords run;
   run.folder = "runs/a";
   run.steps = std::move(steps);
+  for (const StepPoint& step : run.steps) run.mfu.add(step.mfu, step.seconds);
   if (!run.steps.empty()) run.last = run.steps.back();
   run.step_lines = std::ssize(run.steps);
   run.plan.found = true;
@@ -54,8 +55,16 @@ TEST(Reports, TakeTimesFromAllStepsAndSpeedsFromTheMedian) {
   EXPECT_EQ(report.efficiency.band, "fair");
   run.plan.overlap = false;
   EXPECT_THAT(make_report(run).time.advice, HasSubstr("layout.overlap=on"));
-  for (StepPoint& s : run.steps) s.mfu = 0.3;
+  run.mfu.add(0.9, 1);  // in which more was computed than in the three others
   EXPECT_EQ(make_report(run).time.advice, "") << "good needs none";
+}
+
+TEST(Reports, GiveTheMfuOfAllTheTimeButTheFirstStep) {
+  std::vector<StepPoint> steps{step_at(1, 9, 1, 5), step_at(2, 1, 1, 5), step_at(3, 1, 1, 5), step_at(4, 8, 1, 5)};
+  steps[1].mfu = steps[2].mfu = 0.6, steps[3].mfu = 0.075;
+  const ReportedEfficiency e = make_report(records_of(steps)).efficiency;
+  EXPECT_THAT(e.mfu, Optional(DoubleEq(0.18))) << "two good steps of ten seconds";
+  EXPECT_EQ(e.band, "fair");
 }
 
 TEST(Reports, HaveTheSlowestOfTwenty) {
@@ -95,7 +104,7 @@ TEST(Reports, CountTheRanksThatHaveRecordsWhereThereIsNoPlan) {
 }
 
 TEST(Reports, GiveMfuByBothCounts) {
-  RunRecords run = records_of({step_at(1, 1, 300, 5)});
+  RunRecords run = records_of({step_at(1, 1, 300, 5), step_at(2, 1, 300, 5)});
   EXPECT_FALSE(make_report(run).efficiency.mfu_6n);
   run.plan.model_flops_a_step = 8e9, run.plan.model_flops_6n_a_step = 6e9;
   EXPECT_THAT(make_report(run).efficiency.mfu_6n, Optional(DoubleEq(0.2 * 0.75)));

@@ -2,6 +2,7 @@
 #include "telemetry/run_reader.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -138,6 +139,34 @@ TEST_F(RunFolderRead, FieldsNotKnownAreSkippedAndBadLinesCounted) {
   EXPECT_FALSE(known(run.last.loss));
 }
 
+TEST_F(RunFolderRead, CheckpointsAreThoseThatWereCompleted) {
+  append("metrics.jsonl", to_json_line(step(1, 3)));
+  RunReader reader(folder_.path());
+  EXPECT_TRUE(reader.update().checkpoints.empty());
+  const fs::path all = folder_.path() / "checkpoints";
+  for (const char* name : {"step-00000100", "step-100000000", ".partial-step-00000200", "step-00000300", "step-x", "a"})
+    fs::create_directories(all / name);
+  for (const char* name : {"step-00000100", "step-100000000", ".partial-step-00000200", "step-x", "a"})
+    append(fs::path("checkpoints") / name / "manifest.json", "{}");
+  EXPECT_EQ(reader.update().checkpoints,
+            (std::map<std::int64_t, std::string>{{100, "step-00000100"}, {100'000'000, "step-100000000"}}));
+  fs::remove_all(all);
+  EXPECT_TRUE(reader.update().checkpoints.empty());
+}
+
+TEST_F(RunFolderRead, TheMfuIsOfAllTheTimeButTheFirstStep) {
+  const auto line = [](int at, double ms, const char* mfu) {
+    return fmt::format("{{\"step\": {}, \"loss\": 1, \"step_ms\": {}, \"mfu\": {}}}\n", at, ms, mfu);
+  };
+  append("metrics.jsonl", line(1, 1000, "0.9"));
+  RunReader reader(folder_.path());
+  EXPECT_FALSE(reader.update().mfu.value());
+  append("metrics.jsonl", line(2, 1000, "0.6") + line(3, 100, "null") + line(4, 3000, "0.2"));
+  EXPECT_THAT(reader.update().mfu.value(), testing::Optional(testing::DoubleNear(0.3, 1e-12)));
+  replace("metrics.jsonl", line(1, 1000, "0.9") + line(2, 1000, "0.5"));
+  EXPECT_THAT(reader.update().mfu.value(), testing::Optional(0.5));
+}
+
 TEST_F(RunFolderRead, EachRanksRecordsAndItsLastWordComeBack) {
   TimesByUse times;
   times[TimeUse::compute] = 0.25;
@@ -161,6 +190,8 @@ TEST_F(RunFolderRead, EachRanksRecordsAndItsLastWordComeBack) {
   EXPECT_EQ(run.ranks.at(13).peak_bytes.at("gradient"), 9);
   EXPECT_EQ(run.bad_lines, 1);
   EXPECT_EQ(run.bad_files, 1);
+  EXPECT_EQ(run.bad_by_file,
+            (std::map<std::string, std::int64_t>{{"ranks/rank-00013.jsonl", 1}, {"ranks/rank-00013.now", 1}}));
   ASSERT_EQ(run.now.size(), 1u);
   EXPECT_EQ(run.now.at(12).now.step, 4);
   append("ranks/rank-00012.jsonl", ": 4, \"ms\": 1}\n");

@@ -163,7 +163,7 @@ TEST_F(DoctorOfTimeOfRuns, NamesStagesOfUnequalWork) {
 }
 
 TEST_F(DoctorOfTimeOfRuns, NamesABubble) {
-  expect_named_first(after("pp=2,micro=1"), "bubble", {"1 micro-batches are few for 2 stages", "layout.micro=8"});
+  expect_named_first(after("pp=2,micro=1"), "bubble", {"1 micro-batch is too few for 2 stages", "layout.micro=8"});
 }
 
 TEST_F(DoctorOfTimeOfRuns, FindsNothingInHealthyRunsOfFiveLayouts) {

@@ -47,9 +47,9 @@ function runRow(run) {
   valueCell(row, 'loss', run.loss, digits(run.loss), 'num main');
   valueCell(row, 'eval_loss', run.eval_loss, digits(run.eval_loss));
   valueCell(row, 'tokens_per_s', run.tokens_per_s, count(run.tokens_per_s));
-  const mfu = valueCell(row, 'mfu', run.mfu, percent(run.mfu) + ' ');
+  const mfu = valueCell(row, 'mfu', run.run_mfu, percent(run.run_mfu) + ' ');
   if (run.band) mfu.append(make('span', 'pill ' + kBandLook[run.band], run.band));
-  if (run.mfu_6n !== null) mfu.title = `with attention ${percent(run.mfu)}, 6N ${percent(run.mfu_6n)}`;
+  if (run.mfu_6n !== null) mfu.title = `all steps: with attention ${percent(run.run_mfu)}, 6N ${percent(run.mfu_6n)}; the last step: ${percent(run.mfu)}`;
   valueCell(row, 'step_ms', run.step_ms, milliseconds(run.step_ms));
   valueCell(row, 'eta', run.seconds_left, run.state === 'ended' ? 'done' : duration(run.seconds_left));
   row.addEventListener('click', () => focusOn(run.name));

@@ -39,9 +39,13 @@ void find_disk_trouble(const RunRecords& run, std::vector<Finding>& findings) {
   if (refused) finding.evidence.push_back("log.txt: " + *refused);
   if (full_now && run.last.step >= 0)
     finding.evidence.push_back(fmt::format("the last step on the disk is {}", run.last.step));
-  finding.remedies = {"free space there: a run that is under way continues, and writes what it has kept",
-                      "keep fewer checkpoints with train.keep, or save less often with train.save_every",
-                      "put the run on another disk: `lockstep train --resume RUN --out FOLDER` continues there"};
+  finding.remedies = {
+      "free space there: a run that is under way continues, and writes what it has kept",
+      "keep fewer checkpoints with train.keep, or save less often with train.save_every",
+      run.checkpoints.empty()
+          ? fmt::format("put the run on another disk: `lockstep train {} --out FOLDER` begins there",
+                        shell_quoted((run.folder / "run.toml").string()))
+          : fmt::format("put the run on another disk: {} continues there", resume_command(run, "--out FOLDER"))};
   findings.push_back(std::move(finding));
 }
 

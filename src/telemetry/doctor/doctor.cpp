@@ -21,6 +21,29 @@ std::vector<std::string> log_of_last_attempt(const RunRecords& run) {
   return {run.log.begin() + static_cast<std::ptrdiff_t>(begin), run.log.end()};
 }
 
+std::string shell_quoted(const std::string& path) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!path.empty() && path[0] != '-' && path.find_first_not_of(kPlain) == std::string::npos) return path;
+  std::string quoted = path[0] == '-' ? "'./" : "'";
+  for (const char c : path) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+std::string resume_command(const RunRecords& run, const std::string& options) {
+  const std::string folder = shell_quoted(run.folder.string());
+  const std::string more = options.empty() ? "" : " " + options;
+  if (!run.checkpoints.empty()) return fmt::format("`lockstep train --resume {}{}`", folder, more);
+  return fmt::format("`lockstep train {} --out {} --resume{}`", shell_quoted((run.folder / "run.toml").string()),
+                     folder, more);
+}
+
+std::string how_to_continue(const RunRecords& run) {
+  return resume_command(run) +
+         (run.checkpoints.empty()
+              ? std::string(" begins again at step 0: no checkpoint was saved")
+              : fmt::format(" continues from the newest checkpoint, of step {}", run.checkpoints.rbegin()->first));
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
   constexpr std::size_t kMost = 8;
   if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
@@ -46,6 +69,7 @@ std::vector<Finding> diagnose(const RunRecords& run) {
   doctor::find_disk_trouble(run, findings);
   doctor::find_endings(run, findings);
   doctor::find_bad_values(run, findings);
+  doctor::find_damaged_records(run, findings);
   doctor::find_throughput(run, findings);
   doctor::find_memory(run, findings);
   std::ranges::stable_sort(findings, [](const Finding& a, const Finding& b) {

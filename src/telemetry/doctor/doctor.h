@@ -4,9 +4,9 @@
 //   for (const Finding& finding : diagnose(reader.update())) …
 //
 // A healthy run has no finding. The rules are in this folder, with their thresholds and why those: disk.cpp (a full
-// disk), endings.cpp (a hang, a rank that was killed), values.cpp (loss and gradients), throughput.cpp and waits.cpp
-// (where the time goes), memory.cpp. Rules see numbers of the run and nothing else, so they may be fed with records
-// written by hand.
+// disk), endings.cpp (a hang, a rank that was killed, a run that was ended), values.cpp (loss and gradients),
+// records.cpp (damaged records), throughput.cpp and waits.cpp (where the time goes), memory.cpp. Rules see numbers of
+// the run and nothing else, so they may be fed with records written by hand.
 //
 // The order: what stopped the run, then what makes its result wrong, then what makes it slow, the costliest first, then
 // what only takes memory. A remedy names a key of the run file or a command; the first one is what to try first.

@@ -4,7 +4,8 @@
 // that is gone is known at once where it is on this host. Elsewhere a file that is kStale seconds old speaks for it:
 // ten times the period of the heartbeat. A rank of a process that lives is held when it has been in one place for kHeld
 // seconds and for kHeldSteps times the longest of the last steps: a healthy rank is never in one place for longer than
-// a step. Once the run is over, log.txt has what the others said of the one that did not come.
+// a step. Once the run is over, log.txt has what the others said of the one that did not come, or that a person has
+// ended it. A run that is over and has no step is never healthy.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr double kStale = 10, kHeld = 10, kHeldSteps = 5;
 constexpr std::string_view kFailed = "the run has failed: ";
+constexpr std::string_view kAbandoned = "a second signal: ended at once";  // cli/signals.cpp
 
 bool has_ended(const RankStatus& state) { return state.now.doing == DoingKind::ended; }
 
@@ -104,8 +106,23 @@ bool find_stopped(const RunRecords& run, std::vector<Finding>& findings) {
     finding.remedies.push_back(
         fmt::format("look after {}: is the host reachable, is its disk?", process_text(first.now)));
   finding.remedies.push_back(
-      "after run.deadline seconds the others end the run by themselves; `lockstep train --resume RUN` continues it");
+      fmt::format("after run.deadline seconds the others end the run by themselves; then {}", how_to_continue(run)));
   add_nccl(run, finding);
+  findings.push_back(std::move(finding));
+  return true;
+}
+
+// A person did not want to wait for the end of the step.
+bool find_interrupted(const RunRecords& run, const std::vector<int>& gone, std::vector<Finding>& findings) {
+  const std::vector<std::string> log = log_of_last_attempt(run);
+  const auto line = std::ranges::find_if(log, [](const std::string& one) { return one.starts_with(kAbandoned); });
+  if (line == log.end()) return false;
+  Finding finding{.name = "interrupted", .severity = Severity::stopped};
+  finding.summary = "the run was ended at once by a second signal, as Ctrl-C pressed twice sends it";
+  finding.evidence.push_back("log.txt: " + *line);
+  const RankStatus& first = run.now.at(gone[0]);
+  finding.evidence.push_back(fmt::format("rank {} was last seen {}", gone[0], place_text(first.now)));
+  finding.remedies = {how_to_continue(run)};
   findings.push_back(std::move(finding));
   return true;
 }
@@ -115,6 +132,7 @@ bool find_gone(const RunRecords& run, std::vector<Finding>& findings) {
   for (const auto& [rank, state] : run.now)
     if (is_gone(run, state)) gone.push_back(rank);
   if (gone.empty()) return false;
+  if (find_interrupted(run, gone, findings)) return true;
   const RankStatus& first = run.now.at(gone[0]);
   const bool all = gone.size() == run.now.size();
   Finding finding{.name = "killed_rank", .severity = Severity::stopped};
@@ -137,7 +155,7 @@ bool find_gone(const RunRecords& run, std::vector<Finding>& findings) {
                   first.now.host),
       "if it was memory: `lockstep plan` says what the run needs; memory.recompute=projections and layout.micro lower "
       "it",
-      "`lockstep train --resume RUN` continues from the newest checkpoint"};
+      how_to_continue(run)};
   findings.push_back(std::move(finding));
   return true;
 }
@@ -166,7 +184,7 @@ bool find_held(const RunRecords& run, std::vector<Finding>& findings) {
   add_waiting(run, {now.rank}, finding);
   finding.remedies = {
       fmt::format("look at that process: `cat /proc/{}/task/*/wchan` on {} says what it waits for", now.pid, now.host),
-      "after run.deadline seconds the others end the run by themselves; `lockstep train --resume RUN` continues it"};
+      fmt::format("after run.deadline seconds the others end the run by themselves; then {}", how_to_continue(run))};
   add_nccl(run, finding);
   findings.push_back(std::move(finding));
   return true;
@@ -185,19 +203,29 @@ void find_failure(const RunRecords& run, std::vector<Finding>& findings) {
     finding.summary = "the run has ended because a rank did not come to a call in time";
     finding.remedies = {"look after that rank: its process was stopped, or its host or its link hung",
                         "if it only was slow (a first step, a slow disk), wait longer with run.deadline",
-                        "`lockstep train --resume RUN` continues from the newest checkpoint"};
+                        how_to_continue(run)};
     add_nccl(run, finding);
   } else if (says(" is gone") || says("went away") || says("will not come") || says("has left")) {
     finding.name = "killed_rank";
     finding.summary = "the run has ended because a rank was gone";
     finding.remedies = {"ask the system why: `dmesg | grep -i kill` names processes that had too much memory",
-                        "`lockstep train --resume RUN` continues from the newest checkpoint"};
+                        how_to_continue(run)};
     add_nccl(run, finding);
   } else {
     finding.summary = "the run has failed";
-    finding.remedies = {"mend what the message names, then `lockstep train --resume RUN`"};
+    finding.remedies = {fmt::format("mend what the message names; then {}", how_to_continue(run))};
   }
   finding.evidence.push_back("log.txt: " + why);
+  findings.push_back(std::move(finding));
+}
+
+// Nobody trains, nobody says why, and nothing was trained.
+void find_no_steps(const RunRecords& run, std::vector<Finding>& findings) {
+  Finding finding{.name = "no_steps", .severity = Severity::stopped};
+  finding.summary = "the run is over and has not recorded a step";
+  finding.evidence.push_back(run.log.empty() ? "log.txt is empty or missing" : "log.txt ends with: " + run.log.back());
+  finding.remedies = {"if metrics.jsonl was moved or deleted, put it back",
+                      "if the first step takes long, let the run do it", how_to_continue(run)};
   findings.push_back(std::move(finding));
 }
 
@@ -210,7 +238,10 @@ void find_endings(const RunRecords& run, std::vector<Finding>& findings) {
   const bool moves = run.running == true || std::ranges::any_of(run.now, [](const auto& entry) {
                        return entry.second.process == ProcessState::running && !has_ended(entry.second);
                      });
-  if (!moves) find_failure(run, findings);
+  if (moves) return;
+  const std::size_t before = findings.size();
+  find_failure(run, findings);
+  if (findings.size() == before && run.running == false && run.last.step < 0) find_no_steps(run, findings);
 }
 
 }  // namespace lockstep::doctor

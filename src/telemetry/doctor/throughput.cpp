@@ -51,6 +51,28 @@ void find_costly(const TimeView& view, TimeUse use, double limit, std::vector<Fi
   findings.push_back(std::move(finding));
 }
 
+// "4 ranks of 1 thread share 2 cores", where the run itself has more threads than cores; else empty. The plan has the
+// cores of rank 0's process, which a launcher may have bound to few, and those of its host: the former are for the
+// ranks of one process, the latter for all ranks of a host.
+std::string more_than_cores(const RunRecords& run, const RankNow& of) {
+  std::int64_t of_process = 0, of_host = 0;
+  for (const auto& [rank, state] : run.now) {
+    if (state.now.host != of.host) continue;
+    ++of_host;
+    if (state.now.pid == of.pid) ++of_process;
+  }
+  const std::int64_t threads = run.plan.threads.value_or(1);
+  const auto text = [&](std::int64_t ranks, const std::string& cores) {
+    return fmt::format("{} rank{} of {} thread{} share{} {}", ranks, ranks == 1 ? "" : "s", threads,
+                       threads == 1 ? "" : "s", ranks == 1 ? "s" : "", cores);
+  };
+  const auto plural = [](std::int64_t cores) { return fmt::format("{} core{}", cores, cores == 1 ? "" : "s"); };
+  if (run.plan.cores && of_process * threads > *run.plan.cores) return text(of_process, plural(*run.plan.cores));
+  if (run.plan.host_cores && of_host * threads > *run.plan.host_cores)
+    return text(of_host, fmt::format("the {} of {}", plural(*run.plan.host_cores), of.host));
+  return "";
+}
+
 void find_shared_core(const RunRecords& run, const TimeView& view, std::vector<Finding>& findings) {
   int worst = -1;
   double sum = 0, most = 0;
@@ -72,11 +94,8 @@ void find_shared_core(const RunRecords& run, const TimeView& view, std::vector<F
                                   percent(sum / static_cast<double>(ranks)))};
   if (view.step > 0)
     finding.evidence.push_back(fmt::format("a step takes {}, median of {}", seconds_text(view.step), view.steps));
-  const std::int64_t threads = run.plan.threads.value_or(1);
-  if (run.plan.cores && run.plan.ranks && *run.plan.ranks * threads > *run.plan.cores)
-    finding.remedies.push_back(
-        fmt::format("{} ranks of {} thread{} share {} cores: use fewer with --ranks or run.threads", *run.plan.ranks,
-                    threads, threads == 1 ? "" : "s", *run.plan.cores));
+  if (const std::string too_many = more_than_cores(run, run.now.at(worst).now); !too_many.empty())
+    finding.remedies.push_back(too_many + ": use fewer with --ranks or run.threads");
   finding.remedies.insert(finding.remedies.end(),
                           {"end other programs on that host (`top` shows them), or give the run cores of its own",
                            "if a launcher pins processes to few cores, let it not (mpirun --bind-to none, taskset), or "
@@ -99,10 +118,11 @@ void find_throttled_gpu(const RunRecords& run, std::vector<Finding>& findings) {
                                     seconds_text(gpu.throttled_seconds), seconds_text(trained), gpu.sm_mhz,
                                     gpu.temperature,
                                     gpu.throttled.empty() ? "" : fmt::format(", {}", fmt::join(gpu.throttled, ", ")))};
-    finding.remedies = {fmt::format("look after the cooling and the power supply of {}; `nvidia-smi -q -d PERFORMANCE` "
-                                    "there says more",
-                                    state.now.host),
-                        "leave that GPU out: CUDA_VISIBLE_DEVICES, or `lockstep train --resume RUN --ranks N`"};
+    finding.remedies = {
+        fmt::format("look after the cooling and the power supply of {}; `nvidia-smi -q -d PERFORMANCE` "
+                    "there says more",
+                    state.now.host),
+        fmt::format("leave that GPU out: CUDA_VISIBLE_DEVICES, or {}", resume_command(run, "--ranks N"))};
     findings.push_back(std::move(finding));
     return;
   }

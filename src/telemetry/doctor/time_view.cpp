@@ -55,7 +55,7 @@ TimeView view_of_time(const RunRecords& run) {
   view.axes = run.plan.axes;
   if (view.axes.empty()) view.axes["dp"] = static_cast<std::int64_t>(std::max<std::size_t>(1, run.ranks.size()));
   const std::int64_t first = run.steps.empty() ? 0 : run.steps.front().step + kFirstSteps;
-  std::vector<double> totals, used;
+  std::vector<double> totals, used, bubbles;
   std::int64_t from = run.last.step;
   for (std::size_t i = run.steps.size(); i-- > 0 && view.steps < kLastSteps;) {
     const StepPoint& point = run.steps[i];
@@ -64,12 +64,14 @@ TimeView view_of_time(const RunRecords& run) {
     from = point.step;
     totals.push_back(point.total());
     if (known(point.mfu)) used.push_back(point.mfu);
+    if (known(point.bubble)) bubbles.push_back(point.bubble);
     for (std::size_t use = 0; use < point.mean.size(); ++use) view.shares.seconds[use] += point.mean[use];
   }
   const double all = view.shares.total();
   for (double& share : view.shares.seconds) share = all > 0 ? share / all : 0;
   view.step = median_in(totals);
   if (!used.empty()) view.mfu = median_in(used);
+  view.bubble = bubbles.empty() ? view.shares[TimeUse::wait_pp] : median_in(bubbles);
   for (const auto& [rank, history] : run.ranks) {
     RankTimes times = times_of(history, from);
     if (times.busy <= 0) continue;

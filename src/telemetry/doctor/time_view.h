@@ -21,6 +21,7 @@ struct TimeView {
   double step = 0;        // seconds of a step, median
   TimesByUse shares;      // of the time, mean over ranks and steps; 1 in all
   double mfu = kUnknown;  // median
+  double bubble = 0;      // median of what the steps recorded; where they did not, the share that ranks waited along pp
   std::map<int, RankTimes> ranks;
   std::map<std::string, std::int64_t> axes;  // ranks along each; 1 where it is not known, but all are along dp
 

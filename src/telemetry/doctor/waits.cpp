@@ -8,6 +8,10 @@
 //
 // What messages take is the least that any rank waits: kLinkCosts of the step where nothing is said of the cores. A
 // rank that has no core lets the others wait too, up to twice as long as it waits itself.
+//
+// The bubble is what was measured: the share of the step that ranks wait along pp. From kBubbleCosts on it is a finding
+// where the schedule makes at least half of it and there are fewer than kEnoughMicro micro-batches per stage, with
+// which 1F1B stands empty a fifth of the time; else ranks wait for something that has a finding of its own.
 #include "telemetry/doctor/waits.h"
 
 #include <fmt/format.h>
@@ -23,6 +27,7 @@ namespace lockstep::doctor {
 namespace {
 
 constexpr double kSlower = 1.25, kCosts = 0.10, kLinkCosts = 0.25, kOverlapCosts = 0.10, kBubbleCosts = 0.30;
+constexpr std::int64_t kEnoughMicro = 4;  // per stage
 
 double middle_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -95,7 +100,7 @@ void find_slow_rank(const RunRecords& run, const TimeView& view, std::vector<Fin
   finding.remedies.insert(
       finding.remedies.end(),
       {"look at its host: other programs, clock, temperature, swap; `lockstep bench` there and on another host",
-       "leave that host out and `lockstep train --resume RUN --ranks N` with the others"});
+       fmt::format("leave that host out and {} with the others", resume_command(run, "--ranks N"))});
   findings.push_back(std::move(finding));
 }
 
@@ -134,14 +139,16 @@ void find_bubble(const RunRecords& run, const TimeView& view, std::vector<Findin
   if (stages < 2 || !run.plan.micro) return;
   const double ideal = run.plan.ideal_bubble.value_or(static_cast<double>(stages - 1) /
                                                       static_cast<double>(*run.plan.micro + stages - 1));
-  const double waited = view.shares[TimeUse::wait_pp];
-  if (ideal < kBubbleCosts || waited < kBubbleCosts) return;
-  Finding finding{.name = "bubble", .severity = Severity::slow, .cost = ideal};
-  finding.summary = fmt::format("{} micro-batches are few for {} stages: the pipeline stands empty {} of the time",
-                                *run.plan.micro, stages, percent(ideal));
-  finding.evidence = {fmt::format("ranks wait {} of the time for other stages; the schedule alone makes it {}",
-                                  percent(waited), percent(ideal))};
-  finding.remedies = {fmt::format("use more micro-batches: layout.micro={}", 4 * stages),
+  const std::int64_t enough = kEnoughMicro * stages;
+  // What a rank without a core makes the others wait is not the schedule's, but the schedule's part stays.
+  const double made_by_run = std::max(view.bubble - 2 * view.delayed(), std::min(ideal, view.bubble));
+  if (made_by_run < kBubbleCosts || ideal < view.bubble / 2 || *run.plan.micro >= enough) return;
+  Finding finding{.name = "bubble", .severity = Severity::slow, .cost = view.bubble};
+  finding.summary = fmt::format("{} micro-batch{} too few for {} stages: the pipeline stands empty {} of the time",
+                                *run.plan.micro, *run.plan.micro == 1 ? " is" : "es are", stages, percent(view.bubble));
+  finding.evidence = {fmt::format("measured: {} of the step, median of {} steps; the schedule alone makes it {}",
+                                  percent(view.bubble), view.steps, percent(ideal))};
+  finding.remedies = {fmt::format("use more micro-batches: layout.micro={}", enough),
                       "use a schedule with a smaller bubble: layout.schedule=interleaved, zb-h1 or zb-v",
                       "`lockstep schedule` draws them"};
   findings.push_back(std::move(finding));
