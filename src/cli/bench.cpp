@@ -11,6 +11,7 @@
 #include "bench/step_bench.h"
 #include "checkpoint/disk.h"
 #include "cli/bench_comm.h"
+#include "cli/bench_disk.h"
 #include "cli/run_arguments.h"
 #include "plan/plan.h"
 #include "spec/text/text_input.h"
@@ -96,6 +97,7 @@ void add_bench(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("FILE");
   command->add_flag("--json", s->json, "Print [{name, value, unit, ceiling, ratio}]");
   add_bench_comm(*command, chosen);
+  add_bench_disk(*command, chosen);
   command->callback([s, command, &chosen] {
     if (command->get_subcommands().empty()) chosen = [s] { return run_bench_command(*s); };
   });

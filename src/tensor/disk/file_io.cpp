@@ -8,8 +8,8 @@
 
 namespace lockstep::disk {
 
-FileIo::FileIo(int file, std::string name, std::unique_ptr<RawIo> raw)
-    : file_(file), name_(std::move(name)), raw_(std::move(raw)) {}
+FileIo::FileIo(int file, std::string name, std::unique_ptr<RawIo> raw, std::int64_t request_bytes)
+    : file_(file), name_(std::move(name)), raw_(std::move(raw)), request_bytes_(request_bytes) {}
 
 FileIo::~FileIo() {
   waiting_.clear();
@@ -23,13 +23,13 @@ FileIo::Ticket FileIo::start(bool write, void* data, std::int64_t offset, std::i
   const Ticket ticket = next_ticket_++;
   Transfer& transfer = transfers_[ticket];
   transfer.write = write;
-  for (std::int64_t at = 0; at < bytes; at += kRequestBytes) {
+  for (std::int64_t at = 0; at < bytes; at += request_bytes_) {
     waiting_.push_back({ticket,
                         {.write = write,
                          .file = file_,
                          .offset = offset + at,
                          .data = static_cast<char*>(data) + at,
-                         .bytes = std::min(kRequestBytes, bytes - at)}});
+                         .bytes = std::min(request_bytes_, bytes - at)}});
     ++transfer.left;
   }
   give_more();

@@ -1,6 +1,6 @@
 // Whole transfers between memory and an open file, several under way at once.
 //
-// A transfer is cut into requests of kRequestBytes, of which as many as the raw layer takes are under way; the others
+// A transfer is cut into requests, of which as many as the raw layer takes are under way; the others
 // wait in line. What the system did only a part of is asked for again, from where it stopped. A transfer that fails is
 // told by wait(), as an EnvironmentError with the file, the call and what the system said. One thread uses it.
 #pragma once
@@ -16,14 +16,14 @@ namespace lockstep::disk {
 
 class FileIo {
  public:
-  // Of one disk: measured with bench/disk_rates.cpp, where more gave no more.
+  // `lockstep bench disk` measures these and others (docs/offload.md).
   static constexpr std::int64_t kRequestBytes = 1 << 20;
   static constexpr int kDepth = 16;
 
   using Ticket = std::uint64_t;
 
   // `name` of the file, for messages. The file outlives it.
-  FileIo(int file, std::string name, std::unique_ptr<RawIo> raw);
+  FileIo(int file, std::string name, std::unique_ptr<RawIo> raw, std::int64_t request_bytes = kRequestBytes);
   ~FileIo();  // waits for what is under way
 
   Ticket read(void* to, std::int64_t offset, std::int64_t bytes) { return start(false, to, offset, bytes); }
@@ -46,6 +46,7 @@ class FileIo {
   int file_;
   std::string name_;
   std::unique_ptr<RawIo> raw_;
+  std::int64_t request_bytes_;
   std::deque<std::pair<Ticket, RawRequest>> waiting_;
   std::map<std::uint64_t, std::pair<Ticket, RawRequest>> under_way_;  // by tag
   std::map<Ticket, Transfer> transfers_;

@@ -38,8 +38,8 @@ Owners& owners() {
   throw EnvironmentError(fmt::format("{}: {} failed: {}", path.string(), call, std::strerror(errno)));
 }
 
-// A file without a name in the folder; -1 where the flags are not possible there.
-int open_nameless(const fs::path& folder, int flags) {
+// -1 where the flags are not possible there.
+int open_with(const fs::path& folder, int flags) {
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return file;
   std::string name = (folder / "offload-XXXXXX").string();
@@ -66,18 +66,16 @@ FileMemory::FileMemory(Ledger& ledger, const fs::path& folder, std::unique_ptr<R
       folder_(folder),
       ranges_(kReserved),
       room_(std::aligned_alloc(kBlock, kRoomBlocks * kBlock)) {
-  file_ = open_nameless(folder, O_DIRECT);
-  direct_ = file_ >= 0;
-  if (file_ < 0 && errno == EINVAL) file_ = open_nameless(folder, 0);
-  if (file_ < 0) fail(folder, "open");
+  const NamelessFile opened = open_nameless(folder);
+  file_ = opened.file;
+  direct_ = opened.direct;
   base_ = ::mmap(nullptr, static_cast<std::size_t>(kReserved), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                  -1, 0);
   if (base_ == MAP_FAILED) {
     ::close(file_);
     fail(folder, "mmap");
   }
-  if (!raw) raw = make_uring_io(FileIo::kDepth);
-  if (!raw) raw = make_thread_io(FileIo::kDepth);
+  if (!raw) raw = make_io(FileIo::kDepth);
   io_ = std::make_unique<FileIo>(file_, folder.string(), std::move(raw));
   const std::lock_guard lock(owners().mutex);
   owners().by_base[static_cast<const char*>(base_)] = this;
@@ -183,6 +181,13 @@ void FileMemory::write(void* at, const void* from, std::int64_t bytes) {
     finish(start_write(first, room_.get(), inside + count));
     done += count;
   }
+}
+
+NamelessFile open_nameless(const fs::path& folder) {
+  NamelessFile opened{.file = open_with(folder, O_DIRECT), .direct = true};
+  if (opened.file < 0 && errno == EINVAL) opened = {.file = open_with(folder, 0), .direct = false};
+  if (opened.file < 0) fail(folder, "open");
+  return opened;
 }
 
 std::int64_t free_bytes_in(const fs::path& folder) {

@@ -79,6 +79,13 @@ class FileMemory final : public Memory {
   std::unique_ptr<void, Free> room_;  // for what is read and written now
 };
 
+// A file in the folder that has no name, and who owns it closes. Direct: past the page cache, where that is possible.
+struct NamelessFile {
+  int file = -1;
+  bool direct = false;
+};
+NamelessFile open_nameless(const std::filesystem::path& folder);
+
 // Bytes that a file in this folder could still have.
 std::int64_t free_bytes_in(const std::filesystem::path& folder);
 

@@ -34,5 +34,7 @@ class RawIo {
 std::unique_ptr<RawIo> make_uring_io(int depth);
 // By threads that call pread and pwrite: anywhere.
 std::unique_ptr<RawIo> make_thread_io(int depth);
+// The first of these that there is.
+std::unique_ptr<RawIo> make_io(int depth);
 
 }  // namespace lockstep::disk

@@ -77,4 +77,9 @@ class ThreadIo final : public RawIo {
 
 std::unique_ptr<RawIo> make_thread_io(int depth) { return std::make_unique<ThreadIo>(depth); }
 
+std::unique_ptr<RawIo> make_io(int depth) {
+  std::unique_ptr<RawIo> io = make_uring_io(depth);
+  return io ? std::move(io) : make_thread_io(depth);
+}
+
 }  // namespace lockstep::disk
