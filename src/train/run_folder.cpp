@@ -19,6 +19,15 @@ namespace lockstep {
 
 namespace fs = std::filesystem;
 
+namespace {
+// Missing, or a file that can be appended to.
+bool takes_lines(const fs::path& file) {
+  std::error_code ignored;
+  const fs::file_type type = fs::status(file, ignored).type();
+  return type == fs::file_type::regular || type == fs::file_type::not_found || type == fs::file_type::none;
+}
+}  // namespace
+
 bool holds_a_run(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "run.toml", ignored) || !steps_in(folder / "checkpoints").empty();
@@ -27,6 +36,11 @@ bool holds_a_run(const fs::path& folder) {
 RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
   const Disk disk;
   std::error_code ignored;
+  if (existing != Existing::replace)
+    for (const fs::path& file : {run_file(), plan(), metrics(), log(), events(), trace()})
+      if (!takes_lines(file))
+        throw UserError(ExitCode::bad_input_file, fmt::format("{} is not a regular file", file.string()),
+                        "move it away, or choose another --out");
   for (fs::path at = path_; !at.empty() && !fs::exists(at, ignored) && at != at.parent_path(); at = at.parent_path())
     made_.push_back(at);
   disk.make_folders(path_);
@@ -42,15 +56,6 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
     ::close(lock_);
     throw UserError(ExitCode::usage, fmt::format("{} holds a run already", path_.string()),
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
-  }
-  if (existing != Existing::replace) {
-    for (const fs::path& file : {run_file(), plan(), metrics(), log(), events(), trace()}) {
-      const fs::file_type type = fs::status(file, ignored).type();
-      if (type == fs::file_type::regular || type == fs::file_type::not_found) continue;
-      ::close(lock_);
-      throw UserError(ExitCode::bad_input_file, fmt::format("{} is not a regular file", file.string()),
-                      "move it away, or choose another --out");
-    }
   }
   if (existing == Existing::replace)
     for (const fs::path& old :

@@ -62,6 +62,7 @@ struct Watching final : Watcher {
   }
   void saving(std::int64_t step) override { run.saved.push_back(step); }
   void note(const std::string& line) override { run.notes.push_back(line); }
+  void ended_by(const std::string& reason) override { run.notes.push_back(reason); }
   bool wants_stop() override { return seen == stop_after; }
   AheadRun& run;
   std::int64_t stop_after, seen = 0;

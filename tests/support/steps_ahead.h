@@ -21,7 +21,7 @@ struct AheadRun {
   Ending ending = Ending::finished;
   Progress progress;
   std::vector<std::string> records;  // of steps and evaluations: every number to the bit
-  std::vector<std::string> notes;
+  std::vector<std::string> notes;    // and why it ended, if by a bad value
   std::vector<std::int64_t> saved;
   std::vector<std::vector<double>> weights;
   std::int64_t bad_step = 0;  // the one that overflows
