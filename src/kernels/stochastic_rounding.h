@@ -39,8 +39,11 @@ struct RoundingRun {
 enum class RoundingStream : std::uint64_t { moments, master };
 
 // The bits for elements 4·group … 4·group + 3 of a tensor at this step: a word each.
+constexpr std::uint64_t rounding_counter(std::uint64_t step, RoundingStream stream) {
+  return step | static_cast<std::uint64_t>(stream) << 62;
+}
 constexpr Philox4 rounding_bits(std::uint64_t key, std::uint64_t group, std::uint64_t step, RoundingStream stream) {
-  return philox(key, group, step | static_cast<std::uint64_t>(stream) << 62);
+  return philox(key, group, rounding_counter(step, stream));
 }
 
 // Which element is at a place, and how many places from this one on hold the elements after it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/chances.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
@@ -48,58 +49,6 @@ template <class T, class W>
   }
 }
 
-// The random words of a vector of elements, for state that is rounded by chance; none for what is not. T is what is
-// computed in, P the master's type and M the moments'.
-template <class T, class P, class M>
-class Chances {
- public:
-  template <class Args>
-  explicit Chances(const Args& a)
-      : runs_(a.rounding),
-        first_(a.first),
-        step_(static_cast<std::uint64_t>(a.control.template data<double>()[kStep])) {}
-
-  // For the `count` elements from i on.
-  void draw(std::int64_t i, std::int64_t count) {
-    if constexpr (kOfMoments || kOfMaster) {
-      for (int k = 0; k < std::min<std::int64_t>(count, kLanes<T>); k += 4) {
-        const RoundingWords four = rounding_words<kOfMoments, kOfMaster>(runs_.data(), static_cast<int>(runs_.size()),
-                                                                         at_, first_ + i + k, step_);
-        std::copy(four.moments.begin(), four.moments.end(), moments_ + k);
-        std::copy(four.master.begin(), four.master.end(), master_ + k);
-      }
-    }
-  }
-  // Stores a moment, or the master, by way of `store` where it is not rounded. Moments take one `half` of their words.
-  template <class Store>
-  void keep_moment(M* p, Vec<T> value, std::int64_t count, int half, Store&& store) const {
-    keep(p, value, count, moments_, 16 * half, store);
-  }
-  template <class Store>
-  void keep_master(P* p, Vec<T> value, std::int64_t count, Store&& store) const {
-    keep(p, value, count, master_, 0, store);
-  }
-
- private:
-  static constexpr bool kOfMoments = !std::is_same_v<T, M>, kOfMaster = !std::is_same_v<T, P>;
-
-  template <class S, class Store>
-  static void keep(S* p, Vec<T> value, std::int64_t count, const std::uint32_t* words, int shift, Store&& store) {
-    if constexpr (std::is_same_v<T, S>) {
-      store(p, value);
-    } else {
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(count, kLanes<T>); ++k)
-        p[k] = round_by_chance(value[k], words[k] >> shift & 0xffffu);
-    }
-  }
-
-  std::span<const RoundingRun> runs_;
-  std::int64_t first_;
-  std::uint64_t step_;
-  int at_ = 0;
-  std::uint32_t moments_[kLanes<T>] = {}, master_[kLanes<T>] = {};
-};
-
 template <class P, class G, class W, class M>
 void run_adamw(const AdamWArgs& a, Stream& stream) {
   using T = Compute<P>;
@@ -117,14 +66,14 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
   each_decay_range(
       stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
         const T keep = static_cast<T>(1 - rate * decay);
-        Chances<T, P, M> chances(a);
+        Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
         for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
           const std::int64_t i = begin + offset;
           const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
           const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
           const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
           const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
-          chances.draw(i, end - i);
+          chances.draw(i);
           chances.keep_moment(m + i, first, end - i, 0, store);
           chances.keep_moment(v + i, second, end - i, 1, store);
           chances.keep_master(master + i, p, end - i, store);
@@ -146,11 +95,11 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
   each_decay_range(stream, a.master.elements(), a.decayed, a.decay,
                    [&](std::int64_t begin, std::int64_t end, double decay) {
                      const T pull = static_cast<T>(decay);
-                     Chances<T, P, M> chances(a);
+                     Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
                      for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
                        const std::int64_t i = begin + offset;
                        const Vec<T> old = load(master + i);
-                       chances.draw(i, end - i);
+                       chances.draw(i);
                        Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
                        if (momentum) {
                          g = load(momentum + i) * beta + g;
