@@ -1,6 +1,7 @@
 #include "cli/plan_fit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -58,19 +59,21 @@ std::string elsewhere(const FitSetting& s) {
   return text;
 }
 
-// Those that come nearest, in the order of the search.
+// What was asked for and those that come nearest, in the order of the search. Empty: there are none.
 std::string too_large_table(const FitResult& result, const FitLimits& limits) {
   std::vector<const FitSetting*> nearest;
   for (const FitSetting& setting : result.too_large) nearest.push_back(&setting);
-  std::ranges::stable_sort(nearest, {}, [](const FitSetting* s) { return s->device; });
   const std::size_t all = nearest.size();
+  if (all == 0) return "";
+  std::ranges::stable_sort(nearest, {}, [](const FitSetting* s) { return s->changes.empty() ? 0 : s->device; });
   nearest.resize(std::min(all, kMostTooLarge));
   std::ranges::sort(nearest);  // they point into one list
   TextTable table{.title = "cheaper, and too large", .heads = {"setting", "time", "needs", "most of it"}, .rows = {}};
-  if (nearest.front() != &result.too_large.front()) nearest.insert(nearest.begin(), &result.too_large.front());
   for (const FitSetting* s : nearest)
-    table.rows.push_back({s->text(), relative(*s, result), byte_text(s->device), why_too_large(*s, limits)});
-  return table.plain() + (all > nearest.size() ? fmt::format("  and {} that need more\n", all - nearest.size()) : "");
+    table.rows.push_back({s->changes.empty() ? s->text() : fmt::format("{}", fmt::join(s->changes, " ")),
+                          relative(*s, result), byte_text(s->device), why_too_large(*s, limits)});
+  return fmt::format("\n{}{}", table.plain(),
+                     all > nearest.size() ? fmt::format("  and {} more\n", all - nearest.size()) : "");
 }
 
 nlohmann::ordered_json setting_json(const FitSetting& s) {
@@ -129,7 +132,7 @@ int show_fit(const FitArguments& arguments, const RunSpec& spec) {
     line("cheapest", found.text());
     line("", fmt::format("{}{}; a step takes {} the time of what was asked for, as predicted", byte_text(found.device),
                          elsewhere(found), relative(found, result)));
-    fmt::print("\n{}\n{} settings were planned. Times are predicted from meta's counts and {}.\n",
+    fmt::print("{}\n{} settings were planned. Times are predicted from meta's counts and {}.\n",
                too_large_table(result, limits), result.planned, rates.source);
   }
   return static_cast<int>(ExitCode::done);

@@ -133,6 +133,8 @@ class Search {
     return shards ? 3 : asked_.layout.zero;
   }
   bool copies() const { return asked_.train.async_save && (asked_.train.save_last || asked_.train.save_every > 0); }
+  // A GPU's run has its copy on the host.
+  bool copy_counts() const { return asked_.run.device == RunDevice::cpu || limits_.host < FitLimits::kNone; }
   double asked_share() const {
     return asked_.memory.offload_optimizer == Offload::none ? 0 : asked_.memory.offload_share;
   }
@@ -155,7 +157,7 @@ class Search {
     }
     std::vector<bool> waits{!asked_.train.async_save};
     if (copies() && offloads) waits = {true};  // as a run file's offload has it
-    if (copies() && !offloads) waits = {false, true};
+    if (copies() && !offloads && copy_counts()) waits = {false, true};
     for (std::size_t level = 0; level < levels_.size(); ++level)
       for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
         if (shares.empty()) continue;

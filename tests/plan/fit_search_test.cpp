@@ -10,17 +10,18 @@
 
 #include "plan/plan.h"
 #include "spec/layout/layout_toml.h"
+#include "spec/model/presets.h"
 #include "spec/run/run_toml.h"
-#include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
 
 RunSpec fitted_run(const std::string& layout) {
   RunSpec spec;
-  spec.model = tiny_specs()[1].spec;
+  spec.model = *preset("llama-1m");
+  spec.model.layers = 12;  // so that a window is a small part of the state
   spec.data.synthetic = SyntheticSpec{.vocabulary = spec.model.vocabulary, .order = 1};
-  spec.data.seq = 16;
+  spec.data.seq = 64;
   spec.train.global_batch = 16;
   spec.run.threads = 1;
   spec.layout = parse_layout(layout);
@@ -103,7 +104,7 @@ TEST_P(FitSearch, FindsTheCheapestOfAllCombinations) {
   ASSERT_LT(least.bytes, needed * 3 / 4);
   std::set<std::string> keys;
   std::pair<int, double> before{0, 0};
-  constexpr int kLimits = 40;
+  constexpr int kLimits = 24;
   for (int i = 0; i <= kLimits; ++i) {
     const std::int64_t limit = needed - (needed - least.bytes) * i / kLimits;
     const FitResult found = search_fit(asked, {.device = limit}, test_rates(), GetParam().numbers);
@@ -149,7 +150,6 @@ TEST(FitTiers, NumbersChangeOnlyWhereAllowedAndOffloadComesLast) {
   asked.precision.compute = Precision::bf16;
   asked.train.global_batch = 1;
   asked.train.save_last = false;
-  asked.model.layers = 8;
   const auto bytes = [&](const std::vector<std::string>& sets) {
     return fullest(plan_stages(parse_run_toml(to_toml(asked), "run", ".", sets))).peak;
   };
@@ -186,7 +186,7 @@ TEST(FitBlocks, OneFewerDoesNotFit) {
   asked.model.layers = 8;
   asked.train.global_batch = 1;
   asked.train.async_save = false;
-  asked.data.seq = 64;
+  asked.data.seq = 512;
   const auto bytes = [&](std::int64_t blocks) {
     RunSpec spec = asked;
     spec.memory.recompute = Recompute::full;

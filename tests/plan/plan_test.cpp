@@ -352,7 +352,11 @@ TEST(Plan, EverySettingThatIsProposedFits) {
     for (const std::string& set : sets) keys.insert(set.substr(0, set.find('=')));
   }
   EXPECT_THAT(keys, ::testing::IsSupersetOf({"layout.micro", "layout.zero", "memory.recompute", "train.async_save"}));
-  EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("train.async_save=false"));
+  // What costs least: to update a shard each, and where a rank is alone, to wait for saves.
+  EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("layout.zero=1"));
+  spec.layout.dp = 1;
+  EXPECT_THAT(proposed_in(fit_refusal(spec, plan_run(spec).peak - 1)),
+              ::testing::ElementsAre("train.async_save=false"));
 }
 
 // Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.
