@@ -53,7 +53,9 @@ std::vector<Combination> all_combinations(const RunSpec& asked, bool numbers) {
   const FitRates rates = test_rates();
   RunSpec waiting = asked;
   waiting.train.async_save = false;
-  const std::int64_t copy = fullest(plan_stages(asked)).peak - fullest(plan_stages(waiting)).peak;
+  std::int64_t copy = 0;
+  const std::vector<Plan> copied = plan_stages(asked), waited = plan_stages(waiting);
+  for (std::size_t i = 0; i < copied.size(); ++i) copy = std::max(copy, copied[i].peak - waited[i].peak);
   const double saving = static_cast<double>(copy) / rates.saved / static_cast<double>(asked.train.steps);
   const bool narrow = asked.precision.compute == Precision::bf16;
   const int most = !numbers ? 0 : narrow ? 3 : 1;

@@ -355,6 +355,7 @@ TEST(Plan, EverySettingThatIsProposedFits) {
   // What costs least: to update a shard each, and where a rank is alone, to wait for saves.
   EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("layout.zero=1"));
   spec.layout.dp = 1;
+  spec.train.steps = 10'000;
   EXPECT_THAT(proposed_in(fit_refusal(spec, plan_run(spec).peak - 1)),
               ::testing::ElementsAre("train.async_save=false"));
 }
