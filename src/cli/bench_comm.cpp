@@ -9,9 +9,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/integers.h"
 #include "bench/comm_bench.h"
 #include "cli/agree.h"
+#include "cli/byte_size.h"
 #include "cli/choice_option.h"
 #include "cli/signals.h"
 #include "cli/usage_error.h"
@@ -65,16 +65,8 @@ std::int64_t number(const std::string& option, std::string_view digits, const st
 }
 
 std::int64_t size_of_word(const std::string& word) {
-  std::string_view digits = word;
-  std::int64_t unit = 1;
-  for (const auto& [name, bytes] : {std::pair{"KiB", 1 << 10}, std::pair{"MiB", 1 << 20}, std::pair{"GiB", 1 << 30}})
-    if (digits.ends_with(name)) {
-      digits.remove_suffix(3);
-      unit = bytes;
-    }
-  const std::string remedy = "give sizes as in 4096,64KiB,1MiB";
-  const auto bytes = checked_mul(number("--sizes", digits, word, remedy), unit);
-  if (!bytes) refuse("--sizes " + quote_text(word), remedy);
+  const std::optional<std::int64_t> bytes = parse_byte_size(word);
+  if (!bytes) refuse("--sizes " + quote_text(word), "give sizes as in 4096,64KiB,1MiB");
   return *bytes;
 }
 

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "checkpoint/disk.h"
+#include "cli/choice_option.h"
+#include "cli/plan_fit.h"
 #include "cli/plan_timeline.h"
 #include "cli/plan_view.h"
 #include "cli/run_arguments.h"
@@ -57,6 +59,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   auto layout = std::make_shared<LayoutArguments>();
   auto json = std::make_shared<bool>(false), picture = std::make_shared<bool>(false);
   auto timeline = std::make_shared<TimelineSettings>();
+  auto fit = std::make_shared<FitArguments>();
   CLI::App* command = app.add_subcommand("plan", "Predict memory and work of a run, to the byte, without running it");
   command->footer(
       "The real set-up and one real step run on a device that holds and computes nothing, and its ledger is printed.\n"
@@ -66,14 +69,21 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
       "--timeline shows one step from action to action: what of the memory is in use, when most of it is, and by "
       "which\n"
       "tensors. What is held, in use or not, is what the plan says, to the byte.\n\n"
+      "--fit searches for the setting with the least predicted step time that fits into the size per rank, or into "
+      "what\n"
+      "is free here: saves that wait, micro-batches, ZeRO, recomputation; with --allow numbers, where these do not do, "
+      "state in\n"
+      "bf16; then offload. Exit code 3: nothing fits.\n\n"
       "Examples: lockstep plan --set model.preset=llama3.1-405b --set data.seq=8192\n"
       "          lockstep plan my.toml --layout dp=64,zero=3 --set train.global_batch=64\n"
-      "          lockstep plan my.toml --layout pp=2,micro=4 --timeline --svg memory.svg");
+      "          lockstep plan my.toml --layout pp=2,micro=4 --timeline --svg memory.svg\n"
+      "          lockstep plan my.toml --layout dp=8 --fit 24GiB");
   arguments->add_to(*command);
   layout->add_to(*command, kMostPlannedRanks, "1");
-  command->add_flag(
-      "--json", *json,
-      "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], messages{…}}");
+  command->add_flag("--json", *json,
+                    "Print {parameters, …, peak_bytes, steady_bytes, tags{tag: {steady, peak}}, units[…], "
+                    "messages{…}}; of --fit {limit_bytes, asked, cheapest, too_large[…], "
+                    "rates{…}}");
   command->add_flag("--picture", *picture, "Draw the actions of a step instead: a line per unit, a column per phase")
       ->excludes("--json");
   CLI::Option* timed =
@@ -86,9 +96,21 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   command->add_option("--svg", timeline->svg, "Of --timeline: also write it to this file as a picture")
       ->type_name("FILE")
       ->needs(timed);
-  command->callback([arguments, layout, json, picture, timeline, &chosen] {
-    chosen = [arguments, layout, json, picture, timeline] {
+  CLI::Option* fitted =
+      command
+          ->add_option("--fit", fit->size, "Find the cheapest setting that fits into this much per rank [what is free]")
+          ->expected(0, 1)
+          ->type_name("[SIZE]");
+  fitted->excludes("--picture")->excludes("--timeline");
+  add_choice_option(*command, "--allow", fit->change_numbers, Choices<bool>{{"numbers", true}},
+                    "Of --fit: also what changes numbers, precision.gradients, moments and master", "nothing")
+      ->needs(fitted);
+  command->callback([arguments, layout, json, picture, timeline, fit, fitted, &chosen] {
+    fit->wanted = fitted->count() > 0;
+    chosen = [arguments, layout, json, picture, timeline, fit] {
       const RunSpec spec = layout->read(*arguments);
+      fit->json = *json;
+      if (fit->wanted) return show_fit(*fit, spec);
       if (timeline->wanted) return show_timeline(*timeline, spec);
       if (*picture && spec.model.layers > kMostDrawnLayers)
         throw UserError(ExitCode::usage, fmt::format("--picture: {} layers are too many to draw", spec.model.layers),

@@ -150,8 +150,10 @@ void prepare(Prepared& p, const TrainSettings& s, const RunSpec& spec, const Lau
   p.stages = plan_stages(spec);
   const Plan& most = fullest(p.stages);
   p.arena_bytes = most.peak;
-  require_fit(spec, most, available_memory(device_of(spec)) / launch.ranks_a_device());
-  require_host_fit(most, available_memory(Device::cpu) / launch.ranks_here());
+  const std::int64_t host = available_memory(Device::cpu) / launch.ranks_here();
+  require_fit(spec, most, available_memory(device_of(spec)) / launch.ranks_a_device(), host,
+              available_disk(spec) / launch.ranks_here());
+  require_host_fit(most, host);
   require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "pictures/step_picture.h"
-#include "plan/fitting_settings.h"
+#include "plan/fit_search.h"
 #include "plan/message_tally.h"
 #include "plan/phase_counts.h"
 #include "spec/model/model_flops.h"
@@ -118,8 +118,12 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
 
 std::vector<Plan> plan_stages(const RunSpec& spec) {
   check_extent(spec);
+  return plan_stages(spec, RunData(spec));
+}
+
+std::vector<Plan> plan_stages(const RunSpec& spec, const RunData& data) {
+  check_extent(spec);
   std::vector<Plan> plans;
-  const RunData data(spec);
   OfAllRanks all{.data = &data, .counts_data = true};
   for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
     plans.push_back(plan_rank(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp), all));
@@ -134,7 +138,7 @@ Plan plan_run(const RunSpec& spec, int rank, const RunData* shared) {
   return plan_rank(spec, rank, all);
 }
 
-void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) {
+void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available, std::int64_t host, std::int64_t disk) {
   if (plan.peak + plan.outside <= available) return;
   std::string tags;
   for (int t = 0; t < kTags; ++t)
@@ -144,7 +148,7 @@ void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available) 
   throw UserError(ExitCode::does_not_fit,
                   fmt::format("the run needs {} and {} are free ({})", byte_text(plan.peak + plan.outside),
                               byte_text(available), tags),
-                  settings_that_fit(spec, available)
+                  settings_that_fit(spec, {.device = available, .host = host, .disk = disk})
                       .value_or("no setting makes it fit: use a smaller model, a shorter data.seq, more ranks on other "
                                 "machines, or a machine with more memory"));
 }
@@ -158,17 +162,28 @@ void require_host_fit(const Plan& plan, std::int64_t available) {
       "use a machine with more memory, or --set train.async_save=false, which needs no copy of what it saves");
 }
 
-void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks) {
-  if (plan.disk == 0) return;
+namespace {
+
+// The folder of offloaded state, or the part of its path that is there already.
+std::filesystem::path offload_place(const RunSpec& spec) {
   std::filesystem::path folder = spec.memory.offload_folder.empty() ? spec.run.out : spec.memory.offload_folder;
   while (!folder.empty() && !std::filesystem::exists(folder) && folder != folder.parent_path())
-    folder = folder.parent_path();  // it will be made
-  const std::int64_t available = disk::free_bytes_in(folder.empty() ? "." : folder);
+    folder = folder.parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+std::int64_t available_disk(const RunSpec& spec) { return disk::free_bytes_in(offload_place(spec)); }
+
+void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks) {
+  if (plan.disk == 0) return;
+  const std::int64_t available = available_disk(spec);
   if (plan.disk * ranks <= available) return;
   throw UserError(
       ExitCode::does_not_fit,
       fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks, ranks == 1 ? "" : "s",
-                  byte_text(plan.disk * ranks), folder.string(), byte_text(available)),
+                  byte_text(plan.disk * ranks), offload_place(spec).string(), byte_text(available)),
       "name a folder on a larger disk with memory.offload_folder, or make memory.offload_share smaller");
 }
 

@@ -4,6 +4,7 @@
 // and its ledger and counts are read, so a prediction cannot drift from the program.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct Plan {
 // Of the first rank of each stage; without a pipeline, of rank 0. All ranks of a stage need as much. UserError (usage)
 // of a run too large to be counted (spec/run/run_extent.h).
 std::vector<Plan> plan_stages(const RunSpec& spec);
+std::vector<Plan> plan_stages(const RunSpec& spec, const RunData& data);  // that is there already: the run's own
 // The one of these that needs most memory.
 const Plan& fullest(const std::vector<Plan>& plans);
 
@@ -53,8 +55,11 @@ const Plan& fullest(const std::vector<Plan>& plans);
 Plan plan_run(const RunSpec& spec, int rank = 0, const RunData* shared = nullptr);
 
 // UserError (does_not_fit) when the plan needs more than `available` bytes of its device: by how much, by which tags,
-// and settings that would fit, if some are found.
-void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available);
+// and settings that would fit (plan/fit_search.h), if some are found; those take no more than `host` and `disk` bytes
+// there.
+void require_fit(const RunSpec& spec, const Plan& plan, std::int64_t available,
+                 std::int64_t host = std::numeric_limits<std::int64_t>::max(),
+                 std::int64_t disk = std::numeric_limits<std::int64_t>::max());
 // The same for what a GPU's run keeps on the host.
 void require_host_fit(const Plan& plan, std::int64_t available);
 // And for state that is offloaded to a disk: all ranks that use the run's folder together.
@@ -63,5 +68,7 @@ void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks)
 // Bytes that a run on this device may take. Of a GPU, what is free on it; on the cpu, what this process may still take:
 // the least of what the machine has free and what its cgroup leaves.
 std::int64_t available_memory(Device device = Device::cpu);
+// Bytes that are free where state offloaded to a disk would be.
+std::int64_t available_disk(const RunSpec& spec);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "plan/plan_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "spec/layout/layout_toml.h"
@@ -68,6 +69,8 @@ std::string plan_json(const PlanFacts& facts) {
   const Plan& first = facts.stages.front();
   const double tokens = static_cast<double>(first.tokens_a_step);
   PlanJson memory = PlanJson::array(), sent = PlanJson::array();
+  std::int64_t moved = 0;
+  for (const Plan& plan : facts.stages) moved = std::max(moved, plan.moved.to_device + plan.moved.from_device);
   for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
     const Plan& plan = facts.stages[static_cast<std::size_t>(layout.stage(rank))];
     memory.push_back(memory_of(plan, rank, rank == 0 ? 0 : facts.shared_corpus));
@@ -95,6 +98,9 @@ std::string plan_json(const PlanFacts& facts) {
       {"overlap", layout.overlap == Switch::on},
       {"bucket", layout.bucket << 20},
       {"recompute", name_of(spec.memory.recompute)},
+      {"offload", name_of(spec.memory.offload_optimizer)},
+      {"offload_share", spec.memory.offload_optimizer == Offload::none ? 0 : spec.memory.offload_share},
+      {"moved_bytes", moved},
       {"zero", layout.zero},
       {"lr", spec.optimizer.learning_rate},
       {"warmup", spec.schedule.warmup},

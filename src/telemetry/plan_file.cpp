@@ -109,6 +109,9 @@ RunPlan parse_run_plan(std::string_view text) {
   take(object, "precision", plan.precision);
   take(object, "schedule", plan.schedule);
   take(object, "recompute", plan.recompute);
+  take(object, "offload", plan.offload);
+  take(object, "offload_share", plan.offload_share);
+  take(object, "moved_bytes", plan.moved_bytes);
   take(object, "peak_source", plan.peak_source);
   take(object, "ranks", plan.ranks);
   take(object, "steps", plan.steps);

@@ -33,11 +33,11 @@ struct IdealSpan {  // of the pipeline's ideal schedule; times in units of one s
 
 struct RunPlan {
   bool found = false;  // there is a plan.json and it is an object
-  std::optional<std::string> layout, device, precision, schedule, recompute, peak_source;
+  std::optional<std::string> layout, device, precision, schedule, recompute, offload, peak_source;
   std::optional<std::int64_t> ranks, steps, tokens_a_step, parameters, micro, micro_batch, seq, global_batch, bucket,
-      zero, warmup, cores, host_cores, threads;
+      zero, warmup, cores, host_cores, threads, moved_bytes;
   std::optional<double> model_flops_a_step, model_flops_6n_a_step, peak_flops, lr, clip, link_latency_s,
-      link_bytes_per_s, ideal_bubble;
+      link_bytes_per_s, ideal_bubble, offload_share;
   std::optional<bool> overlap;
   std::map<std::string, std::int64_t> axes;  // "dp" → 2
   std::vector<PlannedMemory> memory;

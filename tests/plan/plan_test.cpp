@@ -314,7 +314,7 @@ TEST(Plan, StateThatDoesNotFitIsCutBetweenTheRanksThereAre) {
 }
 
 std::vector<std::string> proposed_in(const std::string& message) {
-  static const std::regex kSet("--set ([a-z_.]+=[a-z0-9]+)");
+  static const std::regex kSet("--set ([a-z_.]+=[a-z0-9.]+)");
   std::vector<std::string> sets;
   for (std::sregex_iterator at(message.begin(), message.end(), kSet), end; at != end; ++at) sets.push_back((*at)[1]);
   return sets;
@@ -331,13 +331,15 @@ TEST(Plan, EverySettingThatIsProposedFits) {
   for (const bool async : {true, false})
     for (const std::int64_t zero : {0, 1, 2, 3})
       for (const std::int64_t micro : {1, 2, 4})
-        for (const Recompute level : kRecomputes) {
-          RunSpec other = spec;
-          other.train.async_save = async;
-          other.layout = {.dp = 4, .micro = micro, .zero = zero};
-          other.memory.recompute = level;
-          least = std::min(least, plan_run(other).peak);
-        }
+        for (const Recompute level : kRecomputes)
+          for (const bool offloads : {false, true}) {
+            RunSpec other = spec;
+            if (offloads) other.memory.offload_optimizer = Offload::disk;
+            other.train.async_save = async;
+            other.layout = {.dp = 4, .micro = micro, .zero = zero};
+            other.memory.recompute = level;
+            least = std::min(least, plan_run(other).peak);
+          }
   const std::int64_t needed = plan_run(spec).peak;
   ASSERT_LT(least, needed / 2);
   std::set<std::string> keys;
@@ -349,8 +351,13 @@ TEST(Plan, EverySettingThatIsProposedFits) {
     EXPECT_LE(plan_run(parse_run_toml(to_toml(spec), "run", ".", sets)).peak, available) << said;
     for (const std::string& set : sets) keys.insert(set.substr(0, set.find('=')));
   }
-  EXPECT_THAT(keys, ::testing::ElementsAre("layout.micro", "layout.zero", "memory.recompute", "train.async_save"));
-  EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("train.async_save=false"));
+  EXPECT_THAT(keys, ::testing::IsSupersetOf({"layout.micro", "layout.zero", "memory.recompute", "train.async_save"}));
+  // What costs least: to update a shard each, and where a rank is alone, to wait for saves.
+  EXPECT_THAT(proposed_in(fit_refusal(spec, needed - 1)), ::testing::ElementsAre("layout.zero=1"));
+  spec.layout.dp = 1;
+  spec.train.steps = 10'000;
+  EXPECT_THAT(proposed_in(fit_refusal(spec, plan_run(spec).peak - 1)),
+              ::testing::ElementsAre("train.async_save=false"));
 }
 
 // Where layers are cut already, what is left to cut is state, if parts of the batch are other ranks'.

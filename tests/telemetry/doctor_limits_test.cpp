@@ -58,6 +58,30 @@ TEST(DoctorLimits, OfSharesOfTheStep) {
   }
 }
 
+// Updates are the optimizer's business, unless their state is elsewhere.
+TEST(DoctorLimits, OfUpdatesOfOffloadedState) {
+  RunRecords run = plain_records(1);
+  set_share(run, TimeUse::optimizer, 0.5F);
+  EXPECT_THAT(names_found(run), ElementsAre());
+  run.plan.offload = "none", run.plan.moved_bytes = 0;
+  EXPECT_THAT(names_found(run), ElementsAre());
+  run.plan.offload = "disk", run.plan.moved_bytes = std::int64_t{3} << 30, run.plan.offload_share = 0.5;
+  run.plan.global_batch = 8;
+  const Finding found = only_finding(run);
+  EXPECT_EQ(found.name, "offload_costs");
+  EXPECT_THAT(found.summary, HasSubstr("50% of the time, with their state on a disk"));
+  EXPECT_THAT(found.evidence.at(1), HasSubstr("a step moves 3.00 GiB, there and back: 6.00 GiB/s"));
+  EXPECT_THAT(found.remedies,
+              ElementsAre(HasSubstr("train.global_batch=16"), HasSubstr("memory.offload_share below 0.5"),
+                          HasSubstr("memory.offload_optimizer=none")));
+  set_share(run, TimeUse::optimizer, 0.24F);
+  EXPECT_THAT(names_found(run), ElementsAre());
+  set_share(run, TimeUse::optimizer, 0.26F);
+  EXPECT_THAT(names_found(run), ElementsAre("offload_costs"));
+  run.plan.offload = "host";
+  EXPECT_THAT(only_finding(run).summary, HasSubstr("on the host"));
+}
+
 TEST(DoctorLimits, OfStepsThatSetThingsUpAreNone) {
   RunRecords run = plain_records(1, 10);
   for (const std::size_t first : {0, 1}) run.steps[first].mean[static_cast<std::size_t>(TimeUse::data)] = 10;

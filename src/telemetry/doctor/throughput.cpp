@@ -1,10 +1,11 @@
 // What makes a run slow, from where the time of its last steps went.
 //
 // Thresholds are shares of the step below which a person would not act: a tenth for data (a healthy run has less than a
-// hundredth), more for saving and evaluating, which are asked for. Micro-batches are too small where a rank computes
-// nearly all the time, reaches little of what the machine gives (MFU below kLowMfu), and has fewer tokens at once than
-// kFewTokens: one core of an AVX-512 machine reached 76% MFU with 512 tokens of llama-1m at once, 41% with 8 and 11%
-// with 2; a GPU needs thousands.
+// hundredth), more for saving and evaluating, which are asked for, and for updates of state that is offloaded: a step
+// moves as many bytes whatever its batch is, so a quarter of it says that the batch is small for that. Micro-batches
+// are too small where a rank computes nearly all the time, reaches little of what the machine gives (MFU below
+// kLowMfu), and has fewer tokens at once than kFewTokens: one core of an AVX-512 machine reached 76% MFU with 512
+// tokens of llama-1m at once, 41% with 8 and 11% with 2; a GPU needs thousands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,6 +20,7 @@ namespace lockstep::doctor {
 namespace {
 
 constexpr double kDataCosts = 0.10, kSaveCosts = 0.20, kEvaluateCosts = 0.35, kCoreCosts = 0.20, kGpuCosts = 0.05;
+constexpr double kOffloadCosts = 0.25;
 constexpr double kLowMfu = 0.30, kLeastCoreSeconds = 1, kLeastGpuSeconds = 5;
 constexpr std::int64_t kFewTokensOnCpu = 16, kFewTokensOnGpu = 1024;
 
@@ -48,6 +50,31 @@ void find_costly(const TimeView& view, TimeUse use, double limit, std::vector<Fi
                                                      "put the run folder on a faster disk: run.out"}
                           : std::vector<std::string>{"evaluate less often: train.eval_every",
                                                      "evaluate fewer batches: train.eval_batches"};
+  findings.push_back(std::move(finding));
+}
+
+void find_costly_offload(const RunRecords& run, const TimeView& view, std::vector<Finding>& findings) {
+  const RunPlan& plan = run.plan;
+  const double share = view.shares[TimeUse::optimizer];
+  if (!plan.moved_bytes || *plan.moved_bytes <= 0 || share < kOffloadCosts) return;
+  const std::string where = plan.offload.value_or("none") == "host" ? "the host" : "a disk";
+  const double seconds = share * view.step;
+  Finding finding{.name = "offload_costs", .severity = Severity::slow, .cost = share};
+  finding.summary = fmt::format("updates take {} of the time, with their state on {}", percent(share), where);
+  finding.evidence = {
+      fmt::format("{} of a step of {}, mean of {} steps", seconds_text(seconds), seconds_text(view.step), view.steps),
+      fmt::format(
+          "a step moves {}, there and back: {}/s", byte_text(*plan.moved_bytes),
+          byte_text(static_cast<std::int64_t>(static_cast<double>(*plan.moved_bytes) / std::max(seconds, 1e-9))))};
+  finding.remedies.push_back(
+      plan.global_batch
+          ? fmt::format("take more samples per step, which move no more state: train.global_batch={} or more",
+                        2 * std::clamp<std::int64_t>(*plan.global_batch, 1, std::int64_t{1} << 40))
+          : "take more samples per step, which move no more state: train.global_batch");
+  finding.remedies.push_back(
+      fmt::format("offload no more than must be: memory.offload_share below {:.2g}", plan.offload_share.value_or(1)));
+  finding.remedies.push_back(
+      "memory.offload_optimizer=none, if it fits: `lockstep plan --fit` says whether other settings make it fit");
   findings.push_back(std::move(finding));
 }
 
@@ -161,6 +188,7 @@ void find_throughput(const RunRecords& run, std::vector<Finding>& findings) {
   find_slow_data(view, findings);
   find_costly(view, TimeUse::save, kSaveCosts, findings);
   find_costly(view, TimeUse::evaluate, kEvaluateCosts, findings);
+  find_costly_offload(run, view, findings);
   find_shared_core(run, view, findings);
   find_slow_rank(run, view, findings);
   find_imbalance(view, findings);

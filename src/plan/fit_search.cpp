@@ -1,0 +1,352 @@
+#include "plan/fit_search.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "plan/plan.h"
+#include "spec/run/run_extent.h"
+#include "telemetry/number_text.h"
+#include "train/run_data.h"
+
+namespace lockstep {
+
+namespace {
+
+// One choice of every lever.
+struct FitChoice {
+  int numbers = 0;   // how many of the types of 16 bits
+  double share = 0;  // that is offloaded; 0: as asked
+  std::size_t level = 0;
+  std::int64_t blocks = 0;  // that recompute, of a level of all of them; 0: all
+  std::int64_t zero = 0;
+  bool waits = false;  // while it saves
+  std::int64_t micro = 1;
+  auto operator<=>(const FitChoice&) const = default;
+};
+
+struct RecomputeChoice {
+  Recompute level;
+  bool as_asked;  // of the blocks that the run names
+};
+
+// Not where a schedule wants other micro-batches, or there are too many of them to list.
+bool is_allowed(const RunSpec& spec) {
+  try {
+    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
+    check_extent(spec);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+constexpr double kShares[] = {0.25, 0.5, 0.75, 1};
+
+class Search {
+ public:
+  Search(const RunSpec& asked, const FitLimits& limits, const FitRates& rates, bool change_numbers)
+      : asked_(asked), limits_(limits), rates_(rates), data_(asked) {
+    numbers_ = change_numbers ? types_of_16_bits() : std::vector<Types>{};
+    levels_ = recompute_levels();
+    start_ = {.zero = asked.layout.zero, .waits = !asked.train.async_save, .micro = asked.layout.micro};
+    micros_ = micros();
+  }
+
+  FitResult run() {
+    FitResult result;
+    result.asked = *planned(start_);
+    if (result.asked.fits)
+      result.cheapest = result.asked;
+    else
+      result.cheapest = walk_tiers();
+    result.least = result.asked;
+    for (const auto& [choice, setting] : planned_) {
+      if (!setting) continue;
+      if (setting->device < result.least.device) result.least = *setting;
+      if (!setting->fits && (!result.cheapest || is_preferred(*setting, *result.cheapest)))
+        result.too_large.push_back(*setting);
+    }
+    std::ranges::stable_sort(result.too_large, is_preferred);
+    result.planned = static_cast<int>(planned_.size());
+    return result;
+  }
+
+ private:
+  using Types = std::pair<std::string_view, StateType PrecisionSpec::*>;
+
+  static bool is_preferred(const FitSetting& a, const FitSetting& b) {
+    return std::tie(a.tier, a.seconds) < std::tie(b.tier, b.seconds);
+  }
+
+  // What is left of them. fp64 runs are proofs, and keep all in fp64.
+  std::vector<Types> types_of_16_bits() const {
+    std::vector<Types> types;
+    if (asked_.precision.compute == Precision::fp64) return types;
+    RunSpec spec = asked_;
+    for (const Types& type : {Types{"gradients", &PrecisionSpec::gradients}, Types{"moments", &PrecisionSpec::moments},
+                              Types{"master", &PrecisionSpec::master}}) {
+      const RunSpec before = spec;
+      if (spec.precision.*type.second == StateType::bf16) continue;
+      spec.precision.*type.second = StateType::bf16;
+      if (is_allowed(spec))
+        types.push_back(type);
+      else
+        spec = before;
+    }
+    return types;
+  }
+
+  std::vector<RecomputeChoice> recompute_levels() const {
+    const MemorySpec& memory = asked_.memory;
+    const bool part = memory.recompute_blocks != 0 || memory.recompute_every != 1 || !memory.recompute_stages.empty();
+    std::vector<RecomputeChoice> levels{{memory.recompute, true}};
+    for (const Recompute level : kRecomputes)
+      if (level > memory.recompute || (level == memory.recompute && part)) levels.push_back({level, false});
+    return levels;
+  }
+
+  // Numbers of micro-batches, from the run's own on, that its batch can be split into.
+  std::vector<std::int64_t> micros() const {
+    const std::int64_t batch = asked_.train.global_batch, dp = asked_.layout.dp;
+    std::set<std::int64_t> all{asked_.layout.micro};
+    const auto add = [&](std::int64_t micro) {
+      if (micro <= asked_.layout.micro || micro > batch / dp) return;
+      if (batch % (micro * dp) != 0 && asked_.layout.uneven != Switch::on) return;
+      FitChoice choice = start_;
+      choice.micro = micro;
+      if (is_allowed(with(choice))) all.insert(micro);
+    };
+    for (std::int64_t divisor = 1; divisor <= batch / divisor; ++divisor) {
+      if (batch % divisor != 0) continue;
+      add(divisor);
+      add(batch / divisor);
+    }
+    return {all.begin(), all.end()};
+  }
+  std::int64_t most_zero() const {
+    const bool shards = asked_.layout.replicas() > 1 && asked_.layout.dp_kind == DpKind::ddp;
+    return shards ? 3 : asked_.layout.zero;
+  }
+  bool copies() const { return asked_.train.async_save && (asked_.train.save_last || asked_.train.save_every > 0); }
+  // A GPU's run has its copy on the host.
+  bool copy_counts() const { return asked_.run.device == RunDevice::cpu || limits_.host < FitLimits::kNone; }
+  double asked_share() const {
+    return asked_.memory.offload_optimizer == Offload::none ? 0 : asked_.memory.offload_share;
+  }
+
+  std::optional<FitSetting> walk_tiers() {
+    for (const bool offloads : {false, true})
+      for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
+        if (auto found = cheapest_of_tier(numbers, offloads)) return found;
+    return std::nullopt;
+  }
+
+  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads) {
+    best_.reset();
+    too_slow_.clear();
+    std::vector<double> shares{0};
+    if (offloads) {
+      shares.clear();
+      for (const double share : kShares)
+        if (share > asked_share()) shares.push_back(share);
+    }
+    std::vector<bool> waits{!asked_.train.async_save};
+    if (copies() && offloads) waits = {true};  // as a run file's offload has it
+    if (copies() && !offloads && copy_counts()) waits = {false, true};
+    for (std::size_t level = 0; level < levels_.size(); ++level)
+      for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
+        if (shares.empty()) continue;
+        const FitSetting* smallest = planned({.numbers = numbers,
+                                              .share = shares.back(),
+                                              .level = level,
+                                              .zero = zero,
+                                              .waits = waits.back(),
+                                              .micro = micros_.back()});
+        if (!smallest || smallest->device > limits_.device) continue;
+        for (const double share : shares)
+          for (const bool wait : waits)
+            look_at({.numbers = numbers, .share = share, .level = level, .zero = zero, .waits = wait});
+      }
+    if (best_) use_fewer_blocks();
+    return best_ ? std::optional(*planned(*best_)) : std::nullopt;
+  }
+
+  // Of one choice of all else, the micro-batches.
+  void look_at(FitChoice choice) {
+    const auto at = [&](std::int64_t micro) {
+      choice.micro = micro;
+      return choice;
+    };
+    const std::tuple others{choice.share, choice.zero, choice.waits};  // with more recomputed it only takes longer
+    if (too_slow_.contains(others) || !planned(at(micros_.front()))) return;
+    if (bound_from(at(micros_.front())) >= best_seconds()) {
+      too_slow_.insert(others);
+      return;
+    }
+    const auto fits = [&](std::int64_t micro) {
+      const FitSetting* setting = planned(at(micro));
+      return setting && setting->fits;
+    };
+    if (!fits(micros_.back())) return;
+    auto enough = std::ranges::partition_point(micros_, [&](std::int64_t micro) { return !fits(micro); });
+    for (const FitChoice fewest = at(*enough); enough != micros_.end(); ++enough) {
+      if (bound_from(fewest, *enough) >= best_seconds()) continue;  // a pipeline's bubble shrinks with more of them
+      if (fits(*enough) && planned(at(*enough))->seconds < best_seconds()) best_ = at(*enough);
+    }
+  }
+
+  double best_seconds() { return best_ ? planned(*best_)->seconds : std::numeric_limits<double>::infinity(); }
+
+  // No number of micro-batches from this one on takes less: stages are busy as long, and the bubble is what it is.
+  double bound_from(const FitChoice& choice) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::int64_t micro : micros_)
+      if (micro >= choice.micro) least = std::min(least, bound_from(choice, micro));
+    return least;
+  }
+  double bound_from(const FitChoice& choice, std::int64_t micro) {
+    const StepCost& cost = costs_.at(choice);
+    return cost.busy * stretch_of(micro) + cost.beside;
+  }
+  double stretch_of(std::int64_t micro) {
+    const auto known = stretches_.find(micro);
+    if (known != stretches_.end()) return known->second;
+    LayoutSpec layout = asked_.layout;
+    layout.micro = micro;
+    return stretches_[micro] = pipeline_stretch(layout);
+  }
+
+  void use_fewer_blocks() {
+    FitChoice choice = *best_;
+    if (levels_[choice.level].as_asked || !recomputes_products(levels_[choice.level].level)) return;
+    const auto fits = [&](std::int64_t blocks) {
+      choice.blocks = blocks;
+      const FitSetting* setting = planned(choice);
+      return setting && setting->fits;
+    };
+    std::int64_t few = 0, enough = asked_.model.layers;  // none would be another level
+    while (enough - few > 1) (fits((few + enough) / 2) ? enough : few) = (few + enough) / 2;
+    if (enough == asked_.model.layers || !fits(enough)) return;
+    if (planned(choice)->seconds <= best_seconds()) best_ = choice;
+  }
+
+  RunSpec with(const FitChoice& choice) const {
+    RunSpec spec = asked_;
+    for (int i = 0; i < choice.numbers; ++i)
+      spec.precision.*numbers_[static_cast<std::size_t>(i)].second = StateType::bf16;
+    if (choice.share > 0) {
+      spec.memory.offload_optimizer = asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
+      spec.memory.offload_share = choice.share;
+    }
+    if (const RecomputeChoice& level = levels_[choice.level]; !level.as_asked) {
+      spec.memory.recompute = level.level;
+      spec.memory.recompute_blocks = choice.blocks;
+      spec.memory.recompute_every = 1;
+      spec.memory.recompute_stages = {};
+    }
+    spec.train.async_save = !choice.waits;
+    spec.layout.micro = choice.micro;
+    if (choice.zero != asked_.layout.zero) {
+      spec.layout.zero = choice.zero;
+      spec.layout.grad_sync = LayoutSpec::usual_sync(choice.zero);
+    }
+    return spec;
+  }
+
+  std::vector<std::string> changes_of(const FitChoice& choice) const {
+    const RunSpec spec = with(choice);
+    std::vector<std::string> changes;
+    const auto say = [&](std::string_view key, const auto& value, bool changed) {
+      if (changed) changes.push_back(fmt::format("{}={}", key, value));
+    };
+    for (int i = 0; i < choice.numbers; ++i)
+      say(fmt::format("precision.{}", numbers_[static_cast<std::size_t>(i)].first), "bf16", true);
+    say("memory.recompute", name_of(spec.memory.recompute), !levels_[choice.level].as_asked);
+    say("memory.recompute_blocks", choice.blocks, choice.blocks > 0);
+    say("layout.zero", spec.layout.zero, spec.layout.zero != asked_.layout.zero);
+    say("layout.micro", spec.layout.micro, spec.layout.micro != asked_.layout.micro);
+    say("train.async_save", spec.train.async_save, spec.train.async_save != asked_.train.async_save);
+    say("memory.offload_optimizer", name_of(spec.memory.offload_optimizer), choice.share > 0 && asked_share() == 0);
+    say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
+    return changes;
+  }
+
+  // Each is planned once; null where the run would be refused.
+  const FitSetting* planned(const FitChoice& choice) {
+    const auto known = planned_.find(choice);
+    if (known != planned_.end()) return known->second ? &*known->second : nullptr;
+    const RunSpec spec = with(choice);
+    std::optional<FitSetting>& setting = planned_[choice];
+    if (!is_allowed(spec)) return nullptr;
+    const std::vector<Plan> stages = plan_stages(spec, data_);
+    StepCost& cost = costs_[choice] = step_cost(spec, stages, rates_);
+    if (choice.waits && copies()) cost.beside += seconds_of_saves();
+    setting.emplace();
+    setting->changes = changes_of(choice);
+    setting->tier = choice.numbers + (choice.share > 0 ? static_cast<int>(numbers_.size()) + 1 : 0);
+    for (const Plan& plan : stages) {
+      setting->host = std::max(setting->host, plan.host);
+      setting->disk = std::max(setting->disk, plan.disk);
+      setting->moved = std::max(setting->moved, plan.moved.to_device + plan.moved.from_device);
+    }
+    setting->device = fullest(stages).peak + fullest(stages).outside;
+    setting->peaks = fullest(stages).peaks;
+    setting->seconds = cost.seconds();
+    setting->fits = setting->device <= limits_.device && setting->host <= limits_.host && setting->disk <= limits_.disk;
+    return &*setting;
+  }
+
+  // Per step: a run that waits writes what it would have copied.
+  double seconds_of_saves() {
+    if (saves_ >= 0) return saves_;
+    RunSpec waits = asked_;
+    waits.train.async_save = false;
+    std::int64_t written = 0;
+    const std::vector<Plan> copied = plan_stages(asked_, data_), waited = plan_stages(waits, data_);
+    for (std::size_t stage = 0; stage < copied.size(); ++stage)
+      written = std::max(written, copied[stage].peak + copied[stage].host - waited[stage].peak - waited[stage].host);
+    const std::int64_t every = asked_.train.save_every > 0 ? asked_.train.save_every : asked_.train.steps;
+    saves_ = static_cast<double>(written) / rates_.saved / static_cast<double>(std::max<std::int64_t>(1, every));
+    return saves_;
+  }
+
+  const RunSpec& asked_;
+  const FitLimits limits_;
+  const FitRates& rates_;
+  const RunData data_;
+  std::vector<Types> numbers_;
+  std::vector<RecomputeChoice> levels_;
+  FitChoice start_;
+  std::vector<std::int64_t> micros_;
+  std::map<FitChoice, std::optional<FitSetting>> planned_;
+  std::map<FitChoice, StepCost> costs_;
+  std::map<std::int64_t, double> stretches_;                   // by micro-batches
+  std::set<std::tuple<double, std::int64_t, bool>> too_slow_;  // share, zero and waits, of this tier
+  std::optional<FitChoice> best_;                              // of this tier
+  double saves_ = -1;
+};
+
+}  // namespace
+
+Tag FitSetting::largest_tag() const { return static_cast<Tag>(std::ranges::max_element(peaks) - peaks.begin()); }
+
+std::string FitSetting::text() const {
+  return changes.empty() ? "as asked" : fmt::format("--set {}", fmt::join(changes, " --set "));
+}
+
+FitResult search_fit(const RunSpec& asked, const FitLimits& limits, const FitRates& rates, bool change_numbers) {
+  return Search(asked, limits, rates, change_numbers).run();
+}
+
+std::optional<std::string> settings_that_fit(const RunSpec& asked, const FitLimits& limits) {
+  const FitResult result = search_fit(asked, limits, stated_rates(asked));
+  if (!result.cheapest) return std::nullopt;
+  return fmt::format("{} fits: {}", result.cheapest->text(), byte_text(result.cheapest->device));
+}
+
+}  // namespace lockstep

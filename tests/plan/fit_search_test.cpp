@@ -1,0 +1,229 @@
+// What fits and costs least: the search's answer against every combination of levers, at limits from what the run asks
+// for down to less than anything needs.
+#include "plan/fit_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/plan.h"
+#include "spec/layout/layout_toml.h"
+#include "spec/model/presets.h"
+#include "spec/run/run_toml.h"
+
+namespace lockstep::tests {
+namespace {
+
+RunSpec fitted_run(const std::string& layout) {
+  RunSpec spec;
+  spec.model = *preset("llama-1m");
+  spec.model.layers = 12;  // so that a window is a small part of the state
+  spec.data.synthetic = SyntheticSpec{.vocabulary = spec.model.vocabulary, .order = 1};
+  spec.data.seq = 64;
+  spec.train.global_batch = 16;
+  spec.run.threads = 1;
+  spec.layout = parse_layout(layout);
+  return spec;
+}
+
+// Rates under which each lever costs something that shows, the same on every machine.
+FitRates test_rates() {
+  return {.machine = {.flops = 1e10, .bytes = 5e9},
+          .kernel = 1e-6,
+          .sent = 1e9,
+          .latency = 2e-5,
+          .moved = 1e8,
+          .saved = 1e8,
+          .source = "a test"};
+}
+
+struct Combination {
+  RunSpec spec;
+  int tier;
+  std::int64_t bytes;
+  double seconds;
+};
+
+// Every choice of every lever, planned, with no search at all. `numbers`: with the types of 16 bits, as many as there
+// are, one after the other.
+std::vector<Combination> all_combinations(const RunSpec& asked, bool numbers) {
+  std::vector<Combination> all;
+  const FitRates rates = test_rates();
+  RunSpec waiting = asked;
+  waiting.train.async_save = false;
+  std::int64_t copy = 0;
+  const std::vector<Plan> copied = plan_stages(asked), waited = plan_stages(waiting);
+  for (std::size_t i = 0; i < copied.size(); ++i) copy = std::max(copy, copied[i].peak - waited[i].peak);
+  const double saving = static_cast<double>(copy) / rates.saved / static_cast<double>(asked.train.steps);
+  const bool narrow = asked.precision.compute == Precision::bf16;
+  const int most = !numbers ? 0 : narrow ? 3 : 1;
+  for (int types = 0; types <= most; ++types)
+    for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0})
+      for (const bool async : {true, false})
+        for (std::int64_t zero = 0; zero <= (asked.layout.dp > 1 ? 3 : 0); ++zero)
+          for (const Recompute level : kRecomputes)
+            for (const std::int64_t micro : {1, 2, 4, 8, 16}) {
+              if (micro < asked.layout.micro || micro * asked.layout.dp > 16 || (share > 0 && async)) continue;
+              RunSpec spec = asked;
+              if (types > 0) (narrow ? spec.precision.gradients : spec.precision.moments) = StateType::bf16;
+              if (types > 1) spec.precision.moments = StateType::bf16;
+              if (types > 2) spec.precision.master = StateType::bf16;
+              if (share > 0) spec.memory.offload_optimizer = Offload::disk, spec.memory.offload_share = share;
+              spec.train.async_save = async;
+              spec.layout.micro = micro;
+              spec.layout.zero = zero;
+              spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
+              spec.memory.recompute = level;
+              const std::vector<Plan> stages = plan_stages(spec);
+              all.push_back({.spec = spec,
+                             .tier = types + (share > 0 ? most + 1 : 0),
+                             .bytes = fullest(stages).peak,
+                             .seconds = step_cost(spec, stages, rates).seconds() + (async ? 0 : saving)});
+            }
+  return all;
+}
+
+RunSpec as_typed(const RunSpec& asked, const FitSetting& setting) {
+  return parse_run_toml(to_toml(asked), "run", ".", setting.changes);
+}
+
+struct Searched {
+  std::string name, layout;
+  Precision compute = Precision::fp32;
+  bool numbers = false;
+};
+
+class FitSearch : public ::testing::TestWithParam<Searched> {};
+
+TEST_P(FitSearch, FindsTheCheapestOfAllCombinations) {
+  RunSpec asked = fitted_run(GetParam().layout);
+  asked.precision.compute = GetParam().compute;
+  const std::vector<Combination> all = all_combinations(asked, GetParam().numbers);
+  const auto [least, most] = std::ranges::minmax(all, {}, &Combination::bytes);
+  const std::int64_t needed = fullest(plan_stages(asked)).peak;
+  ASSERT_LT(least.bytes, needed * 3 / 4);
+  std::set<std::string> keys;
+  std::pair<int, double> before{0, 0};
+  constexpr int kLimits = 24;
+  for (int i = 0; i <= kLimits; ++i) {
+    const std::int64_t limit = needed - (needed - least.bytes) * i / kLimits;
+    const FitResult found = search_fit(asked, {.device = limit}, test_rates(), GetParam().numbers);
+    ASSERT_TRUE(found.cheapest) << limit;
+    EXPECT_EQ(found.cheapest->changes.empty(), i == 0);
+    EXPECT_LE(found.cheapest->device, limit);
+    EXPECT_EQ(fullest(plan_stages(as_typed(asked, *found.cheapest))).peak, found.cheapest->device)
+        << found.cheapest->text();
+    if (i == 0) continue;
+    const std::pair answer{found.cheapest->tier, found.cheapest->seconds};
+    for (const Combination& other : all) {
+      if (other.bytes > limit) continue;
+      EXPECT_LE(answer, std::pair(other.tier, other.seconds * (1 + 1e-12)))
+          << found.cheapest->text() << " at " << limit << ", but also " << to_toml(other.spec);
+    }
+    EXPECT_GE(answer, before) << "less memory, and a cheaper setting: " << found.cheapest->text();
+    before = answer;
+    for (const FitSetting& setting : found.too_large) {
+      EXPECT_GT(setting.device, limit) << setting.text();
+      EXPECT_LE(std::pair(setting.tier, setting.seconds), answer) << setting.text();
+      EXPECT_EQ(fullest(plan_stages(as_typed(asked, setting))).peak, setting.device) << setting.text();
+    }
+    for (const std::string& change : found.cheapest->changes) keys.insert(change.substr(0, change.find('=')));
+  }
+  EXPECT_THAT(keys, ::testing::IsSupersetOf({"layout.micro", "memory.recompute", "train.async_save"}));
+  EXPECT_EQ(keys.contains("layout.zero"), asked.layout.dp > 1);
+
+  const FitResult none = search_fit(asked, {.device = least.bytes - 1}, test_rates(), GetParam().numbers);
+  EXPECT_FALSE(none.cheapest);
+  EXPECT_EQ(none.least.device, least.bytes) << none.least.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, FitSearch,
+                         ::testing::Values(Searched{"OneRank", "dp=1"}, Searched{"Dp", "dp=4"},
+                                           Searched{"Pipeline", "pp=2,micro=2"},
+                                           Searched{"Fp32Numbers", "dp=2", Precision::fp32, true},
+                                           Searched{"Bf16Numbers", "dp=2", Precision::bf16, true}),
+                         [](const auto& info) { return info.param.name; });
+
+// Numbers are changed only where that is allowed, and state is offloaded only where nothing else helps.
+TEST(FitTiers, NumbersChangeOnlyWhereAllowedAndOffloadComesLast) {
+  RunSpec asked = fitted_run("dp=1");
+  asked.precision.compute = Precision::bf16;
+  asked.train.global_batch = 1;
+  asked.train.save_last = false;
+  const auto bytes = [&](const std::vector<std::string>& sets) {
+    return fullest(plan_stages(parse_run_toml(to_toml(asked), "run", ".", sets))).peak;
+  };
+  const std::int64_t deepest = bytes({"memory.recompute=full"});
+  const std::int64_t gradients = bytes({"memory.recompute=full", "precision.gradients=bf16"});
+  const std::int64_t offloaded = bytes({"memory.recompute=full", "memory.offload_optimizer=disk"});
+  ASSERT_LT(gradients, deepest);
+  ASSERT_LT(offloaded, deepest);
+  const FitLimits limits{.device = std::max(gradients, offloaded)};
+  const FitResult kept = search_fit(asked, limits, test_rates());
+  ASSERT_TRUE(kept.cheapest);
+  EXPECT_THAT(kept.cheapest->text(), ::testing::HasSubstr("--set memory.offload_optimizer=disk"));
+  EXPECT_THAT(kept.cheapest->text(), ::testing::Not(::testing::HasSubstr("precision")));
+  EXPECT_GT(kept.cheapest->disk, 0);
+  const FitResult changed = search_fit(asked, limits, test_rates(), true);
+  ASSERT_TRUE(changed.cheapest);
+  EXPECT_THAT(changed.cheapest->text(), ::testing::HasSubstr("--set precision.gradients=bf16"));
+  EXPECT_THAT(changed.cheapest->text(), ::testing::Not(::testing::HasSubstr("offload")));
+
+  // A disk that is too small for it, and a run that offloads as much as there is already.
+  EXPECT_FALSE(search_fit(asked, {.device = limits.device, .disk = 1}, test_rates()).cheapest);
+  asked.memory.offload_optimizer = Offload::disk;
+  EXPECT_FALSE(search_fit(asked, {.device = offloaded - 1}, test_rates()).cheapest);
+  asked.memory.offload_share = 0.25;
+  const FitResult more = search_fit(asked, {.device = offloaded}, test_rates());
+  ASSERT_TRUE(more.cheapest);
+  EXPECT_THAT(more.cheapest->text(), ::testing::HasSubstr("--set memory.offload_share="));
+  EXPECT_EQ(fullest(plan_stages(as_typed(asked, *more.cheapest))).peak, more.cheapest->device);
+}
+
+// Of the level that is needed, as few blocks as are needed.
+TEST(FitBlocks, OneFewerDoesNotFit) {
+  RunSpec asked = fitted_run("dp=1");
+  asked.model.layers = 8;
+  asked.train.global_batch = 1;
+  asked.train.async_save = false;
+  asked.data.seq = 512;
+  const auto bytes = [&](std::int64_t blocks) {
+    RunSpec spec = asked;
+    spec.memory.recompute = Recompute::full;
+    spec.memory.recompute_blocks = blocks;
+    return fullest(plan_stages(spec)).peak;
+  };
+  RunSpec projections = asked;
+  projections.memory.recompute = Recompute::projections;
+  const std::int64_t others = fullest(plan_stages(projections)).peak;
+  int seen = 0;
+  for (std::int64_t blocks = 2; blocks < 8; ++blocks) {
+    if (bytes(blocks) >= others || bytes(blocks) == bytes(blocks - 1)) continue;
+    const FitResult found = search_fit(asked, {.device = bytes(blocks)}, test_rates());
+    ASSERT_TRUE(found.cheapest);
+    EXPECT_EQ(found.cheapest->text(),
+              fmt::format("--set memory.recompute=full --set memory.recompute_blocks={}", blocks));
+    EXPECT_EQ(found.cheapest->device, bytes(blocks));
+    ++seen;
+  }
+  EXPECT_GT(seen, 0);
+}
+
+TEST(FitCost, IsTheSumOfItsParts) {
+  RunSpec spec = fitted_run("pp=2,micro=4");
+  Plan first, second;
+  first.executed = {
+      .flops = 3'000, .matmul_flops = 2'000, .bytes_read = 10, .bytes_written = 10, .matmul_bytes = 10, .calls = 7};
+  second.moved = {.to_device = 300, .from_device = 200};
+  const FitRates rates{.machine = {.flops = 1'000, .bytes = 1e9}, .kernel = 0.1, .moved = 1'000, .source = ""};
+  const StepCost cost = step_cost(spec, {first, second}, rates);
+  EXPECT_DOUBLE_EQ(cost.busy, 3.7);
+  EXPECT_DOUBLE_EQ(cost.stretch, 5.0 / 4);  // 1f1b: a bubble of (pp − 1) / (micro + pp − 1)
+  EXPECT_DOUBLE_EQ(cost.beside, 0.5);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 3.7 * 1.25 + 0.5);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
