@@ -15,9 +15,9 @@ namespace {
 
 // One core of bench/results/2026-11-15-kernels.md: two did 350 GFLOP/s and copied 26 GB/s.
 constexpr double kCoreFlops = 175e9, kCoreBytes = 13e9;
-// An H200 (bench/results/2026-11-15-h200.md): products in bf16, in wider types, and a copy.
+// An H200 (bench/results/2026-11-15-h200.md): products in bf16 and a copy; products in wider types are an estimate.
 constexpr double kGpuNarrow = 685e12, kGpuWide = 50e12, kGpuBytes = 4.24e12;
-// Of its host link, 49 GB/s each way at once; of a local SSD, read and written alike.
+// Its host link moved 49 GB/s each way at once. Estimates: a local SSD, read and written alike, saves, and NVLink.
 constexpr double kHostMoved = 98e9, kDiskMoved = 2e9, kSaved = 1e9;
 constexpr double kNvlinkSent = 200e9;
 

@@ -7,8 +7,8 @@
 #include <future>
 
 #include "base/integers.h"
-#include "tensor/side_stream.h"
 #include "comm/wait_policy.h"
+#include "tensor/side_stream.h"
 #include "tensor/transfer.h"
 
 namespace lockstep::nccl {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "comm/nccl/link.h"
-#include "tensor/side_stream.h"
 #include "comm/wait_policy.h"
+#include "tensor/side_stream.h"
 
 namespace lockstep::nccl {
 

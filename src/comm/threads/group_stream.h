@@ -9,8 +9,8 @@
 #include <mutex>
 #include <span>
 
-#include "tensor/side_stream.h"
 #include "comm/threads/buffer_plan.h"
+#include "tensor/side_stream.h"
 
 namespace lockstep::threads {
 

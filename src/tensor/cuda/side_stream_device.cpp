@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
-#include "tensor/side_stream.h"
 #include "tensor/cuda/device.h"
+#include "tensor/side_stream.h"
 
 namespace lockstep::cuda {
 
