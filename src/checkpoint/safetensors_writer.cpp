@@ -32,7 +32,8 @@ std::vector<const NamedTensor*> in_file_order(std::span<const NamedTensor> tenso
     LOCKSTEP_CHECK(
         !t.tensor.none() && (t.tensor.device() == Device::cpu || (stream && t.tensor.device() != Device::meta)),
         "tensor '{}' has no elements on the CPU", t.name);
-    LOCKSTEP_CHECK(t.tensor.contiguous() || !t.stored, "tensor '{}' {} is not contiguous", t.name, t.tensor.shape());
+    LOCKSTEP_CHECK(t.tensor.contiguous() || (t.shape && !t.stored), "tensor '{}' {} is not contiguous", t.name,
+                   t.tensor.shape());
     LOCKSTEP_CHECK(stored_type(t) == t.tensor.dtype() || (is_float(stored_type(t)) && is_float(t.tensor.dtype())),
                    "tensor '{}' of {} to be stored as {}", t.name, name_of(t.tensor.dtype()), name_of(stored_type(t)));
     LOCKSTEP_CHECK(names.insert(t.name).second, "tensor '{}' comes twice", t.name);

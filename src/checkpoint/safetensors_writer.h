@@ -33,14 +33,14 @@ struct NamedTensor {
   std::string name;
   ConstTensor tensor;
   std::optional<DType> stored = std::nullopt;  // the element type in the file; none: the tensor's own
-  std::optional<Shape> shape = std::nullopt;   // that the file says; none: the tensor's own
+  std::optional<Shape> shape = std::nullopt;   // that the file says, also of strided rows; none: the tensor's own
 };
 
 WrittenFile write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                               const SafetensorsMetadata& metadata = {}, const Disk& disk = Disk());
 
 // The same bytes into a file that somebody else creates, syncs and puts in place: a folder that becomes visible whole.
-// With a stream, tensors may also be elsewhere, or strided rows (element_parts.h).
+// With a stream, tensors may also be elsewhere (element_parts.h).
 void write_safetensors(DiskFile& file, std::span<const NamedTensor> tensors, const SafetensorsMetadata& metadata = {},
                        Stream* stream = nullptr);
 

@@ -167,7 +167,8 @@ namespace {
 // The folder of offloaded state, or the part of its path that is there already.
 std::filesystem::path offload_place(const RunSpec& spec) {
   std::filesystem::path folder = spec.memory.offload_folder.empty() ? spec.run.out : spec.memory.offload_folder;
-  while (!folder.empty() && !std::filesystem::exists(folder) && folder != folder.parent_path())
+  std::error_code ignored;
+  while (!folder.empty() && !std::filesystem::exists(folder, ignored) && folder != folder.parent_path())
     folder = folder.parent_path();
   return folder.empty() ? "." : folder;
 }

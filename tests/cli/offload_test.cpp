@@ -91,7 +91,7 @@ TEST_F(OffloadedRuns, AreRefusedWhereTheDiskIsTooSmall) {
   EXPECT_EQ(o.code, 3) << o.out << o.err;
   EXPECT_THAT(o.err,
               AllOf(HasSubstr("the state of 1 rank needs "), HasSubstr(" in " + (folder_ / "small")),
-                    HasSubstr("64 KiB are free there; name a folder on a larger disk with memory.offload_folder")));
+                    HasSubstr("64.0 KiB are free there; name a folder on a larger disk with memory.offload_folder")));
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
