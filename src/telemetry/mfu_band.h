@@ -1,4 +1,4 @@
-// How good a model FLOPs utilization (MFU) is, in the words of the field, and which MFU of a run that is said of.
+// How good a model FLOPs utilization (MFU) is, as the field calls it, and which MFU of a run that is said of.
 //
 // The MFU of a run is what its steps have computed over what the machine could have computed in their time, of all
 // steps but the first, which also sets things up. So it is the mean of the steps' MFU, weighted with their seconds. The

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstring>
+#include <deque>
 
 #include "base/error.h"
 #include "support/program.h"
@@ -185,6 +188,54 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Windows,
                                          StagedSizes{{40'000, 200'000, 1}, 0, true},
                                          StagedSizes{{300'000, 33'000}, 600'000, true},
                                          StagedSizes{{100, 100, 100, 100, 100}, 1 << 20, true}));
+
+// Reads at once, and writes when there is nothing else to wait for.
+class LateWrites final : public disk::RawIo {
+ public:
+  int depth() const override { return 64; }
+  void start(const disk::RawRequest& r) override {
+    if (r.write)
+      writes_.push_back(r);
+    else
+      results_.push_back({r.tag, ::pread(r.file, r.data, static_cast<std::size_t>(r.bytes), r.offset)});
+  }
+  disk::RawResult next() override {
+    if (results_.empty()) {
+      const disk::RawRequest& w = writes_.front();
+      results_.push_back({w.tag, ::pwrite(w.file, w.data, static_cast<std::size_t>(w.bytes), w.offset)});
+      writes_.pop_front();
+    }
+    const disk::RawResult result = results_.front();
+    results_.pop_front();
+    return result;
+  }
+
+ private:
+  std::deque<disk::RawRequest> writes_;
+  std::deque<disk::RawResult> results_;
+};
+
+TEST(WindowsOfPasses, AreNotReadBeforeTheirLastWriteIsDone) {
+  TensorBox box;
+  const TemporaryFolder folder;
+  for (const std::int64_t windows : {1, 2, 3, 4, 5}) {
+    Ledger ledger, there;
+    const auto memory = make_memory(Device::cpu, ledger);
+    disk::FileMemory file(there, folder.path(), std::make_unique<LateWrites>());
+    const std::int64_t elements = windows * disk::kBlock / 2;
+    const Buffer buffer = file.allocate(elements * 4, Tag::optimizer);
+    Staging staging({.window_bytes = 0, .on_disk = true}, {{view(buffer, DType::f32, {elements})}}, *memory,
+                    box.stream());
+    for (int round = 0; round < 4; ++round)
+      staging.run(0, [&](const Staging::Window& w) {
+        for (std::int64_t i = 0; i < w.count; i += 1000) {
+          ASSERT_EQ(TensorBox::read(w.parts[0], i), round) << windows << " windows";
+          TensorBox::write(w.parts[0], i, round + 1);
+        }
+      });
+    staging.settle();
+  }
+}
 
 TEST(WindowsOfPasses, ComeInOrder) {
   TensorBox box;
