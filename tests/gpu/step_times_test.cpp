@@ -1,7 +1,14 @@
 // Where the time of a GPU's step goes, by events of its stream: the parts add up to the step, and no bit changes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <random>
+
 #include "spec/model/presets.h"
+#include "support/paired_ratios.h"
+#include "support/program.h"
+#include "telemetry/rank_records.h"
 #include "tensor/cuda/device.h"
 #include "train/loop.h"
 
@@ -75,6 +82,38 @@ TEST_F(StepTimesOnTheGpu, ChangeNoBit) {
       EXPECT_EQ(with.steps[i].loss, without.steps[i].loss);
       EXPECT_EQ(with.steps[i].grad_norm, without.steps[i].grad_norm);
     }
+  }
+}
+
+// Steps with records and without, in turn, in one process: captured steps and steps that are not.
+TEST_F(StepTimesOnTheGpu, CostLessThanOnePercent) {
+  for (const double dropout : {0.0, 0.1}) {
+    TrainingRun run(gpu_run(dropout, 1), Device::cuda, "");
+    run.init_weights();
+    const TemporaryFolder folder;
+    RankRecords records(folder.path(), 0);
+    std::int64_t number = 0;
+    const auto seconds = [&](bool recorded) {
+      run.pause_account(!recorded);
+      const auto begin = std::chrono::steady_clock::now();
+      run.step(number++ * run.spec().train.global_batch, 1e-4);
+      if (const auto times = run.take_times(); recorded)
+        records.write(number, rank_json(number, *times, run.take_sent()));
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    for (int i = 0; i < 10; ++i) seconds(i % 2 == 0);
+    std::mt19937 random(5);
+    std::vector<double> ratios;
+    for (int pair = 0; pair < 400; ++pair) {
+      const bool first = random() % 2 == 0;
+      const double one = seconds(first), other = seconds(!first);
+      ratios.push_back(first ? one / other : other / one);
+    }
+    const PairedRatios cost = paired_ratios(ratios);
+    fmt::print(
+        "dropout {}: a recorded step takes {:+.2f} % (median of 400 pairs), with 95 % confidence at most {:+.2f} %\n",
+        dropout, (cost.median - 1) * 100, (cost.limit - 1) * 100);
+    EXPECT_LT(cost.limit, 1.01) << dropout;
   }
 }
 

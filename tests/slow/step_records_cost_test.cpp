@@ -1,14 +1,13 @@
 // What recording every step costs: steps with and without, in turn, in one process.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <random>
 
 #include "comm/threads/run_ranks.h"
 #include "spec/layout/layout_toml.h"
 #include "spec/model/presets.h"
+#include "support/paired_ratios.h"
 #include "support/program.h"
 #include "telemetry/heartbeat.h"
 #include "telemetry/rank_records.h"
@@ -68,20 +67,17 @@ std::vector<double> ratios_of(const std::string& layout) {
   return ratios;
 }
 
-// The upper 95% confidence limit of the median ratio, by its order statistics: no assumption about noise.
 void expect_cheap(const std::string& layout) {
   std::vector<double> ratios;
-  double limit = 2;
-  for (int round = 0; round < kCostRounds && limit >= 1.01; ++round) {
+  PairedRatios cost{.median = 2, .limit = 2};
+  for (int round = 0; round < kCostRounds && cost.limit >= 1.01; ++round) {
     const std::vector<double> more = ratios_of(layout);
     ratios.insert(ratios.end(), more.begin(), more.end());
-    std::ranges::sort(ratios);
-    const double n = static_cast<double>(ratios.size());
-    limit = ratios[static_cast<std::size_t>(n / 2 + 1.645 * std::sqrt(n) / 2)];
+    cost = paired_ratios(ratios);
   }
   fmt::print("{}: a recorded step takes {:+.2f} % (median of {} pairs), with 95 % confidence at most {:+.2f} %\n",
-             layout, (ratios[ratios.size() / 2] - 1) * 100, ratios.size(), (limit - 1) * 100);
-  EXPECT_LT(limit, 1.01) << layout;
+             layout, (cost.median - 1) * 100, ratios.size(), (cost.limit - 1) * 100);
+  EXPECT_LT(cost.limit, 1.01) << layout;
 }
 
 TEST(StepRecordsCost, LessThanOnePercentOfTheStep) {

@@ -29,7 +29,7 @@ const std::map<std::string, std::int64_t> kPresets = {
     {"qwen3-0.6b", 596'049'920},    {"qwen3-1.7b", 1'720'574'976},   {"qwen3-8b", 8'190'735'360},
     {"smollm-1.7b", 1'711'376'384}, {"smol-1.7b", 1'812'039'680},    {"llama-1b", 1'498'482'688},
     {"llama-350m", 373'867'520},    {"llama-7b-4l", 1'134'596'096},  {"bench-a", 7'212'288},
-    {"bench-b", 55'325'184},
+    {"bench-b", 55'325'184},        {"qwen2.5-14b", 14'770'033'664}, {"qwen2.5-32b", 32'763'876'352},
 };
 
 std::filesystem::path preset_file(const std::string& name) { return kPresetFolder / (name + ".toml"); }
