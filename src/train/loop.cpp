@@ -192,7 +192,12 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
     const auto now = Clock::now();
-    const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
+    double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
+    const std::optional<TimesByUse> times = run.take_times();
+    // Where the stream runs ahead it has the step's time. The host learns of an end late when it is held while it gives
+    // out the next step, as it is once more work waits than the device's queue takes.
+    if (times && run.stream().runs_ahead() && progress.step > first)
+      seconds = times->total() - (*times)[TimeUse::save] - (*times)[TimeUse::evaluate];
     const double rate = rate_of(progress.step);
     std::vector<SentByAxis> sent = run.take_sent();
     for (SentByAxis& along : sent) along.link = options.link;
@@ -207,7 +212,6 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
-    const std::optional<TimesByUse> times = run.take_times();
     record.times_follow = times.has_value();
     watcher.stepped(record);
 

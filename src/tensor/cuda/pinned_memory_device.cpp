@@ -15,15 +15,25 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
-constexpr std::int64_t kLockedAtOnce = std::int64_t{1} << 30;
 constexpr int kMostLockers = 16;
 
 std::int64_t mapped_bytes(std::int64_t bytes) { return round_up(bytes, kHugePage); }
 
-// Calls body(first byte, bytes) for pieces of [0, bytes), on several threads; false when one of the calls was.
+// The pieces of some memory that are locked apart, by where they begin in it; in the end, its bytes. Copies are cut at
+// the same addresses (upload_later, download_later).
+std::vector<std::int64_t> pieces_of(const char* data, std::int64_t bytes) {
+  const auto begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
+  std::vector<std::int64_t> cuts = {0};
+  for (std::int64_t at = (begin / kLockedPiece + 1) * kLockedPiece; at < begin + bytes; at += kLockedPiece)
+    cuts.push_back(at - begin);
+  cuts.push_back(bytes);
+  return cuts;
+}
+
+// Calls body(first byte, bytes) for each piece, on several threads; false when one of the calls was.
 template <class Body>
-bool each_piece_at_once(std::int64_t bytes, Body&& body) {
-  const std::int64_t pieces = (bytes + kLockedAtOnce - 1) / kLockedAtOnce;
+bool each_piece_at_once(const std::vector<std::int64_t>& cuts, Body&& body) {
+  const auto pieces = std::ssize(cuts) - 1;
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> good{true};
   int gpu = 0;
@@ -31,8 +41,8 @@ bool each_piece_at_once(std::int64_t bytes, Body&& body) {
   const auto take_pieces = [&] {
     cudaSetDevice(gpu);
     for (std::int64_t i; (i = next++) < pieces;) {
-      const std::int64_t begin = i * kLockedAtOnce;
-      if (!body(begin, std::min(kLockedAtOnce, bytes - begin))) good = false;
+      const std::int64_t begin = cuts[static_cast<std::size_t>(i)];
+      if (!body(begin, cuts[static_cast<std::size_t>(i) + 1] - begin)) good = false;
     }
   };
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
@@ -45,7 +55,9 @@ bool each_piece_at_once(std::int64_t bytes, Body&& body) {
 }
 
 void unlock(char* data, std::int64_t bytes) noexcept {
-  for (std::int64_t at = 0; at < bytes; at += kLockedAtOnce) cudaHostUnregister(data + at);
+  std::vector<std::int64_t> cuts = pieces_of(data, bytes);
+  cuts.pop_back();
+  for (const std::int64_t at : cuts) cudaHostUnregister(data + at);
   cudaGetLastError();  // of pieces that were never locked
 }
 
@@ -67,7 +79,7 @@ void* PinnedMemory::take(std::int64_t bytes) {
     munmap(reinterpret_cast<void*>(used), end - used);
   char* const data = reinterpret_cast<char*>(aligned);
   madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);  // advice: refusal is no error
-  const bool locked = each_piece_at_once(size, [&](std::int64_t first, std::int64_t count) {
+  const bool locked = each_piece_at_once(pieces_of(data, size), [&](std::int64_t first, std::int64_t count) {
     for (std::int64_t at = 0; at < count; at += 4096) static_cast<volatile char*>(data)[first + at] = 0;
     return cudaHostRegister(data + first, static_cast<std::size_t>(count), cudaHostRegisterPortable) == cudaSuccess;
   });
