@@ -19,31 +19,43 @@ std::int64_t rounding(bool on_disk) { return on_disk ? disk::kBlock : kAlignment
 
 std::int64_t bytes_an_element(const Staging::Pass& pass) {
   std::int64_t bytes = 0;
-  for (const Tensor& t : pass) bytes += size_of(t.dtype());
+  for (const Staging::Part& part : pass) bytes += size_of(part.tensor.dtype());
   return bytes;
 }
+
+std::int64_t slot_bytes_of(const Staging::Pass& pass, std::int64_t count, bool on_disk) {
+  std::int64_t bytes = 0;
+  for (const Staging::Part& part : pass) bytes += round_up(count * size_of(part.tensor.dtype()), rounding(on_disk));
+  return bytes;
+}
+
+bool is_brought(const Staging::Part& part) { return part.access != Staging::Access::write; }
+bool is_taken_back(const Staging::Part& part) { return part.access != Staging::Access::read; }
 
 }  // namespace
 
 Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memory, Stream& compute)
-    : on_disk_(options.on_disk), passes_(std::move(passes)), compute_(compute), slots_(kSlots) {
+    : on_disk_(options.on_disk),
+      rounds_apart_(options.rounds_apart),
+      passes_(std::move(passes)),
+      compute_(compute),
+      slots_(kSlots) {
   LOCKSTEP_CHECK(!on_disk_ || compute.device() != Device::cuda, "state on a disk beside a GPU");
   const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut;
   for (int p = 0; p < static_cast<int>(passes_.size()); ++p) {
     const Pass& pass = passes_[static_cast<std::size_t>(p)];
     LOCKSTEP_CHECK(!pass.empty(), "a pass over nothing");
-    for (const Tensor& t : pass)
-      LOCKSTEP_CHECK(t.dims() == 1 && t.contiguous() && t.elements() == pass[0].elements() &&
+    const std::int64_t elements = pass[0].tensor.elements();
+    for (const auto& [t, access] : pass)
+      LOCKSTEP_CHECK(t.dims() == 1 && t.contiguous() && t.elements() == elements &&
                          (t.device() == Device::disk) == (on_disk_ && compute.device() != Device::meta),
-                     "a pass over tensors {} and {} on {}", pass[0].shape(), t.shape(), name_of(t.device()));
+                     "a pass over tensors {} and {} on {}", pass[0].tensor.shape(), t.shape(), name_of(t.device()));
     first_.push_back(std::ssize(order_));
     const std::int64_t each = std::max(cut, options.window_bytes / bytes_an_element(pass) / cut * cut);
-    for (std::int64_t begin = 0; begin < pass[0].elements(); begin += each) {
-      const std::int64_t count = std::min(each, pass[0].elements() - begin);
+    for (std::int64_t begin = 0; begin < elements; begin += each) {
+      const std::int64_t count = std::min(each, elements - begin);
       order_.push_back({.pass = p, .begin = begin, .count = count, .stored = compute.make_event()});
-      std::int64_t bytes = 0;
-      for (const Tensor& t : pass) bytes += round_up(count * size_of(t.dtype()), rounding(on_disk_));
-      slot_bytes_ = std::max(slot_bytes_, bytes);
+      slot_bytes_ = std::max(slot_bytes_, slot_bytes_of(pass, count, on_disk_));
     }
     passed_.push_back(compute.make_event());
   }
@@ -70,15 +82,19 @@ Staging::~Staging() {
   }
 }
 
-std::vector<Tensor> Staging::parts_of(std::int64_t number) const {
-  const Place& at = order_[static_cast<std::size_t>(number) % order_.size()];
-  std::int64_t offset = aligned_ + number % kSlots * slot_bytes_;
+// Of a window of `count` elements that begins at this byte of the buffer.
+std::vector<Tensor> Staging::parts_at(const Pass& pass, std::int64_t count, std::int64_t offset) const {
   std::vector<Tensor> parts;
-  for (const Tensor& t : passes_[static_cast<std::size_t>(at.pass)]) {
-    parts.push_back(view(buffer_, t.dtype(), {at.count}, offset / size_of(t.dtype())));
-    offset += round_up(at.count * size_of(t.dtype()), rounding(on_disk_));
+  for (const auto& [t, access] : pass) {
+    parts.push_back(view(buffer_, t.dtype(), {count}, offset / size_of(t.dtype())));
+    offset += round_up(count * size_of(t.dtype()), rounding(on_disk_));
   }
   return parts;
+}
+
+std::vector<Tensor> Staging::parts_of(std::int64_t number) const {
+  const Place& at = order_[static_cast<std::size_t>(number) % order_.size()];
+  return parts_at(pass_of(at), at.count, aligned_ + number % kSlots * slot_bytes_);
 }
 
 // Waits for what the disk does with it.
@@ -86,7 +102,7 @@ void Staging::finish(Slot& slot) {
   while (!slot.moving.empty()) {
     const FileMemory::Moving moving = slot.moving.back();
     slot.moving.pop_back();
-    FileMemory::of(offloaded(order_[0], 0).raw()).finish(moving);
+    FileMemory::of(passes_[0][0].tensor.raw()).finish(moving);
   }
   slot.written = -1;
 }
@@ -104,7 +120,8 @@ void Staging::bring(std::int64_t number) {
   up().wait(*into.free);
   up().wait(*at.stored);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor there = offloaded(at, i);
+    if (!is_brought(pass_of(at)[i])) continue;
+    const Tensor there = pass_of(at)[i].tensor.slice(0, at.begin, at.count);
     if (from_disk)
       into.moving.push_back(FileMemory::of(there.raw()).start_read(parts[i].raw(), there.raw(), there.bytes()));
     else
@@ -121,7 +138,8 @@ void Staging::take_back(std::int64_t number) {
   down().wait(*from.done);
   const std::vector<Tensor> parts = parts_of(number);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor there = offloaded(at, i);
+    if (!is_taken_back(pass_of(at)[i])) continue;
+    const Tensor there = pass_of(at)[i].tensor.slice(0, at.begin, at.count);
     traffic_.from_device += parts[i].bytes();
     if (compute_.device() == Device::meta) continue;
     if (on_disk_)
@@ -144,7 +162,8 @@ void Staging::run(int pass, const Work& work_on) {
   for (std::int64_t i = first_[p]; i < first_[p + 1]; ++i) {
     // A slot is for the window that is taken back; and no window is brought before it was taken back the last time.
     const std::int64_t ahead = std::min<std::int64_t>(kSlots - 1, all);
-    while (brought_ < worked_ + ahead) bring(brought_++);
+    const std::int64_t end = rounds_apart_ ? (worked_ / all + 1) * all : worked_ + ahead;
+    while (brought_ < std::min(worked_ + ahead, end)) bring(brought_++);
     const std::int64_t number = worked_++;
     if (on_disk_) finish(slot(number));
     work().wait(*slot(number).there);
@@ -156,31 +175,47 @@ void Staging::run(int pass, const Work& work_on) {
   work().record(*passed_[p]);
 }
 
-void Staging::visit(const Tensor& offloaded, Access access, const Work& work_on) {
+void Staging::visit(const Pass& pass, const Work& work_on) {
   settle();
   forget();
-  const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut;
-  const std::int64_t each = std::max(cut, slot_bytes_ * kSlots / size_of(offloaded.dtype()) / cut * cut);
-  for (std::int64_t begin = 0; begin < offloaded.elements(); begin += each) {
-    const std::int64_t count = std::min(each, offloaded.elements() - begin);
-    const std::vector<Tensor> part = {view(buffer_, offloaded.dtype(), {count}, aligned_ / size_of(offloaded.dtype()))};
-    const Tensor there = offloaded.slice(0, begin, count);
-    const bool meta = compute_.device() == Device::meta;
-    if (access != Access::write && !meta) {
+  const bool meta = compute_.device() == Device::meta;
+  const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut, elements = pass[0].tensor.elements();
+  // A cut's worth fits always: no window is smaller, and there are more slots than a pass has tensors.
+  const std::int64_t room = slot_bytes_ * kSlots - std::ssize(pass) * rounding(on_disk_);
+  const std::int64_t each = std::max(cut, room / bytes_an_element(pass) / cut * cut);
+  LOCKSTEP_CHECK(slot_bytes_of(pass, std::min(each, elements), on_disk_) <= slot_bytes_ * kSlots,
+                 "windows of {} elements in {} bytes", each, slot_bytes_ * kSlots);
+  for (std::int64_t begin = 0; begin < elements; begin += each) {
+    const std::int64_t count = std::min(each, elements - begin);
+    const std::vector<Tensor> parts = parts_at(pass, count, aligned_);
+    for (std::size_t i = 0; i < parts.size() && !meta; ++i) {
+      const Tensor there = pass[i].tensor.slice(0, begin, count);
+      if (!is_brought(pass[i])) continue;
       if (on_disk_)
-        download(part[0].raw(), there, compute_);
+        download(parts[i].raw(), there, compute_);
       else
-        upload_later(part[0], there.raw(), compute_);
+        upload_later(parts[i], there.raw(), compute_);
     }
-    work_on({.begin = begin, .count = count, .parts = part, .stream = compute_});
-    if (access != Access::read && !meta) {
+    work_on({.begin = begin, .count = count, .parts = parts, .stream = compute_});
+    for (std::size_t i = 0; i < parts.size() && !meta; ++i) {
+      const Tensor there = pass[i].tensor.slice(0, begin, count);
+      if (!is_taken_back(pass[i])) continue;
       if (on_disk_)
-        upload(there, part[0].raw(), compute_);
+        upload(there, parts[i].raw(), compute_);
       else
-        download_later(there.raw(), part[0], compute_);
+        download_later(there.raw(), parts[i], compute_);
     }
     compute_.synchronize();
   }
+}
+
+void Staging::wait_until_back(int pass, Stream& stream) {
+  const std::int64_t first = first_[static_cast<std::size_t>(pass)], end = first_[static_cast<std::size_t>(pass) + 1];
+  if (first == end) return;
+  stream.wait(*order_[static_cast<std::size_t>(end) - 1].stored);  // they are taken back in their order
+  const std::int64_t all = std::ssize(order_);
+  for (Slot& slot : slots_)
+    if (slot.written >= 0 && slot.written % all >= first && slot.written % all < end) finish(slot);
 }
 
 void Staging::wait_for(int pass) { compute_.wait(*passed_[static_cast<std::size_t>(pass)]); }

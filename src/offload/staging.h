@@ -4,10 +4,11 @@
 //   Staging staging({.window_bytes = 64 << 20}, {{m, v}, {m2, v2}}, memory, stream);
 //   staging.run(0, [&](const Staging::Window& w) { adamw on w.parts, elements w.begin to w.begin + w.count });
 //
-// A pass goes over flat tensors of one length, those of a unit's optimizer state, window by window. Windows of all
-// passes follow each other in one order, again and again, so the next ones are on their way while one is worked on, and
-// so are those of the next pass and of the next round: offloaded state changes in passes alone. The device holds kSlots
-// windows. Elements are worked on one by one, so where the windows end changes no result.
+// A pass goes over flat tensors of one length, those of a unit's optimizer state, window by window; tensors that are
+// read alone are not taken back, and those that are written alone are not brought. Windows of all passes follow each
+// other in one order, again and again, so the next ones are on their way while one is worked on, and so are those of
+// the next pass and of the next round: offloaded state changes in passes alone. The device holds kSlots windows.
+// Elements are worked on one by one, so where the windows end changes no result.
 //
 // On a GPU there is a stream for each direction and one for the work, so nothing here makes the compute stream wait:
 // work begins when the compute stream has reached the call of run(), and the compute stream waits for a pass where
@@ -39,9 +40,16 @@ class Staging {
   struct Options {
     std::int64_t window_bytes;  // of a window, all its tensors together
     bool on_disk = false;       // where the tensors are, which meta's do not know
+    bool rounds_apart = false;  // no window is brought before its round begins: somebody changes tensors between rounds
   };
+  enum class Access { read, write, change };
   // Flat tensors of one length, on the host or on a disk, or on meta where the stream is.
-  using Pass = std::vector<Tensor>;
+  struct Part {
+    Part(const Tensor& t, Access a = Access::change) : tensor(t), access(a) {}
+    Tensor tensor;
+    Access access;
+  };
+  using Pass = std::vector<Part>;
   struct Window {
     std::int64_t begin, count;      // elements of the pass
     std::span<const Tensor> parts;  // of each tensor these elements, on the device
@@ -61,12 +69,15 @@ class Staging {
 
   // Works on every window of the pass. Passes come in their order, each once before any comes again.
   void run(int pass, const Work& work);
+  // The stream that brings windows: what it is told to wait for now comes before the next ones.
+  Stream& up() { return up_ ? up_->stream() : compute_; }
   // What the compute stream is given from now on comes after the last run of the pass.
   void wait_for(int pass);
-  // The windows of one offloaded tensor, one after the other, outside of passes: brought, worked on in the compute
-  // stream, taken back, or one of the two left out. Returns when all is done.
-  enum class Access { read, write, change };
-  void visit(const Tensor& offloaded, Access access, const Work& work);
+  // What the stream is given from now on comes after the pass' tensors are back in their places.
+  void wait_until_back(int pass, Stream& stream);
+  // The windows of a pass outside of the order, one after the other, worked on in the compute stream. Returns when all
+  // is done.
+  void visit(const Pass& pass, const Work& work);
   // Returns when all that was changed is back in its place. Offloaded tensors may be read then.
   void settle();
   // After settle(), offloaded tensors may be changed by somebody else: windows that are here already are brought again.
@@ -89,16 +100,14 @@ class Staging {
   void take_back(std::int64_t number);
   void finish(Slot& slot);
   std::vector<Tensor> parts_of(std::int64_t number) const;
-  Tensor offloaded(const Place& place, std::size_t part) const {
-    return passes_[static_cast<std::size_t>(place.pass)][part].slice(0, place.begin, place.count);
-  }
+  std::vector<Tensor> parts_at(const Pass& pass, std::int64_t count, std::int64_t offset) const;
+  const Pass& pass_of(const Place& place) const { return passes_[static_cast<std::size_t>(place.pass)]; }
   Place& place(std::int64_t number) { return order_[static_cast<std::size_t>(number) % order_.size()]; }
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number % kSlots)]; }
-  Stream& up() { return up_ ? up_->stream() : compute_; }
   Stream& work() { return work_ ? work_->stream() : compute_; }
   Stream& down() { return down_ ? down_->stream() : compute_; }
 
-  bool on_disk_;
+  bool on_disk_, rounds_apart_;
   std::vector<Pass> passes_;
   Stream& compute_;
   std::optional<SideStream> up_, work_, down_;  // of a GPU; elsewhere the compute stream is all of them

@@ -7,6 +7,7 @@
 // bit for bit however parameters are sharded and in whatever order ranks add up. One thread uses it; storage and
 // gradients outlive it.
 #pragma once
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -20,12 +21,20 @@ class GlobalNorm {
  public:
   GlobalNorm(const std::map<int, ZeroShard>& storage, const Gradients& gradients, Memory& memory);
 
+  // Calls a function for each window of a unit's gradient that is offloaded: the elements from `begin` on, brought.
+  using Window = std::function<void(std::int64_t begin, const Tensor& part, Stream& stream)>;
+  using EachWindow = std::function<void(int unit, const Window&)>;
   // The bins of the whole gradient, when all gradients are those of the global batch: summed over the ranks that shard
   // state, those that split layers, and the stages.
-  Tensor sum(ZeroGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream) const;
+  Tensor sum(ZeroGroups& replicas, Communicator& layers, Communicator& stages, Stream& stream,
+             const EachWindow& each_window = {}) const;
 
  private:
+  struct Range {
+    std::int64_t begin, end;
+  };
   std::vector<Tensor> counted_;
+  std::map<int, std::vector<Range>> offloaded_;  // by unit whose gradient is: what of it is counted
   Buffer bins_;
 };
 

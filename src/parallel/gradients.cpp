@@ -1,6 +1,7 @@
 #include "parallel/gradients.h"
 
 #include "parallel/ddp_buckets.h"
+#include "parallel/offloaded_gradients.h"
 #include "parallel/zero_gradients.h"
 
 namespace lockstep {
@@ -8,6 +9,11 @@ namespace lockstep {
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
                                           ZeroGroups& groups, Memory& memory, Stream& stream) {
   if (layout.passes_on()) return std::make_unique<ZeroGradients>(options, groups, memory, stream);
+  if (!options.offloaded.empty()) {
+    LOCKSTEP_CHECK(layout.replicas() == 1, "gradients of {} replicas are offloaded, and summed once per step",
+                   layout.replicas());
+    return std::make_unique<OffloadedGradients>(options, groups.shard(), memory, stream);
+  }
   return std::make_unique<DdpBuckets>(options, DdpBuckets::Buckets{.bytes = layout.bucket << 20}, groups, memory,
                                       stream);
 }

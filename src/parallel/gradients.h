@@ -3,7 +3,8 @@
 //
 // Two ways of holding them (docs/zero.md): each rank keeps its own of all units and adds up its micro-batches
 // (parallel/ddp_buckets.h), or they are summed after every micro-batch and each rank keeps its shard of the sums
-// (parallel/zero_gradients.h).
+// (parallel/zero_gradients.h). What is kept may be offloaded between its uses, of some units or of all: shards of sums,
+// and all gradients of a rank that has no other to sum them with (parallel/offloaded_gradients.h).
 //
 // One thread uses it; memory, groups, stream and layouts outlive it.
 #pragma once
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "offload/staging.h"
 #include "parallel/zero_groups.h"
 #include "spec/model/parameters.h"
 #include "spec/step/actions.h"
@@ -42,7 +44,10 @@ class Gradients {
     // (partial_gradients.h).
     std::function<void(int unit, const Tensor& flat)> complete = {};
     Algorithm algorithm = Algorithm::canonical;
-    std::optional<int> root = {};  // the rank that alone gets the sums; none: every rank, or each its shard
+    std::optional<int> root = {};      // the rank that alone gets the sums; none: every rank, or each its shard
+    std::vector<bool> offloaded = {};  // by unit: whether what is kept of it is offloaded; empty: nothing is
+    Memory* offload = nullptr;         // where to
+    bool offload_on_disk = false;
   };
 
   virtual ~Gradients() = default;
@@ -50,6 +55,8 @@ class Gradients {
   // Where the phases of a unit write the gradients of a micro-batch, by parameter. Asked before each that writes: the
   // weight phase, and of the last unit the forward too.
   virtual const std::vector<Tensor>& open(int unit, int micro) = 0;
+  // After each of these phases.
+  virtual void close(int) {}
   // Whether they add to what is there or are the first to write it.
   virtual bool adds(int micro) const = 0;
   // The action reduce: this rank's gradient is whole, of the step or (micro >= 0) of a micro-batch. Starts what can be
@@ -60,8 +67,13 @@ class Gradients {
   virtual Tensor tied() = 0;
   // All of them are those of the global batch, where they are wanted. Asked again, it returns at once.
   virtual void wait() = 0;
-  // Flat, of a unit: the part that this rank updates with.
+  // Flat, of a unit: the part that this rank updates with. An offloaded one is where it is kept; it is there for what a
+  // stream is given after wait_until_back(), and for everybody after settle().
   virtual Tensor reduced(int unit) const = 0;
+  virtual bool is_offloaded(int) const { return false; }
+  virtual void wait_until_back(Stream&) {}
+  virtual void settle() {}
+  virtual Staging::Traffic traffic() const { return {}; }
 };
 
 // In the way that the layout asks for.

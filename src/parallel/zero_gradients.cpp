@@ -15,19 +15,11 @@ ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory&
       tie_(options.tie),
       layouts_(options.layouts),
       dtype_(options.dtype),
+      offloaded_(options.offloaded),
       complete_(options.complete),
       sums_(groups, options.algorithm, options.overlap) {
   plan(options.actions, memory);
-  std::int64_t elements = 0;
-  for (const UnitLayout* layout : layouts_) elements += groups.shard().elements(layout->owned());
-  kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
-  fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream);
-  std::int64_t at = 0;
-  for (const UnitLayout* layout : layouts_) {
-    const std::int64_t part = groups.shard().elements(layout->owned());
-    kept_.push_back(view(kept_buffer_, dtype_, {part}, at));
-    at += part;
-  }
+  keep(options, memory);
   if (tie_) {
     std::int64_t most = 0;  // that any rank has: all take as much
     for (std::int64_t r = 0; r < groups.shard().count; ++r)
@@ -36,7 +28,59 @@ ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory&
     const auto [begin, end] = tied_range(groups.shard().index);
     kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
   }
+  if (!offloaded_.empty()) plan_visits(options, memory);
   current_ = passes_.size() - 1;
+}
+
+// Room for what is kept: one buffer, and of each offloaded unit its own elsewhere.
+void ZeroGradients::keep(const Options& options, Memory& memory) {
+  std::vector<std::int64_t> parts;
+  std::int64_t elements = 0;
+  for (std::size_t u = 0; u < layouts_.size(); ++u) {
+    parts.push_back(groups_.shard().elements(layouts_[u]->owned()));
+    if (!is_offloaded(static_cast<int>(u))) elements += parts.back();
+  }
+  kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
+  fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream_);
+  std::int64_t at = 0;
+  for (std::size_t u = 0; u < layouts_.size(); ++u) {
+    if (is_offloaded(static_cast<int>(u)) && parts[u] > 0) {
+      offloaded_kept_.push_back(
+          options.offload->allocate(parts[u] * size_of(dtype_), Tag::gradient, layouts_[u]->name()));
+      kept_.push_back(view(offloaded_kept_.back(), dtype_, {parts[u]}));
+      clear(kept_.back(), stream_);
+      continue;
+    }
+    kept_.push_back(view(kept_buffer_, dtype_, {parts[u]}, at));
+    at += parts[u];
+  }
+}
+
+bool ZeroGradients::joins_offloaded() const {
+  return tie_ && tie_->has_owner && is_offloaded(tie_->owner_unit) && kept_tied_.elements() > 0;
+}
+
+// Sums end in the order in which they begin; a tied weight's comes last.
+void ZeroGradients::plan_visits(const Options& options, Memory& memory) {
+  std::vector<Visits::Visit> order;
+  for (const Action& a : options.actions)
+    if (a.kind == ActionKind::reduce && is_offloaded(a.unit))
+      order.push_back({.tensor = a.unit, .brings = a.micro > 0});
+  if (joins_offloaded()) order.push_back({.tensor = tie_->owner_unit});
+  visits_.emplace(Visits::Options{.tensors = kept_,
+                                  .order = order,
+                                  .on_disk = options.offload_on_disk,
+                                  .tag = Tag::gradient,
+                                  .name = "on their way"},
+                  memory, stream_);
+}
+
+void ZeroGradients::wait_until_back(Stream& stream) {
+  if (visits_) visits_->wait_until_back(stream);
+}
+
+void ZeroGradients::settle() {
+  if (visits_) visits_->settle();
 }
 
 // A pass lives from its first writer to the first of the one after the next.
@@ -113,10 +157,11 @@ void ZeroGradients::whole(int unit, int micro) {
 void ZeroGradients::wait() {
   sums_.settle();
   if (!std::exchange(joins_tied_, false) || kept_tied_.elements() == 0) return;
-  const Tensor kept = kept_[tie_->owner_unit];
+  const Tensor kept = joins_offloaded() ? visits_->enter(tie_->owner_unit) : kept_[tie_->owner_unit];
   const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.shard().begin(tie_->owner->owned());
   const Tensor into = kept.slice(0, table + tied_range(groups_.shard().index).first, kept_tied_.elements());
   add({.y = into, .a = into, .b = kept_tied_}, stream_);
+  if (joins_offloaded()) visits_->leave(tie_->owner_unit);
 }
 
 Tensor ZeroGradients::tied() {
@@ -134,10 +179,21 @@ std::pair<std::int64_t, std::int64_t> ZeroGradients::tied_range(std::int64_t par
 void ZeroGradients::sum_owned(int unit, bool first) {
   const Tensor kept = kept_[unit];
   const Tensor part = flat_.slice(0, groups_.shard().begin(layouts_[unit]->owned()), kept.elements());
-  GradientSums::Sum sum{.in = flat_, .out = first ? kept : part};
-  if (!first) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
+  const bool offloaded = is_offloaded(unit);
+  GradientSums::Sum sum{.in = flat_, .out = first && !offloaded ? kept : part};
+  if (!first && !offloaded) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
+  if (offloaded) sum.after = [this, unit, part, first] { add_to_kept(unit, part, first); };
   sums_.start(std::move(sum));
   ++sums_now_;
+}
+
+void ZeroGradients::add_to_kept(int unit, const Tensor& part, bool first) {
+  const Tensor here = visits_->enter(unit);
+  if (first)
+    cast({.y = here, .x = part}, stream_);
+  else
+    add({.y = here, .a = here, .b = part}, stream_);
+  visits_->leave(unit);
 }
 
 // Sharded as the unit that owns the weight is.

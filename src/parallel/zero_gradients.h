@@ -9,7 +9,10 @@
 // A tied parameter's gradient is summed when its unit is done with it, into a shard of its own, which joins the shard
 // of the unit that owns the weight when all micro-batches are in both. So neither waits for the other at full size, and
 // the order in which they arrive does not change the sum.
+//
+// A shard that is offloaded is on the device while a micro-batch's sum is added to it (offload/visits.h).
 #pragma once
+#include "offload/visits.h"
 #include "parallel/gradient_sums.h"
 #include "parallel/gradients.h"
 
@@ -25,6 +28,10 @@ class ZeroGradients final : public Gradients {
   Tensor tied() override;
   void wait() override;
   Tensor reduced(int unit) const override { return kept_[unit]; }
+  bool is_offloaded(int unit) const override { return !offloaded_.empty() && offloaded_[unit]; }
+  void wait_until_back(Stream& stream) override;
+  void settle() override;
+  Staging::Traffic traffic() const override { return visits_ ? visits_->traffic() : Staging::Traffic{}; }
 
  private:
   // One unit's gradient of one micro-batch.
@@ -34,6 +41,10 @@ class ZeroGradients final : public Gradients {
   };
   void plan(const std::vector<Action>& actions, Memory& memory);
   void clear_padding(const UnitLayout& layout) const;
+  void keep(const Options& options, Memory& memory);
+  void plan_visits(const Options& options, Memory& memory);
+  bool joins_offloaded() const;
+  void add_to_kept(int unit, const Tensor& part, bool first);
   void sum_owned(int unit, bool first);
   void sum_tied(bool first);
   // The elements of the tied weight that are in shard `part` of its owner, from the weight's
@@ -50,13 +61,16 @@ class ZeroGradients final : public Gradients {
   std::size_t current_ = 0;
   std::size_t sums_before_ = 0, sums_now_ = 0;  // that the pass before the current one, and it, have started
   Buffer buffer_, kept_buffer_;
-  std::vector<Tensor> kept_;  // by unit
+  std::vector<bool> offloaded_;         // by unit; empty: nothing is
+  std::vector<Buffer> offloaded_kept_;  // by unit
+  std::vector<Tensor> kept_;            // by unit
   Buffer kept_tied_buffer_;
   Tensor kept_tied_;             // of the tied weight's gradient
   bool joins_tied_ = false;      // it has still to be added
   Tensor flat_, tied_;           // of the current pass
   std::vector<Tensor> tensors_;  // its parameters
   std::function<void(int, const Tensor&)> complete_;
+  std::optional<Visits> visits_;  // of what is offloaded
   GradientSums sums_;
 };
 

@@ -40,7 +40,9 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
       types_(options.types),
       shard_(options.shard),
       whole_(options.whole_weights),
-      offloads_(options.state_in != nullptr) {
+      offloads_(options.state_in != nullptr),
+      offloads_weights_(options.weights_offloaded_to != nullptr) {
+  LOCKSTEP_CHECK(!whole_ || !offloads_weights_, "whole weights of {} offloaded", layout.name());
   Memory& state_memory = offloads_ ? *options.state_in : memory;
   const std::string& unit = layout.name();
   const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
@@ -54,11 +56,13 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
                                             .rounding = rounds ? rounding_map(layout) : std::vector<RoundingRun>{}},
                        state_memory, unit, stream);
   const std::int64_t held = whole_ ? shard_.padded(layout.owned()) : part;
-  weights_ = (options.weights_in ? *options.weights_in : memory)
-                 .allocate(held * size_of(types_.compute), Tag::parameter, unit);
+  Memory& weight_memory = offloads_weights_    ? *options.weights_offloaded_to
+                          : options.weights_in ? *options.weights_in
+                                               : memory;
+  weights_ = weight_memory.allocate(held * size_of(types_.compute), Tag::parameter, unit);
   if (options.updates && types_.compute != types_.master)
     masters_ = state_memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
-  fill({.y = flat_weight(), .value = 0}, stream);
+  clear(flat_weight(), stream);
   if (masters_.memory()) clear(own_master(), stream);
 }
 
@@ -78,20 +82,33 @@ Tensor ZeroShard::own_master() const {
   return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
 }
 
-std::vector<Tensor> ZeroShard::offloaded() const {
-  std::vector<Tensor> tensors;
-  if (!offloads_ || !optimizer_) return tensors;
-  if (masters_.memory()) tensors.push_back(own_master());
-  for (const Tensor& moment : optimizer_->state()) tensors.push_back(moment);
-  return tensors;
+Staging::Pass ZeroShard::offloaded() const {
+  Staging::Pass pass;
+  if (!optimizer_) return pass;
+  if (offloads_ && masters_.memory()) pass.emplace_back(own_master());
+  if (offloads_)
+    for (const Tensor& moment : optimizer_->state()) pass.emplace_back(moment);
+  if (offloads_weights_)
+    pass.emplace_back(own_weight(), masters_.memory() ? Staging::Access::write : Staging::Access::change);
+  return pass;
+}
+
+Staging::Pass ZeroShard::offloaded_to_publish() const {
+  Staging::Pass pass;
+  if (!masters_.memory()) return pass;
+  if (offloads_) pass.emplace_back(own_master(), Staging::Access::read);
+  if (offloads_weights_) pass.emplace_back(own_weight(), Staging::Access::write);
+  return pass;
 }
 
 void ZeroShard::publish(Stream& stream) {
   if (masters_.memory()) cast({.y = own_weight(), .x = own_master()}, stream);
 }
 
-void ZeroShard::publish(std::int64_t begin, const Tensor& masters, Stream& stream) {
-  cast({.y = own_weight().slice(0, begin, masters.elements()), .x = masters}, stream);
+void ZeroShard::publish(std::int64_t begin, std::int64_t count, std::span<const Tensor> brought, Stream& stream) {
+  const Tensor masters = offloads_ ? brought.front() : own_master().slice(0, begin, count);
+  const Tensor weights = offloads_weights_ ? brought.back() : own_weight().slice(0, begin, count);
+  cast({.y = weights, .x = masters}, stream);
 }
 
 void ZeroShard::update(ConstTensor gradient, ConstTensor control, Stream& stream) {
@@ -105,14 +122,16 @@ void ZeroShard::update(ConstTensor gradient, ConstTensor control, Stream& stream
 void ZeroShard::update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
                        Stream& stream) {
   const bool apart = masters_.memory() != nullptr;
-  const std::int64_t count = brought[0].elements();
-  const Tensor weight = own_weight().slice(0, begin, count);
-  optimizer_->update({.begin = begin,
-                      .master = apart ? brought[0] : weight,
-                      .weight = apart ? weight : Tensor{},
-                      .state = apart ? brought.subspan(1) : brought,
-                      .gradient = gradient.slice(0, begin, count)},
-                     control, stream);
+  const std::int64_t count = gradient.elements();
+  const auto here = [&](const Tensor& whole) { return whole.slice(0, begin, count); };
+  const Tensor weight = offloads_weights_ ? brought.back() : here(own_weight());
+  const Tensor master = !apart ? weight : offloads_ ? brought.front() : here(own_master());
+  std::vector<Tensor> state;
+  for (const Tensor& moment : optimizer_->state())
+    state.push_back(offloads_ ? brought[(apart ? 1 : 0) + state.size()] : here(moment));
+  optimizer_->update(
+      {.begin = begin, .master = master, .weight = apart ? weight : Tensor{}, .state = state, .gradient = gradient},
+      control, stream);
 }
 
 }  // namespace lockstep

@@ -5,14 +5,16 @@
 // themselves, an fp32 master copy; the optimizer keeps its moments itself. Ranks that shard a unit have a shard each of
 // masters and moments, and of the weights all, padded to the shards (ZeRO 1 and 2), or their own shard (ZeRO 3;
 // spec/layout/shard.h). Masters apart from the weights, and moments, may be offloaded to the host's memory or to a
-// disk, and are brought for an update a window at a time (offload/staging.h). Padding between parameters is zero and
-// stays zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight
-// 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
+// disk, and are brought for an update a window at a time (offload/staging.h); so may be a shard of the weights, which
+// is also brought whole where it is gathered (parallel/zero_weights.h). Padding between parameters is zero and stays
+// zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2,
+// master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
 #pragma once
 #include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "offload/staging.h"
 #include "optim/flat_optimizer.h"
 #include "spec/layout/shard.h"
 #include "spec/model/parameters.h"
@@ -38,9 +40,10 @@ class ZeroShard {
     OptimizerSpec optimizer;
     bool updates = true;  // false: no masters and no optimizer state; the weights come from elsewhere
     Shard shard = {};
-    bool whole_weights = true;     // false: a part of them too
-    Memory* weights_in = nullptr;  // where they lie, for whoever gets them from here; none: with the rest
-    Memory* state_in = nullptr;    // where masters and moments are offloaded to; none: with the rest
+    bool whole_weights = true;               // false: a part of them too
+    Memory* weights_in = nullptr;            // where they lie, for whoever gets them from here; none: with the rest
+    Memory* weights_offloaded_to = nullptr;  // in the place of that, where a part of them is held
+    Memory* state_in = nullptr;              // where masters and moments are offloaded to; none: with the rest
   };
   // The layout outlives the storage.
   ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
@@ -54,10 +57,14 @@ class ZeroShard {
   Tensor own_weight() const;
   Tensor own_master() const;
   bool updates() const { return optimizer_.has_value(); }
-  // Masters and moments that are offloaded: the masters first, if there are any apart from the weights.
-  // Nothing where they are on the device.
-  std::vector<Tensor> offloaded() const;
-  bool master_is_offloaded() const { return offloads_ && masters_.memory(); }
+  // What an update needs of what is offloaded: masters apart from the weights, moments, weights. Nothing where all is
+  // on the device.
+  Staging::Pass offloaded() const;
+  bool weights_are_offloaded() const { return offloads_weights_; }
+  // Own masters, wherever they are.
+  bool master_is_offloaded() const { return masters_.memory() ? offloads_ : offloads_weights_; }
+  // Where both are kept: what publishing reads and writes of what is offloaded.
+  Staging::Pass offloaded_to_publish() const;
   // What the optimizer keeps, by the names a checkpoint gives it.
   std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
 
@@ -102,14 +109,14 @@ class ZeroShard {
     }
   }
 
-  // Makes this rank's part of the weights what the masters say, or, where those are offloaded, the elements from
-  // `begin` on what some of them say that were brought.
+  // Makes this rank's part of the weights what the masters say, or, where one of both is offloaded, `count` elements
+  // from `begin` on, with the tensors of offloaded_to_publish() having been brought.
   void publish(Stream& stream);
-  void publish(std::int64_t begin, const Tensor& masters, Stream& stream);
+  void publish(std::int64_t begin, std::int64_t count, std::span<const Tensor> brought, Stream& stream);
   // With this rank's part of the gradient. Nothing where another rank does it.
   void update(ConstTensor gradient, ConstTensor control, Stream& stream);
-  // The same of a part of it, elements `begin` and on, with what is offloaded having been brought: the tensors of
-  // offloaded().
+  // The same of a part of it, elements `begin` and on, whose gradient this is, with what is offloaded having been
+  // brought: the tensors of offloaded().
   void update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
               Stream& stream);
 
@@ -120,7 +127,7 @@ class ZeroShard {
   StorageTypes types_;
   Shard shard_;
   bool whole_;
-  bool offloads_;
+  bool offloads_, offloads_weights_;
   Buffer weights_, masters_;
   std::optional<FlatOptimizer> optimizer_;
 };

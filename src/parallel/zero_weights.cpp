@@ -2,26 +2,35 @@
 
 #include <algorithm>
 
+#include "base/integers.h"
 #include "spec/step/lifetimes.h"
 
 namespace lockstep {
 
-ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory)
+ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory,
+                         Stream& stream)
     : layouts_(options.layouts),
       storage_(storage),
       groups_(groups),
       overlap_(options.overlap),
       root_(options.root),
-      pending_(layouts_.size()) {
+      on_disk_(options.on_disk),
+      before_fetch_(options.before_fetch),
+      pending_(layouts_.size()),
+      fetches_(static_cast<int>(layouts_.size()), stream) {
   std::int64_t bytes = 0;
   offsets_[0] = places(options.evaluation, bytes);
   offsets_[1] = places(options.step, bytes);
-  if (bytes > 0) gathered_ = memory.allocate(bytes, Tag::gathered);
+  if (bytes == 0) return;
+  gathered_ = memory.allocate(bytes + (on_disk_ ? disk::kBlock : 0), Tag::gathered);
+  if (!on_disk_ || !gathered_.data()) return;
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(gathered_.data()));
+  aligned_ = (round_up(address, disk::kBlock) - address) / size_of(storage_.begin()->second.flat_weight().dtype());
 }
 
 std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
   const int width = size_of(storage_.begin()->second.flat_weight().dtype());
-  Lifetimes lives(kAlignment);
+  Lifetimes lives(on_disk_ ? disk::kBlock : kAlignment);
   struct Whole {
     int unit;
     std::int64_t begin, end;  // where its gather and its release stand in the list
@@ -37,7 +46,7 @@ std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, s
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
   for (const auto& [unit, begin, end] : found)
-    lives.add(groups_.shard().padded(layouts_[unit]->owned()) * width, begin, end);
+    lives.add(stays(unit) ? 0 : groups_.shard().padded(layouts_[unit]->owned()) * width, begin, end);
   most = std::max(most, lives.plan());
   std::vector<std::int64_t> offsets;
   for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);
@@ -53,16 +62,29 @@ void ZeroWeights::publish(int unit) {
   if (!overlap_) ready(unit);
 }
 
+// Whole and on the device already.
+bool ZeroWeights::stays(int unit) const { return !groups_.sharded() && !storage_.at(unit).weights_are_offloaded(); }
+
 void ZeroWeights::begin(bool training) {
   training_ = training;
   next_ = 0;
 }
 
 Tensor ZeroWeights::gather(int unit) {
-  const Tensor part = storage_.at(unit).own_weight();
-  const Tensor whole = view(gathered_, part.dtype(), {groups_.shard().padded(layouts_[unit]->owned())},
-                            offsets_[training_ ? 1 : 0].at(next_++));
-  pending_[unit] = groups_.sharers().all_gather(whole, part);
+  const ZeroShard& shard = storage_.at(unit);
+  const Tensor held = shard.own_weight();
+  const std::int64_t offset = offsets_[training_ ? 1 : 0].at(next_++);
+  if (stays(unit)) return held;
+  const Tensor whole =
+      view(gathered_, held.dtype(), {groups_.shard().padded(layouts_[unit]->owned())}, aligned_ + offset);
+  const Tensor place = whole.slice(0, groups_.shard().begin(layouts_[unit]->owned()), held.elements());
+  if (shard.weights_are_offloaded()) {
+    if (before_fetch_) before_fetch_(unit, fetches_.up());
+    fetches_.start(unit, place, held);
+    if (groups_.sharded()) fetches_.finish(unit);  // before others get it
+  }
+  if (groups_.sharded())
+    pending_[unit] = groups_.sharers().all_gather(whole, shard.weights_are_offloaded() ? place : held);
   if (!overlap_) ready(unit);
   return whole;
 }
@@ -70,6 +92,7 @@ Tensor ZeroWeights::gather(int unit) {
 void ZeroWeights::release(int unit) { ready(unit); }
 
 void ZeroWeights::ready(int unit) {
+  fetches_.finish(unit);
   if (!pending_[unit]) return;
   pending_[unit]->wait();
   pending_[unit].reset();

@@ -6,14 +6,18 @@
 //   update is published, and a unit that is being published is waited for before a phase reads it;
 // - every rank has a shard (ZeRO 3): a unit is gathered before it is read, and released after. Gathered units share one
 //   buffer by lifetime over the list of actions; the lists of a step and of evaluation have places of their own in it.
+//   A shard that is offloaded is brought into its place among the others first; that of a rank that has all there is
+//   arrives while the phase before the one that reads it computes.
 //
 // One thread uses it; storage, groups, memory and lists outlive it.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "offload/fetches.h"
 #include "parallel/zero_groups.h"
 #include "parallel/zero_shards.h"
 #include "spec/step/actions.h"
@@ -28,8 +32,12 @@ class ZeroWeights {
     const std::vector<Action>& evaluation;
     bool overlap = true;           // false: every message is waited for before anything else is done
     std::optional<int> root = {};  // the rank that moves all
+    bool on_disk = false;          // where offloaded shards are
+    // Of a unit whose weights are offloaded: what is fetched next waits for its last update.
+    std::function<void(int unit, Stream& fetching)> before_fetch = {};
   };
-  ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory);
+  ZeroWeights(const Options& options, std::map<int, ZeroShard>& storage, ZeroGroups& groups, Memory& memory,
+              Stream& stream);
 
   void publish(int unit);
   // A list is run from its beginning.
@@ -39,8 +47,10 @@ class ZeroWeights {
   void release(int unit);
   // Before a phase that reads them.
   void ready(int unit);
+  std::int64_t fetched() const { return fetches_.bytes(); }  // bytes since the beginning
 
  private:
+  bool stays(int unit) const;
   std::vector<std::int64_t> places(const std::vector<Action>& list, std::int64_t& most) const;
 
   std::vector<const UnitLayout*> layouts_;
@@ -48,11 +58,15 @@ class ZeroWeights {
   ZeroGroups& groups_;
   bool overlap_;
   std::optional<int> root_;
+  bool on_disk_;
+  std::function<void(int, Stream&)> before_fetch_;
   Buffer gathered_;
+  std::int64_t aligned_ = 0;                          // elements before its first place
   std::array<std::vector<std::int64_t>, 2> offsets_;  // in elements, by list (evaluation, training) and gather
   bool training_ = true;
   std::size_t next_ = 0;                        // of the list's gathers
   std::vector<Communicator::Started> pending_;  // by unit
+  Fetches fetches_;                             // likewise
 };
 
 }  // namespace lockstep

@@ -63,6 +63,7 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
                     .seq = o.T,
                     .runs_on = runs_on(o, stream),
                     .kept_bytes = o.how.memory.gathered << 20,
+                    .offloads_weights = o.how.memory.offload_parameters != Offload::none,
                     .actions = o.actions,
                     .lists = o.lists});
 }
@@ -93,18 +94,24 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
       seen_by_others(memory.device() == Device::cpu ? ranks.replicas.memory(memory.ledger()) : nullptr) {}
 
 // The last units first: the next forward begins with the first ones, while the others are still on their way.
-std::vector<bool> RankSetup::offloaded_units() const {
+std::vector<bool> RankSetup::offloaded_units(Offload where) const {
   std::vector<bool> moves(static_cast<std::size_t>(model.units()));
-  const MemorySpec& asked = options.how.memory;
-  if (asked.offload_optimizer == Offload::none) return moves;
+  if (where == Offload::none) return moves;
   LOCKSTEP_CHECK(offload, "there is no memory to offload to");
   std::int64_t all = 0, moved = 0;
   for (int u = 0; u < model.units(); ++u) all += holds(u) ? model.unit(u).layout().owned() : 0;
   for (int u = model.units() - 1; u >= 0; --u) {
-    if (!holds(u) || static_cast<double>(moved) >= asked.offload_share * static_cast<double>(all)) continue;
+    if (!holds(u) || static_cast<double>(moved) >= options.how.memory.offload_share * static_cast<double>(all))
+      continue;
     moves[static_cast<std::size_t>(u)] = true;
     moved += model.unit(u).layout().owned();
   }
+  return moves;
+}
+
+std::vector<bool> RankSetup::units_with_weights_offloaded() const {
+  std::vector<bool> moves = offloaded_units(options.how.memory.offload_parameters);
+  if (step.shape.tie_is_sent()) moves[static_cast<std::size_t>(step.shape.tie_owner)] = false;
   return moves;
 }
 

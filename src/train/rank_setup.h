@@ -67,8 +67,10 @@ struct RankSetup {
   std::vector<const UnitLayout*> layouts() const {
     return layouts([this](int u) { return has(u); });
   }
-  // By unit: whether its master weights and moments are offloaded.
-  std::vector<bool> offloaded_units() const;
+  // By unit: whether such state of it is offloaded there.
+  std::vector<bool> offloaded_units(Offload where) const;
+  // And its weights: not those that two stages send each other.
+  std::vector<bool> units_with_weights_offloaded() const;
   // Where tensors that are sent are stored.
   Memory& sent_memory() const { return seen_by_others ? *seen_by_others : memory; }
   // The type of losses, and of sums.

@@ -32,13 +32,19 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
           .overlap = setup.dp->overlaps(),
           .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
           .algorithm = algorithm_of(setup.options.layout.reduce),
-          .root = setup.dp->root()};
+          .root = setup.dp->root(),
+          .offloaded = setup.options.how.memory.offload_gradients == Offload::none
+                           ? std::vector<bool>{}
+                           : setup.offloaded_units(setup.options.how.memory.offload_gradients),
+          .offload = setup.offload,
+          .offload_on_disk = setup.options.how.memory.offload_gradients == Offload::disk};
 }
 
 // By unit that is held here.
 std::map<int, ZeroShard> make_shards(RankSetup& setup) {
   std::map<int, ZeroShard> shards;
-  const std::vector<bool> offloaded = setup.offloaded_units();
+  const std::vector<bool> state_goes = setup.offloaded_units(setup.options.how.memory.offload_optimizer);
+  const std::vector<bool> weights_go = setup.units_with_weights_offloaded();
   for (int u = 0; u < setup.model.units(); ++u)
     if (setup.holds(u))
       shards.try_emplace(
@@ -47,9 +53,10 @@ std::map<int, ZeroShard> make_shards(RankSetup& setup) {
                              .optimizer = setup.options.optimizer,
                              .updates = setup.has(u) && setup.dp->updates(),
                              .shard = setup.groups.shard(),
-                             .whole_weights = !setup.options.layout.cuts_weights(),
+                             .whole_weights = !setup.step.shape.gathers,
                              .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr,
-                             .state_in = offloaded[static_cast<std::size_t>(u)] ? setup.offload : nullptr},
+                             .weights_offloaded_to = weights_go[static_cast<std::size_t>(u)] ? setup.offload : nullptr,
+                             .state_in = state_goes[static_cast<std::size_t>(u)] ? setup.offload : nullptr},
           setup.memory, setup.stream);
   return shards;
 }
@@ -62,7 +69,7 @@ std::vector<UnitTensors> make_units(const RankSetup& setup, const std::map<int, 
     if (!setup.has(u)) continue;
     const auto& parameters = model.unit(u).layout().parameters();
     units[u].weights.resize(parameters.size());
-    for (int p = 0; p < static_cast<int>(parameters.size()) && !setup.options.layout.cuts_weights(); ++p)
+    for (int p = 0; p < static_cast<int>(parameters.size()) && !setup.step.shape.gathers; ++p)
       units[u].weights[p] = parameters[p].tied ? shards.at(model.tie()->owner_unit).weight(model.tie()->owner_parameter)
                                                : shards.at(u).weight(p);
   }
@@ -82,24 +89,37 @@ RankState::RankState(RankSetup& setup)
                                .step = setup.step.actions,
                                .evaluation = setup.step.evaluation,
                                .overlap = setup.dp->overlaps(),
-                               .root = setup.dp->root()},
-          shards_, setup.groups, setup.sent_memory())),
+                               .root = setup.dp->root(),
+                               .on_disk = setup.options.how.memory.offload_parameters == Offload::disk,
+                               .before_fetch =
+                                   [this](int unit, Stream& fetching) {
+                                     const auto pass = passes_.find(unit);
+                                     if (pass != passes_.end()) staging_->wait_until_back(pass->second, fetching);
+                                   }},
+          shards_, setup.groups, setup.sent_memory(), setup.stream)),
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)) {
-  // In the order in which the step updates them.
+  // In the order of the norm, then in that in which the step updates them.
   std::vector<Staging::Pass> passes;
+  for (const auto& [u, shard] : shards_) {
+    if (!shard.updates() || !gradients_->is_offloaded(u)) continue;
+    norm_passes_[u] = static_cast<int>(passes.size());
+    passes.push_back({{gradients_->reduced(u), Staging::Access::read}});
+  }
   for (const Action& action : setup.step.actions) {
     if (action.kind != ActionKind::update) continue;
     Staging::Pass pass = shards_.at(action.unit).offloaded();
+    if (norm_passes_.contains(action.unit)) pass.emplace_back(gradients_->reduced(action.unit), Staging::Access::read);
     if (pass.empty()) continue;
     passes_[action.unit] = static_cast<int>(passes.size());
     passes.push_back(std::move(pass));
   }
   if (!passes.empty()) {
-    staging_ = std::make_unique<Staging>(
-        Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
-                         .on_disk = setup.options.how.memory.offload_optimizer == Offload::disk},
-        std::move(passes), setup.memory, setup.stream);
+    staging_ =
+        std::make_unique<Staging>(Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
+                                                   .on_disk = setup.options.how.memory.offload_to() == Offload::disk,
+                                                   .rounds_apart = !norm_passes_.empty()},
+                                  std::move(passes), setup.memory, setup.stream);
     held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);
   }
   write_control();
@@ -146,16 +166,35 @@ void RankState::update(int unit) {
   const auto pass = passes_.find(unit);
   if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
   const Tensor held = view(held_control_, DType::f64, {kStepControls});
+  const bool brings_gradient = gradients_->is_offloaded(unit);
   staging_->run(pass->second, [&](const Staging::Window& window) {
-    shard.update(window.begin, window.parts, gradient, held, window.stream);
+    const std::size_t others = window.parts.size() - (brings_gradient ? 1 : 0);
+    shard.update(window.begin, window.parts.first(others),
+                 brings_gradient ? window.parts.back() : gradient.slice(0, window.begin, window.count), held,
+                 window.stream);
   });
+}
+
+void RankState::each_gradient_window(int unit, const GlobalNorm::Window& window) {
+  const int pass = norm_passes_.at(unit);
+  if (pass == 0) gradients_->wait_until_back(staging_->up());
+  staging_->run(pass, [&](const Staging::Window& w) { window(w.begin, w.parts[0], w.stream); });
+  staging_->wait_for(pass);
 }
 
 void RankState::updated(int unit) {
   if (const auto pass = passes_.find(unit); pass != passes_.end()) staging_->wait_for(pass->second);
 }
 
+Staging::Traffic RankState::traffic() const {
+  Staging::Traffic all = staging_ ? staging_->traffic() : Staging::Traffic{};
+  all.to_device += weights_->fetched() + gradients_->traffic().to_device;
+  all.from_device += gradients_->traffic().from_device;
+  return all;
+}
+
 void RankState::settle() const {
+  gradients_->settle();
   if (!staging_) return;
   staging_->settle();
   staging_->forget();
@@ -209,7 +248,7 @@ void RankState::init_weights() {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
   for (auto& [u, shard] : shards_) {
     if (shard.master_is_offloaded())
-      staging_->visit(shard.own_master(), Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
+      staging_->visit({{shard.own_master(), Staging::Access::write}}, [&, &shard = shard](const Staging::Window& w) {
         clear(w.parts[0], w.stream);  // padding
         init_masters(shard, w.begin, w.parts[0]);
       });
@@ -273,9 +312,9 @@ void RankState::resume(std::int64_t batches, std::int64_t updates) {
 void RankState::publish() {
   settle();
   for (auto& [u, shard] : shards_) {
-    if (shard.master_is_offloaded())
-      staging_->visit(shard.own_master(), Staging::Access::read,
-                      [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.parts[0], w.stream); });
+    if (const Staging::Pass pass = shard.offloaded_to_publish(); !pass.empty())
+      staging_->visit(
+          pass, [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.count, w.parts, w.stream); });
     else
       shard.publish(setup_.stream);
   }

@@ -13,6 +13,7 @@
 #include "checkpoint/state.h"
 #include "kernels/step_control.h"
 #include "offload/staging.h"
+#include "parallel/global_norm.h"
 #include "parallel/gradients.h"
 #include "parallel/partial_gradients.h"
 #include "parallel/zero_shards.h"
@@ -64,6 +65,10 @@ class RankState {
   const UnitTensors& unit(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
   // The phases of a unit that write its gradients come next.
   void open_gradients(int unit, int micro);
+  void close_gradients(int unit) { gradients_->close(unit); }
+  // All gradients are whole: calls `window` for those of the unit, which are offloaded, a part at a time. Units in
+  // ascending order, before they are updated. What the stream is given then comes after that work.
+  void each_gradient_window(int unit, const GlobalNorm::Window& window);
   // ZeRO-3: the unit's weights are gathered; its phases compute with them, and those of a unit whose weight is tied to
   // it.
   void gather(int unit);
@@ -73,7 +78,7 @@ class RankState {
   // What the stream is given from now on comes after the unit's last update, where that runs beside it.
   void updated(int unit);
   // What has been moved to the device and back so far.
-  Staging::Traffic traffic() const { return staging_ ? staging_->traffic() : Staging::Traffic{}; }
+  Staging::Traffic traffic() const;
   // A tied weight that two stages have: what its owner updates of it, and what the other has a copy of.
   Tensor tied_weight() const;
 
@@ -90,7 +95,8 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::vector<UnitTensors> units_;
-  std::map<int, int> passes_;         // by unit whose state is offloaded: its pass
+  std::map<int, int> passes_;         // by unit of which an update needs something that is offloaded: its pass
+  std::map<int, int> norm_passes_;    // by unit whose gradient is offloaded
   std::unique_ptr<Staging> staging_;  // none: nothing is offloaded
   Buffer control_, held_control_;     // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;

@@ -57,7 +57,8 @@ StepLists find_lists(const RankStepOptions& o) {
   WorldLists world{.shape = {}, .ranks = {}};
   for (int s = 0; s < static_cast<int>(o.layout.pp); ++s) {
     shape.stage = s;
-    lists.shapes.push_back(laid_out(shape, o.layout, {.unit_bytes = unit_bytes, .kept_bytes = o.kept_bytes}));
+    lists.shapes.push_back(laid_out(
+        shape, o.layout, {.unit_bytes = unit_bytes, .kept_bytes = o.kept_bytes, .offloaded = o.offloads_weights}));
     world.ranks.push_back(o.actions.empty() ? pipeline_step(lists.schedule, lists.shapes.back(), asks_ahead(o))
                                             : o.actions);
     if (o.layout.schedule_file.empty() && o.actions.empty())

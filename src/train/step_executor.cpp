@@ -50,7 +50,7 @@ Memory& activation_memory(const RankSetup& setup) {
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
   return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0 &&
-         o.how.memory.offload_optimizer == Offload::none;
+         o.how.memory.offload_to() == Offload::none;
 }
 
 TimeUse use_of(ActionKind kind) {
@@ -138,15 +138,18 @@ void StepExecutor::run_phase_of(const Action& action) {
   }
   if (watch_) watch_->runs(action);
   const bool last = action.unit == model.units() - 1;
-  if (training_ && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last)))
-    state_.open_gradients(action.unit, action.micro);
+  const bool writes =
+      training_ && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last));
+  if (writes) state_.open_gradients(action.unit, action.micro);
   const std::uint64_t seed = random_key(setup_.options.seed, "dropout") + static_cast<std::uint64_t>(batch_number_);
   Batch batch = batch_.micro_batch(action.micro, seed, training_);
   batch.remote_loss = remote_loss_.get();
   const Call phase = call(action, batch);
-  if (counter_ && counter_->has_counted(action, phase.accumulate)) return;
-  run_phase(model.unit(action.unit), action.kind, phase);
-  if (counter_) counter_->has_run(action, phase.accumulate);
+  if (!counter_ || !counter_->has_counted(action, phase.accumulate)) {
+    run_phase(model.unit(action.unit), action.kind, phase);
+    if (counter_) counter_->has_run(action, phase.accumulate);
+  }
+  if (writes) state_.close_gradients(action.unit);
 }
 
 Call StepExecutor::call(const Action& action, const Batch& batch) const {
@@ -169,9 +172,12 @@ void StepExecutor::logits(const Tensor& out, const Action& forward) {
 void StepExecutor::run_norm() {
   links_.settle();
   state_.gradients().wait();
+  const auto each_window = [&](int unit, const GlobalNorm::Window& window) {
+    state_.each_gradient_window(unit, window);
+  };
   if (setup_.dp->updates())
     step_control({.control = state_.control(),
-                  .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_),
+                  .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_, each_window),
                   .clip = setup_.options.optimizer.clip,
                   .halt = setup_.options.halt_on_bad_value},
                  stream_);

@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <cstring>
-#include <deque>
 
 #include "base/error.h"
+#include "support/late_writes.h"
 #include "support/program.h"
 #include "support/tensor_box.h"
 #include "tensor/meta/stream.h"
@@ -27,8 +25,9 @@ struct StagedSizes {
 class Windows : public ::testing::TestWithParam<StagedSizes> {
  protected:
   // Of each pass two tensors, of fp32 and of bf16, whose elements are small whole numbers.
-  std::vector<Staging::Pass> plain_passes() {
-    std::vector<Staging::Pass> passes;
+  using Tensors = std::vector<Tensor>;
+  std::vector<Tensors> plain_passes() {
+    std::vector<Tensors> passes;
     const Recipe place = [](std::uint64_t seed, std::int64_t i) {
       return static_cast<double>((i + static_cast<std::int64_t>(seed)) % 40);
     };
@@ -39,9 +38,10 @@ class Windows : public ::testing::TestWithParam<StagedSizes> {
   }
   // The same, offloaded.
   std::vector<Staging::Pass> make_passes() {
-    std::vector<Staging::Pass> passes = plain_passes();
+    std::vector<Staging::Pass> passes;
+    for (const Tensors& tensors : plain_passes()) passes.emplace_back(tensors.begin(), tensors.end());
     for (Staging::Pass& pass : passes)
-      for (Tensor& t : pass) {
+      for (auto& [t, access] : pass) {
         if (!GetParam().on_disk) continue;
         offloaded_.push_back(disk_.allocate(t.bytes(), Tag::optimizer));
         const Tensor there = view(offloaded_.back(), t.dtype(), {t.elements()});
@@ -75,7 +75,8 @@ void add_round(const Staging::Window& w) {
 }
 
 TEST_P(Windows, WorkOnEachElementOnceARound) {
-  const std::vector<Staging::Pass> passes = make_passes(), plain = plain_passes();
+  const std::vector<Staging::Pass> passes = make_passes();
+  const std::vector<Tensors> plain = plain_passes();
   Staging staging(options(), passes, *memory_, box_.stream());
   constexpr int kRounds = 5;
   for (int round = 0; round < kRounds; ++round)
@@ -95,7 +96,7 @@ TEST_P(Windows, WorkOnEachElementOnceARound) {
   for (std::size_t p = 0; p < passes.size(); ++p) {
     bytes += 6 * GetParam().lengths[p];
     for (int t = 0; t < 2; ++t)
-      EXPECT_EQ(bytes_of(passes[p][t]), TensorBox::bytes(plain[p][t])) << "pass " << p << ", tensor " << t;
+      EXPECT_EQ(bytes_of(passes[p][t].tensor), TensorBox::bytes(plain[p][t])) << "pass " << p << ", tensor " << t;
   }
   EXPECT_EQ(staging.traffic().from_device, kRounds * bytes);
   EXPECT_GE(staging.traffic().to_device, kRounds * bytes) << "with windows of the next round";
@@ -112,7 +113,7 @@ TEST_P(Windows, AreBroughtAgainWhenWhatRestsWasChanged) {
   };
   round(add_round);
   for (const Staging::Pass& pass : passes)
-    for (const Tensor& t : pass)
+    for (const auto& [t, access] : pass)
       upload(t, std::vector<char>(static_cast<std::size_t>(t.bytes())).data(), box_.stream());
   staging.forget();
   round([](const Staging::Window& w) {
@@ -124,14 +125,15 @@ TEST_P(Windows, AreBroughtAgainWhenWhatRestsWasChanged) {
 }
 
 TEST_P(Windows, VisitOneTensorOutsideOfRounds) {
-  const std::vector<Staging::Pass> passes = make_passes(), plain = plain_passes();
+  const std::vector<Staging::Pass> passes = make_passes();
+  const std::vector<Tensors> plain = plain_passes();
   Staging staging(options(), passes, *memory_, box_.stream());
   for (std::size_t p = 0; p < passes.size(); ++p) staging.run(static_cast<int>(p), add_round);
   for (std::size_t p = 0; p < passes.size(); ++p)
     add_round({.begin = 0, .count = GetParam().lengths[p], .parts = plain[p], .stream = box_.stream()});
-  const Tensor& last = passes.back()[1];
+  const Tensor& last = passes.back()[1].tensor;
   std::int64_t next = 0;
-  staging.visit(last, Staging::Access::read, [&](const Staging::Window& w) {
+  staging.visit({{last, Staging::Access::read}}, [&](const Staging::Window& w) {
     EXPECT_EQ(w.begin, next);
     next += w.count;
     EXPECT_EQ(TensorBox::bytes(w.parts[0]), TensorBox::bytes(plain.back()[1].slice(0, w.begin, w.count)));
@@ -139,10 +141,10 @@ TEST_P(Windows, VisitOneTensorOutsideOfRounds) {
   });
   EXPECT_EQ(next, GetParam().lengths.back());
   EXPECT_EQ(bytes_of(last), TensorBox::bytes(plain.back()[1]));
-  staging.visit(last, Staging::Access::write, [](const Staging::Window& w) {
+  staging.visit({{last, Staging::Access::write}}, [](const Staging::Window& w) {
     for (std::int64_t i = 0; i < w.count; ++i) TensorBox::write(w.parts[0], i, static_cast<double>((w.begin + i) % 3));
   });
-  staging.visit(last, Staging::Access::change, [](const Staging::Window& w) {
+  staging.visit({{last, Staging::Access::change}}, [](const Staging::Window& w) {
     for (std::int64_t i = 0; i < w.count; ++i) TensorBox::write(w.parts[0], i, TensorBox::read(w.parts[0], i) + 1);
   });
   const std::vector<double> now = to_doubles(last, box_.stream());
@@ -189,32 +191,6 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Windows,
                                          StagedSizes{{300'000, 33'000}, 600'000, true},
                                          StagedSizes{{100, 100, 100, 100, 100}, 1 << 20, true}));
 
-// Reads at once, and writes when there is nothing else to wait for.
-class LateWrites final : public disk::RawIo {
- public:
-  int depth() const override { return 64; }
-  void start(const disk::RawRequest& r) override {
-    if (r.write)
-      writes_.push_back(r);
-    else
-      results_.push_back({r.tag, ::pread(r.file, r.data, static_cast<std::size_t>(r.bytes), r.offset)});
-  }
-  disk::RawResult next() override {
-    if (results_.empty()) {
-      const disk::RawRequest& w = writes_.front();
-      results_.push_back({w.tag, ::pwrite(w.file, w.data, static_cast<std::size_t>(w.bytes), w.offset)});
-      writes_.pop_front();
-    }
-    const disk::RawResult result = results_.front();
-    results_.pop_front();
-    return result;
-  }
-
- private:
-  std::deque<disk::RawRequest> writes_;
-  std::deque<disk::RawResult> results_;
-};
-
 TEST(WindowsOfPasses, AreNotReadBeforeTheirLastWriteIsDone) {
   TensorBox box;
   const TemporaryFolder folder;
@@ -234,6 +210,48 @@ TEST(WindowsOfPasses, AreNotReadBeforeTheirLastWriteIsDone) {
         }
       });
     staging.settle();
+  }
+}
+
+// What is read alone is not taken back, and what is written alone is not brought.
+TEST(WindowsOfPasses, MoveWhatIsReadAndWhatIsWritten) {
+  TensorBox box;
+  Ledger ledger;
+  const auto memory = make_memory(Device::cpu, ledger);
+  const Tensor read = box.make(
+      DType::f32, {600}, [](std::uint64_t, std::int64_t i) { return double(i); }, 0);
+  const Tensor written = box.make(DType::f32, {600});
+  Staging staging({.window_bytes = 0}, {{{read, Staging::Access::read}, {written, Staging::Access::write}}}, *memory,
+                  box.stream());
+  for (int round = 1; round <= 3; ++round) {
+    staging.run(0, [&](const Staging::Window& w) {
+      for (std::int64_t i = 0; i < w.count; ++i) {
+        ASSERT_EQ(TensorBox::read(w.parts[0], i), static_cast<double>(w.begin + i));
+        TensorBox::write(w.parts[1], i, round * TensorBox::read(w.parts[0], i));
+        TensorBox::write(w.parts[0], i, -1);
+      }
+    });
+    staging.settle();
+    for (std::int64_t i = 0; i < 600; ++i) ASSERT_EQ(TensorBox::read(written, i), static_cast<double>(round * i));
+  }
+  EXPECT_EQ(staging.traffic().from_device, 3 * 600 * 4);
+  EXPECT_LE(staging.traffic().to_device, 4 * 600 * 4);
+}
+
+// Somebody changes a tensor between rounds, and no window was brought before.
+TEST(WindowsOfPasses, AreNotBroughtBeforeTheirRoundWhereRoundsAreApart) {
+  TensorBox box;
+  Ledger ledger;
+  const auto memory = make_memory(Device::cpu, ledger);
+  const Tensor changed = box.make(DType::f32, {256 * 5});
+  Staging staging({.window_bytes = 0, .rounds_apart = true}, {{{changed, Staging::Access::read}}, {changed}}, *memory,
+                  box.stream());
+  for (int round = 1; round <= 3; ++round) {
+    for (std::int64_t i = 0; i < changed.elements(); ++i) TensorBox::write(changed, i, round * 10);
+    for (const int pass : {0, 1})
+      staging.run(pass, [&](const Staging::Window& w) {
+        for (std::int64_t i = 0; i < w.count; ++i) ASSERT_EQ(TensorBox::read(w.parts[0], i), round * 10) << pass;
+      });
   }
 }
 

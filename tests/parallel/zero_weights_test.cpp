@@ -63,7 +63,7 @@ TEST(ZeroWeights, AreWholeWhileAPhaseReadsThem) {
         CpuDevice cpu;
         Held held(all, {.dp = ranks, .zero = 3, .shard = shard}, units, cpu.memory(), cpu.stream());
         ZeroWeights weights({.layouts = units.layouts(), .step = step, .evaluation = evaluation, .overlap = overlap},
-                            held.shards(), held.groups(), cpu.memory());
+                            held.shards(), held.groups(), cpu.memory(), cpu.stream());
         for (int version = 1; version <= 3; ++version) {
           for (int u = 0; u < units.count(); ++u) held.move(u, version);
           const bool training = version != 2;
@@ -98,7 +98,7 @@ TEST(ZeroWeights, TakeRoomForTwoUnits) {
     CpuDevice cpu;
     Held held(all, {.dp = 3, .zero = 3}, units, *memory, cpu.stream());
     ZeroWeights weights({.layouts = units.layouts(), .step = step, .evaluation = evaluation}, held.shards(),
-                        held.groups(), *memory);
+                        held.groups(), *memory, cpu.stream());
     EXPECT_EQ(ledger.peak(Tag::gathered), 2 * 3072 * 4);
     EXPECT_EQ(ledger.peak(Tag::parameter), 5 * 3072 * 4 / 3);
   });
@@ -113,7 +113,7 @@ TEST(ZeroWeights, ReachAllRanksWhenTheirOwnersPublishThem) {
         CpuDevice cpu;
         Held held(all, {.dp = ranks, .zero = 1}, units, cpu.memory(), cpu.stream());
         ZeroWeights weights({.layouts = units.layouts(), .step = nothing, .evaluation = nothing, .overlap = overlap},
-                            held.shards(), held.groups(), cpu.memory());
+                            held.shards(), held.groups(), cpu.memory(), cpu.stream());
         for (int u = units.count() - 1; u >= 0; --u) {
           held.move(u, 1);
           weights.publish(u);
@@ -132,7 +132,7 @@ TEST(ZeroWeights, ReachAllRanksFromTheRoot) {
     CpuDevice cpu;
     Held held(all, {.dp = 3}, units, cpu.memory(), cpu.stream());
     ZeroWeights weights({.layouts = units.layouts(), .step = nothing, .evaluation = nothing, .root = 1}, held.shards(),
-                        held.groups(), cpu.memory());
+                        held.groups(), cpu.memory(), cpu.stream());
     for (int u = 0; u < units.count(); ++u) {
       held.move(u, all.rank() == 1 ? 2 : 7);
       weights.publish(u);

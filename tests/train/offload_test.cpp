@@ -16,6 +16,30 @@ MemorySpec offloaded_to(Offload where, double share = 1, std::int64_t window = 0
   return {.offload_optimizer = where, .offload_share = share, .offload_window = window};
 }
 
+MemorySpec weights_offloaded_to(Offload where, double share = 1, bool with_state = false) {
+  return {.offload_optimizer = with_state ? where : Offload::none,
+          .offload_parameters = where,
+          .offload_share = share,
+          .offload_window = 0};
+}
+
+MemorySpec gradients_offloaded_to(Offload where, double share = 1) {
+  return {.offload_gradients = where, .offload_share = share, .offload_window = 0};
+}
+
+MemorySpec all_offloaded_to(Offload where, double share = 1, bool weights = true) {
+  MemorySpec memory = weights_offloaded_to(where, share, true);
+  memory.offload_gradients = where;
+  if (!weights) memory.offload_parameters = Offload::none;
+  return memory;
+}
+
+std::string text_of(const MemorySpec& memory) {
+  return fmt::format("optimizer on {}, gradients on {}, parameters on {}, share {}, window {}",
+                     name_of(memory.offload_optimizer), name_of(memory.offload_gradients),
+                     name_of(memory.offload_parameters), memory.offload_share, memory.offload_window);
+}
+
 struct OffloadedRun {
   std::vector<double> losses;
   std::vector<char> weights, state;
@@ -74,7 +98,7 @@ class Offloading : public ::testing::TestWithParam<std::tuple<NamedSpec, Offload
     return {.spec = model.spec,
             .B = 4,
             .T = 17,
-            .layout = {.micro = 2},
+            .layout = {.micro = 2, .zero = memory.offload_parameters != Offload::none ? 3 : 0},
             .precision = c.precision,
             .optimizer = c.optimizer,
             .seed = 3,
@@ -86,9 +110,12 @@ TEST_P(Offloading, ChangesNoBitAndHoldsWhatMetaSays) {
   const OffloadedRun here = learn_offloaded(options({}));
   for (const MemorySpec& memory :
        {offloaded_to(Offload::host), offloaded_to(Offload::host, 0.4), offloaded_to(Offload::host, 1, 1),
-        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4)}) {
-    const std::string what = fmt::format("{}, share {}, window {}", name_of(memory.offload_optimizer),
-                                         memory.offload_share, memory.offload_window);
+        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4), weights_offloaded_to(Offload::host),
+        weights_offloaded_to(Offload::host, 0.4, true), weights_offloaded_to(Offload::disk, 0.4),
+        weights_offloaded_to(Offload::disk, 1, true), gradients_offloaded_to(Offload::host),
+        gradients_offloaded_to(Offload::disk, 0.4), all_offloaded_to(Offload::host, 0.4),
+        all_offloaded_to(Offload::disk)}) {
+    const std::string what = text_of(memory);
     const OffloadedRun there = learn_offloaded(options(memory));
     EXPECT_EQ(there.losses, here.losses) << what;
     EXPECT_TRUE(there.weights == here.weights) << what << ": other weights";
@@ -148,18 +175,71 @@ TEST(OffloadedState, IsTheSameUnderEveryLayout) {
   for (const char* text :
        {"micro=2", "dp=3,micro=2", "dp=4,zero=1,micro=2", "dp=4,zero=2,micro=2", "dp=4,zero=3,micro=2",
         "dp=3,dp_kind=central,micro=2", "pp=2,micro=4", "pp=2,micro=4,schedule=zb-h1", "tp=2,micro=2", "cp=2,micro=2",
-        "dp=2,pp=2,zero=1,micro=2", "dp=2,tp=2,zero=3,micro=2"})
+        "dp=2,pp=2,zero=1,micro=2", "dp=2,tp=2,zero=3,micro=2", "zero=3,micro=2", "pp=2,zero=3,micro=4",
+        "dp=2,pp=2,zero=3,micro=4,schedule=zb-h1", "cp=2,zero=3,micro=2", "pp=2,micro=4,schedule=afab",
+        "dp=3,micro=2,grad_sync=micro", "pp=2,micro=4,chunks=2,schedule=interleaved"})
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       const LayoutSpec layout = parse_layout(text);
       // Ranks that do not update have no masters, and bf16 weights are another copy than those.
       if (layout.dp_kind == DpKind::central && precision == Precision::bf16) continue;
       Replica::Options o = learning_options(spec, layout, precision);
       const Learned here = learn(o);
-      for (const MemorySpec& memory : {offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5)}) {
+      std::vector<MemorySpec> all{offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5)};
+      if (layout.zero == 3) {
+        all.push_back(weights_offloaded_to(Offload::host, 0.5));
+        all.push_back(weights_offloaded_to(Offload::disk, 1, true));
+        all.push_back(all_offloaded_to(Offload::host, 0.5));
+        all.push_back(all_offloaded_to(Offload::disk));
+      } else if (layout.replicas() == 1 || layout.passes_on()) {
+        all.push_back(gradients_offloaded_to(Offload::host));
+        all.push_back(all_offloaded_to(Offload::disk, 0.5, false));
+      }
+      for (const MemorySpec& memory : all) {
         o.how.memory = memory;
-        expect_equal(learn(o), here, std::string(text) + ", " + std::string(name_of(memory.offload_optimizer)));
+        expect_equal(learn(o), here, std::string(text) + ", " + text_of(memory));
       }
     }
+}
+
+// All gradients of a rank are elsewhere, but for those that are being added to.
+TEST(OffloadedState, LeavesOnlyGradientsOnTheirWayOnTheDevice) {
+  Replica::Options o = learning_options(tiny_specs().front().spec, {.micro = 2}, Precision::bf16);
+  const auto gradients = [](const Ledger& ledger) {
+    std::map<std::string, std::int64_t> bytes;
+    for (const auto& [key, count] : ledger.rows())
+      if (key.first == Tag::gradient) bytes[key.second] += count.current;
+    return bytes;
+  };
+  const HostRun here(o);
+  o.how.memory = gradients_offloaded_to(Offload::host);
+  const HostRun there(o);
+  std::int64_t offloaded = 0;
+  for (const auto& [unit, bytes] : gradients(there.offloaded)) offloaded += bytes;
+  EXPECT_EQ(offloaded, gradients(here.ledger).at("all units"));
+  auto left = gradients(there.ledger);
+  EXPECT_GT(left.at("on their way"), 0);
+  EXPECT_LE(left.at("on their way"), offloaded);
+  left.erase("on their way");
+  auto tied = gradients(here.ledger);
+  tied.erase("all units");
+  EXPECT_EQ(left, tied);
+}
+
+// The weights of all units are elsewhere, and the device has those of two units at a time.
+TEST(OffloadedState, LeavesOnlyGatheredWeightsOnTheDevice) {
+  Replica::Options o = learning_options(tiny_specs().front().spec, {.micro = 2, .zero = 3}, Precision::bf16);
+  const auto parameters = [](const Ledger& ledger) {
+    std::int64_t bytes = 0;
+    for (const auto& [key, count] : ledger.rows())
+      if (key.first == Tag::parameter) bytes += count.current;
+    return bytes;
+  };
+  const HostRun here(o);
+  o.how.memory = weights_offloaded_to(Offload::host);
+  const HostRun there(o);
+  EXPECT_GT(parameters(here.ledger), 0);
+  EXPECT_EQ(parameters(there.ledger), 0);
+  EXPECT_EQ(parameters(there.offloaded), parameters(here.ledger));
 }
 
 // A step that updates nothing leaves offloaded state as it was, and the next one finds it.

@@ -62,11 +62,20 @@ struct MemorySpec {
   StageBlocks recompute_stages = {};  // in the place of recompute_blocks: the first of each stage
   // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
   std::int64_t gathered = 0;
-  Offload offload_optimizer = Offload::none;  // master weights and moments
-  double offload_share = 1;                   // of the bytes of such state, by whole units, the last first
-  std::int64_t offload_window = 64;           // MiB that are brought to the device at a time
-  std::string offload_folder = {};            // where the file is; empty: in the run's folder
+  Offload offload_optimizer = Offload::none;   // master weights and moments
+  Offload offload_gradients = Offload::none;   // that are summed, or their shards
+  Offload offload_parameters = Offload::none;  // the weights that kernels read, of zero = 3
+  double offload_share = 1;                    // of the bytes of such state, by whole units, the last first
+  std::int64_t offload_window = 64;            // MiB that are brought to the device at a time
+  std::string offload_folder = {};             // where the file is; empty: in the run's folder
   bool operator==(const MemorySpec&) const = default;
+
+  // Where state is that is not on the device: one place.
+  Offload offload_to() const {
+    return offload_optimizer != Offload::none   ? offload_optimizer
+           : offload_gradients != Offload::none ? offload_gradients
+                                                : offload_parameters;
+  }
 };
 
 }  // namespace lockstep

@@ -94,13 +94,29 @@ class RunChecker {
 
   void offload() const {
     const bool gpu = spec_.run.device == RunDevice::cuda;
-    if (spec_.memory.offload_optimizer == Offload::host && !gpu)
-      fail("memory", "offload_optimizer",
-           "offload_optimizer = \"host\" does nothing with device = \"cpu\", whose memory is the host's",
-           "use \"disk\", or remove it");
-    if (spec_.memory.offload_optimizer == Offload::disk && gpu)
-      fail("memory", "offload_optimizer", "offload_optimizer = \"disk\" is of device = \"cpu\" in this version",
-           "use \"host\"");
+    const Offload to = spec_.memory.offload_to();
+    for (const auto& [key, where] : {std::pair("offload_optimizer", spec_.memory.offload_optimizer),
+                                     std::pair("offload_gradients", spec_.memory.offload_gradients),
+                                     std::pair("offload_parameters", spec_.memory.offload_parameters)}) {
+      if (where == Offload::none) continue;
+      if (where == Offload::host && !gpu)
+        fail("memory", key,
+             fmt::format("{} = \"host\" does nothing with device = \"cpu\", whose memory is the host's", key),
+             "use \"disk\", or remove it");
+      if (where == Offload::disk && gpu)
+        fail("memory", key, fmt::format("{} = \"disk\" is of device = \"cpu\" in this version", key), "use \"host\"");
+      if (where != to)
+        fail("memory", key,
+             fmt::format("{} = \"{}\", and other state is offloaded to \"{}\"", key, name_of(where), name_of(to)),
+             "offload all to one of the two");
+    }
+    if (spec_.memory.offload_gradients != Offload::none && spec_.layout.replicas() > 1 && !spec_.layout.passes_on())
+      fail("memory", "offload_gradients",
+           "gradients that ranks sum once per step are summed where they are kept, and not offloaded",
+           "use layout.grad_sync=micro or layout.zero=2, or remove it");
+    if (spec_.memory.offload_parameters != Offload::none && spec_.layout.zero != 3)
+      fail("memory", "offload_parameters", "weights are offloaded where they are gathered for their use: with zero = 3",
+           "use layout.zero=3, or remove it");
     const bool has_masters = spec_.precision.compute == Precision::bf16 && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)

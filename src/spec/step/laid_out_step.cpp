@@ -5,7 +5,7 @@
 namespace lockstep {
 
 StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom& room) {
-  shape.gathers = layout.cuts_weights();
+  shape.gathers = layout.cuts_weights() || room.offloaded;
   shape.publishes = !all_update_all(layout) && !shape.gathers;
   shape.reduces_each = layout.passes_on();
   if (!shape.gathers) return shape;

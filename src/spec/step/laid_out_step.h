@@ -14,6 +14,7 @@ namespace lockstep {
 struct GatheredRoom {
   std::span<const std::int64_t> unit_bytes;
   std::int64_t kept_bytes = 0;
+  bool offloaded = false;  // weights are elsewhere between their uses: gathered on one rank too
 };
 StepShape laid_out(StepShape model, const LayoutSpec& layout, const GatheredRoom& room);
 
