@@ -196,7 +196,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     const std::optional<TimesByUse> times = run.take_times();
     // Where the stream runs ahead it has the step's time. The host learns of an end late when it is held while it gives
     // out the next step, as it is once more work waits than the device's queue takes.
-    if (times && run.stream().runs_ahead() && progress.step > first)
+    if (times && run.stream().runs_ahead())
       seconds = times->total() - (*times)[TimeUse::save] - (*times)[TimeUse::evaluate];
     const double rate = rate_of(progress.step);
     std::vector<SentByAxis> sent = run.take_sent();

@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace lockstep::cuda {
@@ -216,51 +214,20 @@ std::unique_ptr<Replay> Stream::capture(const std::function<void()>& work) {
 void Stream::begin_range(const char* name) { nvtxRangePushA(name); }
 void Stream::end_range() { nvtxRangePop(); }
 
-namespace {
-
-// Calls copy(first byte on the host, first row, rows, first byte of the row, bytes of it) for parts none of which lies
-// in two pieces of the host's memory that were locked apart, which one call may not touch.
-template <class Copy>
-void each_locked_part(const void* host, const CopiedRows& r, Copy&& copy) {
-  const auto begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(host));
-  const std::int64_t end = begin + r.rows * r.row_bytes;
-  for (std::int64_t at = begin; at < end;) {
-    const std::int64_t stop = std::min(end, at / kLockedPiece * kLockedPiece + kLockedPiece);
-    const std::int64_t row = (at - begin) / r.row_bytes, inside = (at - begin) % r.row_bytes;
-    const bool whole = inside == 0 && stop - at >= r.row_bytes;
-    const std::int64_t rows = whole ? (stop - at) / r.row_bytes : 1;
-    const std::int64_t bytes = whole ? r.row_bytes : std::min(r.row_bytes - inside, stop - at);
-    copy(at - begin, row, rows, inside, bytes);
-    at += whole ? rows * bytes : bytes;
-  }
-}
-
-}  // namespace
-
 void upload_later(void* to, const void* from, const CopiedRows& r, lockstep::Stream& stream) {
-  const auto pitch = static_cast<std::size_t>(r.pitch_bytes);
-  each_locked_part(from, r, [&](std::int64_t at, std::int64_t row, std::int64_t rows, std::int64_t in, std::int64_t n) {
-    char* const there = static_cast<char*>(to) + row * r.pitch_bytes + in;
-    const char* const here = static_cast<const char*>(from) + at;
-    const auto bytes = static_cast<std::size_t>(n);
-    check(rows == 1 ? cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, native(stream))
-                    : cudaMemcpy2DAsync(there, pitch, here, bytes, bytes, static_cast<std::size_t>(rows),
+  const auto row = static_cast<std::size_t>(r.row_bytes), pitch = static_cast<std::size_t>(r.pitch_bytes);
+  check(r.rows == 1 ? cudaMemcpyAsync(to, from, row, cudaMemcpyHostToDevice, native(stream))
+                    : cudaMemcpy2DAsync(to, pitch, from, row, row, static_cast<std::size_t>(r.rows),
                                         cudaMemcpyHostToDevice, native(stream)),
-          "cudaMemcpyAsync to the GPU");
-  });
+        "cudaMemcpyAsync to the GPU");
 }
 
 void download_later(void* to, const void* from, const CopiedRows& r, lockstep::Stream& stream) {
-  const auto pitch = static_cast<std::size_t>(r.pitch_bytes);
-  each_locked_part(to, r, [&](std::int64_t at, std::int64_t row, std::int64_t rows, std::int64_t in, std::int64_t n) {
-    const char* const there = static_cast<const char*>(from) + row * r.pitch_bytes + in;
-    char* const here = static_cast<char*>(to) + at;
-    const auto bytes = static_cast<std::size_t>(n);
-    check(rows == 1 ? cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, native(stream))
-                    : cudaMemcpy2DAsync(here, bytes, there, pitch, bytes, static_cast<std::size_t>(rows),
+  const auto row = static_cast<std::size_t>(r.row_bytes), pitch = static_cast<std::size_t>(r.pitch_bytes);
+  check(r.rows == 1 ? cudaMemcpyAsync(to, from, row, cudaMemcpyDeviceToHost, native(stream))
+                    : cudaMemcpy2DAsync(to, row, from, pitch, row, static_cast<std::size_t>(r.rows),
                                         cudaMemcpyDeviceToHost, native(stream)),
-          "cudaMemcpyAsync from the GPU");
-  });
+        "cudaMemcpyAsync from the GPU");
 }
 
 }  // namespace lockstep::cuda

@@ -89,8 +89,6 @@ class Stream final : public lockstep::Stream {
 struct CopiedRows {
   std::int64_t rows, row_bytes, pitch_bytes;
 };
-// Page-locked memory is locked in pieces that end where the address is a multiple of this (pinned_memory.h).
-inline constexpr std::int64_t kLockedPiece = std::int64_t{1} << 30;
 void upload_later(void* to, const void* from, const CopiedRows& rows, lockstep::Stream& stream);
 void download_later(void* to, const void* from, const CopiedRows& rows, lockstep::Stream& stream);
 
