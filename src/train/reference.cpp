@@ -132,6 +132,8 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
       std::vector<double> whole(static_cast<std::size_t>(tensor.elements()));
       if (own != tensors.end() && own->tensor.name == tensor.name) {
         if (holds && own->counted && !own->runs.empty()) own->put(to_doubles((*own).*which, stream), whole);
+        if (which == &Replica::Named::gradient)
+          for (double& value : whole) value = std::ldexp(value, -replica.loss_scale().exponent);
         ++own;
       }
       if (layout.shards() > 1 || layout.tp > 1 || layout.pp > 1) sum_over(ranks, std::span(whole));

@@ -22,10 +22,10 @@ TEST_P(GoldenOnTheGpu, IsWithinTolerance) {
     EXPECT_TRUE(item.ok()) << item.name << ": " << item.error << " beyond " << item.tolerance;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenOnTheGpu,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l",
-                                                              "gpt2-tiny", "qwen2-tiny"),
-                                            ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16)));
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenOnTheGpu,
+    ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"),
+                       ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16)));
 
 // Ranks that are threads and share the GPU, in every stage of ZeRO, and where they cut layers between them.
 TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {

@@ -53,6 +53,42 @@ inline void expect_bad_values_ahead(RunDevice device) {
   }
 }
 
+// A step overflows: it is left out, whatever the run does about bad values, and the next ones have half the scale, also
+// the one that was under way before the host knew; after three good ones in a row it is doubled.
+inline void expect_overflow_ahead(RunDevice device) {
+  for (const double dropout : {0.25, 0.0}) {
+    AheadOptions options{.device = device, .bad_values = BadValues::stop, .precision = Precision::fp16};
+    options.precision.loss_scale.growth = 3;
+    options.dropout = dropout;
+    const AheadRun one = run_ahead(options);
+    options.steps_at_once = 2;
+    const AheadRun two = run_ahead(options);
+    const std::int64_t bad = one.bad_step;
+    ASSERT_GT(bad, 3);
+    ASSERT_LT(bad, 12) << "others follow it";
+    std::vector<double> scales;
+    for (std::int64_t step = 1, good = 0, scale = 1 << 16; step <= 12; ++step) {
+      scales.push_back(static_cast<double>(scale));
+      if (step == bad)
+        scale /= 2, good = 0;
+      else if (++good == 3)
+        scale *= 2, good = 0;
+    }
+    for (const AheadRun* run : {&one, &two}) {
+      EXPECT_EQ(run->ending, Ending::finished);
+      EXPECT_EQ(run->overflows, (std::vector<std::int64_t>{bad}));
+      EXPECT_EQ(run->loss_scales, scales);
+      EXPECT_EQ(run->progress.updates, 11);
+      EXPECT_EQ(run->notes, (std::vector<std::string>{fmt::format(
+                                "step {}: gradients overflowed with loss scale {}, nothing was updated; {} next", bad,
+                                scales[static_cast<std::size_t>(bad - 1)], scales[static_cast<std::size_t>(bad)])}));
+    }
+    EXPECT_EQ(two.records, one.records);
+    EXPECT_EQ(two.weights, one.weights);
+    EXPECT_EQ(two.progress.loss_scale, one.progress.loss_scale);
+  }
+}
+
 // Asked to stop, it ends with what was begun, saves that, and has learned what that many steps learn.
 inline void expect_stop_ahead(RunDevice device) {
   const AheadRun whole = run_ahead({.device = device});

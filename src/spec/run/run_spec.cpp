@@ -101,7 +101,9 @@ class RunChecker {
     if (spec_.memory.offload_optimizer == Offload::disk && gpu)
       fail("memory", "offload_optimizer", "offload_optimizer = \"disk\" is of device = \"cpu\" in this version",
            "use \"host\"");
-    const bool has_masters = spec_.precision.compute == Precision::bf16 && spec_.precision.master == StateType::full;
+    const Precision computes = spec_.precision.compute;
+    const bool has_masters =
+        (computes == Precision::bf16 || computes == Precision::fp16) && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
