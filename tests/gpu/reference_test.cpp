@@ -113,15 +113,15 @@ TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
     run.model = cut_specs()[model].spec;
     run.model.layers = 5;
     run.model.init_std = 0.05;
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      run.precision.compute = precision;
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      run.precision = precision;
       for (const LayoutVerdict& verdict : compare_layouts(run, layouts, {.steps = 3}).verdicts) {
         const double limit = precision == Precision::fp32 ? 1e-5 : 5e-3;
         EXPECT_LE(verdict.loss, limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
         EXPECT_LE(verdict.norm, 10 * limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
       }
     }
-    run.precision.compute = Precision::fp32;
+    run.precision = Precision::fp32;
     for (const CpKind& kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
       LayoutSpec on{.cp = 4}, off{.cp = 4, .overlap = Switch::off};
       on.cp_kind = off.cp_kind = kind;

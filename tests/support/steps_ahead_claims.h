@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/steps_ahead.h"
 
 namespace lockstep::tests {
@@ -66,22 +68,26 @@ inline void expect_overflow_ahead(RunDevice device) {
     const std::int64_t bad = one.bad_step;
     ASSERT_GT(bad, 3);
     ASSERT_LT(bad, 12) << "others follow it";
+    // At twice the first scale others may overflow too.
     std::vector<double> scales;
+    std::vector<std::string> notes;
     for (std::int64_t step = 1, good = 0, scale = 1 << 16; step <= 12; ++step) {
       scales.push_back(static_cast<double>(scale));
-      if (step == bad)
+      if (std::ranges::find(one.overflows, step) != one.overflows.end()) {
+        notes.push_back(fmt::format("step {}: gradients overflowed with loss scale {}, nothing was updated; {} next",
+                                    step, scale, scale / 2));
         scale /= 2, good = 0;
-      else if (++good == 3)
+      } else if (++good == 3) {
         scale *= 2, good = 0;
+      }
     }
+    EXPECT_LE(one.overflows.size(), 3u);
     for (const AheadRun* run : {&one, &two}) {
       EXPECT_EQ(run->ending, Ending::finished);
-      EXPECT_EQ(run->overflows, (std::vector<std::int64_t>{bad}));
+      EXPECT_EQ(run->overflows.front(), bad);
       EXPECT_EQ(run->loss_scales, scales);
-      EXPECT_EQ(run->progress.updates, 11);
-      EXPECT_EQ(run->notes, (std::vector<std::string>{fmt::format(
-                                "step {}: gradients overflowed with loss scale {}, nothing was updated; {} next", bad,
-                                scales[static_cast<std::size_t>(bad - 1)], scales[static_cast<std::size_t>(bad)])}));
+      EXPECT_EQ(run->progress.updates, 12 - std::ssize(one.overflows));
+      EXPECT_EQ(run->notes, notes);
     }
     EXPECT_EQ(two.records, one.records);
     EXPECT_EQ(two.weights, one.weights);

@@ -30,6 +30,10 @@ void visit_precision(Spec& precision, Visitor&& visit) {
   visit("gradients", precision.gradients);
   visit("moments", precision.moments);
   visit("master", precision.master);
+}
+
+template <class Spec, class Visitor>
+void visit_growth(Spec& precision, Visitor&& visit) {
   if (precision.loss_scale.kind == LossScale::Kind::dynamic)
     visit("loss_scale_growth", precision.loss_scale.growth, Whole{1, kMostGrowth});
 }
@@ -74,6 +78,7 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
   if (!dynamic && table.has("loss_scale_growth"))
     table.refuse("loss_scale_growth", "'loss_scale_growth' does nothing without loss_scale = \"dynamic\"", "remove it");
   visit_precision(precision, table);
+  visit_growth(precision, table);
   for (const std::string_view key : kStateKeys) {
     if (precision.compute != Precision::fp64 || !table.has(key)) continue;
     table.refuse(key, fmt::format("'{}' does nothing with compute = \"fp64\", which keeps all state in fp64", key),
@@ -84,14 +89,11 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
 void write_precision(const PrecisionSpec& precision, TomlWriter& writer) {
   visit_precision(precision, writer);
   if (precision.compute != Precision::fp16) return;
-  switch (precision.loss_scale.kind) {
-    case LossScale::Kind::none:
-      return writer("loss_scale", std::string("none"));
-    case LossScale::Kind::dynamic:
-      return writer("loss_scale", std::string("dynamic"));
-    case LossScale::Kind::fixed:
-      return writer("loss_scale", std::int64_t{1} << precision.loss_scale.exponent);
-  }
+  if (precision.loss_scale.kind == LossScale::Kind::fixed)
+    writer("loss_scale", std::int64_t{1} << precision.loss_scale.exponent);
+  else
+    writer("loss_scale", std::string(precision.loss_scale.kind == LossScale::Kind::dynamic ? "dynamic" : "none"));
+  visit_growth(precision, writer);
 }
 
 void unmake_precision_choices(TomlDocument& document) {
