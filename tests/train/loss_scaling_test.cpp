@@ -89,7 +89,7 @@ BlockGradient under_a_small_head(const PrecisionSpec& precision) {
   o.optimizer.weight_decay = 0;
   HostRun run(o);
   run.replica->init_weights();
-  change_weight(*run.replica, "lm_head.weight", *run.stream, [](std::int64_t, double v) { return 1e-4 * v; });
+  change_weight(*run.replica, "lm_head.weight", *run.stream, [](std::int64_t, double v) { return 2e-5 * v; });
   const auto blocks = [&](Tensor Replica::Named::*which) {
     std::vector<double> all;
     for (const Replica::Named& t : run.replica->tensors())
