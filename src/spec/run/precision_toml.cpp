@@ -22,7 +22,7 @@ constexpr std::int64_t kMostGrowth = 1'000'000'000'000;
 const Keys kStateKeys{"gradients", "moments", "master"};
 const Keys kScaleKeys{"loss_scale", "loss_scale_growth"};
 
-// In fp64 runs all state is fp64, and there is nothing to choose.
+// In fp64 runs all state is fp64, and there is nothing to choose. Only fp16 runs scale the loss.
 template <class Spec, class Visitor>
 void visit_precision(Spec& precision, Visitor&& visit) {
   visit("compute", precision.compute);
@@ -30,10 +30,8 @@ void visit_precision(Spec& precision, Visitor&& visit) {
   visit("gradients", precision.gradients);
   visit("moments", precision.moments);
   visit("master", precision.master);
-}
-
-template <class Spec, class Visitor>
-void visit_growth(Spec& precision, Visitor&& visit) {
+  if (precision.compute != Precision::fp16) return;
+  visit("loss_scale", precision.loss_scale);
   if (precision.loss_scale.kind == LossScale::Kind::dynamic)
     visit("loss_scale_growth", precision.loss_scale.growth, Whole{1, kMostGrowth});
 }
@@ -48,37 +46,53 @@ std::optional<int> exponent_in(std::string_view text) {
   return exponent - 1;
 }
 
-LossScale read_loss_scale(const TomlTable& table, LossScale scale) {
-  if (!table.has("loss_scale")) return scale;
-  std::string text = table.shown("loss_scale");
-  if (text.starts_with('\'') && text.ends_with('\'')) text = text.substr(1, text.size() - 2);
-  if (text == "none") return {};
-  if (text == "dynamic") return {.kind = LossScale::Kind::dynamic};
-  const std::optional<int> exponent = exponent_in(text);
-  if (!exponent)
-    table.refuse(
-        "loss_scale", fmt::format("loss_scale = {} is no scale", table.shown("loss_scale")),
-        fmt::format("use \"dynamic\", \"none\", or a power of two from 1 to {}", std::int64_t{1} << LossScale::kMost));
-  return {.kind = LossScale::Kind::fixed, .exponent = *exponent};
-}
+// A word or a number.
+struct ReadPrecision {
+  const TomlTable& table;
+  void operator()(std::string_view key, auto& field, auto... range) const { table(key, field, range...); }
+  void operator()(std::string_view key, LossScale& scale) const {
+    if (!table.has(key)) return;
+    std::string text = table.shown(key);
+    if (text.starts_with('\'') && text.ends_with('\'')) text = text.substr(1, text.size() - 2);
+    const std::optional<int> exponent = exponent_in(text);
+    if (text == "none")
+      scale = {};
+    else if (text == "dynamic")
+      scale = {.kind = LossScale::Kind::dynamic};
+    else if (exponent)
+      scale = {.kind = LossScale::Kind::fixed, .exponent = *exponent};
+    else
+      table.refuse(key, fmt::format("{} = {} is no scale", key, table.shown(key)),
+                   fmt::format("use \"dynamic\", \"none\", or a power of two from 1 to {}",
+                               std::int64_t{1} << LossScale::kMost));
+  }
+};
+
+struct WritePrecision {
+  TomlWriter& writer;
+  void operator()(std::string_view key, const auto& field, auto... range) const { writer(key, field, range...); }
+  void operator()(std::string_view key, const LossScale& scale) const {
+    if (scale.kind == LossScale::Kind::fixed) return writer(key, std::int64_t{1} << scale.exponent);
+    writer(key, std::string(scale.kind == LossScale::Kind::dynamic ? "dynamic" : "none"));
+  }
+};
 
 }  // namespace
 
 void read_precision(const TomlTable& table, PrecisionSpec& precision) {
   table.refuse_unknown(Keys{"compute"} + kStateKeys + kScaleKeys);
   table("compute", precision.compute);  // before the list, which depends on it and on the scale
-  const bool half = precision.compute == Precision::fp16;
-  precision.loss_scale = read_loss_scale(table, PrecisionSpec(precision.compute).loss_scale);
-  const bool dynamic = precision.loss_scale.kind == LossScale::Kind::dynamic;
-  if (!half && precision.loss_scale.kind != LossScale::Kind::none)
+  precision.loss_scale = PrecisionSpec(precision.compute).loss_scale;
+  const ReadPrecision read{table};
+  read("loss_scale", precision.loss_scale);
+  if (precision.compute != Precision::fp16 && precision.loss_scale.kind != LossScale::Kind::none)
     table.refuse("loss_scale",
                  fmt::format("'loss_scale' does nothing with compute = \"{}\", whose range is wide enough",
                              name_of(precision.compute)),
                  "remove it, or compute in \"fp16\"");
-  if (!dynamic && table.has("loss_scale_growth"))
+  if (precision.loss_scale.kind != LossScale::Kind::dynamic && table.has("loss_scale_growth"))
     table.refuse("loss_scale_growth", "'loss_scale_growth' does nothing without loss_scale = \"dynamic\"", "remove it");
-  visit_precision(precision, table);
-  visit_growth(precision, table);
+  visit_precision(precision, read);
   for (const std::string_view key : kStateKeys) {
     if (precision.compute != Precision::fp64 || !table.has(key)) continue;
     table.refuse(key, fmt::format("'{}' does nothing with compute = \"fp64\", which keeps all state in fp64", key),
@@ -87,13 +101,7 @@ void read_precision(const TomlTable& table, PrecisionSpec& precision) {
 }
 
 void write_precision(const PrecisionSpec& precision, TomlWriter& writer) {
-  visit_precision(precision, writer);
-  if (precision.compute != Precision::fp16) return;
-  if (precision.loss_scale.kind == LossScale::Kind::fixed)
-    writer("loss_scale", std::int64_t{1} << precision.loss_scale.exponent);
-  else
-    writer("loss_scale", std::string(precision.loss_scale.kind == LossScale::Kind::dynamic ? "dynamic" : "none"));
-  visit_growth(precision, writer);
+  visit_precision(precision, WritePrecision{writer});
 }
 
 void unmake_precision_choices(TomlDocument& document) {
