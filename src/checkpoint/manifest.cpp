@@ -1,6 +1,7 @@
 #include "checkpoint/manifest.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -27,7 +28,9 @@ constexpr std::string_view kSealBegin = R"({"xxh3":")", kSealEnd = R"(",)";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat range
-constexpr int kRowsVersion = 2;  // in which rows may be strided; the next one has companions
+constexpr int kRowsVersion = 2;  // in which rows may be strided
+constexpr int kCompanionsVersion = 3;
+constexpr int kLossScaleVersion = 4;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -102,13 +105,20 @@ class Object {
   const std::string& where_;
 };
 
-Progress read_progress(const Object& o) {
+LossScaleState read_loss_scale_state(const Object& o) {
+  const std::uint64_t scale = o.whole("loss_scale", 1, std::uint64_t{1} << LossScale::kMost);
+  if (!std::has_single_bit(scale)) o.fail("loss_scale", "is not a power of two");
+  return {.exponent = std::countr_zero(scale), .steps = o.count("loss_scale_steps")};
+}
+
+Progress read_progress(const Object& o, bool scaled) {
   return {.step = o.count("step"),
           .updates = o.count("updates"),
           .samples = o.count("samples"),
           .seed = o.whole("seed", 0, std::numeric_limits<std::uint64_t>::max()),
           .data_fingerprint = o.sum("data_fingerprint"),
-          .run_file = o.text("run_file", kMaxRunFileBytes)};
+          .run_file = o.text("run_file", kMaxRunFileBytes),
+          .loss_scale = scaled ? std::optional(read_loss_scale_state(o)) : std::nullopt};
 }
 
 ManifestFile read_file(const Object& o) {
@@ -285,7 +295,8 @@ std::string manifest_text(const Manifest& manifest) {
   };
   for (const ManifestFile& f : manifest.files) add(files, f);
   for (const ManifestFile& f : manifest.companions) add(companions, f);
-  if (!companions.empty()) version = kManifestVersion;
+  if (!companions.empty()) version = kCompanionsVersion;
+  if (p.loss_scale) version = kLossScaleVersion;
   Ordered document = {{"format", kFormat},
                       {"version", version},
                       {"progress",
@@ -297,7 +308,11 @@ std::string manifest_text(const Manifest& manifest) {
                         {"run_file", p.run_file}}},
                       {"tensors", std::move(tensors)},
                       {"files", std::move(files)}};
-  if (!companions.empty()) document["companions"] = std::move(companions);
+  if (p.loss_scale) {
+    document["progress"]["loss_scale"] = std::uint64_t{1} << p.loss_scale->exponent;
+    document["progress"]["loss_scale_steps"] = p.loss_scale->steps;
+  }
+  if (version >= kCompanionsVersion) document["companions"] = std::move(companions);
   try {
     return seal_manifest(document.dump() + "\n");
   } catch (const json::exception& error) {
@@ -322,9 +337,10 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
                                 kFlatVersion, kManifestVersion),
                     "use the program that wrote it");
   }
-  const Object top(document, "", where, version == kManifestVersion ? 6 : 5);
+  const bool has_companions = version >= kCompanionsVersion, scaled = version >= kLossScaleVersion;
+  const Object top(document, "", where, has_companions ? 6 : 5);
   Manifest manifest;
-  manifest.progress = read_progress(Object(top.at("progress"), "progress", where, 6));
+  manifest.progress = read_progress(Object(top.at("progress"), "progress", where, scaled ? 8 : 6), scaled);
   std::set<std::string, std::less<>> names;
   const auto read_list = [&](const char* key, std::vector<ManifestFile>& files, bool companions) {
     for (const json& item : top.list(key)) {
@@ -337,7 +353,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     }
   };
   read_list("files", manifest.files, false);
-  if (version == kManifestVersion) read_list("companions", manifest.companions, true);
+  if (has_companions) read_list("companions", manifest.companions, true);
   TensorReader reader(manifest.files, version == kFlatVersion, where);
   for (const json& item : top.list("tensors"))
     manifest.tensors.push_back(reader.read(item, fmt::format("tensors[{}]", manifest.tensors.size())));

@@ -1,13 +1,14 @@
 // The manifest: what a checkpoint holds, which slices of which tensors in which file, and the checksum of every file.
 //
 // A JSON object on one line (docs/formats.md, "Checkpoints"):
-//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2 or 3,
-//    "progress":{"step","updates","samples","seed","data_fingerprint","run_file"},
+//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2, 3 or 4,
+//    "progress":{"step","updates","samples","seed","data_fingerprint","run_file",("loss_scale","loss_scale_steps")},
 //    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end",("row","pitch")}]}],
 //    "files":[{"name","bytes","xxh3"}],("companions":[{"name","bytes","xxh3"}])}
 // The first field is the checksum of every byte after it, so damage to the manifest is noticed like damage to a file.
 // Version 2 has slices of strided rows (rows.h), version 3 also has companions, files "hf-NAME" that came with the
-// model (hf_companions.h). A manifest is written in the lowest version that can express it.
+// model (hf_companions.h), version 4 also the loss scale of an fp16 run, a power of two. A manifest is written in the
+// lowest version that can express it.
 //
 // parse_manifest is a pure function of the text. Its result is consistent: parts, names and files are known once;
 // shapes and counts fit 63 bits; the slices of each tensor are in order and cover it exactly, flat or strided, and
@@ -28,7 +29,7 @@
 namespace lockstep {
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr int kManifestVersion = 3;  // the newest
+inline constexpr int kManifestVersion = 4;  // the newest
 inline constexpr std::size_t kMaxManifestBytes = 64 << 20;
 inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
 

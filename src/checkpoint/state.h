@@ -5,10 +5,12 @@
 // loads.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/strided_range.h"
 #include "spec/model/parameters.h"
+#include "spec/model/precision.h"
 #include "tensor/tensor.h"
 
 namespace lockstep {
@@ -34,7 +36,8 @@ struct Progress {
   std::int64_t samples = 0;  // samples consumed: the sampler's whole state
   std::uint64_t seed = 0;    // of everything random
   std::uint64_t data_fingerprint = 0;
-  std::string run_file;  // the resolved run file, TOML text
+  std::string run_file;                           // the resolved run file, TOML text
+  std::optional<LossScaleState> loss_scale = {};  // of a run whose loss scale is dynamic
   bool operator==(const Progress&) const = default;
 };
 

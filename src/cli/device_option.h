@@ -14,9 +14,10 @@ inline void add_device_option(CLI::App& command, Device& device) {
 // Precision, or one that may be left out.
 template <class Field>
 void add_precision_option(CLI::App& command, Field& precision, const std::string& usual) {
-  add_choice_option<Field, Precision>(command, "--precision", precision,
-                                      {{"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
-                                      "What to compute in", usual);
+  add_choice_option<Field, Precision>(
+      command, "--precision", precision,
+      {{"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}},
+      "What to compute in", usual);
 }
 
 }  // namespace lockstep

@@ -48,7 +48,8 @@ void show_checkpoint(const Checkpoint& checkpoint) {
   for (const ManifestFile& file : checkpoint.manifest().files) bytes += file.bytes;
   const Progress& p = checkpoint.progress();
   print_row("checkpoint",
-            fmt::format("of step {}: {} updates, {} samples seen", p.step, p.updates, grouped_digits(p.samples)));
+            fmt::format("of step {}: {} updates, {} samples seen{}", p.step, p.updates, grouped_digits(p.samples),
+                        p.loss_scale ? fmt::format(", loss scale {}", std::int64_t{1} << p.loss_scale->exponent) : ""));
   show_model(parse_run_toml(p.run_file, (checkpoint.path() / kManifestName).string(), ".").model);
   for (const auto& [name, part] : parts)
     print_row(name, fmt::format("{} tensors, {} elements of {}", part.tensors, grouped_digits(part.elements),

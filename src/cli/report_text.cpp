@@ -104,7 +104,9 @@ ReportSection stability_section(const ReportedStability& t) {
   for (const std::string& text : t.fault_texts) s.rows.emplace_back("", text);
   s.rows.emplace_back("stalls", recorded(t.stalls));
   s.rows.emplace_back("restarts", recorded(t.restarts));
-  s.rows.emplace_back("skipped steps", std::to_string(t.skipped));
+  s.rows.emplace_back("skipped steps", t.overflows > 0 ? fmt::format("{}, {} of them because gradients overflowed",
+                                                                     t.skipped, t.overflows)
+                                                       : std::to_string(t.skipped));
   s.rows.emplace_back("loss spikes", std::to_string(t.spikes));
   s.rows.emplace_back("imbalance", t.imbalance ? fmt::format("rank {} is busy {} longer than the mean of ranks",
                                                              t.busiest_rank, share_text(*t.imbalance))

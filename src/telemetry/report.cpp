@@ -193,7 +193,8 @@ void find_imbalance(const RunRecords& run, ReportedStability& stability) {
 ReportedStability stability_of(const RunRecords& run) {
   constexpr std::size_t kMostTexts = 5;
   ReportedStability s;
-  s.skipped = run.not_updated;
+  s.skipped = run.not_updated + run.overflows;
+  s.overflows = run.overflows;
   for (const StepPoint& step : run.steps) s.spikes += static_cast<double>(step.loss_z) > kSpike;
   s.events = !run.events.empty() || !run.step_events.empty();
   std::int64_t starts = 0;

@@ -59,6 +59,7 @@ struct ReportedStability {
   std::int64_t faults = 0, stalls = 0, restarts = 0;
   std::vector<std::string> fault_texts;  // the last few
   std::int64_t skipped = 0;              // steps that updated nothing
+  std::int64_t overflows = 0;            // of those: with a loss scale that was too large
   std::optional<double> imbalance;       // the busiest rank's time over the mean of ranks, less 1; of recent steps
   int busiest_rank = -1;
   std::int64_t spikes = 0;  // losses more than kSpike deviations above the usual

@@ -51,11 +51,15 @@ Json memory_json(const std::vector<ReportedMemory>& memory) {
 
 Json stability_json(const ReportedStability& s) {
   const auto recorded = [&](std::int64_t count) { return s.events ? Json(count) : Json(nullptr); };
-  return {
-      {"faults", recorded(s.faults)},     {"stalls", recorded(s.stalls)},
-      {"restarts", recorded(s.restarts)}, {"fault_texts", s.fault_texts},
-      {"skipped_steps", s.skipped},       {"loss_spikes", s.spikes},
-      {"imbalance", maybe(s.imbalance)},  {"busiest_rank", s.busiest_rank < 0 ? Json(nullptr) : Json(s.busiest_rank)}};
+  return {{"faults", recorded(s.faults)},
+          {"stalls", recorded(s.stalls)},
+          {"restarts", recorded(s.restarts)},
+          {"fault_texts", s.fault_texts},
+          {"skipped_steps", s.skipped},
+          {"overflows", s.overflows},
+          {"loss_spikes", s.spikes},
+          {"imbalance", maybe(s.imbalance)},
+          {"busiest_rank", s.busiest_rank < 0 ? Json(nullptr) : Json(s.busiest_rank)}};
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ struct MetricsLine {
       set_number(value, point.bubble);
     else if (key == "updated")
       point.updated = value != JsonScalar(false);
+    else if (key == "overflow")
+      point.overflow = value == JsonScalar(true);
     else if (key == "slowest_rank")
       point.slowest_rank = rank_in(value);
     else if (key == "eval_loss")
@@ -230,7 +232,7 @@ void RunReader::read_metrics() {
         run_.mfu = {};
         run_.detail = {};
         run_.every = 1;
-        run_.step_lines = run_.not_updated = bad_metrics_ = 0;
+        run_.step_lines = run_.not_updated = run_.overflows = bad_metrics_ = 0;
         run_.first_not_updated = run_.first_bad_loss = -1;
         ++run_.generation;
       },
@@ -260,8 +262,12 @@ void RunReader::read_metrics_line(std::string_view line) {
 
 void RunReader::add_step(const StepPoint& point) {
   ++run_.step_lines;
-  if (!point.updated && run_.not_updated++ == 0) run_.first_not_updated = point.step;
-  if (run_.first_bad_loss < 0 && (!known(point.loss) || !known(point.grad_norm))) run_.first_bad_loss = point.step;
+  if (point.overflow)
+    ++run_.overflows;
+  else if (!point.updated && run_.not_updated++ == 0)
+    run_.first_not_updated = point.step;
+  if (!point.overflow && run_.first_bad_loss < 0 && (!known(point.loss) || !known(point.grad_norm)))
+    run_.first_bad_loss = point.step;
   run_.last = point;
   run_.mfu.add(point.mfu, point.seconds);
   if (point.step % run_.every != 0) return;

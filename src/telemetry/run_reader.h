@@ -64,6 +64,7 @@ struct StepPoint {
   float bubble = kUnknownTime;  // share of the step
   std::int32_t slowest_rank = -1;
   bool updated = true;
+  bool overflow = false;  // not updated, and the next step has half the loss scale
   SecondsByUse mean{}, most{};
 
   bool has_times() const { return slowest_rank >= 0; }
@@ -136,9 +137,9 @@ struct RunRecords {
   StepPoint last;                // step -1: there is none
   RunMfu mfu;                    // of all lines
   LastStepDetail detail;         // of `last`
-  std::int64_t step_lines = 0, not_updated = 0;
-  std::int64_t first_not_updated = -1;  // steps; -1: none
-  std::int64_t first_bad_loss = -1;     // the first step whose loss or norm is null
+  std::int64_t step_lines = 0, not_updated = 0, overflows = 0;  // the last are none of those before
+  std::int64_t first_not_updated = -1;                          // steps; -1: none
+  std::int64_t first_bad_loss = -1;                             // the first step whose loss or norm is null
   std::vector<EvaluationPoint> evaluations;
 
   std::map<int, RankHistory> ranks;

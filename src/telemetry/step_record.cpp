@@ -54,10 +54,14 @@ std::string to_json_line(const StepRecord& r) {
             {"tokens_per_s", number(r.tokens_per_s)},
             {"model_flops_per_s", number(r.model_flops_per_s)},
             {"mfu", number(r.mfu)},
-            {"updated", r.updated},
-            {"bytes", bytes(r.bytes)},
-            {"peak_bytes", bytes(r.peak_bytes)},
-            {"time", number(r.time)}};
+            {"updated", r.updated}};
+  if (r.loss_scale) {
+    line["loss_scale"] = *r.loss_scale;
+    line["overflow"] = r.overflow;
+  }
+  line["bytes"] = bytes(r.bytes);
+  line["peak_bytes"] = bytes(r.peak_bytes);
+  line["time"] = number(r.time);
   if (!r.times.empty()) {
     line["uses"] = uses(r.times);
     if (line["uses"].contains(name_of(TimeUse::wait_pp))) line["bubble"] = bubble_of(r.times);

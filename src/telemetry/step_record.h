@@ -1,8 +1,8 @@
 // What one training step did, and the line of metrics.jsonl that says so.
 //
 // A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
-// bytes{tag}, peak_bytes{tag}, time; numbers at full precision, null where a number is not finite or not known. An
-// evaluation is a line {step, eval_loss, eval_accuracy, time}.
+// loss_scale and overflow (of runs that scale the loss), bytes{tag}, peak_bytes{tag}, time; numbers at full precision,
+// null where a number is not finite or not known. An evaluation is a line {step, eval_loss, eval_accuracy, time}.
 //
 // Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
 // maximum, without uses that no rank has; bubble, the share of the ranks' step that went into waiting for other stages,
@@ -47,6 +47,8 @@ struct StepRecord {
   double model_flops_per_s = 0;
   std::optional<double> mfu = {};  // nothing when the machine's peak is not known
   bool updated = true;
+  std::optional<double> loss_scale = {};  // of this step; nothing where the loss is not scaled
+  bool overflow = false;                  // not updated: too large for the scale, which the next step has halved
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -19,6 +19,7 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
   losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
   loss_scale_ = memory.allocate(8, Tag::data);
+  if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
       place.tokens = HostBuffer(tokens * 4, stream);
@@ -76,6 +77,12 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
 }
 
+void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
+  if (!sizes_.scaled) return;
+  lockstep::scale_loss({.scaled = loss_scale(), .weight = view(loss_scale_, sizes_.sums, {1}), .control = control},
+                       stream);
+}
+
 std::int64_t BatchBuffers::place_of(std::int64_t i) const {
   const std::int64_t T = sizes_.tokens();
   return i / T * sizes_.T + sizes_.context.position(sizes_.T, i % T);
@@ -87,7 +94,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
   Batch batch{.tokens = view(tokens_, DType::i32, {B, T}, first * T),
               .targets = own_losses ? view(targets_, DType::i32, {B * T}, first * T) : Tensor{},
               .positions = view(positions_, DType::i32, {T}),
-              .loss_scale = view(loss_scale_, sizes_.sums, {1}),
+              .loss_scale = loss_scale(),
               .losses = own_losses ? view(losses_, sizes_.sums, {B * T}, first * T) : Tensor{},
               .first_sample = sizes_.first + first,
               .dropout_seed = dropout_seed,
@@ -105,7 +112,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
 RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
   const std::int64_t count = sizes_.loss_B * sizes_.tokens();
   return {.targets = view(targets_, DType::i32, {count}),
-          .scale = view(loss_scale_, sizes_.sums, {1}),
+          .scale = loss_scale(),
           .losses = view(losses_, sizes_.sums, {count}),
           .likeliest = view(targets_, DType::i32, {count})};
 }

@@ -15,6 +15,7 @@
 #include <span>
 
 #include "comm/communicator.h"
+#include "kernels/step_control.h"
 #include "model/unit.h"
 #include "spec/layout/context_split.h"
 #include "spec/model/model_spec.h"
@@ -33,6 +34,7 @@ class BatchBuffers {
     DType sums;            // the accumulator type
     std::int64_t loss_B;   // samples whose losses are computed here: B, or all or none (parallel/data_parallel.h)
     bool has_head = true;  // false: another stage computes the losses
+    bool scaled = false;   // the loss is, on the device (scale_loss)
     ContextSplit context = {};
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
@@ -49,6 +51,9 @@ class BatchBuffers {
   // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
   // the stream. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
+  // Before the forwards of a batch to train on: its targets weigh as much more in the gradient as the step's control
+  // says (kernels/step_control.h), where losses are scaled at all.
+  void scale_loss(const ConstTensor& control, Stream& stream);
   // Micro-batch m of it. The seed of dropout is that of the step; the tensors are views of the buffers here.
   // Without training the head marks the targets that were the likeliest, in their place.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training) const;
@@ -75,6 +80,7 @@ class BatchBuffers {
   std::int64_t place_of(std::int64_t i) const;
 
  private:
+  Tensor loss_scale() const { return view(sizes_.scaled ? scaled_ : loss_scale_, sizes_.sums, {1}); }
   double own_losses(int place) const;  // their sum; zero where another stage has them
   double mean(int place, double total) const;
 
@@ -82,6 +88,7 @@ class BatchBuffers {
   Sizes sizes_;
   Ranks ranks_;
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
+  Buffer scaled_;  // the weight of a target times the loss scale
   struct Place {
     HostBuffer tokens, targets, loss_scale, losses;
     std::int64_t valid_targets = 0;  // of the global batch

@@ -7,7 +7,7 @@
 //   fp64        the same to 1e-11, weights to 1e-10. Errors of tensors are relative to the first layout's norm, which
 //               has a floor of 1e-6 of the norm of all of them together, since some true gradients are zero; weights
 //               that are noise (train/key_bias.h) are left out
-//   fp32, bf16  every layout, the first too, with one rank, as close as rounding allows (train/rounding_check.h).
+//   others      every layout, the first too, with one rank, as close as rounding allows (train/rounding_check.h).
 //               Where an error is too large for chance and too small for certainty, the layout and one rank train in
 //               fp64, and that decides
 //
@@ -39,11 +39,11 @@ struct Difference {
 
 struct LayoutVerdict {
   LayoutSpec layout;
-  // The largest differences from the first layout, of any step and tensor. In fp32 and bf16 they are shown, not judged:
-  // they grow from step to step.
+  // The largest differences from the first layout, of any step and tensor. In other types than fp64 they are shown, not
+  // judged: they grow from step to step.
   double loss = 0, gradient = 0, norm = 0, weight = 0;
   double tolerance = 0;                          // of them, in fp64; of weights ten times that
-  std::optional<RoundingVerdict> rounding = {};  // in fp32 and bf16
+  std::optional<RoundingVerdict> rounding = {};  // not in fp64
   std::optional<Difference> undecided = {};      // by rounding, and equal in fp64
   std::optional<Difference> first = {};          // nothing: equal
 };
@@ -53,7 +53,7 @@ struct LayoutReport {
   std::int64_t steps, tensors;
   double last_loss;                          // of the first layout
   std::vector<LayoutVerdict> verdicts;       // of the other layouts
-  std::optional<LayoutVerdict> itself = {};  // of the first, in fp32 and bf16
+  std::optional<LayoutVerdict> itself = {};  // of the first, not in fp64
   bool ok() const;
 };
 

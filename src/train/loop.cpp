@@ -40,6 +40,10 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
           .tokens_per_s = static_cast<double>(run.tokens_a_step()) / seconds,
           .model_flops_per_s = model_flops(run.spec().model, t.global_batch, run.spec().data.seq) / seconds,
           .updated = result.updated,
+          .loss_scale = run.spec().precision.loss_scale.kind == LossScale::Kind::none
+                            ? std::nullopt
+                            : std::optional(result.loss_scale),
+          .overflow = result.overflowed,
           .bytes = bytes_of(run.ledger(), &Ledger::current),
           .peak_bytes = bytes_of(run.ledger(), &Ledger::peak),
           .time = seconds_since_1970()};
@@ -209,13 +213,17 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     ++progress.step;
     progress.samples += t.global_batch;
     progress.updates = run.replica().steps_done();
+    progress.loss_scale = run.loss_scale();
     StepRecord record = record_of(run, progress, result, rate, seconds);
     record.loss_z = usual.add(result.loss);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
     record.times_follow = times.has_value();
     watcher.stepped(record);
 
-    if (!result.updated) {
+    if (result.overflowed) {
+      watcher.note(fmt::format("step {}: gradients overflowed with loss scale {:.0f}, nothing was updated; {:.0f} next",
+                               progress.step, result.loss_scale, result.loss_scale / 2));
+    } else if (!result.updated) {
       // Steps begun after it did not update either when the run is to stop; they are waited for and forgotten.
       const bool stop = t.bad_values == BadValues::stop;
       std::int64_t later = 0;

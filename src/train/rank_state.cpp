@@ -98,7 +98,8 @@ RankState::RankState(RankSetup& setup)
                                    }},
           shards_, setup.groups, setup.sent_memory(), setup.stream)),
       units_(make_units(setup, shards_)),
-      control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)) {
+      control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
+      loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
   // In the order of the norm, then in that in which the step updates them.
   std::vector<Staging::Pass> passes;
   for (const auto& [u, shard] : shards_) {
@@ -125,16 +126,19 @@ RankState::RankState(RankSetup& setup)
   write_control();
 }
 
-// Tells the device how many updates there were.
+// Tells the device how many updates there were, and the loss scale.
 void RankState::write_control() {
   double host[kStepControls] = {};
   host[kStep] = static_cast<double>(updates_);
+  host[kLossExponent] = loss_scale_.exponent;
+  host[kScaledSteps] = static_cast<double>(loss_scale_.steps);
   upload(control(), host, setup_.stream);
 }
 
-void RankState::count_batch(bool updated) {
-  if (updated) ++updates_;
+void RankState::count_batch(std::span<const double> controls) {
+  if (controls[kFinite] != 0) ++updates_;
   ++batches_;
+  loss_scale_ = {static_cast<int>(controls[kLossExponent]), static_cast<std::int64_t>(controls[kScaledSteps])};
 }
 
 void RankState::open_gradients(int unit, int micro) {
@@ -301,8 +305,9 @@ void RankState::load(std::span<const ConstTensor> values) {
   publish();
 }
 
-void RankState::resume(std::int64_t batches, std::int64_t updates) {
+void RankState::resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale) {
   publish();
+  if (scale && setup_.options.precision.loss_scale.kind == LossScale::Kind::dynamic) loss_scale_ = *scale;
   batches_ = batches;
   updates_ = updates;
   write_control();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,14 +50,18 @@ class RankState {
   // In the order of logical_tensors() of the model, whole host tensors of any float type; what is another stage's is
   // passed over.
   void load(std::span<const ConstTensor> values);
-  // After the tensors of state() were filled from a checkpoint: continues as the run that was saved.
-  void resume(std::int64_t batches, std::int64_t updates);
+  // After the tensors of state() were filled from a checkpoint: continues as the run that was saved, also with its loss
+  // scale, if it is given and this run's is dynamic.
+  void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
 
   std::int64_t updates() const { return updates_; }  // what the optimizer's bias correction counts
   std::int64_t batches() const { return batches_; }  // updated or not: what dropout's masks count
-  void count_batch(bool updated);
+  // Of the next step; zero where the loss is not scaled.
+  const LossScaleState& loss_scale() const { return loss_scale_; }
+  // A step has ended with these scalars, all kStepControls of them.
+  void count_batch(std::span<const double> controls);
 
-  // The scalars of a step on the device (kernels/step_control.h), with the number of updates so far.
+  // The scalars of a step on the device (kernels/step_control.h), with the number of updates so far and the loss scale.
   Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
   const std::map<int, ZeroShard>& shards() const { return shards_; }  // by unit that is held here
   Gradients& gradients() const { return *gradients_; }
@@ -100,6 +105,7 @@ class RankState {
   std::unique_ptr<Staging> staging_;  // none: nothing is offloaded
   Buffer control_, held_control_;     // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;
+  LossScaleState loss_scale_;
 };
 
 }  // namespace lockstep

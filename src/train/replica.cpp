@@ -47,9 +47,7 @@ Replica::Result Replica::apply_gradients() {
   double host[kStepControls] = {};
   download(host, state_.control(), setup_.stream);
   setup_.mesh.check();
-  const bool updated = host[kFinite] != 0;
-  state_.count_batch(updated);
-  return {last_loss_, host[kNorm], updated};
+  return counted_step(state_, last_loss_, host);
 }
 
 double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -34,8 +34,11 @@ class Replica {
   std::vector<StateTensor> state(bool counted_alone = false) const { return state_.state(counted_alone); }
   void init_weights() { state_.init_weights(); }
   void load(std::span<const ConstTensor> values) { state_.load(values); }
-  void resume(std::int64_t batches, std::int64_t updates) { state_.resume(batches, updates); }
+  void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {}) {
+    state_.resume(batches, updates, scale);
+  }
   std::int64_t steps_done() const { return state_.updates(); }
+  const LossScaleState& loss_scale() const { return state_.loss_scale(); }  // of the next step
 
   // The samples of the global batch that the caller gives this rank: its own; under central data parallel, all of them
   // on rank 0 and none elsewhere.

@@ -71,6 +71,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "tuning.gpu",
                                                              "tuning.library",
                                                              "precision.gradients",
+                                                             "precision.loss_scale",
+                                                             "precision.loss_scale_growth",
                                                              "train.deterministic",
                                                              "memory.recompute",
                                                              "memory.gathered",
@@ -156,7 +158,10 @@ void compare(const std::string& before, const std::string& now, const std::funct
 }  // namespace
 
 Progress beginning(const TrainingRun& run) {
-  return {.seed = run.spec().train.seed, .data_fingerprint = run.data().fingerprint(), .run_file = to_toml(run.spec())};
+  return {.seed = run.spec().train.seed,
+          .data_fingerprint = run.data().fingerprint(),
+          .run_file = to_toml(run.spec()),
+          .loss_scale = run.loss_scale()};
 }
 
 void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
@@ -181,11 +186,12 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
                     fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
                     "put the same text or tokens back, or begin a new run without --resume and with another --out");
   checkpoint.load(run.replica().state(), run.stream());
-  run.replica().resume(saved.step, saved.updates);
+  run.replica().resume(saved.step, saved.updates, saved.loss_scale);
   if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));
   progress.step = saved.step;
   progress.updates = saved.updates;
   progress.samples = saved.samples;
+  progress.loss_scale = run.loss_scale();
   return progress;
 }
 

@@ -1,7 +1,7 @@
 // Resumes from a checkpoint: settings that may differ from the saved run's are reported, others are refused.
 //
 // May differ: the layout, the device, how long and how fast the run trains (steps, batch, learning rate and its
-// schedule, decay, clipping, threads, evaluation, saving), and the type in which gradients are summed.
+// schedule, decay, clipping, threads, evaluation, saving), the type in which gradients are summed, and the loss scale.
 // May not: the model, the data and how it is split into samples, the seed, the kind of optimizer and its momentum, the
 // precision of computation, of the masters and of the moments: with those changed it would be another run. What the
 // saved run chose by timing ([tuning] of its run file) stays in use, unless the run brings its own.

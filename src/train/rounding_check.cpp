@@ -84,12 +84,16 @@ class OneRank {
     const PrecisionSpec& precision = run_.spec().precision;
     return rounding(precision.master) * weight + rounding(precision.moments) * update;
   }
-  TrialTensors read(Tensor Replica::Named::*which) {
+  // Gradients as if the loss were not scaled.
+  TrialTensors read_gradients() { return read(&Replica::Named::gradient, 1 / loss_scale()); }
+  TrialTensors read_masters() { return read(&Replica::Named::master, 1); }
+  TrialTensors read(Tensor Replica::Named::*which, double factor) {
     TrialTensors all;
     for (const Replica::Named& named : replica().tensors()) {
       std::vector<double>& whole = all[named.tensor.name];
       whole.resize(static_cast<std::size_t>(named.tensor.elements()));
       named.put(to_doubles(named.*which, run_.stream()), whole);
+      for (double& value : whole) value *= factor;
     }
     return all;
   }
@@ -101,11 +105,15 @@ class OneRank {
     replica().resume(step, step);
   }
   void set_gradients(const TrialTensors& gradients) {
-    for (const Replica::Named& named : replica().tensors())
-      upload_runs(named.gradient, named.runs, host(gradients.at(named.tensor.name)), run_.stream());
+    for (const Replica::Named& named : replica().tensors()) {
+      std::vector<double> scaled = gradients.at(named.tensor.name);
+      for (double& value : scaled) value *= loss_scale();
+      upload_runs(named.gradient, named.runs, host(scaled), run_.stream());
+    }
   }
 
  private:
+  double loss_scale() { return std::ldexp(1.0, replica().loss_scale().exponent); }
   static TrainingRun alone(RunSpec run, const LayoutSpec& layout) {
     run.layout = {.micro = std::gcd(run.train.global_batch, layout.micro)};  // the memory of a micro-batch is enough
     run.train.save_last = false;
@@ -122,7 +130,7 @@ class OneRank {
 MeasuredStep measure(const TrialStep& step, std::int64_t number, OneRank& one, OneRank& truth) {
   MeasuredStep measured;
   const double true_loss = truth.compute(number), own_loss = one.compute(number);
-  const TrialTensors exact = truth.read(&Replica::Named::gradient), own = one.read(&Replica::Named::gradient);
+  const TrialTensors exact = truth.read_gradients(), own = one.read_gradients();
   const auto number_of = [](double value) { return Sizes{std::abs(value), std::abs(value)}; };
   measured.loss = {"the loss", number_of(true_loss), number_of(own_loss - true_loss), number_of(step.loss - true_loss)};
   double scale = 0, noise = 0;
@@ -136,7 +144,7 @@ MeasuredStep measure(const TrialStep& step, std::int64_t number, OneRank& one, O
   measured.scale = std::sqrt(scale);
   measured.noise = std::sqrt(noise);
 
-  const TrialTensors before = one.read(&Replica::Named::master);
+  const TrialTensors before = one.read_masters();
   one.set_gradients(step.gradients);
   const double norm = one.replica().apply_gradients().norm;
   const auto wrong = [&](std::string what, double error, std::int64_t elements) {
@@ -146,7 +154,7 @@ MeasuredStep measure(const TrialStep& step, std::int64_t number, OneRank& one, O
   if (!(norm_error <= kNormRounding) && !(std::isnan(step.norm) && std::isnan(norm)))
     wrong("the norm of its own gradient", norm_error, 1);
   const bool same_norm = bits_apart({&norm, 1}, {&step.norm, 1}) == 0;
-  for (const auto& [name, weights] : one.read(&Replica::Named::master)) {
+  for (const auto& [name, weights] : one.read_masters()) {
     const std::vector<double>& layout = step.weights.at(name);
     // A norm of other bits is a clipping factor of other bits.
     const double most =
@@ -193,7 +201,7 @@ RoundingVerdict check_rounding(const RunSpec& run, const LayoutSpec& layout, std
   std::vector<MeasuredStep> measured;
   for (std::int64_t s = 0; s < std::ssize(steps); ++s) {
     if (s == 0)
-      truth.set_weights(one.read(&Replica::Named::master), 0);
+      truth.set_weights(one.read_masters(), 0);
     else
       truth.set_weights(steps[static_cast<std::size_t>(s - 1)].weights, s);
     measured.push_back(measure(steps[static_cast<std::size_t>(s)], s, one, truth));

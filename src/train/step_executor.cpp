@@ -36,6 +36,7 @@ BatchBuffers::Sizes batch_sizes(const RankSetup& setup) {
           .sums = setup.sums(),
           .loss_B = setup.dp->loss_samples(),
           .has_head = setup.has(setup.model.units() - 1),
+          .scaled = o.precision.loss_scale.kind != LossScale::Kind::none,
           .context = o.layout.context_split(setup.rank())};
 }
 
@@ -92,6 +93,7 @@ void StepExecutor::set_batch(std::span<const std::int32_t> tokens, std::span<con
 void StepExecutor::begin(bool training, std::int64_t batch_number) {
   training_ = training;
   batch_number_ = batch_number;
+  if (training) batch_.scale_loss(state_.control(), stream_);
   state_.weights().begin(training);
 }
 
@@ -175,11 +177,14 @@ void StepExecutor::run_norm() {
   const auto each_window = [&](int unit, const GlobalNorm::Window& window) {
     state_.each_gradient_window(unit, window);
   };
+  const LossScale& scale = setup_.options.precision.loss_scale;
   if (setup_.dp->updates())
     step_control({.control = state_.control(),
                   .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_, each_window),
                   .clip = setup_.options.optimizer.clip,
-                  .halt = setup_.options.halt_on_bad_value},
+                  .halt = setup_.options.halt_on_bad_value,
+                  .growth = scale.kind == LossScale::Kind::dynamic ? scale.growth : 0,
+                  .most_exponent = LossScale::kMost},
                  stream_);
   setup_.dp->share_control(state_.control());
   state_.hold_control();

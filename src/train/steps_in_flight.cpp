@@ -1,6 +1,18 @@
 #include "train/steps_in_flight.h"
 
+#include <cmath>
+
 namespace lockstep {
+
+StepResult counted_step(RankState& state, double loss, std::span<const double> controls) {
+  const int exponent = state.loss_scale().exponent;
+  state.count_batch(controls);
+  return {.loss = loss,
+          .norm = controls[kNorm],
+          .updated = controls[kFinite] != 0,
+          .loss_scale = std::ldexp(1.0, exponent),
+          .overflowed = controls[kLossExponent] < exponent};
+}
 
 StepsInFlight::StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor)
     : setup_(setup), state_(state), executor_(executor) {
@@ -39,10 +51,7 @@ StepResult StepsInFlight::finish() {
   place.done->wait();
   setup_.mesh.check();  // else what has come may be of ranks that never summed
   ++finished_;
-  const std::span<double> controls = place.controls.as<double>();
-  const bool updated = controls[kFinite] != 0;
-  state_.count_batch(updated);
-  StepResult result{executor_.batch().mean_loss(index), controls[kNorm], updated};
+  StepResult result = counted_step(state_, executor_.batch().mean_loss(index), place.controls.as<double>());
   if (place.timed) result.times = setup_.options.times->read();
   return result;
 }

@@ -17,11 +17,16 @@
 namespace lockstep {
 
 struct StepResult {
-  double loss;                           // mean over the targets that count
-  double norm;                           // of the gradient, before clipping
+  double loss;                           // mean over the targets that count, not scaled
+  double norm;                           // of the gradient, before clipping, not scaled
   bool updated;                          // false: something was not finite, and nothing changed
+  double loss_scale = 1;                 // of this step
+  bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
   std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
 };
+
+// Of a step that has ended with these scalars, which the state then counts.
+StepResult counted_step(RankState& state, double loss, std::span<const double> controls);
 
 class StepsInFlight {
  public:

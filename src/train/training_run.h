@@ -64,6 +64,11 @@ class TrainingRun {
   const Ledger& disk_ledger() const { return disk_ledger_; }  // of state that is offloaded to a disk
   Stream& stream() { return *stream_; }
   Replica& replica() { return *replica_; }
+  // Of the next step, as checkpoints keep it; none: it is not dynamic.
+  std::optional<LossScaleState> loss_scale() const {
+    if (spec_.precision.loss_scale.kind != LossScale::Kind::dynamic) return std::nullopt;
+    return replica_->loss_scale();
+  }
   const RunData& data() const { return *data_; }
 
   // Continues with what another run chose by timing (train/tuning.h). Before the first step.

@@ -1,5 +1,6 @@
 #include "train/trial_steps.h"
 
+#include <cmath>
 #include <cstring>
 #include <mutex>
 
@@ -14,19 +15,29 @@ namespace lockstep {
 
 namespace {
 
+// One of a rank's two kinds of tensors, and what its values are multiplied by: gradients may be of a scaled loss.
+struct Kind {
+  Tensor Replica::Named::*which;
+  double factor = 1;
+  std::vector<double> of(const Replica::Named& named, Stream& stream) const {
+    std::vector<double> values = to_doubles(named.*which, stream);
+    for (double& value : values) value *= factor;
+    return values;
+  }
+};
+
 // What a rank answers for of each tensor, in its place in the whole.
-void put(TrialTensors& whole, const std::vector<Replica::Named>& tensors, Tensor Replica::Named::*which,
-         Stream& stream) {
+void put(TrialTensors& whole, const std::vector<Replica::Named>& tensors, const Kind& kind, Stream& stream) {
   for (const Replica::Named& named : tensors)
-    if (named.counted && !named.runs.empty()) named.put(to_doubles(named.*which, stream), whole.at(named.tensor.name));
+    if (named.counted && !named.runs.empty()) named.put(kind.of(named, stream), whole.at(named.tensor.name));
 }
 
 // The first tensor of which this rank holds other values than the rank that answers for them.
 std::optional<TrialStep::Apart> first_apart(const TrialTensors& whole, const std::vector<Replica::Named>& tensors,
-                                            Tensor Replica::Named::*which, Stream& stream) {
+                                            const Kind& kind, Stream& stream) {
   for (const Replica::Named& named : tensors) {
     if (named.counted || named.runs.empty()) continue;
-    const std::vector<double> mine = to_doubles(named.*which, stream);
+    const std::vector<double> mine = kind.of(named, stream);
     std::vector<double> theirs = mine;
     named.take(theirs, whole.at(named.tensor.name));
     std::int64_t different = 0;
@@ -77,18 +88,20 @@ void trial_steps(const RunSpec& run, const LayoutSpec& layout, std::int64_t step
           step * spec.train.global_batch,
           learning_rate(spec.schedule, spec.optimizer.learning_rate, step, spec.train.steps));
       if (faults.spoil) faults.spoil(layout, replica, rank, step, false);
-      if (puts) put(copy.gradients, tensors, &Replica::Named::gradient, training.stream());
+      const Kind gradients{&Replica::Named::gradient, std::ldexp(1.0, -replica.loss_scale().exponent)};
+      const Kind weights{&Replica::Named::master};
+      if (puts) put(copy.gradients, tensors, gradients, training.stream());
       const double norm = replica.apply_gradients().norm;
       if (faults.spoil) faults.spoil(layout, replica, rank, step, true);
-      if (puts) put(copy.weights, tensors, &Replica::Named::master, training.stream());
+      if (puts) put(copy.weights, tensors, weights, training.stream());
       if (rank == copy.rank) {
         copy.loss = loss;
         copy.norm = norm;
       }
       ranks->barrier()->wait();
-      for (const auto& [whole, which, what] : {std::tuple{&copy.gradients, &Replica::Named::gradient, "gradient of"},
-                                               std::tuple{&copy.weights, &Replica::Named::master, "weight"}})
-        if (const auto apart = first_apart(*whole, tensors, which, training.stream())) {
+      for (const auto& [whole, kind, what] :
+           {std::tuple{&copy.gradients, gradients, "gradient of"}, std::tuple{&copy.weights, weights, "weight"}})
+        if (const auto apart = first_apart(*whole, tensors, kind, training.stream())) {
           const std::lock_guard lock(apart_mutex);
           if (!copy.apart) copy.apart = {fmt::format("the {} {}", what, apart->what), rank, apart->elements};
         }

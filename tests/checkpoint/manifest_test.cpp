@@ -69,12 +69,22 @@ TEST(Manifest, IsReadBackAsWritten) {
 }
 
 // Programs of before read what they could read.
-TEST(Manifest, OnlyCompanionsMakeTheNewestVersion) {
+TEST(Manifest, CompanionsMakeANewerVersion) {
   Manifest manifest = example();
   EXPECT_THAT(manifest_text(manifest), HasSubstr("\"version\":1,"));
   manifest.companions = {{.name = "hf-config.json", .bytes = 3, .checksum = 9},
                          {.name = "hf-tokenizer.json", .bytes = 0, .checksum = 8}};
   EXPECT_THAT(manifest_text(manifest), HasSubstr("\"version\":3,"));
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
+}
+
+TEST(Manifest, KeepsTheLossScaleOfARunThatHasOne) {
+  Manifest manifest = example();
+  manifest.progress.loss_scale = {.exponent = 15, .steps = 1999};
+  EXPECT_THAT(manifest_text(manifest),
+              AllOf(HasSubstr("\"version\":4,"), HasSubstr("\"loss_scale\":32768,\"loss_scale_steps\":1999}")));
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
+  manifest.progress.loss_scale = {.exponent = LossScale::kMost, .steps = 0};
   EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
 }
 
@@ -107,11 +117,32 @@ void add_companion(json& document, const std::string& name) {
   document["companions"].push_back({{"name", name}, {"bytes", 3}, {"xxh3", "0000000000000007"}});
 }
 
+void add_loss_scale(json& document, const json& scale) {
+  document["version"] = 4;
+  document["companions"] = json::array();
+  document["progress"]["loss_scale"] = scale;
+  document["progress"]["loss_scale_steps"] = 3;
+}
+
 const Forgery kForgeries[] = {
+    {"NoPowerOfTwo", [](json& d) { add_loss_scale(d, 3); }, "field 'progress.loss_scale' is not a power of two"},
+    {"HugeLossScale", [](json& d) { add_loss_scale(d, std::uint64_t{1} << 33); }, "from 1 to 4294967296"},
+    {"NoLossScale",
+     [](json& d) {
+       add_loss_scale(d, 2);
+       d["progress"].erase("loss_scale");
+     },
+     "field 'progress.loss_scale' is missing"},
+    {"LossScaleOfAnOlderVersion",
+     [](json& d) {
+       add_loss_scale(d, 2);
+       d["version"] = 3;
+     },
+     "'progress' has 8 fields where 6 belong"},
     {"OtherFormat", [](json& d) { d["format"] = "zip"; }, "field 'format' is not 'lockstep checkpoint'"},
     {"NoFormat", [](json& d) { d.erase("format"); }, "field 'format' is missing"},
-    {"NewerVersion", [](json& d) { d["version"] = 4; }, "field 'version' is 4, this program reads versions 1 to 3"},
-    {"NoVersion", [](json& d) { d["version"] = 0; }, "field 'version' is 0, this program reads versions 1 to 3"},
+    {"NewerVersion", [](json& d) { d["version"] = 5; }, "field 'version' is 5, this program reads versions 1 to 4"},
+    {"NoVersion", [](json& d) { d["version"] = 0; }, "field 'version' is 0, this program reads versions 1 to 4"},
     {"NoCompanions", [](json& d) { d["version"] = 3; }, "field 'companions' is missing"},
     {"CompanionsOfAnOlderVersion", [](json& d) { d["companions"] = json::array(); }, "has 6 fields where 5 belong"},
     {"UnknownCompanion", [](json& d) { add_companion(d, "hf-model.safetensors"); },

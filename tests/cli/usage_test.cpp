@@ -59,9 +59,10 @@ TEST(Choices, AreListedWhereOneIsNotAmongThem) {
   for (const Mistake& mistake : std::vector<Mistake>{
            {{"generate", "x", "--device", "gpu"}, "--device 'gpu': it must be cpu or cuda; did you mean 'cpu'?"},
            {{"verify", "--layout", "dp=2", "--device", "cudda"}, "it must be cpu or cuda; did you mean 'cuda'?"},
-           {{"generate", "x", "--precision", "fp8"}, "--precision 'fp8': it must be fp64, fp32 or bf16; did you mean"},
+           {{"generate", "x", "--precision", "fp8"},
+            "--precision 'fp8': it must be fp64, fp32, bf16 or fp16; did you mean"},
            {{"verify", "--layout", "dp=2", "--precision", "bf61"},
-            "it must be fp64, fp32 or bf16; did you mean 'bf16'?"},
+            "it must be fp64, fp32, bf16 or fp16; did you mean 'bf16'?"},
            {{"export", "x", "--out", "y", "--dtype", "int8"}, "--dtype 'int8': it must be fp64, fp32, bf16 or fp16;"},
            {{"bench", "comm", "--algorithms", "rink"},
             "it must be canonical, ring, tree or native; did you mean 'ring'?"},

@@ -22,10 +22,10 @@ TEST_P(GoldenOnTheGpu, IsWithinTolerance) {
     EXPECT_TRUE(item.ok()) << item.name << ": " << item.error << " beyond " << item.tolerance;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenOnTheGpu,
-                         ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l",
-                                                              "gpt2-tiny", "qwen2-tiny"),
-                                            ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16)));
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenOnTheGpu,
+    ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"),
+                       ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16)));
 
 // Ranks that are threads and share the GPU, in every stage of ZeRO, and where they cut layers between them.
 TEST_P(GoldenOnTheGpu, IsWithinToleranceHoweverRanksHoldIt) {
@@ -113,15 +113,15 @@ TEST(MeshOnTheGpu, LearnsWhatOneRankLearns) {
     run.model = cut_specs()[model].spec;
     run.model.layers = 5;
     run.model.init_std = 0.05;
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      run.precision.compute = precision;
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      run.precision = precision;
       for (const LayoutVerdict& verdict : compare_layouts(run, layouts, {.steps = 3}).verdicts) {
         const double limit = precision == Precision::fp32 ? 1e-5 : 5e-3;
         EXPECT_LE(verdict.loss, limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
         EXPECT_LE(verdict.norm, 10 * limit) << cut_specs()[model].name << ", " << to_text(verdict.layout);
       }
     }
-    run.precision.compute = Precision::fp32;
+    run.precision = Precision::fp32;
     for (const CpKind& kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
       LayoutSpec on{.cp = 4}, off{.cp = 4, .overlap = Switch::off};
       on.cp_kind = off.cp_kind = kind;

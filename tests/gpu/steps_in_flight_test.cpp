@@ -15,6 +15,9 @@ class LoopAheadOnTheGpu : public ::testing::Test {
 
 TEST_F(LoopAheadOnTheGpu, RecordsSavesAndLearnsWhatStepsInTurnDo) { expect_ahead_equals_in_turn(RunDevice::cuda); }
 TEST_F(LoopAheadOnTheGpu, ABadValueStopsOrIsSkippedWithAStepBegunAfterIt) { expect_bad_values_ahead(RunDevice::cuda); }
+TEST_F(LoopAheadOnTheGpu, AnOverflowIsSkippedAndHalvesTheScaleOfAStepThatWasUnderWay) {
+  expect_overflow_ahead(RunDevice::cuda);
+}
 TEST_F(LoopAheadOnTheGpu, EndsWithWhatWasBegunWhenItIsToStop) { expect_stop_ahead(RunDevice::cuda); }
 
 }  // namespace

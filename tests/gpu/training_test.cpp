@@ -82,7 +82,7 @@ Learned learn(const RunSpec& spec, const std::filesystem::path& folder, bool res
 }
 
 TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     const RunSpec spec = small_run(RunDevice::cuda, precision);
     const Learned once = learn(spec, folder_.path() / "once"), twice = learn(spec, folder_.path() / "twice");
     EXPECT_EQ(once.losses, twice.losses);
@@ -135,6 +135,10 @@ TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) {
   expect_replay_equal(small_run(RunDevice::cuda, Precision::fp32));
 }
 
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp16) {
+  expect_replay_equal(small_run(RunDevice::cuda, Precision::fp16));
+}
+
 TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
   for (const auto& [from, to] :
        {std::pair{RunDevice::cuda, RunDevice::cpu}, std::pair{RunDevice::cpu, RunDevice::cuda}}) {
@@ -154,7 +158,7 @@ TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
 }
 
 // The run that the mixed precision is for: 300 steps on text.
-TEST_F(TrainingOnTheGpu, InBf16EndsWhereFp32OnTheCpuDoes) {
+TEST_F(TrainingOnTheGpu, In16BitsEndsWhereFp32OnTheCpuDoes) {
   const auto end = [&](RunDevice device, Precision precision) {
     RunSpec spec = small_run(device, precision);
     spec.model.layers = 2;
@@ -172,6 +176,7 @@ TEST_F(TrainingOnTheGpu, InBf16EndsWhereFp32OnTheCpuDoes) {
   };
   const double exact = end(RunDevice::cpu, Precision::fp32);
   EXPECT_NEAR(end(RunDevice::cuda, Precision::bf16), exact, 5e-3 * exact);
+  EXPECT_NEAR(end(RunDevice::cuda, Precision::fp16), exact, 5e-3 * exact);
   EXPECT_LT(exact, 3.0);  // it has learned something
 }
 

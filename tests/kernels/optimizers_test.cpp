@@ -35,7 +35,7 @@ class Optimizers : public ::testing::TestWithParam<Types> {
   // One step's scalars: the learning rate falls, the gradient scale wanders.
   Tensor control(int step) {
     return box_.make(DType::f64, {kStepControls},
-                     {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1, 0});
+                     {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1, 0, 0, 0});
   }
   Tensor gradient(int step) {
     return box_.make(GetParam().gradient, {n}, magnitudes(-12, 2), static_cast<std::uint64_t>(step));
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
   TensorBox box;
   constexpr std::int64_t n = 1000;
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0});
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0, 0, 0});
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   const auto update = [&](std::initializer_list<std::int64_t> cuts) {
     const Tensor master = box.make(DType::f32, {n}, normal()), m = box.make(DType::f32, {n}, normal(), 2);
@@ -207,7 +207,7 @@ TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
   constexpr std::int64_t n = 1003, first = 2048;
   constexpr std::uint64_t key = 0x123456789abcdef;
   const RoundingRun run = RoundingRun::flat(first, n, key, 7);  // from the middle of its tensor on
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0});
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0, 0, 0});
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   struct State {
     Tensor master, m, v;
@@ -273,7 +273,7 @@ TEST(AdamW, MomentsOf16BitsMoveByStepsTooSmallForThem) {
   const int steps = 700;
   const RoundingRun run = RoundingRun::flat(0, n, 3);
   for (int step = 1; step <= steps; ++step) {
-    const Tensor c = box.make(DType::f64, {kStepControls}, {1e-3, static_cast<double>(step), 0, 1, 1, 0});
+    const Tensor c = box.make(DType::f64, {kStepControls}, {1e-3, static_cast<double>(step), 0, 1, 1, 0, 0, 0});
     adamw({.master = master,
            .weight = {},
            .m = m,
@@ -300,7 +300,7 @@ TEST(StepControl, CountsUpdatesAndCanHaltAfterABadValue) {
   bad[kNormDigits] = 1;
   const Tensor b = box.make(DType::i64, {kNormBins});
   for (const bool halt : {false, true}) {
-    const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0});
+    const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0, 0, 0});
     std::vector<std::pair<double, double>> seen;  // finite, step
     for (const auto* bins : {&good, &bad, &good}) {
       std::copy(bins->begin(), bins->end(), b.data<std::int64_t>());
@@ -312,12 +312,52 @@ TEST(StepControl, CountsUpdatesAndCanHaltAfterABadValue) {
   }
 }
 
+struct ScaledControl {
+  double finite, exponent, steps;
+  bool operator==(const ScaledControl&) const = default;
+};
+
+// What steps with these norms leave of a loss scale: n good, o not finite.
+std::vector<ScaledControl> scaled_by(const std::string& norms, double exponent, bool halt, std::int64_t growth) {
+  TensorBox box;
+  const Tensor b = box.make(DType::i64, {kNormBins});
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0, exponent, 0});
+  std::vector<ScaledControl> seen;
+  for (const char norm : norms) {
+    std::vector<std::int64_t> bins(kNormBins);
+    if (norm == 'o')
+      bins[kNormDigits] = 1;
+    else
+      norm_add(bins, 4.0);
+    std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
+    step_control({.control = c, .bins = b, .halt = halt, .growth = growth, .most_exponent = 7}, box.stream());
+    seen.push_back({box.read(c, kFinite), box.read(c, kLossExponent), box.read(c, kScaledSteps)});
+  }
+  return seen;
+}
+
+TEST(StepControl, HalvesTheLossScaleAfterAnOverflowAndDoublesItAfterGoodSteps) {
+  using Seen = std::vector<ScaledControl>;
+  for (const bool halt : {false, true}) {
+    EXPECT_EQ(scaled_by("nnnonnn", 5, halt, 3),
+              (Seen{{1, 5, 1}, {1, 5, 2}, {1, 6, 0}, {0, 5, 0}, {1, 5, 1}, {1, 5, 2}, {1, 6, 0}}));
+    EXPECT_EQ(scaled_by("nnnn", 6, halt, 1), (Seen{{1, 7, 0}, {1, 7, 0}, {1, 7, 0}, {1, 7, 0}})) << "no further";
+  }
+  // At the smallest scale nothing is left to try: it is a bad value.
+  EXPECT_EQ(scaled_by("oon", 1, false, 3), (Seen{{0, 0, 0}, {0, 0, 0}, {1, 0, 1}}));
+  EXPECT_EQ(scaled_by("oon", 1, true, 3), (Seen{{0, 0, 0}, {0, 0, 0}, {0, 0, 0}})) << "which halts";
+  // One that is fixed stays, and an overflow is a bad value at once.
+  EXPECT_EQ(scaled_by("nonn", 5, false, 0), (Seen{{1, 5, 0}, {0, 5, 0}, {1, 5, 0}, {1, 5, 0}}));
+  EXPECT_EQ(scaled_by("non", 5, true, 0), (Seen{{1, 5, 0}, {0, 5, 0}, {0, 5, 0}}));
+}
+
 TEST(StepControl, ClipsTheNormAndLeavesSmallerOnesAlone) {
   TensorBox box;
   const auto scale = [&](double square, double clip) {
     std::vector<std::int64_t> bins(kNormBins);
     norm_add(bins, square);
-    const Tensor b = box.make(DType::i64, {kNormBins}), c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0, 0});
+    const Tensor b = box.make(DType::i64, {kNormBins}),
+                 c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0, 0, 0, 0});
     std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
     step_control({.control = c, .bins = b, .clip = clip}, box.stream());
     EXPECT_EQ(box.read(c, kNorm), std::sqrt(square));

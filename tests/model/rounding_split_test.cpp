@@ -43,7 +43,8 @@ ElementStates updated(const ModelSpec& spec, const StorageTypes& types, std::int
           box.write(gradient, place, std::cos(seed + 1.3 * static_cast<double>(element)));
         });
         for (const double step : {1, 2, 3})
-          shard.update(gradient, box.make(DType::f64, {kStepControls}, std::vector<double>{0.01, step, 9, 0.5, 1, 0}),
+          shard.update(gradient,
+                       box.make(DType::f64, {kStepControls}, std::vector<double>{0.01, step, 9, 0.5, 1, 0, 0, 0}),
                        cpu.stream());
         each([&](const std::string& name, std::int64_t element, std::int64_t place) {
           std::vector<double> state{box.read(shard.own_master(), place)};

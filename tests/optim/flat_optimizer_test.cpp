@@ -25,7 +25,7 @@ class FlatOptimizers : public ::testing::Test {
     for (int step = 1; step <= steps; ++step) {
       // Learning rate 0.1, a gradient that is clipped to half of it.
       const Tensor control =
-          box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 9, 0.5, 1, 0});
+          box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 9, 0.5, 1, 0, 0, 0});
       optimizer.update(master, weight, gradient, control, box_.stream());
     }
     for (std::int64_t i = 0; i < 4; ++i)
@@ -93,9 +93,10 @@ TEST_F(FlatOptimizers, AShardMovesAsTheWholeDoes) {
                                 *memory, "unit", box_.stream());
         const Tensor master = box_.make(type, {elements}, constant(1));
         for (int step = 1; step <= 3; ++step)
-          optimizer.update(master, {}, gradient.slice(0, first, elements),
-                           box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 0, 1, 1, 0}),
-                           box_.stream());
+          optimizer.update(
+              master, {}, gradient.slice(0, first, elements),
+              box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 0, 1, 1, 0, 0, 0}),
+              box_.stream());
         const std::vector<std::byte> part = box_.bytes(master);
         all.insert(all.end(), part.begin(), part.end());
       }

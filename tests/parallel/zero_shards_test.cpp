@@ -78,7 +78,8 @@ TEST(ZeroShards, UpdateTheirElementsAsOneRankDoes) {
       for (auto& [name, state] : here.optimizer_state())
         std::memset(state.raw(), 0, static_cast<std::size_t>(state.bytes()));
       for (const double step : {1, 2}) {
-        const Tensor control = box.make(DType::f64, {kStepControls}, std::vector<double>{0.1, step, 9, 0.5, 1, 0});
+        const Tensor control =
+            box.make(DType::f64, {kStepControls}, std::vector<double>{0.1, step, 9, 0.5, 1, 0, 0, 0});
         here.update(gradient, control, cpu.stream());
       }
       for (std::int64_t i = 0; i < n; ++i) {

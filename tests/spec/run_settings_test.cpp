@@ -38,6 +38,7 @@ std::vector<RunSpec> runs() {
       run_of({"optim.name=sgd", "optim.schedule=wsd", "optim.decay=10", "memory.recompute=projections",
               "model.dropout=0.1", "model.attention_dropout=0.1"}),
       run_of({"precision.compute=bf16"}),
+      run_of({"precision.compute=fp16"}),
       run_of({"layout.dp=2", "layout.zero=3", "layout.micro=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.zero=3", "layout.shard=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.dp_kind=central", "train.global_batch=32"}),
@@ -115,10 +116,26 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
   std::ranges::set_difference(seen, tried, std::inserter(untried, untried.end()));
   std::erase_if(untried, [](const std::string& name) { return name.starts_with("model.") || name == "data.example"; });
   EXPECT_THAT(untried, ::testing::IsEmpty());
-  for (const char* key : {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr",
-                          "optim.momentum", "optim.decay", "layout.cp_kind", "layout.shard", "layout.reshard",
-                          "layout.bucket", "precision.compute", "memory.recompute_blocks", "memory.recompute_every",
-                          "memory.recompute_stages", "run.device", "run.trace", "tuning.products"})
+  for (const char* key : {"model.layers",
+                          "data.seq",
+                          "data.synthetic.order",
+                          "train.seed",
+                          "optim.lr",
+                          "optim.momentum",
+                          "optim.decay",
+                          "layout.cp_kind",
+                          "layout.shard",
+                          "layout.reshard",
+                          "layout.bucket",
+                          "precision.compute",
+                          "precision.loss_scale",
+                          "precision.loss_scale_growth",
+                          "memory.recompute_blocks",
+                          "memory.recompute_every",
+                          "memory.recompute_stages",
+                          "run.device",
+                          "run.trace",
+                          "tuning.products"})
     EXPECT_TRUE(tried.contains(key)) << key;
 }
 

@@ -211,6 +211,28 @@ TEST(RunToml, GradientsMomentsAndMastersAreFp32UnlessTheRunSaysOtherwise) {
     EXPECT_EQ(to_toml(parse(kBase, {"precision.compute=fp64"})).find(key), std::string::npos);
 }
 
+TEST(RunToml, Fp16ScalesTheLossUnlessTheRunSaysOtherwise) {
+  const auto scale = [](const std::string& text, const std::vector<std::string>& sets = {}) {
+    return parse(with("precision", text), sets).precision.loss_scale;
+  };
+  using enum LossScale::Kind;
+  const std::string half = "compute = \"fp16\"\n";
+  EXPECT_EQ(parse(with("precision", half)).precision, PrecisionSpec(Precision::fp16));
+  EXPECT_EQ(scale(half), (LossScale{.kind = dynamic, .growth = 2000}));
+  EXPECT_EQ(scale(half + "loss_scale = \"dynamic\"\nloss_scale_growth = 7"), (LossScale{.kind = dynamic, .growth = 7}));
+  EXPECT_EQ(scale(half + "loss_scale = \"none\""), LossScale{});
+  for (const char* number : {"1024", "1024.0", "\"1024\""})
+    EXPECT_EQ(scale(half + "loss_scale = " + number), (LossScale{.kind = fixed, .exponent = 10})) << number;
+  EXPECT_EQ(scale(half + "loss_scale = 1"), (LossScale{.kind = fixed, .exponent = 0}));
+  EXPECT_EQ(scale(half, {"precision.loss_scale=4294967296"}), (LossScale{.kind = fixed, .exponent = 32}));
+  EXPECT_EQ(scale("compute = \"bf16\"\nloss_scale = \"none\""), LossScale{});
+  // What is said on the command line takes the place of the file's.
+  EXPECT_EQ(scale(half + "loss_scale_growth = 7", {"precision.compute=bf16"}), LossScale{});
+  EXPECT_EQ(scale(half + "loss_scale_growth = 7", {"precision.loss_scale=2"}),
+            (LossScale{.kind = fixed, .exponent = 1}));
+  EXPECT_EQ(to_toml(parse(kBase)).find("loss_scale"), std::string::npos);
+}
+
 TEST(RunToml, WritingAndReadingAreInverse) {
   const auto expect_inverse = [](const RunSpec& spec) {
     const std::string text = to_toml(spec);
@@ -245,6 +267,13 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   expect_inverse(odd);
   odd.precision.master = StateType::bf16;
   expect_inverse(odd);
+  for (const LossScale& scale :
+       {LossScale{}, LossScale{.kind = LossScale::Kind::fixed, .exponent = 32},
+        LossScale{.kind = LossScale::Kind::fixed}, LossScale{.kind = LossScale::Kind::dynamic, .growth = 3}}) {
+    odd.precision = Precision::fp16;
+    odd.precision.loss_scale = scale;
+    expect_inverse(odd);
+  }
 }
 
 TEST(RunToml, TheSampleRunsSayWhatTheirCommentsSay) {

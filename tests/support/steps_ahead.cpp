@@ -35,6 +35,7 @@ RunSpec spec_of(const AheadOptions& options, const std::string& tokens) {
   spec.optimizer.weight_decay = 0;
   spec.optimizer.learning_rate = 1e-2;
   spec.schedule.warmup = 3;
+  spec.precision = options.precision;
   spec.run.device = options.device;
   spec.run.threads = 1;
   return spec;
@@ -47,6 +48,7 @@ void spoil(TrainingRun& run) {
       const std::vector<float> row(static_cast<std::size_t>(run.spec().model.width), 3e38f);
       upload(t.master.slice(0, 0, std::ssize(row)), row.data(), run.stream());
     }
+  run.replica().resume(0, 0);  // the weights that compute
 }
 
 struct Watching final : Watcher {
@@ -55,6 +57,8 @@ struct Watching final : Watcher {
     run.records.push_back(
         fmt::format("step {}: {} {} {} {}", r.step, r.loss, r.grad_norm, r.lr, r.updated ? "" : "not updated"));
     if (!r.updated && run.bad_step == 0) run.bad_step = r.step;
+    if (r.loss_scale) run.loss_scales.push_back(*r.loss_scale);
+    if (r.overflow) run.overflows.push_back(r.step);
     ++seen;
   }
   void evaluated(const EvalRecord& r) override {

@@ -13,8 +13,9 @@ struct AheadOptions {
   RunDevice device = RunDevice::cpu;
   int steps_at_once = 1;
   std::optional<BadValues> bad_values = {};  // what to do about the step that overflows; none: no step does
-  double dropout = 0.25;                     // 0: steps are the same work each time, and may be captured
-  std::int64_t stop_after = -1;              // the watcher wants to stop when it has seen so many steps
+  PrecisionSpec precision = Precision::fp32;
+  double dropout = 0.25;         // 0: steps are the same work each time, and may be captured
+  std::int64_t stop_after = -1;  // the watcher wants to stop when it has seen so many steps
 };
 
 struct AheadRun {
@@ -24,7 +25,9 @@ struct AheadRun {
   std::vector<std::string> notes;    // and why it ended, if by a bad value
   std::vector<std::int64_t> saved;
   std::vector<std::vector<double>> weights;
-  std::int64_t bad_step = 0;  // the one that overflows
+  std::int64_t bad_step = 0;            // the one that overflows
+  std::vector<double> loss_scales;      // by step
+  std::vector<std::int64_t> overflows;  // steps
 };
 
 // Twelve steps of a small Llama, evaluated after every third and saved after every fourth.

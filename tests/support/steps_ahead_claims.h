@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/steps_ahead.h"
 
 namespace lockstep::tests {
@@ -50,6 +52,46 @@ inline void expect_bad_values_ahead(RunDevice device) {
       EXPECT_EQ(two.notes[0], fmt::format("step {}: a value is not finite, nothing was updated", one.bad_step));
       EXPECT_EQ(two.progress.updates, 11);
     }
+  }
+}
+
+// A step overflows: it is left out, whatever the run does about bad values, and the next ones have half the scale, also
+// the one that was under way before the host knew; after three good ones in a row it is doubled.
+inline void expect_overflow_ahead(RunDevice device) {
+  for (const double dropout : {0.25, 0.0}) {
+    AheadOptions options{.device = device, .bad_values = BadValues::stop, .precision = Precision::fp16};
+    options.precision.loss_scale.growth = 3;
+    options.dropout = dropout;
+    const AheadRun one = run_ahead(options);
+    options.steps_at_once = 2;
+    const AheadRun two = run_ahead(options);
+    const std::int64_t bad = one.bad_step;
+    ASSERT_GT(bad, 3);
+    ASSERT_LT(bad, 12) << "others follow it";
+    // At twice the first scale others may overflow too.
+    std::vector<double> scales;
+    std::vector<std::string> notes;
+    for (std::int64_t step = 1, good = 0, scale = 1 << 16; step <= 12; ++step) {
+      scales.push_back(static_cast<double>(scale));
+      if (std::ranges::find(one.overflows, step) != one.overflows.end()) {
+        notes.push_back(fmt::format("step {}: gradients overflowed with loss scale {}, nothing was updated; {} next",
+                                    step, scale, scale / 2));
+        scale /= 2, good = 0;
+      } else if (++good == 3) {
+        scale *= 2, good = 0;
+      }
+    }
+    EXPECT_LE(one.overflows.size(), 3u);
+    for (const AheadRun* run : {&one, &two}) {
+      EXPECT_EQ(run->ending, Ending::finished);
+      EXPECT_EQ(run->overflows.front(), bad);
+      EXPECT_EQ(run->loss_scales, scales);
+      EXPECT_EQ(run->progress.updates, 12 - std::ssize(one.overflows));
+      EXPECT_EQ(run->notes, notes);
+    }
+    EXPECT_EQ(two.records, one.records);
+    EXPECT_EQ(two.weights, one.weights);
+    EXPECT_EQ(two.progress.loss_scale, one.progress.loss_scale);
   }
 }
 

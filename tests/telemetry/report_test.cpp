@@ -163,6 +163,7 @@ TEST(Reports, CountWhatWentWrong) {
   EXPECT_FALSE(make_report(run).stability.events);
   EXPECT_TRUE(to_json(make_report(run))["stability"]["restarts"].is_null());
   run.not_updated = 3;
+  run.overflows = 2;
   run.steps[2].loss_z = 6.5f, run.steps[1].loss_z = 5.5f;
   for (const char* kind : {"start", "fault", "stall", "start", "save", "fault", "start"}) {
     RunEvent event;
@@ -176,7 +177,8 @@ TEST(Reports, CountWhatWentWrong) {
   EXPECT_EQ(s.fault_texts, (std::vector<std::string>{"text of fault", "text of fault"}));
   EXPECT_EQ(s.stalls, 1);
   EXPECT_EQ(s.restarts, 2);
-  EXPECT_EQ(s.skipped, 3);
+  EXPECT_EQ(s.skipped, 5);
+  EXPECT_EQ(s.overflows, 2);
   EXPECT_EQ(s.spikes, 1);
   EXPECT_FALSE(s.imbalance);
 }

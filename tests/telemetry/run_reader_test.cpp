@@ -139,6 +139,23 @@ TEST_F(RunFolderRead, FieldsNotKnownAreSkippedAndBadLinesCounted) {
   EXPECT_FALSE(known(run.last.loss));
 }
 
+// A step that overflowed is not one of bad values: the doctor has nothing to say of it.
+TEST_F(RunFolderRead, OverflowsAreCountedApart) {
+  append("metrics.jsonl",
+         "{\"step\": 1, \"loss\": 2, \"grad_norm\": null, \"updated\": false, \"loss_scale\": 8, \"overflow\": true}\n"
+         "{\"step\": 2, \"loss\": 2, \"grad_norm\": 1, \"updated\": true, \"loss_scale\": 4, \"overflow\": false}\n");
+  RunReader reader(folder_.path());
+  const RunRecords& run = reader.update();
+  EXPECT_EQ(run.overflows, 1);
+  EXPECT_EQ(run.not_updated, 0);
+  EXPECT_EQ(run.first_not_updated, -1);
+  EXPECT_EQ(run.first_bad_loss, -1);
+  append("metrics.jsonl", "{\"step\": 3, \"loss\": 2, \"grad_norm\": null, \"updated\": false, \"overflow\": false}\n");
+  reader.update();
+  EXPECT_EQ(run.overflows, 1);
+  EXPECT_EQ(run.first_not_updated, 3);
+}
+
 TEST_F(RunFolderRead, CheckpointsAreThoseThatWereCompleted) {
   append("metrics.jsonl", to_json_line(step(1, 3)));
   RunReader reader(folder_.path());

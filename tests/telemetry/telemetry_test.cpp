@@ -35,6 +35,17 @@ TEST(StepRecord, NumbersComeBackToTheLastBit) {
   EXPECT_EQ(to_json_line(r).back(), '\n');
 }
 
+TEST(StepRecord, HasTheLossScaleOfRunsThatHaveOne) {
+  StepRecord r;
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(r)).contains("loss_scale"));
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(r)).contains("overflow"));
+  r.loss_scale = 32768;
+  EXPECT_EQ(nlohmann::json::parse(to_json_line(r))["loss_scale"], 32768);
+  EXPECT_EQ(nlohmann::json::parse(to_json_line(r))["overflow"], false);
+  r.overflow = true;
+  EXPECT_EQ(nlohmann::json::parse(to_json_line(r))["overflow"], true);
+}
+
 TEST(StepRecord, HasTheBubbleOfAPipeline) {
   StepRecord r;
   r.times.resize(2);

@@ -29,7 +29,8 @@ TEST_P(Golden, FolderIsReproduced) {
 INSTANTIATE_TEST_SUITE_P(
     Folders, Golden,
     ::testing::Combine(::testing::Values("llama-tiny", "llama-tied-scaled", "llama-mha-8l", "gpt2-tiny", "qwen2-tiny"),
-                       ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16), ::testing::Values(1, 2)),
+                       ::testing::Values(Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16),
+                       ::testing::Values(1, 2)),
     [](const auto& info) {
       std::string name = std::string(std::get<0>(info.param)) + "_" + std::string(name_of(std::get<1>(info.param))) +
                          "_" + std::to_string(std::get<2>(info.param));

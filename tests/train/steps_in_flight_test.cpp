@@ -13,6 +13,7 @@ namespace {
 
 TEST(LoopAhead, RecordsSavesAndLearnsWhatStepsInTurnDo) { expect_ahead_equals_in_turn(RunDevice::cpu); }
 TEST(LoopAhead, ABadValueStopsOrIsSkippedWithAStepBegunAfterIt) { expect_bad_values_ahead(RunDevice::cpu); }
+TEST(LoopAhead, AnOverflowIsSkippedAndHalvesTheScaleOfAStepThatWasUnderWay) { expect_overflow_ahead(RunDevice::cpu); }
 TEST(LoopAhead, EndsWithWhatWasBegunWhenItIsToStop) { expect_stop_ahead(RunDevice::cpu); }
 
 // Two steps begun before the first is waited for learn what one after the other does.

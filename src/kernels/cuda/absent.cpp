@@ -69,6 +69,7 @@ void rope(const RopeArgs&, lockstep::Stream&) { absent(); }
 void split_cross_entropy_statistics(const SplitCrossEntropyStatisticsArgs&, lockstep::Stream&) { absent(); }
 void split_cross_entropy(const SplitCrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void step_control(const StepControlArgs&, lockstep::Stream&) { absent(); }
+void scale_loss(const ScaleLossArgs&, lockstep::Stream&) { absent(); }
 void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }
 void tree_sum(const TreeSumArgs&, lockstep::Stream&) { absent(); }

@@ -14,6 +14,10 @@ void step_control(const StepControlArgs& a, lockstep::Stream& stream) {
   count(stream, 4, {a.bins, a.control}, {a.control});
 }
 
+void scale_loss(const ScaleLossArgs& a, lockstep::Stream& stream) {
+  count(stream, 1, {a.weight, a.control}, {a.scaled});
+}
+
 void adamw(const AdamWArgs& a, lockstep::Stream& stream) {
   count(stream, 15 * a.master.elements(), {a.master, a.m, a.v, a.gradient, a.control}, {a.master, a.weight, a.m, a.v});
 }

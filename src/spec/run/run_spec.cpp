@@ -117,7 +117,9 @@ class RunChecker {
     if (spec_.memory.offload_parameters != Offload::none && spec_.layout.zero != 3)
       fail("memory", "offload_parameters", "weights are offloaded where they are gathered for their use: with zero = 3",
            "use layout.zero=3, or remove it");
-    const bool has_masters = spec_.precision.compute == Precision::bf16 && spec_.precision.master == StateType::full;
+    const Precision computes = spec_.precision.compute;
+    const bool has_masters =
+        (computes == Precision::bf16 || computes == Precision::fp16) && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");

@@ -10,6 +10,7 @@
 #include "spec/model/model_toml.h"
 #include "spec/model/presets.h"
 #include "spec/run/memory_toml.h"
+#include "spec/run/precision_toml.h"
 #include "spec/run/stop_signals.h"
 #include "spec/text/text_input.h"
 #include "spec/text/toml_fields.h"
@@ -23,10 +24,6 @@ static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
-static constexpr std::array<Precision, 3> values_of(Precision) {
-  return {Precision::fp64, Precision::fp32, Precision::bf16};
-}
-static constexpr auto values_of(StateType) { return kStateTypes; }
 
 namespace {
 
@@ -88,16 +85,6 @@ void visit_optim(Spec& run, Visitor&& visit) {
   if (schedule.kind != RateKind::constant) visit("final", schedule.final, Real{.least = 0, .most = 1});
 }
 
-// In fp64 runs all state is fp64, and there is nothing to choose.
-template <class Spec, class Visitor>
-void visit_precision(Spec& precision, Visitor&& visit) {
-  visit("compute", precision.compute);
-  if (precision.compute == Precision::fp64) return;
-  visit("gradients", precision.gradients);
-  visit("moments", precision.moments);
-  visit("master", precision.master);
-}
-
 template <class Spec, class Visitor>
 void visit_run(Spec& run, Visitor&& visit) {
   visit("out", run.out);
@@ -117,7 +104,6 @@ void visit_run(Spec& run, Visitor&& visit) {
 // ---- Keys of the design that this version has one value for, or none.
 
 constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
-constexpr Later kPrecisionLater[] = {{"loss_scale", ""}};
 constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 // ---- Reading
@@ -145,9 +131,7 @@ void unmake_choices(TomlDocument& document) {
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
   }
-  if (document.set("precision", "compute") && document.top().table("precision").shown("compute") == "'fp64'") {
-    for (const std::string_view key : {"gradients", "moments", "master"}) document.drop("precision", key);
-  }
+  unmake_precision_choices(document);
   if (document.set("run", "clock") && document.top().table("run").shown("clock") == "'off'")
     document.drop("run", "clock_error");
 }
@@ -295,20 +279,6 @@ void read_optim(const TomlTable& table, RunSpec& spec) {
   visit_optim(spec, table);
 }
 
-void read_precision(const TomlTable& table, PrecisionSpec& precision) {
-  table.refuse_unknown(Keys{"compute", "gradients", "moments", "master"} + keys_of(kPrecisionLater));
-  refuse_later(table, kPrecisionLater);
-  if (table.has("compute") && table.shown("compute") == "'fp16'") {
-    table.refuse("compute", "compute = \"fp16\" needs loss scaling, which is not in this version", "use \"bf16\"");
-  }
-  visit_precision(precision, table);
-  for (const std::string_view key : {"gradients", "moments", "master"}) {
-    if (precision.compute != Precision::fp64 || !table.has(key)) continue;
-    table.refuse(key, fmt::format("'{}' does nothing with compute = \"fp64\", which keeps all state in fp64", key),
-                 "remove it, or compute in \"fp32\" or \"bf16\"");
-  }
-}
-
 void read_run(const TomlTable& table, RunSettings& run) {
   Collect known;
   visit_run(run, known);
@@ -442,7 +412,7 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("layout");
   write_layout(spec.layout, writer);
   writer.table("precision");
-  visit_precision(spec.precision, writer);
+  write_precision(spec.precision, writer);
   writer.table("memory");
   write_memory(spec.memory, writer);
   writer.table("run");

@@ -22,7 +22,7 @@ Cases token_cases(DType dtype);        // embedding, rope
 Cases cross_entropy_cases(DType dtype);
 Cases split_cross_entropy_cases(DType dtype);
 Cases random_cases(DType dtype);     // init_normal, dropout
-Cases optimizer_cases(DType dtype);  // norm_sum, step_control, adamw, sgd
+Cases optimizer_cases(DType dtype);  // norm_sum, step_control, scale_loss, adamw, sgd
 Cases tree_sum_cases(DType dtype);   // with the integers, among the floats of their size
 
 // "7x13" for a name.

@@ -26,12 +26,18 @@ KernelCase norm(DType dtype, std::int64_t n, bool accumulate, std::int64_t gap =
   return made;
 }
 
-KernelCase control(double clip, double square) {
+// `exponent` of the loss scale, which grows after this step where `growth` is 3.
+KernelCase control(double clip, double square, int exponent = 0, std::int64_t growth = 0) {
   KernelCase made{.op = "step_control", .shape = "", .dtype = DType::f64};
   made.shape =
       "clip" + std::to_string(static_cast<int>(clip * 100)) + "_square" + std::to_string(static_cast<int>(square));
-  // All but learning rate, step and halted is for the kernel to write.
-  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN, 0})},
+  if (exponent > 0) made.shape += "_scale" + std::to_string(exponent) + "_growth" + std::to_string(growth);
+  // All but learning rate, step, halted and the loss scale is for the kernel to write.
+  made.operands = {{"control",
+                    {kStepControls},
+                    DType::f64,
+                    Role::inout,
+                    listed({0.01, 7, NAN, NAN, NAN, 0, static_cast<double>(exponent), 2})},
                    {"bins", {kNormBins}, DType::i64, Role::in, constant(0)}};
   made.prepare = [square](Hosts t) {
     std::vector<std::int64_t> bins(kNormBins);
@@ -39,14 +45,31 @@ KernelCase control(double clip, double square) {
     norm_add(bins, square);
     for (int i = 0; i < kNormBins; ++i) t[1].value[i] = static_cast<double>(bins[i]);
   };
-  made.run = [clip](Tensors t, Stream& stream) { step_control({.control = t[0], .bins = t[1], .clip = clip}, stream); };
+  made.run = [=](Tensors t, Stream& stream) {
+    step_control({.control = t[0], .bins = t[1], .clip = clip, .growth = growth, .most_exponent = 20}, stream);
+  };
   made.reference = [=](Hosts t) {
-    const double size = std::sqrt(2 * square);
+    const double size = std::sqrt(2 * square) / std::pow(2.0, exponent);
     t[0].value[kNorm] = size;
-    t[0].value[kGradientScale] = clip == 0 ? 1 : std::min(1.0, clip / (size + 1e-6));
+    t[0].value[kGradientScale] = (clip == 0 ? 1 : std::min(1.0, clip / (size + 1e-6))) / std::pow(2.0, exponent);
+    if (growth > 0) {
+      const bool grows = growth <= 3;
+      t[0].value[kLossExponent] = std::min(exponent + (grows ? 1 : 0), 20);
+      t[0].value[kScaledSteps] = grows ? 0 : 3;
+    }
     t[0].value[kFinite] = 1;
     t[0].value[kStep] = 8;
   };
+  return made;
+}
+
+KernelCase scaled_loss(DType dtype) {
+  KernelCase made{.op = "scale_loss", .shape = "1", .dtype = dtype};
+  made.operands = {{"scaled", {1}, dtype, Role::out},
+                   {"weight", {1}, dtype, Role::in, constant(0.3)},
+                   {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 7, 1, 1, 1, 0, 13, 2})}};
+  made.run = [](Tensors t, Stream& stream) { scale_loss({.scaled = t[0], .weight = t[1], .control = t[2]}, stream); };
+  made.reference = [](Hosts t) { t[0].value[0] = 8192 * t[1].value[0]; };
   return made;
 }
 
@@ -91,7 +114,7 @@ void allow_either_neighbour(HostTensor& state) {
 std::vector<Operand> update_operands(DType gradient, const Update& u) {
   return {{"master", {u.n}, u.master, Role::inout},
           {"gradient", {u.n}, gradient, Role::in, normal(0.1)},
-          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite, 0})}};
+          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite, 0, 0, 0})}};
 }
 
 std::string update_label(DType gradient, const Update& u) {
@@ -187,6 +210,10 @@ Cases optimizer_cases(DType dtype) {
   if (dtype == DType::f64)
     for (const double clip : {0.0, 1.0, 100.0})
       for (const double square : {0.0, 2.0, 5000.0}) cases.push_back(control(clip, square));
+  if (dtype == DType::f64)
+    for (const std::int64_t growth : {0, 3, 9})
+      for (const int exponent : {4, 20}) cases.push_back(control(0.01, 5000, exponent, growth));
+  if (dtype == accumulator_of(dtype)) cases.push_back(scaled_loss(dtype));
   std::vector<Update> updates;
   for (const std::int64_t n : {1, 13, 257, 20011}) {
     updates.push_back({n, accumulator_of(dtype), {}});
