@@ -20,8 +20,8 @@ namespace {
 // Of a rank's own machine, or a path whose content is compared (train/start_agreement.h). A key that is added to the
 // run file is compared, unless its author can say here why ranks may differ in it.
 const std::set<std::string> kMayDiffer = {
-    "run.out",    "run.threads", "run.pin",     "run.deadline", "model.preset",        "model.hf",
-    "model.from", "data.text",   "data.tokens", "data.example", "layout.schedule_file"};
+    "run.out",    "run.threads", "run.pin",     "run.deadline", "model.preset",         "model.hf",
+    "model.from", "data.text",   "data.tokens", "data.example", "layout.schedule_file", "memory.offload_folder"};
 
 RunSpec run_of(const std::vector<std::string>& sets, const std::string& text = example_run_toml()) {
   return parse_run_toml(text, "example", "/", sets);
@@ -46,6 +46,7 @@ std::vector<RunSpec> runs() {
               "memory.recompute=full", "memory.recompute_stages=1+0"}),
       run_of(
           {"run.device=cuda", "run.autotune=true", "tuning.gpu=a", "tuning.library=b", "tuning.products=[\"c -> d\"]"}),
+      run_of({"memory.offload_activations=disk"}),
       run_of({"model.preset=llama3.2-1b", "data.seq=16"}),
       run_of({"model.preset=qwen2.5-0.5b", "data.seq=16"}),
       run_of({}, "[model]\npreset = \"llama-1m\"\n[data.synthetic]\nvocabulary = 64\n"),
@@ -115,10 +116,26 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
   std::ranges::set_difference(seen, tried, std::inserter(untried, untried.end()));
   std::erase_if(untried, [](const std::string& name) { return name.starts_with("model.") || name == "data.example"; });
   EXPECT_THAT(untried, ::testing::IsEmpty());
-  for (const char* key : {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr",
-                          "optim.momentum", "optim.decay", "layout.cp_kind", "layout.shard", "layout.reshard",
-                          "layout.bucket", "precision.compute", "memory.recompute_blocks", "memory.recompute_every",
-                          "memory.recompute_stages", "run.device", "run.trace", "tuning.products"})
+  for (const char* key : {"model.layers",
+                          "data.seq",
+                          "data.synthetic.order",
+                          "train.seed",
+                          "optim.lr",
+                          "optim.momentum",
+                          "optim.decay",
+                          "layout.cp_kind",
+                          "layout.shard",
+                          "layout.reshard",
+                          "layout.bucket",
+                          "precision.compute",
+                          "memory.recompute_blocks",
+                          "memory.recompute_every",
+                          "memory.recompute_stages",
+                          "memory.offload_activations",
+                          "memory.offload_blocks",
+                          "run.device",
+                          "run.trace",
+                          "tuning.products"})
     EXPECT_TRUE(tried.contains(key)) << key;
 }
 

@@ -12,9 +12,10 @@ namespace {
 
 constexpr std::int64_t kMostMebibytes = 1 << 30;
 
-// Of a level that recomputes products, and of offloaded state.
+// Of a level that recomputes products, of offloaded state and of offloaded activations.
 const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
-const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder"};
+const Keys kOffloadKeys{"offload_share", "offload_window"};
+const Keys kActivationKeys{"offload_blocks"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
 // nothing is refused.
@@ -30,18 +31,23 @@ void visit_memory(Spec& memory, Visitor&& visit) {
       visit("recompute_blocks", memory.recompute_blocks, Whole{0, kMaxIndex});
   }
   visit("offload_optimizer", memory.offload_optimizer);
-  if (memory.offload_optimizer == Offload::none) return;
-  visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
-  visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
-  if (memory.offload_optimizer == Offload::disk) visit("offload_folder", memory.offload_folder);
+  if (memory.offload_optimizer != Offload::none) {
+    visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
+    visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
+  }
+  visit("offload_activations", memory.offload_activations);
+  if (memory.offload_activations != Offload::none) visit("offload_blocks", memory.offload_blocks, Whole{0, kMaxIndex});
+  if (memory.offloads_to() == Offload::disk) visit("offload_folder", memory.offload_folder);
 }
 
 }  // namespace
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
-  table.refuse_unknown(Keys{"gathered", "recompute", "offload_optimizer"} + kRecomputeKeys + kOffloadKeys);
-  table("recompute", memory.recompute);  // before the list, which depends on both
+  table.refuse_unknown(Keys{"gathered", "recompute", "offload_optimizer", "offload_activations", "offload_folder"} +
+                       kRecomputeKeys + kOffloadKeys + kActivationKeys);
+  table("recompute", memory.recompute);  // before the list, which depends on all three
   table("offload_optimizer", memory.offload_optimizer);
+  table("offload_activations", memory.offload_activations);
   const auto refuse_without = [&](const Keys& keys, std::string_view what) {
     for (const std::string_view key : keys)
       if (table.has(key)) table.refuse(key, fmt::format("'{}' does nothing without {}", key, what), "remove it");
@@ -52,7 +58,9 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
                  "keep one of the two");
   if (table.has("recompute_stages")) table("recompute_stages", memory.recompute_stages);
   if (memory.offload_optimizer == Offload::none) refuse_without(kOffloadKeys, "offload_optimizer");
-  if (memory.offload_optimizer != Offload::disk) refuse_without({"offload_folder"}, "offload_optimizer = \"disk\"");
+  if (memory.offload_activations == Offload::none) refuse_without(kActivationKeys, "offload_activations");
+  if (memory.offloads_to() != Offload::disk)
+    refuse_without({"offload_folder"}, "offload_optimizer or offload_activations = \"disk\"");
   visit_memory(memory, table);
 }
 
@@ -65,7 +73,8 @@ void unmake_memory_choices(TomlDocument& document) {
   if (document.set("memory", "recompute")) drop(kRecomputeKeys);
   if (document.set("memory", "recompute_stages")) drop({"recompute_blocks"});
   if (document.set("memory", "recompute_blocks")) drop({"recompute_stages"});
-  if (document.set("memory", "offload_optimizer")) drop(kOffloadKeys);
+  if (document.set("memory", "offload_optimizer")) drop(kOffloadKeys + Keys{"offload_folder"});
+  if (document.set("memory", "offload_activations")) drop(kActivationKeys + Keys{"offload_folder"});
 }
 
 }  // namespace lockstep

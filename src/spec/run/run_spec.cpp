@@ -101,6 +101,13 @@ class RunChecker {
     if (spec_.memory.offload_optimizer == Offload::disk && gpu)
       fail("memory", "offload_optimizer", "offload_optimizer = \"disk\" is of device = \"cpu\" in this version",
            "use \"host\"");
+    if (spec_.memory.offload_activations == Offload::host && !gpu)
+      fail("memory", "offload_activations",
+           "offload_activations = \"host\" does nothing with device = \"cpu\", whose memory is the host's",
+           "use \"disk\", or remove it");
+    if (spec_.memory.offload_activations == Offload::disk && gpu)
+      fail("memory", "offload_activations", "offload_activations = \"disk\" is of device = \"cpu\" in this version",
+           "use \"host\"");
     const bool has_masters = spec_.precision.compute == Precision::bf16 && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
