@@ -74,6 +74,9 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));
   if (plan.moved.from_device > 0)
     out += row("offload", fmt::format("{} per step to the device, and as much back", byte_text(plan.moved.to_device)));
+  if (plan.moved_activations > 0)
+    out += row("activations",
+               fmt::format("{} per step from the device, and as much back", byte_text(plan.moved_activations)));
   out += message_rows(plan);
   out.pop_back();
   return out;
@@ -149,6 +152,7 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"host_bytes", plan.host},
           {"disk_bytes", plan.disk},
           {"offload_bytes", plan.moved.from_device},
+          {"offload_activation_bytes", plan.moved_activations},
           {"tags", tags},
           {"units", rows},
           {"ranks", spec.layout.ranks()},

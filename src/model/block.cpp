@@ -94,13 +94,12 @@ void Block::recompute(const Call& call) const {
 }
 
 void Block::backward_input(const Call& call) const {
-  if (!forward_again_) return input_gradients(call);
   const Call again = call.again();
-  recompute(again);
+  if (forward_again_) recompute(again);
   input_gradients(again);
 }
 
-void Block::backward_weight(const Call& call) const { weight_gradients(forward_again_ ? call.again() : call); }
+void Block::backward_weight(const Call& call) const { weight_gradients(call.again()); }
 
 void Block::input_gradients(const Call& call) const {
   const Tensor &x = call.at[between_.x], &mid = call.at[mid_], &dy = call.at[between_.dy], &d_mid = call.at[d_mid_];

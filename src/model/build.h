@@ -58,10 +58,19 @@ struct Build {
     if (unit < 1 || unit > spec.layers) return {};  // no block
     return block_recompute(recompute_level(how.memory, unit - 1, how.stage_of_block));
   }
-  // A slot that lives within one unit; where that runs its forward twice, with a second life for the second time.
+  bool offloads(int unit) const {
+    return unit >= 1 && unit <= spec.layers && offloads_activations(how.memory, unit - 1, how.stage_of_block);
+  }
+  // A slot that lives within one unit; where that runs its forward twice, with a second life for the second time, and
+  // of what it keeps, where that is offloaded, for the backward.
   Slot add(SlotSpec slot) const {
-    const bool twice = slot.born.phase == Phase::forward && recompute(slot.born.unit).forward_again;
-    return twice ? slots.add_twice(std::move(slot)) : slots.add(std::move(slot));
+    const bool from_forward = slot.born.phase == Phase::forward;
+    if (from_forward && recompute(slot.born.unit).forward_again) return slots.add_twice(std::move(slot));
+    return from_forward && slot.last.phase != Phase::forward ? add_kept(std::move(slot)) : slots.add(std::move(slot));
+  }
+  // One that is kept from a forward for the backward of the unit that it ends in.
+  Slot add_kept(SlotSpec slot) const {
+    return offloads(slot.last.unit) ? slots.add_offloaded(std::move(slot)) : slots.add(std::move(slot));
   }
 
   // A slot of (tokens, columns) that lives within one unit; of this rank's own tokens.

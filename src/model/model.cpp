@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tensor/disk/file_memory.h"
+
 namespace lockstep {
 
 Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how)
@@ -10,6 +12,7 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
                  T * how.context.size(), spec.max_positions);
   const Build build{spec_, B, T, dtype, slots_, how};
   const int count = static_cast<int>(spec.layers) + 2;
+  if (how.memory.offload_activations == Offload::disk) slots_.align_to(disk::kBlock);  // as files are read and written
 
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
   // A block whose weights come later is done with what it was given in its input phase (model/norm.h).
@@ -18,11 +21,11 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
     between_[u].y = between_[u + 1].x =
-        slots_.add({fmt::format("x.{}", u + 1),
-                    dtype,
-                    shape,
-                    {u, Phase::forward},
-                    {u + 1, is_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
+        build.add_kept({fmt::format("x.{}", u + 1),
+                        dtype,
+                        shape,
+                        {u, Phase::forward},
+                        {u + 1, is_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
     between_[u].dy = between_[u + 1].dx =
         slots_.add({fmt::format("dx.{}", u + 1),
                     dtype,

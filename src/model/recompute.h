@@ -51,5 +51,8 @@ struct BlockRecompute {
 Recompute recompute_level(const MemorySpec& memory, std::int64_t layer, std::span<const int> stage_of = {});
 // What that level keeps.
 BlockRecompute block_recompute(Recompute level);
+// Whether what block `layer` keeps is offloaded until its backward (model/slots.h): of each stage the first blocks,
+// whose activations wait longest.
+bool offloads_activations(const MemorySpec& memory, std::int64_t layer, std::span<const int> stage_of = {});
 
 }  // namespace lockstep

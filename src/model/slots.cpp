@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/integers.h"
+#include "model/slot_lives.h"
 #include "spec/step/lifetimes.h"
 
 namespace lockstep {
@@ -33,174 +34,73 @@ Slot Slots::add_twice(SlotSpec spec) {
   return first;
 }
 
+Slot Slots::add_offloaded(SlotSpec spec) {
+  LOCKSTEP_CHECK(spec.born.phase == Phase::forward && spec.last.phase != Phase::forward, "slot '{}' offloaded",
+                 spec.name);
+  SlotSpec second = spec;
+  second.born = {spec.last.unit, Phase::input};
+  second.born_half = Half::first;
+  second.offload = SlotOffload::comes_back;
+  spec.offload = SlotOffload::goes;
+  const Slot first = add(std::move(spec));
+  again_[static_cast<std::size_t>(first)] = add(std::move(second));
+  return first;
+}
+
 namespace {
 
-// What can happen to a micro-batch in a unit, as a number: a phase, or something handed on, or, of what was sent, that
-// it has been taken.
-constexpr int kEvents = 9;
-constexpr int kNotHanded = static_cast<int>(ActionKind::send_output) - 3;
-constexpr int event_of(ActionKind kind) {
-  return is_phase(kind) ? static_cast<int>(kind) : static_cast<int>(kind) - kNotHanded;
-}
-constexpr int taken_event(ActionKind send) { return send == ActionKind::send_output ? 7 : 8; }
-static_assert(event_of(ActionKind::send_output) == 3 && event_of(ActionKind::send_input_gradient) == 6);
-
-// Something that happens: to which micro-batch (in a flight: to which place of it), in which unit, and what.
-struct Happening {
-  int place, unit, event;
-  auto operator<=>(const Happening&) const = default;
-};
-
-// Micro-batches that are in flight together, in the order they begin, and what happens to them in order.
-struct Flight {
-  std::vector<int> micros;
-  std::vector<Happening> all;
-};
-
-bool of_a_micro(const Action& a) { return is_phase(a.kind) || is_handed_on(a.kind); }
-
-// What happens in the list, in order: `place` is the micro-batch here.
-std::vector<Happening> happenings(const std::vector<Action>& actions, const StepShape& shape) {
-  const std::vector<std::size_t> taken_at = sent_by(actions, shape);
-  std::vector<std::size_t> sends;  // by when they are taken
-  for (std::size_t i = 0; i < actions.size(); ++i)
-    if (is_send(actions[i].kind) && of_a_micro(actions[i])) sends.push_back(i);
-  std::ranges::stable_sort(sends, {}, [&](std::size_t i) { return taken_at[i]; });
-  auto sent = sends.begin();
-  std::vector<Happening> all;
-  const auto end_sends = [&](std::size_t at) {
-    for (; sent != sends.end() && taken_at[*sent] == at; ++sent)
-      all.push_back({actions[*sent].micro, actions[*sent].unit, taken_event(actions[*sent].kind)});
-  };
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const Action& a = actions[i];
-    end_sends(i);
-    if (of_a_micro(a)) all.push_back({a.micro, a.unit, event_of(a.kind)});
-  }
-  end_sends(actions.size());
-  return all;
-}
-
-// Cuts the list wherever nothing is in flight: what is before such a place and what is after it may share all bytes.
-std::vector<Flight> flights(const std::vector<Action>& actions, const StepShape& shape) {
-  const std::vector<Happening> all_of_them = happenings(actions, shape);
-  std::vector<int> left(shape.micro, 0);  // still to come, of each micro-batch
-  for (const Happening& h : all_of_them) ++left[h.place];
-  std::vector<Flight> all(1);
-  std::vector<int> place(shape.micro, -1);  // within its flight
-  int in_flight = 0;
-  for (Happening h : all_of_them) {
-    const int micro = h.place;
-    if (in_flight == 0 && !all.back().all.empty()) all.emplace_back();
-    if (place[micro] < 0) {
-      place[micro] = static_cast<int>(all.back().micros.size());
-      all.back().micros.push_back(micro);
-      ++in_flight;
-    }
-    h.place = place[micro];
-    all.back().all.push_back(h);
-    if (--left[micro] == 0) --in_flight;
-  }
-  return all;
-}
-
-constexpr int event_of(Phase phase) { return static_cast<int>(phase); }
-
-// What is handed from a unit to another: which action takes it in where the one that makes it is elsewhere, and which
-// gives it away where the one that needs it is.
-struct Handing {
-  ActionKind receive, send;
-};
-Handing handing_of(const SlotSpec& s) {
-  if (s.born.phase == Phase::forward) return {ActionKind::receive_input, ActionKind::send_output};
-  return {ActionKind::receive_output_gradient, ActionKind::send_input_gradient};
-}
-
-// When everything of a flight happens.
-class Moments {
- public:
-  Moments(const Flight& flight, int units)
-      : places_(flight.micros.size()), row_of_(static_cast<std::size_t>(units), -1) {
-    int rows = 0;
-    for (const Happening& h : flight.all)
-      if (int& row = row_of_[static_cast<std::size_t>(h.unit)]; row < 0) row = rows++;
-    when_.assign(static_cast<std::size_t>(rows) * places_, never());
-    for (std::size_t i = 0; i < flight.all.size(); ++i) {
-      const auto& [place, unit, event] = flight.all[i];
-      when_[row(place, unit)][static_cast<std::size_t>(event)] = static_cast<std::int64_t>(i);
-    }
-  }
-  // -1: it never does.
-  std::int64_t of(int place, int unit, int event) const {
-    if (row_of_[static_cast<std::size_t>(unit)] < 0) return -1;
-    return when_[row(place, unit)][static_cast<std::size_t>(event)];
-  }
-
- private:
-  using Events = std::array<std::int64_t, kEvents>;
-  static constexpr Events never() {
-    Events events{};
-    events.fill(-1);
-    return events;
-  }
-  std::size_t row(int place, int unit) const {
-    return static_cast<std::size_t>(row_of_[static_cast<std::size_t>(unit)]) * places_ +
-           static_cast<std::size_t>(place);
-  }
-
-  std::size_t places_;
-  std::vector<int> row_of_;  // by unit; -1: nothing happens in it
-  std::vector<Events> when_;
-};
-
 // What a slot's place takes.
-std::int64_t place_bytes(const SlotSpec& s) { return round_up(s.shape.elements() * size_of(s.dtype), kAlignment); }
-
-struct Life {
-  std::int64_t begin = -1, end = -1;  // -1: it is never written
-};
-
-// Two moments each: the halves of a phase.
-Life life_of(const SlotSpec& s, int place, const Moments& moments) {
-  const auto at = [&](int unit, int event) { return moments.of(place, unit, event); };
-  const bool handed = s.last.unit != s.born.unit;
-  const std::int64_t made = at(s.born.unit, event_of(s.born.phase));
-  const std::int64_t born = made >= 0 || !handed ? made : at(s.last.unit, event_of(handing_of(s).receive));
-  if (born < 0) return {};  // evaluation has no backward, and other stages have other units
-  // A phase that never comes keeps nothing beyond the one it was born in.
-  const auto half = [](Half which) { return static_cast<std::int64_t>(which); };
-  const std::int64_t last = at(s.last.unit, event_of(s.last.phase));
-  Life life{.begin = 2 * born + (made >= 0 ? half(s.born_half) : 0),
-            .end = last >= 0 ? 2 * last + half(s.last_half) : 2 * born + 1};
-  if (!handed) return life;
-  // A slot handed to another unit lives until that unit has read it even when the phase it is kept for never comes, or
-  // until it has been sent.
-  const std::int64_t read = s.born.phase == Phase::forward ? at(s.last.unit, event_of(Phase::forward)) : -1;
-  const std::int64_t taken = at(s.born.unit, taken_event(handing_of(s).send));
-  life.end = std::max({life.end, 2 * read + 1, 2 * taken + 1});
-  return life;
+std::int64_t place_bytes(const SlotSpec& s, std::int64_t alignment) {
+  return round_up(s.shape.elements() * size_of(s.dtype), alignment);
 }
 
-// Where every kind of slot of every micro-batch of a flight lies; -1 where it is never written.
+// The slots of units that are here.
+struct Kinds {
+  std::vector<const SlotSpec*> specs;
+  std::vector<std::pair<int, int>> offloaded;  // of those: the first life and the second, which may be the first's
+  std::int64_t alignment;
+};
+
+// Where every kind of slot of every micro-batch of a flight lies; -1 where it is never written. And what is elsewhere
+// for a while: when, and where.
 struct Places {
+  struct Absent {
+    int place, first, second;  // of the flight's micro-batches; kinds
+    SlotAbsence when;
+    std::int64_t elsewhere;
+  };
   std::vector<std::vector<std::int64_t>> offsets;
   std::int64_t bytes = 0;
+  std::vector<Absent> absent;
+  std::int64_t elsewhere_bytes = 0;
 };
 
-using Kinds = std::vector<const SlotSpec*>;  // the slots of units that are here
-
 Places place(const Kinds& kinds, const Flight& flight, int units) {
-  const Moments moments(flight, units);
-  Lifetimes lives(kAlignment);
-  Places places{.offsets = std::vector(flight.micros.size(), std::vector<std::int64_t>(kinds.size(), -1))};
-  for (std::size_t m = 0; m < flight.micros.size(); ++m)
-    for (std::size_t k = 0; k < kinds.size(); ++k)
-      if (const Life life = life_of(*kinds[k], static_cast<int>(m), moments); life.begin >= 0)
-        places.offsets[m][k] = lives.add(kinds[k]->shape.elements() * size_of(kinds[k]->dtype), life.begin, life.end);
+  const FlightMoments moments(flight, units);
+  Lifetimes lives(kinds.alignment), elsewhere(kinds.alignment);
+  const std::size_t count = kinds.specs.size();
+  Places places{.offsets = std::vector(flight.micros.size(), std::vector<std::int64_t>(count, -1)), .absent = {}};
+  const auto bytes = [&](std::size_t k) { return kinds.specs[k]->shape.elements() * size_of(kinds.specs[k]->dtype); };
+  for (std::size_t m = 0; m < flight.micros.size(); ++m) {
+    for (std::size_t k = 0; k < count; ++k)
+      if (const SlotLife life = life_of(*kinds.specs[k], static_cast<int>(m), moments); life.begin >= 0)
+        places.offsets[m][k] = lives.add(bytes(k), life.begin, life.end);
+    // It is written after the forward, and has been read when the input phase begins.
+    for (const auto& [first, second] : kinds.offloaded)
+      if (const SlotAbsence when = absence_of(*kinds.specs[first], static_cast<int>(m), moments); when.happens())
+        places.absent.push_back(
+            {static_cast<int>(m), first, second, when,
+             elsewhere.add(bytes(static_cast<std::size_t>(first)), 2 * when.out + 1, 2 * when.back)});
+  }
   places.bytes = lives.plan();
-  for (std::vector<std::int64_t>& of_micro : places.offsets)
+  places.elsewhere_bytes = elsewhere.plan();
+  for (Places::Absent& one : places.absent) one.elsewhere = elsewhere.offset(static_cast<int>(one.elsewhere));
+  for (std::vector<std::int64_t>& of_micro : places.offsets) {
     for (std::int64_t& offset : of_micro)
       if (offset >= 0) offset = lives.offset(static_cast<int>(offset));
+    for (const auto& [first, second] : kinds.offloaded)
+      if (of_micro[second] < 0) of_micro[second] = of_micro[first];  // it stays
+  }
   return places;
 }
 
@@ -208,25 +108,64 @@ Places place(const Kinds& kinds, const Flight& flight, int units) {
 struct Placed {
   std::vector<Places> flights;  // those that run alike are placed once
   std::vector<int> place_of;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0, elsewhere_bytes = 0;
+  struct Run {
+    std::size_t flight;                // of `flights`
+    std::vector<std::size_t> actions;  // Flight::actions
+  };
+  std::vector<Run> runs;  // of all that fly
 };
 
 Placed place_all(const Kinds& kinds, const std::vector<Action>& actions, const StepShape& shape) {
   Placed all;
-  std::map<std::vector<Happening>, int> first_place;  // of flights that run so
+  struct First {
+    std::size_t flight;
+    int place;
+  };
+  std::map<std::vector<SlotHappening>, First> first_of;  // of flights that run so
   all.place_of.resize(shape.micro);
   int next = 0;
-  for (const Flight& flight : flights(actions, shape)) {
-    const auto [known, is_new] = first_place.try_emplace(flight.all, next);
+  for (Flight& flight : flights_of(actions, shape)) {
+    const auto [known, is_new] = first_of.try_emplace(flight.all, First{all.flights.size(), next});
     if (is_new) {
       all.flights.push_back(place(kinds, flight, shape.units));
       all.bytes = std::max(all.bytes, all.flights.back().bytes);
+      all.elsewhere_bytes = std::max(all.elsewhere_bytes, all.flights.back().elsewhere_bytes);
       next += static_cast<int>(flight.micros.size());
     }
-    int here = known->second;
+    int here = known->second.place;
     for (const int m : flight.micros) all.place_of[m] = here++;
+    all.runs.push_back({known->second.flight, std::move(flight.actions)});
   }
   return all;
+}
+
+// Of a list, in the buffer.
+std::vector<StepActivations::Move> moves_of(const Placed& placed, const Activations::Room& room) {
+  std::vector<StepActivations::Move> moves;
+  for (const Placed::Run& run : placed.runs) {
+    const Places& places = placed.flights[run.flight];
+    const auto action = [&](std::int64_t happening) { return run.actions[static_cast<std::size_t>(happening)]; };
+    for (const Places::Absent& one : places.absent) {
+      const std::vector<std::int64_t>& offsets = places.offsets[static_cast<std::size_t>(one.place)];
+      const auto& [dtype, shape] = room.kinds[static_cast<std::size_t>(one.first)];
+      const auto at = [&](int kind) {
+        return view(room.buffer, dtype, {shape.elements()},
+                    (room.begin + offsets[static_cast<std::size_t>(kind)]) / size_of(dtype));
+      };
+      moves.push_back({.out = true,
+                       .begin = action(one.when.out) + 1,
+                       .end = action(one.when.left + 1),
+                       .here = at(one.first),
+                       .elsewhere = one.elsewhere});
+      moves.push_back({.out = false,
+                       .begin = action(one.when.coming),
+                       .end = action(one.when.back),
+                       .here = at(one.second),
+                       .elsewhere = one.elsewhere});
+    }
+  }
+  return moves;
 }
 
 std::vector<Activations> activations_of(Placed& placed, const std::shared_ptr<const Activations::Room>& room) {
@@ -240,21 +179,29 @@ std::vector<Activations> activations_of(Placed& placed, const std::shared_ptr<co
 
 StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& actions,
                                  const std::vector<Action>& forwards, const StepShape& shape, Memory& memory) {
-  static_assert(static_cast<int>(Phase::forward) == static_cast<int>(ActionKind::forward) &&
-                static_cast<int>(Phase::input) == static_cast<int>(ActionKind::backward_input) &&
-                static_cast<int>(Phase::weight) == static_cast<int>(ActionKind::backward_weight));
   const auto room = std::make_shared<Activations::Room>();
   room->again = slots.again();
-  Kinds kinds;
+  Kinds kinds{.specs = {}, .offloaded = {}, .alignment = slots.alignment()};
   for (const SlotSpec& s : slots.all()) {
     const bool here = shape.has(s.born.unit) || shape.has(s.last.unit);
-    room->kind_of.push_back(here ? static_cast<int>(kinds.size()) : -1);
+    room->kind_of.push_back(here ? static_cast<int>(kinds.specs.size()) : -1);
     if (!here) continue;
-    kinds.push_back(&s);
+    kinds.specs.push_back(&s);
     room->kinds.push_back({s.dtype, s.shape});
   }
+  for (std::size_t i = 0; i < slots.all().size(); ++i) {
+    const int second = room->kind_of[static_cast<std::size_t>(slots.again()[i])];
+    if (slots.all()[i].offload == SlotOffload::goes && second >= 0)
+      kinds.offloaded.emplace_back(room->kind_of[i], second);
+  }
   Placed step = place_all(kinds, actions, shape), alone = place_all(kinds, forwards, shape);
-  room->buffer = memory.allocate(std::max(step.bytes, alone.bytes), Tag::activation);
+  const std::int64_t bytes = std::max(step.bytes, alone.bytes);
+  // Memory begins at multiples of kAlignment.
+  room->buffer = memory.allocate(bytes + (kinds.alignment - kAlignment), Tag::activation);
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(room->buffer.data()));
+  room->begin = round_up(address, kinds.alignment) - address;
+  moves_ = moves_of(step, *room);
+  elsewhere_bytes_ = step.elsewhere_bytes;
   for (auto& [list, placed] : {std::pair{&step_, &step}, {&forwards_, &alone}})
     *list = {.places = activations_of(*placed, room), .place_of = std::move(placed->place_of)};
 }
@@ -264,18 +211,18 @@ std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Actio
     std::int64_t born = 0, dies = 0, lives = 0;
   };
   std::vector<std::int64_t> live(actions.size(), 0);
-  std::map<Happening, std::size_t> action_of;
+  std::map<SlotHappening, std::size_t> action_of;
   for (std::size_t i = 0; i < actions.size(); ++i)
-    if (of_a_micro(actions[i])) action_of[{actions[i].micro, actions[i].unit, event_of(actions[i].kind)}] = i;
-  for (const Flight& flight : flights(actions, shape)) {
-    const Moments moments(flight, shape.units);
+    if (is_of_a_micro(actions[i])) action_of[{actions[i].micro, actions[i].unit, slot_event(actions[i].kind)}] = i;
+  for (const Flight& flight : flights_of(actions, shape)) {
+    const FlightMoments moments(flight, shape.units);
     std::vector<Moment> at(2 * flight.all.size());
     for (std::size_t m = 0; m < flight.micros.size(); ++m)
       for (const SlotSpec& s : slots.all()) {
-        const Life life = life_of(s, static_cast<int>(m), moments);
+        const SlotLife life = life_of(s, static_cast<int>(m), moments);
         if (life.begin < 0) continue;
-        at[static_cast<std::size_t>(life.begin)].born += place_bytes(s);
-        at[static_cast<std::size_t>(life.end)].dies += place_bytes(s);
+        at[static_cast<std::size_t>(life.begin)].born += place_bytes(s, slots.alignment());
+        at[static_cast<std::size_t>(life.end)].dies += place_bytes(s, slots.alignment());
       }
     std::int64_t now = 0;
     for (Moment& moment : at) {
@@ -283,13 +230,13 @@ std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Actio
       now -= moment.dies;
     }
     for (std::size_t i = 0; i < flight.all.size(); ++i) {
-      Happening h = flight.all[i];
+      SlotHappening h = flight.all[i];
       h.place = flight.micros[static_cast<std::size_t>(h.place)];
       const auto action = action_of.find(h);
       if (action == action_of.end()) continue;  // what was sent has been taken
       live[action->second] = std::max(at[2 * i].lives, at[2 * i + 1].lives);
       const std::int64_t after = at[2 * i + 1].lives - at[2 * i + 1].dies;
-      for (std::size_t a = action->second + 1; a < actions.size() && !of_a_micro(actions[a]); ++a) live[a] = after;
+      for (std::size_t a = action->second + 1; a < actions.size() && !is_of_a_micro(actions[a]); ++a) live[a] = after;
     }
   }
   return live;
@@ -298,25 +245,25 @@ std::vector<std::int64_t> live_bytes(const Slots& slots, const std::vector<Actio
 std::vector<LiveSlot> live_slots(const Slots& slots, const std::vector<Action>& actions, const StepShape& shape,
                                  std::size_t action) {
   std::size_t phase = action;  // that it is, or comes after
-  while (phase > 0 && !of_a_micro(actions[phase])) --phase;
+  while (phase > 0 && !is_of_a_micro(actions[phase])) --phase;
   const Action& a = actions[phase];
-  if (!of_a_micro(a)) return {};
-  for (const Flight& flight : flights(actions, shape)) {
+  if (!is_of_a_micro(a)) return {};
+  for (const Flight& flight : flights_of(actions, shape)) {
     const auto place = std::ranges::find(flight.micros, a.micro);
     if (place == flight.micros.end()) continue;
-    const Happening here{static_cast<int>(place - flight.micros.begin()), a.unit, event_of(a.kind)};
+    const SlotHappening here{static_cast<int>(place - flight.micros.begin()), a.unit, slot_event(a.kind)};
     const auto at = std::ranges::find(flight.all, here);
     if (at == flight.all.end()) continue;
     const std::int64_t half = 2 * (at - flight.all.begin());
-    const Moments moments(flight, shape.units);
+    const FlightMoments moments(flight, shape.units);
     // In the first half, in the second, and after it.
     std::array<std::vector<LiveSlot>, 3> lives;
     std::array<std::int64_t, 3> bytes{};
     for (std::size_t m = 0; m < flight.micros.size(); ++m)
       for (std::size_t s = 0; s < slots.all().size(); ++s) {
         const SlotSpec& spec = slots.all()[s];
-        const Life life = life_of(spec, static_cast<int>(m), moments);
-        const LiveSlot live{static_cast<Slot>(s), flight.micros[m], place_bytes(spec)};
+        const SlotLife life = life_of(spec, static_cast<int>(m), moments);
+        const LiveSlot live{static_cast<Slot>(s), flight.micros[m], place_bytes(spec, slots.alignment())};
         for (std::size_t i = 0; i < 3; ++i) {
           const std::int64_t begin = std::min<std::int64_t>(half + static_cast<std::int64_t>(i), half + 1);
           const std::int64_t end = half + static_cast<std::int64_t>(i);

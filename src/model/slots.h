@@ -7,7 +7,9 @@
 // another stage lives until it has been sent; on the receiving stage, from when the receive starts.
 //
 // A slot whose contents are recomputed has two lives, each a slot with a place of its own: one within the forward, one
-// from the input phase on. Code that runs in both finds the right one through PhaseActivations.
+// from the input phase on. Code that runs in both finds the right one through PhaseActivations. So has a slot that is
+// offloaded between its unit's forward and backward (model/slot_lives.h says from when to when): moves() says what is
+// to be copied between the two places and a third, elsewhere, and StepExecutor has that done.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,6 +35,9 @@ using Slot = int;
 
 enum class Half : std::uint8_t { first, second };
 
+// Of a slot that is elsewhere between its unit's forward and backward, where the list gives it time: its two lives.
+enum class SlotOffload : std::uint8_t { none, goes, comes_back };
+
 struct SlotSpec {
   std::string name;
   DType dtype;
@@ -41,6 +46,7 @@ struct SlotSpec {
   Moment last;
   Half born_half = Half::first;
   Half last_half = Half::second;
+  SlotOffload offload = SlotOffload::none;
 };
 
 class Slots {
@@ -50,12 +56,20 @@ class Slots {
   // begins in the first half of the input phase and ends when the spec says, or, of what the forward alone needs, in
   // that half.
   Slot add_twice(SlotSpec spec);
+  // One that the backward of unit spec.last.unit reads, and that is offloaded until then: the second life begins when
+  // it is brought back.
+  Slot add_offloaded(SlotSpec spec);
+  // Bytes to which places are rounded, and at whose multiples they begin: those of memory, or of what they are copied
+  // to.
+  std::int64_t alignment() const { return alignment_; }
+  void align_to(std::int64_t bytes) { alignment_ = bytes; }
   const std::vector<SlotSpec>& all() const { return slots_; }
   const std::vector<Slot>& again() const { return again_; }  // by slot: its second life, or itself
 
  private:
   std::vector<SlotSpec> slots_;
   std::vector<Slot> again_;
+  std::int64_t alignment_ = kAlignment;
 };
 
 // One micro-batch's activations: a tensor for each slot; none for one that is never written.
@@ -68,13 +82,14 @@ class Activations {
       Shape shape;
     };
     Buffer buffer;
+    std::int64_t begin = 0;  // the byte of it where places begin
     std::vector<Kind> kinds;
     std::vector<int> kind_of;  // by slot; -1: no unit that is here has it
     std::vector<Slot> again;   // Slots::again
   };
 
   Activations() = default;
-  // By kind: the byte in the buffer where it begins; -1: nowhere.
+  // By kind: the byte after Room::begin where it begins; -1: nowhere.
   Activations(std::shared_ptr<const Room> room, std::vector<std::int64_t> offsets)
       : room_(std::move(room)), offsets_(std::move(offsets)) {}
 
@@ -83,7 +98,7 @@ class Activations {
     const std::int64_t offset = kind < 0 ? -1 : offsets_[static_cast<std::size_t>(kind)];
     if (offset < 0) return {};
     const auto& [dtype, shape] = room_->kinds[static_cast<std::size_t>(kind)];
-    return view(room_->buffer, dtype, shape, offset / size_of(dtype));
+    return view(room_->buffer, dtype, shape, (room_->begin + offset) / size_of(dtype));
   }
   Tensor again(Slot slot) const { return (*this)[room_->again[static_cast<std::size_t>(slot)]]; }
 
@@ -127,6 +142,16 @@ class StepActivations {
   const Activations& of(int micro) const { return step_.of(micro); }
   const Activations& of_forwards(int micro) const { return forwards_.of(micro); }
 
+  // What the step's list moves out of the buffer and back into it. The forwards move nothing.
+  struct Move {
+    bool out;                // else back
+    std::size_t begin, end;  // indices of actions: it may begin before the one, and is done before the other
+    Tensor here;             // flat
+    std::int64_t elsewhere;  // the byte where it begins there
+  };
+  const std::vector<Move>& moves() const { return moves_; }
+  std::int64_t elsewhere_bytes() const { return elsewhere_bytes_; }
+
  private:
   struct OfList {
     std::vector<Activations> places;
@@ -135,6 +160,8 @@ class StepActivations {
   };
 
   OfList step_, forwards_;
+  std::vector<Move> moves_;
+  std::int64_t elsewhere_bytes_ = 0;
 };
 
 // By action of the list: the bytes of the places of slots that live while it runs, of which StepActivations finds

@@ -67,7 +67,7 @@ struct Call {
   const TensorParallel* tensor = nullptr;    // the ranks that cut layers with this one; none: it has all of them
   const ContextParallel* context = nullptr;  // those that cut samples with it; none: it has all tokens
 
-  // The same call over the activations that its unit recomputes.
+  // The same call over the activations that its unit recomputes, or that were brought back to it.
   Call again() const {
     Call second = *this;
     second.at = at.again();

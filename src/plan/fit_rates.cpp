@@ -75,8 +75,8 @@ StepCost step_cost(const RunSpec& spec, const std::vector<Plan>& stages, const F
                                 static_cast<double>(plan.executed.calls) * rates.kernel +
                                 static_cast<double>(sent.bytes_sent + plan.messages.numbers.bytes_sent) / rates.sent +
                                 static_cast<double>(sent.calls + plan.messages.numbers.calls) * rates.latency);
-    cost.beside =
-        std::max(cost.beside, static_cast<double>(plan.moved.to_device + plan.moved.from_device) / rates.moved);
+    const std::int64_t moved = plan.moved.to_device + plan.moved.from_device + 2 * plan.moved_activations;
+    cost.beside = std::max(cost.beside, static_cast<double>(moved) / rates.moved);
   }
   return cost;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -19,8 +20,10 @@ namespace {
 
 // One choice of every lever.
 struct FitChoice {
-  int numbers = 0;   // how many of the types of 16 bits
-  double share = 0;  // that is offloaded; 0: as asked
+  int numbers = 0;                // how many of the types of 16 bits
+  double share = 0;               // of the optimizer's state that is offloaded; 0: as asked
+  bool moves = false;             // activations are offloaded; false: as asked
+  std::int64_t moved_blocks = 0;  // whose, of each stage; 0: of all
   std::size_t level = 0;
   std::int64_t blocks = 0;  // that recompute, of a level of all of them; 0: all
   std::int64_t zero = 0;
@@ -139,6 +142,32 @@ class Search {
     return asked_.memory.offload_optimizer == Offload::none ? 0 : asked_.memory.offload_share;
   }
 
+  // What is offloaded, of a tier that does so.
+  struct Offloaded {
+    double share;
+    bool moves;
+  };
+  std::vector<Offloaded> offloaded_choices() const {
+    const bool may_move = asked_.memory.offload_activations == Offload::none || asked_.memory.offload_blocks > 0;
+    std::vector<Offloaded> all;
+    for (const bool moves : {false, true}) {
+      if (moves && !may_move) continue;
+      if (moves) all.push_back({0, true});
+      for (const double share : kShares)
+        if (share > asked_share()) all.push_back({share, moves});
+    }
+    return all;
+  }
+  bool moves_activations(const FitChoice& choice) const {
+    return choice.moves || asked_.memory.offload_activations != Offload::none;
+  }
+  // How it may save. What is offloaded is not copied, as a run file has it.
+  std::vector<bool> ways_to_wait(const Offloaded& offloaded) const {
+    if (copies() && offloaded.share > 0) return {true};
+    if (copies() && copy_counts()) return {false, true};
+    return {!asked_.train.async_save};
+  }
+
   std::optional<FitSetting> walk_tiers() {
     for (const bool offloads : {false, true})
       for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
@@ -149,30 +178,36 @@ class Search {
   std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads) {
     best_.reset();
     too_slow_.clear();
-    std::vector<double> shares{0};
-    if (offloads) {
-      shares.clear();
-      for (const double share : kShares)
-        if (share > asked_share()) shares.push_back(share);
-    }
-    std::vector<bool> waits{!asked_.train.async_save};
-    if (copies() && offloads) waits = {true};  // as a run file's offload has it
-    if (copies() && !offloads && copy_counts()) waits = {false, true};
+    const std::vector<Offloaded> choices = offloads ? offloaded_choices() : std::vector<Offloaded>{{0, false}};
     for (std::size_t level = 0; level < levels_.size(); ++level)
       for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
-        if (shares.empty()) continue;
-        const FitSetting* smallest = planned({.numbers = numbers,
-                                              .share = shares.back(),
-                                              .level = level,
-                                              .zero = zero,
-                                              .waits = waits.back(),
-                                              .micro = micros_.back()});
-        if (!smallest || smallest->device > limits_.device) continue;
-        for (const double share : shares)
-          for (const bool wait : waits)
-            look_at({.numbers = numbers, .share = share, .level = level, .zero = zero, .waits = wait});
+        // The last of either kind takes least.
+        const auto some_fit = [&](bool moves) {
+          const auto backwards = choices | std::views::reverse;
+          const auto last = std::ranges::find_if(backwards, [&](const Offloaded& o) { return o.moves == moves; });
+          if (last == backwards.end()) return false;
+          const FitSetting* smallest = planned({.numbers = numbers,
+                                                .share = last->share,
+                                                .moves = moves,
+                                                .level = level,
+                                                .zero = zero,
+                                                .waits = ways_to_wait(*last).back(),
+                                                .micro = micros_.back()});
+          return smallest && smallest->device <= limits_.device;
+        };
+        const bool fit[] = {some_fit(false), some_fit(true)};
+        for (const Offloaded& one : choices)
+          for (const bool wait : ways_to_wait(one))
+            if (fit[one.moves])
+              look_at({.numbers = numbers,
+                       .share = one.share,
+                       .moves = one.moves,
+                       .level = level,
+                       .zero = zero,
+                       .waits = wait});
       }
     if (best_) use_fewer_blocks();
+    if (best_ && best_->moves) move_fewer_blocks();
     return best_ ? std::optional(*planned(*best_)) : std::nullopt;
   }
 
@@ -182,7 +217,9 @@ class Search {
       choice.micro = micro;
       return choice;
     };
-    const std::tuple others{choice.share, choice.zero, choice.waits};  // with more recomputed it only takes longer
+    // With more recomputed it only takes longer, unless there is less to move.
+    const std::tuple others{choice.share, choice.zero, choice.waits, choice.moves,
+                            moves_activations(choice) ? choice.level : 0};
     if (too_slow_.contains(others) || !planned(at(micros_.front()))) return;
     if (bound_from(at(micros_.front())) >= best_seconds()) {
       too_slow_.insert(others);
@@ -211,7 +248,8 @@ class Search {
   }
   double bound_from(const FitChoice& choice, std::int64_t micro) {
     const StepCost& cost = costs_.at(choice);
-    return cost.busy * stretch_of(micro) + cost.beside;
+    // In some schedules other numbers of micro-batches move less.
+    return cost.busy * stretch_of(micro) + (moves_activations(choice) ? 0 : cost.beside);
   }
   double stretch_of(std::int64_t micro) {
     const auto known = stretches_.find(micro);
@@ -235,13 +273,30 @@ class Search {
     if (planned(choice)->seconds <= best_seconds()) best_ = choice;
   }
 
+  void move_fewer_blocks() {
+    FitChoice choice = *best_;
+    const auto fits = [&](std::int64_t blocks) {
+      choice.moved_blocks = blocks;
+      const FitSetting* setting = planned(choice);
+      return setting && setting->fits;
+    };
+    std::int64_t few = 0, enough = asked_.model.layers;
+    while (enough - few > 1) (fits((few + enough) / 2) ? enough : few) = (few + enough) / 2;
+    if (enough < asked_.model.layers && fits(enough) && planned(choice)->seconds <= best_seconds()) best_ = choice;
+  }
+
   RunSpec with(const FitChoice& choice) const {
     RunSpec spec = asked_;
     for (int i = 0; i < choice.numbers; ++i)
       spec.precision.*numbers_[static_cast<std::size_t>(i)].second = StateType::bf16;
+    const Offload elsewhere = asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
     if (choice.share > 0) {
-      spec.memory.offload_optimizer = asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
+      spec.memory.offload_optimizer = elsewhere;
       spec.memory.offload_share = choice.share;
+    }
+    if (choice.moves) {
+      spec.memory.offload_activations = elsewhere;
+      spec.memory.offload_blocks = choice.moved_blocks;
     }
     if (const RecomputeChoice& level = levels_[choice.level]; !level.as_asked) {
       spec.memory.recompute = level.level;
@@ -273,6 +328,8 @@ class Search {
     say("train.async_save", spec.train.async_save, spec.train.async_save != asked_.train.async_save);
     say("memory.offload_optimizer", name_of(spec.memory.offload_optimizer), choice.share > 0 && asked_share() == 0);
     say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
+    say("memory.offload_activations", name_of(spec.memory.offload_activations), choice.moves);
+    say("memory.offload_blocks", choice.moved_blocks, choice.moved_blocks > 0);
     return changes;
   }
 
@@ -288,11 +345,12 @@ class Search {
     if (choice.waits && copies()) cost.beside += seconds_of_saves();
     setting.emplace();
     setting->changes = changes_of(choice);
-    setting->tier = choice.numbers + (choice.share > 0 ? static_cast<int>(numbers_.size()) + 1 : 0);
+    setting->tier = choice.numbers + (choice.share > 0 || choice.moves ? static_cast<int>(numbers_.size()) + 1 : 0);
     for (const Plan& plan : stages) {
       setting->host = std::max(setting->host, plan.host);
       setting->disk = std::max(setting->disk, plan.disk);
-      setting->moved = std::max(setting->moved, plan.moved.to_device + plan.moved.from_device);
+      setting->moved =
+          std::max(setting->moved, plan.moved.to_device + plan.moved.from_device + 2 * plan.moved_activations);
     }
     setting->device = fullest(stages).peak + fullest(stages).outside;
     setting->peaks = fullest(stages).peaks;
@@ -325,9 +383,10 @@ class Search {
   std::vector<std::int64_t> micros_;
   std::map<FitChoice, std::optional<FitSetting>> planned_;
   std::map<FitChoice, StepCost> costs_;
-  std::map<std::int64_t, double> stretches_;                   // by micro-batches
-  std::set<std::tuple<double, std::int64_t, bool>> too_slow_;  // share, zero and waits, of this tier
-  std::optional<FitChoice> best_;                              // of this tier
+  std::map<std::int64_t, double> stretches_;  // by micro-batches
+  // Of this tier: share, zero, waits and moves, and where activations are offloaded, the level.
+  std::set<std::tuple<double, std::int64_t, bool, bool, std::size_t>> too_slow_;
+  std::optional<FitChoice> best_;  // of this tier
   double saves_ = -1;
 };
 

@@ -79,6 +79,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
   const Staging::Traffic first = run.replica().traffic();
+  const std::int64_t activations = run.replica().moved_activations().from_device;
   const StepMessages messages = step_messages(tally, spec.layout);
   const meta::Work executed = stream.work();
   PhaseCounts forwards(stream, tally);
@@ -101,6 +102,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
       .host = run.host_ledger().peak(),
       .disk = run.disk_ledger().peak(),
       .moved = {.to_device = first.from_device, .from_device = first.from_device},  // in every round all comes and goes
+      .moved_activations = activations,
       .messages = messages,
       .picture = {},
       .rows = run.ledger().rows()};
@@ -185,7 +187,10 @@ void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks)
       ExitCode::does_not_fit,
       fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks, ranks == 1 ? "" : "s",
                   byte_text(plan.disk * ranks), offload_place(spec).string(), byte_text(available)),
-      "name a folder on a larger disk with memory.offload_folder, or make memory.offload_share smaller");
+      fmt::format("name a folder on a larger disk with memory.offload_folder, or {}",
+                  spec.memory.offload_optimizer != Offload::none
+                      ? "make memory.offload_share smaller"
+                      : "name a number of blocks with memory.offload_blocks"));
 }
 
 }  // namespace lockstep

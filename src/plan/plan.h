@@ -36,9 +36,10 @@ struct Plan {
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is offloaded there, what is saved, and text
   std::int64_t disk = 0;     // bytes of state that is offloaded to a disk
   Staging::Traffic moved;    // bytes per step of offloaded state
-  StepMessages messages;     // of a training step
-  std::string picture;       // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
-  Ledger::Rows rows;         // by tag and unit
+  std::int64_t moved_activations = 0;  // bytes per step of offloaded activations, from the device; as many come back
+  StepMessages messages;               // of a training step
+  std::string picture;                 // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
+  Ledger::Rows rows;                   // by tag and unit
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};

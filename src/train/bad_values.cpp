@@ -51,6 +51,7 @@ std::vector<Slot> BadValueSearch::written_by(const Action& action) const {
   std::vector<Slot> inside, output;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].born != Moment{action.unit, static_cast<Phase>(action.kind)}) continue;
+    if (slots[i].offload == SlotOffload::comes_back) continue;                          // written by the forward
     if (slots[i].last == slots[i].born && slots[i].last_half == Half::first) continue;  // overwritten by now
     (slots[i].last.unit == action.unit ? inside : output).push_back(static_cast<Slot>(i));
   }

@@ -28,7 +28,7 @@ Device runs_on(const Options& o, const Stream& stream) {
   return stream.device() == Device::meta ? o.how.runs_on : stream.device();
 }
 
-// Where the stages are what recomputation is told by; they do not depend on it.
+// Where the stages are what recomputation or offload is told by; they do not depend on it.
 std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
   const Model whole(o.spec, 1, 1, storage_types(o.precision).compute);
   const Stages stages = stages_of({.model = whole,
@@ -49,7 +49,8 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
   how.context = o.layout.context_split(rank);
   how.weights_later = weights_come_later(o.layout);
   how.runs_on = runs_on(o, stream);
-  if (!how.memory.recompute_stages.empty()) how.stage_of_block = stage_of_block(o, stream);
+  if (!how.memory.recompute_stages.empty() || how.memory.offload_blocks > 0)
+    how.stage_of_block = stage_of_block(o, stream);
   if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();
   return std::make_shared<const Model>(o.spec, dp.own().count / o.layout.micro, how.context.tokens(o.T),
                                        storage_types(o.precision).compute, how);

@@ -118,7 +118,7 @@ RankState::RankState(RankSetup& setup)
   if (!passes.empty()) {
     staging_ =
         std::make_unique<Staging>(Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
-                                                   .on_disk = setup.options.how.memory.offload_to() == Offload::disk,
+                                                   .on_disk = setup.options.how.memory.offloads_to() == Offload::disk,
                                                    .rounds_apart = !norm_passes_.empty()},
                                   std::move(passes), setup.memory, setup.stream);
     held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);

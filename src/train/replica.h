@@ -83,6 +83,8 @@ class Replica {
   // What has been moved to the device and back so far.
   Staging::Traffic traffic() const { return state_.traffic(); }
 
+  ActivationOffload::Traffic moved_activations() const { return executor_.moved_activations(); }
+
   const Model& model() const { return setup_.model; }
   std::shared_ptr<const Model> shared_model() const { return setup_.shared_model; }
   const RankStep& rank_step() const { return setup_.step; }

@@ -83,6 +83,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.offload_share",
                                                              "memory.offload_window",
                                                              "memory.offload_folder",
+                                                             "memory.offload_activations",
+                                                             "memory.offload_blocks",
                                                              "memory.recompute_every",
                                                              "memory.recompute_stages"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
@@ -116,6 +118,7 @@ constexpr auto kBefore =
                                                                   {"memory.offload_optimizer", "\"none\""},
                                                                   {"memory.offload_gradients", "\"none\""},
                                                                   {"memory.offload_parameters", "\"none\""},
+                                                                  {"memory.offload_activations", "\"none\""},
                                                                   {"layout.cp", "1"},
                                                                   {"layout.tp", "1"},
                                                                   {"layout.sp", "\"off\""},

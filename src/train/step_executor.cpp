@@ -51,7 +51,14 @@ Memory& activation_memory(const RankSetup& setup) {
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
   return o.capture && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 && o.spec.attention_dropout == 0 &&
-         o.how.memory.offload_to() == Offload::none;
+         o.how.memory.offloads_to() == Offload::none;
+}
+
+std::vector<ActivationOffload::Move> moves_of(const StepActivations& activations) {
+  std::vector<ActivationOffload::Move> moves;
+  for (const StepActivations::Move& m : activations.moves())
+    moves.push_back({.out = m.out, .begin = m.begin, .end = m.end, .here = m.here, .there = m.elsewhere});
+  return moves;
 }
 
 TimeUse use_of(ActionKind kind) {
@@ -83,6 +90,13 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
       repeats_(steps_repeat(setup)) {
   if (const auto context = context_options(setup))
     context_.emplace(setup.mesh.context(), *context, setup.sent_memory());
+  if (!activations_.moves().empty()) {
+    LOCKSTEP_CHECK(setup.offload, "there is no memory to offload to");
+    offload_.emplace(
+        ActivationOffload::Options{.bytes = activations_.elsewhere_bytes(),
+                                   .on_disk = setup.options.how.memory.offload_activations == Offload::disk},
+        moves_of(activations_), *setup.offload, stream_);
+  }
   while (setup.step.actions[norm_at_].kind != ActionKind::norm) ++norm_at_;
 }
 
@@ -94,10 +108,20 @@ void StepExecutor::begin(bool training, std::int64_t batch_number) {
   training_ = training;
   batch_number_ = batch_number;
   if (training) batch_.scale_loss(state_.control(), stream_);
+  at_ = 0;
+  if (offload_ && training) offload_->begin();
   state_.weights().begin(training);
 }
 
+// Some of the list may be left out (train/bad_values.h).
+void StepExecutor::come_to(const Action& action) {
+  if (!offload_ || !training_) return;
+  while (setup_.step.actions.at(at_) != action) ++at_;
+  offload_->reach(at_++);
+}
+
 void StepExecutor::run(const Action& action) {
+  come_to(action);
   const StepShape& shape = setup_.step.shape;
   switch (action.kind) {
     case ActionKind::forward:

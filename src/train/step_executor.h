@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 
+#include "offload/activation_offload.h"
 #include "parallel/context_parallel.h"
 #include "parallel/global_norm.h"
 #include "parallel/pipeline_links.h"
@@ -59,10 +60,15 @@ class StepExecutor {
   void show(StepWatch* watch) { watch_ = watch; }
   // Notes every action of the steps that follow as it begins. It outlives the steps.
   void note_in(Doing* doing) { doing_ = doing; }
+  // What has been moved of activations that are offloaded, so far.
+  ActivationOffload::Traffic moved_activations() const {
+    return offload_ ? offload_->traffic() : ActivationOffload::Traffic{};
+  }
   // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
   void count_by(PhaseCounter* counter);
 
  private:
+  void come_to(const Action& action);
   void run_phase_of(const Action& action);
   void run_norm();
   void exchange(const Action& action);
@@ -82,7 +88,9 @@ class StepExecutor {
   PipelineLinks links_;
   BatchBuffers batch_;
   StepActivations activations_;
-  std::unique_ptr<RemoteLoss> remote_loss_;  // where another rank computes the losses
+  std::optional<ActivationOffload> offload_;  // none: they stay
+  std::size_t at_ = 0;                        // the action of the step's list that comes next
+  std::unique_ptr<RemoteLoss> remote_loss_;   // where another rank computes the losses
   GlobalNorm norm_;
   std::size_t norm_at_ = 0;  // index of the norm in the step's list
   bool training_ = true;     // of the list that was begun

@@ -42,7 +42,7 @@ Accounted::UseOf uses_of(const LayoutSpec& layout) {
 }
 
 std::unique_ptr<Memory> make_offload_memory(const RunSpec& spec, Device device, Ledger& host, Ledger& disk) {
-  switch (spec.memory.offload_to()) {
+  switch (spec.memory.offloads_to()) {
     case Offload::none:
       return nullptr;
     case Offload::host:

@@ -61,16 +61,18 @@ std::vector<Combination> all_combinations(const RunSpec& asked, bool numbers) {
   const int most = !numbers ? 0 : narrow ? 3 : 1;
   for (int types = 0; types <= most; ++types)
     for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0})
-      for (const bool async : {true, false})
+      for (const int way : {0, 1, 2, 3})
         for (std::int64_t zero = 0; zero <= (asked.layout.dp > 1 ? 3 : 0); ++zero)
           for (const Recompute level : kRecomputes)
             for (const std::int64_t micro : {1, 2, 4, 8, 16}) {
+              const bool async = way % 2 == 0, moves = way >= 2;
               if (micro < asked.layout.micro || micro * asked.layout.dp > 16 || (share > 0 && async)) continue;
               RunSpec spec = asked;
               if (types > 0) (narrow ? spec.precision.gradients : spec.precision.moments) = StateType::bf16;
               if (types > 1) spec.precision.moments = StateType::bf16;
               if (types > 2) spec.precision.master = StateType::bf16;
               if (share > 0) spec.memory.offload_optimizer = Offload::disk, spec.memory.offload_share = share;
+              if (moves) spec.memory.offload_activations = Offload::disk;
               spec.train.async_save = async;
               spec.layout.micro = micro;
               spec.layout.zero = zero;
@@ -78,7 +80,7 @@ std::vector<Combination> all_combinations(const RunSpec& asked, bool numbers) {
               spec.memory.recompute = level;
               const std::vector<Plan> stages = plan_stages(spec);
               all.push_back({.spec = spec,
-                             .tier = types + (share > 0 ? most + 1 : 0),
+                             .tier = types + (share > 0 || moves ? most + 1 : 0),
                              .bytes = fullest(stages).peak,
                              .seconds = step_cost(spec, stages, rates).seconds() + (async ? 0 : saving)});
             }
@@ -216,7 +218,8 @@ TEST(FitCost, IsTheSumOfItsParts) {
   Plan first, second;
   first.executed = {
       .flops = 3'000, .matmul_flops = 2'000, .bytes_read = 10, .bytes_written = 10, .matmul_bytes = 10, .calls = 7};
-  second.moved = {.to_device = 300, .from_device = 200};
+  second.moved = {.to_device = 200, .from_device = 100};
+  second.moved_activations = 100;  // and back
   const FitRates rates{.machine = {.flops = 1'000, .bytes = 1e9}, .kernel = 0.1, .moved = 1'000, .source = ""};
   const StepCost cost = step_cost(spec, {first, second}, rates);
   EXPECT_DOUBLE_EQ(cost.busy, 3.7);

@@ -20,8 +20,8 @@ namespace {
 // Of a rank's own machine, or a path whose content is compared (train/start_agreement.h). A key that is added to the
 // run file is compared, unless its author can say here why ranks may differ in it.
 const std::set<std::string> kMayDiffer = {
-    "run.out",    "run.threads", "run.pin",     "run.deadline", "model.preset",        "model.hf",
-    "model.from", "data.text",   "data.tokens", "data.example", "layout.schedule_file"};
+    "run.out",    "run.threads", "run.pin",     "run.deadline", "model.preset",         "model.hf",
+    "model.from", "data.text",   "data.tokens", "data.example", "layout.schedule_file", "memory.offload_folder"};
 
 RunSpec run_of(const std::vector<std::string>& sets, const std::string& text = example_run_toml()) {
   return parse_run_toml(text, "example", "/", sets);
@@ -47,6 +47,7 @@ std::vector<RunSpec> runs() {
               "memory.recompute=full", "memory.recompute_stages=1+0"}),
       run_of(
           {"run.device=cuda", "run.autotune=true", "tuning.gpu=a", "tuning.library=b", "tuning.products=[\"c -> d\"]"}),
+      run_of({"memory.offload_activations=disk"}),
       run_of({"model.preset=llama3.2-1b", "data.seq=16"}),
       run_of({"model.preset=qwen2.5-0.5b", "data.seq=16"}),
       run_of({}, "[model]\npreset = \"llama-1m\"\n[data.synthetic]\nvocabulary = 64\n"),
@@ -133,6 +134,8 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
                           "memory.recompute_blocks",
                           "memory.recompute_every",
                           "memory.recompute_stages",
+                          "memory.offload_activations",
+                          "memory.offload_blocks",
                           "run.device",
                           "run.trace",
                           "tuning.products"})

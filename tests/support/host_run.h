@@ -14,7 +14,7 @@ namespace lockstep::tests {
 
 // Where state is that the options offload: in a second memory of the host, or in a file.
 inline std::unique_ptr<Memory> offload_memory(const MemorySpec& memory, Ledger& ledger) {
-  switch (memory.offload_to()) {
+  switch (memory.offloads_to()) {
     case Offload::none:
       return nullptr;
     case Offload::host:

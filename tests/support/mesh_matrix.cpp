@@ -176,11 +176,12 @@ void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec)
                                  .seed = 5,
                                  .how = {.memory = memory_spec}};
   struct Costs {
-    Ledger::Rows rows;
+    Ledger::Rows rows, offloaded;
     StepMessages messages;
+    ActivationOffload::Traffic moved;
   };
-  const auto step = [&](Communicator& ranks, CommLog& log, Memory& memory, Stream& stream) {
-    Replica replica(options, {ranks, ranks}, memory, stream);
+  const auto step = [&](Communicator& ranks, CommLog& log, Memory& memory, Stream& stream, Memory* offload) {
+    Replica replica(options, {ranks, ranks}, memory, stream, offload);
     replica.init_weights();
     const std::size_t before = log.begun();
     const TokenBatch batch = random_batch(options, 1);
@@ -191,7 +192,9 @@ void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec)
     replica.step(given(batch.tokens), given(batch.targets));
     const std::vector<CommRecord> records = log.last();
     Costs costs{.rows = memory.ledger().rows(),
-                .messages = step_messages(std::span(records).subspan(before), options.layout)};
+                .offloaded = offload ? offload->ledger().rows() : Ledger::Rows{},
+                .messages = step_messages(std::span(records).subspan(before), options.layout),
+                .moved = replica.moved_activations()};
     replica.settle();
     return costs;
   };
@@ -201,13 +204,16 @@ void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec)
     CommLog log(kAll), meta_log(kAll);
     Recorder recorded(std::move(group), log);
     CpuDevice cpu;
-    const Costs real = step(recorded, log, cpu.memory(), cpu.stream());
-    Ledger ledger;
-    const auto memory = make_memory(Device::meta, ledger);
+    Ledger offloaded, ledger, meta_offloaded;
+    const auto offload = offload_memory(memory_spec, offloaded);
+    const Costs real = step(recorded, log, cpu.memory(), cpu.stream(), offload.get());
+    const auto memory = make_memory(Device::meta, ledger), nowhere = make_memory(Device::meta, meta_offloaded);
     const auto stream = make_stream(*memory, 1, Device::cpu);  // with what a real one takes
     Recorder on_meta(std::make_unique<meta::Communicator>(rank, size), meta_log);
-    const Costs planned = step(on_meta, meta_log, *memory, *stream);
+    const Costs planned = step(on_meta, meta_log, *memory, *stream, offload ? nowhere.get() : nullptr);
     EXPECT_EQ(real.rows, planned.rows) << one.words() << ", rank " << rank;
+    EXPECT_EQ(real.offloaded, planned.offloaded) << one.words() << ", rank " << rank;
+    EXPECT_EQ(real.moved, planned.moved) << one.words() << ", rank " << rank;
     EXPECT_TRUE(real.messages == planned.messages) << one.words() << ", rank " << rank;
   });
 }

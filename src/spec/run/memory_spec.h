@@ -62,19 +62,25 @@ struct MemorySpec {
   StageBlocks recompute_stages = {};  // in the place of recompute_blocks: the first of each stage
   // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
   std::int64_t gathered = 0;
-  Offload offload_optimizer = Offload::none;   // master weights and moments
-  Offload offload_gradients = Offload::none;   // that are summed, or their shards
-  Offload offload_parameters = Offload::none;  // the weights that kernels read, of zero = 3
-  double offload_share = 1;                    // of the bytes of such state, by whole units, the last first
-  std::int64_t offload_window = 64;            // MiB that are brought to the device at a time
-  std::string offload_folder = {};             // where the file is; empty: in the run's folder
+  Offload offload_optimizer = Offload::none;    // master weights and moments
+  Offload offload_gradients = Offload::none;    // that are summed, or their shards
+  Offload offload_parameters = Offload::none;   // the weights that kernels read, of zero = 3
+  double offload_share = 1;                     // of the bytes of such state, by whole units, the last first
+  std::int64_t offload_window = 64;             // MiB that are brought to the device at a time
+  std::string offload_folder = {};              // where the file is; empty: in the run's folder
+  Offload offload_activations = Offload::none;  // what blocks keep from their forward to their backward
+  std::int64_t offload_blocks = 0;              // whose: the first of each stage; 0 = all
   bool operator==(const MemorySpec&) const = default;
 
-  // Where state is that is not on the device: one place.
-  Offload offload_to() const {
-    return offload_optimizer != Offload::none   ? offload_optimizer
-           : offload_gradients != Offload::none ? offload_gradients
-                                                : offload_parameters;
+  // Where what is offloaded is: a run's kinds of it are in one place.
+  Offload offloads_to() const {
+    for (const Offload kind : {offload_optimizer, offload_gradients, offload_parameters, offload_activations})
+      if (kind != Offload::none) return kind;
+    return Offload::none;
+  }
+  bool offloads_state() const {  // of units, more than activations
+    return offload_optimizer != Offload::none || offload_gradients != Offload::none ||
+           offload_parameters != Offload::none;
   }
 };
 

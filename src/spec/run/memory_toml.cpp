@@ -12,10 +12,11 @@ namespace {
 
 constexpr std::int64_t kMostMebibytes = 1 << 30;
 
-// Of a level that recomputes products, and of offloaded state.
+// Of a level that recomputes products, of offloaded state and of offloaded activations.
 const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
 const Keys kOffloadedKinds{"offload_optimizer", "offload_gradients", "offload_parameters"};
-const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder"};
+const Keys kOffloadKeys{"offload_share", "offload_window"};
+const Keys kActivationKeys{"offload_blocks"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
 // nothing is refused.
@@ -33,20 +34,25 @@ void visit_memory(Spec& memory, Visitor&& visit) {
   visit("offload_optimizer", memory.offload_optimizer);
   visit("offload_gradients", memory.offload_gradients);
   visit("offload_parameters", memory.offload_parameters);
-  if (memory.offload_to() == Offload::none) return;
-  visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
-  visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
-  if (memory.offload_to() == Offload::disk) visit("offload_folder", memory.offload_folder);
+  if (memory.offloads_state()) {
+    visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
+    visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
+  }
+  visit("offload_activations", memory.offload_activations);
+  if (memory.offload_activations != Offload::none) visit("offload_blocks", memory.offload_blocks, Whole{0, kMaxIndex});
+  if (memory.offloads_to() == Offload::disk) visit("offload_folder", memory.offload_folder);
 }
 
 }  // namespace
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
-  table.refuse_unknown(Keys{"gathered", "recompute"} + kOffloadedKinds + kRecomputeKeys + kOffloadKeys);
-  table("recompute", memory.recompute);  // before the list, which depends on both
+  table.refuse_unknown(Keys{"gathered", "recompute", "offload_activations", "offload_folder"} + kOffloadedKinds +
+                       kRecomputeKeys + kOffloadKeys + kActivationKeys);
+  table("recompute", memory.recompute);  // before the list, which depends on all of these
   table("offload_optimizer", memory.offload_optimizer);
   table("offload_gradients", memory.offload_gradients);
   table("offload_parameters", memory.offload_parameters);
+  table("offload_activations", memory.offload_activations);
   const auto refuse_without = [&](const Keys& keys, std::string_view what) {
     for (const std::string_view key : keys)
       if (table.has(key)) table.refuse(key, fmt::format("'{}' does nothing without {}", key, what), "remove it");
@@ -56,8 +62,11 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
     table.refuse("recompute_blocks", "'recompute_blocks' is of the model and 'recompute_stages' of each of its stages",
                  "keep one of the two");
   if (table.has("recompute_stages")) table("recompute_stages", memory.recompute_stages);
-  if (memory.offload_to() == Offload::none) refuse_without(kOffloadKeys, "something that is offloaded");
-  if (memory.offload_to() != Offload::disk) refuse_without({"offload_folder"}, "something that is offloaded to a disk");
+  if (!memory.offloads_state())
+    refuse_without(kOffloadKeys, "offload_optimizer, offload_gradients or offload_parameters");
+  if (memory.offload_activations == Offload::none) refuse_without(kActivationKeys, "offload_activations");
+  if (memory.offloads_to() != Offload::disk)
+    refuse_without({"offload_folder"}, "something that is offloaded to a disk");
   visit_memory(memory, table);
 }
 
@@ -71,7 +80,8 @@ void unmake_memory_choices(TomlDocument& document) {
   if (document.set("memory", "recompute_stages")) drop({"recompute_blocks"});
   if (document.set("memory", "recompute_blocks")) drop({"recompute_stages"});
   for (const std::string_view kind : kOffloadedKinds)
-    if (document.set("memory", kind)) drop(kOffloadKeys);
+    if (document.set("memory", kind)) drop(kOffloadKeys + Keys{"offload_folder"});
+  if (document.set("memory", "offload_activations")) drop(kActivationKeys + Keys{"offload_folder"});
 }
 
 }  // namespace lockstep

@@ -94,10 +94,11 @@ class RunChecker {
 
   void offload() const {
     const bool gpu = spec_.run.device == RunDevice::cuda;
-    const Offload to = spec_.memory.offload_to();
+    const Offload to = spec_.memory.offloads_to();
     for (const auto& [key, where] : {std::pair("offload_optimizer", spec_.memory.offload_optimizer),
                                      std::pair("offload_gradients", spec_.memory.offload_gradients),
-                                     std::pair("offload_parameters", spec_.memory.offload_parameters)}) {
+                                     std::pair("offload_parameters", spec_.memory.offload_parameters),
+                                     std::pair("offload_activations", spec_.memory.offload_activations)}) {
       if (where == Offload::none) continue;
       if (where == Offload::host && !gpu)
         fail("memory", key,

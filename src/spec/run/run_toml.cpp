@@ -368,7 +368,8 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   if (std::string& folder = spec.memory.offload_folder; !folder.empty())
     folder = resolve(top.table("memory"), "offload_folder", folder, base_folder);
   // What is saved beside the training is copied first: a second time what was moved because there is no room for it.
-  if (spec.memory.offload_to() != Offload::none && !top.table("train").has("async_save")) spec.train.async_save = false;
+  if (spec.memory.offloads_to() != Offload::none && !top.table("train").has("async_save"))
+    spec.train.async_save = false;
   spec.tuning = read_tuning(top.table("tuning"));
   validate(spec, [&](std::string_view section, std::string_view key) {
     if (changes.ranks > 0 && section == "layout" && key == "dp") return fmt::format("--ranks {}", changes.ranks);
