@@ -10,21 +10,23 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
     : layouts_(options.layouts),
       storage_(storage),
       groups_(groups),
+      shape_(options.shape),
       overlap_(options.overlap),
       root_(options.root),
       pending_(layouts_.size()) {
   std::int64_t bytes = 0;
-  offsets_[0] = places(options.evaluation, bytes);
-  offsets_[1] = places(options.step, bytes);
+  gathers_[0] = places(options.evaluation, bytes);
+  gathers_[1] = places(options.step, bytes);
   if (bytes > 0) gathered_ = memory.allocate(bytes, Tag::gathered);
 }
 
-std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
+std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
   const int width = size_of(storage_.begin()->second.flat_weight().dtype());
   Lifetimes lives(kAlignment);
   struct Whole {
     int unit;
     std::int64_t begin, end;  // where its gather and its release stand in the list
+    bool ends_call;
   };
   std::vector<Whole> found;
   std::map<int, std::size_t> now;  // by unit, of those that are whole
@@ -32,24 +34,24 @@ std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, s
     const std::int64_t at = static_cast<std::int64_t>(i);
     if (list[i].kind == ActionKind::gather) {
       now[list[i].unit] = found.size();
-      found.push_back({list[i].unit, at, at});
+      found.push_back({list[i].unit, at, at, !goes_with_next(list, i, shape_)});
     }
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
-  for (const auto& [unit, begin, end] : found)
-    lives.add(groups_.shard().padded(layouts_[unit]->owned()) * width, begin, end);
+  for (const Whole& whole : found)
+    lives.add(groups_.shard().padded(layouts_[whole.unit]->owned()) * width, whole.begin, whole.end);
   most = std::max(most, lives.plan());
-  std::vector<std::int64_t> offsets;
-  for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);
-  return offsets;
+  std::vector<Gather> gathers;
+  for (std::size_t k = 0; k < found.size(); ++k)
+    gathers.push_back({lives.offset(static_cast<int>(k)) / width, found[k].ends_call});
+  return gathers;
 }
 
 void ZeroWeights::publish(int unit) {
   const ZeroShard& storage = storage_.at(unit);
-  if (root_)
-    pending_[unit] = groups_.all().broadcast(storage.flat_weight(), *root_);
-  else
-    pending_[unit] = groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight());
+  pending_[unit] = std::make_shared<Communicator::Started>(
+      root_ ? groups_.all().broadcast(storage.flat_weight(), *root_)
+            : groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight()));
   if (!overlap_) ready(unit);
 }
 
@@ -59,10 +61,16 @@ void ZeroWeights::begin(bool training) {
 }
 
 Tensor ZeroWeights::gather(int unit) {
+  const Gather& gather = gathers_[training_ ? 1 : 0].at(next_++);
   const Tensor part = storage_.at(unit).own_weight();
-  const Tensor whole = view(gathered_, part.dtype(), {groups_.shard().padded(layouts_[unit]->owned())},
-                            offsets_[training_ ? 1 : 0].at(next_++));
-  pending_[unit] = groups_.sharers().all_gather(whole, part);
+  const Tensor whole = view(gathered_, part.dtype(), {groups_.shard().padded(layouts_[unit]->owned())}, gather.offset);
+  together_.push_back({whole, part});
+  units_together_.push_back(unit);
+  if (!gather.ends_call) return whole;
+  const auto call = std::make_shared<Communicator::Started>(groups_.sharers().all_gather(together_));
+  for (const int one : units_together_) pending_[one] = call;
+  together_.clear();
+  units_together_.clear();
   if (!overlap_) ready(unit);
   return whole;
 }
@@ -71,7 +79,9 @@ void ZeroWeights::release(int unit) { ready(unit); }
 
 void ZeroWeights::ready(int unit) {
   if (!pending_[unit]) return;
-  pending_[unit]->wait();
+  Communicator::Started& call = *pending_[unit];
+  if (call) call->wait();
+  call.reset();  // of all units that it gathers
   pending_[unit].reset();
 }
 
