@@ -15,9 +15,11 @@
 #include "cli/plan_view.h"
 #include "cli/run_arguments.h"
 #include "cli/usage_error.h"
+#include "plan/gathered_room.h"
 #include "plan/plan.h"
 #include "spec/run/run_extent.h"
 #include "spec/text/text_input.h"
+#include "train/training_run.h"
 
 namespace lockstep {
 
@@ -108,9 +110,12 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
   command->callback([arguments, layout, json, picture, timeline, fit, fitted, &chosen] {
     fit->wanted = fitted->count() > 0;
     chosen = [arguments, layout, json, picture, timeline, fit] {
-      const RunSpec spec = layout->read(*arguments);
+      arguments->takes_auto = true;
+      RunSpec spec = layout->read(*arguments);
       fit->json = *json;
       if (fit->wanted) return show_fit(*fit, spec);
+      const bool chooses = spec.memory.gathered == kGatheredAuto;
+      resolve_gathered(spec, available_memory(device_of(spec)) / spec.layout.ranks());
       if (timeline->wanted) return show_timeline(*timeline, spec);
       if (*picture && spec.model.layers > kMostDrawnLayers)
         throw UserError(ExitCode::usage, fmt::format("--picture: {} layers are too many to draw", spec.model.layers),
@@ -127,8 +132,11 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
       } else if (*json)
         fmt::print("{}\n", plan_json(spec, plan).dump(2));
       else
-        fmt::print("{}\n\n{}{}\n", plan_table(spec, plan), stages.size() > 1 ? stage_table(stages) + "\n" : "",
-                   unit_table(plan));
+        fmt::print("{}{}\n\n{}{}\n", plan_table(spec, plan),
+                   chooses
+                       ? fmt::format("\ngathered     auto: {} MiB may stay, of what is free here", spec.memory.gathered)
+                       : "",
+                   stages.size() > 1 ? stage_table(stages) + "\n" : "", unit_table(plan));
       return static_cast<int>(ExitCode::done);
     };
   });

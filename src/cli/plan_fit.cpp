@@ -11,6 +11,7 @@
 #include "cli/text_table.h"
 #include "cli/usage_error.h"
 #include "plan/fit_search.h"
+#include "plan/gathered_room.h"
 #include "plan/plan.h"
 #include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
@@ -107,8 +108,9 @@ nlohmann::ordered_json fit_json(const FitResult& result, const FitLimits& limits
 
 }  // namespace
 
-int show_fit(const FitArguments& arguments, const RunSpec& spec) {
+int show_fit(const FitArguments& arguments, RunSpec spec) {
   const FitLimits limits = limits_of(arguments, spec);
+  resolve_gathered(spec, limits.device);
   const FitRates rates = measured_rates(spec);
   const FitResult result = search_fit(spec, limits, rates, arguments.change_numbers);
   if (!result.cheapest)

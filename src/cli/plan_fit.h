@@ -14,6 +14,6 @@ struct FitArguments {
 };
 
 // Prints it. UserError (does_not_fit) where nothing fits: what the least would need.
-int show_fit(const FitArguments& arguments, const RunSpec& spec);
+int show_fit(const FitArguments& arguments, RunSpec spec);
 
 }  // namespace lockstep

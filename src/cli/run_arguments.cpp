@@ -60,9 +60,13 @@ RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_
     return model;
   };
   const RunChanges changes{.sets = sets, .layout = layout, .ranks = ranks, .model_of = model_of};
-  if (file.empty()) return read_example(changes);
-  if (!text.empty()) return parse_run(text, file, ".", changes);
-  return read_run(file, changes);
+  const RunSpec spec = file.empty()   ? read_example(changes)
+                       : text.empty() ? read_run(file, changes)
+                                      : parse_run(text, file, ".", changes);
+  if (spec.memory.gathered == kGatheredAuto && !takes_auto)
+    throw UserError(ExitCode::usage, "memory.gathered = \"auto\": only train and plan choose its number",
+                    "name MiB, as in --set memory.gathered=64");
+  return spec;
 }
 
 RunSpec RunArguments::read_for_any_layout() const {

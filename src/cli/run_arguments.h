@@ -21,6 +21,8 @@ struct RunArguments {
   std::vector<std::string> sets;
   std::string resumed = {};  // a run or checkpoint that is resumed and whose model the run has; "auto": its own folder
 
+  bool takes_auto = false;  // the command chooses a number for memory.gathered = "auto"; others refuse that
+
   void add_to(CLI::App& command);
   // The run, of another layout or number of ranks where the command has been given one. The built-in example's warm-up
   // is made to fit a run that was made shorter than it, with a line on standard error.

@@ -17,6 +17,7 @@
 #include "cli/same_start.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
+#include "plan/gathered_room.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/plan_file.h"
@@ -68,6 +69,7 @@ std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& 
 
 RunSpec spec_of(const TrainSettings& s) {
   RunArguments arguments = s.run;
+  arguments.takes_auto = true;
   if (s.resumes) arguments.resumed = s.resume == "auto" && !s.out.empty() ? s.out : s.resume;
   // To resume from a folder needs no run file: the run folder has its own, and is where training continues. A
   // checkpoint by itself holds a copy of it, but not the place.
@@ -146,13 +148,14 @@ void require_start_outside(const RunSpec& spec) {
                   "choose another --out");
 }
 
-void prepare(Prepared& p, const TrainSettings& s, const RunSpec& spec, const Launch& launch) {
+void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& launch) {
+  const std::int64_t available = available_memory(device_of(spec)) / launch.ranks_a_device();
+  resolve_gathered(spec, available);
   p.stages = plan_stages(spec);
   const Plan& most = fullest(p.stages);
   p.arena_bytes = most.peak;
   const std::int64_t host = available_memory(Device::cpu) / launch.ranks_here();
-  require_fit(spec, most, available_memory(device_of(spec)) / launch.ranks_a_device(), host,
-              available_disk(spec) / launch.ranks_here());
+  require_fit(spec, most, available, host, available_disk(spec) / launch.ranks_here());
   require_host_fit(most, host);
   require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
@@ -298,8 +301,12 @@ int run_training(const TrainSettings& s) {
       if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
       if (first) prepare(prepared, s, spec, launch);
     }
-    std::string from = prepared.from;
-    if (!by_hand) share_text(ranks, from, 0);  // also: continue
+    std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
+    if (!by_hand) {
+      share_text(ranks, from, 0);      // also: continue
+      share_text(ranks, gathered, 0);  // which rank 0 may have chosen
+      if (!first) spec.memory.gathered = std::stoll(gathered);
+    }
     if (!by_hand && !from.empty())
       first ? require_same_checkpoint(*prepared.checkpoint, ranks)
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);

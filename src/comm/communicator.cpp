@@ -6,6 +6,30 @@ namespace lockstep {
 
 using Started = Communicator::Started;
 
+namespace {
+Message several(CommOp op, const std::vector<Operands>& all, Reducing how) {
+  LOCKSTEP_CHECK(!all.empty(), "{} of nothing", name_of(op));
+  return {.op = op,
+          .out = all.front().out,
+          .in = all.front().in,
+          .reduction = how.reduction,
+          .algorithm = how.algorithm,
+          .also = {all.begin() + 1, all.end()}};
+}
+}  // namespace
+
+Started Communicator::all_reduce(const std::vector<Operands>& all, Reducing how) {
+  return start(several(CommOp::all_reduce, all, how));
+}
+
+Started Communicator::reduce_scatter(const std::vector<Operands>& all, Reducing how) {
+  return start(several(CommOp::reduce_scatter, all, how));
+}
+
+Started Communicator::all_gather(const std::vector<Operands>& all) {
+  return start(several(CommOp::all_gather, all, {}));
+}
+
 Started Communicator::all_reduce(const Tensor& x, Reducing how) {
   return start({.op = CommOp::all_reduce, .out = x, .in = x, .reduction = how.reduction, .algorithm = how.algorithm});
 }

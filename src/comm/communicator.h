@@ -85,6 +85,10 @@ class Communicator {
   Started all_reduce(const Tensor& x, Reducing how = {});
   Started reduce_scatter(const Tensor& out, const ConstTensor& in, Reducing how = {}, Counts counts = {});
   Started all_gather(const Tensor& out, const ConstTensor& in, Counts counts = {});
+  // Several tensors in one call (comm/message.h); at least one.
+  Started all_reduce(const std::vector<Operands>& all, Reducing how = {});
+  Started reduce_scatter(const std::vector<Operands>& all, Reducing how = {});
+  Started all_gather(const std::vector<Operands>& all);
   Started broadcast(const Tensor& x, int root);
   Started reduce(const Tensor& out, const ConstTensor& in, int root, Reducing how = {});  // out: the root's
   Started gather(const Tensor& out, const ConstTensor& in, int root, Counts counts = {});

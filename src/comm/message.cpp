@@ -27,7 +27,26 @@ std::string_view name_of(Reduction reduction) {
 
 DType dtype_of_message(const Message& m) { return m.in ? m.in.dtype() : m.out.dtype(); }
 
+std::vector<Message> pairs_of(const Message& m) {
+  std::vector<Message> pairs(m.also.size() + 1);
+  for (std::size_t i = 0; i < pairs.size(); ++i)
+    pairs[i] = {.op = m.op,
+                .out = i == 0 ? m.out : m.also[i - 1].out,
+                .in = i == 0 ? m.in : m.also[i - 1].in,
+                .reduction = m.reduction,
+                .algorithm = m.algorithm,
+                .peer = m.peer,
+                .counts = m.counts,
+                .deadline = m.deadline};
+  return pairs;
+}
+
 std::int64_t count_of(const Message& m, int ranks) {
+  if (!m.also.empty()) {
+    std::int64_t all = 0;
+    for (const Message& pair : pairs_of(m)) all += count_of(pair, ranks);
+    return all;
+  }
   const std::int64_t in = m.in ? m.in.elements() : 0, out = m.out ? m.out.elements() : 0;
   switch (m.op) {
     case CommOp::barrier:
@@ -49,6 +68,7 @@ std::int64_t count_of(const Message& m, int ranks) {
 std::string describe(const Message& m, int ranks) {
   if (m.op == CommOp::barrier) return "barrier";
   std::string text = fmt::format("{} of {} {}", name_of(m.op), count_of(m, ranks), name_of(dtype_of_message(m)));
+  if (!m.also.empty()) text += fmt::format(" in {} tensors", m.also.size() + 1);
   if (!m.counts.empty() && m.counts.size() <= 16) text += fmt::format(" cut [{}]", fmt::join(m.counts, ", "));
   if (m.op == CommOp::send) return text + fmt::format(" to {}", m.peer);
   if (m.op == CommOp::recv) return text + fmt::format(" from {}", m.peer);
@@ -160,7 +180,15 @@ class Checker {
 }  // namespace
 
 void check_message(const Message& message, int rank, int ranks, Device device) {
-  Checker(message, rank, ranks, device).check();
+  if (message.also.empty()) return Checker(message, rank, ranks, device).check();
+  const bool takes_several =
+      message.op == CommOp::all_reduce || message.op == CommOp::reduce_scatter || message.op == CommOp::all_gather;
+  LOCKSTEP_CHECK(takes_several && message.counts.empty(), "{} of several tensors", name_of(message.op));
+  for (const Message& pair : pairs_of(message)) {
+    Checker(pair, rank, ranks, device).check();
+    LOCKSTEP_CHECK(dtype_of_message(pair) == dtype_of_message(message), "{}: tensors of {} and {} in one call",
+                   name_of(message.op), name_of(dtype_of_message(message)), name_of(dtype_of_message(pair)));
+  }
 }
 
 bool agree(const Message& a, const Message& b, int ranks) {
@@ -172,6 +200,9 @@ bool agree(const Message& a, const Message& b, int ranks) {
   if (dtype_of_message(a) != dtype_of_message(b) || a.algorithm != b.algorithm) return false;
   if (reduces(a.op) && a.reduction != b.reduction) return false;
   if (has_root(a.op) && a.peer != b.peer) return false;
+  if (a.also.size() != b.also.size()) return false;
+  for (std::size_t i = 0; i < a.also.size(); ++i)
+    if (a.also[i].in.elements() != b.also[i].in.elements()) return false;
   if (a.op == CommOp::all_to_all) return true;  // each gives what it likes; what comes is checked when all are there
   return count_of(a, ranks) == count_of(b, ranks) && a.counts == b.counts;
 }

@@ -15,6 +15,9 @@
 //   barrier         neither
 //
 // All ranks of a group give the same op, type, count, counts (but in all_to_all), reduction, algorithm and root.
+//
+// One call may carry several pairs of tensors (`also`): each pair is what a message of its own would be, none of them
+// has to be next to another in memory, and the ranks meet once for all of them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -56,6 +59,11 @@ enum class Algorithm : std::uint8_t { canonical, ring, tree, native };
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Reduction reduction);
 
+struct Operands {
+  Tensor out;
+  ConstTensor in;
+};
+
 struct Message {
   CommOp op = CommOp::barrier;
   Tensor out = {};
@@ -65,10 +73,15 @@ struct Message {
   int peer = 0;                           // the root, or the other end
   std::vector<std::int64_t> counts = {};  // elements by rank; empty: equal shares
   double deadline = 0;                    // seconds that this rank waits for it; 0: as long as for any other
+  // Further pairs that go in the same call: of an all_reduce, reduce_scatter or all_gather in equal shares, of one
+  // type.
+  std::vector<Operands> also = {};
 };
 
 DType dtype_of_message(const Message& message);
-// The elements the operation is about: n above; of all_to_all what this rank gives.
+// A call of several pairs, one message for each of them.
+std::vector<Message> pairs_of(const Message& message);
+// The elements the operation is about, of all pairs: n above; of all_to_all what this rank gives.
 std::int64_t count_of(const Message& message, int ranks);
 
 // "all_reduce of 1000 fp32 (sum, canonical)".

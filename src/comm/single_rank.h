@@ -13,8 +13,9 @@ class SingleRank final : public Communicator {
 
   Started start(const Message& message) override {
     check_message(message, 0, 1, device());
-    LOCKSTEP_CHECK(message.in.none() || message.out.none() || message.in.raw() == message.out.raw(),
-                   "{} from one tensor into another in a group of one", describe(message, 1));
+    for (const Message& pair : pairs_of(message))
+      LOCKSTEP_CHECK(pair.in.none() || pair.out.none() || pair.in.raw() == pair.out.raw(),
+                     "{} from one tensor into another in a group of one", describe(message, 1));
     return std::make_unique<NothingPending>();
   }
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {

@@ -124,6 +124,14 @@ Traffic gathered(const Message& m, const Parts& parts, int rank, int ranks) {
 
 Traffic traffic_of(const Message& m, int rank, int ranks) {
   if (ranks == 1) return {};
+  if (!m.also.empty()) {  // the ranks meet once, whatever they carry
+    Traffic all;
+    for (const Message& pair : pairs_of(m)) {
+      const Traffic one = traffic_of(pair, rank, ranks);
+      all = {all.sent + one.sent, all.received + one.received, one.messages, one.steps};
+    }
+    return all;
+  }
   const std::int64_t n = count_of(m, ranks);
   const bool root = rank == m.peer;
   switch (m.op) {

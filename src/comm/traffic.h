@@ -17,7 +17,8 @@
 //
 // so where N divides n an all-reduce is 2 n (N - 1) / N for all of them that need no folding. (The tree with P < N, P
 // the largest power of two: ranks from P on give all they have to rank r - P first and get the result from it.) A
-// barrier sends no elements. What all ranks of a group send is what all of them receive.
+// barrier sends no elements. A call of several pairs of tensors sends their elements in the messages of one. What all
+// ranks of a group send is what all of them receive.
 #pragma once
 #include "comm/message.h"
 

@@ -33,8 +33,11 @@ DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroup
       begins_(layouts_.size()),
       sizes_(layouts_.size()),
       sums_(groups, options.algorithm, options.overlap) {
-  for (const Action& action : options.actions)
-    if (action.kind == ActionKind::reduce) order_.push_back(action.unit);
+  for (std::size_t i = 0; i < options.actions.size(); ++i)
+    if (options.actions[i].kind == ActionKind::reduce) {
+      order_.push_back(options.actions[i].unit);
+      ends_call_.push_back(!goes_with_next(options.actions, i, options.shape));
+    }
   cut_into_buckets(buckets);
   buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
@@ -98,8 +101,12 @@ void DdpBuckets::whole(int unit, int) {
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
   if (groups_.sharded()) {
-    sums_.start({.in = flat(unit), .out = reduced(unit)});
+    together_.push_back({reduced(unit), flat(unit)});
     ++started_;
+    if (!ends_call_[units_whole_ - 1]) return;
+    sums_.start(
+        {.in = together_.front().in, .out = together_.front().out, .also = {together_.begin() + 1, together_.end()}});
+    together_.clear();
     return;
   }
   for (; started_ < ends_.size() && ends_[started_] <= filled; ++started_)

@@ -7,7 +7,8 @@
 // backward finishes them. A bucket is a run of whole parameters of at most Buckets::bytes (or one larger parameter):
 // one range of elements and one message, whatever units it touches. It is summed as soon as all of it is complete on
 // this rank; every rank starts the same buckets in the same order. Where state is sharded (ZeRO 1), a bucket is a unit
-// and a rank receives its shard of the sum. With a root, only that rank receives the sums (central data parallel).
+// and a rank receives its shard of the sum; units of a bundle go in one call (ZeRO 3). With a root, only that rank
+// receives the sums (central data parallel).
 //
 // Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
 // sums").
@@ -49,6 +50,8 @@ class DdpBuckets final : public Gradients {
   std::vector<std::int64_t> begins_, sizes_;  // by unit, padding included
   std::vector<std::int64_t> ends_;            // of the buckets, ascending
   std::vector<int> order_;
+  std::vector<bool> ends_call_;     // by unit of the order
+  std::vector<Operands> together_;  // of the call that is to be started
   Buffer buffer_, tied_;
   Tensor tied_gradient_;                       // that the borrower has made, here or where it came from
   std::vector<std::vector<Tensor>> tensors_;   // by unit and parameter

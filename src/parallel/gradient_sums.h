@@ -5,6 +5,8 @@
 // start in the same order on all ranks and end in it. With canonical sums and copies of a power of two of ranks, the
 // result is equal bit for bit to one sum over all ranks.
 //
+// A sum may be of several tensors, each as it would be by itself, in one call.
+//
 // One thread uses it; the groups outlive it, and the tensors every sum.
 #pragma once
 #include <deque>
@@ -22,6 +24,7 @@ class GradientSums {
   struct Sum {
     ConstTensor in;                    // of this rank: all shards, one after the other
     Tensor out;                        // this rank's shard of the sum, which may be that slice of `in`
+    std::vector<Operands> also = {};   // other tensors that are summed in the same call
     Communicator::Counts counts = {};  // elements of the shards, where they are not equal
     std::function<void()> after = {};  // called when the sum is complete
   };
@@ -34,6 +37,7 @@ class GradientSums {
     Sum sum;
     Communicator::Started scattered, added;
   };
+  static std::vector<Operands> all_of(const Sum& sum);
   // Starts the sum across copies of those whose shard has arrived, in order.
   void go_on();
   void add_across(UnderWay& one);

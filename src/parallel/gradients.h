@@ -38,6 +38,7 @@ class Gradients {
     std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
     std::optional<TiedParameter> tie = {};
     const std::vector<Action>& actions;  // of a step: in which order units are written and reduced
+    StepShape shape = {};                // and which of them in one call: its bundles
     DType dtype;
     bool overlap = true;  // false: every message is waited for before anything else is done
     // Given the flat gradients of a unit that are whole but for what other ranks of its layers add

@@ -18,7 +18,7 @@ ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory&
       offloaded_(options.offloaded),
       complete_(options.complete),
       sums_(groups, options.algorithm, options.overlap) {
-  plan(options.actions, memory);
+  plan(options, memory);
   keep(options, memory);
   if (tie_) {
     std::int64_t most = 0;  // that any rank has: all take as much
@@ -83,26 +83,34 @@ void ZeroGradients::settle() {
   if (visits_) visits_->settle();
 }
 
-// A pass lives from its first writer to the first of the one after the next.
-void ZeroGradients::plan(const std::vector<Action>& actions, Memory& memory) {
+// A pass lives from its first writer to the first of the call after the next.
+void ZeroGradients::plan(const Options& options, Memory& memory) {
+  const std::vector<Action>& actions = options.actions;
   const int last = static_cast<int>(layouts_.size()) - 1;
   std::map<std::pair<int, int>, std::size_t> known;
   std::vector<std::int64_t> begins;
   std::size_t reduced = 0;
+  int call = 0;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
     const bool writes = a.kind == ActionKind::backward_weight || (a.kind == ActionKind::forward && a.unit == last);
     if (writes && known.try_emplace({a.unit, a.micro}, passes_.size()).second) {
-      passes_.push_back({a.unit, a.micro, 0});
+      passes_.push_back({a.unit, a.micro, 0, 0});
       begins.push_back(static_cast<std::int64_t>(i));
     }
     if (a.kind != ActionKind::reduce) continue;
-    LOCKSTEP_CHECK(known.at({a.unit, a.micro}) == reduced++, "{} is reduced out of the order of writing", to_string(a));
+    LOCKSTEP_CHECK(known.at({a.unit, a.micro}) == reduced, "{} is reduced out of the order of writing", to_string(a));
+    passes_[reduced++].call = call;
+    call += !goes_with_next(actions, i, options.shape);
   }
+  std::vector<std::int64_t> call_begins;
+  for (std::size_t k = 0; k < passes_.size(); ++k)
+    if (k == 0 || passes_[k].call != passes_[k - 1].call) call_begins.push_back(begins[k]);
   Lifetimes lives(kAlignment);
   for (std::size_t k = 0; k < passes_.size(); ++k) {
     const int unit = passes_[k].unit;
-    const std::int64_t end = k + 2 < passes_.size() ? begins[k + 2] - 1 : std::ssize(actions);
+    const std::size_t next = static_cast<std::size_t>(passes_[k].call) + 2;
+    const std::int64_t end = next < call_begins.size() ? call_begins[next] - 1 : std::ssize(actions);
     const std::int64_t elements = groups_.shard().padded(layouts_[unit]->owned()) + tied_elements(unit);
     lives.add(elements * size_of(dtype_), begins[k], std::max(begins[k], end));
   }
@@ -115,15 +123,18 @@ void ZeroGradients::plan(const std::vector<Action>& actions, Memory& memory) {
 const std::vector<Tensor>& ZeroGradients::open(int unit, int micro) {
   const auto is = [&](const Pass& pass) { return pass.unit == unit && pass.micro == micro; };
   if (is(passes_[current_]) && !tensors_.empty()) return tensors_;
+  const int call_before = passes_[current_].call;
   current_ = (current_ + 1) % passes_.size();
   const Pass& pass = passes_[current_];
   LOCKSTEP_CHECK(is(pass), "unit {}, micro-batch {} is written out of its turn", unit, micro);
-  sums_before_ = std::exchange(sums_now_, 0);
-  sums_.settle(sums_before_);
+  if (current_ == 0 || pass.call != call_before) {
+    sums_before_ = std::exchange(sums_now_, 0);
+    sums_.settle(sums_before_);
+  }
   const UnitLayout& layout = *layouts_[unit];
-  const std::int64_t padded = groups_.shard().padded(layout.owned()), tied = tied_elements(unit);
-  flat_ = view(buffer_, dtype_, {padded}, pass.offset);
-  tied_ = tied > 0 ? view(buffer_, dtype_, {tied}, pass.offset + padded) : Tensor{};
+  const std::int64_t tied = tied_elements(unit);
+  flat_ = flat_of(pass);
+  tied_ = tied > 0 ? view(buffer_, dtype_, {tied}, pass.offset + flat_.elements()) : Tensor{};
   tensors_ = parameters_in(layout, flat_, tied_);
   clear_padding(layout);
   return tensors_;
@@ -145,13 +156,21 @@ void ZeroGradients::clear_padding(const UnitLayout& layout) const {
   }
 }
 
+Tensor ZeroGradients::flat_of(const Pass& pass) const {
+  return view(buffer_, dtype_, {groups_.shard().padded(layouts_[pass.unit]->owned())}, pass.offset);
+}
+
 void ZeroGradients::whole(int unit, int micro) {
-  LOCKSTEP_CHECK(passes_[current_].unit == unit && passes_[current_].micro == micro, "unit {} is not being written",
-                 unit);
-  if (complete_) complete_(unit, flat_);
+  const int call = passes_[current_].call;
+  std::size_t at = current_;
+  while (at > 0 && passes_[at].unit != unit && passes_[at - 1].call == call) --at;
+  const Pass& pass = passes_[at];
+  LOCKSTEP_CHECK(pass.unit == unit && pass.micro == micro, "unit {} is not being written", unit);
+  if (complete_) complete_(unit, flat_of(pass));
   if (tie_ && unit == tie_->borrower_unit) sum_tied(micro == 0);
   if (tie_ && unit == tie_->owner_unit) joins_tied_ = true;
-  sum_owned(unit, micro == 0);
+  complete_passes_.push_back(&pass);
+  if (at == current_) sum_call();  // which was written last
 }
 
 void ZeroGradients::wait() {
@@ -176,24 +195,41 @@ std::pair<std::int64_t, std::int64_t> ZeroGradients::tied_range(std::int64_t par
   return {std::clamp(part * each, begin, end) - begin, std::clamp((part + 1) * each, begin, end) - begin};
 }
 
-void ZeroGradients::sum_owned(int unit, bool first) {
-  const Tensor kept = kept_[unit];
-  const Tensor part = flat_.slice(0, groups_.shard().begin(layouts_[unit]->owned()), kept.elements());
-  const bool offloaded = is_offloaded(unit);
-  GradientSums::Sum sum{.in = flat_, .out = first && !offloaded ? kept : part};
-  if (!first && !offloaded) sum.after = [this, kept, part] { add({.y = kept, .a = kept, .b = part}, stream_); };
-  if (offloaded) sum.after = [this, unit, part, first] { add_to_kept(unit, part, first); };
+// All units of the current call.
+void ZeroGradients::sum_call() {
+  struct Added {
+    int unit;
+    Tensor part;
+    bool first;
+  };
+  std::vector<Operands> all;
+  std::vector<Added> later;
+  for (const Pass* pass : complete_passes_) {
+    const Tensor kept = kept_[pass->unit], flat = flat_of(*pass);
+    const Tensor part = flat.slice(0, groups_.shard().begin(layouts_[pass->unit]->owned()), kept.elements());
+    const bool first = pass->micro == 0, adds = !first || is_offloaded(pass->unit);
+    all.push_back({adds ? part : kept, flat});
+    if (adds) later.push_back({pass->unit, part, first});
+  }
+  complete_passes_.clear();
+  GradientSums::Sum sum{.in = all.front().in, .out = all.front().out, .also = {all.begin() + 1, all.end()}};
+  if (!later.empty())
+    sum.after = [this, later = std::move(later)] {
+      for (const Added& one : later) add_to_kept(one.unit, one.part, one.first);
+    };
   sums_.start(std::move(sum));
   ++sums_now_;
 }
 
+// Where it is offloaded, the first of a step too.
 void ZeroGradients::add_to_kept(int unit, const Tensor& part, bool first) {
-  const Tensor here = visits_->enter(unit);
+  const bool offloaded = is_offloaded(unit);
+  const Tensor kept = offloaded ? visits_->enter(unit) : kept_[unit];
   if (first)
-    cast({.y = here, .x = part}, stream_);
+    cast({.y = kept, .x = part}, stream_);
   else
-    add({.y = here, .a = here, .b = part}, stream_);
-  visits_->leave(unit);
+    add({.y = kept, .a = kept, .b = part}, stream_);
+  if (offloaded) visits_->leave(unit);
 }
 
 // Sharded as the unit that owns the weight is.

@@ -2,9 +2,10 @@
 // ranks, and each rank keeps its shard of the sums, added up over micro-batches in their order.
 //
 // A unit's gradient is whole on a rank only from the first phase that writes it until its sum is complete, and that of
-// at most two units: before a third is written, the oldest is waited for. Whole gradients share one buffer by lifetime
-// over the list of actions and are tagged as messages; the shards that are kept are tagged as gradients: 1/N of all
-// units.
+// at most two units: before a third is written, the oldest is waited for. Units of a bundle whose reductions follow
+// each other in the list are summed in one call, and stay whole until it is complete: two calls' gradients are whole.
+// Whole gradients share one buffer by lifetime over the list of actions and are tagged as messages; the shards that are
+// kept are tagged as gradients: 1/N of all units.
 //
 // A tied parameter's gradient is summed when its unit is done with it, into a shard of its own, which joins the shard
 // of the unit that owns the weight when all micro-batches are in both. So neither waits for the other at full size, and
@@ -38,14 +39,16 @@ class ZeroGradients final : public Gradients {
   struct Pass {
     int unit, micro;
     std::int64_t offset;  // in elements
+    int call;             // that sums it
   };
-  void plan(const std::vector<Action>& actions, Memory& memory);
+  void plan(const Options& options, Memory& memory);
   void clear_padding(const UnitLayout& layout) const;
+  Tensor flat_of(const Pass& pass) const;
   void keep(const Options& options, Memory& memory);
   void plan_visits(const Options& options, Memory& memory);
   bool joins_offloaded() const;
   void add_to_kept(int unit, const Tensor& part, bool first);
-  void sum_owned(int unit, bool first);
+  void sum_call();
   void sum_tied(bool first);
   // The elements of the tied weight that are in shard `part` of its owner, from the weight's
   // beginning.
@@ -59,7 +62,8 @@ class ZeroGradients final : public Gradients {
   DType dtype_;
   std::vector<Pass> passes_;
   std::size_t current_ = 0;
-  std::size_t sums_before_ = 0, sums_now_ = 0;  // that the pass before the current one, and it, have started
+  std::size_t sums_before_ = 0, sums_now_ = 0;  // that the call before the current pass's, and its own, have started
+  std::vector<const Pass*> complete_passes_;    // of the current call, whose gradients are complete
   Buffer buffer_, kept_buffer_;
   std::vector<bool> offloaded_;         // by unit; empty: nothing is
   std::vector<Buffer> offloaded_kept_;  // by unit

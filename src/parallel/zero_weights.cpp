@@ -12,6 +12,7 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
     : layouts_(options.layouts),
       storage_(storage),
       groups_(groups),
+      shape_(options.shape),
       overlap_(options.overlap),
       root_(options.root),
       on_disk_(options.on_disk),
@@ -19,8 +20,8 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
       pending_(layouts_.size()),
       fetches_(static_cast<int>(layouts_.size()), stream) {
   std::int64_t bytes = 0;
-  offsets_[0] = places(options.evaluation, bytes);
-  offsets_[1] = places(options.step, bytes);
+  gathers_[0] = places(options.evaluation, bytes);
+  gathers_[1] = places(options.step, bytes);
   if (bytes == 0) return;
   gathered_ = memory.allocate(bytes + (on_disk_ ? disk::kBlock : 0), Tag::gathered);
   if (!on_disk_ || !gathered_.data()) return;
@@ -28,12 +29,13 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
   aligned_ = (round_up(address, disk::kBlock) - address) / size_of(storage_.begin()->second.flat_weight().dtype());
 }
 
-std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
+std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
   const int width = size_of(storage_.begin()->second.flat_weight().dtype());
   Lifetimes lives(on_disk_ ? disk::kBlock : kAlignment);
   struct Whole {
     int unit;
     std::int64_t begin, end;  // where its gather and its release stand in the list
+    bool ends_call;
   };
   std::vector<Whole> found;
   std::map<int, std::size_t> now;  // by unit, of those that are whole
@@ -41,24 +43,25 @@ std::vector<std::int64_t> ZeroWeights::places(const std::vector<Action>& list, s
     const std::int64_t at = static_cast<std::int64_t>(i);
     if (list[i].kind == ActionKind::gather) {
       now[list[i].unit] = found.size();
-      found.push_back({list[i].unit, at, at});
+      found.push_back({list[i].unit, at, at, !goes_with_next(list, i, shape_)});
     }
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
-  for (const auto& [unit, begin, end] : found)
-    lives.add(stays(unit) ? 0 : groups_.shard().padded(layouts_[unit]->owned()) * width, begin, end);
+  for (const Whole& whole : found)
+    lives.add(stays(whole.unit) ? 0 : groups_.shard().padded(layouts_[whole.unit]->owned()) * width, whole.begin,
+              whole.end);
   most = std::max(most, lives.plan());
-  std::vector<std::int64_t> offsets;
-  for (std::size_t k = 0; k < found.size(); ++k) offsets.push_back(lives.offset(static_cast<int>(k)) / width);
-  return offsets;
+  std::vector<Gather> gathers;
+  for (std::size_t k = 0; k < found.size(); ++k)
+    gathers.push_back({lives.offset(static_cast<int>(k)) / width, found[k].ends_call});
+  return gathers;
 }
 
 void ZeroWeights::publish(int unit) {
   const ZeroShard& storage = storage_.at(unit);
-  if (root_)
-    pending_[unit] = groups_.all().broadcast(storage.flat_weight(), *root_);
-  else
-    pending_[unit] = groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight());
+  pending_[unit] = std::make_shared<Communicator::Started>(
+      root_ ? groups_.all().broadcast(storage.flat_weight(), *root_)
+            : groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight()));
   if (!overlap_) ready(unit);
 }
 
@@ -71,20 +74,27 @@ void ZeroWeights::begin(bool training) {
 }
 
 Tensor ZeroWeights::gather(int unit) {
+  const Gather& gather = gathers_[training_ ? 1 : 0].at(next_++);
   const ZeroShard& shard = storage_.at(unit);
   const Tensor held = shard.own_weight();
-  const std::int64_t offset = offsets_[training_ ? 1 : 0].at(next_++);
   if (stays(unit)) return held;
   const Tensor whole =
-      view(gathered_, held.dtype(), {groups_.shard().padded(layouts_[unit]->owned())}, aligned_ + offset);
+      view(gathered_, held.dtype(), {groups_.shard().padded(layouts_[unit]->owned())}, aligned_ + gather.offset);
   const Tensor place = whole.slice(0, groups_.shard().begin(layouts_[unit]->owned()), held.elements());
   if (shard.weights_are_offloaded()) {
     if (before_fetch_) before_fetch_(unit, fetches_.up());
     fetches_.start(unit, place, held);
     if (groups_.sharded()) fetches_.finish(unit);  // before others get it
   }
-  if (groups_.sharded())
-    pending_[unit] = groups_.sharers().all_gather(whole, shard.weights_are_offloaded() ? place : held);
+  if (groups_.sharded()) {
+    together_.push_back({whole, shard.weights_are_offloaded() ? place : held});
+    units_together_.push_back(unit);
+    if (!gather.ends_call) return whole;
+    const auto call = std::make_shared<Communicator::Started>(groups_.sharers().all_gather(together_));
+    for (const int one : units_together_) pending_[one] = call;
+    together_.clear();
+    units_together_.clear();
+  }
   if (!overlap_) ready(unit);
   return whole;
 }
@@ -94,7 +104,9 @@ void ZeroWeights::release(int unit) { ready(unit); }
 void ZeroWeights::ready(int unit) {
   fetches_.finish(unit);
   if (!pending_[unit]) return;
-  pending_[unit]->wait();
+  Communicator::Started& call = *pending_[unit];
+  if (call) call->wait();
+  call.reset();  // of all units that it gathers
   pending_[unit].reset();
 }
 

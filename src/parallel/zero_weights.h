@@ -8,12 +8,14 @@
 //   buffer by lifetime over the list of actions; the lists of a step and of evaluation have places of their own in it.
 //   A shard that is offloaded is brought into its place among the others first; that of a rank that has all there is
 //   arrives while the phase before the one that reads it computes.
+//   Units of a bundle whose gathers follow each other are gathered in one call, which the last of them starts.
 //
 // One thread uses it; storage, groups, memory and lists outlive it.
 #pragma once
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -30,6 +32,7 @@ class ZeroWeights {
     std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
     const std::vector<Action>& step;
     const std::vector<Action>& evaluation;
+    StepShape shape = {};          // whose bundles go in one call
     bool overlap = true;           // false: every message is waited for before anything else is done
     std::optional<int> root = {};  // the rank that moves all
     bool on_disk = false;          // where offloaded shards are
@@ -42,7 +45,8 @@ class ZeroWeights {
   void publish(int unit);
   // A list is run from its beginning.
   void begin(bool training);
-  // The flat weights of the unit, as they will be when ready() has returned.
+  // The flat weights of the unit, as they will be when ready() has returned. Nothing is asked of a unit before its call
+  // was started.
   Tensor gather(int unit);
   void release(int unit);
   // Before a phase that reads them.
@@ -50,23 +54,30 @@ class ZeroWeights {
   std::int64_t fetched() const { return fetches_.bytes(); }  // bytes since the beginning
 
  private:
+  struct Gather {
+    std::int64_t offset;  // in elements
+    bool ends_call;
+  };
   bool stays(int unit) const;
-  std::vector<std::int64_t> places(const std::vector<Action>& list, std::int64_t& most) const;
+  std::vector<Gather> places(const std::vector<Action>& list, std::int64_t& most) const;
 
   std::vector<const UnitLayout*> layouts_;
   std::map<int, ZeroShard>& storage_;
   ZeroGroups& groups_;
+  StepShape shape_;
   bool overlap_;
   std::optional<int> root_;
   bool on_disk_;
   std::function<void(int, Stream&)> before_fetch_;
   Buffer gathered_;
-  std::int64_t aligned_ = 0;                          // elements before its first place
-  std::array<std::vector<std::int64_t>, 2> offsets_;  // in elements, by list (evaluation, training) and gather
+  std::int64_t aligned_ = 0;                    // elements before its first place
+  std::array<std::vector<Gather>, 2> gathers_;  // by list (evaluation, training)
   bool training_ = true;
-  std::size_t next_ = 0;                        // of the list's gathers
-  std::vector<Communicator::Started> pending_;  // by unit
-  Fetches fetches_;                             // likewise
+  std::size_t next_ = 0;            // of the list's gathers
+  std::vector<Operands> together_;  // of the call that is to be started
+  std::vector<int> units_together_;
+  std::vector<std::shared_ptr<Communicator::Started>> pending_;  // by unit; those of one call share it
+  Fetches fetches_;                                              // by unit
 };
 
 }  // namespace lockstep

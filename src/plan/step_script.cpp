@@ -35,7 +35,7 @@ class MessageBook {
                            .group = group.name(),
                            .number = is_number(dtype, count_of(message, group.size()))});
     ScriptMessage& all = messages_[static_cast<std::size_t>(at->second)];
-    all.bytes += bytes_of(message.in) + bytes_of(message.out);
+    for (const Message& pair : pairs_of(message)) all.bytes += bytes_of(pair.in) + bytes_of(pair.out);
     all.sent = std::max(all.sent, traffic_of(message, group.rank(), group.size()).sent * size_of(dtype));
     return at->second;
   }

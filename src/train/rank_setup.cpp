@@ -57,6 +57,7 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
 }
 
 RankStep make_step(const Options& o, const Model& model, int rank, const Stream& stream) {
+  LOCKSTEP_CHECK(o.how.memory.gathered != kGatheredAuto, "memory.gathered is to be a number by now");
   return rank_step({.model = model,
                     .layout = o.layout,
                     .stage = static_cast<int>(o.layout.stage(rank)),

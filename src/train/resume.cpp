@@ -42,6 +42,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "layout.zero",
                                                              "layout.grad_sync",
                                                              "layout.reshard",
+                                                             "layout.prefetch",
+                                                             "layout.wrap",
                                                              "layout.shard",
                                                              "layout.cp",
                                                              "layout.cp_kind",
@@ -127,7 +129,9 @@ constexpr auto kBefore =
                                                                   {"layout.chunks", "1"},
                                                                   {"layout.stages", "\"cost\""},
                                                                   {"layout.zero", "0"},
-                                                                  {"layout.grad_sync", "\"step\""}});
+                                                                  {"layout.grad_sync", "\"step\""},
+                                                                  {"layout.prefetch", "1"},
+                                                                  {"layout.wrap", "\"block\""}});
 
 std::map<std::string, std::string> settings(const std::string& toml) {
   const auto all = settings_of(toml);

@@ -2,6 +2,8 @@
 // NCCL itself add is in tests/gpu/nccl_test.cpp.
 #include "comm/nccl_stand_in.h"
 
+#include "support/several_tensors.h"
+
 namespace lockstep::tests {
 namespace {
 
@@ -21,6 +23,12 @@ TEST_P(NcclSteps, EveryOperationGivesTheBitsOfThreads) {
                    }
                  },
                  {.staging_bytes = 1});
+}
+
+// Gathers of them are one group: the stand-in refuses a call before the last one has settled.
+TEST_P(NcclSteps, SeveralTensorsInOneCallAreWhatCallsOfTheirOwnMake) {
+  each_nccl_rank(GetParam(), [](const Here& here) { expect_several_as_apart(here.comm, kAlgorithms); },
+                 {.staging_bytes = 1 << 14});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclSteps, ::testing::Values(1, 2, 3, 5));

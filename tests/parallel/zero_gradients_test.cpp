@@ -55,6 +55,31 @@ TEST(ZeroGradients, HoldTwoUnitsWholeAndAShardOfEach) {
   });
 }
 
+// Of units that are summed in one call, two calls' are whole at a time.
+TEST(ZeroGradients, OfABundleAreSummedTogether) {
+  constexpr std::int64_t kElements = 3 * 1024;
+  const PlainUnits units(std::vector<PlainUnits::Sizes>(8, {kElements}));
+  StepShape shape = units.shape(3, true);
+  shape.gathers = true;
+  shape.bundles = {0, 1, 1, 3, 3, 5, 5, 7};
+  const std::vector<Action> actions = serial_step(shape);
+  for (const bool overlap : {false, true})
+    each_rank(6, [&](Communicator& all) {
+      Ledger ledger;
+      const auto memory = make_memory(Device::cpu, ledger);
+      CpuDevice cpu;
+      ZeroGroups groups(all, {.dp = 6, .zero = 3, .shard = 3});
+      ZeroGradients gradients(
+          {.layouts = units.layouts(), .actions = actions, .shape = shape, .dtype = DType::f32, .overlap = overlap},
+          groups, *memory, cpu.stream());
+      EXPECT_EQ(ledger.peak(Tag::communication), 4 * kElements * 4);
+      for (int step = 0; step < 2; ++step) {
+        units.run(gradients, actions, all.rank());
+        expect_plain_sums(gradients, units, groups, 3);
+      }
+    });
+}
+
 // What other ranks of a layer add is added before anything is summed over replicas.
 TEST(ZeroGradients, AreCompletedBeforeTheyAreSummed) {
   const PlainUnits units({{300, 7}, {40}});

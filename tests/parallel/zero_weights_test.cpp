@@ -51,19 +51,29 @@ const std::vector<PlainUnits::Sizes> kGatheredUnits = {{700, 3}, {900}, {100, 20
 
 TEST(ZeroWeights, AreWholeWhileAPhaseReadsThem) {
   const PlainUnits units(kGatheredUnits);
-  StepShape shape = units.shape(2, true);
-  shape.gathers = true;
-  const std::vector<Action> step = serial_step(shape), evaluation = forward_pass(shape);
   struct Case {
-    int ranks, shard;
+    int ranks, shard, prefetch;
+    std::vector<int> bundles;
   };
-  for (const auto& [ranks, shard] : {Case{3, 0}, {5, 0}, {6, 3}})
-    for (const bool overlap : {false, true})
+  for (const auto& [ranks, shard, prefetch, bundles] : {Case{3, 0, 1, {}},
+                                                        {5, 0, 1, {}},
+                                                        {6, 3, 1, {}},
+                                                        {3, 0, 0, {}},
+                                                        {3, 0, 3, {}},
+                                                        {3, 0, 1, {0, 1, 1, 1, 4}},
+                                                        {6, 3, 2, {0, 1, 2, 2, 4}}})
+    for (const bool overlap : {false, true}) {
+      StepShape shape = units.shape(2, true);
+      shape.gathers = true;
+      shape.prefetch = prefetch;
+      shape.bundles = bundles;
+      const std::vector<Action> step = serial_step(shape), evaluation = forward_pass(shape);
       each_rank(ranks, [&, ranks = ranks, shard = shard](Communicator& all) {
         CpuDevice cpu;
         Held held(all, {.dp = ranks, .zero = 3, .shard = shard}, units, cpu.memory(), cpu.stream());
-        ZeroWeights weights({.layouts = units.layouts(), .step = step, .evaluation = evaluation, .overlap = overlap},
-                            held.shards(), held.groups(), cpu.memory(), cpu.stream());
+        ZeroWeights weights(
+            {.layouts = units.layouts(), .step = step, .evaluation = evaluation, .shape = shape, .overlap = overlap},
+            held.shards(), held.groups(), cpu.memory(), cpu.stream());
         for (int version = 1; version <= 3; ++version) {
           for (int u = 0; u < units.count(); ++u) held.move(u, version);
           const bool training = version != 2;
@@ -84,6 +94,7 @@ TEST(ZeroWeights, AreWholeWhileAPhaseReadsThem) {
           EXPECT_TRUE(whole_units.empty());
         }
       });
+    }
 }
 
 // The unit at hand and the next one, and no more.

@@ -31,6 +31,7 @@ TEST(LayoutText, GradientsAreSummedAsTheStageIsUsedFor) {
 TEST(LayoutText, ReadsBackWhatItSays) {
   for (const char* text :
        {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
+        "dp=4,zero=3,prefetch=0", "dp=4,zero=3,prefetch=3,wrap=64MiB", "dp=4,zero=3,wrap=2+3",
         "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro", "dp=2,bucket=0,reduce=ring",
         "dp=2,dp_kind=central", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
     EXPECT_EQ(to_text(parse_layout(text)), text);
@@ -40,6 +41,8 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
   for (const auto& [text, words] :
        {std::pair{"dp=2,shard=2", "--layout shard=2: 'shard' does nothing with zero = 0"},
         {"dp=2,zero=2,reshard=never", "'reshard' does nothing with zero = 2"},
+        {"dp=2,zero=2,prefetch=2", "'prefetch' does nothing with zero = 2"},
+        {"dp=2,zero=1,wrap=64MiB", "'wrap' does nothing with zero = 1"},
         {"dp=2,zero=1,bucket=4", "'bucket' does nothing with zero = 1 and grad_sync = \"step\""},
         {"dp=2,grad_sync=micro,bucket=4", "'bucket' does nothing with zero = 0 and grad_sync = \"micro\""},
         {"dp=2,dp_kind=central,zero=1", "'zero' does nothing with dp_kind = \"central\""},
@@ -266,6 +269,24 @@ TEST(LayoutText, AStageOnTheCommandLineUnmakesWhatTheFileSaysOfAnother) {
   const RunSpec spec = parse_run_toml(file, "run.toml", ".", sets);
   EXPECT_EQ(spec.layout, (LayoutSpec{.dp = 2, .zero = 3}));
   EXPECT_EQ(parse_run_toml(to_toml(spec), "again.toml", ".").layout, spec.layout);
+}
+
+TEST(LayoutText, RoomForGatheredWeightsMayBeLeftToTheProgram) {
+  const std::string file =
+      "[model]\npreset = \"llama-1m\"\n[data]\nexample = true\nseq = 16\n[memory]\ngathered = \"auto\"\n[layout]\n"
+      "dp = 2\n";
+  const RunSpec spec = parse_run_toml(file + "zero = 3\n", "run.toml", ".");
+  EXPECT_EQ(spec.memory.gathered, kGatheredAuto);
+  EXPECT_EQ(parse_run_toml(to_toml(spec), "again.toml", ".").memory, spec.memory);
+  const std::string sets[] = {"memory.gathered=8"};
+  EXPECT_EQ(parse_run_toml(file + "zero = 3\n", "run.toml", ".", sets).memory.gathered, 8);
+  try {
+    parse_run_toml(file, "run.toml", ".");
+    ADD_FAILURE();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("run.toml:7: gathered = \"auto\" does nothing: "), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(LayoutText, RoomForGatheredWeightsIsOfStageThreeAlone) {

@@ -67,7 +67,7 @@ std::vector<std::string> other_values(const std::string& value) {
           "step",   "never",  "forward",     "ring",        "tree",     "ulysses",   "plain", "zigzag",
           "zb-h1",  "afab",   "even",        "cost",        "cuda",     "cpu",       "llama", "gpt2",
           "qwen2",  "qwen3",  "mistral",     "other",       "/other",   "layernorm", "gelu",  "swiglu",
-          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk"})
+          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk",      "1MiB"})
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
@@ -127,6 +127,8 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
                           "layout.cp_kind",
                           "layout.shard",
                           "layout.reshard",
+                          "layout.prefetch",
+                          "layout.wrap",
                           "layout.bucket",
                           "precision.compute",
                           "precision.loss_scale",

@@ -117,4 +117,22 @@ std::vector<int> Collective::missing() const {
   return elsewhere.empty() ? behind : elsewhere;
 }
 
+CollectiveOfSeveral::CollectiveOfSeveral(ProcessGroup& group, const Message& message, std::uint64_t sequence,
+                                         PlanContext context)
+    : Operation(group, message, sequence), pairs_(pairs_of(message)), context_(context) {
+  begin_next();
+}
+
+void CollectiveOfSeveral::begin_next() {
+  now_ = std::make_unique<Collective>(group(), pairs_[begun_++], sequence(), context_);
+}
+
+bool CollectiveOfSeveral::advance() {
+  while (now_->advance()) {
+    if (begun_ == pairs_.size()) return true;
+    begin_next();
+  }
+  return false;
+}
+
 }  // namespace lockstep::mpi

@@ -26,4 +26,22 @@ class Collective final : public Operation {
   std::int64_t step_ = 0;
 };
 
+// A call of several tensors: one operation, whose pairs go one after the other.
+class CollectiveOfSeveral final : public Operation {
+ public:
+  CollectiveOfSeveral(ProcessGroup& group, const Message& message, std::uint64_t sequence, PlanContext context);
+  bool advance() override;
+  std::vector<int> missing() const override { return now_->missing(); }
+  bool more() const override { return now_->more(); }
+  bool held() const override { return now_->held(); }
+
+ private:
+  void begin_next();
+
+  std::vector<Message> pairs_;
+  PlanContext context_;
+  std::size_t begun_ = 0;
+  std::unique_ptr<Collective> now_;
+};
+
 }  // namespace lockstep::mpi

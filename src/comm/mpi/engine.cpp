@@ -104,9 +104,11 @@ std::shared_ptr<Operation> Engine::start(ProcessGroup& group, const Message& mes
   own_.done.store(0);
   own_.sequence.store(sequence);
   std::shared_ptr<Operation> operation;
-  if (!point_to_point(message.op))
-    operation = std::make_shared<Collective>(group, message, sequence,
-                                             PlanContext{transport_, wide_sum_, files_.get(), world_.least_seen});
+  const PlanContext context{transport_, wide_sum_, files_.get(), world_.least_seen};
+  if (!message.also.empty())
+    operation = std::make_shared<CollectiveOfSeveral>(group, message, sequence, context);
+  else if (!point_to_point(message.op))
+    operation = std::make_shared<Collective>(group, message, sequence, context);
   else if (group.placement.here(message.peer))
     operation = std::make_shared<LocalPointToPoint>(group, message, sequence);
   else

@@ -42,8 +42,9 @@ class Member final : public Communicator {
   Started start(const Message& message) override {
     check_message(message, rank(), size(), Device::cpu);
     if (size() == 1) {
-      if (message.out && message.out.raw() != message.in.raw() && message.out.bytes() > 0)
-        std::memcpy(message.out.raw(), message.in.raw(), static_cast<std::size_t>(message.out.bytes()));
+      for (const Message& pair : pairs_of(message))
+        if (pair.out && pair.out.raw() != pair.in.raw() && pair.out.bytes() > 0)
+          std::memcpy(pair.out.raw(), pair.in.raw(), static_cast<std::size_t>(pair.out.bytes()));
       return std::make_unique<NothingPending>();
     }
     return std::make_unique<OperationHandle>(engine_, group_, engine_.start(*group_, message),

@@ -69,11 +69,13 @@ Communicator::Started Member::start(const Message& message) {
       });
   } else if (size() > 1) {
     steps = steps_of(message, {rank(), size(), in_flight, staging_, counts_});
-  } else if (message.in && message.out && message.in.raw() != message.out.raw()) {
-    steps.push_back([message, &in_flight] {
-      copy_later(message.out.raw(), message.in.raw(), message.in.bytes(), in_flight.stream());
-      return true;
-    });
+  } else {
+    for (const Message& pair : pairs_of(message))
+      if (pair.in && pair.out && pair.in.raw() != pair.out.raw())
+        steps.push_back([pair, &in_flight] {
+          copy_later(pair.out.raw(), pair.in.raw(), pair.in.bytes(), in_flight.stream());
+          return true;
+        });
   }
   const double deadline = message.deadline > 0 ? message.deadline : resources_.options.deadline_seconds;
   return std::make_unique<OperationHandle>(*this, begin(in_flight, {title, std::move(steps), deadline}));

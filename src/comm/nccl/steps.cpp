@@ -29,6 +29,12 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
       case CommOp::all_gather:
       case CommOp::gather:
       case CommOp::scatter:
+        if (!m_.also.empty())
+          return {step([](StepBuilder& o) {
+            o.grouped([&] {
+              for (const Message& pair : pairs_of(o.m_)) o.link().all_gather(pair.out, pair.in, o.stream());
+            });
+          })};
         cut(m_.counts);
         if (m_.op == CommOp::all_gather && m_.counts.empty())
           return {step([](StepBuilder& o) { o.link().all_gather(o.m_.out, o.m_.in, o.stream()); })};
@@ -281,6 +287,12 @@ class StepBuilder : public std::enable_shared_from_this<StepBuilder> {
 std::vector<Step> steps_of(const Message& message, const StepContext& context) {
   const bool uneven_all_to_all = message.op == CommOp::all_to_all && !message.counts.empty();
   if (message.op != CommOp::barrier && !uneven_all_to_all && count_of(message, context.ranks) == 0) return {};
+  if (!message.also.empty() && reduces(message.op)) {  // they share the staging buffer, one after the other
+    std::vector<Step> all;
+    for (const Message& pair : pairs_of(message))
+      for (Step& step : steps_of(pair, context)) all.push_back(std::move(step));
+    return all;
+  }
   return std::make_shared<StepBuilder>(message, context)->steps();
 }
 

@@ -7,6 +7,8 @@
 // of the next round travels with the result of the last. `native` leaves the sum to NCCL. What has no sum is copied by
 // NCCL as it is.
 //
+// Of a call of several tensors the copies are one group of NCCL's; the sums follow each other in the stream.
+//
 // An all_to_all with counts first tells the ranks what they will get; its second part is given to the stream when that
 // has arrived, so advance() must be called in between (nccl/in_flight.h).
 #pragma once

@@ -28,6 +28,16 @@ BufferPlan::BufferPlan(std::span<const Message> calls) { add(calls); }
 void BufferPlan::add(std::span<const Message> calls) {
   const Message& first = calls[0];
   if (first.op == CommOp::barrier) return;
+  if (!first.also.empty()) {
+    std::vector<std::vector<Message>> by_rank;
+    for (const Message& call : calls) by_rank.push_back(pairs_of(call));
+    for (std::size_t i = 0; i <= first.also.size(); ++i) {
+      std::vector<Message> pair;
+      for (const std::vector<Message>& of_rank : by_rank) pair.push_back(of_rank[i]);
+      add(pair);
+    }
+    return;
+  }
   if (calls.size() == 1)  // a group of one: all its operations are this
     return first.out ? add_copy(first.in, {&first.out, 1}) : void();
   switch (first.op) {

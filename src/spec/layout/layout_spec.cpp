@@ -139,6 +139,17 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
            "give every part between the first and the last a layer");
 }
 
+void check_wrap(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail) {
+  if (layout.wrap.form != WrapRule::Form::blocks) return;
+  const std::vector<std::int64_t>& blocks = layout.wrap.blocks;
+  const std::int64_t sum = std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0});
+  if (sum != model.layers)
+    fail("wrap",
+         fmt::format("wrap = \"{}\" is of {} block{}, and the model has {}", layout.wrap.text(), sum,
+                     sum == 1 ? "" : "s", model.layers),
+         fmt::format("name numbers that add up to {}", model.layers));
+}
+
 bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail) {
   const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
   if (below == ranks) {
@@ -158,6 +169,7 @@ void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSp
   check_tensor_layout(model, layout, fail);
   check_context_layout(model, seq, layout, fail);
   check_pipeline_layout(model, layout, fail);
+  check_wrap(model, layout, fail);
 }
 
 PipelineSchedule schedule_of(const LayoutSpec& layout) {
@@ -201,6 +213,8 @@ std::string to_text(const LayoutSpec& layout) {
   if (layout.zero != usual.zero) say("zero", layout.zero);
   if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));
   if (layout.reshard != usual.reshard) say("reshard", name_of(layout.reshard));
+  if (layout.prefetch != usual.prefetch) say("prefetch", layout.prefetch);
+  if (layout.wrap != usual.wrap) say("wrap", layout.wrap.text());
   if (layout.shard != usual.shard) say("shard", layout.shard);
   if (layout.overlap != usual.overlap) say("overlap", name_of(layout.overlap));
   if (layout.bucket != usual.bucket) say("bucket", layout.bucket);

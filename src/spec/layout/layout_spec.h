@@ -1,7 +1,8 @@
 // A parallel layout as plain data: the sizes of the mesh (dp, pp, cp, tp) and the settings of each technique.
 //
 // The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
-// (overlap, bucket, dp_kind, zero, reshard, shard in powers of two, pp and all that belongs to it) do not change a bit.
+// (overlap, bucket, dp_kind, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to it) do
+// not change a bit.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "spec/layout/cp_kind.h"
 #include "spec/layout/stage_rule.h"
 #include "spec/layout/tensor_split.h"
+#include "spec/layout/wrap_rule.h"
 #include "spec/pipeline/schedule.h"
 
 namespace lockstep {
@@ -74,6 +76,8 @@ struct LayoutSpec {
   Switch overlap = Switch::on;  // messages run while something is computed
   std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
   Reshard reshard = Reshard::forward;  // zero = 3
+  std::int64_t prefetch = 1;           // zero = 3: units, or bundles of them, that are gathered before they are needed
+  WrapRule wrap = {};                  // zero = 3: blocks that are gathered, and their gradients reduced, in one call
   std::int64_t shard = 0;              // zero > 0: ranks that one copy is sharded over; 0 = all
   Switch uneven = Switch::off;         // parts of the batch may differ by `micro` samples
   ReduceKind reduce = ReduceKind::canonical;
@@ -123,6 +127,9 @@ void check_layout(std::int64_t global_batch, const LayoutSpec& layout, const Lay
 void check_tensor_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
 // Whether samples of `seq` tokens can, with the heads that a rank has.
 void check_context_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
+
+// Whether the blocks that go in one call are this model's.
+void check_wrap(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);
 
 // Whether the model's layers can be split into stages so, and the schedule is valid.
 void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, const LayoutFault& fail);

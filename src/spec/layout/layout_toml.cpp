@@ -57,7 +57,11 @@ void visit_layout(Spec& layout, Visitor&& visit) {
     if (layout.zero == 0 && layout.grad_sync == GradSync::step)
       visit("bucket", layout.bucket, Whole{0, kMostBucketMebibytes});
     if (layout.zero > 0) visit("shard", layout.shard, Whole{0, kMostRanks});
-    if (layout.zero == 3) visit("reshard", layout.reshard);
+    if (layout.zero == 3) {
+      visit("reshard", layout.reshard);
+      visit("prefetch", layout.prefetch, Whole{0, kMaxLayers});
+      visit("wrap", layout.wrap);
+    }
   }
   visit("uneven", layout.uneven);
   visit("reduce", layout.reduce);
@@ -116,7 +120,7 @@ void unmake_layout_choices(TomlDocument& document) {
     for (const std::string_view key : keys) document.drop("layout", key);
   };
   drop("dp_kind", {"pp", "schedule", "schedule_file", "chunks", "stages", "cp", "cp_kind", "cp_order", "tp", "sp",
-                   "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard"});
+                   "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard", "prefetch", "wrap"});
   drop("pp", {"stages"});
   drop("schedule", {"chunks", "schedule_file", "stages"});
   drop("schedule_file", {"chunks", "schedule", "stages"});
@@ -124,7 +128,7 @@ void unmake_layout_choices(TomlDocument& document) {
   drop("cp", {"cp_kind", "cp_order"});
   drop("cp_kind", {"cp_order"});
   drop("tp", {"sp", "tp_chunks"});
-  drop("zero", {"grad_sync", "bucket", "shard", "reshard"});
+  drop("zero", {"grad_sync", "bucket", "shard", "reshard", "prefetch", "wrap"});
   drop("grad_sync", {"bucket"});
 }
 

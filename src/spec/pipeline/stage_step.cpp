@@ -183,7 +183,7 @@ class StepWriter {
 
 std::vector<Action> written(const PipelineSchedule& schedule, const StepShape& shape, bool trains, bool ahead) {
   std::vector<Action> list = StepWriter(schedule, shape, trains, ahead).list();
-  return shape.gathers ? with_gathers(list, shape) : list;
+  return shape.gathers ? with_gathers(with_bundled_reductions(list, shape), shape) : list;
 }
 
 PipelineSchedule one_stage(const StepShape& shape) {

@@ -54,13 +54,17 @@ constexpr std::string_view name_of(Offload where) {
   return where == Offload::none ? "none" : where == Offload::host ? "host" : "disk";
 }
 
+// As many units stay gathered as fit; a program that runs chooses the number (plan/gathered_room.h).
+inline constexpr std::int64_t kGatheredAuto = -1;
+
 struct MemorySpec {
   Recompute recompute = Recompute::none;
   // Of a level that recomputes products, the blocks that do so.
   std::int64_t recompute_blocks = 0;  // the first of the model; 0 = all
   std::int64_t recompute_every = 1;   // of those, the first and every n-th after it
   StageBlocks recompute_stages = {};  // in the place of recompute_blocks: the first of each stage
-  // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
+  // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first;
+  // or kGatheredAuto
   std::int64_t gathered = 0;
   Offload offload_optimizer = Offload::none;    // master weights and moments
   Offload offload_gradients = Offload::none;    // that are summed, or their shards

@@ -22,7 +22,10 @@ const Keys kActivationKeys{"offload_blocks"};
 // nothing is refused.
 template <class Spec, class Visitor>
 void visit_memory(Spec& memory, Visitor&& visit) {
-  visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
+  if (std::string word = "auto"; memory.gathered == kGatheredAuto)
+    visit("gathered", word);
+  else
+    visit("gathered", memory.gathered, Whole{0, kMostMebibytes});
   visit("recompute", memory.recompute);
   if (recomputes_products(memory.recompute)) {
     visit("recompute_every", memory.recompute_every, Whole{1, kMaxIndex});
@@ -53,6 +56,10 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
   table("offload_gradients", memory.offload_gradients);
   table("offload_parameters", memory.offload_parameters);
   table("offload_activations", memory.offload_activations);
+  if (const std::string shown = table.has("gathered") ? table.shown("gathered") : ""; shown == "'auto'")
+    memory.gathered = kGatheredAuto;
+  else if (shown.starts_with("'"))
+    table.refuse("gathered", fmt::format("gathered = {} says nothing", shown), "name MiB, as in 64, or use \"auto\"");
   const auto refuse_without = [&](const Keys& keys, std::string_view what) {
     for (const std::string_view key : keys)
       if (table.has(key)) table.refuse(key, fmt::format("'{}' does nothing without {}", key, what), "remove it");

@@ -87,7 +87,8 @@ class RunChecker {
            layout.pp == 1 ? "use recompute_blocks" : fmt::format("name {} numbers of blocks", layout.pp));
     if (spec_.memory.gathered == 0 || (layout.zero == 3 && layout.reshard == Reshard::forward)) return;
     fail("memory", "gathered",
-         fmt::format("gathered = {} does nothing: {}", spec_.memory.gathered,
+         fmt::format("gathered = {} does nothing: {}",
+                     spec_.memory.gathered == kGatheredAuto ? "\"auto\"" : fmt::format("{}", spec_.memory.gathered),
                      layout.zero == 3 ? "with reshard = \"never\" all weights stay" : "only zero = 3 gathers weights"),
          "remove it, or use zero = 3 with reshard = \"forward\"");
   }

@@ -94,6 +94,13 @@ std::vector<Action> work_of(const StepShape& shape) {
   return work;
 }
 
+bool goes_with_next(const std::vector<Action>& actions, std::size_t index, const StepShape& shape) {
+  if (index + 1 >= actions.size()) return false;
+  const Action &a = actions[index], &b = actions[index + 1];
+  const bool calls = a.kind == ActionKind::gather || a.kind == ActionKind::reduce;
+  return calls && a.kind == b.kind && a.micro == b.micro && shape.bundle_of(a.unit) == shape.bundle_of(b.unit);
+}
+
 std::vector<int> units_read(const Action& phase, const StepShape& shape) {
   if (phase.kind == ActionKind::backward_weight) return {};
   if (phase.kind == ActionKind::backward_input) return phase.unit == 0 ? std::vector<int>{} : std::vector{phase.unit};

@@ -79,12 +79,15 @@ struct StepShape {
   bool reduces_each = false;  // the gradients of every micro-batch by themselves: reduce(u, m), not reduce(u)
   bool gathers = false;       // a unit's weights are whole between a gather and a release only
   int kept_units = 0;  // of those: how many before the last stay whole from a micro-batch's forward to its backward
+  int prefetch = 1;    // of those: bundles that are gathered ahead of the phase that reads them
+  std::vector<int> bundles = {};  // by unit: the first unit of its bundle (spec/layout/wrap_rule.h); empty: its own
   Stages stages = {};
   int stage = 0;  // whose list it is
 
   int last() const { return units - 1; }
   int stage_of(int unit) const { return stages.of(unit); }
   bool has(int unit) const { return stage_of(unit) == stage; }
+  int bundle_of(int unit) const { return bundles.empty() ? unit : bundles[static_cast<std::size_t>(unit)]; }
   bool has_tie() const { return tie_owner >= 0; }
   bool tie_is_sent() const { return has_tie() && stage_of(tie_owner) != stage_of(tie_borrower); }
   // The owner of a tied weight whose borrower is here: a copy of it.
@@ -105,12 +108,15 @@ std::vector<std::size_t> sent_by(const std::vector<Action>& actions, const StepS
 std::vector<int> units_read(const Action& phase, const StepShape& shape);
 
 // One stage, one micro-batch after the other: forwards, then both backwards of each unit, the last unit first. A unit
-// is reduced as soon as its gradient is whole. Where weights are gathered, those of the phase that is next to need
-// others are gathered before the phase at hand runs, so that they can come meanwhile; nothing is whole longer than
-// these two need it, but for the units that are kept.
+// is reduced as soon as its gradient is whole, and that of its bundle is. Where weights are gathered, those of the
+// phases that are next to need others (as many as `prefetch`) are gathered before the phase at hand runs, so that they
+// can come meanwhile; nothing is whole longer than these need it, but for the units that are kept.
 std::vector<Action> serial_step(const StepShape& shape);
 // The forwards alone, for evaluation.
 std::vector<Action> forward_pass(const StepShape& shape);
+
+// Whether an action and the one after it go in one call: gathers, or reductions, of units of one bundle.
+bool goes_with_next(const std::vector<Action>& actions, std::size_t index, const StepShape& shape);
 
 // Everything that a step of this shape does once, in no order: all but gathers and releases.
 std::vector<Action> work_of(const StepShape& shape);

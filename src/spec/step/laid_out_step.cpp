@@ -9,6 +9,8 @@ StepShape laid_out(StepShape shape, const LayoutSpec& layout, const GatheredRoom
   shape.publishes = !all_update_all(layout) && !shape.gathers;
   shape.reduces_each = layout.passes_on();
   if (!shape.gathers) return shape;
+  shape.prefetch = static_cast<int>(layout.prefetch);
+  if (layout.wrap != WrapRule{}) shape.bundles = bundles_of(layout.wrap, shape.stages, room.unit_bytes);
   std::int64_t left = room.kept_bytes;
   for (int u = shape.last() - 1; u >= 0; --u) {  // the last is used twice in a row, and stays anyway
     if (!shape.has(u)) continue;

@@ -1,5 +1,5 @@
-// What a step must do when the model is laid out over ranks: whether weights are published or gathered, and gradients
-// reduced once per step or after every micro-batch.
+// What a step must do when the model is laid out over ranks: whether weights are published or gathered, how far ahead
+// and which of them in one call, and gradients reduced once per step or after every micro-batch.
 #pragma once
 #include <cstdint>
 #include <span>
