@@ -19,8 +19,9 @@ namespace {
 
 // One choice of every lever.
 struct FitChoice {
-  int numbers = 0;   // how many of the types of 16 bits
-  double share = 0;  // that is offloaded; 0: as asked
+  int numbers = 0;          // how many of the types of 16 bits
+  double share = 0;         // that is offloaded; 0: as asked
+  std::int64_t window = 0;  // MiB, of what is offloaded; 0: as usual
   std::size_t level = 0;
   std::int64_t blocks = 0;  // that recompute, of a level of all of them; 0: all
   std::int64_t zero = 0;
@@ -46,6 +47,8 @@ bool is_allowed(const RunSpec& spec) {
 }
 
 constexpr double kShares[] = {0.25, 0.5, 0.75, 1};
+constexpr std::int64_t kSmallWindow =
+    8;  // MiB: a disk is nearly as fast with them (bench/results/2026-11-16-levers.md)
 
 class Search {
  public:
@@ -141,12 +144,14 @@ class Search {
 
   std::optional<FitSetting> walk_tiers() {
     for (const bool offloads : {false, true})
-      for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
-        if (auto found = cheapest_of_tier(numbers, offloads)) return found;
+      for (const std::int64_t window :
+           offloads ? std::vector{std::int64_t{0}, kSmallWindow} : std::vector{std::int64_t{0}})
+        for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
+          if (auto found = cheapest_of_tier(numbers, offloads, window)) return found;
     return std::nullopt;
   }
 
-  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads) {
+  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads, std::int64_t window) {
     best_.reset();
     too_slow_.clear();
     std::vector<double> shares{0};
@@ -163,6 +168,7 @@ class Search {
         if (shares.empty()) continue;
         const FitSetting* smallest = planned({.numbers = numbers,
                                               .share = shares.back(),
+                                              .window = window,
                                               .level = level,
                                               .zero = zero,
                                               .waits = waits.back(),
@@ -170,7 +176,8 @@ class Search {
         if (!smallest || smallest->device > limits_.device) continue;
         for (const double share : shares)
           for (const bool wait : waits)
-            look_at({.numbers = numbers, .share = share, .level = level, .zero = zero, .waits = wait});
+            look_at(
+                {.numbers = numbers, .share = share, .window = window, .level = level, .zero = zero, .waits = wait});
       }
     if (best_) use_fewer_blocks();
     return best_ ? std::optional(*planned(*best_)) : std::nullopt;
@@ -242,6 +249,7 @@ class Search {
     if (choice.share > 0) {
       spec.memory.offload_optimizer = asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
       spec.memory.offload_share = choice.share;
+      if (choice.window > 0) spec.memory.offload_window = choice.window;
     }
     if (const RecomputeChoice& level = levels_[choice.level]; !level.as_asked) {
       spec.memory.recompute = level.level;
@@ -273,6 +281,7 @@ class Search {
     say("train.async_save", spec.train.async_save, spec.train.async_save != asked_.train.async_save);
     say("memory.offload_optimizer", name_of(spec.memory.offload_optimizer), choice.share > 0 && asked_share() == 0);
     say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
+    say("memory.offload_window", choice.window, choice.window > 0);
     return changes;
   }
 
@@ -288,7 +297,8 @@ class Search {
     if (choice.waits && copies()) cost.beside += seconds_of_saves();
     setting.emplace();
     setting->changes = changes_of(choice);
-    setting->tier = choice.numbers + (choice.share > 0 ? static_cast<int>(numbers_.size()) + 1 : 0);
+    const int late = choice.share > 0 ? choice.window > 0 ? 2 : 1 : 0;
+    setting->tier = choice.numbers + late * (static_cast<int>(numbers_.size()) + 1);
     for (const Plan& plan : stages) {
       setting->host = std::max(setting->host, plan.host);
       setting->disk = std::max(setting->disk, plan.disk);

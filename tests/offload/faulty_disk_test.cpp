@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <deque>
 #include <fstream>
 
+#include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
+#include "offload/staging.h"
 #include "support/faulty_disk.h"
 #include "support/killed_updates.h"
 #include "support/run_results.h"
+#include "tensor/cpu/stream.h"
 
 namespace lockstep::tests {
 namespace {
@@ -80,6 +85,66 @@ INSTANTIATE_TEST_SUITE_P(
             DiskFault{"ShortReads", "read:1:short", ""}, DiskFault{"ShortWrites", "write:1:short", ""}),
         testing::Values("micro=2", "dp=2,zero=1")),
     [](const auto& info) { return std::get<0>(info.param).name + (info.index % 2 == 0 ? "" : "OfTwoRanks"); });
+
+// Answers only when it is asked, every read with other bytes.
+class OtherBytes final : public disk::RawIo {
+ public:
+  explicit OtherBytes(std::int64_t& reads) : reads_(reads) {}
+  int depth() const override { return 64; }
+  void start(const disk::RawRequest& request) override {
+    started_.push_back(request);
+    if (!request.write) ++reads_;
+  }
+  disk::RawResult next() override {
+    const disk::RawRequest request = started_.front();
+    started_.pop_front();
+    if (!request.write) --reads_;
+    if (!request.write) std::memset(request.data, 3, static_cast<std::size_t>(request.bytes));
+    return {request.tag, request.bytes};
+  }
+
+ private:
+  std::int64_t& reads_;
+  std::deque<disk::RawRequest> started_;
+};
+
+// Or a disk would still write into memory that is somebody else's by then.
+TEST(FaultyWindows, AreWaitedForBeforeTheirMemoryIsGivenBack) {
+  const TemporaryFolder folder;
+  Ledger device, there;
+  const auto memory = make_memory(Device::cpu, device);
+  cpu::Stream stream(*memory, 1);
+  std::int64_t reads = 0;
+  disk::FileMemory file(there, folder.path(), std::make_unique<OtherBytes>(reads));
+  constexpr std::int64_t kElements = 8 * disk::kBlock;
+  std::vector<Buffer> buffers;
+  Staging::Pass pass;
+  for (int i = 0; i < 3; ++i) {
+    buffers.push_back(file.allocate(kElements * 4, Tag::optimizer));
+    pass.push_back(view(buffers.back(), DType::f32, {kElements}));
+    file.write(buffers.back().data(), std::vector<char>(kElements * 4).data(), kElements * 4);
+  }
+  {
+    Staging staging({.window_bytes = 0, .on_disk = true}, {pass}, *memory, stream);
+    EXPECT_THROW(staging.run(0, [](const Staging::Window&) {}), EnvironmentError);
+    EXPECT_GT(reads, 0) << "or the test says nothing";
+  }
+  EXPECT_EQ(reads, 0);
+}
+
+// A process has 2^47 bytes of addresses, whatever its ranks' disks are.
+TEST(FaultyWindows, OfAHundredRanksFindTheirAddresses) {
+  const TemporaryFolder folder;
+  Ledger ledger;
+  std::vector<std::unique_ptr<disk::FileMemory>> files;
+  std::vector<Buffer> buffers;
+  for (int rank = 0; rank < 100; ++rank) {
+    files.push_back(std::make_unique<disk::FileMemory>(ledger, folder.path(), disk::make_thread_io(1)));
+    buffers.push_back(files.back()->allocate(disk::kBlock, Tag::optimizer));
+    EXPECT_EQ(&disk::FileMemory::of(buffers.back().data()), files.back().get());
+  }
+  buffers.clear();
+}
 
 // Fifty times in tests/slow.
 TEST(OffloadedUpdates, ThatAreKilledAreResumedToTheSameBits) {

@@ -9,7 +9,7 @@ namespace lockstep::tests {
 namespace {
 
 TEST(LeverBits, OfOffloadAndRecomputationAreThoseOfNone) {
-  const ModelSpec model = run_without_levers("").model;
+  const ModelSpec model = run_without_levers("micro=2").model;
   const MemorySpec on_disk{.recompute = Recompute::full, .offload_optimizer = Offload::disk, .offload_window = 1},
       on_host{.recompute = Recompute::projections,
               .recompute_every = 2,

@@ -68,7 +68,11 @@ std::vector<LeverKind> kinds_of_levers() {
       {zero_lever(1), zero_lever(2), zero_lever(3), zero_lever(3, " gathered", 1), zero_lever(3, " kept")},
       {{"twice the micro-batches", [](RunSpec& run) { run.layout.micro *= 2; }},
        {"three times the micro-batches", [](RunSpec& run) { run.layout.micro *= 3; }}},
-      {{"bf16 gradients", set(&PrecisionSpec::gradients, StateType::bf16)}},
+      {{"bf16 gradients",
+        [](RunSpec& run) {
+          run.precision.compute = Precision::bf16;
+          run.precision.gradients = StateType::bf16;
+        }}},
       {{"bf16 moments", set(&PrecisionSpec::moments, StateType::bf16)}},
       {{"bf16 masters",
         [](RunSpec& run) {
