@@ -22,9 +22,30 @@ double rate_of(const ComparedLever& one, std::int64_t bytes) {
   return one.ran ? static_cast<double>(bytes) / one.ran->step_seconds() : 0;
 }
 
-std::string lever_head(const ComparedLever& one) { return one.lever.name() + (one.lever.changes_numbers ? " *" : ""); }
+// Names as rows have them: one that would make a table wider than a terminal becomes a number, explained below.
+class LeverNames {
+ public:
+  explicit LeverNames(bool shortens) : shortens_(shortens) {}
+  std::string of(const ComparedLever& one) {
+    const std::string name = one.lever.name(), star = one.lever.changes_numbers ? " *" : "";
+    if (!shortens_ || name.size() <= kLongest) return name + star;
+    auto at = std::ranges::find(long_, name);
+    if (at == long_.end()) at = long_.insert(long_.end(), name);
+    return fmt::format("({}){}", at - long_.begin() + 1, star);
+  }
+  std::string legend() const {
+    std::string out;
+    for (std::size_t i = 0; i < long_.size(); ++i) out += fmt::format("({}): {}\n", i + 1, long_[i]);
+    return out;
+  }
 
-TextTable places_table(const LeverComparison& comparison) {
+ private:
+  static constexpr std::size_t kLongest = 34;
+  bool shortens_;
+  std::vector<std::string> long_;
+};
+
+TextTable places_table(const LeverComparison& comparison, LeverNames& names) {
   std::int64_t largest = 0;
   for (const ComparedLever& one : comparison.levers) largest = std::max(largest, one.plan.peak);
   const ByteUnit unit(largest);
@@ -33,7 +54,7 @@ TextTable places_table(const LeverComparison& comparison) {
   for (int t = 0; t < kTags; ++t) table.heads.emplace_back(short_head_of(static_cast<Tag>(t)));
   table.heads.insert(table.heads.end(), {"device", "host", "disk", "fits", "plan"});
   for (const ComparedLever& one : comparison.levers) {
-    auto& row = table.rows.emplace_back(std::vector{lever_head(one)});
+    auto& row = table.rows.emplace_back(std::vector{names.of(one)});
     const auto add = [&](std::int64_t bytes) { row.push_back(unit.text(static_cast<double>(bytes))); };
     for (const std::int64_t bytes : one.plan.peaks) add(bytes);
     for (const std::int64_t bytes : {one.plan.peak, one.plan.host, one.plan.disk}) add(bytes);
@@ -44,7 +65,7 @@ TextTable places_table(const LeverComparison& comparison) {
   return table;
 }
 
-TextTable costs_table(const LeverComparison& comparison, const LeverCeilings& ceilings) {
+TextTable costs_table(const LeverComparison& comparison, const LeverCeilings& ceilings, LeverNames& names) {
   TextTable table{.title = "per step: state that moves, each way, messages of the rank that sends most, and time",
                   .heads = {"lever", "moved", "rate", "of ceil.", "sent", "rate", "of ceil.", "step ms", "tokens/s",
                             "relative", "offload"},
@@ -58,7 +79,7 @@ TextTable costs_table(const LeverComparison& comparison, const LeverCeilings& ce
     const std::int64_t moved = one.plan.moved.from_device, sent = sent_of(one);
     const double moving = rate_of(one, moved), sending = rate_of(one, sent);
     const std::optional<double> relative = comparison.relative(one);
-    table.rows.push_back({lever_head(one), moved > 0 ? byte_text(moved) : "", rate_text(moving), part(moving, place),
+    table.rows.push_back({names.of(one), moved > 0 ? byte_text(moved) : "", rate_text(moving), part(moving, place),
                           sent > 0 ? byte_text(sent) : "", rate_text(sending), part(sending, ceilings.messages),
                           one.ran ? fmt::format("{:.1f}", one.ran->step_seconds() * 1e3) : "not run",
                           one.ran ? grouped_digits(static_cast<std::int64_t>(one.ran->tokens_a_second())) : "",
@@ -116,20 +137,22 @@ Json lever_json(const LeverComparison& comparison, const ComparedLever& one) {
 }  // namespace
 
 std::string levers_text(const RunSpec& run, const LeverComparison& comparison, const LeversShown& shown) {
-  const auto number = [](double rate) { return count_text(rate); };
   std::string out = fmt::format(
       "{} parameters, {} samples of {} tokens per step, {}, layout {}; {} cores, {} steps{}\n",
-      number(static_cast<double>(comparison.levers.front().plan.parameters)), run.train.global_batch, run.data.seq,
+      count_text(static_cast<double>(comparison.levers.front().plan.parameters)), run.train.global_batch, run.data.seq,
       name_of(run.precision.compute), run.layout == LayoutSpec{} ? "of one rank" : to_text(run.layout), shown.cores,
       shown.steps, shown.memory > 0 ? fmt::format("; a rank may take {}", byte_text(shown.memory)) : "");
-  for (const TextTable& table : {places_table(comparison), costs_table(comparison, shown.ceilings)})
+  LeverNames names(!shown.markdown);
+  for (const TextTable& table : {places_table(comparison, names), costs_table(comparison, shown.ceilings, names)})
     out += "\n" + (shown.markdown ? table.markdown() : table.plain());
-  out += "\n" + ceilings_text(shown.ceilings);
+  out += "\n" + names.legend() + ceilings_text(shown.ceilings);
   const ComparedLever* const first = comparison.first();
   if (first && first != &comparison.levers.front())
     out += fmt::format("relative: to {}, the first that fits.\n", first->lever.name());
   out +=
-      "* other numbers are learned; all others change no bit. offload: needed where the same without does not fit.\n"
+      "* other numbers are learned. Recomputation and offload change no bit; micro-batches and ZeRO 2 and 3 change "
+      "the\n"
+      "order of sums. offload: needed where the same without does not fit.\n"
       "plan =: predicted on meta and measured, equal to the byte, on the device, the host and the disk.\n";
   for (const ComparedLever& one : comparison.levers)
     if (!one.why_not.empty()) out += fmt::format("not run: {}: {}\n", one.lever.name(), one.why_not);

@@ -47,8 +47,7 @@ bool is_allowed(const RunSpec& spec) {
 }
 
 constexpr double kShares[] = {0.25, 0.5, 0.75, 1};
-constexpr std::int64_t kSmallWindow =
-    8;  // MiB: a disk is nearly as fast with them (bench/results/2026-11-16-levers.md)
+constexpr std::int64_t kSmallWindow = 8;  // MiB: still several requests of a disk for each tensor
 
 class Search {
  public:

@@ -170,7 +170,10 @@ LeverComparison compare_levers(const RunSpec& run, const ComparisonOptions& opti
       comparison.stopped = !trials[i]->round(options.steps / rounds + (round < options.steps % rounds ? 1 : 0));
     }
   for (std::size_t i = 0; i < levers.size(); ++i)
-    if (trials[i] && trials[i]->has_round()) comparison.levers[i].ran = trials[i]->result();
+    if (trials[i] && trials[i]->has_round()) {
+      const ComparedLayout& ran = comparison.levers[i].ran.emplace(trials[i]->result());
+      comparison.levers[i].plan = ran.fullest_plan;
+    }
   return comparison;
 }
 

@@ -162,11 +162,13 @@ TEST_F(CompareLevers, ShowWhereBytesAreAndWhatTheyCost) {
   EXPECT_EQ(o.err, "");
   for (const char* part :
        {"a rank may take 30.0 MiB", "\n  none ", "device", "disk", "fits", "moved", "of ceil.", "tokens/s", "relative",
-        "not run: none: ", "\n  recompute=full + offload_optimizer=disk ", "needed",
+        "not run: none: ", "): recompute=full + offload_optimizer=disk\n", "needed",
         "ceilings, measured before: ", "each way of reading and writing the disk at once", "the first that fits"})
     EXPECT_THAT(o.out, HasSubstr(part));
   EXPECT_THAT(o.out, Not(HasSubstr("NOT AS PLANNED")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out")) << "it leaves nothing";
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130U) << line;
 }
 
 TEST_F(CompareLevers, GiveJsonThatAddsUp) {
