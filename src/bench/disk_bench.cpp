@@ -87,12 +87,24 @@ double rate_of(const std::function<void()>& work, std::int64_t bytes, int rounds
   return median(rates);
 }
 
+// What can be gone over: whole pieces, two or more.
+std::int64_t whole_pieces(std::int64_t bytes) { return std::max(std::int64_t{2} * kPiece, bytes / kPiece * kPiece); }
+
 }  // namespace
+
+double measure_disk_both_ways(const DiskBenchOptions& o) {
+  const OpenFile file(o.folder);
+  const Room room;
+  const std::int64_t bytes = whole_pieces(o.bytes);
+  FileIo io(file.get().file, o.folder.string(), disk::make_io(FileIo::kDepth));
+  go_over(io, room, bytes, false, true);  // the file has its blocks then
+  return rate_of([&] { go_over(io, room, bytes, true, true); }, bytes, o.rounds);
+}
 
 DiskBench measure_disk(const DiskBenchOptions& o) {
   const OpenFile file(o.folder);
   const Room room;
-  const std::int64_t bytes = std::max(std::int64_t{2} * kPiece, o.bytes / kPiece * kPiece);
+  const std::int64_t bytes = whole_pieces(o.bytes);
   const std::string name = o.folder.string();
   DiskBench found;
   found.direct = file.get().direct;

@@ -32,4 +32,8 @@ struct DiskBenchOptions {
 };
 DiskBench measure_disk(const DiskBenchOptions& options);
 
+// The ceiling alone: bytes per second each way, reading and writing at once with the requests that offload makes. Room
+// for as many bytes is taken meanwhile.
+double measure_disk_both_ways(const DiskBenchOptions& options);
+
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,8 +13,10 @@
 #include "base/error.h"
 #include "cli/agree.h"
 #include "cli/compare_layouts.h"
+#include "cli/compare_levers.h"
 #include "cli/compare_view.h"
 #include "cli/launch.h"
+#include "cli/progress_line.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -30,46 +31,6 @@ namespace {
 
 bool on_gpu(const RunSpec& run) { return device_of(run) == Device::cuda; }
 
-// Processes meet over a file in the run folder (cli/launch_processes.h), which a comparison leaves no trace of.
-class EmptyFolderRemoved {
- public:
-  explicit EmptyFolderRemoved(std::filesystem::path folder) : folder_(std::move(folder)) {
-    std::error_code ignored;
-    was_there_ = std::filesystem::exists(folder_, ignored);
-  }
-  ~EmptyFolderRemoved() {
-    std::error_code ignored;
-    if (!was_there_) std::filesystem::remove(folder_, ignored);  // where it is empty
-  }
-  EmptyFolderRemoved(const EmptyFolderRemoved&) = delete;
-  EmptyFolderRemoved& operator=(const EmptyFolderRemoved&) = delete;
-
- private:
-  std::filesystem::path folder_;
-  bool was_there_;
-};
-
-// On a terminal, which layout is being tried; gone again when the table comes.
-class ProgressLine {
- public:
-  ProgressLine(std::size_t all, bool shows) : all_(all), shown_(shows && on_terminal(STDERR_FILENO)) {}
-  ~ProgressLine() { clear(); }
-  void show(const LayoutSpec& layout) {
-    ++done_;
-    if (!shown_) return;
-    fmt::print(stderr, "\r\033[K{}/{}  {}", done_, all_, to_text(layout));
-    std::fflush(stderr);
-  }
-  void clear() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-  }
-
- private:
-  std::size_t all_, done_ = 0;
-  bool shown_;
-};
-
 ComparisonOptions options_of(const CompareSettings& s) {
   return {
       .steps = s.steps, .rounds = s.brief ? 1 : std::min(s.steps, ComparisonOptions{}.rounds), .forecasts = !s.brief};
@@ -81,7 +42,7 @@ Comparison try_layouts(const RunSpec& run, const std::vector<LayoutSpec>& layout
   const std::atomic<bool>& stop = listen_for_signals();
   ProgressLine progress(layouts.size() * static_cast<std::size_t>(options.rounds), shows);
   options.wants_stop = [&] { return stop.load(); };
-  options.begins = [&](const LayoutSpec& layout) { progress.show(layout); };
+  options.begins = [&](const LayoutSpec& layout) { progress.show(to_text(layout)); };
   return compare_costs(run, layouts, options);
 }
 
@@ -153,7 +114,7 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
   if (!s.link.empty())
     refuse("--link under a launcher: a simulated link is between ranks that are threads", "start without one");
   const std::vector<NamedLayout> named = named_layouts(s);
-  const EmptyFolderRemoved control_folder(run.run.out);
+  const EmptyFolderRemoved control_folder(run.run.out);  // processes meet over a file there (cli/launch_processes.h)
   Launch launch(run, "compare", false, told_alike(s, named), Launch::Layout::any);
   const std::int64_t processes = launch.processes();
   const std::string option = MpiWorld::launched() ? "-n " : "as many processes, ";
@@ -195,6 +156,9 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
 }
 
 int compare(const CompareSettings& s) {
+  if (s.levers) return compare_levers_of(s);
+  if (!s.memory.empty())
+    refuse("--memory without --levers: layouts are compared in what the machine has free", "add --levers");
   if (s.brief && !s.link.empty())
     refuse("--link with --brief: a link changes times alone, and --brief shows none", "leave one of them out");
   const RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
@@ -235,22 +199,31 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "With --scale every layout also runs at these numbers of ranks, each with run.threads threads (1), at the same\n"
       "global batch; a number that does not divide it is left out with a word. Efficiency is against one rank, times\n"
       "the cores that the ranks have. Ctrl-C ends after the step and shows what has been measured.\n\n"
+      "--levers compares levers that lower memory, in the run's own layout: none, each alone (micro-batches, ZeRO,\n"
+      "recomputation, 16-bit state, offload) and the usual ones together. Bytes by tag on the device, the host and "
+      "the\n"
+      "disk, predicted and measured; bytes that move and are sent per step beside ceilings that are measured first; "
+      "tokens/s\n"
+      "relative to none. What does not fit, or takes more than --memory on a rank, is shown and not run.\n\n"
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
       "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1\n"
       "          lockstep compare --layout dp=4 --layout tp=4 --brief --set precision.compute=fp64\n"
       "          lockstep compare my.toml --layouts layouts.txt --json\n"
       "          lockstep compare my.toml --ranks 4 --link 1GB/s,50us\n"
+      "          lockstep compare my.toml --levers --memory 2GiB\n"
       "          mpirun -n 4 lockstep compare my.toml\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep compare my.toml --set run.device=cuda");
   settings->run.add_to(*command);
-  command
-      ->add_option("--ranks", settings->ranks,
-                   fmt::format("All ranks; dp is what pp, cp and tp leave of them [those of the layout, or {} where "
-                               "it has 1 and none is named]",
-                               kUsualRanks))
-      ->check(CLI::Range(1, kMostComparedThreads).description(""))
-      ->type_name("N");
+  CLI::Option* ranks =
+      command
+          ->add_option(
+              "--ranks", settings->ranks,
+              fmt::format("All ranks; dp is what pp, cp and tp leave of them [those of the layout, or {} where "
+                          "it has 1 and none is named]",
+                          kUsualRanks))
+          ->check(CLI::Range(1, kMostComparedThreads).description(""))
+          ->type_name("N");
   CLI::Option* scale =
       command->add_option("--scale", settings->scale, "Numbers of ranks to run at as well, as in 1,2,4,8");
   scale->type_name("N,..");
@@ -260,24 +233,34 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
                                settings->steps))
       ->check(CLI::Range(1, 1000).description(""))
       ->type_name("N");
+  CLI::Option* layout =
+      command
+          ->add_option("--layout", settings->layouts,
+                       "A whole layout in place of the usual ones, as in zero=3,shard=2; may be given several times")
+          ->type_name("KEY=VALUE,..")
+          ->allow_extra_args(false);
+  CLI::Option* list = command
+                          ->add_option("--layouts", settings->list,
+                                       "A file of layouts, one per line as in dp=2,pp=2,zero=3; beside --layout")
+                          ->type_name("FILE");
+  CLI::Option* link =
+      command
+          ->add_option(
+              "--link", settings->link,
+              "A simulated link between ranks: its bandwidth and latency, as in 1GB/s,50us; times under it are "
+              "measured, not predicted")
+          ->type_name("RATE,TIME");
+  CLI::Option* brief = command
+                           ->add_flag("--brief", settings->brief,
+                                      "One table: losses, bytes and messages, each predicted and measured, no times")
+                           ->excludes(scale);
+  CLI::Option* levers = command->add_flag("--levers", settings->levers,
+                                          "Levers that lower memory, in the run's layout, in place of layouts");
+  for (CLI::Option* other : {ranks, scale, layout, list, link, brief}) levers->excludes(other);
   command
-      ->add_option("--layout", settings->layouts,
-                   "A whole layout in place of the usual ones, as in zero=3,shard=2; may be given several times")
-      ->type_name("KEY=VALUE,..")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--layouts", settings->list,
-                   "A file of layouts, one per line as in dp=2,pp=2,zero=3; beside --layout")
-      ->type_name("FILE");
-  command
-      ->add_option("--link", settings->link,
-                   "A simulated link between ranks: its bandwidth and latency, as in 1GB/s,50us; times under it are "
-                   "measured, not predicted")
-      ->type_name("RATE,TIME");
-  command
-      ->add_flag("--brief", settings->brief,
-                 "One table: losses, bytes and messages, each predicted and measured, no times")
-      ->excludes(scale);
+      ->add_option("--memory", settings->memory,
+                   "With --levers: bytes that a rank may take, as in 24GiB [its share of what is free]")
+      ->type_name("SIZE");
   CLI::Option* json = command->add_flag("--json", settings->json, "Print everything that was measured, as JSON");
   command->add_flag("--markdown", settings->markdown, "Print the tables as markdown")->excludes(json);
   command->callback([settings, &chosen] { chosen = [settings] { return compare(*settings); }; });

@@ -18,9 +18,9 @@ struct CompareSettings {
   RunArguments run;
   std::vector<std::string> layouts;
   std::optional<std::string> list;  // a file of them
-  std::string scale, link;
+  std::string scale, link, memory;
   std::int64_t ranks = 0, steps = ComparisonOptions{}.steps;
-  bool json = false, markdown = false, brief = false;
+  bool json = false, markdown = false, brief = false, levers = false;
 };
 
 // A layout that was asked for by name, and where: a mistake names it.

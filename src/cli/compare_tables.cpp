@@ -10,30 +10,9 @@ namespace lockstep {
 
 namespace {
 
-std::string_view head_of(Tag tag) {  // short: nine columns of bytes share a line
-  constexpr std::array<std::string_view, kTags> kHeads = {"params", "gathered", "grads", "optim.",
-                                                          "activ.", "comm.",    "work",  "data"};
-  return kHeads[static_cast<std::size_t>(tag)];
-}
-
 std::string_view head_of(CommOp op) {
   return op == CommOp::reduce_scatter ? "red.sc." : op == CommOp::broadcast ? "bcast" : name_of(op);
 }
-
-// The unit in which all figures of a table are given: the largest in which the largest of them has two digits.
-struct ByteUnit {
-  explicit ByteUnit(std::int64_t largest) {
-    constexpr std::pair<const char*, double> kUnits[] = {{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
-    for (const auto& [unit, bytes] : kUnits)
-      if (unit == kUnits[0].first || static_cast<double>(largest) >= 10 * bytes) name = unit, size = bytes;
-    decimals = static_cast<double>(largest) >= 1000 * size ? 1 : 2;
-  }
-  std::string text(double bytes) const { return bytes == 0 ? "" : fmt::format("{:.{}f}", bytes / size, decimals); }
-
-  std::string name;
-  double size = 1;
-  int decimals = 2;
-};
 
 constexpr std::string_view kAsPlanned = "=";
 constexpr std::string_view kNotAsPlanned = "≠ NOT AS PLANNED";
@@ -45,7 +24,7 @@ TextTable memory_table(const ShownLayouts& all, const LayoutNames& names) {
   TextTable table{.title = fmt::format("memory, {}: the most that the fullest rank held", unit.name),
                   .heads = {"layout"},
                   .rows = {}};
-  for (int t = 0; t < kTags; ++t) table.heads.emplace_back(head_of(static_cast<Tag>(t)));
+  for (int t = 0; t < kTags; ++t) table.heads.emplace_back(short_head_of(static_cast<Tag>(t)));
   table.heads.insert(table.heads.end(), {"fullest", "mean", "plan"});
   for (const ComparedLayout* one : all) {
     auto& row = table.rows.emplace_back(std::vector{names.of(one->layout)});
@@ -131,6 +110,23 @@ TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
 }
 
 }  // namespace
+
+std::string_view short_head_of(Tag tag) {
+  constexpr std::array<std::string_view, kTags> kHeads = {"params", "gathered", "grads", "optim.",
+                                                          "activ.", "comm.",    "work",  "data"};
+  return kHeads[static_cast<std::size_t>(tag)];
+}
+
+ByteUnit::ByteUnit(std::int64_t largest) {
+  constexpr std::pair<const char*, double> kUnits[] = {{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
+  for (const auto& [unit, bytes] : kUnits)
+    if (unit == kUnits[0].first || static_cast<double>(largest) >= 10 * bytes) name = unit, size = bytes;
+  decimals = static_cast<double>(largest) >= 1000 * size ? 1 : 2;
+}
+
+std::string ByteUnit::text(double bytes) const {
+  return bytes == 0 ? "" : fmt::format("{:.{}f}", bytes / size, decimals);
+}
 
 LayoutNames::LayoutNames(const Comparison& comparison, bool scaling, bool shortens) : scaling_(scaling) {
   const auto same = [&](auto key) {

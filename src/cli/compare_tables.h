@@ -8,6 +8,19 @@
 
 namespace lockstep {
 
+// Short: nine columns of bytes share a line.
+std::string_view short_head_of(Tag tag);
+
+// The unit in which all figures of a table are given: the largest in which the largest of them has two digits.
+struct ByteUnit {
+  explicit ByteUnit(std::int64_t largest);
+  std::string text(double bytes) const;  // empty for none
+
+  std::string name;
+  double size = 1;
+  int decimals = 2;
+};
+
 using ShownLayouts = std::vector<const ComparedLayout*>;
 
 // A layout's name without what all of them share and the header says: the number of ranks, and the dp that the other

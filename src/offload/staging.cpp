@@ -72,14 +72,15 @@ Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memor
   reached_ = compute.make_event();
 }
 
-// The slots are still read and written until then.
+// The slots are still read and written until then, also those whose neighbours have failed.
 Staging::~Staging() {
-  for (Slot& slot : slots_) {
-    try {
-      finish(slot);
-    } catch (...) {
+  for (Slot& slot : slots_)
+    while (!slot.moving.empty()) {
+      try {
+        finish(slot);
+      } catch (...) {
+      }
     }
-  }
 }
 
 // Of a window of `count` elements that begins at this byte of the buffer.

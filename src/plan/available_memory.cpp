@@ -3,6 +3,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 #include "tensor/cuda/device.h"
@@ -41,14 +42,42 @@ std::int64_t free_in_group(const std::string& limit, const std::string& usage, c
   return std::max<std::int64_t>(0, most - used + cache);
 }
 
+// This process's group of a controller, as a path from the root of its hierarchy, and all groups that it is in: "",
+// "/a", "/a/b". `controller`: of cgroups v1; empty: v2. In a container its own group is mounted as the root.
+std::vector<std::string> groups_of(const std::string& controller) {
+  std::ifstream in("/proc/self/cgroup");
+  std::vector<std::string> groups{""};
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    std::istringstream names(line.substr(first + 1, second - first - 1));
+    bool is_it = controller.empty() && names.str().empty();
+    for (std::string name; std::getline(names, name, ',');) is_it |= name == controller;
+    if (!is_it) continue;
+    const std::string path = line.substr(second + 1);
+    for (std::size_t at = path.find('/', 1); path.size() > 1; at = path.find('/', at + 1)) {
+      groups.push_back(path.substr(0, at));
+      if (at == std::string::npos) break;
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 std::int64_t available_memory(Device device) {
   if (device == Device::cuda) return cuda::gpu_count() > 0 ? cuda::free_bytes() : kUnlimited;  // absence is said later
-  const std::string v1 = "/sys/fs/cgroup/memory/memory.", v2 = "/sys/fs/cgroup/memory.";
-  return std::min({free_on_the_machine(),
-                   free_in_group(v1 + "limit_in_bytes", v1 + "usage_in_bytes", v1 + "stat", "total_inactive_file"),
-                   free_in_group(v2 + "max", v2 + "current", v2 + "stat", "inactive_file")});
+  std::int64_t least = free_on_the_machine();
+  for (const std::string& group : groups_of("memory")) {
+    const std::string v1 = "/sys/fs/cgroup/memory" + group + "/memory.";
+    least = std::min(least,
+                     free_in_group(v1 + "limit_in_bytes", v1 + "usage_in_bytes", v1 + "stat", "total_inactive_file"));
+  }
+  for (const std::string& group : groups_of("")) {
+    const std::string v2 = "/sys/fs/cgroup" + group + "/memory.";
+    least = std::min(least, free_in_group(v2 + "max", v2 + "current", v2 + "stat", "inactive_file"));
+  }
+  return least;
 }
 
 }  // namespace lockstep

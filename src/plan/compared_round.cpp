@@ -28,6 +28,9 @@ std::string to_text(const ComparedRound& round) {
   return Json{{"peaks", round.rank.peaks},
               {"peak", round.rank.peak},
               {"rows", rows},
+              {"host", round.rank.host},
+              {"disk", round.rank.disk},
+              {"moved", round.rank.moved},
               {"tensors", tensors},
               {"numbers", sent_json(round.rank.messages.numbers)},
               {"step", round.step},
@@ -42,6 +45,9 @@ ComparedRound compared_round(const std::string& text) {
   ComparedRound round{.rank = {}, .step = json["step"], .exposed = json["exposed"], .loss = json["loss"]};
   round.rank.peaks = json["peaks"];
   round.rank.peak = json["peak"];
+  round.rank.host = json["host"];
+  round.rank.disk = json["disk"];
+  round.rank.moved = json["moved"];
   for (const Json& row : json["rows"])
     round.rank.rows[{static_cast<Tag>(row[0].get<int>()), row[1].get<std::string>()}] = {row[2], row[3]};
   for (const Json& row : json["tensors"])

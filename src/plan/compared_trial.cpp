@@ -91,12 +91,17 @@ std::optional<std::string> ComparedTrial::why_it_does_not_fit() const {
     return std::nullopt;
   }
   const std::int64_t line = spec_.layout.cp * spec_.layout.tp;
-  std::int64_t peak = 0, all = 0;  // rank 0 counts the text; the ranks of a stage are alike
+  std::int64_t peak = 0, all = 0, disk = 0;  // rank 0 counts the text; the ranks of a stage are alike
   for (std::int64_t s = 0; s < spec_.layout.pp; ++s) {
     const Plan one = plan_of(static_cast<int>(s * line));
     peak = std::max(peak, one.peak);
     all += one.peak * ranks / spec_.layout.pp + (s == 0 ? one.outside : 0);
+    disk += one.disk * ranks / spec_.layout.pp;
   }
+  if (options_.memory > 0 && peak > options_.memory)
+    return fmt::format("{} are needed on a rank, and {} are allowed", byte_text(peak), byte_text(options_.memory));
+  if (const std::int64_t there = disk > 0 ? available_disk(spec_) : 0; disk > there)
+    return fmt::format("{} are needed on the disk, and {} are free", byte_text(disk), byte_text(there));
   if (all <= free) return std::nullopt;
   return fmt::format("up to {} on each of {} rank{} are needed, {} in all, and {} are free", byte_text(peak), ranks,
                      ranks == 1 ? "" : "s", byte_text(all), byte_text(free));
@@ -211,6 +216,9 @@ bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps
   all.rank.messages = step_messages(std::span(records).subspan(messages_before), spec_.layout);
   all.rank.rows = run.ledger().rows();
   all.rank.peak = run.ledger().peak();
+  all.rank.host = run.host_ledger().peak();
+  all.rank.disk = run.disk_ledger().peak();
+  all.rank.moved = run.replica().traffic().from_device / (steps + 1);
   for (int t = 0; t < kTags; ++t) all.rank.peaks[static_cast<std::size_t>(t)] = run.ledger().peak(static_cast<Tag>(t));
   return true;
 }

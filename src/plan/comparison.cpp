@@ -26,7 +26,8 @@ double ComparedLayout::exposed_seconds() const { return mean_of(ranks, &Compared
 bool ComparedLayout::memory_as_planned() const {
   const ComparedRank& measured = fullest_rank();
   return measured.peak == fullest_plan.peak && measured.peaks == fullest_plan.peaks &&
-         measured.rows == fullest_plan.rows;
+         measured.rows == fullest_plan.rows && measured.host == fullest_plan.host &&
+         measured.disk == fullest_plan.disk && measured.moved == fullest_plan.moved.from_device;
 }
 
 bool ComparedLayout::messages_as_planned() const { return sender_rank().messages == sender_plan.messages; }

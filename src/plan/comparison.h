@@ -30,9 +30,11 @@ struct ComparedRank {
   std::array<std::int64_t, kTags> peaks{};  // bytes, by tag
   std::int64_t peak = 0;                    // of the whole
   Ledger::Rows rows;
-  StepMessages messages;       // of the last step
-  double step_seconds = 0;     // median over steps
-  double exposed_seconds = 0;  // of waiting for messages per step; median over steps
+  std::int64_t host = 0, disk = 0;  // bytes there, at most
+  std::int64_t moved = 0;           // bytes of offloaded state per step, each way
+  StepMessages messages;            // of the last step
+  double step_seconds = 0;          // median over steps
+  double exposed_seconds = 0;       // of waiting for messages per step; median over steps
 };
 
 struct ComparedLayout {
@@ -85,6 +87,7 @@ struct ComparisonOptions {
   std::int64_t steps = 6;                              // that are timed, of each layout
   std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
   bool forecasts = false;                              // times, too, from a calibration of some tenths of a second
+  std::int64_t memory = 0;                             // bytes that a rank may take; 0: its share of what is free
   std::optional<LinkSpec> link = {};                   // a simulated one under ranks that are threads
   const ComparedProcess* process = nullptr;            // none: ranks are threads
   std::function<bool()> wants_stop = {};               // asked before every step, by rank 0

@@ -22,6 +22,7 @@ namespace {
 struct FitChoice {
   int numbers = 0;                // how many of the types of 16 bits
   double share = 0;               // of the optimizer's state that is offloaded; 0: as asked
+  std::int64_t window = 0;        // MiB, of such state; 0: as usual
   bool moves = false;             // activations are offloaded; false: as asked
   std::int64_t moved_blocks = 0;  // whose, of each stage; 0: of all
   std::size_t level = 0;
@@ -49,6 +50,7 @@ bool is_allowed(const RunSpec& spec) {
 }
 
 constexpr double kShares[] = {0.25, 0.5, 0.75, 1};
+constexpr std::int64_t kSmallWindow = 8;  // MiB: still several requests of a disk for each tensor
 
 class Search {
  public:
@@ -170,15 +172,18 @@ class Search {
 
   std::optional<FitSetting> walk_tiers() {
     for (const bool offloads : {false, true})
-      for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
-        if (auto found = cheapest_of_tier(numbers, offloads)) return found;
+      for (const std::int64_t window :
+           offloads ? std::vector{std::int64_t{0}, kSmallWindow} : std::vector{std::int64_t{0}})
+        for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
+          if (auto found = cheapest_of_tier(numbers, offloads, window)) return found;
     return std::nullopt;
   }
 
-  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads) {
+  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads, std::int64_t window) {
     best_.reset();
     too_slow_.clear();
-    const std::vector<Offloaded> choices = offloads ? offloaded_choices() : std::vector<Offloaded>{{0, false}};
+    std::vector<Offloaded> choices = offloads ? offloaded_choices() : std::vector<Offloaded>{{0, false}};
+    if (window > 0) std::erase_if(choices, [](const Offloaded& o) { return o.share == 0; });  // of state alone
     for (std::size_t level = 0; level < levels_.size(); ++level)
       for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
         // The last of either kind takes least.
@@ -188,6 +193,7 @@ class Search {
           if (last == backwards.end()) return false;
           const FitSetting* smallest = planned({.numbers = numbers,
                                                 .share = last->share,
+                                                .window = window,
                                                 .moves = moves,
                                                 .level = level,
                                                 .zero = zero,
@@ -201,6 +207,7 @@ class Search {
             if (fit[one.moves])
               look_at({.numbers = numbers,
                        .share = one.share,
+                       .window = window,
                        .moves = one.moves,
                        .level = level,
                        .zero = zero,
@@ -293,6 +300,7 @@ class Search {
     if (choice.share > 0) {
       spec.memory.offload_optimizer = elsewhere;
       spec.memory.offload_share = choice.share;
+      if (choice.window > 0) spec.memory.offload_window = choice.window;
     }
     if (choice.moves) {
       spec.memory.offload_activations = elsewhere;
@@ -330,6 +338,7 @@ class Search {
     say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
     say("memory.offload_activations", name_of(spec.memory.offload_activations), choice.moves);
     say("memory.offload_blocks", choice.moved_blocks, choice.moved_blocks > 0);
+    say("memory.offload_window", choice.window, choice.window > 0);
     return changes;
   }
 
@@ -345,7 +354,8 @@ class Search {
     if (choice.waits && copies()) cost.beside += seconds_of_saves();
     setting.emplace();
     setting->changes = changes_of(choice);
-    setting->tier = choice.numbers + (choice.share > 0 || choice.moves ? static_cast<int>(numbers_.size()) + 1 : 0);
+    const int late = choice.window > 0 ? 2 : choice.share > 0 || choice.moves ? 1 : 0;
+    setting->tier = choice.numbers + late * (static_cast<int>(numbers_.size()) + 1);
     for (const Plan& plan : stages) {
       setting->host = std::max(setting->host, plan.host);
       setting->disk = std::max(setting->disk, plan.disk);

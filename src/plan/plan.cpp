@@ -105,7 +105,9 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
       .moved_activations = activations,
       .messages = messages,
       .picture = {},
-      .rows = run.ledger().rows()};
+      .rows = run.ledger().rows(),
+      .host_rows = run.host_ledger().rows(),
+      .disk_rows = run.disk_ledger().rows()};
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;

@@ -40,6 +40,7 @@ struct Plan {
   StepMessages messages;               // of a training step
   std::string picture;                 // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
   Ledger::Rows rows;                   // by tag and unit
+  Ledger::Rows host_rows, disk_rows;   // the same of what is there
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};

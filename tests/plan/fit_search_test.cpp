@@ -228,5 +228,26 @@ TEST(FitCost, IsTheSumOfItsParts) {
   EXPECT_DOUBLE_EQ(cost.seconds(), 3.7 * 1.25 + 0.5);
 }
 
+// The windows of blocks that are larger than them take memory too.
+TEST(FitSearchOfWindows, MakesThemSmallerWhereNothingElseFits) {
+  RunSpec asked = fitted_run("micro=16");
+  asked.model.width = 1024;
+  asked.model.heads = asked.model.kv_heads = 8;
+  asked.model.ffn_width = 4096;
+  asked.memory.recompute = Recompute::full;
+  asked.train.async_save = false;
+  RunSpec all = asked;
+  all.memory.offload_optimizer = Offload::disk;
+  const std::int64_t usual = fullest(plan_stages(all)).peak;
+  const FitResult before = search_fit(asked, {.device = usual}, test_rates()),
+                  after = search_fit(asked, {.device = usual - 1}, test_rates());
+  ASSERT_TRUE(before.cheapest && after.cheapest);
+  EXPECT_THAT(before.cheapest->text(), ::testing::Not(::testing::HasSubstr("offload_window")));
+  EXPECT_THAT(after.cheapest->text(), ::testing::HasSubstr("--set memory.offload_optimizer=disk"));
+  EXPECT_THAT(after.cheapest->text(), ::testing::HasSubstr("--set memory.offload_window=8"));
+  EXPECT_EQ(fullest(plan_stages(as_typed(asked, *after.cheapest))).peak, after.cheapest->device);
+  EXPECT_LT(after.cheapest->device, usual);
+}
+
 }  // namespace
 }  // namespace lockstep::tests

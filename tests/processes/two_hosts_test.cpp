@@ -72,6 +72,41 @@ TEST_F(TwoHosts, LearnTheBitsThatThreadsLearn) {
   }
 }
 
+// With `shard` the ranks of a host gather weights among themselves, and gradients alone cross, once per step.
+TEST_F(TwoHosts, SendFewerBytesWhereAHostHasAWholeCopy) {
+  const std::string tell_sent =
+      R"sh("$@"; code=$?; cat /sys/class/net/cable/statistics/tx_bytes >"$told/sent.$OMPI_COMM_WORLD_RANK"; exit $code)sh";
+  const auto sent_per_step = [&](const std::string& layout) {
+    std::vector<double> sent;
+    for (const int steps : {10, 40}) {
+      drill_.start({"--overwrite", "--layout", layout, "--set", "train.steps=" + std::to_string(steps), "--set",
+                    "train.eval_every=0", "--set", "train.save_last=false"},
+                   two_hosts("2+2"), tell_sent);
+      const Drill::Ended ended = drill_.end();
+      EXPECT_EQ(ended.launcher.code, 0) << ended.text();
+      double bytes = 0;
+      for (const int rank : {0, 2}) {  // each sees its end of the cable
+        double of = 0;
+        std::ifstream(folder_ / ("told/sent." + std::to_string(rank))) >> of;
+        EXPECT_GT(of, 0) << rank;
+        bytes += of;
+      }
+      sent.push_back(bytes);
+    }
+    return (sent[1] - sent[0]) / 30;
+  };
+  const double whole = sent_per_step("dp=4,zero=3,micro=3"), hybrid = sent_per_step("dp=4,zero=3,shard=2,micro=3"),
+               once = sent_per_step("dp=4,zero=3,shard=2,micro=3,grad_sync=step");
+  std::printf(
+      "bytes across the cable per step: %.0f sharded over both hosts, %.0f with shard=2, %.0f with shard=2 and "
+      "grad_sync=step\n",
+      whole, hybrid, once);
+  EXPECT_LT(hybrid, 0.6 * whole);
+  EXPECT_LT(once, 0.6 * hybrid);
+  // Gradients of 20,736 stored parameters in fp32 cross once each way at least.
+  EXPECT_GT(once, 2 * 20'736 * 4 / 2);
+}
+
 TEST_F(TwoHosts, ARankThatIsKilledIsNamedOnBoth) {
   for (const int victim : {2, 3}) {  // the one that talks to the other host, and one that does not
     const auto ranks = begin("2+2");

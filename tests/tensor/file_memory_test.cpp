@@ -217,10 +217,12 @@ std::string failure_of(bool writes, int error) {
 }
 
 TEST(FileMemory, NamesADiskThatFails) {
-  EXPECT_THAT(failure_of(true, EIO), HasSubstr("write failed: Input/output error"));
-  EXPECT_THAT(failure_of(false, EIO), HasSubstr("read failed: Input/output error"));
-  EXPECT_THAT(failure_of(true, ENOSPC), HasSubstr("write failed: No space left on device"));
-  EXPECT_THAT(failure_of(false, -1), HasSubstr("read failed: the file is shorter than it was"));
+  const std::string check = "; check the disk, or name a path on another with memory.offload_folder";
+  EXPECT_THAT(failure_of(true, EIO), HasSubstr("write failed: Input/output error" + check));
+  EXPECT_THAT(failure_of(false, EIO), HasSubstr("read failed: Input/output error" + check));
+  EXPECT_THAT(failure_of(true, ENOSPC), HasSubstr("write failed: No space left on device; free space there, or name a "
+                                                  "path on another disk with memory.offload_folder"));
+  EXPECT_THAT(failure_of(false, -1), HasSubstr("read failed: the file is shorter than it was" + check));
 }
 
 TEST(FileMemory, NamesADiskThatReturnsAnotherBit) {

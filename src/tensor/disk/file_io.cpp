@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 
 namespace lockstep::disk {
 
@@ -73,10 +74,11 @@ void FileIo::wait(Ticket ticket) {
   const Transfer transfer = transfers_.at(ticket);
   transfers_.erase(ticket);
   const char* const call = transfer.write ? "write" : "read";
-  if (transfer.error != 0)
-    throw EnvironmentError(fmt::format("{}: {} failed: {}", name_, call, std::strerror(transfer.error)));
-  if (transfer.ended)
-    throw EnvironmentError(fmt::format("{}: {} failed: the file is shorter than it was", name_, call));
+  if (transfer.error == 0 && !transfer.ended) return;
+  const int error = transfer.error != 0 ? transfer.error : EIO;
+  throw EnvironmentError(fmt::format("{}: {} failed: {}; {} with memory.offload_folder", name_, call,
+                                     transfer.error != 0 ? std::strerror(error) : "the file is shorter than it was",
+                                     remedy_of(error)));
 }
 
 }  // namespace lockstep::disk

@@ -22,7 +22,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kReserved = std::int64_t{1} << 44;  // bytes of addresses: they cost nothing
+// Bytes of addresses of a file in this folder: as many as its disk has, which cost nothing. But a process has 2^47 of
+// them in all, for the files of many ranks.
+std::int64_t addresses_for(const fs::path& folder) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 42, kLeast = std::int64_t{1} << 30;
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return kLeast;
+  const std::int64_t blocks = static_cast<std::int64_t>(status.f_blocks);
+  const std::int64_t most_blocks = kMost / std::max<std::int64_t>(1, static_cast<std::int64_t>(status.f_frsize));
+  if (blocks == 0 || blocks > most_blocks) return kMost;
+  return std::max(kLeast, round_up(blocks * static_cast<std::int64_t>(status.f_frsize), kBlock));
+}
 
 // Which file has which addresses: the only way from a tensor to its file.
 struct Owners {
@@ -64,12 +74,13 @@ void FileMemory::Free::operator()(void* data) const { std::free(data); }
 FileMemory::FileMemory(Ledger& ledger, const fs::path& folder, std::unique_ptr<RawIo> raw)
     : Memory(Device::disk, ledger),
       folder_(folder),
-      ranges_(kReserved),
+      reserved_(addresses_for(folder)),
+      ranges_(reserved_),
       room_(std::aligned_alloc(kBlock, kRoomBlocks * kBlock)) {
   const NamelessFile opened = open_nameless(folder);
   file_ = opened.file;
   direct_ = opened.direct;
-  base_ = ::mmap(nullptr, static_cast<std::size_t>(kReserved), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+  base_ = ::mmap(nullptr, static_cast<std::size_t>(reserved_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                  -1, 0);
   if (base_ == MAP_FAILED) {
     ::close(file_);
@@ -88,7 +99,7 @@ FileMemory::~FileMemory() {
   }
   io_.reset();
   ::close(file_);
-  ::munmap(base_, static_cast<std::size_t>(kReserved));
+  ::munmap(base_, static_cast<std::size_t>(reserved_));
 }
 
 FileMemory& FileMemory::of(const void* address) {
@@ -96,7 +107,7 @@ FileMemory& FileMemory::of(const void* address) {
   const auto after = owners().by_base.upper_bound(static_cast<const char*>(address));
   LOCKSTEP_CHECK(after != owners().by_base.begin(), "{} is in no file", address);
   const auto& [base, memory] = *std::prev(after);
-  LOCKSTEP_CHECK(static_cast<const char*>(address) < base + kReserved, "{} is in no file", address);
+  LOCKSTEP_CHECK(static_cast<const char*>(address) < base + memory->reserved_, "{} is in no file", address);
   return *memory;
 }
 

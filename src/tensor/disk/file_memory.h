@@ -64,7 +64,8 @@ class FileMemory final : public Memory {
   std::filesystem::path folder_;
   int file_ = -1;
   bool direct_ = false;
-  void* base_ = nullptr;  // of the reserved addresses
+  std::int64_t reserved_;  // bytes of addresses
+  void* base_ = nullptr;   // of those
   Ranges ranges_;
   std::unique_ptr<FileIo> io_;
   struct Sum {

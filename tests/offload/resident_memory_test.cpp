@@ -1,0 +1,182 @@
+// What a process holds follows what was planned, under every lever: within a tenth and 64 MiB. And the limit of a
+// memory cgroup is what a run has to fit into.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/program.h"
+#include "support/run_results.h"
+#include "support/sanitizer.h"
+
+namespace lockstep::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMebibyte = 1 << 20;
+
+// Few tokens and a small vocabulary, so that nearly all memory is that of states.
+std::string state_heavy_run(int layers) {
+  return fmt::format(R"(
+[model]
+family = "llama"
+vocabulary = 256
+layers = {}
+width = 768
+heads = 8
+kv_heads = 8
+ffn_width = 2048
+max_positions = 32
+[data]
+seq = 16
+[data.synthetic]
+vocabulary = 256
+order = 1
+[train]
+steps = 1
+global_batch = 4
+save_last = false
+[optim]
+warmup = 0
+[run]
+threads = 2
+[precision]
+compute = "bf16"
+gradients = "bf16"
+)",
+                     layers);
+}
+
+class ResidentMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kUnderSanitizer) GTEST_SKIP() << "a sanitizer's own memory is resident too";
+    std::ofstream(folder_ / "run.toml") << state_heavy_run(6);
+  }
+  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> all{name, folder_ / "run.toml"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::vector<std::string> train(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--overwrite", "--out", folder_ / "run"});
+    return command("train", more);
+  }
+  nlohmann::json plan(std::vector<std::string> more) const {
+    more.emplace_back("--json");
+    const Outcome o = run_program(command("plan", more));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return nlohmann::json::parse(o.out);
+  }
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::string> kStateOnDisk{"--set", "memory.offload_optimizer=disk", "--set",
+                                            "memory.offload_window=4"};
+
+TEST_F(ResidentMemory, FollowsThePlanUnderEveryLever) {
+  struct Case {
+    std::int64_t ranks;
+    std::vector<std::string> more;
+  };
+  const std::vector<Case> cases{
+      {1, {}},
+      {1, kStateOnDisk},
+      {1, {"--set", "memory.offload_optimizer=disk", "--set", "memory.offload_share=0.5"}},
+      {1, {"--set", "precision.moments=bf16", "--set", "precision.master=bf16"}},
+      {1, {"--set", "data.seq=32", "--set", "train.global_batch=64"}},
+      {1, {"--set", "data.seq=32", "--set", "train.global_batch=64", "--set", "memory.recompute=full"}},
+      {1, {"--set", "data.seq=32", "--set", "train.global_batch=64", "--set", "layout.micro=8"}},
+      {2, {"--layout", "dp=2,zero=3"}},
+      {2, {"--layout", "dp=2,zero=1", "--set", "memory.offload_optimizer=disk"}}};
+  std::int64_t most = 0, least = 0;
+  for (const Case& c : cases) {
+    const std::string words = fmt::format("{}", fmt::join(c.more, " "));
+    const Outcome o = run_program(train(c.more));
+    ASSERT_EQ(o.code, 0) << words << o.err;
+    const std::int64_t planned = plan(c.more)["peak_bytes"].get<std::int64_t>() * c.ranks;
+    EXPECT_LE(o.resident_bytes, planned * 11 / 10 + 64 * kMebibyte) << words;
+    EXPECT_GE(o.resident_bytes, planned * 9 / 10 - 64 * kMebibyte) << words;
+    most = std::max(most, planned);
+    least = least == 0 ? planned : std::min(least, planned);
+  }
+  EXPECT_GT(most, least + 300 * kMebibyte) << "or the bounds say nothing";
+}
+
+// A memory cgroup of its own below this process's, while it lives. Not every user may make one: ask whether it is
+// there.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(std::int64_t bytes) {
+    std::ifstream in("/proc/self/cgroup");
+    std::string v1, v2;
+    for (std::string line; std::getline(in, line);) {
+      if (const std::size_t at = line.find(":memory:"); at != std::string::npos) v1 = line.substr(at + 8);
+      if (line.starts_with("0::")) v2 = line.substr(3);
+    }
+    const fs::path parent = v1.empty() ? "/sys/fs/cgroup" + v2 : "/sys/fs/cgroup/memory" + v1;
+    path_ = parent / fmt::format("lockstep-test-{}", getpid());
+    std::error_code error;
+    fs::create_directory(path_, error);
+    std::ofstream limit(path_ / (v1.empty() ? "memory.max" : "memory.limit_in_bytes"));
+    limit << bytes << std::endl;
+    there_ = !error && limit.good();
+  }
+  ~MemoryGroup() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+  explicit operator bool() const { return there_; }
+
+  Outcome run(const std::vector<std::string>& arguments) const {
+    const std::string enter = "echo $$ >'" + (path_ / "cgroup.procs").string() + "' && exec \"$0\" \"$@\"";
+    return Program(arguments, "/", {"sh", "-c", enter}).wait();
+  }
+
+ private:
+  fs::path path_;
+  bool there_ = false;
+};
+
+// Weights and gradients of 2 bytes stay, masters and moments of 12 go: 16 bytes of states per parameter in the room of
+// less than 6.
+TEST_F(ResidentMemory, OfStatesLargerThanACgroupAllowsIsHeldToItByOffload) {
+  std::ofstream(folder_ / "run.toml") << state_heavy_run(12);
+  const nlohmann::json whole = plan({}), offloaded = plan(kStateOnDisk);
+  std::int64_t states = 0;
+  for (const char* tag : {"parameter", "gradient", "optimizer"})
+    states += whole["tags"][tag]["peak"].get<std::int64_t>();
+  const std::int64_t limit = states * 10 / 29;
+  ASSERT_LT(offloaded["peak_bytes"].get<std::int64_t>() + 64 * kMebibyte, limit);
+  const MemoryGroup group(limit);
+  if (!group) GTEST_SKIP() << "this user may not make a memory cgroup below its own";
+  const std::vector<std::string> saves{"--set", "train.save_last=true", "--set", "train.async_save=false"};
+  std::vector<std::string> more = kStateOnDisk;
+  more.insert(more.end(), saves.begin(), saves.end());
+  const Outcome o = group.run(train(more));
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_LE(o.resident_bytes, limit);
+  const std::vector<double> inside = losses_in(folder_ / "run");
+
+  const Outcome refused = group.run(train(saves));
+  EXPECT_EQ(refused.code, 3) << refused.out << refused.err;
+  EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("are free (parameter"));
+  EXPECT_THAT(refused.err, HasSubstr("--set memory.offload_optimizer=disk"));
+
+  const Outcome outside = run_program(train({}));
+  EXPECT_EQ(outside.code, 0) << outside.err;
+  EXPECT_EQ(inside, losses_in(folder_ / "run"));
+  EXPECT_GT(outside.resident_bytes, 2 * limit) << "the limit is one";
+}
+
+}  // namespace
+}  // namespace lockstep::tests
