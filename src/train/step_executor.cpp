@@ -173,7 +173,9 @@ void StepExecutor::run_norm() {
     step_control({.control = state_.control(),
                   .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_),
                   .clip = setup_.options.optimizer.clip,
-                  .halt = setup_.options.halt_on_bad_value},
+                  .halt = setup_.options.halt_on_bad_value,
+                  .beta1 = setup_.options.optimizer.beta1,
+                  .beta2 = setup_.options.optimizer.beta2},
                  stream_);
   setup_.dp->share_control(state_.control());
   state_.hold_control();

@@ -54,8 +54,8 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
   using T = Compute<P>;
   const double* control = a.control.data<double>();
   const double rate = control[kLearningRate];
-  const T step_size = static_cast<T>(rate / (1 - std::pow(a.beta1, control[kStep])));
-  const T root_correction = static_cast<T>(std::sqrt(1 - std::pow(a.beta2, control[kStep])));
+  const T step_size = static_cast<T>(rate / control[kFirstCorrection]);
+  const T root_correction = static_cast<T>(control[kSecondCorrection]);
   const T scale = static_cast<T>(control[kGradientScale]), eps = static_cast<T>(a.eps);
   const T b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
   const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);

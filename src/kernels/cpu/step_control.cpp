@@ -13,6 +13,8 @@ void step_control(const StepControlArgs& a, lockstep::Stream&) {
   if (a.halt && !std::isfinite(norm)) control[kHalted] = 1;
   control[kFinite] = std::isfinite(norm) && control[kHalted] == 0 ? 1 : 0;
   control[kStep] += control[kFinite];
+  control[kFirstCorrection] = 1 - std::pow(a.beta1, control[kStep]);
+  control[kSecondCorrection] = std::sqrt(1 - std::pow(a.beta2, control[kStep]));
   control[kGradientScale] = a.clip > 0 ? std::min(1.0, a.clip / (norm + 1e-6)) : 1.0;
 }
 

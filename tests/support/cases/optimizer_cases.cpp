@@ -5,6 +5,7 @@
 #include "kernels/step_control.h"
 #include "support/cases/families.h"
 #include "support/reference_ops.h"
+#include "support/step_controls.h"
 
 namespace lockstep::tests {
 
@@ -31,7 +32,7 @@ KernelCase control(double clip, double square) {
   made.shape =
       "clip" + std::to_string(static_cast<int>(clip * 100)) + "_square" + std::to_string(static_cast<int>(square));
   // All but learning rate, step and halted is for the kernel to write.
-  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN, 0})},
+  made.operands = {{"control", {kStepControls}, DType::f64, Role::inout, listed({0.01, 7, NAN, NAN, NAN, 0, NAN, NAN})},
                    {"bins", {kNormBins}, DType::i64, Role::in, constant(0)}};
   made.prepare = [square](Hosts t) {
     std::vector<std::int64_t> bins(kNormBins);
@@ -39,13 +40,18 @@ KernelCase control(double clip, double square) {
     norm_add(bins, square);
     for (int i = 0; i < kNormBins; ++i) t[1].value[i] = static_cast<double>(bins[i]);
   };
-  made.run = [clip](Tensors t, Stream& stream) { step_control({.control = t[0], .bins = t[1], .clip = clip}, stream); };
+  made.run = [clip](Tensors t, Stream& stream) {
+    step_control({.control = t[0], .bins = t[1], .clip = clip, .beta1 = kOptions.beta1, .beta2 = kOptions.beta2},
+                 stream);
+  };
   made.reference = [=](Hosts t) {
     const double size = std::sqrt(2 * square);
     t[0].value[kNorm] = size;
     t[0].value[kGradientScale] = clip == 0 ? 1 : std::min(1.0, clip / (size + 1e-6));
     t[0].value[kFinite] = 1;
     t[0].value[kStep] = 8;
+    t[0].value[kFirstCorrection] = 1 - std::pow(kOptions.beta1, 8);
+    t[0].value[kSecondCorrection] = std::sqrt(1 - std::pow(kOptions.beta2, 8));
   };
   return made;
 }
@@ -91,7 +97,16 @@ void allow_either_neighbour(HostTensor& state) {
 std::vector<Operand> update_operands(DType gradient, const Update& u) {
   return {{"master", {u.n}, u.master, Role::inout},
           {"gradient", {u.n}, gradient, Role::in, normal(0.1)},
-          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite, 0})}};
+          {"control",
+           {kStepControls},
+           DType::f64,
+           Role::in,
+           listed(step_controls({.rate = 0.01,
+                                 .step = 3,
+                                 .scale = 0.25,
+                                 .finite = u.finite,
+                                 .beta1 = kOptions.beta1,
+                                 .beta2 = kOptions.beta2}))}};
 }
 
 std::string update_label(DType gradient, const Update& u) {
