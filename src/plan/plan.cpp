@@ -87,23 +87,24 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   run.replica().count_by(nullptr);
   run.save({});
 
-  Plan plan{
-      .rank = rank,
-      .units = {},
-      .parameters = parameter_count(spec.model),
-      .stored = all.stored,
-      .tokens_a_step = run.tokens_a_step(),
-      .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
-      .executed = executed,
-      .peak = run.ledger().peak(),
-      .steady = run.ledger().current(),
-      .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
-      .host = run.host_ledger().peak(),
-      .disk = run.disk_ledger().peak(),
-      .moved = {.to_device = first.from_device, .from_device = first.from_device},  // in every round all comes and goes
-      .messages = messages,
-      .picture = {},
-      .rows = run.ledger().rows()};
+  Plan plan{.rank = rank,
+            .units = {},
+            .parameters = parameter_count(spec.model),
+            .stored = all.stored,
+            .tokens_a_step = run.tokens_a_step(),
+            .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
+            .executed = executed,
+            .peak = run.ledger().peak(),
+            .steady = run.ledger().current(),
+            .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
+            .host = run.host_ledger().peak(),
+            .disk = run.disk_ledger().peak(),
+            // State that is brought comes and goes in every round; what is updated on the host was counted as it is.
+            .moved = {.to_device = spec.memory.updates_on_host() ? first.to_device : first.from_device,
+                      .from_device = first.from_device},
+            .messages = messages,
+            .picture = {},
+            .rows = run.ledger().rows()};
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;

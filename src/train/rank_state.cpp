@@ -86,23 +86,40 @@ RankState::RankState(RankSetup& setup)
           shards_, setup.groups, setup.sent_memory())),
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)) {
-  // In the order in which the step updates them.
+  offload();
+  write_control();
+}
+
+// Passes are in the order in which the step updates them.
+void RankState::offload() {
+  const MemorySpec& memory = setup_.options.how.memory;
+  const StorageTypes types = storage_types(setup_.options.precision);
   std::vector<Staging::Pass> passes;
-  for (const Action& action : setup.step.actions) {
+  std::vector<HostUpdates::Pass> host_passes;
+  for (const Action& action : setup_.step.actions) {
     if (action.kind != ActionKind::update) continue;
-    Staging::Pass pass = shards_.at(action.unit).offloaded();
+    const ZeroShard& shard = shards_.at(action.unit);
+    Staging::Pass pass = shard.offloaded();
     if (pass.empty()) continue;
     passes_[action.unit] = static_cast<int>(passes.size());
     passes.push_back(std::move(pass));
+    host_passes.push_back({.elements = shard.own_weight().elements(),
+                           .gradient = types.gradient,
+                           .weight = types.compute,
+                           .weight_comes = !shard.master_is_offloaded()});
   }
-  if (!passes.empty()) {
-    staging_ = std::make_unique<Staging>(
-        Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
-                         .on_disk = setup.options.how.memory.offload_optimizer == Offload::disk},
-        std::move(passes), setup.memory, setup.stream);
-    held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);
+  if (passes.empty()) return;
+  const std::int64_t window = memory.offload_window << 20;
+  if (memory.updates_on_host()) {
+    host_updates_ = std::make_unique<HostUpdates>(
+        HostUpdates::Options{.window_bytes = window, .threads = setup_.options.host_threads, .controls = kStepControls},
+        std::move(host_passes), *setup_.offload, setup_.memory, setup_.stream);
+    return;
   }
-  write_control();
+  staging_ = std::make_unique<Staging>(
+      Staging::Options{.window_bytes = window, .on_disk = memory.offload_optimizer == Offload::disk}, std::move(passes),
+      setup_.memory, setup_.stream);
+  held_control_ = setup_.memory.allocate(kStepControls * 8, Tag::workspace);
 }
 
 // Tells the device how many updates there were.
@@ -136,6 +153,7 @@ void RankState::gather(int unit) {
 }
 
 void RankState::hold_control() {
+  if (host_updates_) host_updates_->hold(control());
   if (!staging_ || setup_.on_meta()) return;
   copy_later(held_control_.data(), control_.data(), kStepControls * 8, setup_.stream);
 }
@@ -145,6 +163,10 @@ void RankState::update(int unit) {
   const ConstTensor gradient = gradients_->reduced(unit);
   const auto pass = passes_.find(unit);
   if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
+  if (host_updates_)
+    return host_updates_->run(pass->second, gradient, shard.own_weight(), [&shard](const HostUpdates::Window& window) {
+      shard.update_on_host(window.begin, window.weight, window.gradient, window.control, window.stream);
+    });
   const Tensor held = view(held_control_, DType::f64, {kStepControls});
   staging_->run(pass->second, [&](const Staging::Window& window) {
     shard.update(window.begin, window.parts, gradient, held, window.stream);
@@ -152,10 +174,18 @@ void RankState::update(int unit) {
 }
 
 void RankState::updated(int unit) {
-  if (const auto pass = passes_.find(unit); pass != passes_.end()) staging_->wait_for(pass->second);
+  const auto pass = passes_.find(unit);
+  if (pass == passes_.end()) return;
+  host_updates_ ? host_updates_->wait_for(pass->second) : staging_->wait_for(pass->second);
+}
+
+void RankState::visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work) {
+  host_updates_ ? host_updates_->visit(shard.own_master(), access, work)
+                : staging_->visit(shard.own_master(), access, work);
 }
 
 void RankState::settle() const {
+  if (host_updates_) host_updates_->settle();
   if (!staging_) return;
   staging_->settle();
   staging_->forget();
@@ -209,7 +239,7 @@ void RankState::init_weights() {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
   for (auto& [u, shard] : shards_) {
     if (shard.master_is_offloaded())
-      staging_->visit(shard.own_master(), Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
+      visit_masters(shard, Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
         clear(w.parts[0], w.stream);  // padding
         init_masters(shard, w.begin, w.parts[0]);
       });
@@ -274,8 +304,8 @@ void RankState::publish() {
   settle();
   for (auto& [u, shard] : shards_) {
     if (shard.master_is_offloaded())
-      staging_->visit(shard.own_master(), Staging::Access::read,
-                      [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.parts[0], w.stream); });
+      visit_masters(shard, Staging::Access::read,
+                    [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.parts[0], w.stream); });
     else
       shard.publish(setup_.stream);
   }

@@ -12,6 +12,7 @@
 
 #include "checkpoint/state.h"
 #include "kernels/step_control.h"
+#include "offload/host_updates.h"
 #include "offload/staging.h"
 #include "parallel/gradients.h"
 #include "parallel/partial_gradients.h"
@@ -73,14 +74,19 @@ class RankState {
   // What the stream is given from now on comes after the unit's last update, where that runs beside it.
   void updated(int unit);
   // What has been moved to the device and back so far.
-  Staging::Traffic traffic() const { return staging_ ? staging_->traffic() : Staging::Traffic{}; }
+  Staging::Traffic traffic() const {
+    if (host_updates_) return host_updates_->traffic();
+    return staging_ ? staging_->traffic() : Staging::Traffic{};
+  }
   // A tied weight that two stages have: what its owner updates of it, and what the other has a copy of.
   Tensor tied_weight() const;
 
  private:
   void publish();
   void init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters);
+  void offload();       // sets up how offloaded state is updated
   void settle() const;  // offloaded state may be read and changed by others
+  void visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work);
   void exchange_tied_weight();
   void write_control();
 
@@ -90,9 +96,10 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::vector<UnitTensors> units_;
-  std::map<int, int> passes_;         // by unit whose state is offloaded: its pass
-  std::unique_ptr<Staging> staging_;  // none: nothing is offloaded
-  Buffer control_, held_control_;     // the second for updates that run beside the next step
+  std::map<int, int> passes_;                  // by unit whose state is offloaded: its pass
+  std::unique_ptr<Staging> staging_;           // of state that is brought to be updated
+  std::unique_ptr<HostUpdates> host_updates_;  // of state that is updated where it is; neither: nothing is offloaded
+  Buffer control_, held_control_;              // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;
 };
 

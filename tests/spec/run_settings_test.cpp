@@ -46,6 +46,7 @@ std::vector<RunSpec> runs() {
               "memory.recompute=full", "memory.recompute_stages=1+0"}),
       run_of(
           {"run.device=cuda", "run.autotune=true", "tuning.gpu=a", "tuning.library=b", "tuning.products=[\"c -> d\"]"}),
+      run_of({"run.device=cuda", "memory.offload_optimizer=host"}),
       run_of({"model.preset=llama3.2-1b", "data.seq=16"}),
       run_of({"model.preset=qwen2.5-0.5b", "data.seq=16"}),
       run_of({}, "[model]\npreset = \"llama-1m\"\n[data.synthetic]\nvocabulary = 64\n"),
@@ -65,7 +66,7 @@ std::vector<std::string> other_values(const std::string& value) {
           "step",   "never",  "forward",     "ring",        "tree",     "ulysses",   "plain", "zigzag",
           "zb-h1",  "afab",   "even",        "cost",        "cuda",     "cpu",       "llama", "gpt2",
           "qwen2",  "qwen3",  "mistral",     "other",       "/other",   "layernorm", "gelu",  "swiglu",
-          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk"})
+          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk",      "host"})
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
@@ -115,10 +116,11 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
   std::ranges::set_difference(seen, tried, std::inserter(untried, untried.end()));
   std::erase_if(untried, [](const std::string& name) { return name.starts_with("model.") || name == "data.example"; });
   EXPECT_THAT(untried, ::testing::IsEmpty());
-  for (const char* key : {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr",
-                          "optim.momentum", "optim.decay", "layout.cp_kind", "layout.shard", "layout.reshard",
-                          "layout.bucket", "precision.compute", "memory.recompute_blocks", "memory.recompute_every",
-                          "memory.recompute_stages", "run.device", "run.trace", "tuning.products"})
+  for (const char* key :
+       {"model.layers", "data.seq", "data.synthetic.order", "train.seed", "optim.lr", "optim.momentum", "optim.decay",
+        "layout.cp_kind", "layout.shard", "layout.reshard", "layout.bucket", "precision.compute",
+        "memory.recompute_blocks", "memory.recompute_every", "memory.recompute_stages", "memory.offload_update",
+        "run.device", "run.trace", "tuning.products"})
     EXPECT_TRUE(tried.contains(key)) << key;
 }
 

@@ -16,6 +16,13 @@ MemorySpec offloaded_to(Offload where, double share = 1, std::int64_t window = 0
   return {.offload_optimizer = where, .offload_share = share, .offload_window = window};
 }
 
+// Updated where it is, on the host.
+MemorySpec updated_there(double share = 1, std::int64_t window = 0) {
+  MemorySpec memory = offloaded_to(Offload::host, share, window);
+  memory.offload_update = OffloadUpdate::host;
+  return memory;
+}
+
 struct OffloadedRun {
   std::vector<double> losses;
   std::vector<char> weights, state;
@@ -60,9 +67,13 @@ std::vector<OffloadCase> offload_cases() {
   PrecisionSpec small = Precision::bf16;
   small.moments = StateType::bf16;
   small.gradients = StateType::bf16;
+  PrecisionSpec smallest = small;
+  smallest.master = StateType::bf16;
   return {{"fp32", Precision::fp32, {.clip = 0.1}},
           {"bf16", Precision::bf16, {.clip = 0.1}},
           {"bf16_state", small, {.clip = 0.1}},
+          {"bf16_masters", smallest, {.clip = 0.1}},
+          {"bf16_momentum", small, {.kind = OptimizerKind::sgd, .momentum = 0.9, .clip = 0.1}},
           {"fp64_sgd", Precision::fp64, {.kind = OptimizerKind::sgd, .momentum = 0.9, .clip = 0}},
           {"bf16_plain_sgd", Precision::bf16, {.kind = OptimizerKind::sgd, .momentum = 0, .clip = 0}}};
 }
@@ -78,7 +89,8 @@ class Offloading : public ::testing::TestWithParam<std::tuple<NamedSpec, Offload
             .precision = c.precision,
             .optimizer = c.optimizer,
             .seed = 3,
-            .how = {.memory = memory}};
+            .how = {.memory = memory},
+            .host_threads = 3};
   }
 };
 
@@ -86,9 +98,10 @@ TEST_P(Offloading, ChangesNoBitAndHoldsWhatMetaSays) {
   const OffloadedRun here = learn_offloaded(options({}));
   for (const MemorySpec& memory :
        {offloaded_to(Offload::host), offloaded_to(Offload::host, 0.4), offloaded_to(Offload::host, 1, 1),
-        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4)}) {
-    const std::string what = fmt::format("{}, share {}, window {}", name_of(memory.offload_optimizer),
-                                         memory.offload_share, memory.offload_window);
+        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4), updated_there(), updated_there(0.4),
+        updated_there(1, 1)}) {
+    const std::string what = fmt::format("{}, share {}, window {}, update {}", name_of(memory.offload_optimizer),
+                                         memory.offload_share, memory.offload_window, name_of(memory.offload_update));
     const OffloadedRun there = learn_offloaded(options(memory));
     EXPECT_EQ(there.losses, here.losses) << what;
     EXPECT_TRUE(there.weights == here.weights) << what << ": other weights";
@@ -155,9 +168,12 @@ TEST(OffloadedState, IsTheSameUnderEveryLayout) {
       if (layout.dp_kind == DpKind::central && precision == Precision::bf16) continue;
       Replica::Options o = learning_options(spec, layout, precision);
       const Learned here = learn(o);
-      for (const MemorySpec& memory : {offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5)}) {
+      for (const MemorySpec& memory :
+           {offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5), updated_there()}) {
         o.how.memory = memory;
-        expect_equal(learn(o), here, std::string(text) + ", " + std::string(name_of(memory.offload_optimizer)));
+        expect_equal(
+            learn(o), here,
+            fmt::format("{}, {}, update {}", text, name_of(memory.offload_optimizer), name_of(memory.offload_update)));
       }
     }
 }
@@ -194,6 +210,7 @@ TEST(OffloadedState, SurvivesAStepWithABadValue) {
   const std::vector<char> here = run({});
   EXPECT_TRUE(run(offloaded_to(Offload::host)) == here);
   EXPECT_TRUE(run(offloaded_to(Offload::disk)) == here);
+  EXPECT_TRUE(run(updated_there()) == here);
 }
 
 }  // namespace

@@ -54,6 +54,18 @@ constexpr std::string_view name_of(Offload where) {
   return where == Offload::none ? "none" : where == Offload::host ? "host" : "disk";
 }
 
+// Where the update of state that is offloaded to the host runs.
+enum class OffloadUpdate {
+  choose,  // where it is faster, which a run measures when it begins ("auto")
+  device,  // the state is brought
+  host,    // on the host's cores: gradients are brought
+};
+inline constexpr std::array kOffloadUpdates{OffloadUpdate::choose, OffloadUpdate::device, OffloadUpdate::host};
+
+constexpr std::string_view name_of(OffloadUpdate where) {
+  return where == OffloadUpdate::choose ? "auto" : where == OffloadUpdate::device ? "device" : "host";
+}
+
 struct MemorySpec {
   Recompute recompute = Recompute::none;
   // Of a level that recomputes products, the blocks that do so.
@@ -62,10 +74,12 @@ struct MemorySpec {
   StageBlocks recompute_stages = {};  // in the place of recompute_blocks: the first of each stage
   // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first
   std::int64_t gathered = 0;
-  Offload offload_optimizer = Offload::none;  // master weights and moments
-  double offload_share = 1;                   // of the bytes of such state, by whole units, the last first
-  std::int64_t offload_window = 64;           // MiB that are brought to the device at a time
-  std::string offload_folder = {};            // where the file is; empty: in the run's folder
+  Offload offload_optimizer = Offload::none;             // master weights and moments
+  double offload_share = 1;                              // of the bytes of such state, by whole units, the last first
+  std::int64_t offload_window = 64;                      // MiB that are brought to the device at a time
+  std::string offload_folder = {};                       // where the file is; empty: in the run's folder
+  OffloadUpdate offload_update = OffloadUpdate::choose;  // of Offload::host; until one is chosen, the device does it
+  bool updates_on_host() const { return offload_optimizer == Offload::host && offload_update == OffloadUpdate::host; }
   bool operator==(const MemorySpec&) const = default;
 };
 

@@ -7,6 +7,7 @@ namespace lockstep {
 
 static constexpr auto values_of(Recompute) { return kRecomputes; }
 static constexpr auto values_of(Offload) { return kOffloads; }
+static constexpr auto values_of(OffloadUpdate) { return kOffloadUpdates; }
 
 namespace {
 
@@ -14,7 +15,7 @@ constexpr std::int64_t kMostMebibytes = 1 << 30;
 
 // Of a level that recomputes products, and of offloaded state.
 const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
-const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder"};
+const Keys kOffloadKeys{"offload_share", "offload_window", "offload_folder", "offload_update"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
 // nothing is refused.
@@ -34,6 +35,7 @@ void visit_memory(Spec& memory, Visitor&& visit) {
   visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
   visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
   if (memory.offload_optimizer == Offload::disk) visit("offload_folder", memory.offload_folder);
+  if (memory.offload_optimizer == Offload::host) visit("offload_update", memory.offload_update);
 }
 
 }  // namespace
@@ -53,6 +55,7 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
   if (table.has("recompute_stages")) table("recompute_stages", memory.recompute_stages);
   if (memory.offload_optimizer == Offload::none) refuse_without(kOffloadKeys, "offload_optimizer");
   if (memory.offload_optimizer != Offload::disk) refuse_without({"offload_folder"}, "offload_optimizer = \"disk\"");
+  if (memory.offload_optimizer != Offload::host) refuse_without({"offload_update"}, "offload_optimizer = \"host\"");
   visit_memory(memory, table);
 }
 
