@@ -213,5 +213,31 @@ TEST(OffloadedState, SurvivesAStepWithABadValue) {
   EXPECT_TRUE(run(updated_there()) == here);
 }
 
+// The weights that compute are on the device, and stay what they were: nothing else brings them back.
+TEST(OffloadedState, ComputesWithTheSameWeightsAfterASkippedUpdate) {
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    Replica::Options o = learning_options(tiny_specs().front().spec, {}, precision);
+    const auto losses = [&](const MemorySpec& memory) {
+      o.how.memory = memory;
+      HostRun run(o);
+      run.replica->init_weights();
+      std::vector<double> all;
+      for (unsigned step = 0; step < 4; ++step) {
+        const TokenBatch batch = random_batch(o, step);
+        all.push_back(run.replica->compute_gradients(batch.tokens, batch.targets));
+        const Tensor gradient = run.replica->tensors()[0].gradient.slice(0, 0, 1);
+        const float bad = std::numeric_limits<float>::infinity();
+        if (step == 1) upload(gradient, &bad, *run.stream);
+        EXPECT_EQ(run.replica->apply_gradients().updated, step != 1);
+      }
+      return all;
+    };
+    const std::vector<double> here = losses({});
+    EXPECT_EQ(losses(offloaded_to(Offload::host)), here);
+    EXPECT_EQ(losses(offloaded_to(Offload::disk)), here);
+    EXPECT_EQ(losses(updated_there()), here);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

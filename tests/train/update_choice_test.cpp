@@ -13,7 +13,7 @@ namespace {
 RunSpec run_to_choose_for(const std::vector<std::string>& sets = {}) {
   std::vector<std::string> all{"run.device=cuda", "memory.offload_optimizer=host", "precision.compute=bf16"};
   all.insert(all.end(), sets.begin(), sets.end());
-  return parse_run_toml("[model]\npreset = \"tiny\"\n[data]\nexample = true\n", "run", "/", all);
+  return parse_run_toml("[model]\npreset = \"llama-1m\"\n[data]\nexample = true\n", "run", "/", all);
 }
 
 // By hand: bf16 with fp32 gradients, masters and moments.
@@ -69,7 +69,7 @@ TEST(UpdateChoice, IsWrittenIntoTheResolvedRunFileAndNotMadeAgain) {
   RunSpec again = parse_run_toml(to_toml(spec), "resolved", "/");
   EXPECT_EQ(again.memory.offload_update, spec.memory.offload_update);
   EXPECT_FALSE(choose_update(again, Device::cpu, 1, nullptr));
-  RunSpec resident = parse_run_toml("[model]\npreset = \"tiny\"\n[data]\nexample = true\n", "run", "/");
+  RunSpec resident = parse_run_toml("[model]\npreset = \"llama-1m\"\n[data]\nexample = true\n", "run", "/");
   EXPECT_FALSE(choose_update(resident, Device::cpu, 1, nullptr));
 }
 

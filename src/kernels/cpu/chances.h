@@ -83,8 +83,8 @@ class Chances {
   Chances(std::span<const RoundingRun> runs, std::int64_t first, double step)
       : runs_(runs), first_(first), step_(static_cast<std::uint64_t>(step)) {}
 
-  // For the vector of elements from i on; i ascends.
-  void draw(std::int64_t i) {
+  // For the vector of elements from i on; i ascends. Before its numbers are loaded: a call would spill them.
+  [[gnu::always_inline]] void draw(std::int64_t i) {
     if constexpr (kOfMoments || kOfMaster) {
       const std::int64_t place = first_ + i;
       if (place < begin_ || place + kLanes < T >> end_) fill(place);
@@ -106,7 +106,7 @@ class Chances {
   static constexpr bool kOfMoments = !std::is_same_v<T, M>, kOfMaster = !std::is_same_v<T, P>;
 
   // The words of the vector at this place, and of what follows it.
-  void fill(std::int64_t place) {
+  [[gnu::noinline]] void fill(std::int64_t place) {
     const auto count = static_cast<int>(runs_.size());
     const RoundedElement e = rounded_element(runs_.data(), count, at_run_, place);
     begin_ = place;
