@@ -7,7 +7,6 @@
 #include <chrono>
 #include <optional>
 
-#include "base/median.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizers.h"
@@ -83,9 +82,8 @@ UpdateBench measure_updates(const UpdateBenchOptions& o) {
   control[kFirstCorrection] = control[kSecondCorrection] = 1;
   const RoundingRun rounding = RoundingRun::flat(0, o.elements, 1);
   UpdateBench found;
-  std::vector<double> all_in_place, all_triads;
   for (const UpdateTypes& types : kUpdateTypes) {
-    std::vector<double> rates, in_place, triads;
+    double best = 0, in_place = 0, triad = 0;
     for (int round = 0; round <= o.rounds; ++round) {
       const std::array<float*, 3> arrays{tensors.floats(0), tensors.floats(1), tensors.floats(2)};
       const double changed =
@@ -106,20 +104,16 @@ UpdateBench measure_updates(const UpdateBenchOptions& o) {
                            .decayed = o.elements,
                            .rounding = {&rounding, 1}};
       const double updated = update_rate(types.bytes() * o.elements, [&] { adamw(args, tensors.stream()); });
-      if (round == 0) continue;
-      in_place.push_back(changed);
-      triads.push_back(added);
-      rates.push_back(updated);
+      if (round == 0) continue;  // touches memory
+      in_place = std::max(in_place, changed);
+      triad = std::max(triad, added);
+      best = std::max(best, updated);
     }
-    all_in_place.insert(all_in_place.end(), in_place.begin(), in_place.end());
-    all_triads.insert(all_triads.end(), triads.begin(), triads.end());
-    found.rows.push_back({.types = types.text(),
-                          .bytes_an_element = types.bytes(),
-                          .rate = median(rates),
-                          .ceiling = std::max(median(in_place), median(triads))});
+    found.in_place = std::max(found.in_place, in_place);
+    found.triad = std::max(found.triad, triad);
+    found.rows.push_back(
+        {.types = types.text(), .bytes_an_element = types.bytes(), .rate = best, .ceiling = std::max(in_place, triad)});
   }
-  found.in_place = median(all_in_place);
-  found.triad = median(all_triads);
   return found;
 }
 

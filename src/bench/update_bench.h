@@ -4,7 +4,7 @@
 // it, on the same threads and memory (kernels/cpu/ceilings.h): the better one is the ceiling. Bytes are what each pass
 // has to read and to write, once: of AdamW masters, moments and gradient read, masters, moments and the copy that
 // computes written. What a processor reads of lines that are only written, a triad's result and AdamW's copy, is not
-// counted for either. Rates are medians.
+// counted for either. Rates are the best of some rounds, as is usual of memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ struct UpdateRow {
 
 struct UpdateBench {
   std::vector<UpdateRow> rows;
-  double in_place = 0, triad = 0;  // medians of all rounds
+  double in_place = 0, triad = 0;  // of all rounds
 };
 
 struct UpdateBenchOptions {

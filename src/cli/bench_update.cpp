@@ -61,7 +61,8 @@ void add_bench_update(CLI::App& bench, std::function<int()>& chosen) {
   CLI::App* command = bench.add_subcommand("update", "Measure AdamW on the host's cores beside its memory");
   command->footer(
       "As memory.offload_update=host uses it: masters, moments and gradients in the host's memory. The ceiling is the\n"
-      "better of two passes over as much memory, on the same threads, in turn with it.\n\n"
+      "better of two passes over as much memory, on the same threads, in turn with it. The best of all rounds "
+      "counts.\n\n"
       "Example: lockstep bench update --threads 8");
   command->add_option("--size", s->elements, "Mi elements of each tensor [32]")
       ->check(CLI::Range(1, 1 << 16).description(""))
