@@ -164,6 +164,43 @@ INSTANTIATE_TEST_SUITE_P(
                          name_of(info.param.gradient));
     });
 
+// An update on the host reads what a GPU has computed: no correction is computed twice.
+TEST(AdamW, TakesItsBiasCorrectionsFromTheControl) {
+  TensorBox box;
+  std::vector<double> scalars = step_controls({.rate = 0.5, .step = 5});
+  scalars[kFirstCorrection] = 0.25;
+  scalars[kSecondCorrection] = 0.5;
+  const Tensor p = box.make(DType::f64, {1}, constant(3)), m = box.make(DType::f64, {1}, constant(1)),
+               v = box.make(DType::f64, {1}, constant(4)), g = box.make(DType::f64, {1}, constant(0));
+  adamw({.master = p,
+         .weight = {},
+         .m = m,
+         .v = v,
+         .gradient = g,
+         .control = box.make(DType::f64, {kStepControls}, scalars),
+         .beta1 = 1,
+         .beta2 = 1,
+         .eps = 0,
+         .decay = 0,
+         .decayed = 0},
+        box.stream());
+  EXPECT_EQ(box.read(p, 0), 3 - 0.5 / 0.25 * 1 / (2 / 0.5));
+}
+
+TEST(StepControl, ComputesTheBiasCorrectionsOfTheUpdateThatFollows) {
+  TensorBox box;
+  std::vector<std::int64_t> bins(kNormBins);
+  norm_add(bins, 4.0);
+  const Tensor b = box.make(DType::i64, {kNormBins});
+  std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
+  const Tensor c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = 0}));
+  for (int step = 1; step <= 3; ++step) {
+    step_control({.control = c, .bins = b, .beta1 = 0.9, .beta2 = 0.95}, box.stream());
+    EXPECT_EQ(box.read(c, kFirstCorrection), 1 - std::pow(0.9, step));
+    EXPECT_EQ(box.read(c, kSecondCorrection), std::sqrt(1 - std::pow(0.95, step)));
+  }
+}
+
 // Shards are cut anywhere a unit's shards are: a slice updates as the whole does.
 TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
   TensorBox box;
