@@ -137,6 +137,7 @@ void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t tile, 
                    std::vector<double> control(kStepControls);
                    control[kLearningRate] = 1e-6;
                    control[kStep] = control[kGradientScale] = control[kFinite] = 1;
+                   control[kFirstCorrection] = control[kSecondCorrection] = 1;
                    const auto rounding = std::make_shared<RoundingRun>(RoundingRun::flat(0, flat, 1));
                    AdamWArgs args{.master = d.tensor({flat}, s.types.master),
                                   .weight = d.dtype() == s.types.master ? Tensor{} : d.tensor({flat}),

@@ -72,8 +72,14 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));
-  if (plan.moved.from_device > 0)
-    out += row("offload", fmt::format("{} per step to the device, and as much back", byte_text(plan.moved.to_device)));
+  if (plan.moved.from_device > 0) {
+    const bool even = plan.moved.to_device == plan.moved.from_device;
+    const std::string back = even ? "as much" : byte_text(plan.moved.from_device);
+    const bool assumes =
+        spec.memory.offload_optimizer == Offload::host && spec.memory.offload_update == OffloadUpdate::choose;
+    out += row("offload", fmt::format("{} per step to the device, and {} back{}", byte_text(plan.moved.to_device), back,
+                                      assumes ? "; offload_update = \"auto\" is counted as \"device\"" : ""));
+  }
   if (plan.moved_activations > 0)
     out += row("activations",
                fmt::format("{} per step from the device, and as much back", byte_text(plan.moved_activations)));

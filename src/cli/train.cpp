@@ -31,6 +31,7 @@
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/tuning.h"
+#include "train/update_choice.h"
 
 namespace lockstep {
 
@@ -287,7 +288,12 @@ int run_training(const TrainSettings& s) {
   // A launcher ends all when one has failed: each must say why first.
   if (!by_hand) listen_for_signals(spec.run.stop_signals);
   if (by_hand) std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is no reason to lose steps (TrainView)
-  if (by_hand) {                               // a mistake is reported before there are ranks
+  // Ranks that are threads share the link and the cores as they are measured here.
+  const auto choose = [&](int threads, Communicator* ranks) {
+    if (const auto why = choose_update(spec, device_of(spec), threads, ranks)) prepared.notes.push_back(*why);
+  };
+  if (by_hand) {  // a mistake is reported before there are ranks
+    choose(threads_of(spec) * static_cast<int>(spec.layout.ranks()), nullptr);
     prepare(prepared, s, spec, launch);
     if (spec.layout.ranks() > 1) prepared.data.emplace(spec);
   }
@@ -297,6 +303,7 @@ int run_training(const TrainSettings& s) {
     Communicator& ranks = place.ranks;
     const bool first = ranks.rank() == 0;
     if (!by_hand) {
+      choose(place.threads, ranks.size() > 1 ? &ranks : nullptr);
       read_same_data(prepared.data, spec, ranks);
       if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
       if (first) prepare(prepared, s, spec, launch);

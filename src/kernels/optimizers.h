@@ -4,7 +4,7 @@
 // bf16; beside the latter two the gradient is fp32, bf16 or fp16, and so is `weight`, the copy that computes: when
 // given, it receives the new master, rounded, in the same pass. A bf16 master computes itself and has no copy. The
 // first `decayed` elements have weight decay (a unit keeps its matrices before its vectors, so one boundary is enough).
-// Learning rate, step, gradient scale and the go-ahead come from `control` (step_control.h).
+// Learning rate, step, bias corrections, gradient scale and the go-ahead come from `control` (step_control.h).
 //
 // The moments (m and v, or the momentum) are fp64 beside an fp64 master, and fp32 or bf16 beside the others. Arithmetic
 // is in fp32, or fp64, and this update uses the new moments unrounded; what is kept in bf16 for the next is rounded by

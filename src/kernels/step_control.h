@@ -3,7 +3,9 @@
 // A tensor of kStepControls doubles. The host writes the learning rate before a step, and how many updates there were
 // (step) and that nothing is halted before the first. step_control turns the bins of norm_sum into the norm, the factor
 // that clips it, and whether it was finite, and counts the update that is about to be made (step is then 1 for the
-// first). The optimizers read all of them and leave everything as it is when `finite` is 0: a bad value never updates.
+// first). AdamW's bias corrections of that update, 1 - beta1^step and sqrt(1 - beta2^step), are computed here too, in
+// one place: pow is not the same bits on every device, and an update on the host beside a GPU reads what the GPU's
+// would. The optimizers read all of them and leave everything as it is when `finite` is 0: a bad value never updates.
 // With `halt`, the first bad value also keeps all later steps from updating, until the host sets halted to 0: a host
 // that learns of a step only after it has begun the next finds the weights as the bad step saw them. Clipping is
 // min(1, clip / (norm + 1e-6)); clip 0 means none.
@@ -27,6 +29,8 @@ enum StepControlIndex : int {
   kHalted,
   kLossExponent,
   kScaledSteps,
+  kFirstCorrection,
+  kSecondCorrection,
   kStepControls
 };
 
@@ -35,6 +39,8 @@ struct StepControlArgs {
   ConstTensor bins;
   double clip = 0;
   bool halt = false;
+  double beta1 = 0;  // of AdamW
+  double beta2 = 0;
   std::int64_t growth = 0;  // 0: the exponent stays
   int most_exponent = 0;
 };

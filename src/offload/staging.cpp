@@ -127,7 +127,6 @@ void Staging::bring(std::int64_t number) {
       into.moving.push_back(FileMemory::of(there.raw()).start_read(parts[i].raw(), there.raw(), there.bytes()));
     else
       upload_later(parts[i], there.raw(), up());
-    traffic_.to_device += parts[i].bytes();
   }
   up().record(*into.there);
 }
@@ -170,6 +169,8 @@ void Staging::run(int pass, const Work& work_on) {
     work().wait(*slot(number).there);
     const std::vector<Tensor> parts = parts_of(number);
     const Place& at = place(number);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (is_brought(pass_of(at)[i])) traffic_.to_device += parts[i].bytes();
     work_on({.begin = at.begin, .count = at.count, .parts = parts, .stream = work()});
     take_back(number);
   }

@@ -56,7 +56,7 @@ class Staging {
     Stream& stream;                 // that the work is given to
   };
   using Work = std::function<void(const Window&)>;
-  // Bytes since the beginning, to the device and back.
+  // Bytes since the beginning, to the device and back, of windows that were worked on.
   struct Traffic {
     std::int64_t to_device = 0, from_device = 0;
     bool operator==(const Traffic&) const = default;

@@ -1,6 +1,7 @@
 #include "parallel/zero_shards.h"
 
 #include "kernels/elementwise.h"
+#include "kernels/step_control.h"
 #include "optim/rounding_map.h"
 
 namespace lockstep {
@@ -129,6 +130,21 @@ void ZeroShard::update(std::int64_t begin, std::span<const Tensor> brought, Cons
   std::vector<Tensor> state;
   for (const Tensor& moment : optimizer_->state())
     state.push_back(offloads_ ? brought[(apart ? 1 : 0) + state.size()] : here(moment));
+  optimizer_->update(
+      {.begin = begin, .master = master, .weight = apart ? weight : Tensor{}, .state = state, .gradient = gradient},
+      control, stream);
+}
+
+void ZeroShard::update_on_host(std::int64_t begin, const Tensor& weight, ConstTensor gradient, ConstTensor control,
+                               Stream& stream) const {
+  const bool apart = masters_.memory() != nullptr;
+  const std::int64_t count = weight.elements();
+  const Tensor master = apart ? own_master().slice(0, begin, count) : weight;
+  // An optimizer that is not to update leaves the copy as it finds it, which is not the weights.
+  if (apart && stream.device() == Device::cpu && control.data<double>()[kFinite] == 0)
+    return cast({.y = weight, .x = master}, stream);
+  std::vector<Tensor> state = optimizer_->state();
+  for (Tensor& moment : state) moment = moment.slice(0, begin, count);
   optimizer_->update(
       {.begin = begin, .master = master, .weight = apart ? weight : Tensor{}, .state = state, .gradient = gradient},
       control, stream);

@@ -119,6 +119,10 @@ class ZeroShard {
   // brought: the tensors of offloaded().
   void update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
               Stream& stream);
+  // The same on the host, where what is offloaded stays (offload/host_updates.h): `weight` is on the host too, and
+  // becomes what elements `begin` and on of the weights are to be. Where masters are not apart it is those weights.
+  void update_on_host(std::int64_t begin, const Tensor& weight, ConstTensor gradient, ConstTensor control,
+                      Stream& stream) const;
 
  private:
   std::int64_t part_elements() const { return shard_.elements(layout_.owned()); }

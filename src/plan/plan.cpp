@@ -78,7 +78,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   PhaseCounts counts(stream, tally);
   run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
-  const Staging::Traffic first = run.replica().traffic();
+  const Staging::Traffic moved = run.replica().traffic();
   const std::int64_t activations = run.replica().moved_activations().from_device;
   const StepMessages messages = step_messages(tally, spec.layout);
   const meta::Work executed = stream.work();
@@ -88,26 +88,25 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   run.replica().count_by(nullptr);
   run.save({});
 
-  Plan plan{
-      .rank = rank,
-      .units = {},
-      .parameters = parameter_count(spec.model),
-      .stored = all.stored,
-      .tokens_a_step = run.tokens_a_step(),
-      .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
-      .executed = executed,
-      .peak = run.ledger().peak(),
-      .steady = run.ledger().current(),
-      .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
-      .host = run.host_ledger().peak(),
-      .disk = run.disk_ledger().peak(),
-      .moved = {.to_device = first.from_device, .from_device = first.from_device},  // in every round all comes and goes
-      .moved_activations = activations,
-      .messages = messages,
-      .picture = {},
-      .rows = run.ledger().rows(),
-      .host_rows = run.host_ledger().rows(),
-      .disk_rows = run.disk_ledger().rows()};
+  Plan plan{.rank = rank,
+            .units = {},
+            .parameters = parameter_count(spec.model),
+            .stored = all.stored,
+            .tokens_a_step = run.tokens_a_step(),
+            .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
+            .executed = executed,
+            .peak = run.ledger().peak(),
+            .steady = run.ledger().current(),
+            .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
+            .host = run.host_ledger().peak(),
+            .disk = run.disk_ledger().peak(),
+            .moved = moved,
+            .moved_activations = activations,
+            .messages = messages,
+            .picture = {},
+            .rows = run.ledger().rows(),
+            .host_rows = run.host_ledger().rows(),
+            .disk_rows = run.disk_ledger().rows()};
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;

@@ -46,6 +46,7 @@ struct RankSetup {
     std::shared_ptr<const Model> model = {};
     Execution how = {};              // runs_on is the stream's own device, or what meta stands for
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
+    int host_threads = 1;            // that update what is offloaded, where the host does
     bool capture = true;             // of steps that are repeated; false: action by action, every time
     TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
     StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank

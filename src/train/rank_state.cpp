@@ -102,30 +102,47 @@ RankState::RankState(RankSetup& setup)
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
       loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
-  // In the order of the norm, then in that in which the step updates them.
+  offload();
+  write_control();
+}
+
+// Passes are in the order of the norm, then in that in which the step updates units.
+void RankState::offload() {
+  const MemorySpec& memory = setup_.options.how.memory;
+  const StorageTypes types = storage_types(setup_.options.precision);
   std::vector<Staging::Pass> passes;
+  std::vector<HostUpdates::Pass> host_passes;
   for (const auto& [u, shard] : shards_) {
     if (!shard.updates() || !gradients_->is_offloaded(u)) continue;
     norm_passes_[u] = static_cast<int>(passes.size());
     passes.push_back({{gradients_->reduced(u), Staging::Access::read}});
   }
-  for (const Action& action : setup.step.actions) {
+  for (const Action& action : setup_.step.actions) {
     if (action.kind != ActionKind::update) continue;
-    Staging::Pass pass = shards_.at(action.unit).offloaded();
+    const ZeroShard& shard = shards_.at(action.unit);
+    Staging::Pass pass = shard.offloaded();
     if (norm_passes_.contains(action.unit)) pass.emplace_back(gradients_->reduced(action.unit), Staging::Access::read);
     if (pass.empty()) continue;
     passes_[action.unit] = static_cast<int>(passes.size());
     passes.push_back(std::move(pass));
+    host_passes.push_back({.elements = shard.own_weight().elements(),
+                           .gradient = types.gradient,
+                           .weight = types.compute,
+                           .weight_comes = !shard.master_is_offloaded()});
   }
-  if (!passes.empty()) {
-    staging_ =
-        std::make_unique<Staging>(Staging::Options{.window_bytes = setup.options.how.memory.offload_window << 20,
-                                                   .on_disk = setup.options.how.memory.offloads_to() == Offload::disk,
-                                                   .rounds_apart = !norm_passes_.empty()},
-                                  std::move(passes), setup.memory, setup.stream);
-    held_control_ = setup.memory.allocate(kStepControls * 8, Tag::workspace);
+  if (passes.empty()) return;
+  const std::int64_t window = memory.offload_window << 20;
+  if (memory.updates_on_host()) {
+    host_updates_ = std::make_unique<HostUpdates>(
+        HostUpdates::Options{.window_bytes = window, .threads = setup_.options.host_threads, .controls = kStepControls},
+        std::move(host_passes), *setup_.offload, setup_.memory, setup_.stream);
+    return;
   }
-  write_control();
+  staging_ = std::make_unique<Staging>(Staging::Options{.window_bytes = window,
+                                                        .on_disk = memory.offloads_to() == Offload::disk,
+                                                        .rounds_apart = !norm_passes_.empty()},
+                                       std::move(passes), setup_.memory, setup_.stream);
+  held_control_ = setup_.memory.allocate(kStepControls * 8, Tag::workspace);
 }
 
 // Tells the device how many updates there were, and the loss scale.
@@ -162,6 +179,7 @@ void RankState::gather(int unit) {
 }
 
 void RankState::hold_control() {
+  if (host_updates_) host_updates_->hold(control());
   if (!staging_ || setup_.on_meta()) return;
   copy_later(held_control_.data(), control_.data(), kStepControls * 8, setup_.stream);
 }
@@ -171,6 +189,10 @@ void RankState::update(int unit) {
   const ConstTensor gradient = gradients_->reduced(unit);
   const auto pass = passes_.find(unit);
   if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
+  if (host_updates_)
+    return host_updates_->run(pass->second, gradient, shard.own_weight(), [&shard](const HostUpdates::Window& window) {
+      shard.update_on_host(window.begin, window.weight, window.gradient, window.control, window.stream);
+    });
   const Tensor held = view(held_control_, DType::f64, {kStepControls});
   const bool brings_gradient = gradients_->is_offloaded(unit);
   staging_->run(pass->second, [&](const Staging::Window& window) {
@@ -189,11 +211,18 @@ void RankState::each_gradient_window(int unit, const GlobalNorm::Window& window)
 }
 
 void RankState::updated(int unit) {
-  if (const auto pass = passes_.find(unit); pass != passes_.end()) staging_->wait_for(pass->second);
+  const auto pass = passes_.find(unit);
+  if (pass == passes_.end()) return;
+  host_updates_ ? host_updates_->wait_for(pass->second) : staging_->wait_for(pass->second);
+}
+
+void RankState::visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work) {
+  host_updates_ ? host_updates_->visit(shard.own_master(), access, work)
+                : staging_->visit({{shard.own_master(), access}}, work);
 }
 
 Staging::Traffic RankState::traffic() const {
-  Staging::Traffic all = staging_ ? staging_->traffic() : Staging::Traffic{};
+  Staging::Traffic all = host_updates_ ? host_updates_->traffic() : staging_ ? staging_->traffic() : Staging::Traffic{};
   all.to_device += weights_->fetched() + gradients_->traffic().to_device;
   all.from_device += gradients_->traffic().from_device;
   return all;
@@ -201,6 +230,7 @@ Staging::Traffic RankState::traffic() const {
 
 void RankState::settle() const {
   gradients_->settle();
+  if (host_updates_) host_updates_->settle();
   if (!staging_) return;
   staging_->settle();
   staging_->forget();
@@ -254,7 +284,7 @@ void RankState::init_weights() {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
   for (auto& [u, shard] : shards_) {
     if (shard.master_is_offloaded())
-      staging_->visit({{shard.own_master(), Staging::Access::write}}, [&, &shard = shard](const Staging::Window& w) {
+      visit_masters(shard, Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
         clear(w.parts[0], w.stream);  // padding
         init_masters(shard, w.begin, w.parts[0]);
       });
@@ -319,11 +349,14 @@ void RankState::resume(std::int64_t batches, std::int64_t updates, const std::op
 void RankState::publish() {
   settle();
   for (auto& [u, shard] : shards_) {
-    if (const Staging::Pass pass = shard.offloaded_to_publish(); !pass.empty())
-      staging_->visit(
-          pass, [&, &shard = shard](const Staging::Window& w) { shard.publish(w.begin, w.count, w.parts, w.stream); });
-    else
+    if (const Staging::Pass pass = shard.offloaded_to_publish(); !pass.empty()) {
+      const auto publish = [&, &shard = shard](const Staging::Window& w) {
+        shard.publish(w.begin, w.count, w.parts, w.stream);
+      };
+      host_updates_ ? visit_masters(shard, Staging::Access::read, publish) : staging_->visit(pass, publish);
+    } else {
       shard.publish(setup_.stream);
+    }
   }
   exchange_tied_weight();
   if (!setup_.step.shape.publishes) return;

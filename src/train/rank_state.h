@@ -13,6 +13,7 @@
 
 #include "checkpoint/state.h"
 #include "kernels/step_control.h"
+#include "offload/host_updates.h"
 #include "offload/staging.h"
 #include "parallel/global_norm.h"
 #include "parallel/gradients.h"
@@ -90,7 +91,9 @@ class RankState {
  private:
   void publish();
   void init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters);
+  void offload();       // sets up how offloaded state is updated
   void settle() const;  // offloaded state may be read and changed by others
+  void visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work);
   void exchange_tied_weight();
   void write_control();
 
@@ -100,10 +103,11 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::vector<UnitTensors> units_;
-  std::map<int, int> passes_;         // by unit of which an update needs something that is offloaded: its pass
-  std::map<int, int> norm_passes_;    // by unit whose gradient is offloaded
-  std::unique_ptr<Staging> staging_;  // none: nothing is offloaded
-  Buffer control_, held_control_;     // the second for updates that run beside the next step
+  std::map<int, int> passes_;                  // by unit of which an update needs something that is offloaded: its pass
+  std::map<int, int> norm_passes_;             // by unit whose gradient is offloaded
+  std::unique_ptr<Staging> staging_;           // of state that is brought to be updated
+  std::unique_ptr<HostUpdates> host_updates_;  // of state that is updated where it is; neither: nothing is offloaded
+  Buffer control_, held_control_;              // the second for updates that run beside the next step
   std::int64_t updates_ = 0, batches_ = 0;
   LossScaleState loss_scale_;
 };

@@ -87,6 +87,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.offload_folder",
                                                              "memory.offload_activations",
                                                              "memory.offload_blocks",
+                                                             "memory.offload_update",
                                                              "memory.recompute_every",
                                                              "memory.recompute_stages"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.

@@ -207,6 +207,8 @@ void StepExecutor::run_norm() {
                   .bins = norm_.sum(setup_.groups, setup_.mesh.tensor(), setup_.mesh.pipeline(), stream_, each_window),
                   .clip = setup_.options.optimizer.clip,
                   .halt = setup_.options.halt_on_bad_value,
+                  .beta1 = setup_.options.optimizer.beta1,
+                  .beta2 = setup_.options.optimizer.beta2,
                   .growth = scale.kind == LossScale::Kind::dynamic ? scale.growth : 0,
                   .most_exponent = LossScale::kMost},
                  stream_);

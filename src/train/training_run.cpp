@@ -123,6 +123,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .model = where.model,
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
+      .host_threads = threads_,
       .account = stream_times_ ? &stream_time_ : account(),
       .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);

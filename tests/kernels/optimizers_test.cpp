@@ -12,6 +12,7 @@
 #include "kernels/step_control.h"
 #include "support/kernel_cases.h"
 #include "support/reference_ops.h"
+#include "support/step_controls.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
@@ -35,7 +36,7 @@ class Optimizers : public ::testing::TestWithParam<Types> {
   // One step's scalars: the learning rate falls, the gradient scale wanders.
   Tensor control(int step) {
     return box_.make(DType::f64, {kStepControls},
-                     {0.02 / step, static_cast<double>(step), 0, step % 3 ? 0.5 : 1.0, 1, 0, 0, 0});
+                     step_controls({.rate = 0.02 / step, .step = step, .scale = step % 3 ? 0.5 : 1.0, .beta2 = 0.99}));
   }
   Tensor gradient(int step) {
     return box_.make(GetParam().gradient, {n}, magnitudes(-12, 2), static_cast<std::uint64_t>(step));
@@ -163,11 +164,49 @@ INSTANTIATE_TEST_SUITE_P(
                          name_of(info.param.gradient));
     });
 
+// An update on the host reads what a GPU has computed: no correction is computed twice.
+TEST(AdamW, TakesItsBiasCorrectionsFromTheControl) {
+  TensorBox box;
+  std::vector<double> scalars = step_controls({.rate = 0.5, .step = 5});
+  scalars[kFirstCorrection] = 0.25;
+  scalars[kSecondCorrection] = 0.5;
+  const Tensor p = box.make(DType::f64, {1}, constant(3)), m = box.make(DType::f64, {1}, constant(1)),
+               v = box.make(DType::f64, {1}, constant(4)), g = box.make(DType::f64, {1}, constant(0));
+  adamw({.master = p,
+         .weight = {},
+         .m = m,
+         .v = v,
+         .gradient = g,
+         .control = box.make(DType::f64, {kStepControls}, scalars),
+         .beta1 = 1,
+         .beta2 = 1,
+         .eps = 0,
+         .decay = 0,
+         .decayed = 0},
+        box.stream());
+  EXPECT_EQ(box.read(p, 0), 3 - 0.5 / 0.25 * 1 / (2 / 0.5));
+}
+
+TEST(StepControl, ComputesTheBiasCorrectionsOfTheUpdateThatFollows) {
+  TensorBox box;
+  std::vector<std::int64_t> bins(kNormBins);
+  norm_add(bins, 4.0);
+  const Tensor b = box.make(DType::i64, {kNormBins});
+  std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
+  const Tensor c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = 0}));
+  for (int step = 1; step <= 3; ++step) {
+    step_control({.control = c, .bins = b, .beta1 = 0.9, .beta2 = 0.95}, box.stream());
+    EXPECT_EQ(box.read(c, kFirstCorrection), 1 - std::pow(0.9, step));
+    EXPECT_EQ(box.read(c, kSecondCorrection), std::sqrt(1 - std::pow(0.95, step)));
+  }
+}
+
 // Shards are cut anywhere a unit's shards are: a slice updates as the whole does.
 TEST(AdamW, OnASliceGivesTheBitsOfTheWhole) {
   TensorBox box;
   constexpr std::int64_t n = 1000;
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0, 0, 0});
+  const Tensor c =
+      box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.01, .step = 5, .scale = 0.7, .beta2 = 0.95}));
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   const auto update = [&](std::initializer_list<std::int64_t> cuts) {
     const Tensor master = box.make(DType::f32, {n}, normal()), m = box.make(DType::f32, {n}, normal(), 2);
@@ -207,7 +246,7 @@ TEST(AdamW, RoundsMomentsByChanceAsItsContractSays) {
   constexpr std::int64_t n = 1003, first = 2048;
   constexpr std::uint64_t key = 0x123456789abcdef;
   const RoundingRun run = RoundingRun::flat(first, n, key, 7);  // from the middle of its tensor on
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.01, 5, 0, 0.7, 1, 0, 0, 0});
+  const Tensor c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.01, .step = 5, .scale = 0.7}));
   const Tensor g = box.make(DType::f32, {n}, magnitudes(-30, 3));
   struct State {
     Tensor master, m, v;
@@ -273,7 +312,7 @@ TEST(AdamW, MomentsOf16BitsMoveByStepsTooSmallForThem) {
   const int steps = 700;
   const RoundingRun run = RoundingRun::flat(0, n, 3);
   for (int step = 1; step <= steps; ++step) {
-    const Tensor c = box.make(DType::f64, {kStepControls}, {1e-3, static_cast<double>(step), 0, 1, 1, 0, 0, 0});
+    const Tensor c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 1e-3, .step = step, .beta2 = beta2}));
     adamw({.master = master,
            .weight = {},
            .m = m,
@@ -300,7 +339,7 @@ TEST(StepControl, CountsUpdatesAndCanHaltAfterABadValue) {
   bad[kNormDigits] = 1;
   const Tensor b = box.make(DType::i64, {kNormBins});
   for (const bool halt : {false, true}) {
-    const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0, 0, 0});
+    const Tensor c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = 0}));
     std::vector<std::pair<double, double>> seen;  // finite, step
     for (const auto* bins : {&good, &bad, &good}) {
       std::copy(bins->begin(), bins->end(), b.data<std::int64_t>());
@@ -321,7 +360,7 @@ struct ScaledControl {
 std::vector<ScaledControl> scaled_by(const std::string& norms, double exponent, bool halt, std::int64_t growth) {
   TensorBox box;
   const Tensor b = box.make(DType::i64, {kNormBins});
-  const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0, exponent, 0});
+  const Tensor c = box.make(DType::f64, {kStepControls}, {0.1, 0, 0, 0, 0, 0, exponent, 0, 0, 0});
   std::vector<ScaledControl> seen;
   for (const char norm : norms) {
     std::vector<std::int64_t> bins(kNormBins);
@@ -357,7 +396,7 @@ TEST(StepControl, ClipsTheNormAndLeavesSmallerOnesAlone) {
     std::vector<std::int64_t> bins(kNormBins);
     norm_add(bins, square);
     const Tensor b = box.make(DType::i64, {kNormBins}),
-                 c = box.make(DType::f64, {kStepControls}, {0.1, 1, 0, 0, 0, 0, 0, 0});
+                 c = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = 1}));
     std::copy(bins.begin(), bins.end(), b.data<std::int64_t>());
     step_control({.control = c, .bins = b, .clip = clip}, box.stream());
     EXPECT_EQ(box.read(c, kNorm), std::sqrt(square));

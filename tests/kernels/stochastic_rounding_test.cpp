@@ -11,6 +11,7 @@
 
 #include "kernels/optimizers.h"
 #include "kernels/step_control.h"
+#include "support/step_controls.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
@@ -189,8 +190,7 @@ TEST(StochasticRounding, AnElementMovesAloneOfTheBufferItIsIn) {
     }
     cuts.push_back(n);
     for (int step = 1; step <= 3; ++step) {
-      const Tensor control =
-          box.make(DType::f64, {kStepControls}, std::vector<double>{0.1, static_cast<double>(step), 0, 1, 1, 0, 0, 0});
+      const Tensor control = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = step}));
       std::int64_t begin = 0;
       for (const std::int64_t end : cuts) {
         const auto part = [&](const Tensor& t) { return t.slice(0, begin, end - begin); };
@@ -269,8 +269,8 @@ TEST(StochasticRounding, AdamWOfBf16StateIsThePlainModelsBits) {
              .m = m,
              .v = v,
              .gradient = gradient,
-             .control = box.make(DType::f64, {kStepControls},
-                                 std::vector<double>{rate, static_cast<double>(step), 0, scale, 1, 0, 0, 0}),
+             .control =
+                 box.make(DType::f64, {kStepControls}, step_controls({.rate = rate, .step = step, .scale = scale})),
              .beta1 = 0.9,
              .beta2 = 0.999,
              .eps = 1e-8,
@@ -319,8 +319,7 @@ TEST(StochasticRounding, MastersOf16BitsMoveByStepsTooSmallForThem) {
          .weight = {},
          .momentum = {},
          .gradient = g,
-         .control = box.make(DType::f64, {kStepControls},
-                             std::vector<double>{rate, static_cast<double>(step), 0, 1, 1, 0, 0, 0}),
+         .control = box.make(DType::f64, {kStepControls}, step_controls({.rate = rate, .step = step})),
          .beta = 0,
          .decay = 0,
          .decayed = 0,

@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "parallel/zero_shards.h"
 #include "spec/layout/tensor_split.h"
+#include "support/step_controls.h"
 #include "support/tensor_box.h"
 #include "support/tiny_specs.h"
 
@@ -42,9 +43,9 @@ ElementStates updated(const ModelSpec& spec, const StorageTypes& types, std::int
           box.write(shard.own_master(), place, std::sin(seed + 0.7 * static_cast<double>(element)));
           box.write(gradient, place, std::cos(seed + 1.3 * static_cast<double>(element)));
         });
-        for (const double step : {1, 2, 3})
+        for (const int step : {1, 2, 3})
           shard.update(gradient,
-                       box.make(DType::f64, {kStepControls}, std::vector<double>{0.01, step, 9, 0.5, 1, 0, 0, 0}),
+                       box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.01, .step = step, .scale = 0.5})),
                        cpu.stream());
         each([&](const std::string& name, std::int64_t element, std::int64_t place) {
           std::vector<double> state{box.read(shard.own_master(), place)};

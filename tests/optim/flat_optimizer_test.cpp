@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/step_control.h"
+#include "support/step_controls.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
@@ -25,7 +26,8 @@ class FlatOptimizers : public ::testing::Test {
     for (int step = 1; step <= steps; ++step) {
       // Learning rate 0.1, a gradient that is clipped to half of it.
       const Tensor control =
-          box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 9, 0.5, 1, 0, 0, 0});
+          box_.make(DType::f64, {kStepControls},
+                    step_controls({.rate = 0.1, .step = step, .scale = 0.5, .beta1 = spec.beta1, .beta2 = spec.beta2}));
       optimizer.update(master, weight, gradient, control, box_.stream());
     }
     for (std::int64_t i = 0; i < 4; ++i)
@@ -93,10 +95,9 @@ TEST_F(FlatOptimizers, AShardMovesAsTheWholeDoes) {
                                 *memory, "unit", box_.stream());
         const Tensor master = box_.make(type, {elements}, constant(1));
         for (int step = 1; step <= 3; ++step)
-          optimizer.update(
-              master, {}, gradient.slice(0, first, elements),
-              box_.make(DType::f64, {kStepControls}, Values{0.1, static_cast<double>(step), 0, 1, 1, 0, 0, 0}),
-              box_.stream());
+          optimizer.update(master, {}, gradient.slice(0, first, elements),
+                           box_.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = step})),
+                           box_.stream());
         const std::vector<std::byte> part = box_.bytes(master);
         all.insert(all.end(), part.begin(), part.end());
       }

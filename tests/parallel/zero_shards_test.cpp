@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/step_control.h"
+#include "support/step_controls.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
@@ -77,9 +78,9 @@ TEST(ZeroShards, UpdateTheirElementsAsOneRankDoes) {
       }
       for (auto& [name, state] : here.optimizer_state())
         std::memset(state.raw(), 0, static_cast<std::size_t>(state.bytes()));
-      for (const double step : {1, 2}) {
+      for (const int step : {1, 2}) {
         const Tensor control =
-            box.make(DType::f64, {kStepControls}, std::vector<double>{0.1, step, 9, 0.5, 1, 0, 0, 0});
+            box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = step, .scale = 0.5}));
         here.update(gradient, control, cpu.stream());
       }
       for (std::int64_t i = 0; i < n; ++i) {

@@ -48,6 +48,7 @@ std::vector<RunSpec> runs() {
       run_of(
           {"run.device=cuda", "run.autotune=true", "tuning.gpu=a", "tuning.library=b", "tuning.products=[\"c -> d\"]"}),
       run_of({"memory.offload_activations=disk"}),
+      run_of({"run.device=cuda", "memory.offload_optimizer=host"}),
       run_of({"model.preset=llama3.2-1b", "data.seq=16"}),
       run_of({"model.preset=qwen2.5-0.5b", "data.seq=16"}),
       run_of({}, "[model]\npreset = \"llama-1m\"\n[data.synthetic]\nvocabulary = 64\n"),
@@ -67,7 +68,7 @@ std::vector<std::string> other_values(const std::string& value) {
           "step",   "never",  "forward",     "ring",        "tree",     "ulysses",   "plain", "zigzag",
           "zb-h1",  "afab",   "even",        "cost",        "cuda",     "cpu",       "llama", "gpt2",
           "qwen2",  "qwen3",  "mistral",     "other",       "/other",   "layernorm", "gelu",  "swiglu",
-          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk",      "1MiB"})
+          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk",      "1MiB",  "host"})
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
@@ -136,6 +137,7 @@ TEST(SettingsAlike, AreAllKeysOfTheRunFileButThoseThatMayDiffer) {
                           "memory.recompute_blocks",
                           "memory.recompute_every",
                           "memory.recompute_stages",
+                          "memory.offload_update",
                           "memory.offload_activations",
                           "memory.offload_blocks",
                           "run.device",

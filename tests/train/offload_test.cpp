@@ -35,9 +35,17 @@ MemorySpec all_offloaded_to(Offload where, double share = 1, bool weights = true
 }
 
 std::string text_of(const MemorySpec& memory) {
-  return fmt::format("optimizer on {}, gradients on {}, parameters on {}, share {}, window {}",
+  return fmt::format("optimizer on {}, gradients on {}, parameters on {}, share {}, window {}, update {}",
                      name_of(memory.offload_optimizer), name_of(memory.offload_gradients),
-                     name_of(memory.offload_parameters), memory.offload_share, memory.offload_window);
+                     name_of(memory.offload_parameters), memory.offload_share, memory.offload_window,
+                     name_of(memory.offload_update));
+}
+
+// Updated where it is, on the host.
+MemorySpec updated_there(double share = 1, std::int64_t window = 0) {
+  MemorySpec memory = offloaded_to(Offload::host, share, window);
+  memory.offload_update = OffloadUpdate::host;
+  return memory;
 }
 
 struct OffloadedRun {
@@ -84,9 +92,13 @@ std::vector<OffloadCase> offload_cases() {
   PrecisionSpec small = Precision::bf16;
   small.moments = StateType::bf16;
   small.gradients = StateType::bf16;
+  PrecisionSpec smallest = small;
+  smallest.master = StateType::bf16;
   return {{"fp32", Precision::fp32, {.clip = 0.1}},
           {"bf16", Precision::bf16, {.clip = 0.1}},
           {"bf16_state", small, {.clip = 0.1}},
+          {"bf16_masters", smallest, {.clip = 0.1}},
+          {"bf16_momentum", small, {.kind = OptimizerKind::sgd, .momentum = 0.9, .clip = 0.1}},
           {"fp64_sgd", Precision::fp64, {.kind = OptimizerKind::sgd, .momentum = 0.9, .clip = 0}},
           {"bf16_plain_sgd", Precision::bf16, {.kind = OptimizerKind::sgd, .momentum = 0, .clip = 0}}};
 }
@@ -102,7 +114,8 @@ class Offloading : public ::testing::TestWithParam<std::tuple<NamedSpec, Offload
             .precision = c.precision,
             .optimizer = c.optimizer,
             .seed = 3,
-            .how = {.memory = memory}};
+            .how = {.memory = memory},
+            .host_threads = 3};
   }
 };
 
@@ -110,11 +123,11 @@ TEST_P(Offloading, ChangesNoBitAndHoldsWhatMetaSays) {
   const OffloadedRun here = learn_offloaded(options({}));
   for (const MemorySpec& memory :
        {offloaded_to(Offload::host), offloaded_to(Offload::host, 0.4), offloaded_to(Offload::host, 1, 1),
-        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4), weights_offloaded_to(Offload::host),
-        weights_offloaded_to(Offload::host, 0.4, true), weights_offloaded_to(Offload::disk, 0.4),
-        weights_offloaded_to(Offload::disk, 1, true), gradients_offloaded_to(Offload::host),
-        gradients_offloaded_to(Offload::disk, 0.4), all_offloaded_to(Offload::host, 0.4),
-        all_offloaded_to(Offload::disk)}) {
+        offloaded_to(Offload::disk), offloaded_to(Offload::disk, 0.4), updated_there(), updated_there(0.4),
+        updated_there(1, 1), weights_offloaded_to(Offload::host), weights_offloaded_to(Offload::host, 0.4, true),
+        weights_offloaded_to(Offload::disk, 0.4), weights_offloaded_to(Offload::disk, 1, true),
+        gradients_offloaded_to(Offload::host), gradients_offloaded_to(Offload::disk, 0.4),
+        all_offloaded_to(Offload::host, 0.4), all_offloaded_to(Offload::disk)}) {
     const std::string what = text_of(memory);
     const OffloadedRun there = learn_offloaded(options(memory));
     EXPECT_EQ(there.losses, here.losses) << what;
@@ -184,7 +197,7 @@ TEST(OffloadedState, IsTheSameUnderEveryLayout) {
       if (layout.dp_kind == DpKind::central && precision == Precision::bf16) continue;
       Replica::Options o = learning_options(spec, layout, precision);
       const Learned here = learn(o);
-      std::vector<MemorySpec> all{offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5)};
+      std::vector<MemorySpec> all{offloaded_to(Offload::host), offloaded_to(Offload::disk, 0.5), updated_there()};
       if (layout.zero == 3) {
         all.push_back(weights_offloaded_to(Offload::host, 0.5));
         all.push_back(weights_offloaded_to(Offload::disk, 1, true));
@@ -274,6 +287,33 @@ TEST(OffloadedState, SurvivesAStepWithABadValue) {
   const std::vector<char> here = run({});
   EXPECT_TRUE(run(offloaded_to(Offload::host)) == here);
   EXPECT_TRUE(run(offloaded_to(Offload::disk)) == here);
+  EXPECT_TRUE(run(updated_there()) == here);
+}
+
+// The weights that compute are on the device, and stay what they were: nothing else brings them back.
+TEST(OffloadedState, ComputesWithTheSameWeightsAfterASkippedUpdate) {
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    Replica::Options o = learning_options(tiny_specs().front().spec, {}, precision);
+    const auto losses = [&](const MemorySpec& memory) {
+      o.how.memory = memory;
+      HostRun run(o);
+      run.replica->init_weights();
+      std::vector<double> all;
+      for (unsigned step = 0; step < 4; ++step) {
+        const TokenBatch batch = random_batch(o, step);
+        all.push_back(run.replica->compute_gradients(batch.tokens, batch.targets));
+        const Tensor gradient = run.replica->tensors()[0].gradient.slice(0, 0, 1);
+        const float bad = std::numeric_limits<float>::infinity();
+        if (step == 1) upload(gradient, &bad, *run.stream);
+        EXPECT_EQ(run.replica->apply_gradients().updated, step != 1);
+      }
+      return all;
+    };
+    const std::vector<double> here = losses({});
+    EXPECT_EQ(losses(offloaded_to(Offload::host)), here);
+    EXPECT_EQ(losses(offloaded_to(Offload::disk)), here);
+    EXPECT_EQ(losses(updated_there()), here);
+  }
 }
 
 }  // namespace

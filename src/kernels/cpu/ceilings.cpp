@@ -66,4 +66,30 @@ double copy_bandwidth(int threads, std::size_t bytes) {
   return best;
 }
 
+namespace {
+template <class Body>
+void each_piece_of(std::int64_t elements, Workers& workers, Body&& body) {
+  constexpr std::int64_t kPiece = 16384;  // as the kernels cut flat operands
+  workers.each((elements + kPiece - 1) / kPiece,
+               [&](std::int64_t item, int) { body(item * kPiece, std::min(kPiece, elements - item * kPiece)); });
+}
+}  // namespace
+
+void change_in_place(std::span<float* const> arrays, std::int64_t elements, Workers& workers) {
+  each_piece_of(elements, workers, [&](std::int64_t begin, std::int64_t count) {
+    for (float* const x : arrays)
+      for_vectors<float>(count, [&](std::int64_t i, auto load, auto store) {
+        store(x + begin + i, load(x + begin + i) * broadcast(0.999F));
+      });
+  });
+}
+
+void triad(float* a, const float* b, const float* x, std::int64_t elements, Workers& workers) {
+  each_piece_of(elements, workers, [&](std::int64_t begin, std::int64_t count) {
+    for_vectors<float>(count, [&](std::int64_t i, auto load, auto store) {
+      store(a + begin + i, fma(load(x + begin + i), broadcast(0.999F), load(b + begin + i)));
+    });
+  });
+}
+
 }  // namespace lockstep::cpu

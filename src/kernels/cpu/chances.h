@@ -14,44 +14,44 @@
 namespace lockstep::cpu {
 
 constexpr int kDrawn = 64;  // words at a time: of 16 groups
+constexpr int kXorOfThree = 0x96;
 
 // The words of elements 4·group … 4·group + 63.
 inline void draw_groups(std::uint32_t* words, std::uint64_t key, std::uint64_t group, std::uint64_t step,
                         RoundingStream stream) {
 #if defined(__AVX512F__)
-  // Position 4 i + j has group 4 j + i, so that a transposition within 128 bits is all that is left to do.
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  // A group has the lower half of a 64-bit lane, where products are made; what is in the upper half is never read.
+  // Of eight groups, those in even lanes are the first four, so that words are interleaved into place.
   if ((group & 0xffffffffu) + 16 <= 0x100000000u) {
     const std::uint64_t high = rounding_counter(step, stream);
-    __m512i c0 = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(group)), order);
-    __m512i c1 = _mm512_set1_epi32(static_cast<int>(group >> 32));
-    __m512i c2 = _mm512_set1_epi32(static_cast<int>(high)), c3 = _mm512_set1_epi32(static_cast<int>(high >> 32));
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m512i first = _mm512_add_epi64(_mm512_set1_epi64(static_cast<std::int64_t>(group & 0xffffffffu)), order);
+    __m512i c0[2] = {first, _mm512_add_epi64(first, _mm512_set1_epi64(8))};
+    __m512i c1[2], c2[2], c3[2];
+    for (int half = 0; half < 2; ++half) {
+      c1[half] = _mm512_set1_epi64(static_cast<std::int64_t>(group >> 32));
+      c2[half] = _mm512_set1_epi64(static_cast<std::int64_t>(high & 0xffffffffu));
+      c3[half] = _mm512_set1_epi64(static_cast<std::int64_t>(high >> 32));
+    }
     __m512i k0 = _mm512_set1_epi32(static_cast<int>(key)), k1 = _mm512_set1_epi32(static_cast<int>(key >> 32));
-    const __m512i m0 = _mm512_set1_epi32(static_cast<int>(0xD2511F53u)),
-                  m1 = _mm512_set1_epi32(static_cast<int>(0xCD9E8D57u));
-    // The halves of 16 products, from those of the even and of the odd lanes.
-    const auto multiply = [](__m512i a, __m512i b, __m512i& upper, __m512i& lower) {
-      const __m512i even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
-      upper = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-      lower = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
-    };
+    const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
     for (int round = 0; round < 10; ++round) {  // base/philox.h
-      __m512i upper0, lower0, upper1, lower1;
-      multiply(c0, m0, upper0, lower0);
-      multiply(c2, m1, upper1, lower1);
-      c0 = _mm512_xor_si512(_mm512_xor_si512(upper1, c1), k0);
-      c1 = lower1;
-      c2 = _mm512_xor_si512(_mm512_xor_si512(upper0, c3), k1);
-      c3 = lower0;
+      for (int half = 0; half < 2; ++half) {
+        const __m512i p0 = _mm512_mul_epu32(c0[half], m0), p1 = _mm512_mul_epu32(c2[half], m1);
+        c0[half] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c1[half], k0, kXorOfThree);
+        c1[half] = p1;
+        c2[half] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3[half], k1, kXorOfThree);
+        c3[half] = p0;
+      }
       k0 = _mm512_add_epi32(k0, _mm512_set1_epi32(static_cast<int>(0x9E3779B9u)));
       k1 = _mm512_add_epi32(k1, _mm512_set1_epi32(static_cast<int>(0xBB67AE85u)));
     }
-    const __m512i a = _mm512_unpacklo_epi32(c0, c1), b = _mm512_unpacklo_epi32(c2, c3);
-    const __m512i c = _mm512_unpackhi_epi32(c0, c1), d = _mm512_unpackhi_epi32(c2, c3);
-    _mm512_storeu_si512(words, _mm512_unpacklo_epi64(a, b));
-    _mm512_storeu_si512(words + 16, _mm512_unpackhi_epi64(a, b));
-    _mm512_storeu_si512(words + 32, _mm512_unpacklo_epi64(c, d));
-    _mm512_storeu_si512(words + 48, _mm512_unpackhi_epi64(c, d));
+    for (int half = 0; half < 2; ++half) {
+      const __m512i a = _mm512_mask_blend_epi32(0xaaaa, c0[half], _mm512_slli_epi64(c1[half], 32));
+      const __m512i b = _mm512_mask_blend_epi32(0xaaaa, c2[half], _mm512_slli_epi64(c3[half], 32));
+      _mm512_storeu_si512(words + 32 * half, _mm512_unpacklo_epi64(a, b));
+      _mm512_storeu_si512(words + 32 * half + 16, _mm512_unpackhi_epi64(a, b));
+    }
     return;
   }
 #endif
@@ -83,8 +83,8 @@ class Chances {
   Chances(std::span<const RoundingRun> runs, std::int64_t first, double step)
       : runs_(runs), first_(first), step_(static_cast<std::uint64_t>(step)) {}
 
-  // For the vector of elements from i on; i ascends.
-  void draw(std::int64_t i) {
+  // For the vector of elements from i on; i ascends. Before its numbers are loaded: a call would spill them.
+  [[gnu::always_inline]] void draw(std::int64_t i) {
     if constexpr (kOfMoments || kOfMaster) {
       const std::int64_t place = first_ + i;
       if (place < begin_ || place + kLanes < T >> end_) fill(place);
@@ -106,7 +106,7 @@ class Chances {
   static constexpr bool kOfMoments = !std::is_same_v<T, M>, kOfMaster = !std::is_same_v<T, P>;
 
   // The words of the vector at this place, and of what follows it.
-  void fill(std::int64_t place) {
+  [[gnu::noinline]] void fill(std::int64_t place) {
     const auto count = static_cast<int>(runs_.size());
     const RoundedElement e = rounded_element(runs_.data(), count, at_run_, place);
     begin_ = place;

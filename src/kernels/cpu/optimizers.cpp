@@ -54,8 +54,8 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
   using T = Compute<P>;
   const double* control = a.control.data<double>();
   const double rate = control[kLearningRate];
-  const T step_size = static_cast<T>(rate / (1 - std::pow(a.beta1, control[kStep])));
-  const T root_correction = static_cast<T>(std::sqrt(1 - std::pow(a.beta2, control[kStep])));
+  const T step_size = static_cast<T>(rate / control[kFirstCorrection]);
+  const T root_correction = static_cast<T>(control[kSecondCorrection]);
   const T scale = static_cast<T>(control[kGradientScale]), eps = static_cast<T>(a.eps);
   const T b1 = static_cast<T>(a.beta1), b2 = static_cast<T>(a.beta2);
   const T c1 = static_cast<T>(1 - a.beta1), c2 = static_cast<T>(1 - a.beta2);
@@ -67,13 +67,13 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
       stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
         const T keep = static_cast<T>(1 - rate * decay);
         Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
-        for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
+        for_vectors<T>(end - begin, [=, &chances](std::int64_t offset, auto load, auto store) {
           const std::int64_t i = begin + offset;
+          chances.draw(i);
           const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
           const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
           const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
           const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
-          chances.draw(i);
           chances.keep_moment(m + i, first, end - i, 0, store);
           chances.keep_moment(v + i, second, end - i, 1, store);
           chances.keep_master(master + i, p, end - i, store);
@@ -96,10 +96,10 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
                    [&](std::int64_t begin, std::int64_t end, double decay) {
                      const T pull = static_cast<T>(decay);
                      Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
-                     for_vectors<T>(end - begin, [&](std::int64_t offset, auto load, auto store) {
+                     for_vectors<T>(end - begin, [=, &chances](std::int64_t offset, auto load, auto store) {
                        const std::int64_t i = begin + offset;
-                       const Vec<T> old = load(master + i);
                        chances.draw(i);
+                       const Vec<T> old = load(master + i);
                        Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
                        if (momentum) {
                          g = load(momentum + i) * beta + g;

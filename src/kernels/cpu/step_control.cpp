@@ -17,6 +17,8 @@ void step_control(const StepControlArgs& a, lockstep::Stream&) {
   const bool halted = control[kHalted] != 0, updates = finite && !halted;
   control[kFinite] = updates ? 1 : 0;
   control[kStep] += control[kFinite];
+  control[kFirstCorrection] = 1 - std::pow(a.beta1, control[kStep]);
+  control[kSecondCorrection] = std::sqrt(1 - std::pow(a.beta2, control[kStep]));
   const double clipped = a.clip > 0 ? std::min(1.0, a.clip / (norm + 1e-6)) : 1.0;
   control[kGradientScale] = std::ldexp(clipped, -exponent);
   if (a.growth == 0 || halted) return;

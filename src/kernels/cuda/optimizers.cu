@@ -1,6 +1,5 @@
-// Each element goes through the cpu twin's operations in their order, so results are the same bits but for the bias
-// corrections: pow is CUDA's, whose last bits in double may differ from the host's. The moments, which no correction
-// enters, are the same bits always, those rounded by chance included.
+// Each element goes through the cpu twin's operations in their order, so results of one control tensor are the same
+// bits, those rounded by chance included: bias corrections, whose pow is not, are in that tensor (step_control.h).
 //
 // A thread takes four elements at a time, which is also what one call of the random generator serves. The list of
 // tensors that rounding by chance needs travels with a launch, as much of it as an argument may hold: a unit with a
@@ -121,8 +120,8 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const Range<P, G, W, M>
   __shared__ AdamWScalars<T> shared;
   if (threadIdx.x == 0) {
     const double rate = a.control[kLearningRate];
-    shared.step_size = static_cast<T>(rate / (1 - pow(numbers.beta1, a.control[kStep])));
-    shared.root_correction = static_cast<T>(sqrt(1 - pow(numbers.beta2, a.control[kStep])));
+    shared.step_size = static_cast<T>(rate / a.control[kFirstCorrection]);
+    shared.root_correction = static_cast<T>(a.control[kSecondCorrection]);
     shared.scale = static_cast<T>(a.control[kGradientScale]);
     shared.keep_decayed = static_cast<T>(1 - rate * numbers.decay);
     shared.keep = static_cast<T>(1 - rate * 0.0);

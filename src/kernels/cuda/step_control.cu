@@ -8,7 +8,7 @@ namespace lockstep::cuda {
 namespace {
 
 struct Rule {
-  double clip;
+  double clip, beta1, beta2;
   bool halt;
   std::int64_t growth;
   int most_exponent;
@@ -23,6 +23,8 @@ __global__ void step_control_kernel(double* control, const std::int64_t* bins, R
   const bool halted = control[kHalted] != 0, updates = finite && !halted;
   control[kFinite] = updates ? 1 : 0;
   control[kStep] += control[kFinite];
+  control[kFirstCorrection] = 1 - pow(rule.beta1, control[kStep]);
+  control[kSecondCorrection] = sqrt(1 - pow(rule.beta2, control[kStep]));
   const double factor = rule.clip / (norm + 1e-6);
   const double clipped = rule.clip > 0 && factor < 1 ? factor : 1;  // a norm that is not a number scales by 1
   control[kGradientScale] = ldexp(clipped, -exponent);
@@ -51,7 +53,7 @@ void launch_scale_loss(const ScaleLossArgs& a, lockstep::Stream& stream) {
 
 void step_control(const StepControlArgs& a, lockstep::Stream& stream) {
   step_control_kernel<<<1, 1, 0, native(stream)>>>(a.control.data<double>(), a.bins.data<std::int64_t>(),
-                                                   Rule{a.clip, a.halt, a.growth, a.most_exponent});
+                                                   Rule{a.clip, a.beta1, a.beta2, a.halt, a.growth, a.most_exponent});
   check_launch("step_control");
 }
 

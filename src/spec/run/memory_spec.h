@@ -54,6 +54,17 @@ constexpr std::string_view name_of(Offload where) {
   return where == Offload::none ? "none" : where == Offload::host ? "host" : "disk";
 }
 
+// Where the update of state that is offloaded to the host runs.
+enum class OffloadUpdate {
+  choose,  // where it is faster, which a run measures when it begins ("auto")
+  device,  // the state is brought
+  host,    // on the host's cores: gradients are brought
+};
+inline constexpr std::array kOffloadUpdates{OffloadUpdate::choose, OffloadUpdate::device, OffloadUpdate::host};
+
+constexpr std::string_view name_of(OffloadUpdate where) {
+  return where == OffloadUpdate::choose ? "auto" : where == OffloadUpdate::device ? "device" : "host";
+}
 // As many units stay gathered as fit; a program that runs chooses the number (plan/gathered_room.h).
 inline constexpr std::int64_t kGatheredAuto = -1;
 
@@ -66,11 +77,13 @@ struct MemorySpec {
   // MiB of gathered weights that may stay from the forward to the backward: as many units as fit, the last first;
   // or kGatheredAuto
   std::int64_t gathered = 0;
-  Offload offload_optimizer = Offload::none;    // master weights and moments
-  Offload offload_gradients = Offload::none;    // that are summed, or their shards
-  Offload offload_parameters = Offload::none;   // the weights that kernels read, of zero = 3
-  double offload_share = 1;                     // of the bytes of such state, by whole units, the last first
-  std::int64_t offload_window = 64;             // MiB that are brought to the device at a time
+  Offload offload_optimizer = Offload::none;   // master weights and moments
+  Offload offload_gradients = Offload::none;   // that are summed, or their shards
+  Offload offload_parameters = Offload::none;  // the weights that kernels read, of zero = 3
+  double offload_share = 1;                    // of the bytes of such state, by whole units, the last first
+  std::int64_t offload_window = 64;            // MiB that are brought to the device at a time
+  OffloadUpdate offload_update =
+      OffloadUpdate::choose;                    // of state on the host; until one is chosen, the device does it
   std::string offload_folder = {};              // where the file is; empty: in the run's folder
   Offload offload_activations = Offload::none;  // what blocks keep from their forward to their backward
   std::int64_t offload_blocks = 0;              // whose: the first of each stage; 0 = all
@@ -82,6 +95,7 @@ struct MemorySpec {
       if (kind != Offload::none) return kind;
     return Offload::none;
   }
+  bool updates_on_host() const { return offload_optimizer == Offload::host && offload_update == OffloadUpdate::host; }
   bool offloads_state() const {  // of units, more than activations
     return offload_optimizer != Offload::none || offload_gradients != Offload::none ||
            offload_parameters != Offload::none;

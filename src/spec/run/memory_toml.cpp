@@ -7,6 +7,7 @@ namespace lockstep {
 
 static constexpr auto values_of(Recompute) { return kRecomputes; }
 static constexpr auto values_of(Offload) { return kOffloads; }
+static constexpr auto values_of(OffloadUpdate) { return kOffloadUpdates; }
 
 namespace {
 
@@ -16,6 +17,7 @@ constexpr std::int64_t kMostMebibytes = 1 << 30;
 const Keys kRecomputeKeys{"recompute_blocks", "recompute_every", "recompute_stages"};
 const Keys kOffloadedKinds{"offload_optimizer", "offload_gradients", "offload_parameters"};
 const Keys kOffloadKeys{"offload_share", "offload_window"};
+const Keys kUpdateKeys{"offload_update"};
 const Keys kActivationKeys{"offload_blocks"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
@@ -41,6 +43,7 @@ void visit_memory(Spec& memory, Visitor&& visit) {
     visit("offload_share", memory.offload_share, Real{.least = 0, .most = 1, .above_least = true});
     visit("offload_window", memory.offload_window, Whole{1, kMostMebibytes});
   }
+  if (memory.offload_optimizer == Offload::host) visit("offload_update", memory.offload_update);
   visit("offload_activations", memory.offload_activations);
   if (memory.offload_activations != Offload::none) visit("offload_blocks", memory.offload_blocks, Whole{0, kMaxIndex});
   if (memory.offloads_to() == Offload::disk) visit("offload_folder", memory.offload_folder);
@@ -50,7 +53,7 @@ void visit_memory(Spec& memory, Visitor&& visit) {
 
 void read_memory(const TomlTable& table, MemorySpec& memory) {
   table.refuse_unknown(Keys{"gathered", "recompute", "offload_activations", "offload_folder"} + kOffloadedKinds +
-                       kRecomputeKeys + kOffloadKeys + kActivationKeys);
+                       kRecomputeKeys + kOffloadKeys + kUpdateKeys + kActivationKeys);
   table("recompute", memory.recompute);  // before the list, which depends on all of these
   table("offload_optimizer", memory.offload_optimizer);
   table("offload_gradients", memory.offload_gradients);
@@ -74,6 +77,7 @@ void read_memory(const TomlTable& table, MemorySpec& memory) {
   if (memory.offload_activations == Offload::none) refuse_without(kActivationKeys, "offload_activations");
   if (memory.offloads_to() != Offload::disk)
     refuse_without({"offload_folder"}, "something that is offloaded to a disk");
+  if (memory.offload_optimizer != Offload::host) refuse_without(kUpdateKeys, "offload_optimizer = \"host\"");
   visit_memory(memory, table);
 }
 
@@ -87,7 +91,7 @@ void unmake_memory_choices(TomlDocument& document) {
   if (document.set("memory", "recompute_stages")) drop({"recompute_blocks"});
   if (document.set("memory", "recompute_blocks")) drop({"recompute_stages"});
   for (const std::string_view kind : kOffloadedKinds)
-    if (document.set("memory", kind)) drop(kOffloadKeys + Keys{"offload_folder"});
+    if (document.set("memory", kind)) drop(kOffloadKeys + kUpdateKeys + Keys{"offload_folder"});
   if (document.set("memory", "offload_activations")) drop(kActivationKeys + Keys{"offload_folder"});
 }
 

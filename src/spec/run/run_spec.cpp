@@ -119,6 +119,13 @@ class RunChecker {
     if (spec_.memory.offload_parameters != Offload::none && spec_.layout.zero != 3)
       fail("memory", "offload_parameters", "weights are offloaded where they are gathered for their use: with zero = 3",
            "use layout.zero=3, or remove it");
+    const bool others_go =
+        spec_.memory.offload_gradients != Offload::none || spec_.memory.offload_parameters != Offload::none;
+    if (spec_.memory.updates_on_host() && others_go)
+      fail(
+          "memory", "offload_update",
+          "offload_update = \"host\" takes gradients from the device and gives it weights, and these are offloaded too",
+          "use offload_update = \"device\"");
     const Precision computes = spec_.precision.compute;
     const bool has_masters =
         (computes == Precision::bf16 || computes == Precision::fp16) && spec_.precision.master == StateType::full;

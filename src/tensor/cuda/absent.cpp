@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/pinned_memory.h"
+#include "tensor/host_call.h"
 #include "tensor/side_stream.h"
 
 namespace lockstep::cuda {
@@ -45,5 +46,6 @@ Stream& Stream::of(lockstep::Stream&) { refuse(); }
 void upload_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
 void download_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
 void copy_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
+void call_later(std::function<void()>, lockstep::Stream&) { refuse(); }
 
 }  // namespace lockstep::cuda

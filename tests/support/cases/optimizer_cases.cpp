@@ -5,6 +5,7 @@
 #include "kernels/step_control.h"
 #include "support/cases/families.h"
 #include "support/reference_ops.h"
+#include "support/step_controls.h"
 
 namespace lockstep::tests {
 
@@ -37,7 +38,7 @@ KernelCase control(double clip, double square, int exponent = 0, std::int64_t gr
                     {kStepControls},
                     DType::f64,
                     Role::inout,
-                    listed({0.01, 7, NAN, NAN, NAN, 0, static_cast<double>(exponent), 2})},
+                    listed({0.01, 7, NAN, NAN, NAN, 0, static_cast<double>(exponent), 2, NAN, NAN})},
                    {"bins", {kNormBins}, DType::i64, Role::in, constant(0)}};
   made.prepare = [square](Hosts t) {
     std::vector<std::int64_t> bins(kNormBins);
@@ -46,7 +47,14 @@ KernelCase control(double clip, double square, int exponent = 0, std::int64_t gr
     for (int i = 0; i < kNormBins; ++i) t[1].value[i] = static_cast<double>(bins[i]);
   };
   made.run = [=](Tensors t, Stream& stream) {
-    step_control({.control = t[0], .bins = t[1], .clip = clip, .growth = growth, .most_exponent = 20}, stream);
+    step_control({.control = t[0],
+                  .bins = t[1],
+                  .clip = clip,
+                  .beta1 = kOptions.beta1,
+                  .beta2 = kOptions.beta2,
+                  .growth = growth,
+                  .most_exponent = 20},
+                 stream);
   };
   made.reference = [=](Hosts t) {
     const double size = std::sqrt(2 * square) / std::pow(2.0, exponent);
@@ -59,6 +67,8 @@ KernelCase control(double clip, double square, int exponent = 0, std::int64_t gr
     }
     t[0].value[kFinite] = 1;
     t[0].value[kStep] = 8;
+    t[0].value[kFirstCorrection] = 1 - std::pow(kOptions.beta1, 8);
+    t[0].value[kSecondCorrection] = std::sqrt(1 - std::pow(kOptions.beta2, 8));
   };
   return made;
 }
@@ -67,7 +77,7 @@ KernelCase scaled_loss(DType dtype) {
   KernelCase made{.op = "scale_loss", .shape = "1", .dtype = dtype};
   made.operands = {{"scaled", {1}, dtype, Role::out},
                    {"weight", {1}, dtype, Role::in, constant(0.3)},
-                   {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 7, 1, 1, 1, 0, 13, 2})}};
+                   {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 7, 1, 1, 1, 0, 13, 2, 0, 0})}};
   made.run = [](Tensors t, Stream& stream) { scale_loss({.scaled = t[0], .weight = t[1], .control = t[2]}, stream); };
   made.reference = [](Hosts t) { t[0].value[0] = 8192 * t[1].value[0]; };
   return made;
@@ -114,7 +124,16 @@ void allow_either_neighbour(HostTensor& state) {
 std::vector<Operand> update_operands(DType gradient, const Update& u) {
   return {{"master", {u.n}, u.master, Role::inout},
           {"gradient", {u.n}, gradient, Role::in, normal(0.1)},
-          {"control", {kStepControls}, DType::f64, Role::in, listed({0.01, 3, 4, 0.25, u.finite, 0, 0, 0})}};
+          {"control",
+           {kStepControls},
+           DType::f64,
+           Role::in,
+           listed(step_controls({.rate = 0.01,
+                                 .step = 3,
+                                 .scale = 0.25,
+                                 .finite = u.finite,
+                                 .beta1 = kOptions.beta1,
+                                 .beta2 = kOptions.beta2}))}};
 }
 
 std::string update_label(DType gradient, const Update& u) {
