@@ -84,9 +84,10 @@ TextTable costs_table(const LeverComparison& comparison, const LeverCeilings& ce
                           one.ran ? fmt::format("{:.1f}", one.ran->step_seconds() * 1e3) : "not run",
                           one.ran ? grouped_digits(static_cast<std::int64_t>(one.ran->tokens_a_second())) : "",
                           relative ? fmt::format("{:.3f}", *relative) : "",
-                          !one.needed   ? ""
-                          : *one.needed ? "needed"
-                                        : "not needed"});
+                          !one.needed            ? ""
+                          : !one.why_not.empty() ? "not enough"
+                          : *one.needed          ? "needed"
+                                                 : "not needed"});
   }
   table.drop_empty_columns();
   return table;
@@ -155,7 +156,8 @@ std::string levers_text(const RunSpec& run, const LeverComparison& comparison, c
       "order of sums. offload: needed where the same without does not fit.\n"
       "plan =: predicted on meta and measured, equal to the byte, on the device, the host and the disk.\n";
   for (const ComparedLever& one : comparison.levers)
-    if (!one.why_not.empty()) out += fmt::format("not run: {}: {}\n", one.lever.name(), one.why_not);
+    if (!one.why_not.empty() && (shown.memory == 0 || one.plan.peak <= shown.memory))  // or the table says it
+      out += fmt::format("not run: {}: {}\n", one.lever.name(), one.why_not);
   if (comparison.stopped) out += "stopped as asked\n";
   for (const ComparedLever& one : comparison.levers)
     if (one.ran && !one.ran->ok()) out += fmt::format("NOT AS PLANNED: {}\n", one.lever.name());

@@ -116,6 +116,12 @@ TEST(ComparedLevers, AreAsPlannedAndSayWhatOffloadIsNeededFor) {
     EXPECT_EQ(rank.disk > 0, one.lever.run.memory.offload_optimizer == Offload::disk) << name;
     EXPECT_GT(*comparison.relative(one), 0) << name;
     if (one.needed) needed.insert(*one.needed);
+    if (name == "offload_optimizer=disk") {
+      EXPECT_TRUE(one.needed == true);
+    }
+    if (name == "micro=2 + zero=3 + recompute=full + offload_optimizer=disk") {
+      EXPECT_TRUE(one.needed == false);
+    }
     if (name == "zero=3") plain_loss = one.ran->loss;
     if (name == "recompute=full + offload_optimizer=disk" || name == "offload_optimizer=disk") {
       EXPECT_EQ(offloaded_loss.value_or(one.ran->loss), one.ran->loss);
@@ -157,12 +163,12 @@ class CompareLevers : public ::testing::Test {
 };
 
 TEST_F(CompareLevers, ShowWhereBytesAreAndWhatTheyCost) {
-  const Outcome o = compare({"--memory", "30MiB"});
+  const Outcome o = compare({"--memory", "48MiB"});
   ASSERT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_EQ(o.err, "");
   for (const char* part :
-       {"a rank may take 30.0 MiB", "\n  none ", "device", "disk", "fits", "moved", "of ceil.", "tokens/s", "relative",
-        "not run: none: ", "): recompute=full + offload_optimizer=disk\n", "needed",
+       {"a rank may take 48.0 MiB", "\n  none ", "device", "disk", "fits", "moved", "of ceil.", "tokens/s", "relative",
+        " not run\n", " needed\n", " not needed\n", "): recompute=full + offload_optimizer=disk\n",
         "ceilings, measured before: ", "each way of reading and writing the disk at once", "the first that fits"})
     EXPECT_THAT(o.out, HasSubstr(part));
   EXPECT_THAT(o.out, Not(HasSubstr("NOT AS PLANNED")));
