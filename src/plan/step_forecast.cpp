@@ -13,7 +13,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kGrain = 1 + 1e-12;  // ends that differ by rounding only count as one
 
-struct RankState {
+struct SimulatedRank {
   enum class Does : std::uint8_t { nothing_yet, computes, waits, wakes, has_ended };
   Does does = Does::nothing_yet;
   std::size_t next = 0;  // of its pieces
@@ -63,25 +63,25 @@ class EventSimulator {
 
   // Through all that takes no time.
   void go_on(std::size_t r) {
-    RankState& rank = ranks_[r];
+    SimulatedRank& rank = ranks_[r];
     const std::vector<ForecastPiece>& pieces = world_.ranks[r];
-    rank.does = RankState::Does::nothing_yet;
+    rank.does = SimulatedRank::Does::nothing_yet;
     for (; rank.next < pieces.size(); ++rank.next) {
       const ForecastPiece& piece = pieces[rank.next];
       if (piece.kind == Kind::mark) seen_[r].marks.push_back({now_, rank.waited});
       if (piece.kind == Kind::start) start(piece.message);
       if (piece.kind == Kind::compute && piece.seconds > 0) {
-        rank.does = RankState::Does::computes;
+        rank.does = SimulatedRank::Does::computes;
         rank.left = piece.seconds;
       }
       if (piece.kind == Kind::wait && state(piece.message).is != MessageState::Is::over) {
-        rank.does = RankState::Does::waits;
+        rank.does = SimulatedRank::Does::waits;
         rank.awaited = piece.message;
       }
-      if (rank.does != RankState::Does::nothing_yet) break;
+      if (rank.does != SimulatedRank::Does::nothing_yet) break;
     }
     if (rank.next++ < pieces.size()) return;
-    rank.does = RankState::Does::has_ended;
+    rank.does = SimulatedRank::Does::has_ended;
     ++ended_;
   }
 
@@ -117,14 +117,14 @@ class EventSimulator {
 
   // A wait is over when the rank has a core again.
   void wake_who_may_go() {
-    for (RankState& rank : ranks_)
-      if (rank.does == RankState::Does::waits && state(rank.awaited).is == MessageState::Is::over)
-        rank.does = RankState::Does::wakes;
+    for (SimulatedRank& rank : ranks_)
+      if (rank.does == SimulatedRank::Does::waits && state(rank.awaited).is == MessageState::Is::over)
+        rank.does = SimulatedRank::Does::wakes;
   }
   bool let_the_woken_go() {
     bool any = false;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
-      if (ranks_[r].does == RankState::Does::wakes && ranks_[r].on_core) {
+      if (ranks_[r].does == SimulatedRank::Does::wakes && ranks_[r].on_core) {
         go_on(r);
         any = true;
       }
@@ -133,9 +133,9 @@ class EventSimulator {
 
   // Which ranks are on a core now, and what each moves.
   void share_cores() {
-    const auto wants = [&](const RankState& rank) {
-      return rank.does == RankState::Does::computes || rank.does == RankState::Does::wakes ||
-             (rank.does == RankState::Does::waits && !moving_.empty());
+    const auto wants = [&](const SimulatedRank& rank) {
+      return rank.does == SimulatedRank::Does::computes || rank.does == SimulatedRank::Does::wakes ||
+             (rank.does == SimulatedRank::Does::waits && !moving_.empty());
     };
     std::erase_if(line_, [&](std::size_t r) { return !(ranks_[r].in_line = wants(ranks_[r])); });
     for (std::size_t r = 0; r < ranks_.size(); ++r)
@@ -143,18 +143,18 @@ class EventSimulator {
         ranks_[r].turn = 0;
         line_.push_back(r);
       }
-    for (RankState& rank : ranks_) rank.on_core = false;
+    for (SimulatedRank& rank : ranks_) rank.on_core = false;
     for (const int message : moving_) state(message).helpers = 0;
     int taken = 0;
     for (crowded_ = false; const std::size_t r : line_) {
-      RankState& rank = ranks_[r];
-      const bool computes = rank.does == RankState::Does::computes;
+      SimulatedRank& rank = ranks_[r];
+      const bool computes = rank.does == SimulatedRank::Does::computes;
       const int needed = computes ? std::min(world_.threads, world_.cores) : 1;
       crowded_ = crowded_ || taken + needed > world_.cores;
       if (crowded_) continue;
       taken += needed;
       rank.on_core = true;
-      if (rank.does != RankState::Does::waits) continue;
+      if (rank.does != SimulatedRank::Does::waits) continue;
       const bool own = state(rank.awaited).is == MessageState::Is::moving;
       ++state(own ? rank.awaited : moving_.front()).helpers;
     }
@@ -162,9 +162,9 @@ class EventSimulator {
 
   double until_next() {
     double first = kNever;
-    for (const RankState& rank : ranks_) {
+    for (const SimulatedRank& rank : ranks_) {
       if (!rank.on_core) continue;
-      if (rank.does == RankState::Does::computes) first = std::min(first, rank.left / speed());
+      if (rank.does == SimulatedRank::Does::computes) first = std::min(first, rank.left / speed());
       if (crowded_) first = std::min(first, world_.turn - rank.turn);
     }
     for (const int message : moving_)
@@ -178,11 +178,11 @@ class EventSimulator {
     const double until = step * kGrain;
     std::vector<std::size_t> free;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      RankState& rank = ranks_[r];
-      if (rank.does == RankState::Does::waits || rank.does == RankState::Does::wakes) rank.waited += step;
+      SimulatedRank& rank = ranks_[r];
+      if (rank.does == SimulatedRank::Does::waits || rank.does == SimulatedRank::Does::wakes) rank.waited += step;
       if (!rank.on_core) continue;
       rank.turn += step;
-      if (rank.does != RankState::Does::computes) continue;
+      if (rank.does != SimulatedRank::Does::computes) continue;
       if (rank.left / speed() <= until) free.push_back(r);
       rank.left -= step * speed();
     }
@@ -214,7 +214,7 @@ class EventSimulator {
   double speed() const { return std::min(1.0, static_cast<double>(world_.cores) / world_.threads); }
 
   const ForecastWorld& world_;
-  std::vector<RankState> ranks_;
+  std::vector<SimulatedRank> ranks_;
   std::vector<MessageState> messages_;
   std::vector<ForecastRank> seen_;
   std::vector<std::vector<int>> queues_;  // by channel: its messages
