@@ -65,7 +65,7 @@ RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_
                                       : parse_run(text, file, ".", changes);
   if (spec.memory.gathered == kGatheredAuto && !takes_auto)
     throw UserError(ExitCode::usage, "memory.gathered = \"auto\": only train and plan choose its number",
-                    "name MiB, as in --set memory.gathered=64");
+                    "name a number of MiB, as in --set memory.gathered=0");
   return spec;
 }
 

@@ -12,7 +12,7 @@ TEST_P(SeveralTensors, AreEachWhatACallOfItsOwnMakes) {
   each_rank(GetParam(), [](Communicator& comm) { expect_several_as_apart(comm, kAlgorithms); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, SeveralTensors, ::testing::Values(1, 2, 3, 5, 7));
+INSTANTIATE_TEST_SUITE_P(Ranks, SeveralTensors, ::testing::Values(1, 2, 3, 5, 7, 8));
 
 // As ZeRO sums: into this rank's part of what it gives.
 TEST(SeveralTensorsInPlace, AreSummedWhereTheyLie) {

@@ -94,7 +94,7 @@ TEST(GatheredRoom, TakesAsManyUnitsAsFit) {
         EXPECT_GT(peak(next), available) << layout;
       }
     }
-    EXPECT_GE(chosen.size(), 4U) << layout;
+    EXPECT_GE(chosen.size(), spec.layout.pp > 1 || spec.layout.prefetch > 1 ? 2U : 4U) << layout;
     RunSpec none = spec;
     none.memory.gathered = kGatheredAuto;
     resolve_gathered(none, least - 1);
