@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values("micro=2", "dp=2,zero=1")),
     [](const auto& info) { return std::get<0>(info.param).name + (info.index % 2 == 0 ? "" : "OfTwoRanks"); });
 
-// Answers only when it is asked, every read with other bytes.
+// Answers only when it is asked, the last request first, every read with other bytes.
 class OtherBytes final : public disk::RawIo {
  public:
   explicit OtherBytes(std::int64_t& reads) : reads_(reads) {}
@@ -96,8 +96,8 @@ class OtherBytes final : public disk::RawIo {
     if (!request.write) ++reads_;
   }
   disk::RawResult next() override {
-    const disk::RawRequest request = started_.front();
-    started_.pop_front();
+    const disk::RawRequest request = started_.back();
+    started_.pop_back();
     if (!request.write) --reads_;
     if (!request.write) std::memset(request.data, 3, static_cast<std::size_t>(request.bytes));
     return {request.tag, request.bytes};
