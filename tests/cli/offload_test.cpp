@@ -54,6 +54,17 @@ TEST_F(OffloadedRuns, LearnAndSaveTheSameBytes) {
   }
 }
 
+TEST_F(OffloadedRuns, LearnTheSameWithActivationsOnTheDisk) {
+  const std::vector<std::string> moved{"--set", "memory.offload_activations=disk"};
+  const RunResults kept = results({}, "kept");
+  EXPECT_TRUE(results(moved, "moved") == kept);
+  EXPECT_TRUE(results(joined(moved, {"--set", "memory.recompute=full"}), "full") == kept);
+  EXPECT_TRUE(results(joined(moved, kToDisk), "both") == kept);
+  const Outcome o = run_program(joined({"plan", folder_ / "tiny.toml"}, moved));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("on the disk"), HasSubstr("per step from the device, and as much back")));
+}
+
 TEST_F(OffloadedRuns, ResumeFromEitherSettingWithTheOther) {
   const RunResults whole = results({"--set", "train.save_every=3"}, "whole");
   for (const bool first : {true, false}) {

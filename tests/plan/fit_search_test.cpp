@@ -184,6 +184,37 @@ TEST(FitTiers, NumbersChangeOnlyWhereAllowedAndOffloadComesLast) {
   EXPECT_EQ(fullest(plan_stages(as_typed(asked, *more.cheapest))).peak, more.cheapest->device);
 }
 
+// Where activations are what does not fit they are offloaded, of as few blocks as are needed.
+TEST(FitTiers, ActivationsAreOffloadedBesideOptimizerState) {
+  RunSpec asked = fitted_run("dp=1");
+  asked.train.global_batch = 1;
+  asked.train.async_save = false;
+  asked.data.seq = 512;
+  const auto bytes = [&](const std::vector<std::string>& sets) {
+    return fullest(plan_stages(parse_run_toml(to_toml(asked), "run", ".", sets))).peak;
+  };
+  const std::int64_t deepest = bytes({"memory.recompute=full"});
+  const std::int64_t all = bytes({"memory.recompute=full", "memory.offload_activations=disk"});
+  ASSERT_LT(all, deepest);
+  const FitLimits limits{.device = (all + deepest) / 2};
+  const FitResult found = search_fit(asked, limits, test_rates());
+  ASSERT_TRUE(found.cheapest);
+  EXPECT_THAT(found.cheapest->text(), ::testing::AllOf(::testing::HasSubstr("--set memory.offload_activations=disk"),
+                                                       ::testing::HasSubstr("--set memory.offload_blocks="),
+                                                       ::testing::Not(::testing::HasSubstr("offload_optimizer"))));
+  RunSpec fewer = as_typed(asked, *found.cheapest);
+  EXPECT_EQ(fullest(plan_stages(fewer)).peak, found.cheapest->device);
+  EXPECT_EQ(2 * plan_stages(fewer)[0].moved_activations, found.cheapest->moved);
+  ASSERT_GT(--fewer.memory.offload_blocks, 0);
+  EXPECT_GT(fullest(plan_stages(fewer)).peak, limits.device);
+
+  asked.memory.offload_activations = Offload::disk;  // of all blocks already
+  const FitResult more = search_fit(asked, {.device = all - 1}, test_rates());
+  ASSERT_TRUE(more.cheapest);
+  EXPECT_THAT(more.cheapest->text(), ::testing::AllOf(::testing::HasSubstr("offload_optimizer"),
+                                                      ::testing::Not(::testing::HasSubstr("offload_activations"))));
+}
+
 // Of the level that is needed, as few blocks as are needed.
 TEST(FitBlocks, OneFewerDoesNotFit) {
   RunSpec asked = fitted_run("dp=1");
