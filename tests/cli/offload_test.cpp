@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OffloadedRuns : public ::testing::Test {
  protected:
@@ -110,6 +111,21 @@ TEST_F(OffloadedRuns, ArePlannedWithTheBytesOfEachPlace) {
   const Outcome o = run_program(joined({"plan", folder_ / "tiny.toml"}, kToDisk));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("on the disk"), HasSubstr("per step to the device, and as much back")));
+}
+
+// In bf16 with fp32 gradients: of every element 12 bytes come and go, or 4 go to the host and 2 come back.
+TEST_F(OffloadedRuns, ArePlannedForTheWayTheyAreUpdated) {
+  const auto plan = [&](const std::string& update) {
+    return run_program({"plan", folder_ / "tiny.toml", "--set", "run.device=cuda", "--set", "precision.compute=bf16",
+                        "--set", "memory.offload_optimizer=host", "--set", "memory.offload_update=" + update})
+        .out;
+  };
+  const std::string kAssumed = "; offload_update = \"auto\" is counted as \"device\"";
+  EXPECT_THAT(plan("device"), AllOf(HasSubstr("and as much back"), Not(HasSubstr(kAssumed))));
+  EXPECT_THAT(plan("auto"), HasSubstr("and as much back" + kAssumed));
+  const std::string host = plan("host");
+  EXPECT_THAT(host,
+              AllOf(HasSubstr("per step to the device, and "), Not(HasSubstr("as much")), Not(HasSubstr(kAssumed))));
 }
 
 }  // namespace
