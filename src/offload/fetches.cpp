@@ -21,14 +21,15 @@ Fetches::~Fetches() {
   }
 }
 
-void Fetches::start(int index, const Tensor& place, const Tensor& offloaded) {
+void Fetches::start(int index, const Tensor& place, const Tensor& offloaded, const Tensor& room) {
+  disk_.rethrow();
   UnderWay& one = all_[static_cast<std::size_t>(index)];
   LOCKSTEP_CHECK(!one.pending && place.bytes() == offloaded.bytes(), "{} bytes are brought into {}", offloaded.bytes(),
                  place.bytes());
   bytes_ += place.bytes();
   one.pending = true;
   if (compute_.device() == Device::meta) return;
-  if (offloaded.device() == Device::disk) {
+  if (offloaded.device() == Device::disk && !room) {
     const bool at_block = reinterpret_cast<std::uintptr_t>(place.raw()) % disk::kBlock == 0;
     if (!at_block) return download(place.raw(), offloaded, compute_);
     one.file = &disk::FileMemory::of(offloaded.raw());
@@ -37,7 +38,10 @@ void Fetches::start(int index, const Tensor& place, const Tensor& offloaded) {
   }
   compute_.record(*reached_);
   up().wait(*reached_);
-  upload_later(place, offloaded.raw(), up());
+  if (room)
+    disk_.bring(place, room, offloaded, up());
+  else
+    upload_later(place, offloaded.raw(), up());
   up().record(*one.there);
 }
 

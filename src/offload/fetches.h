@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "offload/disk_copies.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/side_stream.h"
 #include "tensor/stream.h"
@@ -29,8 +30,9 @@ class Fetches {
 
   // The stream that copies: what it waits for now comes before the next start().
   Stream& up() { return up_ ? up_->stream() : compute_; }
-  // `index`, of `tensors`: one of each is under way at most. The place is free where the compute stream is now.
-  void start(int index, const Tensor& place, const Tensor& offloaded);
+  // `index`, of `tensors`: one of each is under way at most. The place is free where the compute stream is now. `room`
+  // on the host is for tensors on a disk where the device's memory is not the host's (disk_copies.h).
+  void start(int index, const Tensor& place, const Tensor& offloaded, const Tensor& room = {});
   // What the compute stream is given from now on comes after its arrival. Nothing where none is under way.
   void finish(int index);
 
@@ -47,6 +49,7 @@ class Fetches {
   Stream& compute_;
   std::optional<SideStream> up_;  // of a GPU
   std::unique_ptr<Event> reached_;
+  DiskCopies disk_;
   std::vector<UnderWay> all_;
   std::int64_t bytes_ = 0;
 };

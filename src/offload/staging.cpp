@@ -29,6 +29,11 @@ std::int64_t slot_bytes_of(const Staging::Pass& pass, std::int64_t count, bool o
   return bytes;
 }
 
+std::int64_t bytes_to_block(const Buffer& buffer) {
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
+  return round_up(address, disk::kBlock) - address;
+}
+
 bool is_brought(const Staging::Part& part) { return part.access != Staging::Access::write; }
 bool is_taken_back(const Staging::Part& part) { return part.access != Staging::Access::read; }
 
@@ -40,7 +45,7 @@ Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memor
       passes_(std::move(passes)),
       compute_(compute),
       slots_(kSlots) {
-  LOCKSTEP_CHECK(!on_disk_ || compute.device() != Device::cuda, "state on a disk beside a GPU");
+  LOCKSTEP_CHECK(!on_disk_ || options.rooms || compute.device() != Device::cuda, "a disk beside a GPU without room");
   const std::int64_t cut = on_disk_ ? kCutOnDisk : kCut;
   for (int p = 0; p < static_cast<int>(passes_.size()); ++p) {
     const Pass& pass = passes_[static_cast<std::size_t>(p)];
@@ -61,10 +66,9 @@ Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memor
   }
   first_.push_back(std::ssize(order_));
   buffer_ = memory.allocate(slot_bytes_ * kSlots + (on_disk_ ? disk::kBlock : 0), Tag::workspace, "offload");
-  if (on_disk_ && buffer_.data()) {
-    const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
-    aligned_ = round_up(static_cast<std::int64_t>(address), disk::kBlock) - static_cast<std::int64_t>(address);
-  }
+  if (on_disk_ && options.rooms)
+    rooms_ = options.rooms->allocate(slot_bytes_ * kSlots + disk::kBlock, Tag::workspace, "offload");
+  if (on_disk_) aligned_ = bytes_to_block(buffer_), rooms_begin_ = bytes_to_block(rooms_);
   if (compute.device() == Device::cuda)
     for (std::optional<SideStream>* side : {&up_, &work_, &down_}) side->emplace(Device::cuda);
   for (Slot& slot : slots_)
@@ -84,10 +88,11 @@ Staging::~Staging() {
 }
 
 // Of a window of `count` elements that begins at this byte of the buffer.
-std::vector<Tensor> Staging::parts_at(const Pass& pass, std::int64_t count, std::int64_t offset) const {
+std::vector<Tensor> Staging::parts_in(const Buffer& buffer, const Pass& pass, std::int64_t count,
+                                      std::int64_t offset) const {
   std::vector<Tensor> parts;
   for (const auto& [t, access] : pass) {
-    parts.push_back(view(buffer_, t.dtype(), {count}, offset / size_of(t.dtype())));
+    parts.push_back(view(buffer, t.dtype(), {count}, offset / size_of(t.dtype())));
     offset += round_up(count * size_of(t.dtype()), rounding(on_disk_));
   }
   return parts;
@@ -95,7 +100,12 @@ std::vector<Tensor> Staging::parts_at(const Pass& pass, std::int64_t count, std:
 
 std::vector<Tensor> Staging::parts_of(std::int64_t number) const {
   const Place& at = order_[static_cast<std::size_t>(number) % order_.size()];
-  return parts_at(pass_of(at), at.count, aligned_ + number % kSlots * slot_bytes_);
+  return parts_in(buffer_, pass_of(at), at.count, aligned_ + number % kSlots * slot_bytes_);
+}
+
+std::vector<Tensor> Staging::rooms_of(std::int64_t number) const {
+  const Place& at = order_[static_cast<std::size_t>(number) % order_.size()];
+  return parts_in(rooms_, pass_of(at), at.count, rooms_begin_ + number % kSlots * slot_bytes_);
 }
 
 // Waits for what the disk does with it.
@@ -112,7 +122,8 @@ void Staging::bring(std::int64_t number) {
   Place& at = place(number);
   Slot& into = slot(number);
   const std::vector<Tensor> parts = parts_of(number);
-  const bool from_disk = on_disk_ && compute_.device() != Device::meta;
+  const bool from_disk = on_disk_ && !through_rooms() && compute_.device() != Device::meta;
+  const std::vector<Tensor> rooms = through_rooms() ? rooms_of(number) : std::vector<Tensor>{};
   if (from_disk) {
     finish(into);
     const std::int64_t before = number - std::ssize(order_);  // the same window a round ago
@@ -123,7 +134,9 @@ void Staging::bring(std::int64_t number) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!is_brought(pass_of(at)[i])) continue;
     const Tensor there = pass_of(at)[i].tensor.slice(0, at.begin, at.count);
-    if (from_disk)
+    if (through_rooms())
+      disk_.bring(parts[i], rooms[i], there, up());
+    else if (from_disk)
       into.moving.push_back(FileMemory::of(there.raw()).start_read(parts[i].raw(), there.raw(), there.bytes()));
     else
       upload_later(parts[i], there.raw(), up());
@@ -137,12 +150,15 @@ void Staging::take_back(std::int64_t number) {
   work().record(*from.done);
   down().wait(*from.done);
   const std::vector<Tensor> parts = parts_of(number);
+  const std::vector<Tensor> rooms = through_rooms() ? rooms_of(number) : std::vector<Tensor>{};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!is_taken_back(pass_of(at)[i])) continue;
     const Tensor there = pass_of(at)[i].tensor.slice(0, at.begin, at.count);
     traffic_.from_device += parts[i].bytes();
     if (compute_.device() == Device::meta) continue;
-    if (on_disk_)
+    if (through_rooms())
+      disk_.take_back(there, rooms[i], parts[i], down());
+    else if (on_disk_)
       from.moving.push_back(FileMemory::of(there.raw()).start_write(there.raw(), parts[i].raw(), there.bytes()));
     else
       download_later(there.raw(), parts[i], down());
@@ -157,6 +173,7 @@ void Staging::run(int pass, const Work& work_on) {
   const std::int64_t all = std::ssize(order_);
   LOCKSTEP_CHECK(first_[p] == first_[p + 1] || worked_ % all == first_[p], "pass {} comes after window {} of {}", pass,
                  worked_ % all, all);
+  disk_.rethrow();
   compute_.record(*reached_);
   work().wait(*reached_);
   for (std::int64_t i = first_[p]; i < first_[p + 1]; ++i) {
@@ -165,7 +182,7 @@ void Staging::run(int pass, const Work& work_on) {
     const std::int64_t end = rounds_apart_ ? (worked_ / all + 1) * all : worked_ + ahead;
     while (brought_ < std::min(worked_ + ahead, end)) bring(brought_++);
     const std::int64_t number = worked_++;
-    if (on_disk_) finish(slot(number));
+    finish(slot(number));
     work().wait(*slot(number).there);
     const std::vector<Tensor> parts = parts_of(number);
     const Place& at = place(number);
@@ -189,11 +206,15 @@ void Staging::visit(const Pass& pass, const Work& work_on) {
                  "windows of {} elements in {} bytes", each, slot_bytes_ * kSlots);
   for (std::int64_t begin = 0; begin < elements; begin += each) {
     const std::int64_t count = std::min(each, elements - begin);
-    const std::vector<Tensor> parts = parts_at(pass, count, aligned_);
+    const std::vector<Tensor> parts = parts_in(buffer_, pass, count, aligned_);
+    const std::vector<Tensor> rooms =
+        through_rooms() ? parts_in(rooms_, pass, count, rooms_begin_) : std::vector<Tensor>{};
     for (std::size_t i = 0; i < parts.size() && !meta; ++i) {
       const Tensor there = pass[i].tensor.slice(0, begin, count);
       if (!is_brought(pass[i])) continue;
-      if (on_disk_)
+      if (through_rooms())
+        disk_.bring(parts[i], rooms[i], there, compute_);
+      else if (on_disk_)
         download(parts[i].raw(), there, compute_);
       else
         upload_later(parts[i], there.raw(), compute_);
@@ -202,12 +223,15 @@ void Staging::visit(const Pass& pass, const Work& work_on) {
     for (std::size_t i = 0; i < parts.size() && !meta; ++i) {
       const Tensor there = pass[i].tensor.slice(0, begin, count);
       if (!is_taken_back(pass[i])) continue;
-      if (on_disk_)
+      if (through_rooms())
+        disk_.take_back(there, rooms[i], parts[i], compute_);
+      else if (on_disk_)
         upload(there, parts[i].raw(), compute_);
       else
         download_later(there.raw(), parts[i], compute_);
     }
     compute_.synchronize();
+    disk_.rethrow();
   }
 }
 
@@ -225,6 +249,7 @@ void Staging::wait_for(int pass) { compute_.wait(*passed_[static_cast<std::size_
 void Staging::settle() {
   for (Stream* stream : {&up(), &work(), &down()}) stream->synchronize();
   for (Slot& slot : slots_) finish(slot);
+  disk_.rethrow();
 }
 
 void Staging::forget() { brought_ = worked_; }

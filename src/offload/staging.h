@@ -14,7 +14,7 @@
 // work begins when the compute stream has reached the call of run(), and the compute stream waits for a pass where
 // wait_for() says so. On the cpu all work is done when run() returns; copies from and to the host's memory are made
 // where they stand, and reads and writes of a disk run beside it. On meta the windows' bytes are counted, and no memory
-// is touched. State on a disk is used by ranks of the cpu.
+// is touched. State on a disk goes through room on the host where the device is a GPU.
 //
 // Memory and stream outlive it; the offloaded tensors are somebody else's, at the same addresses as long as it lives.
 // One thread uses it. Failure: EnvironmentError of a disk (tensor/disk/file_memory.h).
@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "offload/disk_copies.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/memory.h"
 #include "tensor/side_stream.h"
@@ -40,6 +41,9 @@ class Staging {
   struct Options {
     std::int64_t window_bytes;  // of a window, all its tensors together
     bool on_disk = false;       // where the tensors are, which meta's do not know
+    // Of tensors on a disk: where on the host there is room for windows on their way, if the device's memory is not the
+    // host's (disk_copies.h).
+    Memory* rooms = nullptr;
     bool rounds_apart = false;  // no window is brought before its round begins: somebody changes tensors between rounds
   };
   enum class Access { read, write, change };
@@ -100,7 +104,9 @@ class Staging {
   void take_back(std::int64_t number);
   void finish(Slot& slot);
   std::vector<Tensor> parts_of(std::int64_t number) const;
-  std::vector<Tensor> parts_at(const Pass& pass, std::int64_t count, std::int64_t offset) const;
+  std::vector<Tensor> parts_in(const Buffer& buffer, const Pass& pass, std::int64_t count, std::int64_t offset) const;
+  std::vector<Tensor> rooms_of(std::int64_t number) const;
+  bool through_rooms() const { return rooms_.memory() && compute_.device() != Device::meta; }
   const Pass& pass_of(const Place& place) const { return passes_[static_cast<std::size_t>(place.pass)]; }
   Place& place(std::int64_t number) { return order_[static_cast<std::size_t>(number) % order_.size()]; }
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number % kSlots)]; }
@@ -115,6 +121,9 @@ class Staging {
   std::vector<std::int64_t> first_;             // by pass: its first in the order; in the end, how many there are
   std::int64_t slot_bytes_ = 0, aligned_ = 0;   // the second: where in the buffer the slots begin
   Buffer buffer_;
+  Buffer rooms_;                  // on the host, of the slots; none where windows are read and written as they are
+  std::int64_t rooms_begin_ = 0;  // where in them the first is
+  DiskCopies disk_;
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Event>> passed_;  // by pass: its work is done
   std::unique_ptr<Event> reached_;              // the compute stream is at run()

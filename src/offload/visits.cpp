@@ -18,7 +18,7 @@ Visits::Visits(Options options, Memory& memory, Stream& compute)
   Lifetimes lives(alignment);
   for (std::int64_t k = 0; k < std::ssize(options_.order); ++k) {
     const Tensor& t = tensor_of(k);
-    LOCKSTEP_CHECK(t.dims() == 1 && t.contiguous() && (t.device() == Device::disk) == moves_on_disk(),
+    LOCKSTEP_CHECK(t.dims() == 1 && t.contiguous() && (t.device() == Device::disk) == is_on_disk(),
                    "a visit to a tensor {} on {}", t.shape(), name_of(t.device()));
     lives.add(t.bytes(), k, k + kLive - 1);  // moments are counted from one before the first
   }
@@ -26,10 +26,13 @@ Visits::Visits(Options options, Memory& memory, Stream& compute)
   for (std::int64_t k = 0; k < std::ssize(options_.order); ++k) offsets_.push_back(lives.offset(static_cast<int>(k)));
   buffer_ =
       memory.allocate(round_up(bytes, alignment) + (options_.on_disk ? disk::kBlock : 0), options_.tag, options_.name);
-  if (options_.on_disk && buffer_.data()) {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer_.data()));
-    aligned_ = round_up(address, disk::kBlock) - address;
-  }
+  if (options_.on_disk && options_.rooms)
+    rooms_ = options_.rooms->allocate(round_up(bytes, alignment) + disk::kBlock, Tag::workspace, options_.name);
+  const auto to_block = [](const Buffer& buffer) {
+    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
+    return round_up(address, disk::kBlock) - address;
+  };
+  if (options_.on_disk) aligned_ = to_block(buffer_), rooms_begin_ = to_block(rooms_);
   if (compute.device() == Device::cuda)
     for (std::optional<SideStream>* side : {&up_, &down_}) side->emplace(Device::cuda);
   for (Slot& slot : slots_)
@@ -46,10 +49,10 @@ Visits::~Visits() {
   }
 }
 
-Tensor Visits::place(std::int64_t number) const {
+Tensor Visits::place_in(const Buffer& buffer, std::int64_t begin, std::int64_t number) const {
   const Tensor& t = tensor_of(number);
-  const std::int64_t at = offsets_[static_cast<std::size_t>(number) % offsets_.size()] + aligned_;
-  return view(buffer_, t.dtype(), {t.elements()}, at / size_of(t.dtype()));
+  const std::int64_t at = offsets_[static_cast<std::size_t>(number) % offsets_.size()] + begin;
+  return view(buffer, t.dtype(), {t.elements()}, at / size_of(t.dtype()));
 }
 
 // Waits for what the disk does with it.
@@ -75,7 +78,9 @@ void Visits::bring(std::int64_t number) {
   into.brought = true;
   if (visit(number).brings) {
     traffic_.to_device += there.bytes();
-    if (moves_on_disk())
+    if (through_rooms())
+      disk_.bring(place(number), room(number), there, up());
+    else if (is_on_disk())
       into.moving = FileMemory::of(there.raw()).start_read(place(number).raw(), there.raw(), there.bytes());
     else if (compute_.device() != Device::meta)
       upload_later(place(number), there.raw(), up());
@@ -84,6 +89,7 @@ void Visits::bring(std::int64_t number) {
 }
 
 Tensor Visits::enter(int tensor) {
+  disk_.rethrow();
   const std::int64_t number = entered_++, all = std::ssize(options_.order);
   LOCKSTEP_CHECK(visit(number).tensor == tensor, "tensor {} is visited, and {} is next", tensor, visit(number).tensor);
   if (number % all == 0) {
@@ -110,7 +116,9 @@ void Visits::leave(int tensor) {
     traffic_.from_device += there.bytes();
     compute_.record(*reached_);
     down().wait(*reached_);
-    if (moves_on_disk())
+    if (through_rooms())
+      disk_.take_back(there, room(number), place(number), down());
+    else if (is_on_disk())
       from.moving = FileMemory::of(there.raw()).start_write(there.raw(), place(number).raw(), there.bytes());
     else if (compute_.device() != Device::meta)
       download_later(there.raw(), place(number), down());
@@ -131,6 +139,7 @@ void Visits::wait_until_back(Stream& stream) {
 void Visits::settle() {
   wait_until_back(down());
   down().synchronize();
+  disk_.rethrow();
 }
 
 }  // namespace lockstep

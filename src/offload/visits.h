@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/disk_copies.h"
 #include "offload/staging.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/memory.h"
@@ -39,6 +40,7 @@ class Visits {
     std::vector<Tensor> tensors;  // flat, by number; none of numbers that the order does not have
     std::vector<Visit> order;
     bool on_disk = false;
+    Memory* rooms = nullptr;   // of a disk: room on the host, if the device's memory is not the host's (disk_copies.h)
     Tag tag = Tag::workspace;  // of the room on the device
     std::string name = {};
   };
@@ -64,7 +66,9 @@ class Visits {
     int tensor = -1;  // that is here, or was here last
     bool brought = false, left = true;
   };
-  Tensor place(std::int64_t number) const;
+  Tensor place(std::int64_t number) const { return place_in(buffer_, aligned_, number); }
+  Tensor room(std::int64_t number) const { return place_in(rooms_, rooms_begin_, number); }
+  Tensor place_in(const Buffer& buffer, std::int64_t begin, std::int64_t number) const;
   const Visit& visit(std::int64_t number) const {
     return options_.order[static_cast<std::size_t>(number) % options_.order.size()];
   }
@@ -72,7 +76,8 @@ class Visits {
   const Tensor& tensor_of(std::int64_t number) const {
     return options_.tensors[static_cast<std::size_t>(visit(number).tensor)];
   }
-  bool moves_on_disk() const { return options_.on_disk && compute_.device() != Device::meta; }
+  bool is_on_disk() const { return options_.on_disk && compute_.device() != Device::meta; }
+  bool through_rooms() const { return rooms_.memory() && compute_.device() != Device::meta; }
   void bring(std::int64_t number);
   void finish(Slot& slot);
   Stream& up() { return up_ ? up_->stream() : compute_; }
@@ -84,6 +89,9 @@ class Visits {
   std::vector<std::int64_t> offsets_;  // bytes, by visit of the order
   Buffer buffer_;
   std::int64_t aligned_ = 0;
+  Buffer rooms_;
+  std::int64_t rooms_begin_ = 0;
+  DiskCopies disk_;
   std::vector<Slot> slots_;
   std::unique_ptr<Event> reached_;
   std::int64_t entered_ = 0;  // visits since the beginning, round after round

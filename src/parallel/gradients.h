@@ -49,6 +49,7 @@ class Gradients {
     std::vector<bool> offloaded = {};  // by unit: whether what is kept of it is offloaded; empty: nothing is
     Memory* offload = nullptr;         // where to
     bool offload_on_disk = false;
+    Memory* rooms = nullptr;  // of a disk: room on the host, if the device's memory is not the host's
   };
 
   virtual ~Gradients() = default;

@@ -41,6 +41,7 @@ OffloadedGradients::OffloadedGradients(const Options& options, const Shard& shar
   visits_.emplace(Visits::Options{.tensors = flat_,
                                   .order = order_,
                                   .on_disk = options.offload_on_disk,
+                                  .rooms = options.rooms,
                                   .tag = Tag::gradient,
                                   .name = "on their way"},
                   memory, stream);

@@ -70,6 +70,7 @@ void ZeroGradients::plan_visits(const Options& options, Memory& memory) {
   visits_.emplace(Visits::Options{.tensors = kept_,
                                   .order = order,
                                   .on_disk = options.offload_on_disk,
+                                  .rooms = options.rooms,
                                   .tag = Tag::gradient,
                                   .name = "on their way"},
                   memory, stream_);

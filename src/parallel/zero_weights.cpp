@@ -24,9 +24,12 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
   gathers_[1] = places(options.step, bytes);
   if (bytes == 0) return;
   gathered_ = memory.allocate(bytes + (on_disk_ ? disk::kBlock : 0), Tag::gathered);
-  if (!on_disk_ || !gathered_.data()) return;
-  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(gathered_.data()));
-  aligned_ = (round_up(address, disk::kBlock) - address) / size_of(storage_.begin()->second.flat_weight().dtype());
+  if (on_disk_ && options.rooms) rooms_ = options.rooms->allocate(bytes + disk::kBlock, Tag::gathered);
+  const auto to_block = [&](const Buffer& buffer) {
+    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
+    return (round_up(address, disk::kBlock) - address) / size_of(storage_.begin()->second.flat_weight().dtype());
+  };
+  if (on_disk_) aligned_ = to_block(gathered_), rooms_begin_ = to_block(rooms_);
 }
 
 std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {
@@ -83,7 +86,10 @@ Tensor ZeroWeights::gather(int unit) {
   const Tensor place = whole.slice(0, groups_.shard().begin(layouts_[unit]->owned()), held.elements());
   if (shard.weights_are_offloaded()) {
     if (before_fetch_) before_fetch_(unit, fetches_.up());
-    fetches_.start(unit, place, held);
+    // In the room the shard is at the beginning of the unit's place, where a block begins.
+    fetches_.start(
+        unit, place, held,
+        rooms_.memory() ? view(rooms_, held.dtype(), {held.elements()}, rooms_begin_ + gather.offset) : Tensor{});
     if (groups_.sharded()) fetches_.finish(unit);  // before others get it
   }
   if (groups_.sharded()) {

@@ -36,6 +36,7 @@ class ZeroWeights {
     bool overlap = true;           // false: every message is waited for before anything else is done
     std::optional<int> root = {};  // the rank that moves all
     bool on_disk = false;          // where offloaded shards are
+    Memory* rooms = nullptr;       // of a disk: room on the host, if the device's memory is not the host's
     // Of a unit whose weights are offloaded: what is fetched next waits for its last update.
     std::function<void(int unit, Stream& fetching)> before_fetch = {};
   };
@@ -70,7 +71,8 @@ class ZeroWeights {
   bool on_disk_;
   std::function<void(int, Stream&)> before_fetch_;
   Buffer gathered_;
-  std::int64_t aligned_ = 0;                    // elements before its first place
+  Buffer rooms_;                                // on the host, for the same places
+  std::int64_t aligned_ = 0, rooms_begin_ = 0;  // elements before their first place
   std::array<std::vector<Gather>, 2> gathers_;  // by list (evaluation, training)
   bool training_ = true;
   std::size_t next_ = 0;            // of the list's gathers

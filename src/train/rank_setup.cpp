@@ -79,7 +79,8 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 
 }  // namespace
 
-RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* offload_)
+RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* offload_,
+                     Memory* rooms_)
     : options(options_),
       alone(with ? std::array<std::unique_ptr<Communicator>, 2>{} : alone_on(stream_.device())),
       ranks(with ? *with : Ranks{*alone[0], *alone[1]}),
@@ -88,6 +89,7 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
       dp(make_dp(options, rank(), mesh, mesh_hosts, stream_)),
       memory(memory_),
       offload(offload_),
+      rooms(rooms_),
       stream(stream_),
       shared_model(make_model(options, *dp, rank(), stream)),
       model(*shared_model),

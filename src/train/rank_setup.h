@@ -54,7 +54,8 @@ struct RankSetup {
 
   // `with` null: this rank is the only one. `offload`: for state that the options move off the device;
   // none: they move nothing.
-  RankSetup(const Options& options, const Ranks* with, Memory& memory, Stream& stream, Memory* offload = nullptr);
+  RankSetup(const Options& options, const Ranks* with, Memory& memory, Stream& stream, Memory* offload = nullptr,
+            Memory* rooms = nullptr);
   RankSetup(const RankSetup&) = delete;
   RankSetup& operator=(const RankSetup&) = delete;
 
@@ -84,6 +85,7 @@ struct RankSetup {
   const std::unique_ptr<DataParallel> dp;
   Memory& memory;
   Memory* const offload;
+  Memory* const rooms;  // on the host, for what is on its way between a disk and a GPU
   Stream& stream;
   const std::shared_ptr<const Model> shared_model;
   const Model& model;

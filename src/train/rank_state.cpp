@@ -38,7 +38,8 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
                            ? std::vector<bool>{}
                            : setup.offloaded_units(setup.options.how.memory.offload_gradients),
           .offload = setup.offload,
-          .offload_on_disk = setup.options.how.memory.offload_gradients == Offload::disk};
+          .offload_on_disk = setup.options.how.memory.offload_gradients == Offload::disk,
+          .rooms = setup.rooms};
 }
 
 // By unit that is held here.
@@ -93,6 +94,7 @@ RankState::RankState(RankSetup& setup)
                                .overlap = setup.dp->overlaps(),
                                .root = setup.dp->root(),
                                .on_disk = setup.options.how.memory.offload_parameters == Offload::disk,
+                               .rooms = setup.rooms,
                                .before_fetch =
                                    [this](int unit, Stream& fetching) {
                                      const auto pass = passes_.find(unit);
@@ -140,6 +142,7 @@ void RankState::offload() {
   }
   staging_ = std::make_unique<Staging>(Staging::Options{.window_bytes = window,
                                                         .on_disk = memory.offloads_to() == Offload::disk,
+                                                        .rooms = setup_.rooms,
                                                         .rounds_apart = !norm_passes_.empty()},
                                        std::move(passes), setup_.memory, setup_.stream);
   held_control_ = setup_.memory.allocate(kStepControls * 8, Tag::workspace);

@@ -8,15 +8,16 @@
 
 namespace lockstep {
 
-Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload)
-    : setup_(options, nullptr, memory, stream, offload),
+Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload, Memory* rooms)
+    : setup_(options, nullptr, memory, stream, offload, rooms),
       state_(setup_),
       executor_(setup_, state_),
       in_flight_(setup_, state_, executor_),
       learning_rate_(options.optimizer.learning_rate) {}
 
-Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload)
-    : setup_(options, &ranks, memory, stream, offload),
+Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload,
+                 Memory* rooms)
+    : setup_(options, &ranks, memory, stream, offload, rooms),
       state_(setup_),
       executor_(setup_, state_),
       in_flight_(setup_, state_, executor_),

@@ -25,9 +25,12 @@ class Replica {
   using Named = RankState::Named;
   using Result = StepResult;
 
-  Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload = nullptr);  // alone
-  // `offload`: for what the options move off the device.
-  Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload = nullptr);
+  Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload = nullptr,
+          Memory* rooms = nullptr);  // alone
+  // `offload`: for what the options move off the device; `rooms`: on the host, for what is on its way between a disk
+  // and a GPU.
+  Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload = nullptr,
+          Memory* rooms = nullptr);
 
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }

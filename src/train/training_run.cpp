@@ -87,6 +87,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                        ? nullptr
                        : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
       offload_memory_(make_offload_memory(spec, device, host_ledger_, disk_ledger_)),
+      rooms_memory_(device_of(spec) == Device::cuda && spec.memory.offloads_to() == Offload::disk
+                        ? make_host_memory(device, host_ledger_)
+                        : nullptr),
       stream_(make_stream(*memory_, threads_, device_of(spec))),
       stream_times_(device != Device::meta && stream_->runs_ahead()
                         ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
@@ -132,9 +135,10 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     on_device_ = std::make_unique<Accounted>(
         std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
   Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
-  replica_ = ranks_ ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_,
-                                                offload_memory_.get())
-                    : std::make_unique<Replica>(options, *memory_, *stream_, offload_memory_.get());
+  replica_ = ranks_
+                 ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_,
+                                             offload_memory_.get(), rooms_memory_.get())
+                 : std::make_unique<Replica>(options, *memory_, *stream_, offload_memory_.get(), rooms_memory_.get());
   if (saves() && ranks_) {
     savers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "checkpoint");
     if (device != Device::meta) check_shared(folder_, *savers_);

@@ -188,6 +188,7 @@ class TrainingRun {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Memory> host_memory_;     // of a GPU's run, for what is saved; none where the device is the host
   std::unique_ptr<Memory> offload_memory_;  // of offloaded state; none: nothing is
+  std::unique_ptr<Memory> rooms_memory_;    // on the host, between a disk and a GPU
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<StreamTimes> stream_times_;  // where the stream runs ahead
   TimeAccount stream_time_;                    // that marks them

@@ -79,7 +79,10 @@ TEST_F(OffloadOnTheGpu, ChangesNoBit) {
                            .offload_window = 1};
       MemorySpec half = all;
       half.offload_share = 0.5;
-      for (const MemorySpec& memory : {optimizer, gradients, parameters, all, half}) {
+      MemorySpec on_disk = all;
+      on_disk.offload_optimizer = on_disk.offload_gradients = on_disk.offload_parameters = Offload::disk;
+      on_disk.offload_folder = "/tmp";
+      for (const MemorySpec& memory : {optimizer, gradients, parameters, all, half, on_disk}) {
         const LearnedOnGpu there = learn_on_gpu(offloading_run(memory, layout, precision));
         const std::string what = fmt::format("{}: optimizer {}, gradients {}, parameters {}, share {}", layout,
                                              name_of(memory.offload_optimizer), name_of(memory.offload_gradients),
@@ -97,21 +100,25 @@ TEST_F(OffloadOnTheGpu, ChangesNoBit) {
 
 // What plan counts is what the GPU and the host hold.
 TEST_F(OffloadOnTheGpu, TakesTheBytesThatMetaSays) {
-  const RunSpec spec = offloading_run({.offload_optimizer = Offload::host,
-                                       .offload_gradients = Offload::host,
-                                       .offload_parameters = Offload::host,
-                                       .offload_share = 0.7,
-                                       .offload_window = 1},
-                                      "micro=2,zero=3");
-  TrainingRun real(spec, Device::cuda, ""), counted(spec, Device::meta, "");
-  for (TrainingRun* run : {&real, &counted}) {
-    run->init_weights();
-    run->step(0, 1e-3);
-    run->step(8, 1e-3);
+  for (const Offload where : {Offload::host, Offload::disk}) {
+    RunSpec spec = offloading_run({.offload_optimizer = where,
+                                   .offload_gradients = where,
+                                   .offload_parameters = where,
+                                   .offload_share = 0.7,
+                                   .offload_window = 1},
+                                  "micro=2,zero=3");
+    if (where == Offload::disk) spec.memory.offload_folder = "/tmp";
+    TrainingRun real(spec, Device::cuda, ""), counted(spec, Device::meta, "");
+    for (TrainingRun* run : {&real, &counted}) {
+      run->init_weights();
+      run->step(0, 1e-3);
+      run->step(8, 1e-3);
+    }
+    EXPECT_EQ(real.ledger().rows(), counted.ledger().rows());
+    EXPECT_EQ(real.host_ledger().rows(), counted.host_ledger().rows());
+    EXPECT_EQ(real.disk_ledger().rows(), counted.disk_ledger().rows());
+    EXPECT_EQ(real.replica().traffic(), counted.replica().traffic());
   }
-  EXPECT_EQ(real.ledger().rows(), counted.ledger().rows());
-  EXPECT_EQ(real.host_ledger().rows(), counted.host_ledger().rows());
-  EXPECT_EQ(real.replica().traffic(), counted.replica().traffic());
 }
 
 }  // namespace

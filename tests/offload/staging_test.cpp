@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "base/error.h"
 #include "support/late_writes.h"
@@ -20,6 +22,7 @@ struct StagedSizes {
   std::vector<std::int64_t> lengths;
   std::int64_t window_bytes;
   bool on_disk = false;
+  bool through_rooms = false;  // as a GPU has it
 };
 
 class Windows : public ::testing::TestWithParam<StagedSizes> {
@@ -50,7 +53,11 @@ class Windows : public ::testing::TestWithParam<StagedSizes> {
       }
     return passes;
   }
-  Staging::Options options() const { return {.window_bytes = GetParam().window_bytes, .on_disk = GetParam().on_disk}; }
+  Staging::Options options() {
+    return {.window_bytes = GetParam().window_bytes,
+            .on_disk = GetParam().on_disk,
+            .rooms = GetParam().through_rooms ? rooms_.get() : nullptr};
+  }
   std::vector<std::byte> bytes_of(const ConstTensor& t) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(t.bytes()));
     download(bytes.data(), t, box_.stream());
@@ -59,10 +66,11 @@ class Windows : public ::testing::TestWithParam<StagedSizes> {
 
   TensorBox box_;
   TemporaryFolder folder_;
-  Ledger ledger_, disk_ledger_;
+  Ledger ledger_, disk_ledger_, rooms_ledger_;
   disk::FileMemory disk_{disk_ledger_, folder_.path()};
   std::vector<Buffer> offloaded_;
   std::unique_ptr<Memory> memory_ = make_memory(Device::cpu, ledger_);
+  std::unique_ptr<Memory> rooms_ = make_memory(Device::cpu, rooms_ledger_);
 };
 
 // a += b + place, b += 1: wrong if a window is brought late, early, from elsewhere or not taken back.
@@ -158,19 +166,22 @@ TEST_P(Windows, VisitOneTensorOutsideOfRounds) {
 
 TEST_P(Windows, TakeTheBytesAndMoveTheBytesThatMetaSays) {
   Staging real(options(), make_passes(), *memory_, box_.stream());
-  Ledger ledger;
-  const auto nothing = make_memory(Device::meta, ledger);
+  Ledger ledger, rooms_ledger;
+  const auto nothing = make_memory(Device::meta, ledger), no_room = make_memory(Device::meta, rooms_ledger);
   meta::Stream stream;
   std::vector<Staging::Pass> passes;
   for (const std::int64_t n : GetParam().lengths)
     passes.push_back({Tensor(nullptr, DType::f32, Device::meta, {n}), Tensor(nullptr, DType::bf16, Device::meta, {n})});
-  Staging counted(options(), passes, *nothing, stream);
+  Staging::Options on_meta = options();
+  if (on_meta.rooms) on_meta.rooms = no_room.get();
+  Staging counted(on_meta, passes, *nothing, stream);
   for (int p = 0; p < static_cast<int>(passes.size()); ++p) {
     real.run(p, [](const Staging::Window&) {});
     counted.run(p, [](const Staging::Window&) {});
   }
   EXPECT_EQ(counted.traffic(), real.traffic());
   EXPECT_EQ(ledger.rows(), ledger_.rows());
+  EXPECT_EQ(rooms_ledger.rows(), rooms_ledger_.rows());
   // No more than asked for, but for what each of the two tensors is rounded up to.
   const std::int64_t longest = *std::ranges::max_element(GetParam().lengths);
   const std::int64_t least = GetParam().on_disk ? disk::kBlock / 2 : 256,
@@ -188,7 +199,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Windows,
                                          StagedSizes{{1000}, 0, true}, StagedSizes{{70'000}, 0, true},
                                          StagedSizes{{40'000, 200'000, 1}, 0, true},
                                          StagedSizes{{300'000, 33'000}, 600'000, true},
-                                         StagedSizes{{100, 100, 100, 100, 100}, 1 << 20, true}));
+                                         StagedSizes{{100, 100, 100, 100, 100}, 1 << 20, true},
+                                         StagedSizes{{40'000, 200'000, 1}, 0, true, true},
+                                         StagedSizes{{300'000, 33'000}, 600'000, true, true}));
 
 TEST(WindowsOfPasses, AreNotReadBeforeTheirLastWriteIsDone) {
   TensorBox box;
@@ -252,6 +265,32 @@ TEST(WindowsOfPasses, AreNotBroughtBeforeTheirRoundWhereRoundsAreApart) {
         for (std::int64_t i = 0; i < w.count; ++i) ASSERT_EQ(TensorBox::read(w.parts[0], i), round * 10) << pass;
       });
   }
+}
+
+// A disk that fails while nobody waits for it: the next run, or settle(), says so.
+TEST(WindowsOfPasses, NameADiskThatFailsBesideTheCompute) {
+  struct Broken final : disk::RawIo {
+    int depth() const override { return 64; }
+    void start(const disk::RawRequest& r) override { tags.push_back(r.tag); }
+    disk::RawResult next() override {
+      const disk::RawResult result{tags.front(), -EIO};
+      tags.pop_front();
+      return result;
+    }
+    std::deque<decltype(disk::RawRequest::tag)> tags;
+  };
+  TensorBox box;
+  const TemporaryFolder folder;
+  Ledger ledger, there, rooms_ledger;
+  const auto memory = make_memory(Device::cpu, ledger), rooms = make_memory(Device::cpu, rooms_ledger);
+  disk::FileMemory file(there, folder.path(), std::make_unique<Broken>());
+  const Buffer buffer = file.allocate(100'000 * 4, Tag::optimizer);
+  Staging staging({.window_bytes = 0, .on_disk = true, .rooms = rooms.get()}, {{view(buffer, DType::f32, {100'000})}},
+                  *memory, box.stream());
+  const auto nothing = [](const Staging::Window&) {};
+  staging.run(0, nothing);
+  EXPECT_THROW(staging.run(0, nothing), EnvironmentError);
+  EXPECT_THROW(staging.settle(), EnvironmentError);
 }
 
 TEST(WindowsOfPasses, ComeInOrder) {

@@ -22,13 +22,17 @@ struct VisitedSizes {
   std::vector<std::int64_t> lengths;
   std::vector<int> order;
   bool on_disk = false;
+  bool through_rooms = false;  // as a GPU has it
 };
 
 class VisitedTensors : public ::testing::TestWithParam<VisitedSizes> {
  protected:
   // Every visit of a tensor but the first of a round brings it.
-  Visits::Options visits_of(const std::vector<Tensor>& tensors) const {
-    Visits::Options options{.tensors = tensors, .order = {}, .on_disk = GetParam().on_disk};
+  Visits::Options visits_of(const std::vector<Tensor>& tensors, Memory& rooms) const {
+    Visits::Options options{.tensors = tensors,
+                            .order = {},
+                            .on_disk = GetParam().on_disk,
+                            .rooms = GetParam().through_rooms ? &rooms : nullptr};
     std::set<int> seen;
     for (const int t : GetParam().order) options.order.push_back({.tensor = t, .brings = !seen.insert(t).second});
     return options;
@@ -39,8 +43,8 @@ class VisitedTensors : public ::testing::TestWithParam<VisitedSizes> {
 TEST_P(VisitedTensors, AreWhatAListOfThemWouldBe) {
   TensorBox box;
   const TemporaryFolder folder;
-  Ledger ledger, there_ledger;
-  const auto memory = make_memory(Device::cpu, ledger);
+  Ledger ledger, there_ledger, rooms_ledger;
+  const auto memory = make_memory(Device::cpu, ledger), rooms = make_memory(Device::cpu, rooms_ledger);
   std::unique_ptr<Memory> there;
   if (GetParam().on_disk)
     there = std::make_unique<disk::FileMemory>(there_ledger, folder.path(), std::make_unique<LateWrites>());
@@ -52,7 +56,7 @@ TEST_P(VisitedTensors, AreWhatAListOfThemWouldBe) {
     buffers.push_back(there->allocate(n * 4, Tag::gradient));
     tensors.push_back(view(buffers.back(), DType::f32, {n}));
   }
-  const Visits::Options options = visits_of(tensors);
+  const Visits::Options options = visits_of(tensors, *rooms);
   Visits visits(options, *memory, box.stream());
   std::vector<double> sums(tensors.size());
   std::mt19937 random(3);
@@ -92,12 +96,12 @@ TEST_P(VisitedTensors, AreWhatAListOfThemWouldBe) {
   EXPECT_EQ(visits.traffic(), (Staging::Traffic{.to_device = in, .from_device = out}));
 
   // On meta: the same bytes, and the same traffic.
-  Ledger counted;
-  const auto nothing = make_memory(Device::meta, counted);
+  Ledger counted, counted_rooms;
+  const auto nothing = make_memory(Device::meta, counted), no_room = make_memory(Device::meta, counted_rooms);
   meta::Stream stream;
   std::vector<Tensor> shapes;
   for (const std::int64_t n : GetParam().lengths) shapes.emplace_back(nullptr, DType::f32, Device::meta, Shape{n});
-  Visits on_meta(visits_of(shapes), *nothing, stream);
+  Visits on_meta(visits_of(shapes, *no_room), *nothing, stream);
   for (int round = 0; round < 3; ++round)
     for (const int t : GetParam().order) {
       on_meta.enter(t);
@@ -105,6 +109,7 @@ TEST_P(VisitedTensors, AreWhatAListOfThemWouldBe) {
     }
   EXPECT_EQ(on_meta.traffic(), visits.traffic());
   EXPECT_EQ(counted.rows(), ledger.rows());
+  EXPECT_EQ(counted_rooms.rows(), rooms_ledger.rows());
 }
 
 INSTANTIATE_TEST_SUITE_P(

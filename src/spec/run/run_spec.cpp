@@ -105,8 +105,8 @@ class RunChecker {
         fail("memory", key,
              fmt::format("{} = \"host\" does nothing with device = \"cpu\", whose memory is the host's", key),
              "use \"disk\", or remove it");
-      if (where == Offload::disk && gpu)
-        fail("memory", key, fmt::format("{} = \"disk\" is of device = \"cpu\" in this version", key), "use \"host\"");
+      if (where == Offload::disk && gpu && std::string_view(key) == "offload_activations")
+        fail("memory", key, "offload_activations = \"disk\" is of device = \"cpu\" in this version", "use \"host\"");
       if (where != to)
         fail("memory", key,
              fmt::format("{} = \"{}\", and other state is offloaded to \"{}\"", key, name_of(where), name_of(to)),
