@@ -23,14 +23,16 @@ void ProgressLine::clear() {
   std::fflush(stderr);
 }
 
-EmptyFolderRemoved::EmptyFolderRemoved(std::filesystem::path folder) : folder_(std::move(folder)) {
+EmptyFolderRemoved::EmptyFolderRemoved(const std::filesystem::path& folder) {
   std::error_code ignored;
-  was_there_ = std::filesystem::exists(folder_, ignored);
+  std::filesystem::path at = std::filesystem::absolute(folder, ignored).lexically_normal();
+  for (; at.has_relative_path() && !std::filesystem::exists(at, ignored); at = at.parent_path())
+    not_there_.push_back(at);
 }
 
 EmptyFolderRemoved::~EmptyFolderRemoved() {
   std::error_code ignored;
-  if (!was_there_) std::filesystem::remove(folder_, ignored);  // where it is empty
+  for (const std::filesystem::path& folder : not_there_) std::filesystem::remove(folder, ignored);  // where it is empty
 }
 
 }  // namespace lockstep

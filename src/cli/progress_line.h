@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,17 +21,16 @@ class ProgressLine {
   bool shown_;
 };
 
-// Removes the folder in the end where it was not there before and is empty.
+// Removes the folder in the end, and those that it is in, where they were not there before and are empty.
 class EmptyFolderRemoved {
  public:
-  explicit EmptyFolderRemoved(std::filesystem::path folder);
+  explicit EmptyFolderRemoved(const std::filesystem::path& folder);
   ~EmptyFolderRemoved();
   EmptyFolderRemoved(const EmptyFolderRemoved&) = delete;
   EmptyFolderRemoved& operator=(const EmptyFolderRemoved&) = delete;
 
  private:
-  std::filesystem::path folder_;
-  bool was_there_;
+  std::vector<std::filesystem::path> not_there_;  // the innermost first
 };
 
 }  // namespace lockstep

@@ -178,5 +178,33 @@ TEST_F(ResidentMemory, OfStatesLargerThanACgroupAllowsIsHeldToItByOffload) {
   EXPECT_GT(outside.resident_bytes, 2 * limit) << "the limit is one";
 }
 
+// With gradients and weights on the disk too, what stays does not grow with depth.
+TEST_F(ResidentMemory, OfStatesFourTimesACgroupIsHeldToItByOffloadOfAllKinds) {
+  std::ofstream(folder_ / "run.toml") << state_heavy_run(16);
+  const nlohmann::json whole = plan({});
+  std::int64_t states = 0;
+  for (const char* tag : {"parameter", "gradient", "optimizer"})
+    states += whole["tags"][tag]["peak"].get<std::int64_t>();
+  const std::int64_t limit = states / 4;
+  const std::vector<std::string> all_kinds{
+      "--set", "memory.offload_optimizer=disk",  "--set", "layout.zero=3",
+      "--set", "memory.offload_gradients=disk",  "--set", "memory.offload_window=4",
+      "--set", "memory.offload_parameters=disk", "--set", "train.save_last=true"};
+  ASSERT_LT(plan(all_kinds)["peak_bytes"].get<std::int64_t>() + 64 * kMebibyte, limit);
+  const MemoryGroup group(limit);
+  if (!group) GTEST_SKIP() << "this user may not make a memory cgroup below its own";
+  const Outcome o = group.run(train(all_kinds));
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_LE(o.resident_bytes, limit);
+  const std::vector<double> inside = losses_in(folder_ / "run");
+
+  const Outcome refused = group.run(train({}));
+  EXPECT_EQ(refused.code, 3) << refused.out << refused.err;
+  EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
+
+  EXPECT_EQ(run_program(train({})).code, 0);
+  EXPECT_EQ(inside, losses_in(folder_ / "run"));
+}
+
 }  // namespace
 }  // namespace lockstep::tests
