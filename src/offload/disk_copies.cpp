@@ -10,9 +10,19 @@ namespace lockstep {
 
 using disk::FileMemory;
 
+// Whoever asks for it does not wait for a read or write that is under way.
 struct DiskCopies::Failure {
   std::mutex mutex;
   std::exception_ptr first;
+
+  std::exception_ptr get() {
+    const std::lock_guard lock(mutex);
+    return first;
+  }
+  void set(const std::exception_ptr& failure) {
+    const std::lock_guard lock(mutex);
+    if (!first) first = failure;
+  }
 };
 
 namespace {
@@ -30,12 +40,11 @@ void DiskCopies::later(const Tensor& there, Use use, Stream& stream) {
   call_later(
       [failure = failure_, there, use] {
         const std::lock_guard file(files_in_use());
-        const std::lock_guard lock(failure->mutex);
-        if (failure->first) return;
+        if (failure->get()) return;
         try {
           use(FileMemory::of(there.raw()));
         } catch (...) {
-          failure->first = std::current_exception();
+          failure->set(std::current_exception());
         }
       },
       stream);
@@ -56,8 +65,7 @@ void DiskCopies::take_back(const Tensor& there, const Tensor& room, const Tensor
 }
 
 void DiskCopies::rethrow() const {
-  const std::lock_guard lock(failure_->mutex);
-  if (failure_->first) std::rethrow_exception(failure_->first);
+  if (const std::exception_ptr failure = failure_->get()) std::rethrow_exception(failure);
 }
 
 }  // namespace lockstep
