@@ -23,7 +23,6 @@ struct FitChoice {
   int numbers = 0;                // how many of the types of 16 bits
   double share = 0;               // of the optimizer's state that is offloaded; 0: as asked
   std::int64_t window = 0;        // MiB, of such state; 0: as usual
-  bool everything = false;        // all of it is, and gradients and weights too
   bool moves = false;             // activations are offloaded; false: as asked
   std::int64_t moved_blocks = 0;  // whose, of each stage; 0: of all
   std::size_t level = 0;
@@ -150,16 +149,12 @@ class Search {
     double share;
     bool moves;
   };
-  std::vector<Offloaded> offloaded_choices(const FitChoice& tier) const {
+  std::vector<Offloaded> offloaded_choices() const {
     const bool may_move = asked_.memory.offload_activations == Offload::none || asked_.memory.offload_blocks > 0;
     std::vector<Offloaded> all;
     for (const bool moves : {false, true}) {
       if (moves && !may_move) continue;
-      if (tier.everything) {
-        all.push_back({asked_share() < 1 ? 1.0 : 0.0, moves});
-        continue;
-      }
-      if (moves && tier.window == 0) all.push_back({0, true});  // windows are of state alone
+      if (moves) all.push_back({0, true});
       for (const double share : kShares)
         if (share > asked_share()) all.push_back({share, moves});
     }
@@ -180,18 +175,15 @@ class Search {
       for (const std::int64_t window :
            offloads ? std::vector{std::int64_t{0}, kSmallWindow} : std::vector{std::int64_t{0}})
         for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
-          if (auto found = cheapest_of_tier({.numbers = numbers, .window = window}, offloads)) return found;
-    for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
-      if (auto found = cheapest_of_tier({.numbers = numbers, .window = kSmallWindow, .everything = true}, true))
-        return found;
+          if (auto found = cheapest_of_tier(numbers, offloads, window)) return found;
     return std::nullopt;
   }
 
-  // `tier`: what is common to its candidates.
-  std::optional<FitSetting> cheapest_of_tier(const FitChoice& tier, bool offloads) {
+  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads, std::int64_t window) {
     best_.reset();
     too_slow_.clear();
-    const std::vector<Offloaded> choices = offloads ? offloaded_choices(tier) : std::vector<Offloaded>{{0, false}};
+    std::vector<Offloaded> choices = offloads ? offloaded_choices() : std::vector<Offloaded>{{0, false}};
+    if (window > 0) std::erase_if(choices, [](const Offloaded& o) { return o.share == 0; });  // of state alone
     for (std::size_t level = 0; level < levels_.size(); ++level)
       for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
         // The last of either kind takes least.
@@ -199,28 +191,27 @@ class Search {
           const auto backwards = choices | std::views::reverse;
           const auto last = std::ranges::find_if(backwards, [&](const Offloaded& o) { return o.moves == moves; });
           if (last == backwards.end()) return false;
-          FitChoice least = tier;
-          least.share = last->share;
-          least.moves = moves;
-          least.level = level;
-          least.zero = zero;
-          least.waits = ways_to_wait(*last).back();
-          least.micro = micros_.back();
-          const FitSetting* smallest = planned(least);
+          const FitSetting* smallest = planned({.numbers = numbers,
+                                                .share = last->share,
+                                                .window = window,
+                                                .moves = moves,
+                                                .level = level,
+                                                .zero = zero,
+                                                .waits = ways_to_wait(*last).back(),
+                                                .micro = micros_.back()});
           return smallest && smallest->device <= limits_.device;
         };
         const bool fit[] = {some_fit(false), some_fit(true)};
         for (const Offloaded& one : choices)
           for (const bool wait : ways_to_wait(one))
-            if (fit[one.moves]) {
-              FitChoice choice = tier;
-              choice.share = one.share;
-              choice.moves = one.moves;
-              choice.level = level;
-              choice.zero = zero;
-              choice.waits = wait;
-              look_at(choice);
-            }
+            if (fit[one.moves])
+              look_at({.numbers = numbers,
+                       .share = one.share,
+                       .window = window,
+                       .moves = one.moves,
+                       .level = level,
+                       .zero = zero,
+                       .waits = wait});
       }
     if (best_) use_fewer_blocks();
     if (best_ && best_->moves) move_fewer_blocks();
@@ -309,9 +300,8 @@ class Search {
     if (choice.share > 0) {
       spec.memory.offload_optimizer = elsewhere;
       spec.memory.offload_share = choice.share;
+      if (choice.window > 0) spec.memory.offload_window = choice.window;
     }
-    if (choice.everything) spec.memory.offload_gradients = spec.memory.offload_parameters = elsewhere;
-    if (choice.window > 0 && spec.memory.offloads_state()) spec.memory.offload_window = choice.window;
     if (choice.moves) {
       spec.memory.offload_activations = elsewhere;
       spec.memory.offload_blocks = choice.moved_blocks;
@@ -324,9 +314,9 @@ class Search {
     }
     spec.train.async_save = !choice.waits;
     spec.layout.micro = choice.micro;
-    if (const std::int64_t zero = choice.everything ? 3 : choice.zero; zero != asked_.layout.zero) {
-      spec.layout.zero = zero;
-      spec.layout.grad_sync = LayoutSpec::usual_sync(zero);
+    if (choice.zero != asked_.layout.zero) {
+      spec.layout.zero = choice.zero;
+      spec.layout.grad_sync = LayoutSpec::usual_sync(choice.zero);
     }
     return spec;
   }
@@ -346,8 +336,6 @@ class Search {
     say("train.async_save", spec.train.async_save, spec.train.async_save != asked_.train.async_save);
     say("memory.offload_optimizer", name_of(spec.memory.offload_optimizer), choice.share > 0 && asked_share() == 0);
     say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
-    say("memory.offload_gradients", name_of(spec.memory.offload_gradients), choice.everything);
-    say("memory.offload_parameters", name_of(spec.memory.offload_parameters), choice.everything);
     say("memory.offload_activations", name_of(spec.memory.offload_activations), choice.moves);
     say("memory.offload_blocks", choice.moved_blocks, choice.moved_blocks > 0);
     say("memory.offload_window", choice.window, choice.window > 0);
@@ -366,7 +354,7 @@ class Search {
     if (choice.waits && copies()) cost.beside += seconds_of_saves();
     setting.emplace();
     setting->changes = changes_of(choice);
-    const int late = choice.everything ? 3 : choice.window > 0 ? 2 : choice.share > 0 || choice.moves ? 1 : 0;
+    const int late = choice.window > 0 ? 2 : choice.share > 0 || choice.moves ? 1 : 0;
     setting->tier = choice.numbers + late * (static_cast<int>(numbers_.size()) + 1);
     for (const Plan& plan : stages) {
       setting->host = std::max(setting->host, plan.host);

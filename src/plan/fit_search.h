@@ -5,8 +5,8 @@
 // ZeRO 1 to 3, memory.recompute; then, only where nothing of these fits, bf16 state, if it is allowed to change numbers
 // (gradients, then moments, then masters: as few as needed); then, only where that does not fit either, a quarter,
 // half, three quarters or all of the optimizer's state offloaded, or activations, or both; then the same with smaller
-// windows of state; then all state offloaded, gradients and weights too. Within such a tier the least predicted time
-// wins (plan/fit_rates.h). Bytes and counts are those of a plan on meta, for each candidate that is looked at.
+// windows of state. Within such a tier the least predicted time wins (plan/fit_rates.h). Bytes and counts are those of
+// a plan on meta, for each candidate that is looked at.
 //
 // Not all are: more micro-batches never need more memory, nor is any lever but ZeRO and a pipeline's micro-batches ever
 // faster than without it (tests/plan/fit_search_test.cpp compares with all combinations). Of a level that recomputes

@@ -281,25 +281,5 @@ TEST(FitSearchOfWindows, MakesThemSmallerWhereNothingElseFits) {
   EXPECT_LT(after.cheapest->device, usual);
 }
 
-// The last tier: nothing of a unit stays but what is worked on.
-TEST(FitSearchOfWindows, OffloadsGradientsAndWeightsWhereStateIsNotEnough) {
-  RunSpec asked = fitted_run("micro=16");
-  asked.model.layers = 24;
-  asked.train.async_save = false;
-  asked.memory.recompute = Recompute::full;
-  asked.memory.offload_activations = Offload::disk;
-  RunSpec state = asked;
-  state.memory.offload_optimizer = Offload::disk;
-  state.memory.offload_window = 8;
-  const std::int64_t without = fullest(plan_stages(state)).peak;
-  const FitResult found = search_fit(asked, {.device = without - 1}, test_rates());
-  ASSERT_TRUE(found.cheapest);
-  for (const char* change : {"layout.zero=3", "memory.offload_optimizer=disk", "memory.offload_gradients=disk",
-                             "memory.offload_parameters=disk", "memory.offload_window=8"})
-    EXPECT_THAT(found.cheapest->text(), ::testing::HasSubstr(change));
-  EXPECT_EQ(fullest(plan_stages(as_typed(asked, *found.cheapest))).peak, found.cheapest->device);
-  EXPECT_LT(found.cheapest->device, without);
-}
-
 }  // namespace
 }  // namespace lockstep::tests
