@@ -29,11 +29,6 @@ std::int64_t slot_bytes_of(const Staging::Pass& pass, std::int64_t count, bool o
   return bytes;
 }
 
-std::int64_t bytes_to_block(const Buffer& buffer) {
-  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
-  return round_up(address, disk::kBlock) - address;
-}
-
 bool is_brought(const Staging::Part& part) { return part.access != Staging::Access::write; }
 bool is_taken_back(const Staging::Part& part) { return part.access != Staging::Access::read; }
 
@@ -68,7 +63,7 @@ Staging::Staging(const Options& options, std::vector<Pass> passes, Memory& memor
   buffer_ = memory.allocate(slot_bytes_ * kSlots + (on_disk_ ? disk::kBlock : 0), Tag::workspace, "offload");
   if (on_disk_ && options.rooms)
     rooms_ = options.rooms->allocate(slot_bytes_ * kSlots + disk::kBlock, Tag::workspace, "offload");
-  if (on_disk_) aligned_ = bytes_to_block(buffer_), rooms_begin_ = bytes_to_block(rooms_);
+  if (on_disk_) aligned_ = disk::bytes_to_block(buffer_), rooms_begin_ = disk::bytes_to_block(rooms_);
   if (compute.device() == Device::cuda)
     for (std::optional<SideStream>* side : {&up_, &work_, &down_}) side->emplace(Device::cuda);
   for (Slot& slot : slots_)

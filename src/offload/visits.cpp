@@ -28,11 +28,7 @@ Visits::Visits(Options options, Memory& memory, Stream& compute)
       memory.allocate(round_up(bytes, alignment) + (options_.on_disk ? disk::kBlock : 0), options_.tag, options_.name);
   if (options_.on_disk && options_.rooms)
     rooms_ = options_.rooms->allocate(round_up(bytes, alignment) + disk::kBlock, Tag::workspace, options_.name);
-  const auto to_block = [](const Buffer& buffer) {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
-    return round_up(address, disk::kBlock) - address;
-  };
-  if (options_.on_disk) aligned_ = to_block(buffer_), rooms_begin_ = to_block(rooms_);
+  if (options_.on_disk) aligned_ = disk::bytes_to_block(buffer_), rooms_begin_ = disk::bytes_to_block(rooms_);
   if (compute.device() == Device::cuda)
     for (std::optional<SideStream>* side : {&up_, &down_}) side->emplace(Device::cuda);
   for (Slot& slot : slots_)

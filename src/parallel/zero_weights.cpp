@@ -25,11 +25,10 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
   if (bytes == 0) return;
   gathered_ = memory.allocate(bytes + (on_disk_ ? disk::kBlock : 0), Tag::gathered);
   if (on_disk_ && options.rooms) rooms_ = options.rooms->allocate(bytes + disk::kBlock, Tag::gathered);
-  const auto to_block = [&](const Buffer& buffer) {
-    const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()));
-    return (round_up(address, disk::kBlock) - address) / size_of(storage_.begin()->second.flat_weight().dtype());
-  };
-  if (on_disk_) aligned_ = to_block(gathered_), rooms_begin_ = to_block(rooms_);
+  if (!on_disk_) return;
+  const auto width = size_of(storage_.begin()->second.flat_weight().dtype());
+  aligned_ = disk::bytes_to_block(gathered_) / width;
+  rooms_begin_ = disk::bytes_to_block(rooms_) / width;
 }
 
 std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& list, std::int64_t& most) const {

@@ -15,7 +15,7 @@ struct AheadOptions {
   std::optional<BadValues> bad_values = {};  // what to do about the step that overflows; none: no step does
   PrecisionSpec precision = Precision::fp32;
   double dropout = 0.25;         // 0: steps are the same work each time, and may be captured
-  std::int64_t stop_after = -1;  // the watcher wants to stop when it has seen so many steps
+  std::int64_t stop_after = -1;  // the watcher wants to stop when it has seen this many steps
 };
 
 struct AheadRun {

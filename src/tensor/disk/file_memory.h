@@ -28,6 +28,11 @@ namespace lockstep::disk {
 
 inline constexpr std::int64_t kBlock = 64 << 10;  // bytes; where buffers begin, and what is read and written at once
 
+// From where a buffer of the host begins to its first block: 0 of one without memory.
+inline std::int64_t bytes_to_block(const Buffer& buffer) {
+  return -static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data())) & (kBlock - 1);
+}
+
 class FileMemory final : public Memory {
  public:
   // In a folder that is there. `raw` reads and writes; none: io_uring, or threads where there is none.
