@@ -4,11 +4,13 @@
 function(lockstep_embed root out)
   file(GLOB models LIST_DIRECTORIES false ${root}/configs/models/*.toml)
   file(GLOB tunings LIST_DIRECTORIES false ${root}/configs/tuning/*.toml)
+  file(GLOB machines LIST_DIRECTORIES false ${root}/configs/machines/*.toml)
   list(SORT models)
+  list(SORT machines)
   list(SORT tunings)
   set(example ${root}/configs/runs/example.toml)
   set(text "// Written by cmake/embed.cmake from configs/.\n#include \"spec/model/presets.h\"\n\nnamespace lockstep {\n")
-  foreach(kind models tunings)
+  foreach(kind models machines tunings)
     string(APPEND text
       "std::span<const EmbeddedText> embedded_${kind}() {\n  static constexpr EmbeddedText kFiles[] = {\n")
     foreach(file ${${kind}})
@@ -34,7 +36,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   lockstep_embed(${SOURCE} ${OUT})
 else()
   file(GLOB lockstep_embedded CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/configs/models/*.toml
-    ${CMAKE_SOURCE_DIR}/configs/tuning/*.toml)
+    ${CMAKE_SOURCE_DIR}/configs/machines/*.toml ${CMAKE_SOURCE_DIR}/configs/tuning/*.toml)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
     ${lockstep_embedded} ${CMAKE_SOURCE_DIR}/configs/runs/example.toml)
   lockstep_embed(${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated/embedded_configs.cpp)

@@ -101,6 +101,18 @@ double measure_disk_both_ways(const DiskBenchOptions& o) {
   return rate_of([&] { go_over(io, room, bytes, true, true); }, bytes, o.rounds);
 }
 
+DiskRate measure_disk_each_way(const DiskBenchOptions& o) {
+  const OpenFile file(o.folder);
+  const Room room;
+  const std::int64_t bytes = whole_pieces(o.bytes);
+  FileIo io(file.get().file, o.folder.string(), disk::make_io(FileIo::kDepth));
+  go_over(io, room, bytes, false, true);  // the file has its blocks then
+  const auto rate = [&](bool reads) {
+    return rate_of([&] { go_over(io, room, bytes, reads, !reads); }, bytes, o.rounds);
+  };
+  return {.depth = FileIo::kDepth, .request_bytes = FileIo::kRequestBytes, .read = rate(true), .write = rate(false)};
+}
+
 DiskBench measure_disk(const DiskBenchOptions& o) {
   const OpenFile file(o.folder);
   const Room room;

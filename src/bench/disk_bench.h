@@ -32,6 +32,9 @@ struct DiskBenchOptions {
 };
 DiskBench measure_disk(const DiskBenchOptions& options);
 
+// One way and the other, with the requests that offload makes alone.
+DiskRate measure_disk_each_way(const DiskBenchOptions& options);
+
 // The ceiling alone: bytes per second each way, reading and writing at once with the requests that offload makes. Room
 // for as many bytes is taken meanwhile.
 double measure_disk_both_ways(const DiskBenchOptions& options);

@@ -34,6 +34,14 @@ std::vector<HfCompanion> read_companions(const fs::path& folder) {
   return found;
 }
 
+std::vector<HfCompanion> read_tokenizer_companions(const fs::path& folder) {
+  std::vector<HfCompanion> found = read_companions(folder);
+  std::erase_if(found, [](const HfCompanion& companion) {
+    return companion.name == kHfConfigName || companion.name == "generation_config.json";
+  });
+  return found;
+}
+
 std::string_view kept_config(const std::vector<HfCompanion>& companions) {
   const auto at = std::ranges::find(companions, kHfConfigName, &HfCompanion::name);
   return at == companions.end() ? std::string_view{} : std::string_view(at->bytes);

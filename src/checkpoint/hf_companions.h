@@ -35,6 +35,8 @@ bool is_kept_name(std::string_view name);
 
 // Those of the names that the folder has, in their order. At most kMaxCompanionBytes each.
 std::vector<HfCompanion> read_companions(const std::filesystem::path& folder);
+// Of these, those of a tokenizer alone: for a model that has none of its own.
+std::vector<HfCompanion> read_tokenizer_companions(const std::filesystem::path& folder);
 std::string read_companion(const std::filesystem::path& file);
 
 // The kept config.json; empty: none.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/agree.h"
 #include "cli/bench.h"
+#include "cli/choose.h"
 #include "cli/compare.h"
 #include "cli/dashboard.h"
 #include "cli/doctor.h"
@@ -26,8 +27,10 @@
 #include "cli/presets.h"
 #include "cli/report.h"
 #include "cli/schedule.h"
+#include "cli/simulate.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
+#include "cli/train_tokenizer.h"
 #include "cli/usage_error.h"
 #include "cli/verify.h"
 #include "comm/mpi/world.h"
@@ -50,7 +53,7 @@ bool reader_has_gone() {
 // Whether its ranks are processes under a launcher; every other command runs in one process.
 bool runs_on_ranks(const CLI::App& command) {
   const std::string& name = command.get_name();
-  return name == "train" || name == "comm" || name == "compare";
+  return name == "train" || name == "comm" || name == "machine" || name == "compare";
 }
 
 // An error that every process has found by itself.
@@ -93,11 +96,14 @@ int run_app(int argc, char** argv) {
   std::function<int()> chosen;
   add_train(app, chosen);
   add_plan(app, chosen);
+  add_simulate(app, chosen);
+  add_choose(app, chosen);
   add_schedule(app, chosen);
   add_draw(app, chosen);
   add_generate(app, chosen);
   add_export(app, chosen);
   add_tokenize(app, chosen);
+  add_train_tokenizer(app, chosen);
   add_inspect(app, chosen);
   add_doctor(app, chosen);
   add_report(app, chosen);

@@ -12,6 +12,7 @@
 #include "checkpoint/disk.h"
 #include "cli/bench_comm.h"
 #include "cli/bench_disk.h"
+#include "cli/bench_machine.h"
 #include "cli/bench_update.h"
 #include "cli/run_arguments.h"
 #include "plan/plan.h"
@@ -99,6 +100,7 @@ void add_bench(CLI::App& app, std::function<int()>& chosen) {
   command->add_flag("--json", s->json, "Print [{name, value, unit, ceiling, ratio}]");
   add_bench_comm(*command, chosen);
   add_bench_disk(*command, chosen);
+  add_bench_machine(*command, chosen);
   add_bench_update(*command, chosen);
   command->callback([s, command, &chosen] {
     if (command->get_subcommands().empty()) chosen = [s] { return run_bench_command(*s); };

@@ -23,6 +23,7 @@
 #include "cli/usage_error.h"
 #include "comm/mpi/world.h"
 #include "plan/comparison.h"
+#include "plan/step_prediction.h"
 #include "train/pinning.h"
 
 namespace lockstep {
@@ -72,9 +73,17 @@ int report(const CompareSettings& s, const RunSpec& run, const Comparison& compa
   return static_cast<int>(comparison.ok() ? ExitCode::done : ExitCode::check_failed);
 }
 
-int compare_threads(const CompareSettings& s, RunSpec run) {
+// Before anything is timed.
+void require_machines(const RunSpec& run, const std::vector<LayoutSpec>& layouts,
+                      const std::optional<MachineSpec>& machine) {
+  for (const LayoutSpec& layout : layouts)
+    if (machine) require_machine(laid_out(run, layout), *machine);
+}
+
+int compare_threads(const CompareSettings& s, RunSpec run, const std::optional<MachineSpec>& machine) {
   CompareAsked asked{.scale = rank_counts(s.scale), .cores = usable_cores()};
   const std::vector<NamedLayout> named = named_layouts(s);
+  asked.machine = machine;
   asked.ranks = s.ranks > 0              ? s.ranks
                 : !asked.scale.empty()   ? *asked.scale.rbegin()
                 : !named.empty()         ? named.front().layout.ranks()
@@ -90,9 +99,11 @@ int compare_threads(const CompareSettings& s, RunSpec run) {
   if (on_gpu(run) && options.link)
     refuse("--link on a GPU: a simulated link is between ranks on the cpu",
            "use --set run.device=cpu, or leave it out");
+  options.machine = machine ? &*machine : nullptr;
   options.forecasts = options.forecasts && !options.link && !on_gpu(run);
   const std::vector<LayoutSpec> layouts =
       compared_layouts(s, named, run, {.count = s.ranks, .told = fmt::format("--ranks {}", asked.ranks)}, asked);
+  require_machines(run, layouts, machine);
   asked.layouts = layouts.size();
   return report(s, run, try_layouts(run, layouts, options, true), asked, true);
 }
@@ -104,11 +115,12 @@ NamedValues told_alike(const CompareSettings& s, const std::vector<NamedLayout>&
   return {{"layouts", layouts},
           {"--ranks", fmt::format("{}", s.ranks)},
           {"--steps", fmt::format("{}", s.steps)},
-          {"--brief", s.brief ? "given" : "not given"}};
+          {"--brief", s.brief ? "given" : "not given"},
+          {"--machine", s.machine.name.empty() ? "not given" : "given"}};
 }
 
 // Under a launcher: the processes are the ranks.
-int compare_processes(const CompareSettings& s, RunSpec run) {
+int compare_processes(const CompareSettings& s, RunSpec run, const std::optional<MachineSpec>& machine) {
   if (!s.scale.empty())
     refuse("--scale under a launcher, whose processes are all ranks there are", "leave --scale out");
   if (!s.link.empty())
@@ -136,6 +148,7 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
                                   .other = "use " + option},
                                  asked);
       laid_out_runs(run, layouts);
+      require_machines(run, layouts, machine);
     } catch (const UserError& error) {  // of every rank
       require_none(error.what(), exchange, place.ranks.rank(), {.code = error.code(), .remedy = ""});
     }
@@ -148,8 +161,10 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
                                   .ranks_here = launch.ranks_here()};
     ComparisonOptions options = options_of(s);
     options.forecasts = false;
+    options.machine = machine ? &*machine : nullptr;
     options.process = &process;
     asked.layouts = layouts.size();
+    asked.machine = machine;
     comparison = try_layouts(run, layouts, options, prints);
   });
   return report(s, run, comparison, asked, prints);
@@ -157,12 +172,16 @@ int compare_processes(const CompareSettings& s, RunSpec run) {
 
 int compare(const CompareSettings& s) {
   if (s.levers) return compare_levers_of(s);
+  RunArguments arguments = s.run;
+  const std::optional<MachineSpec> machine = s.machine.read(arguments);
   if (!s.memory.empty())
     refuse("--memory without --levers: layouts are compared in what the machine has free", "add --levers");
   if (s.brief && !s.link.empty())
     refuse("--link with --brief: a link changes times alone, and --brief shows none", "leave one of them out");
-  const RunSpec run = s.layouts.empty() && !s.list ? s.run.read() : s.run.read_for_any_layout();
-  return launched_as_one_of_many() ? compare_processes(s, run) : compare_threads(s, run);
+  CompareSettings without = s;
+  without.run = arguments;
+  const RunSpec run = s.layouts.empty() && !s.list ? arguments.read() : arguments.read_for_any_layout();
+  return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }
 
 }  // namespace
@@ -185,6 +204,11 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "meta goes through a simulator whose times come from this machine's products, copies and messages and from some\n"
       "steps of one rank alone. They stand beside what was measured, and how far off they are is shown, not "
       "checked.\n\n"
+      "--machine predicts times by a machine file (docs/choosing.md) in place of that calibration, and adds how well: "
+      "the\n"
+      "median and the worst error, what each layout differs from itself between rounds, and whether the three that "
+      "are\n"
+      "predicted to be fastest contain the fastest.\n\n"
       "--brief shows one table: each layout's last loss, the bytes of its fullest rank and the messages of its "
       "fullest\nsender, predicted and measured. Times are neither forecast nor shown.\n\n"
       "--link puts a simulated link between ranks that are threads: a message takes the latency for each step of its\n"
@@ -200,11 +224,10 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "global batch; a number that does not divide it is left out with a word. Efficiency is against one rank, times\n"
       "the cores that the ranks have. Ctrl-C ends after the step and shows what has been measured.\n\n"
       "--levers compares levers that lower memory, in the run's own layout: none, each alone (micro-batches, ZeRO,\n"
-      "recomputation, 16-bit state, offload) and the usual ones together. Bytes by tag on the device, the host and "
-      "the\n"
-      "disk, predicted and measured; bytes that move and are sent per step beside ceilings that are measured first; "
-      "tokens/s\n"
-      "relative to none. What does not fit, or takes more than --memory on a rank, is shown and not run.\n\n"
+      "recomputation, 16-bit state, offload of each kind) and the usual ones together. Bytes by tag on the device,\n"
+      "the host and the disk, predicted and measured; bytes that move and are sent per step beside ceilings that are\n"
+      "measured first; tokens/s relative to none. What does not fit, or takes more than --memory on a rank, is shown\n"
+      "and not run.\n\n"
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
       "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1\n"
@@ -215,6 +238,7 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "          mpirun -n 4 lockstep compare my.toml\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep compare my.toml --set run.device=cuda");
   settings->run.add_to(*command);
+  CLI::Option* machine = settings->machine.add_to(*command);
   CLI::Option* ranks =
       command
           ->add_option(
@@ -256,7 +280,8 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
                            ->excludes(scale);
   CLI::Option* levers = command->add_flag("--levers", settings->levers,
                                           "Levers that lower memory, in the run's layout, in place of layouts");
-  for (CLI::Option* other : {ranks, scale, layout, list, link, brief}) levers->excludes(other);
+  machine->excludes(link)->excludes(brief);
+  for (CLI::Option* other : {ranks, scale, layout, list, link, brief, machine}) levers->excludes(other);
   command
       ->add_option("--memory", settings->memory,
                    "With --levers: bytes that a rank may take, as in 24GiB [its share of what is free]")

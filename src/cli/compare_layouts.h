@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/compare_view.h"
+#include "cli/machine_arguments.h"
 #include "cli/run_arguments.h"
 #include "plan/comparison.h"
 
@@ -16,6 +17,7 @@ inline constexpr std::int64_t kUsualRanks = 4;    // where the run file names on
 
 struct CompareSettings {
   RunArguments run;
+  MachineArguments machine;
   std::vector<std::string> layouts;
   std::optional<std::string> list;  // a file of them
   std::string scale, link, memory;

@@ -15,9 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of the two ways, the one that has more: weights are brought and only updates write them.
+std::int64_t moved_one_way(const Staging::Traffic& moved) { return std::max(moved.to_device, moved.from_device); }
+
 std::int64_t sent_of(const ComparedLever& one) { return one.plan.messages.total().bytes_sent; }
 
-// Moved each way, and sent, per second of a step.
+// Moved one way, and sent, per second of a step.
 double rate_of(const ComparedLever& one, std::int64_t bytes) {
   return one.ran ? static_cast<double>(bytes) / one.ran->step_seconds() : 0;
 }
@@ -66,17 +69,18 @@ TextTable places_table(const LeverComparison& comparison, LeverNames& names) {
 }
 
 TextTable costs_table(const LeverComparison& comparison, const LeverCeilings& ceilings, LeverNames& names) {
-  TextTable table{.title = "per step: state that moves, each way, messages of the rank that sends most, and time",
-                  .heads = {"lever", "moved", "rate", "of ceil.", "sent", "rate", "of ceil.", "step ms", "tokens/s",
-                            "relative", "offload"},
-                  .rows = {}};
+  TextTable table{
+      .title = "per step: what is offloaded and moves, one way, messages of the rank that sends most, and time",
+      .heads = {"lever", "moved", "rate", "of ceil.", "sent", "rate", "of ceil.", "step ms", "tokens/s", "relative",
+                "offload"},
+      .rows = {}};
   const std::optional<double> place = ceilings.disk ? ceilings.disk : ceilings.host;
   const auto part = [](double rate, const std::optional<double>& ceiling) {
     return ceiling && rate > 0 ? fmt::format("{:.0f}%", 100 * rate / *ceiling) : "";
   };
   const auto rate_text = [](double rate) { return rate > 0 ? byte_text(static_cast<std::int64_t>(rate)) + "/s" : ""; };
   for (const ComparedLever& one : comparison.levers) {
-    const std::int64_t moved = one.plan.moved.from_device, sent = sent_of(one);
+    const std::int64_t moved = moved_one_way(one.plan.moved_in_all()), sent = sent_of(one);
     const double moving = rate_of(one, moved), sending = rate_of(one, sent);
     const std::optional<double> relative = comparison.relative(one);
     table.rows.push_back({names.of(one), moved > 0 ? byte_text(moved) : "", rate_text(moving), part(moving, place),
@@ -123,12 +127,12 @@ Json lever_json(const LeverComparison& comparison, const ComparedLever& one) {
           {"device_bytes", one.plan.peak},
           {"host_bytes", one.plan.host},
           {"disk_bytes", one.plan.disk},
-          {"moved_bytes", one.plan.moved.from_device},
+          {"moved_bytes", moved_one_way(one.plan.moved_in_all())},
           {"sent_bytes", sent_of(one)},
           {"measured_device_bytes", measured([&] { return one.ran->fullest_rank().peak; })},
           {"measured_host_bytes", measured([&] { return one.ran->fullest_rank().host; })},
           {"measured_disk_bytes", measured([&] { return one.ran->fullest_rank().disk; })},
-          {"measured_moved_bytes", measured([&] { return one.ran->fullest_rank().moved; })},
+          {"measured_moved_bytes", measured([&] { return moved_one_way(one.ran->fullest_rank().moved); })},
           {"step_seconds", measured([&] { return one.ran->step_seconds(); })},
           {"tokens_per_second", measured([&] { return one.ran->tokens_a_second(); })},
           {"relative", relative ? Json(*relative) : Json()},

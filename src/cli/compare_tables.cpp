@@ -82,12 +82,12 @@ TextTable axis_table(const ShownLayouts& all, const LayoutNames& names) {
   return table;
 }
 
-TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
+TextTable time_table(const ShownLayouts& all, const LayoutNames& names, bool repeats) {
   const bool planned = std::ranges::any_of(all, [](const ComparedLayout* one) { return one->forecast.has_value(); });
   TextTable table{
       .title =
           fmt::format("time per step: medians over steps, means over ranks{}", planned ? "; each beside its plan" : ""),
-      .heads = {"layout", "step ms", "plan", "off", "exp. ms", "plan", "bubble", "plan", "tokens/s", "plan"},
+      .heads = {"layout", "step ms", "plan", "off", "repeats", "exp. ms", "plan", "bubble", "plan", "tokens/s", "plan"},
       .rows = {}};
   const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
   const auto share = [](const std::optional<double>& bubble) {
@@ -100,6 +100,7 @@ TextTable time_table(const ShownLayouts& all, const LayoutNames& names) {
         {names.of(one->layout), ms(one->step_seconds()),
          plan_of([&](const LayoutForecast& f) { return ms(f.step_seconds); }),
          plan_of([&](const LayoutForecast&) { return fmt::format("{:+.0f}%", 100 * one->forecast_error()); }),
+         repeats ? fmt::format("{:.1f}%", 100 * one->repeatability) : "",
          one->waits_measured ? ms(one->exposed_seconds()) : "",
          plan_of([&](const LayoutForecast& f) { return ms(f.exposed_seconds); }), share(one->bubble),
          plan_of([&](const LayoutForecast& f) { return share(f.bubble); }), count(one->tokens_a_second()),
@@ -165,8 +166,8 @@ std::string LayoutNames::legend() const {
   return out;
 }
 
-std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& names) {
-  return {memory_table(all, names), message_table(all, names), axis_table(all, names), time_table(all, names)};
+std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& names, bool repeats) {
+  return {memory_table(all, names), message_table(all, names), axis_table(all, names), time_table(all, names, repeats)};
 }
 
 TextTable brief_table(const ShownLayouts& all, const LayoutNames& names) {

@@ -42,7 +42,8 @@ class LayoutNames {
 };
 
 // Memory, messages by operation and by axis, and times.
-std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& names);
+// `repeats`: times with what each layout differs from itself.
+std::vector<TextTable> cost_tables(const ShownLayouts& all, const LayoutNames& names, bool repeats);
 // Losses, bytes and messages alone, whatever the number of ranks.
 TextTable brief_table(const ShownLayouts& all, const LayoutNames& names);
 TextTable scaling_table(const Comparison& comparison, const CompareAsked& asked, const LayoutNames& names);

@@ -45,6 +45,9 @@ std::string differences(const ComparedLayout& one) {
 
 // What is not predicted or measured here, in one line; nothing where all is.
 std::string unmeasured(const RunSpec& run, const Comparison& comparison, const CompareAsked& asked) {
+  if (asked.machine && run.run.device == RunDevice::cuda)
+    return "On a GPU waits and a pipeline's bubble are not measured.\n";
+  if (asked.machine) return "";
   if (asked.link)
     return fmt::format("Between ranks is a simulated link: {}. Times are measured, not predicted.\n",
                        to_text(*asked.link));
@@ -124,7 +127,25 @@ std::string calibration_text(const LayoutForecast& forecast) {
   return out + " off: over what was measured.\n";
 }
 
+std::string machine_text(const MachineSpec& machine) {
+  return fmt::format(
+      "plan of times: by the file of machine {}, before any layout ran. off: over what was measured. repeats: the\n"
+      "furthest that a round's median step is from the median of the rounds'.\n",
+      machine.name);
+}
+
 }  // namespace
+
+std::vector<ScoredLayout> scored_layouts(const Comparison& comparison) {
+  std::vector<ScoredLayout> all;
+  for (const ComparedLayout& one : comparison.layouts)
+    if (one.forecast)
+      all.push_back({.name = to_text(one.layout),
+                     .predicted = one.forecast->step_seconds,
+                     .measured = one.step_seconds(),
+                     .repeatability = one.repeatability});
+  return all;
+}
 
 std::optional<double> efficiency(const Comparison& comparison, const ComparedLayout& of, int cores) {
   const auto used = [&](const ComparedLayout& one) {
@@ -150,10 +171,12 @@ std::string compare_text(const RunSpec& run, const Comparison& comparison, const
       out += "\n" + names.legend() + losses_text(all) + std::string(kBriefLegend);
     } else {
       if (!all.empty())
-        for (const TextTable& table : cost_tables(all, names)) add(table);
+        for (const TextTable& table : cost_tables(all, names, asked.machine.has_value())) add(table);
       if (!asked.scale.empty()) add(scaling_table(comparison, asked, names));
       out += "\n" + names.legend() + std::string(kLegend);
-      if (const ComparedLayout& one = all.empty() ? comparison.layouts.front() : *all.front(); one.forecast)
+      if (const auto scored = scored_layouts(comparison); asked.machine && !scored.empty())
+        out += machine_text(*asked.machine) + score_text(scored);
+      else if (const ComparedLayout& one = all.empty() ? comparison.layouts.front() : *all.front(); one.forecast)
         out += calibration_text(*one.forecast);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "cli/plan_sweep.h"
 #include "cli/plan_timeline.h"
 #include "model/model.h"
 #include "pictures/memory_picture.h"
@@ -167,6 +168,23 @@ std::string draw_example_step() {
        .width = 780});
 }
 
+std::string draw_what_if() {
+  const RunSpec spec = drawn_run(*preset("llama3-8b"), "dp=64,zero=3,micro=2", 128, 4096);
+  Sweep sweep{.key = "machine.inter_node.bandwidth", .rows = {}};
+  for (const char* rate : {"3GB/s", "6GB/s", "12.5GB/s", "25GB/s", "50GB/s", "100GB/s"}) {
+    MachineSpec machine = find_machine("h100-sxm");
+    set_machine_field(machine, "inter_node.bandwidth", rate);
+    sweep.rows.push_back(predicted_row(rate, spec, machine));
+  }
+  return sweep_svg(sweep);
+}
+
+std::string draw_scaling() {
+  const RunSpec spec = drawn_run(*preset("llama3-8b"), "dp=8,zero=1,micro=16", 128, 4096);
+  return sweep_svg(
+      scaling_sweep(spec, find_machine("h100-sxm"), {"1", "2", "4", "8", "16"}, {Scaling::strong, Scaling::weak}));
+}
+
 constexpr DrawingEntry kDrawings[] = {
     {"mesh", "the ranks of dp=2,pp=2,cp=2,tp=2 and the groups along each axis", draw_mesh},
     {"zero-residency", "which units are whole on a rank during a step, and its bytes, for ZeRO 0 to 3", draw_zero},
@@ -178,6 +196,8 @@ constexpr DrawingEntry kDrawings[] = {
     {"offload", "bytes by tag on the GPU for llama3-8b, with and without optimizer state on the host", draw_offload},
     {"memory-timeline", "bytes in use from action to action of one step under ZeRO 3, and what makes the peak",
      draw_memory_timeline},
+    {"what-if-links", "step time and memory of llama3-8b over the speed of links between nodes", draw_what_if},
+    {"scaling", "strong and weak scaling of llama3-8b over nodes, against ideal", draw_scaling},
     {"ddp-overlap", "buckets of gradients summed while backward runs, and without overlap", draw_ddp_overlap},
     {"step-4d", "the timeline of one step on 16 ranks under all axes, with its messages", draw_example_step},
 };

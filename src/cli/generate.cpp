@@ -20,6 +20,7 @@
 #include "cli/signals.h"
 #include "comm/threads/run_ranks.h"
 #include "data/byte_tokenizer.h"
+#include "data/tokenizer/decoded_stream.h"
 #include "spec/layout/layout_spec.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
@@ -56,7 +57,10 @@ struct Source {
   std::optional<Checkpoint> checkpoint;
   std::optional<HfFolder> hf;
   ModelSpec spec;
-  bool bytes = false;  // its tokens are bytes of text
+  bool bytes = false;                    // its tokens are bytes of text
+  fs::path tokenizer, tokenizer_config;  // where they would be, if its tokens are not
+  std::optional<Tokenizer> text;         // of that tokenizer, where text is asked for
+  std::optional<std::int32_t> end;       // the token that ends a document
 };
 
 Source open_source(const std::string& folder) {
@@ -73,6 +77,8 @@ Source open_source(const std::string& folder) {
     source.hf.emplace(given);
     source.spec = source.hf->spec();
     source.bytes = fs::exists(given / kByteMark, ignored);
+    source.tokenizer = given / "tokenizer.json";
+    source.tokenizer_config = given / "tokenizer_config.json";
     return source;
   }
   source.checkpoint = find_checkpoint(given, report);
@@ -83,6 +89,8 @@ Source open_source(const std::string& folder) {
       parse_run_toml(source.checkpoint->progress().run_file, (source.checkpoint->path() / kManifestName).string(), ".");
   source.spec = run.model;
   source.bytes = speaks_bytes(run.data);
+  source.tokenizer = source.checkpoint->path() / "hf-tokenizer.json";
+  source.tokenizer_config = source.checkpoint->path() / "hf-tokenizer_config.json";
   return source;
 }
 
@@ -108,13 +116,17 @@ std::vector<std::int32_t> prompt_of(const GenerateSettings& s, const Source& sou
     ids = parse_ids(s.tokens);
   else if (source.bytes)
     ids = encode_bytes(s.prompt);
+  else if (source.text)
+    ids = source.text->encode(s.prompt, Specials::add);
   else
-    throw UserError(ExitCode::usage, fmt::format("the tokens of {} are not bytes of text", quote_text(s.folder)),
-                    "give the prompt as ids, such as --tokens \"1 5 9\"");
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("the tokens of {} are not bytes of text, and it has no tokenizer.json", quote_text(s.folder)),
+        "give the prompt as ids, such as --tokens \"1 5 9\"");
   if (ids.empty()) {
-    if (!source.bytes)
+    if (!source.bytes && !source.end)
       throw UserError(ExitCode::usage, "--tokens holds no token id", "give at least one, such as --tokens \"1 5 9\"");
-    ids.push_back(kEndOfDocument);
+    ids.push_back(source.bytes ? kEndOfDocument : *source.end);
   }
   require_in_vocabulary(ids, source.spec);
   if (std::ssize(ids) > source.spec.max_positions)
@@ -147,16 +159,20 @@ void require_cut(const GenerateSettings& s, const ModelSpec& spec) {
 // What is given, as it comes; of several ranks the first alone has one.
 class Answer {
  public:
-  explicit Answer(const GenerateSettings& s) : s_(s) {}
+  Answer(const GenerateSettings& s, const Source& source, const std::vector<std::int32_t>& prompt) : s_(s) {
+    if (source.text) tokens_to_text_.emplace(*source.text, prompt);
+  }
 
   // Whether it could be told.
   bool add(std::int32_t token) {
     tokens_.push_back(token);
-    return print(s_.has_tokens ? fmt::format("{}{}", tokens_.size() > 1 ? " " : "", token) : decoder_.push(token));
+    return print(s_.has_tokens     ? fmt::format("{}{}", tokens_.size() > 1 ? " " : "", token)
+                 : tokens_to_text_ ? tokens_to_text_->push(token)
+                                   : decoder_.push(token));
   }
   void finish(const std::vector<std::int32_t>& prompt, double seconds) {
     const bool text = !s_.has_tokens;
-    if (text) print(decoder_.finish());
+    if (text) print(tokens_to_text_ ? tokens_to_text_->finish() : decoder_.finish());
     if (!s_.json) {
       std::fputc('\n', stdout);
       return;
@@ -181,6 +197,7 @@ class Answer {
   std::vector<std::int32_t> tokens_;
   std::string whole_;
   Utf8Stream decoder_;
+  std::optional<DecodedStream> tokens_to_text_;
 };
 
 // One of the ranks that share the model. All choose the same tokens; the first decides whether to continue.
@@ -214,12 +231,12 @@ void generate_rank(const GenerateSettings& s, Source& source, const std::vector<
   }
 
   const std::atomic<bool>* const stop_asked = first ? &listen_for_signals() : nullptr;
-  Answer answer(s);
+  Answer answer(s, source, prompt);
   const auto start = std::chrono::steady_clock::now();
   const Finish finish = go_on(generator, prompt,
                               {.max_tokens = s.max_tokens,
                                .sampling = s.sampling,
-                               .end = source.bytes ? std::optional(kEndOfDocument) : std::nullopt},
+                               .end = source.bytes ? std::optional(kEndOfDocument) : source.end},
                               [&](std::int32_t token) {
                                 std::int64_t stops = first && (!answer.add(token) || *stop_asked) ? 1 : 0;
                                 sum_over(ranks, stops);
@@ -235,6 +252,11 @@ void generate_rank(const GenerateSettings& s, Source& source, const std::vector<
 int run_generate(const GenerateSettings& s) {
   validate(s.sampling);
   Source source = open_source(s.folder);
+  std::error_code ignored;
+  if (!s.has_tokens && !source.bytes && fs::exists(source.tokenizer, ignored)) {
+    source.text.emplace(Tokenizer::load(source.tokenizer));
+    source.end = find_end_of_document(*source.text, source.tokenizer_config);
+  }
   const std::vector<std::int32_t> prompt = prompt_of(s, source);
   require_cut(s, source.spec);
   run_ranks(static_cast<int>(s.pp * s.cp * s.tp),
@@ -249,8 +271,9 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
   auto s = std::make_shared<GenerateSettings>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->footer(
-      "A model trained on text as bytes takes --prompt and gives text; an empty prompt begins a document. Any model "
-      "takes\n"
+      "A model trained on text as bytes, or with a tokenizer.json in its folder, takes --prompt and gives text; an "
+      "empty\n"
+      "prompt begins a document. Any model takes\n"
       "--tokens and gives token ids. It ends at the end of a document, after --max-tokens, when the model's positions "
       "are\n"
       "used up, or with Ctrl-C. The same seed gives the same text.\n\n"

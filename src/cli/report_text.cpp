@@ -123,6 +123,9 @@ std::vector<ReportSection> report_sections(const Report& r) {
                    .rows = {{"bubble", fmt::format("{} measured, {} ideal", share_text(r.pipeline->bubble),
                                                    share_text(r.pipeline->ideal_bubble))},
                             {"throughput", share_text(r.pipeline->over_ideal) + " of the ideal schedule's"}}});
+  if (r.prediction)
+    all.push_back(
+        {.title = fmt::format("Prediction (machine {})", r.prediction->machine), .rows = score_lines(*r.prediction)});
   all.push_back(quality_section(r.quality));
   all.push_back(memory_section(r.memory));
   all.push_back(stability_section(r.stability));

@@ -36,7 +36,7 @@ struct ScheduleSettings {
   int pp = 4, micro = 8, width = 0;
   std::optional<int> chunks;
   std::optional<std::int64_t> step;
-  StageTimes times;
+  ScheduleTimes times;
   PlannedRun planned;
   bool compare = false, text = false, json = false;
 };
@@ -63,7 +63,7 @@ ScheduleKind kind_of(const std::string& word) {
 }
 
 // A NaN passes every comparison, so the parser's range check is not enough.
-void check_times(const StageTimes& times) {
+void check_times(const ScheduleTimes& times) {
   const auto check = [](const char* flag, double time, double least) {
     if (!(time >= least && time <= kLongest))
       refuse(fmt::format("{} {}: it is not a time from {:g} to {:g}", flag, time, least, kLongest),

@@ -62,7 +62,7 @@ ordered_json steps_json(const std::vector<ChunkSpan>& spans) {
 
 }  // namespace
 
-PipelineTimeline timed(const PipelineSchedule& schedule, const StageTimes& times) {
+PipelineTimeline timed(const PipelineSchedule& schedule, const ScheduleTimes& times) {
   const double chunks = schedule.shape.chunks;
   return timed(schedule, [&](int) {
     return ChunkTimes{.forward = times.forward / chunks,

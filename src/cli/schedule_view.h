@@ -11,10 +11,10 @@
 namespace lockstep {
 
 // How much all chunks of a stage take for one micro-batch; each chunk has an equal share.
-struct StageTimes {
+struct ScheduleTimes {
   double forward = 1, input = 1, weight = 1, message = 0;
 };
-PipelineTimeline timed(const PipelineSchedule& schedule, const StageTimes& times);
+PipelineTimeline timed(const PipelineSchedule& schedule, const ScheduleTimes& times);
 
 struct NamedSchedule {
   std::string name;

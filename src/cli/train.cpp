@@ -17,10 +17,14 @@
 #include "cli/same_start.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
+#include "comm/control/socket.h"
+#include "comm/gather_texts.h"
 #include "plan/gathered_room.h"
 #include "plan/machine.h"
+#include "plan/placement_warning.h"
 #include "plan/plan.h"
 #include "plan/plan_file.h"
+#include "plan/step_prediction.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -40,7 +44,7 @@ namespace {
 struct TrainSettings {
   RunArguments run;
   LayoutArguments layout;
-  std::string out, resume;
+  std::string out, resume, machine;
   bool resumes = false, overwrite = false;
   TrainViewOptions view;
 };
@@ -94,6 +98,10 @@ RunSpec spec_of(const TrainSettings& s) {
   RunSpec spec = s.layout.read(arguments);
   if (own) spec.run.out = own->string();
   if (!s.out.empty()) spec.run.out = s.out;
+  if (!s.machine.empty()) {
+    const auto place = machine_place(s.machine, "");
+    spec.run.machine = place ? *place : find_machine(s.machine).name;  // which names those that there are
+  }
   return spec;
 }
 
@@ -123,9 +131,12 @@ struct Prepared {
   std::optional<Checkpoint> checkpoint;
   std::string from;  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
-  std::optional<RunData> data;  // of ranks that are threads: one for all
-  int cores = usable_cores();   // before ranks take their shares
-  std::string problem;          // what standard error says of a run that has ended
+  std::optional<RunData> data;              // of ranks that are threads: one for all
+  int cores = usable_cores();               // before ranks take their shares
+  std::vector<std::string> hosts;           // of ranks that are processes, by rank
+  std::optional<MachineSpec> machine;       // of run.machine, and what it says of a step
+  std::optional<StepPrediction> predicted;  //
+  std::string problem;                      // what standard error says of a run that has ended
 };
 
 // What messages are compared with, where they are timed.
@@ -149,10 +160,24 @@ void require_start_outside(const RunSpec& spec) {
                   "choose another --out");
 }
 
+// The plan of every stage and, of a run that names a machine, the step's predicted time.
+void predict(Prepared& p, const RunSpec& spec) {
+  if (spec.run.machine.empty()) {
+    p.stages = plan_stages(spec);
+    return;
+  }
+  p.machine = find_machine(spec.run.machine);
+  require_machine(spec, *p.machine, "use a smaller layout, or a machine file with more nodes");
+  std::optional<RunData> own;
+  const RunData& data = p.data ? *p.data : own.emplace(spec);
+  p.stages = plan_stages(spec, data);
+  p.predicted = predict_step(spec, *p.machine, data, p.stages);
+}
+
 void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& launch) {
   const std::int64_t available = available_memory(device_of(spec)) / launch.ranks_a_device();
   resolve_gathered(spec, available);
-  p.stages = plan_stages(spec);
+  predict(p, spec);
   const Plan& most = fullest(p.stages);
   p.arena_bytes = most.peak;
   const std::int64_t host = available_memory(Device::cpu) / launch.ranks_here();
@@ -177,6 +202,17 @@ void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& 
                   samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
 }
 
+// Tensor- or context-parallel ranks on several hosts, which is seldom meant and always slow.
+void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<LinkRate>& link, TrainView& view) {
+  if (p.hosts.empty()) return;
+  const NodeMap nodes = NodeMap::of_hosts(p.hosts);
+  if (nodes.nodes() == 1) return;
+  const Route route = route_of(device_of(spec));
+  const PlacementCosts costs = placement_costs(spec, p.stages, nodes, route);
+  const auto rate = link ? std::optional(network_rate(link->bytes_per_s, nodes, route)) : std::nullopt;
+  for (const std::string& line : placement_warnings(spec, costs, nodes, rate)) view.note(line);
+}
+
 Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
                      bool own_process) {
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
@@ -188,11 +224,19 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   if (nothing_left)
     view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N continues",
                           progress.step));
-  else
+  else {
     note_repeated_samples(spec, run.data(), view);
+    note_placement(p, spec, link, view);
+  }
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
   const double computers =
       device_of(spec) == Device::cuda && !own_process ? 1 : static_cast<double>(spec.layout.ranks());
+  if (p.predicted)
+    view.expect({.machine = p.machine->name,
+                 .step_seconds = p.predicted->step_seconds,
+                 .exposed = p.predicted->exposed,
+                 .bubble = p.predicted->bubble,
+                 .mfu = p.predicted->mfu});
   if (!nothing_left)
     view.write_plan(
         plan_json({.spec = run.spec(),
@@ -204,7 +248,9 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                    .shared_corpus = own_process || device_of(spec) != Device::cpu ? 0 : run.data().corpus_bytes(),
                    .cores = p.cores,
                    .host_cores = host_cores(),
-                   .threads = run.threads()}));
+                   .threads = run.threads(),
+                   .machine = p.machine ? &*p.machine : nullptr,
+                   .predicted = p.predicted}));
   const std::int64_t first = progress.step;
   std::optional<StopNotice> notice(std::in_place);
   const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link)});
@@ -306,7 +352,11 @@ int run_training(const TrainSettings& s) {
       choose(place.threads, ranks.size() > 1 ? &ranks : nullptr);
       read_same_data(prepared.data, spec, ranks);
       if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
-      if (first) prepare(prepared, s, spec, launch);
+      const std::vector<std::string> hosts = gather_texts(ranks, control::host_name());
+      if (first) {
+        prepared.hosts = hosts;
+        prepare(prepared, s, spec, launch);
+      }
     }
     std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
     if (!by_hand) {
@@ -370,6 +420,11 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* overwrite =
       command->add_flag("--overwrite", settings->overwrite, "Start over in a folder that holds a run");
   overwrite->excludes(resume);
+  command
+      ->add_option("--machine", settings->machine,
+                   "Predict the step's time by this machine file, or one that comes with Lockstep, and score it at the "
+                   "end (run.machine)")
+      ->type_name("NAME|FILE");
   command->add_flag("--quiet", settings->view.quiet,
                     "Print notes and errors alone; log.txt and metrics.jsonl have the rest");
   command

@@ -35,6 +35,20 @@ RunFacts facts_of(const RunSpec& spec) {
           .gpu = spec.run.device == RunDevice::cuda,
           .recompute = spec.memory.recompute != Recompute::none};
 }
+
+constexpr std::size_t kMostScoredSteps = 1 << 17;
+
+MeasuredStep measured_step(const StepRecord& record) {
+  MeasuredStep step{.seconds = record.seconds};
+  if (record.times.empty()) return step;
+  step.waited.emplace();
+  for (std::size_t a = 0; a < kWaitAxes; ++a)
+    (*step.waited)[a] =
+        over_ranks(record.times, static_cast<TimeUse>(static_cast<std::size_t>(TimeUse::wait_dp) + a)).mean;
+  if ((*step.waited)[static_cast<std::size_t>(TimeUse::wait_pp) - static_cast<std::size_t>(TimeUse::wait_dp)] > 0)
+    step.bubble = bubble_of(record.times);
+  return step;
+}
 }  // namespace
 
 TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t first_step,
@@ -196,6 +210,7 @@ void TrainView::timed(std::int64_t step, const std::vector<TimesByUse>& times, c
 }
 
 void TrainView::write_held() {
+  if (held_ && predicted_ && measured_.size() < kMostScoredSteps) measured_.push_back(measured_step(*held_));
   if (held_) write_metrics(to_json_line(*held_)), write_tensorboard(*held_);
   held_.reset();
 }
@@ -243,11 +258,18 @@ void TrainView::show_sums(const Progress& progress, const Plan& plan, const Ledg
                       progress.step, any_eval_ ? fmt::format("; evaluation {:.4f}", last_eval_) : ""));
   if (times_.total() > 0) print("time: " + shares_text(times_));
   show_verdict();
+  show_score();
   print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
                     plan.peak == ledger.peak() ? ", equal to the byte" : ""));
   if (outside)
     print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
                       grouped_digits(*outside)));
+}
+
+void TrainView::show_score() {
+  if (!predicted_ || measured_.empty()) return;
+  for (const auto& [what, text] : score_lines(score_prediction(*predicted_, measured_)))
+    print(fmt::format("{}: {} (machine {})", what, text, predicted_->machine));
 }
 
 // Of the whole run: MFU by both usual counts of a step's work, and below "good" what would raise it.

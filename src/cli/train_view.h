@@ -14,6 +14,7 @@
 #include "telemetry/event_log.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/mfu_band.h"
+#include "telemetry/prediction_score.h"
 #include "telemetry/tensorboard.h"
 #include "train/loop.h"
 #include "train/run_folder.h"
@@ -34,6 +35,8 @@ class TrainView final : public Watcher {
 
   void write_plan(const std::string& json);
   void show_start(const Plan& plan, const RunData& data, const std::string& machine);
+  // The end compares it with what was measured.
+  void expect(const PredictedStep& step) { predicted_ = step; }
   void show_end(Ending ending, const Progress& progress, const Plan& plan, const Ledger& ledger,
                 std::optional<std::int64_t> outside);
   // The run has ended with an error, which is on its way to standard error: for the log.
@@ -65,6 +68,7 @@ class TrainView final : public Watcher {
   void show_status(const StepRecord& record);
   void show_sums(const Progress& progress, const Plan& plan, const Ledger& ledger, std::optional<std::int64_t> outside);
   void show_verdict();
+  void show_score();
   void log(const std::string& line) { log_.write(line + "\n"); }
   void write_metrics(const std::string& line);
   void write_held();
@@ -95,6 +99,8 @@ class TrainView final : public Watcher {
   TimesByUse times_;                // of all steps and ranks
   std::string last_step_;           // its line, where it was not printed
   RunMfu mfu_;
+  std::optional<PredictedStep> predicted_;
+  std::vector<MeasuredStep> measured_;  // where one was predicted
 };
 
 }  // namespace lockstep

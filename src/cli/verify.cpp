@@ -8,6 +8,7 @@
 #include "cli/run_arguments.h"
 #include "cli/usage_error.h"
 #include "cli/verify_view.h"
+#include "data/tokenizer/tokenizer_cases.h"
 #include "spec/layout/layout_toml.h"
 #include "spec/text/text_input.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 struct VerifySettings {
   RunArguments run;
-  std::string folder, stories;
+  std::string folder, stories, tokenizer;
   std::vector<std::string> layouts;
   std::optional<Precision> precision;
   int threads = 1;
@@ -72,12 +73,23 @@ int stories_of(const VerifySettings& s) {
   return exit_code(count.share() >= s.least);
 }
 
+int cases_of(const VerifySettings& s) {
+  if (!s.run.file.empty() || !s.run.sets.empty() || !s.layouts.empty() || !s.folder.empty() || !s.stories.empty())
+    refuse("a run, --layout, --reference or --stories beside --tokenizer, which reads a tokenizer alone",
+           "leave one of the two out");
+  const std::filesystem::path folder = s.tokenizer;
+  const TokenizerCases report = check_tokenizer_cases(Tokenizer::load(folder), folder / "cases.json");
+  s.json ? print_json(report) : print_table(report);
+  return exit_code(report.ok());
+}
+
 int verify(const VerifySettings& s) {
+  if (!s.tokenizer.empty()) return cases_of(s);
   if (!s.stories.empty()) return stories_of(s);
   if (!s.folder.empty()) return against_reference(s);
   if (s.layouts.empty())
     refuse("verify needs something to compare a run with",
-           "give --reference DIR, --stories FILE, or --layout as in --layout dp=4");
+           "give --reference DIR, --stories FILE, --tokenizer DIR, or --layout as in --layout dp=4");
   return against_each_other(s);
 }
 
@@ -102,13 +114,17 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       "[steps, batch, length + 1]; logits and grad.<name> of step 0; final.<name> after the last step).\n"
       "--stories counts the sentences of a text, as a model of the built-in example writes them, that are in the "
       "grammar\nof its stories, and the stories, set apart by empty lines, that are whole and keep to "
-      "their\npersons and things.\n\n"
+      "their\npersons and things.\n"
+      "--tokenizer compares tokenizer.json with cases.json of its folder: a list of {text, ids, plain_ids (without "
+      "the\n"
+      "template's), decoded (of plain_ids), decoded_without_special (of ids)}; the first that differs is named.\n\n"
       "Exit code 0: everything equal within tolerance, and of stories at least --least of the sentences are in the "
       "grammar;\n1: something is not.\n\n"
       "Examples: lockstep verify --layout dp=4\n"
       "          lockstep verify my.toml --layout dp=3,micro=2 --layout dp=3,micro=2,bucket=0,overlap=off --exact\n"
       "          lockstep verify --reference tests/golden/llama-tiny --layout dp=4 --precision fp32\n"
-      "          lockstep verify --stories written.txt --least 0.9");
+      "          lockstep verify --stories written.txt --least 0.9\n"
+      "          lockstep verify --tokenizer tests/golden/tokenizers/llama3");
   settings->run.add_to(*command);
   command
       ->add_option(
@@ -122,6 +138,8 @@ void add_verify(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command->add_flag("--exact", settings->trial.exact, "Demand equal bits of the layouts");
   command->add_option("--reference", settings->folder, "Folder with reference data")->type_name("DIR");
+  command->add_option("--tokenizer", settings->tokenizer, "Folder with tokenizer.json and cases.json")
+      ->type_name("DIR");
   CLI::Option* stories =
       command->add_option("--stories", settings->stories, "Text to hold against the grammar of stories");
   stories->type_name("FILE");

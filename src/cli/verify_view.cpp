@@ -140,4 +140,16 @@ void print_json(const StoryCount& count) {
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+void print_table(const TokenizerCases& report) {
+  if (report.ok())
+    fmt::print("{} cases: ids and decoded texts are equal\n", report.cases);
+  else
+    fmt::print("{} of {} cases differ; the first: {}\n", report.differ, report.cases, report.first);
+}
+
+void print_json(const TokenizerCases& report) {
+  const nlohmann::ordered_json out{{"cases", report.cases}, {"differ", report.differ}, {"first", report.first}};
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
 }  // namespace lockstep

@@ -26,7 +26,9 @@ static_assert(kByteVocabulary == kEndOfDocument + 1);
 std::vector<std::int32_t> encode_bytes(std::string_view text);
 
 // Whether the tokens of such data are bytes. What a token file holds is not known.
-inline bool speaks_bytes(const DataSpec& data) { return data.example || !data.text.empty(); }
+inline bool speaks_bytes(const DataSpec& data) {
+  return data.example || (!data.text.empty() && data.tokenizer.empty());
+}
 
 class Utf8Stream {
  public:

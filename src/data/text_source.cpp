@@ -88,29 +88,42 @@ std::vector<fs::path> text_files_below(const fs::path& folder) {
   return files;
 }
 
-TextSource::TextSource(std::span<const std::string> paths) {
+void each_text_document(std::span<const std::string> paths,
+                        const std::function<void(const fs::path& file, std::string_view text)>& visit) {
   LOCKSTEP_CHECK(!paths.empty(), "no paths of text");
-  const std::vector<Input> inputs = inputs_of(paths);
-  std::uintmax_t room = inputs.size();
-  for (const Input& input : inputs) {
+  bool any = false;
+  for (const Input& input : inputs_of(paths)) {
+    const MappedFile file(input.path);
+    const std::string_view text = text_of(file);
+    if (input.named && text.empty()) refuse(input.path, "is empty", "name a file with text");
+    if (input.named && is_binary(text)) refuse(input.path, "is binary, not text", "name text files");
+    if (text.empty() || is_binary(text)) continue;
+    visit(input.path, text);
+    any = true;
+  }
+  if (!any) refuse(paths[0], "there is no text in it", "name a folder with text files");
+}
+
+std::uintmax_t text_bytes_of(std::span<const std::string> paths) {
+  std::uintmax_t bytes = 0;
+  for (const Input& input : inputs_of(paths)) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(input.path, error);
-    if (!error) room += size;  // else opening it says what is wrong
+    if (!error) bytes += size + 1;  // else opening it says what is wrong; one for the end of the document
   }
+  return bytes;
+}
+
+TextSource::TextSource(std::span<const std::string> paths) {
+  LOCKSTEP_CHECK(!paths.empty(), "no paths of text");
+  const std::uintmax_t room = text_bytes_of(paths);
   try {
     tokens_.reserve(room);
   } catch (const std::exception&) {
     throw UserError(ExitCode::does_not_fit, fmt::format("{}: {} bytes of text do not fit in memory", paths[0], room),
                     "name less text, or make a token file of it");
   }
-  for (const Input& input : inputs) {
-    const MappedFile file(input.path);
-    const std::string_view text = text_of(file);
-    if (input.named && text.empty()) refuse(input.path, "is empty", "name a file with text");
-    if (input.named && is_binary(text)) refuse(input.path, "is binary, not text", "name text files");
-    if (!text.empty() && !is_binary(text)) add(text);
-  }
-  if (documents_ == 0) refuse(paths[0], "there is no text in it", "name a folder with text files");
+  each_text_document(paths, [&](const fs::path&, std::string_view text) { add(text); });
   seal();
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +50,13 @@ class TextSource final : public TokenSource {
   std::int64_t documents_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
+
+// The documents that TextSource reads for these paths, in its order, one after another; at least one, or it throws as
+// TextSource does. `visit` gets each file and its text, which lasts for the call. Nothing is held in memory.
+void each_text_document(std::span<const std::string> paths,
+                        const std::function<void(const std::filesystem::path& file, std::string_view text)>& visit);
+// At least the bytes of text that each_text_document() gives.
+std::uintmax_t text_bytes_of(std::span<const std::string> paths);
 
 // The files that TextSource reads for this folder, in its order, before it looks at what they hold.
 std::vector<std::filesystem::path> text_files_below(const std::filesystem::path& folder);

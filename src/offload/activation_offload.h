@@ -10,19 +10,21 @@
 // waits for the compute stream. So a place is not used again before the copy from it, and not written to before the
 // work that used it last: the places' owner counts on that (model/slots.h).
 //
-// On a GPU each direction has a stream of its own, beside the compute stream; nothing here makes the host wait. On the
-// cpu copies to and from the host's memory are made where they begin; a disk reads and writes beside what is computed.
-// On meta bytes are counted. A disk is of ranks of the cpu.
+// On a GPU each direction has a stream of its own, beside the compute stream; nothing here makes the host wait. Between
+// a GPU and a disk bytes pass through room on the host, a part of a move at a time, in the order of these streams
+// (disk_copies.h): one room per direction, since what a stream gives to it comes after what it took from it. On the cpu
+// copies to and from the host's memory are made where they begin; a disk reads and writes beside what is computed. On
+// meta bytes are counted.
 //
 // Memory and stream outlive it, and so do the places. One thread uses it. Failure: EnvironmentError of a disk
-// (tensor/disk/file_memory.h).
+// (tensor/disk/file_memory.h), on a GPU from a later begin() or reach().
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "offload/disk_copies.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/memory.h"
 #include "tensor/side_stream.h"
@@ -37,17 +39,20 @@ class ActivationOffload {
     bool out;                // from the device; else back to it
     std::size_t begin, end;  // moments, the first before the second
     Tensor here;             // flat, on the device; of a disk, at a multiple of its blocks and with room for whole ones
-    std::int64_t there;      // the byte where it begins elsewhere
+    std::int64_t there;      // the byte where it begins elsewhere; of a disk, at a block
   };
   struct Options {
     std::int64_t bytes;    // elsewhere
     bool on_disk = false;  // which meta's memory does not know
+    // Of a disk: where on the host there is room for what is on its way, if the device's memory is not the host's.
+    Memory* rooms = nullptr;
+    std::int64_t room_bytes = 32 << 20;  // of one at most; whole blocks
   };
   // The streams of the two directions, and what copies in them: a test's, which come late.
   struct Lanes {
     Stream& up;
     Stream& down;
-    std::function<void(void* to, const void* from, std::int64_t bytes, Stream& stream)> copy;
+    DiskCopies::Means means;
   };
   // Bytes since the beginning, to the device and from it.
   struct Traffic {
@@ -79,6 +84,7 @@ class ActivationOffload {
   void start(Batch& batch);
   void finish(Batch& batch);
   void start_copy(Batch& batch, const Move& move);
+  void copy_through_room(const Move& move);
   Stream& lane(bool out);
 
   const Options options_;
@@ -86,6 +92,9 @@ class ActivationOffload {
   const Lanes* lanes_;
   std::optional<SideStream> up_, down_;  // of a GPU; elsewhere the compute stream is both
   Buffer buffer_;
+  Buffer rooms_;                                   // on the host: for what comes up, and for what goes down
+  std::int64_t room_bytes_ = 0, rooms_begin_ = 0;  // of each; where the first is
+  DiskCopies disk_;
   std::vector<Batch> batches_;                         // by when they begin
   std::vector<std::size_t> by_end_;                    // the same, by when they end
   std::size_t started_ = 0, finished_ = 0, next_ = 0;  // of the two lists; the next moment

@@ -33,32 +33,31 @@ std::mutex& files_in_use() {
 }
 }  // namespace
 
-DiskCopies::DiskCopies() : failure_(std::make_shared<Failure>()) {}
+DiskCopies::DiskCopies(const Means* means) : failure_(std::make_shared<Failure>()), means_(means) {}
 
 template <class Use>
 void DiskCopies::later(const Tensor& there, Use use, Stream& stream) {
-  call_later(
-      [failure = failure_, there, use] {
-        const std::lock_guard file(files_in_use());
-        if (failure->get()) return;
-        try {
-          use(FileMemory::of(there.raw()));
-        } catch (...) {
-          failure->set(std::current_exception());
-        }
-      },
-      stream);
+  const auto call = [failure = failure_, there, use] {
+    const std::lock_guard file(files_in_use());
+    if (failure->get()) return;
+    try {
+      use(FileMemory::of(there.raw()));
+    } catch (...) {
+      failure->set(std::current_exception());
+    }
+  };
+  means_ ? means_->call(call, stream) : call_later(call, stream);
 }
 
 void DiskCopies::bring(const Tensor& place, const Tensor& room, const Tensor& there, Stream& stream) {
   later(
       there, [room, there](FileMemory& file) { file.finish(file.start_read(room.raw(), there.raw(), there.bytes())); },
       stream);
-  upload_later(place, room.raw(), stream);
+  means_ ? means_->copy(place.raw(), room.raw(), place.bytes(), stream) : upload_later(place, room.raw(), stream);
 }
 
 void DiskCopies::take_back(const Tensor& there, const Tensor& room, const Tensor& place, Stream& stream) {
-  download_later(room.raw(), place, stream);
+  means_ ? means_->copy(room.raw(), place.raw(), place.bytes(), stream) : download_later(room.raw(), place, stream);
   later(
       there, [room, there](FileMemory& file) { file.finish(file.start_write(there.raw(), room.raw(), there.bytes())); },
       stream);

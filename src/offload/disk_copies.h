@@ -10,6 +10,7 @@
 // was computed meanwhile is worth nothing.
 #pragma once
 #include <exception>
+#include <functional>
 #include <memory>
 
 #include "tensor/stream.h"
@@ -19,7 +20,12 @@ namespace lockstep {
 
 class DiskCopies {
  public:
-  DiskCopies();
+  // What copies and calls the host in a stream's order: a test's, whose streams come late.
+  struct Means {
+    std::function<void(void* to, const void* from, std::int64_t bytes, Stream& stream)> copy;
+    std::function<void(std::function<void()> call, Stream& stream)> call;
+  };
+  explicit DiskCopies(const Means* means = nullptr);
 
   void bring(const Tensor& place, const Tensor& room, const Tensor& there, Stream& stream);
   void take_back(const Tensor& there, const Tensor& room, const Tensor& place, Stream& stream);
@@ -32,6 +38,7 @@ class DiskCopies {
   void later(const Tensor& there, Use use, Stream& stream);
 
   std::shared_ptr<Failure> failure_;  // calls may outlive this
+  const Means* means_;                // none: those of the stream's device
 };
 
 }  // namespace lockstep

@@ -11,15 +11,16 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kStyle =
-    "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:12px}.paper{fill:#fff}.ink{fill:#1f2328}"
+constexpr std::string_view kLightStyle =
+    "text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:12px}.paper{fill:#fff}.ink{fill:#1f2328}"
     ".title{font-size:16px;font-weight:600}.bold{font-weight:600}.small{font-size:10px}.soft{fill:#59636e}"
     ".mid{text-anchor:middle}.end{text-anchor:end}.mark{stroke:#d1d9e0}.rest{fill:#f0f2f5}"
     ".frame{fill:none;stroke:#8c959f}.wire{stroke:#59636e;stroke-width:1.3;fill:none}.tip{fill:#59636e}"
-    ".step{stroke:#fff;stroke-width:.7}.in{fill:#10151c;font-size:11px;text-anchor:middle}"
-    "@media(prefers-color-scheme:dark){.paper{fill:#0d1117}.ink{fill:#f0f6fc}.soft{fill:#9198a1}"
+    ".step{stroke:#fff;stroke-width:.7}.in{fill:#10151c;font-size:11px;text-anchor:middle}";
+constexpr std::string_view kDarkStyle =
+    ".paper{fill:#0d1117}.ink{fill:#f0f6fc}.soft{fill:#9198a1}"
     ".mark{stroke:#3d444d}.rest{fill:#1b212a}.frame{stroke:#6e7781}.wire{stroke:#9198a1}.tip{fill:#9198a1}"
-    ".step{stroke:#0d1117}}</style>\n";
+    ".step{stroke:#0d1117}";
 
 // A coordinate to a hundredth of a pixel, without zeros that say nothing.
 std::string at(double value) {
@@ -148,6 +149,19 @@ void SvgPage::polyline(std::string_view points, std::string_view colour) {
   print(body_, "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"/>\n", points, colour);
 }
 
+void SvgPage::stroke(std::string_view points, std::string_view style) {
+  print(body_, "<polyline class=\"{}\" points=\"{}\"/>\n", style, points);
+}
+
+void SvgPage::dot(double x, double y, double radius, std::string_view style, std::string_view tip) {
+  print(body_, "<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", style, at(x), at(y), at(radius));
+  if (tip.empty())
+    body_ += "/>\n";
+  else
+    print(body_, "><title>{}</title></circle>\n", markup_text(tip));
+  reach(x + radius, y + radius);
+}
+
 void SvgPage::begin_keys(double x) {
   y += 18;
   key_x_ = x;
@@ -177,8 +191,9 @@ std::string SvgPage::str() const {
   const double width = std::ceil(right_ + kMargin), height = std::ceil(std::max(bottom_, y) + 12);
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-             "{1:.0f}\" role=\"img\">\n{2}<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
-             width, height, kStyle) +
+             "{1:.0f}\" role=\"img\">\n<style>{2}{3}@media(prefers-color-scheme:dark){{{4}{5}}}</style>\n"
+             "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
+             width, height, kLightStyle, light_, kDarkStyle, dark_) +
          body_ + "</svg>\n";
 }
 

@@ -54,6 +54,11 @@ class SvgPage {
   void polygon(std::string_view points, std::string_view style, std::string_view fill);  // "x,y x,y …"
 
   void polyline(std::string_view points, std::string_view colour);  // "x,y x,y …", within what reach() was told
+  void stroke(std::string_view points, std::string_view style);     // the same by a class
+  void dot(double x, double y, double radius, std::string_view style, std::string_view tip = {});
+
+  // Classes of this page alone, as CSS: on light paper, and what of them differs on dark paper.
+  void add_style(std::string_view light, std::string_view dark) { light_ += light, dark_ += dark; }
 
   // A row of keys, each a patch of colour and what it stands for.
   void begin_keys(double x);
@@ -68,7 +73,7 @@ class SvgPage {
  private:
   void lines(std::string_view text, std::string_view style, double height, double size);
 
-  std::string body_;
+  std::string body_, light_, dark_;
   double right_ = 0, bottom_ = 0, key_x_ = 0;
 };
 

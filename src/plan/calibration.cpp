@@ -4,7 +4,6 @@
 #include <chrono>
 #include <future>
 
-#include "base/median.h"
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
 #include "parallel/zero_shards.h"
@@ -26,41 +25,6 @@ MachineRates measure_machine(const RunSpec& spec, int threads, int copies) {
   constexpr std::size_t kCopied = std::size_t{64} << 20;
   return {.flops = gemm_peak(Device::cpu, storage_types(spec.precision).compute, threads * copies) / copies,
           .bytes = cpu::copy_bandwidth(threads * copies, kCopied) / copies};
-}
-
-// All ranks at once, as a step has them. Those who wait move the message, as many as have cores.
-MessageRates measure_messages(int ranks, int cores) {
-  constexpr std::int64_t kTouched = 16 << 20;
-  constexpr int kRounds = 5, kSmallCalls = 50;
-  const std::int64_t n = std::max<std::int64_t>(256, kTouched / 8 / ranks / ranks) * ranks;
-  const auto all = static_cast<std::size_t>(ranks);
-  std::vector<double> small(all), summed(all), copied(all);
-  const auto body = [&](std::unique_ptr<Communicator> comm) {
-    std::vector<float> x(static_cast<std::size_t>(n)), y(x.size());
-    const auto r = static_cast<std::size_t>(comm->rank());
-    const Tensor mine(x.data(), DType::f32, Device::cpu, {n}), others(y.data(), DType::f32, Device::cpu, {n});
-    const auto seconds = [&](int calls, const auto& call) {
-      std::vector<double> times;
-      for (int round = 0; round < kRounds; ++round) {
-        call()->wait();
-        const auto begin = Clock::now();
-        for (int i = 0; i < calls; ++i) call()->wait();
-        times.push_back(seconds_since(begin) / calls);
-      }
-      return median(std::move(times));
-    };
-    small[r] = seconds(kSmallCalls, [&] { return comm->all_reduce(mine.slice(0, 0, 2)); });
-    summed[r] = seconds(1, [&] { return comm->all_reduce(mine); });
-    copied[r] =
-        seconds(1, [&] { return comm->all_gather(others, mine.slice(0, comm->rank() * (n / ranks), n / ranks)); });
-  };
-  run_ranks(ranks, body);
-  const double latency = std::ranges::max(small);
-  const auto rate = [&](std::int64_t elements, const std::vector<double>& times) {
-    const double seconds = std::max(std::ranges::max(times) - latency, 1e-7) * std::min(ranks, cores);
-    return static_cast<double>(elements * size_of(DType::f32)) / seconds;
-  };
-  return {.latency = latency, .summed = rate(2 * ranks * n, summed), .copied = rate((ranks + 1) * n, copied)};
 }
 
 // One rank of the run on micro-batches of the layout's size; two, as the first begins a sum and others add to it.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <tuple>
 
+#include "plan/message_rates.h"
 #include "plan/step_script.h"
 #include "spec/run/run_spec.h"
 
@@ -22,12 +23,6 @@ class RunData;
 struct MachineRates {
   double flops = 1;  // of products per second, of one rank
   double bytes = 1;  // read and written per second by a copy, of one rank
-};
-
-struct MessageRates {
-  double latency = 0;  // seconds of a message that has hardly a byte
-  double summed = 1;   // bytes read and written per second by one rank that sums
-  double copied = 1;   // by one that copies
 };
 
 // The roofline of this work: products, then all else, each as slow as its operations or its bytes make it.

@@ -30,7 +30,7 @@ std::string to_text(const ComparedRound& round) {
               {"rows", rows},
               {"host", round.rank.host},
               {"disk", round.rank.disk},
-              {"moved", round.rank.moved},
+              {"moved", {round.rank.moved.to_device, round.rank.moved.from_device}},
               {"tensors", tensors},
               {"numbers", sent_json(round.rank.messages.numbers)},
               {"step", round.step},
@@ -47,7 +47,7 @@ ComparedRound compared_round(const std::string& text) {
   round.rank.peak = json["peak"];
   round.rank.host = json["host"];
   round.rank.disk = json["disk"];
-  round.rank.moved = json["moved"];
+  round.rank.moved = {.to_device = json["moved"][0], .from_device = json["moved"][1]};
   for (const Json& row : json["rows"])
     round.rank.rows[{static_cast<Tag>(row[0].get<int>()), row[1].get<std::string>()}] = {row[2], row[3]};
   for (const Json& row : json["tensors"])

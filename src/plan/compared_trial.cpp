@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <limits>
 
@@ -12,6 +13,7 @@
 #include "comm/recorder.h"
 #include "comm/threads/run_ranks.h"
 #include "optim/learning_rate.h"
+#include "plan/step_prediction.h"
 #include "telemetry/number_text.h"
 #include "train/pinning.h"
 #include "train/shared_gpu.h"
@@ -115,9 +117,17 @@ bool ComparedTrial::forecast(Calibrator& calibrator, int cores) {
   return calibration.has_value();
 }
 
+void ComparedTrial::predict(const MachineSpec& machine) {
+  const StepPrediction predicted = predict_step(spec_, machine, data_, plan_stages(spec_, data_));
+  compared_.forecast = LayoutForecast{.step_seconds = predicted.step_seconds,
+                                      .exposed_seconds = predicted.exposed_seconds(),
+                                      .exposed = predicted.exposed,
+                                      .bubble = predicted.bubble};
+}
+
 bool ComparedTrial::round(std::int64_t steps) {
   const bool ran = options_.process ? round_of_processes(steps) : round_of_threads(steps);
-  if (ran) add_bubbles(steps);
+  if (ran) add_bubbles(steps), add_round_time(steps);
   return ran;
 }
 
@@ -218,7 +228,10 @@ bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps
   all.rank.peak = run.ledger().peak();
   all.rank.host = run.host_ledger().peak();
   all.rank.disk = run.disk_ledger().peak();
-  all.rank.moved = run.replica().traffic().from_device / (steps + 1);
+  const Staging::Traffic state = run.replica().traffic();
+  const auto activations = run.replica().moved_activations();
+  all.rank.moved = {.to_device = (state.to_device + activations.to_device) / (steps + 1),
+                    .from_device = (state.from_device + activations.from_device) / (steps + 1)};
   for (int t = 0; t < kTags; ++t) all.rank.peaks[static_cast<std::size_t>(t)] = run.ledger().peak(static_cast<Tag>(t));
   return true;
 }
@@ -242,6 +255,12 @@ void ComparedTrial::add_bubbles(std::int64_t steps) {
   }
 }
 
+void ComparedTrial::add_round_time(std::int64_t steps) {
+  double sum = 0;
+  for (const ComparedRound& round : rounds_) sum += median({round.step.end() - steps, round.step.end()});
+  round_seconds_.push_back(sum / static_cast<double>(rounds_.size()));
+}
+
 ComparedLayout ComparedTrial::result() {
   for (const ComparedRound& round : rounds_) {
     ComparedRank& rank = compared_.ranks.emplace_back(round.rank);
@@ -252,6 +271,9 @@ ComparedLayout ComparedTrial::result() {
     return static_cast<int>(std::ranges::max_element(compared_.ranks, {}, of) - compared_.ranks.begin());
   };
   compared_.loss = rounds_[0].loss;
+  const double middle = median(round_seconds_);
+  for (const double seconds : round_seconds_)
+    compared_.repeatability = std::max(compared_.repeatability, std::abs(seconds / middle - 1));
   if (!bubbles_.empty()) compared_.bubble = median(bubbles_);
   compared_.fullest = most(&ComparedRank::peak);
   compared_.sender = most([](const ComparedRank& rank) { return rank.messages.total().bytes_sent; });

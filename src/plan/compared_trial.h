@@ -25,6 +25,8 @@ class ComparedTrial {
   std::optional<std::string> why_it_does_not_fit() const;
   // Before it runs. False: it was stopped.
   bool forecast(Calibrator& calibrator, int cores);
+  // The same by a machine's file.
+  void predict(const MachineSpec& machine);
   // Trains from the beginning. False: it was stopped, and nothing of it counts.
   bool round(std::int64_t steps);
   bool has_round() const { return !rounds_[0].step.empty(); }
@@ -41,12 +43,14 @@ class ComparedTrial {
   TrainingRun::Where place(Recorder& ranks, Communicator& given, CommLog& log) const;
   bool train(std::unique_ptr<Communicator> comm, std::int64_t steps, Stop& stop);
   void add_bubbles(std::int64_t steps);
+  void add_round_time(std::int64_t steps);
 
   const RunSpec& spec_;
   const RunData& data_;
   const ComparisonOptions& options_;
   std::vector<ComparedRound> rounds_;  // by rank: times of all rounds so far, and the rest of the last one
   std::vector<double> bubbles_;        // by step
+  std::vector<double> round_seconds_;  // by round: the median step, mean over ranks
   std::shared_ptr<const StepLists> lists_;
   ComparedLayout compared_;
 };

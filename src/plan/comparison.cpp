@@ -27,7 +27,7 @@ bool ComparedLayout::memory_as_planned() const {
   const ComparedRank& measured = fullest_rank();
   return measured.peak == fullest_plan.peak && measured.peaks == fullest_plan.peaks &&
          measured.rows == fullest_plan.rows && measured.host == fullest_plan.host &&
-         measured.disk == fullest_plan.disk && measured.moved == fullest_plan.moved.from_device;
+         measured.disk == fullest_plan.disk && measured.moved == fullest_plan.moved_in_all();
 }
 
 bool ComparedLayout::messages_as_planned() const { return sender_rank().messages == sender_plan.messages; }
@@ -67,8 +67,13 @@ Comparison compare_costs(const RunSpec& run, const std::vector<LayoutSpec>& layo
     trials.pop_back();
   }
   Calibrator calibrator(data, usable_cores(), options.wants_stop);
+  for (ComparedTrial& trial : trials) {
+    if (options.machine && options.wants_stop && options.wants_stop()) comparison.stopped = true;
+    if (options.machine && !comparison.stopped) trial.predict(*options.machine);
+  }
   for (ComparedTrial& trial : trials)
-    if (options.forecasts && !comparison.stopped) comparison.stopped = !trial.forecast(calibrator, usable_cores());
+    if (options.forecasts && !options.machine && !comparison.stopped)
+      comparison.stopped = !trial.forecast(calibrator, usable_cores());
   const std::int64_t rounds = std::min(options.rounds, options.steps);
   for (std::int64_t round = 0; round < rounds && !comparison.stopped; ++round)
     for (ComparedTrial& trial : trials) {

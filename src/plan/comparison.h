@@ -21,6 +21,7 @@
 #include "plan/plan.h"
 #include "plan/step_messages.h"
 #include "spec/machine/link_spec.h"
+#include "spec/machine/machine_spec.h"
 #include "spec/run/run_spec.h"
 #include "train/training_run.h"
 
@@ -31,7 +32,7 @@ struct ComparedRank {
   std::int64_t peak = 0;                    // of the whole
   Ledger::Rows rows;
   std::int64_t host = 0, disk = 0;  // bytes there, at most
-  std::int64_t moved = 0;           // bytes of offloaded state per step, each way
+  Staging::Traffic moved;           // bytes per step of what is offloaded, activations too
   StepMessages messages;            // of the last step
   double step_seconds = 0;          // median over steps
   double exposed_seconds = 0;       // of waiting for messages per step; median over steps
@@ -47,7 +48,10 @@ struct ComparedLayout {
   double loss = 0;                              // of the last step
   std::optional<double> bubble = {};            // of a pipeline: median over steps
   std::optional<LayoutForecast> forecast = {};  // where it was asked for
-  bool waits_measured = true;                   // false: exposed_seconds means nothing
+  // The furthest that the median step of a round is from the median of all rounds', over that: what the same layout
+  // differs from itself. 0 of one round.
+  double repeatability = 0;
+  bool waits_measured = true;  // false: exposed_seconds means nothing
 
   const ComparedRank& fullest_rank() const { return ranks[static_cast<std::size_t>(fullest)]; }
   const ComparedRank& sender_rank() const { return ranks[static_cast<std::size_t>(sender)]; }
@@ -86,6 +90,7 @@ struct ComparedProcess {
 struct ComparisonOptions {
   std::int64_t steps = 6;                              // that are timed, of each layout
   std::int64_t rounds = 3;                             // that they are taken in; at most as many as steps
+  const MachineSpec* machine = nullptr;                // whose file predicts times, in place of a calibration
   bool forecasts = false;                              // times, too, from a calibration of some tenths of a second
   std::int64_t memory = 0;                             // bytes that a rank may take; 0: its share of what is free
   std::optional<LinkSpec> link = {};                   // a simulated one under ranks that are threads

@@ -21,8 +21,9 @@ namespace {
 // One choice of every lever.
 struct FitChoice {
   int numbers = 0;                // how many of the types of 16 bits
-  double share = 0;               // of the optimizer's state that is offloaded; 0: as asked
-  std::int64_t window = 0;        // MiB, of such state; 0: as usual
+  unsigned kinds = 0;             // of state that is offloaded beside what was asked for
+  double share = 0;               // of all such state; 0: as asked
+  std::int64_t window = 0;        // MiB, of such state; 0: as asked
   bool moves = false;             // activations are offloaded; false: as asked
   std::int64_t moved_blocks = 0;  // whose, of each stage; 0: of all
   std::size_t level = 0;
@@ -32,6 +33,21 @@ struct FitChoice {
   std::int64_t micro = 1;
   auto operator<=>(const FitChoice&) const = default;
 };
+
+// Kinds of state, as bits.
+constexpr unsigned kFitOptimizer = 1, kFitGradients = 2, kFitParameters = 4;
+
+struct FitKindKey {
+  unsigned kind;
+  std::string_view key;
+  Offload MemorySpec::*where;
+};
+constexpr FitKindKey kFitKindKeys[] = {{kFitOptimizer, "memory.offload_optimizer", &MemorySpec::offload_optimizer},
+                                       {kFitGradients, "memory.offload_gradients", &MemorySpec::offload_gradients},
+                                       {kFitParameters, "memory.offload_parameters", &MemorySpec::offload_parameters}};
+
+// What a tier may offload, the later the more.
+enum class FitOffload { nothing, state, state_by_small_windows, gradients_and_weights };
 
 struct RecomputeChoice {
   Recompute level;
@@ -133,89 +149,111 @@ class Search {
     }
     return {all.begin(), all.end()};
   }
-  std::int64_t most_zero() const {
-    const bool shards = asked_.layout.replicas() > 1 && asked_.layout.dp_kind == DpKind::ddp;
-    return shards ? 3 : asked_.layout.zero;
+  // Offloaded weights are gathered for their use on one rank too.
+  std::int64_t most_zero(unsigned kinds) const {
+    if (asked_.layout.dp_kind != DpKind::ddp) return asked_.layout.zero;
+    return asked_.layout.replicas() > 1 || (kinds & kFitParameters) ? 3 : asked_.layout.zero;
   }
   bool copies() const { return asked_.train.async_save && (asked_.train.save_last || asked_.train.save_every > 0); }
   // A GPU's run has its copy on the host.
   bool copy_counts() const { return asked_.run.device == RunDevice::cpu || limits_.host < FitLimits::kNone; }
-  double asked_share() const {
-    return asked_.memory.offload_optimizer == Offload::none ? 0 : asked_.memory.offload_share;
-  }
+  double asked_share() const { return asked_.memory.offloads_state() ? asked_.memory.offload_share : 0; }
 
   // What is offloaded, of a tier that does so.
   struct Offloaded {
+    unsigned kinds;
     double share;
     bool moves;
   };
-  std::vector<Offloaded> offloaded_choices() const {
+  std::vector<Offloaded> offloaded_choices(FitOffload tier) const {
+    if (tier == FitOffload::nothing) return {{0, 0, false}};
     const bool may_move = asked_.memory.offload_activations == Offload::none || asked_.memory.offload_blocks > 0;
     std::vector<Offloaded> all;
     for (const bool moves : {false, true}) {
       if (moves && !may_move) continue;
-      if (moves) all.push_back({0, true});
-      for (const double share : kShares)
-        if (share > asked_share()) all.push_back({share, moves});
+      if (moves && tier == FitOffload::state) all.push_back({0, 0, true});  // and no state
+      for (const unsigned kinds : kinds_of(tier)) {
+        if (kinds != 0 && asked_share() > 0) all.push_back({kinds, 0, moves});
+        for (const double share : kShares)
+          if (share > asked_share() && (kinds != 0 || asked_share() > 0)) all.push_back({kinds, share, moves});
+      }
     }
     return all;
+  }
+  // The optimizer's state, unless it is offloaded already or there is none; in the last tier beside what else can be.
+  std::vector<unsigned> kinds_of(FitOffload tier) const {
+    const unsigned state = may_offload(kFitOptimizer) ? kFitOptimizer : 0;
+    if (tier != FitOffload::gradients_and_weights) return {state};
+    std::vector<unsigned> all;
+    for (const unsigned more : {kFitGradients, kFitParameters, kFitGradients | kFitParameters})
+      if (may_offload(more)) all.push_back(state | more);
+    return all;
+  }
+  bool may_offload(unsigned kinds) const {
+    for (const FitKindKey& one : kFitKindKeys)
+      if ((kinds & one.kind) && asked_.memory.*one.where != Offload::none) return false;
+    FitChoice choice = start_;
+    choice.kinds = kinds;
+    for (; choice.zero <= most_zero(kinds); ++choice.zero)
+      if (is_allowed(with(choice))) return true;
+    return false;
   }
   bool moves_activations(const FitChoice& choice) const {
     return choice.moves || asked_.memory.offload_activations != Offload::none;
   }
+  // In some schedules other numbers of micro-batches move less: of what phases need, and not updates alone.
+  bool may_move_less(const FitChoice& choice) const {
+    const bool asked =
+        asked_.memory.offload_gradients != Offload::none || asked_.memory.offload_parameters != Offload::none;
+    const bool phases_need_it = asked || (choice.kinds & (kFitGradients | kFitParameters));
+    return moves_activations(choice) || (asked_.layout.pp > 1 && phases_need_it);
+  }
   // How it may save. What is offloaded is not copied, as a run file has it.
   std::vector<bool> ways_to_wait(const Offloaded& offloaded) const {
-    if (copies() && offloaded.share > 0) return {true};
+    if (copies() && (offloaded.kinds != 0 || offloaded.share > 0)) return {true};
     if (copies() && copy_counts()) return {false, true};
     return {!asked_.train.async_save};
   }
 
   std::optional<FitSetting> walk_tiers() {
-    for (const bool offloads : {false, true})
-      for (const std::int64_t window :
-           offloads ? std::vector{std::int64_t{0}, kSmallWindow} : std::vector{std::int64_t{0}})
-        for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
-          if (auto found = cheapest_of_tier(numbers, offloads, window)) return found;
+    for (const FitOffload tier : {FitOffload::nothing, FitOffload::state, FitOffload::state_by_small_windows,
+                                  FitOffload::gradients_and_weights})
+      for (int numbers = 0; numbers <= static_cast<int>(numbers_.size()); ++numbers)
+        if (auto found = cheapest_of_tier(numbers, tier)) return found;
     return std::nullopt;
   }
 
-  std::optional<FitSetting> cheapest_of_tier(int numbers, bool offloads, std::int64_t window) {
+  std::optional<FitSetting> cheapest_of_tier(int numbers, FitOffload tier) {
     best_.reset();
     too_slow_.clear();
-    std::vector<Offloaded> choices = offloads ? offloaded_choices() : std::vector<Offloaded>{{0, false}};
-    if (window > 0) std::erase_if(choices, [](const Offloaded& o) { return o.share == 0; });  // of state alone
-    for (std::size_t level = 0; level < levels_.size(); ++level)
-      for (std::int64_t zero = asked_.layout.zero; zero <= most_zero(); ++zero) {
-        // The last of either kind takes least.
-        const auto some_fit = [&](bool moves) {
-          const auto backwards = choices | std::views::reverse;
-          const auto last = std::ranges::find_if(backwards, [&](const Offloaded& o) { return o.moves == moves; });
-          if (last == backwards.end()) return false;
-          const FitSetting* smallest = planned({.numbers = numbers,
-                                                .share = last->share,
-                                                .window = window,
-                                                .moves = moves,
-                                                .level = level,
-                                                .zero = zero,
-                                                .waits = ways_to_wait(*last).back(),
-                                                .micro = micros_.back()});
-          return smallest && smallest->device <= limits_.device;
-        };
-        const bool fit[] = {some_fit(false), some_fit(true)};
+    const bool smaller = asked_.memory.offload_window > kSmallWindow;
+    if (tier == FitOffload::state_by_small_windows && !smaller) return std::nullopt;
+    const std::vector<Offloaded> choices = offloaded_choices(tier);
+    FitChoice choice{.numbers = numbers, .window = tier > FitOffload::state && smaller ? kSmallWindow : 0};
+    for (choice.level = 0; choice.level < levels_.size(); ++choice.level)
+      for (choice.zero = asked_.layout.zero; choice.zero <= 3; ++choice.zero) {
+        std::map<std::pair<unsigned, bool>, bool> some_fit;           // by kinds and whether activations move
+        for (const Offloaded& one : choices | std::views::reverse) {  // the last takes least
+          if (choice.zero > most_zero(one.kinds) || some_fit.contains({one.kinds, one.moves})) continue;
+          const FitSetting* smallest = planned(of(choice, one, ways_to_wait(one).back(), micros_.back()));
+          some_fit[{one.kinds, one.moves}] = smallest && smallest->device <= limits_.device;
+        }
         for (const Offloaded& one : choices)
-          for (const bool wait : ways_to_wait(one))
-            if (fit[one.moves])
-              look_at({.numbers = numbers,
-                       .share = one.share,
-                       .window = window,
-                       .moves = one.moves,
-                       .level = level,
-                       .zero = zero,
-                       .waits = wait});
+          if (some_fit[{one.kinds, one.moves}])
+            for (const bool waits : ways_to_wait(one)) look_at(of(choice, one, waits, choice.micro));
       }
     if (best_) use_fewer_blocks();
     if (best_ && best_->moves) move_fewer_blocks();
     return best_ ? std::optional(*planned(*best_)) : std::nullopt;
+  }
+
+  static FitChoice of(FitChoice choice, const Offloaded& offloaded, bool waits, std::int64_t micro) {
+    choice.kinds = offloaded.kinds;
+    choice.share = offloaded.share;
+    choice.moves = offloaded.moves;
+    choice.waits = waits;
+    choice.micro = micro;
+    return choice;
   }
 
   // Of one choice of all else, the micro-batches.
@@ -225,8 +263,8 @@ class Search {
       return choice;
     };
     // With more recomputed it only takes longer, unless there is less to move.
-    const std::tuple others{choice.share, choice.zero, choice.waits, choice.moves,
-                            moves_activations(choice) ? choice.level : 0};
+    const std::tuple others{choice.kinds, choice.share, choice.zero,
+                            choice.waits, choice.moves, moves_activations(choice) ? choice.level : 0};
     if (too_slow_.contains(others) || !planned(at(micros_.front()))) return;
     if (bound_from(at(micros_.front())) >= best_seconds()) {
       too_slow_.insert(others);
@@ -255,8 +293,7 @@ class Search {
   }
   double bound_from(const FitChoice& choice, std::int64_t micro) {
     const StepCost& cost = costs_.at(choice);
-    // In some schedules other numbers of micro-batches move less.
-    return cost.busy * stretch_of(micro) + (moves_activations(choice) ? 0 : cost.beside);
+    return cost.busy * stretch_of(micro) + (may_move_less(choice) ? 0 : cost.beside);
   }
   double stretch_of(std::int64_t micro) {
     const auto known = stretches_.find(micro);
@@ -292,18 +329,27 @@ class Search {
     if (enough < asked_.model.layers && fits(enough) && planned(choice)->seconds <= best_seconds()) best_ = choice;
   }
 
+  // Where what is offloaded goes: to where something is already, as all of it must.
+  Offload elsewhere() const {
+    if (const Offload to = asked_.memory.offloads_to(); to != Offload::none) return to;
+    return asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
+  }
+  void offload(RunSpec& spec, unsigned kinds) const {
+    for (const FitKindKey& one : kFitKindKeys)
+      if (kinds & one.kind) spec.memory.*one.where = elsewhere();
+    // The host's cores update where gradients and weights are on the device.
+    if (kinds & (kFitGradients | kFitParameters)) spec.memory.offload_update = OffloadUpdate::choose;
+  }
+
   RunSpec with(const FitChoice& choice) const {
     RunSpec spec = asked_;
     for (int i = 0; i < choice.numbers; ++i)
       spec.precision.*numbers_[static_cast<std::size_t>(i)].second = StateType::bf16;
-    const Offload elsewhere = asked_.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
-    if (choice.share > 0) {
-      spec.memory.offload_optimizer = elsewhere;
-      spec.memory.offload_share = choice.share;
-      if (choice.window > 0) spec.memory.offload_window = choice.window;
-    }
+    offload(spec, choice.kinds);
+    if (choice.share > 0) spec.memory.offload_share = choice.share;
+    if (choice.window > 0) spec.memory.offload_window = choice.window;
     if (choice.moves) {
-      spec.memory.offload_activations = elsewhere;
+      spec.memory.offload_activations = elsewhere();
       spec.memory.offload_blocks = choice.moved_blocks;
     }
     if (const RecomputeChoice& level = levels_[choice.level]; !level.as_asked) {
@@ -334,11 +380,18 @@ class Search {
     say("layout.zero", spec.layout.zero, spec.layout.zero != asked_.layout.zero);
     say("layout.micro", spec.layout.micro, spec.layout.micro != asked_.layout.micro);
     say("train.async_save", spec.train.async_save, spec.train.async_save != asked_.train.async_save);
-    say("memory.offload_optimizer", name_of(spec.memory.offload_optimizer), choice.share > 0 && asked_share() == 0);
-    say("memory.offload_share", choice.share, choice.share > 0 && (choice.share < 1 || asked_share() > 0));
+    for (const FitKindKey& one : kFitKindKeys)
+      say(one.key, name_of(spec.memory.*one.where), (choice.kinds & one.kind) != 0);
+    // What --set of such a key takes from the run file is said again.
+    const MemorySpec before = choice.kinds != 0 ? MemorySpec{} : asked_.memory;
+    say("memory.offload_share", spec.memory.offload_share, spec.memory.offload_share != before.offload_share);
     say("memory.offload_activations", name_of(spec.memory.offload_activations), choice.moves);
     say("memory.offload_blocks", choice.moved_blocks, choice.moved_blocks > 0);
-    say("memory.offload_window", choice.window, choice.window > 0);
+    say("memory.offload_window", spec.memory.offload_window, spec.memory.offload_window != before.offload_window);
+    say("memory.offload_update", name_of(spec.memory.offload_update),
+        spec.memory.offload_update != before.offload_update);
+    say("memory.offload_folder", spec.memory.offload_folder,
+        (choice.kinds != 0 || choice.moves) && !spec.memory.offload_folder.empty());
     return changes;
   }
 
@@ -354,8 +407,7 @@ class Search {
     if (choice.waits && copies()) cost.beside += seconds_of_saves();
     setting.emplace();
     setting->changes = changes_of(choice);
-    const int late = choice.window > 0 ? 2 : choice.share > 0 || choice.moves ? 1 : 0;
-    setting->tier = choice.numbers + late * (static_cast<int>(numbers_.size()) + 1);
+    setting->tier = choice.numbers + static_cast<int>(tier_of(choice)) * (static_cast<int>(numbers_.size()) + 1);
     for (const Plan& plan : stages) {
       setting->host = std::max(setting->host, plan.host);
       setting->disk = std::max(setting->disk, plan.disk);
@@ -367,6 +419,12 @@ class Search {
     setting->seconds = cost.seconds();
     setting->fits = setting->device <= limits_.device && setting->host <= limits_.host && setting->disk <= limits_.disk;
     return &*setting;
+  }
+
+  static FitOffload tier_of(const FitChoice& choice) {
+    if (choice.kinds & (kFitGradients | kFitParameters)) return FitOffload::gradients_and_weights;
+    if (choice.window > 0) return FitOffload::state_by_small_windows;
+    return choice.kinds != 0 || choice.share > 0 || choice.moves ? FitOffload::state : FitOffload::nothing;
   }
 
   // Per step: a run that waits writes what it would have copied.
@@ -394,8 +452,8 @@ class Search {
   std::map<FitChoice, std::optional<FitSetting>> planned_;
   std::map<FitChoice, StepCost> costs_;
   std::map<std::int64_t, double> stretches_;  // by micro-batches
-  // Of this tier: share, zero, waits and moves, and where activations are offloaded, the level.
-  std::set<std::tuple<double, std::int64_t, bool, bool, std::size_t>> too_slow_;
+  // Of this tier: kinds, share, zero, waits and moves, and where activations are offloaded, the level.
+  std::set<std::tuple<unsigned, double, std::int64_t, bool, bool, std::size_t>> too_slow_;
   std::optional<FitChoice> best_;  // of this tier
   double saves_ = -1;
 };

@@ -5,8 +5,10 @@
 // ZeRO 1 to 3, memory.recompute; then, only where nothing of these fits, bf16 state, if it is allowed to change numbers
 // (gradients, then moments, then masters: as few as needed); then, only where that does not fit either, a quarter,
 // half, three quarters or all of the optimizer's state offloaded, or activations, or both; then the same with smaller
-// windows of state. Within such a tier the least predicted time wins (plan/fit_rates.h). Bytes and counts are those of
-// a plan on meta, for each candidate that is looked at.
+// windows of state; then, by the same shares and windows, gradients beside it, or weights, which need ZeRO 3 and get it
+// on one rank too, or both. What is offloaded goes to the host beside a GPU, and to a disk otherwise. Within such a
+// tier the least predicted time wins (plan/fit_rates.h). Bytes and counts are those of a plan on meta, for each
+// candidate that is looked at.
 //
 // Not all are: more micro-batches never need more memory, nor is any lever but ZeRO and a pipeline's micro-batches ever
 // faster than without it (tests/plan/fit_search_test.cpp compares with all combinations). Of a level that recomputes

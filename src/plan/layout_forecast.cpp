@@ -1,9 +1,11 @@
 #include "plan/layout_forecast.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "plan/measured_timeline.h"
+#include "spec/layout/mesh_axis.h"
 #include "spec/pipeline/stage_step.h"
 
 namespace lockstep {
@@ -34,12 +36,14 @@ bool is_mark(Kind kind) { return kind != Kind::work && kind != Kind::start && ki
 // The last of a rank's steps.
 struct LastStep {
   double begin = 0, end = 0, waited = 0;
+  std::array<double, 4> by_axis{};
   StepSpans::Step spans;
 };
 
 LastStep last_step(const RankScript& rank, const ForecastRank& seen) {
   LastStep last;
   double waited_before = 0, waited = 0, runs = 0;
+  std::array<double, 4> axis_before{}, axis{};
   auto mark = seen.marks.begin();
   for (const ScriptPiece& piece : rank.pieces) {
     if (!is_mark(piece.kind)) continue;
@@ -50,50 +54,83 @@ LastStep last_step(const RankScript& rank, const ForecastRank& seen) {
     if (piece.kind == Kind::step_ends) {
       last.begin = std::exchange(last.end, mark->at);
       waited_before = std::exchange(waited, mark->waited);
+      axis_before = std::exchange(axis, mark->by_axis);
     }
     ++mark;
   }
   last.waited = waited - waited_before;
+  for (std::size_t a = 0; a < axis.size(); ++a) last.by_axis[a] = axis[a] - axis_before[a];
   return last;
 }
 
 }  // namespace
 
-ForecastWorld forecast_world(const StepScript& script, const Calibration& calibration, const ForecastMachine& machine) {
+namespace {
+
+// `seconds`: of a piece of work of a rank. `beside`: of a rank's step, beside its actions.
+ForecastWorld world_of(const StepScript& script, const MessageRates& messages, const ForecastMachine& machine,
+                       const std::function<double(const ScriptPiece&, const RankScript&)>& seconds,
+                       const std::function<double(const RankScript&)>& beside) {
   ForecastWorld world{.ranks = {}, .cores = machine.cores, .threads = machine.threads};
-  for (const ScriptMessage& m : script.messages) world.messages.push_back(forecast_message(m, calibration.messages));
+  for (const ScriptMessage& m : script.messages) world.messages.push_back(forecast_message(m, messages));
   for (const RankScript& rank : script.ranks) {
     std::vector<ForecastPiece>& pieces = world.ranks.emplace_back();
     for (const ScriptPiece& piece : rank.pieces) {
       if (piece.kind == Kind::work)
-        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = piece_seconds(piece, rank, calibration)});
+        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = seconds(piece, rank)});
       else if (piece.kind == Kind::start || piece.kind == Kind::wait)
         pieces.push_back({.kind = piece.kind == Kind::start ? ForecastPiece::Kind::start : ForecastPiece::Kind::wait,
                           .message = piece.message});
       else
         pieces.push_back({.kind = ForecastPiece::Kind::mark});
       if (piece.kind == Kind::step_begins)
-        pieces.push_back({.kind = ForecastPiece::Kind::compute,
-                          .seconds = calibration.actions.beside * static_cast<double>(rank.samples)});
+        pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = beside(rank)});
     }
   }
   return world;
 }
 
-LayoutForecast forecast_layout(const StepScript& script, const Calibration& calibration,
-                               const ForecastMachine& machine) {
-  const std::vector<ForecastRank> seen = forecast(forecast_world(script, calibration, machine));
-  LayoutForecast result{.from = calibration};
+LayoutForecast forecast_of(const StepScript& script, const ForecastWorld& world) {
+  const std::vector<ForecastRank> seen = forecast(world);
+  LayoutForecast result;
   std::vector<LastStep> steps;
+  const auto ranks = static_cast<double>(seen.size());
   for (std::size_t r = 0; r < seen.size(); ++r) {
     const LastStep& last = steps.emplace_back(last_step(script.ranks[r], seen[r]));
-    result.step_seconds += (last.end - last.begin) / static_cast<double>(seen.size());
-    result.exposed_seconds += last.waited / static_cast<double>(seen.size());
+    result.step_seconds += (last.end - last.begin) / ranks;
+    result.exposed_seconds += last.waited / ranks;
+    for (std::size_t a = 0; a < last.by_axis.size(); ++a) result.exposed[a] += last.by_axis[a] / ranks;
   }
   std::vector<WatchedRank> watched;
   for (std::size_t r = 0; r < steps.size(); ++r) watched.push_back({script.ranks[r].step, steps[r].spans});
   result.bubble = pipeline_bubble(watched);
   return result;
+}
+
+}  // namespace
+
+ForecastWorld forecast_world(const StepScript& script, const Calibration& calibration, const ForecastMachine& machine) {
+  return world_of(
+      script, calibration.messages, machine,
+      [&](const ScriptPiece& piece, const RankScript& rank) { return piece_seconds(piece, rank, calibration); },
+      [&](const RankScript& rank) { return calibration.actions.beside * static_cast<double>(rank.samples); });
+}
+
+LayoutForecast forecast_layout(const StepScript& script, const Calibration& calibration,
+                               const ForecastMachine& machine) {
+  LayoutForecast result = forecast_of(script, forecast_world(script, calibration, machine));
+  result.from = calibration;
+  return result;
+}
+
+LayoutForecast forecast_priced(const StepScript& script, const LayoutSpec& layout, const MessageRates& messages,
+                               const ForecastMachine& machine, double beside) {
+  ForecastWorld world = world_of(
+      script, messages, machine, [](const ScriptPiece& piece, const RankScript&) { return piece.work.seconds; },
+      [&](const RankScript&) { return beside; });
+  for (std::size_t m = 0; m < world.messages.size(); ++m)
+    world.messages[m].axis = static_cast<int>(axis_of(script.messages[m].group, layout));
+  return forecast_of(script, world);
 }
 
 std::optional<double> pipeline_bubble(const std::vector<WatchedRank>& ranks) {

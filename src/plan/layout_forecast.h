@@ -14,6 +14,7 @@ namespace lockstep {
 struct LayoutForecast {
   double step_seconds = 0;            // from the end of a step to the end of the next, mean over ranks
   double exposed_seconds = 0;         // of it in waits, mean over ranks
+  std::array<double, 4> exposed{};    // of them, by axis of the mesh
   std::optional<double> bubble = {};  // of a pipeline
   Calibration from = {};
 };
@@ -26,6 +27,10 @@ struct ForecastMachine {
 ForecastWorld forecast_world(const StepScript& script, const Calibration& calibration, const ForecastMachine& machine);
 LayoutForecast forecast_layout(const StepScript& script, const Calibration& calibration,
                                const ForecastMachine& machine);
+// The same of a script whose work has prices (plan/kernel_prices.h). `beside`: seconds of a step beside all its
+// actions.
+LayoutForecast forecast_priced(const StepScript& script, const LayoutSpec& layout, const MessageRates& messages,
+                               const ForecastMachine& machine, double beside);
 
 // The bubble of a step, as plan/measured_timeline.h has it: by rank its list and when it ran each action, measured or
 // forecast. Nothing where there is no pipeline.

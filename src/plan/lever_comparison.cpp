@@ -42,11 +42,17 @@ class UsualLevers {
     const std::int64_t window = run.memory.offload_window;
     none_.memory = {.gathered = none_.memory.gathered};
     const Offload place = run.run.device == RunDevice::cuda ? Offload::host : Offload::disk;
-    offload_ = {fmt::format("memory.offload_optimizer={}", name_of(place)), [=](RunSpec& spec) {
-                  spec.memory.offload_optimizer = place;
-                  spec.memory.offload_window = window;
-                  if (place == Offload::disk) spec.memory.offload_folder = folder;
-                }};
+    const auto offloading = [=](std::string_view what, Offload MemorySpec::*where) -> LeverChange {
+      return {fmt::format("memory.offload_{}={}", what, name_of(place)), [=](RunSpec& spec) {
+                spec.memory.*where = place;
+                if (spec.memory.offloads_state()) spec.memory.offload_window = window;
+                if (place == Offload::disk) spec.memory.offload_folder = folder;
+              }};
+    };
+    optimizer_ = offloading("optimizer", &MemorySpec::offload_optimizer);
+    gradients_ = offloading("gradients", &MemorySpec::offload_gradients);
+    parameters_ = offloading("parameters", &MemorySpec::offload_parameters);
+    activations_ = offloading("activations", &MemorySpec::offload_activations);
   }
 
   std::vector<Lever> list() {
@@ -67,20 +73,25 @@ class UsualLevers {
                       master = bf16_change("master", &PrecisionSpec::master);
     for (const LeverChange& one : {gradients, moments, master}) add({one});
     const LeverChange half{"memory.offload_share=0.5", [](RunSpec& run) { run.memory.offload_share = 0.5; }};
-    add({offload_, half}, kNone);
-    add({offload_}, kNone);
+    add({optimizer_, half}, kNone);
+    add({optimizer_}, kNone);
+    add({activations_}, kNone);
+    add_with_zero({}, {gradients_});
+    add_with_zero({}, {parameters_});
+    add_with_zero({}, {optimizer_, gradients_, parameters_});
     // Together, from what costs least on.
     std::vector<LeverChange> all;
     if (is_allowed({micros[0]})) all.push_back(micros[0]);
     if (!zeros.empty()) all.push_back(zeros.back());
     all.push_back(recompute_change(Recompute::full));
-    add_with_offload({recompute_change(Recompute::full)});
-    add_with_offload(all);
+    add_with_offload({recompute_change(Recompute::full)}, {optimizer_});
+    add_with_offload(all, {optimizer_});
+    add_with_zero(all, {optimizer_, gradients_, parameters_});
     for (const LeverChange& one : {gradients, moments, master}) {
       all.push_back(one);
       if (!is_allowed(all)) all.pop_back();
     }
-    add_with_offload(all);
+    add_with_offload(all, {optimizer_});
     return std::move(list_);
   }
 
@@ -113,14 +124,28 @@ class UsualLevers {
     list_.push_back(std::move(lever));
     return list_.size() - 1;
   }
-  void add_with_offload(std::vector<LeverChange> changes) {
+  void add_with_offload(std::vector<LeverChange> changes, const std::vector<LeverChange>& offloads) {
     const std::optional<std::size_t> without = add(changes);
-    changes.push_back(offload_);
+    changes.insert(changes.end(), offloads.begin(), offloads.end());
     if (without) add(changes, without);
+  }
+  // With the first stage of ZeRO that offloads these. On one rank that stage is no lever by itself.
+  void add_with_zero(std::vector<LeverChange> changes, const std::vector<LeverChange>& offloads) {
+    const std::vector<LeverChange> before = changes;
+    for (std::int64_t zero = none_.layout.zero; zero <= 3; ++zero) {
+      changes = before;
+      if (zero > none_.layout.zero) changes.push_back(zero_change(zero));
+      std::vector<LeverChange> both = changes;
+      both.insert(both.end(), offloads.begin(), offloads.end());
+      if (!is_allowed(both)) continue;
+      const auto without = add(none_.layout.replicas() > 1 ? changes : before);
+      if (without) add(both, without);
+      return;
+    }
   }
 
   RunSpec none_;
-  LeverChange offload_;
+  LeverChange optimizer_, gradients_, parameters_, activations_;  // offloaded
   std::vector<Lever> list_;
 };
 

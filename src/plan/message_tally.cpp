@@ -25,9 +25,18 @@ Communicator::Started CountingCommunicator::start(const Message& message) {
   const DType dtype = dtype_of_message(message);
   const Traffic traffic = traffic_of(message, rank(), size());
   if (traffic.sent > 0 || traffic.received > 0)
-    counts_[{message.op, dtype, is_number(dtype, count_of(message, size()))}] +=
+    counts_[{message.op, dtype, is_number(dtype, count_of(message, size())),
+             message.op == CommOp::send ? message.peer : -1}] +=
         {1, traffic.sent, traffic.received, traffic.sent * size_of(dtype)};
   return std::make_unique<NothingPending>();
+}
+
+std::vector<GroupMessages> messages_by_group(const MessageTally& tally) {
+  std::vector<GroupMessages> all;
+  for (const auto& [group, kinds] : tally.groups())
+    for (const auto& [kind, sent] : kinds)
+      if (!kind.number) all.push_back({group, kind.op, kind.dtype, kind.peer, sent});
+  return all;
 }
 
 std::unique_ptr<Communicator> CountingCommunicator::split(const std::function<Place(int)>& place,

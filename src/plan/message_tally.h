@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/traffic.h"
@@ -29,6 +30,7 @@ class MessageTally {
     CommOp op;
     DType dtype;
     bool number;
+    int peer = -1;  // of a send: to whom, by its rank in the group
     auto operator<=>(const Kind&) const = default;
   };
   using OfGroup = std::map<Kind, SentMessages>;
@@ -42,6 +44,17 @@ class MessageTally {
  private:
   std::map<std::string, OfGroup> groups_;  // by their names
 };
+
+// What one rank sends in one group: tensors, without the numbers.
+struct GroupMessages {
+  std::string group;  // its name
+  CommOp op;
+  DType dtype;
+  int peer;  // of a send; else -1
+  SentMessages of;
+  bool operator==(const GroupMessages&) const = default;
+};
+std::vector<GroupMessages> messages_by_group(const MessageTally& tally);
 
 class CountingCommunicator final : public Communicator {
  public:

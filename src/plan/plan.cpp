@@ -81,6 +81,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   const Staging::Traffic moved = run.replica().traffic();
   const std::int64_t activations = run.replica().moved_activations().from_device;
   const StepMessages messages = step_messages(tally, spec.layout);
+  const std::vector<GroupMessages> by_group = messages_by_group(tally);
   const meta::Work executed = stream.work();
   PhaseCounts forwards(stream, tally);
   run.replica().count_by(&forwards);
@@ -103,6 +104,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .moved = moved,
             .moved_activations = activations,
             .messages = messages,
+            .by_group = by_group,
             .picture = {},
             .rows = run.ledger().rows(),
             .host_rows = run.host_ledger().rows(),
@@ -189,9 +191,8 @@ void require_disk_fit(const RunSpec& spec, const Plan& plan, std::int64_t ranks)
       fmt::format("the state of {} rank{} needs {} in {}, and {} are free there", ranks, ranks == 1 ? "" : "s",
                   byte_text(plan.disk * ranks), offload_place(spec).string(), byte_text(available)),
       fmt::format("name a folder on a larger disk with memory.offload_folder, or {}",
-                  spec.memory.offload_optimizer != Offload::none
-                      ? "make memory.offload_share smaller"
-                      : "name a number of blocks with memory.offload_blocks"));
+                  spec.memory.offloads_state() ? "make memory.offload_share smaller"
+                                               : "name a number of blocks with memory.offload_blocks"));
 }
 
 }  // namespace lockstep

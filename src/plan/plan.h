@@ -37,10 +37,14 @@ struct Plan {
   std::int64_t disk = 0;     // bytes of state that is offloaded to a disk
   Staging::Traffic moved;    // bytes per step of offloaded state
   std::int64_t moved_activations = 0;  // bytes per step of offloaded activations, from the device; as many come back
-  StepMessages messages;               // of a training step
-  std::string picture;                 // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
-  Ledger::Rows rows;                   // by tag and unit
-  Ledger::Rows host_rows, disk_rows;   // the same of what is there
+  Staging::Traffic moved_in_all() const {
+    return {.to_device = moved.to_device + moved_activations, .from_device = moved.from_device + moved_activations};
+  }
+  StepMessages messages;                // of a training step
+  std::vector<GroupMessages> by_group;  // the same, by the names of groups
+  std::string picture;                  // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
+  Ledger::Rows rows;                    // by tag and unit
+  Ledger::Rows host_rows, disk_rows;    // the same of what is there
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};

@@ -113,6 +113,7 @@ std::string plan_json(const PlanFacts& facts) {
       {"link", facts.link ? PlanJson{{"latency_s", facts.link->latency}, {"bytes_per_s", facts.link->bytes_per_s}}
                           : PlanJson(nullptr)},
       {"ideal", ideal_of(facts)}};
+  if (facts.machine && facts.predicted) plan["predicted"] = to_json(*facts.predicted, *facts.machine);
   return plan.dump() + "\n";
 }
 

@@ -20,6 +20,7 @@ struct SimulatedRank {
   double left = 0;       // seconds to compute
   int awaited = -1;
   double waited = 0;
+  std::array<double, 4> by_axis{};
   bool in_line = false, on_core = false;
   double turn = 0;  // that it has had of it
 };
@@ -68,7 +69,7 @@ class EventSimulator {
     rank.does = SimulatedRank::Does::nothing_yet;
     for (; rank.next < pieces.size(); ++rank.next) {
       const ForecastPiece& piece = pieces[rank.next];
-      if (piece.kind == Kind::mark) seen_[r].marks.push_back({now_, rank.waited});
+      if (piece.kind == Kind::mark) seen_[r].marks.push_back({now_, rank.waited, rank.by_axis});
       if (piece.kind == Kind::start) start(piece.message);
       if (piece.kind == Kind::compute && piece.seconds > 0) {
         rank.does = SimulatedRank::Does::computes;
@@ -179,7 +180,10 @@ class EventSimulator {
     std::vector<std::size_t> free;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       SimulatedRank& rank = ranks_[r];
-      if (rank.does == SimulatedRank::Does::waits || rank.does == SimulatedRank::Does::wakes) rank.waited += step;
+      if (rank.does == SimulatedRank::Does::waits || rank.does == SimulatedRank::Does::wakes) {
+        rank.waited += step;
+        rank.by_axis[static_cast<std::size_t>(world_.messages[static_cast<std::size_t>(rank.awaited)].axis)] += step;
+      }
       if (!rank.on_core) continue;
       rank.turn += step;
       if (rank.does != SimulatedRank::Does::computes) continue;

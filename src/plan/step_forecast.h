@@ -11,6 +11,7 @@
 // the queue. A rank that waits and has nothing to move takes no core. So ranks that share cores and meet often wait for
 // each other's turns, though every core is busy.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ForecastMessage {
   int channel = 0;     // those of one are moved one after the other, in the order of the list
   double seconds = 0;  // that one rank would work to move it
   double latency = 0;  // until a rank that waits knows of it
+  int axis = 0;        // of the mesh, that its ranks are along: waits are told apart by it
 };
 
 struct ForecastWorld {
@@ -42,6 +44,7 @@ struct ForecastWorld {
 struct ForecastRank {
   struct Mark {
     double at = 0, waited = 0;
+    std::array<double, 4> by_axis{};  // of what it waited
   };
   std::vector<Mark> marks;
 };

@@ -141,12 +141,15 @@ class NotingCommunicator final : public Communicator {
   int splits_ = 0;
 };
 
-RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, MessageBook& book) {
+RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, const meta::KernelPricer* prices,
+                       MessageBook& book) {
   Notes notes(book);
   NotingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", {}, notes);
   TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = &data});
   run.init_weights();
-  notes.begin(meta::Stream::of(run.stream()));
+  meta::Stream& stream = meta::Stream::of(run.stream());
+  stream.price_by(prices);
+  notes.begin(stream);
   run.replica().show(&notes);
   for (int step = 0; step < 2; ++step) {
     notes.add(ScriptPiece::Kind::step_begins);
@@ -159,10 +162,11 @@ RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, Messa
 
 }  // namespace
 
-StepScript step_script(const RunSpec& spec, const RunData& data) {
+StepScript step_script(const RunSpec& spec, const RunData& data, const meta::KernelPricer* prices) {
   MessageBook book;
   StepScript script;
-  for (int rank = 0; rank < spec.layout.ranks(); ++rank) script.ranks.push_back(rank_script(spec, rank, data, book));
+  for (int rank = 0; rank < spec.layout.ranks(); ++rank)
+    script.ranks.push_back(rank_script(spec, rank, data, prices, book));
   script.messages = book.take();
   return script;
 }

@@ -48,7 +48,8 @@ struct StepScript {
   std::vector<ScriptMessage> messages;
 };
 
-// Two steps, since what the first leaves under way is waited for in the second. `data`: what ranks share.
-StepScript step_script(const RunSpec& spec, const RunData& data);
+// Two steps, since what the first leaves under way is waited for in the second. `data`: what ranks share. `prices`: of
+// kernels, where work is to have seconds.
+StepScript step_script(const RunSpec& spec, const RunData& data, const meta::KernelPricer* prices = nullptr);
 
 }  // namespace lockstep

@@ -10,7 +10,8 @@ inline Work operator-(const Work& a, const Work& b) {
           .bytes_read = a.bytes_read - b.bytes_read,
           .bytes_written = a.bytes_written - b.bytes_written,
           .matmul_bytes = a.matmul_bytes - b.matmul_bytes,
-          .calls = a.calls - b.calls};
+          .calls = a.calls - b.calls,
+          .seconds = a.seconds - b.seconds};
 }
 
 inline Work& operator+=(Work& a, const Work& b) {
@@ -20,6 +21,7 @@ inline Work& operator+=(Work& a, const Work& b) {
   a.bytes_written += b.bytes_written;
   a.matmul_bytes += b.matmul_bytes;
   a.calls += b.calls;
+  a.seconds += b.seconds;
   return a;
 }
 

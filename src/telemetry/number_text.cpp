@@ -30,6 +30,14 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+std::string seconds_text(double seconds) {
+  const auto three = [](double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); };
+  if (seconds < 1e-3) return three(seconds * 1e6) + " us";
+  if (seconds < 1) return three(seconds * 1e3) + " ms";
+  if (seconds < 600) return three(seconds) + " s";
+  return seconds < 7200 ? three(seconds / 60) + " min" : three(seconds / 3600) + " h";
+}
+
 std::string grouped_digits(std::int64_t n) {
   const std::string digits = std::to_string(n);
   std::string out;

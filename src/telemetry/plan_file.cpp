@@ -97,6 +97,23 @@ void take_ideal(const json& list, std::vector<IdealSpan>& to) {
   }
 }
 
+std::optional<PredictedStep> predicted_step(const json& object) {
+  std::optional<std::string> machine;
+  std::optional<double> seconds;
+  take(object, "machine", machine);
+  take(object, "step_seconds", seconds);
+  if (!seconds || !(*seconds > 0)) return std::nullopt;
+  PredictedStep step{.machine = machine.value_or(""), .step_seconds = *seconds};
+  take(object, "bubble", step.bubble);
+  take(object, "mfu", step.mfu);
+  for (std::size_t a = 0; a < kWaitAxes; ++a) {
+    std::optional<double> waited;
+    take(plan_field(object, "exposed_seconds"), kWaitAxisNames[a].data(), waited);
+    step.exposed[a] = waited.value_or(0);
+  }
+  return step;
+}
+
 }  // namespace
 
 RunPlan parse_run_plan(std::string_view text) {
@@ -142,6 +159,7 @@ RunPlan parse_run_plan(std::string_view text) {
   take_memory(plan_field(object, "memory"), plan.memory);
   take_sent(plan_field(object, "sent"), plan.sent);
   take_ideal(plan_field(plan_field(object, "ideal"), "spans"), plan.ideal);
+  plan.predicted = predicted_step(plan_field(object, "predicted"));
   return plan;
 }
 

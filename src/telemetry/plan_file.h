@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "telemetry/prediction_score.h"
+
 namespace lockstep {
 
 struct PlannedMemory {  // of one rank, bytes
@@ -43,6 +45,7 @@ struct RunPlan {
   std::vector<PlannedMemory> memory;
   std::vector<PlannedSent> sent;
   std::vector<IdealSpan> ideal;
+  std::optional<PredictedStep> predicted;  // of a run with run.machine
 };
 
 inline constexpr std::size_t kMostPlanBytes = std::size_t{1} << 28;

@@ -131,6 +131,11 @@ std::optional<ReportedPipeline> pipeline_of(const RunRecords& run) {
                           .over_ideal = (1 - *bubble) / (1 - *run.plan.ideal_bubble)};
 }
 
+std::optional<PredictionScore> prediction_of_run(const RunRecords& run) {
+  if (!run.plan.predicted) return std::nullopt;
+  return score_prediction(*run.plan.predicted, measured_steps(run));
+}
+
 ReportedQuality quality_of(const RunRecords& run) {
   ReportedQuality q;
   for (const StepPoint& step : run.steps) {
@@ -213,6 +218,20 @@ ReportedStability stability_of(const RunRecords& run) {
 
 }  // namespace
 
+std::vector<MeasuredStep> measured_steps(const RunRecords& run) {
+  std::vector<MeasuredStep> steps;
+  for (const StepPoint& step : run.steps) {
+    if (!known(step.seconds)) continue;
+    MeasuredStep& one = steps.emplace_back(MeasuredStep{.seconds = step.seconds});
+    if (const auto bubble = static_cast<double>(step.bubble); known(bubble)) one.bubble = bubble;
+    if (!step.has_times()) continue;
+    one.waited.emplace();
+    for (std::size_t a = 0; a < kWaitAxes; ++a)
+      (*one.waited)[a] = static_cast<double>(step.mean[static_cast<std::size_t>(TimeUse::wait_dp) + a]);
+  }
+  return steps;
+}
+
 Report make_report(const RunRecords& run, const RunRecords* baseline) {
   return {.folder = run.folder.string(),
           .layout = run.plan.layout.value_or(""),
@@ -226,6 +245,7 @@ Report make_report(const RunRecords& run, const RunRecords* baseline) {
           .time = time_of(run),
           .efficiency = efficiency_of(run, baseline),
           .pipeline = pipeline_of(run),
+          .prediction = prediction_of_run(run),
           .quality = quality_of(run),
           .memory = memory_of(run),
           .stability = stability_of(run)};

@@ -74,12 +74,16 @@ struct Report {
   ReportedTime time;
   ReportedEfficiency efficiency;
   std::optional<ReportedPipeline> pipeline;
+  std::optional<PredictionScore> prediction;  // of a run with run.machine
   ReportedQuality quality;
   std::vector<ReportedMemory> memory;  // by rank
   ReportedStability stability;
 };
 
 Report make_report(const RunRecords& run, const RunRecords* baseline = nullptr);
+
+// All steps with a time, as predictions are compared with them.
+std::vector<MeasuredStep> measured_steps(const RunRecords& run);
 
 // Every field; null where it is not known.
 nlohmann::ordered_json to_json(const Report& report);

@@ -38,6 +38,22 @@ Json efficiency_json(const ReportedEfficiency& e) {
           {"unknown", stated_text(e.why_unknown)}};
 }
 
+Json scored_json(const ScoredValue& value) {
+  return {{"predicted", value.predicted}, {"measured", maybe(value.measured)}, {"error", maybe(value.error())}};
+}
+
+Json prediction_json(const PredictionScore& p) {
+  Json exposed = Json::object();
+  for (std::size_t a = 0; a < kWaitAxes; ++a)
+    if (p.by_axis[a]) exposed[std::string(kWaitAxisNames[a])] = scored_json(*p.by_axis[a]);
+  return {{"machine", p.machine},
+          {"step_seconds", scored_json(p.step)},
+          {"exposed_seconds", scored_json(p.exposed)},
+          {"exposed_by_axis", exposed},
+          {"bubble", p.bubble ? scored_json(*p.bubble) : Json(nullptr)},
+          {"predicted_mfu", maybe(p.mfu)}};
+}
+
 Json memory_json(const std::vector<ReportedMemory>& memory) {
   Json all = Json::array();
   for (const ReportedMemory& m : memory)
@@ -81,6 +97,7 @@ nlohmann::ordered_json to_json(const Report& r) {
                                          {"bubble", r.pipeline->bubble},
                                          {"throughput_over_ideal", r.pipeline->over_ideal}}
                                   : Json(nullptr)},
+          {"prediction", r.prediction ? prediction_json(*r.prediction) : Json(nullptr)},
           {"quality",
            {{"first_loss", maybe(q.first_loss)},
             {"last_loss", maybe(q.last_loss)},

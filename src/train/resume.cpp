@@ -68,6 +68,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "run.clock",
                                                              "run.clock_error",
                                                              "run.stop_signals",
+                                                             "run.machine",
                                                              "train.save_last",
                                                              "train.save_retry",
                                                              "tuning.gpu",
@@ -91,8 +92,8 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.recompute_every",
                                                              "memory.recompute_stages"});
 // Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
-constexpr auto kPlaces = std::to_array<std::string_view>(
-    {"data.text", "data.tokens", "data.example", "model.hf", "model.from", "model.preset", "tuning.products"});
+constexpr auto kPlaces = std::to_array<std::string_view>({"data.text", "data.tokens", "data.tokenizer", "data.example",
+                                                          "model.hf", "model.from", "model.preset", "tuning.products"});
 
 // Keys that run files of earlier versions lack, and what those runs did, or what is as good to a person who resumes.
 constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])";

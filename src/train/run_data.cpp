@@ -6,6 +6,7 @@
 #include "data/synthetic_dataset.h"
 #include "data/text_source.h"
 #include "data/token_file.h"
+#include "data/tokenized_text.h"
 #include "data/windowed_dataset.h"
 #include "spec/model/vocabulary_remedy.h"
 
@@ -24,6 +25,11 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
     std::string name = d.tokens;
     if (!d.tokens.empty()) {
       source_ = std::make_unique<TokenFile>(d.tokens);
+    } else if (!d.tokenizer.empty()) {
+      auto text = std::make_unique<TokenizedText>(d.text, d.tokenizer);
+      corpus_bytes_ = text->bytes();
+      source_ = std::move(text);
+      name = d.text.size() == 1 ? d.text[0] : "the text";
     } else {
       auto text =
           d.example ? TextSource::of_documents(example_stories(), kStoryWindow) : std::make_unique<TextSource>(d.text);

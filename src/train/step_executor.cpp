@@ -94,7 +94,8 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
     LOCKSTEP_CHECK(setup.offload, "there is no memory to offload to");
     offload_.emplace(
         ActivationOffload::Options{.bytes = activations_.elsewhere_bytes(),
-                                   .on_disk = setup.options.how.memory.offload_activations == Offload::disk},
+                                   .on_disk = setup.options.how.memory.offload_activations == Offload::disk,
+                                   .rooms = setup.rooms},
         moves_of(activations_), *setup.offload, stream_);
   }
   while (setup.step.actions[norm_at_].kind != ActionKind::norm) ++norm_at_;

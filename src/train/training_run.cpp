@@ -166,7 +166,11 @@ void TrainingRun::init_weights(const std::function<void(const std::string&)>& no
   if (!spec_.model_from.empty() && !meta) return init_from_checkpoint(note);
   // The plan of a run that is resumed may do without the folder that it started from.
   const bool folder_gone = meta && !std::filesystem::exists(std::filesystem::path(spec_.model_hf) / kHfConfigName);
-  if (spec_.model_hf.empty() || folder_gone) return replica_->init_weights();
+  if (spec_.model_hf.empty() || folder_gone) {
+    if (!spec_.data.tokenizer.empty() && is_first_rank() && saves() && !meta)
+      keep_companions(read_tokenizer_companions(spec_.data.tokenizer));
+    return replica_->init_weights();
+  }
   const HfFolder folder(spec_.model_hf);
   const std::vector<LogicalTensor> names = logical_tensors(replica_->model());
   const std::vector<ConstTensor> values = folder.find(names);

@@ -256,8 +256,9 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
            {text + " --cp 2 --tp 3", 2, "cannot be shared out to tp (3) ranks"},
            {text + " --precision fp13", 2, "fp13"},
            {text + " --prompt " + std::string(kPositions + 1, 'x'), 2, "the prompt has 49 tokens and the model 48"},
-           {ids + " --prompt abc", 2, "are not bytes of text; give the prompt as ids, such as --tokens"},
-           {ids, 2, "are not bytes of text; give the prompt as ids"},
+           {ids + " --prompt abc", 2,
+            "are not bytes of text, and it has no tokenizer.json; give the prompt as ids, such as --tokens"},
+           {ids, 2, "are not bytes of text, and it has no tokenizer.json; give the prompt as ids"},
            {ids + " --tokens ''", 2, "--tokens holds no token id"},
            {kGolden + "llama-tiny --prompt abc", 2, "are not bytes of text"}}) {
     const Outcome o = run_in_shell("generate " + m.arguments);

@@ -144,7 +144,7 @@ TEST(VerifyLayouts, TheFirstThatDiffersIsNamed) {
 
 TEST(VerifyLayouts, MistakesAreOneLineWithARemedy) {
   const std::pair<std::string, std::string> mistakes[] = {
-      {"verify", "give --reference DIR, --stories FILE, or --layout"},
+      {"verify", "give --reference DIR, --stories FILE, --tokenizer DIR, or --layout"},
       {kVerifyTiny + "--layout dp=4", "--layout dp=4: global_batch (6) is not a multiple of dp (4)"},
       {kVerifyTiny + "--layout dp=7,uneven=on", "dp = 6 or less"},
       {kVerifyTiny + "--layout dp", "names no key and value"},

@@ -1,5 +1,5 @@
-// Activations in the host's memory between forward and backward: the same bits on the GPU, in the memory that meta
-// said.
+// Activations in the host's memory or on a disk between forward and backward: the same bits on the GPU, in the memory
+// that meta said.
 #include <gtest/gtest.h>
 
 #include "plan/plan.h"
@@ -75,6 +75,7 @@ OffloadedGpuResult learn_on_gpu(const RunSpec& spec, const std::filesystem::path
   train(run, progress, watcher);
   EXPECT_EQ(run.ledger().rows(), result.plan.rows);
   EXPECT_EQ(run.host_ledger().peak(), result.plan.host);
+  EXPECT_EQ(run.disk_ledger().peak(), result.plan.disk);
   EXPECT_EQ(run.replica().moved_activations().from_device, spec.train.steps * result.plan.moved_activations);
   result.peak = run.ledger().peak();
   for (const auto& t : run.replica().tensors()) result.weights.push_back(to_doubles(t.master, run.stream()));
@@ -109,6 +110,33 @@ TEST_F(OffloadedActivationsOnTheGpu, ChangeMemoryAndNotABit) {
           }
         }
     }
+}
+
+// Through rooms on the host, by themselves and beside state, gradients and weights on the same disk.
+TEST_F(OffloadedActivationsOnTheGpu, OnADiskChangeNoBit) {
+  int folder = 0;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    RunSpec spec = offloaded_gpu_run("llama", precision);
+    spec.layout.zero = 3;
+    const OffloadedGpuResult kept = learn_on_gpu(spec, folder_.path() / std::to_string(folder++));
+    for (const Recompute recompute : {Recompute::none, Recompute::full})
+      for (const bool others : {false, true}) {
+        RunSpec other = spec;
+        other.memory.recompute = recompute;
+        other.memory.offload_folder = folder_.path();
+        other.memory.offload_activations = Offload::disk;
+        if (others) {
+          other.memory.offload_optimizer = other.memory.offload_gradients = other.memory.offload_parameters =
+              Offload::disk;
+          other.memory.offload_window = 1;
+        }
+        const OffloadedGpuResult moved = learn_on_gpu(other, folder_.path() / std::to_string(folder++));
+        EXPECT_EQ(moved.losses, kept.losses) << name_of(recompute);
+        EXPECT_EQ(moved.weights, kept.weights) << name_of(recompute);
+        EXPECT_GT(moved.plan.moved_activations, 0);
+        EXPECT_EQ(moved.peak, moved.plan.peak);
+      }
+  }
 }
 
 // Beside optimizer state that is offloaded to the same place.

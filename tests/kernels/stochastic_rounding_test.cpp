@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -249,10 +250,13 @@ TEST(StochasticRounding, AnElementMovesAloneOfTheBufferItIsIn) {
   }
 }
 
-// Every bit of AdamW with all state in bf16, from the formulas in plain floats.
-TEST(StochasticRounding, AdamWOfBf16StateIsThePlainModelsBits) {
+// Every bit of AdamW with all state in bf16, from the formulas in plain floats: from an element in the middle of four
+// that are drawn together, from the first of them, and where their number has more than 32 bits from some element on.
+class RoundedAdamW : public ::testing::TestWithParam<std::int64_t> {};
+TEST_P(RoundedAdamW, OfBf16StateIsThePlainModelsBits) {
   TensorBox box;
-  constexpr std::int64_t n = 777, decayed = 400, offset = 6;
+  constexpr std::int64_t n = 777, decayed = 400;
+  const std::int64_t offset = GetParam();
   constexpr float b1 = 0.9F, b2 = 0.999F, eps = 1e-8F, scale = 0.5F;
   const RoundingRun run = RoundingRun::flat(0, n, 1234, offset);
   for (const bool narrow_moments : {true, false}) {
@@ -304,6 +308,64 @@ TEST(StochasticRounding, AdamWOfBf16StateIsThePlainModelsBits) {
       }
     }
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(FromElement, RoundedAdamW, ::testing::Values(6, 0, 4096, (std::int64_t{1} << 34) - 320));
+
+// What is not a number stays so, and changes nothing beside it: within vectors and in a tail.
+TEST(StochasticRounding, KeepsNaNsWhereTheyAre) {
+  TensorBox box;
+  constexpr std::int64_t n = 300;
+  const RoundingRun run = RoundingRun::flat(0, n, 5);
+  const auto is_bad = [](std::int64_t i) { return i == 3 || i == 100 || i == 101 || i == 297; };
+  const auto moved = [&](bool bad, DType moments, DType masters, bool momentum) {
+    const Tensor master = box.make(masters, {n}, normal(), 1), m = box.make(moments, {n}, normal(), 2),
+                 v = box.make(moments, {n}, constant(0.5)), gradient = box.make(DType::f32, {n}, normal(), 4);
+    for (std::int64_t i = 0; i < n; ++i)
+      if (bad && is_bad(i)) box.write(gradient, i, std::numeric_limits<double>::quiet_NaN());
+    const Tensor control = box.make(DType::f64, {kStepControls}, step_controls({.rate = 0.1, .step = 3}));
+    if (momentum)
+      sgd({.master = master,
+           .weight = {},
+           .momentum = m,
+           .gradient = gradient,
+           .control = control,
+           .beta = 0.9,
+           .decay = 0,
+           .decayed = 0,
+           .rounding = {&run, 1}},
+          box.stream());
+    else
+      adamw({.master = master,
+             .weight = {},
+             .m = m,
+             .v = v,
+             .gradient = gradient,
+             .control = control,
+             .beta1 = 0.9,
+             .beta2 = 0.999,
+             .eps = 1e-8,
+             .decay = 0,
+             .decayed = 0,
+             .rounding = {&run, 1}},
+            box.stream());
+    std::vector<std::vector<double>> all{box.read(master), box.read(m)};
+    if (!momentum) all.push_back(box.read(v));
+    return all;
+  };
+  for (const bool momentum : {false, true})
+    for (const auto& [moments, masters] : {std::pair(DType::bf16, DType::bf16), std::pair(DType::bf16, DType::f32),
+                                           std::pair(DType::f32, DType::bf16)}) {
+      const auto good = moved(false, moments, masters, momentum), some = moved(true, moments, masters, momentum);
+      for (std::size_t t = 0; t < good.size(); ++t)
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double want = good[t][static_cast<std::size_t>(i)], got = some[t][static_cast<std::size_t>(i)];
+          if (is_bad(i))
+            EXPECT_TRUE(std::isnan(got)) << t << ", " << i;
+          else
+            EXPECT_EQ(got, want) << t << ", " << i;
+        }
+    }
 }
 
 // Where every step is too small for bf16: rounded to nearest, the weights would stay where they are.

@@ -24,9 +24,9 @@ TEST(MeasuredStepPicture, DrawsEverySpanOnOneAxis) {
   const std::string svg = svg_picture(small());
   EXPECT_THAT(svg, HasSubstr("a &lt;step&gt;"));
   // 4 ms are 1000 pixels from 84 on.
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"84\" y=\"62\" width=\"250\" height=\"20\" fill=\"#6ea8fe\">"
+  EXPECT_THAT(svg, HasSubstr("<rect class=\"span\" x=\"84\" y=\"62\" width=\"250\" height=\"20\" fill=\"#6ea8fe\">"
                              "<title>block.0 forward: 0.000 to 1.000 ms</title>"));
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"334\" y=\"86\" width=\"750\" height=\"20\" fill=\"#f2b35e\">"
+  EXPECT_THAT(svg, HasSubstr("<rect class=\"span\" x=\"334\" y=\"86\" width=\"750\" height=\"20\" fill=\"#f2b35e\">"
                              "<title>block.0 update: 1.000 to 4.000 ms</title>"));
   EXPECT_THAT(svg, HasSubstr("<title>wait for block.0 reduce: 1.000 to 2.000 ms</title>"));
 }

@@ -74,12 +74,19 @@ TEST(UsualLevers, AreEachAloneAndTheUsualOnesTogether) {
       IsSupersetOf({"micro=2", "micro=4", "recompute=elementwise", "recompute=projections", "recompute=full",
                     "recompute=full + recompute_every=2", "gradients=bf16", "moments=bf16", "master=bf16",
                     "offload_optimizer=disk", "offload_optimizer=disk + offload_share=0.5",
-                    "recompute=full + offload_optimizer=disk", "micro=2 + recompute=full + offload_optimizer=disk"}));
-  EXPECT_THAT(names_of(one), Not(Contains(HasSubstr("zero="))));
-  EXPECT_THAT(names_of(many), IsSupersetOf({"zero=1", "zero=2", "zero=3",
-                                            "micro=2 + zero=3 + recompute=full + offload_optimizer=disk"}));
+                    "recompute=full + offload_optimizer=disk", "micro=2 + recompute=full + offload_optimizer=disk",
+                    "offload_activations=disk", "offload_gradients=disk", "zero=3 + offload_parameters=disk",
+                    "zero=3 + offload_optimizer=disk + offload_gradients=disk + offload_parameters=disk"}));
+  EXPECT_THAT(names_of(one), Not(Contains("zero=3"))) << "of one rank, where it lowers nothing";
+  EXPECT_THAT(names_of(many),
+              IsSupersetOf({"zero=1", "zero=2", "zero=3", "micro=2 + zero=3 + recompute=full + offload_optimizer=disk",
+                            "zero=2 + offload_gradients=disk", "zero=3 + offload_parameters=disk",
+                            "zero=3 + offload_optimizer=disk + offload_gradients=disk + offload_parameters=disk",
+                            "micro=2 + zero=3 + recompute=full + offload_optimizer=disk + offload_gradients=disk + "
+                            "offload_parameters=disk"}));
+  EXPECT_EQ(one[*std::ranges::find(one, "zero=3 + offload_parameters=disk", &Lever::name)->without].name(), "none");
   for (const Lever& lever : many) {
-    EXPECT_EQ(lever.without.has_value(), lever.run.memory.offload_optimizer != Offload::none) << lever.name();
+    EXPECT_EQ(lever.without.has_value(), lever.run.memory.offloads_to() != Offload::none) << lever.name();
     if (!lever.without) continue;
     RunSpec without = lever.run;
     without.memory = many[*lever.without].run.memory;
@@ -112,8 +119,8 @@ TEST(ComparedLevers, AreAsPlannedAndSayWhatOffloadIsNeededFor) {
     }
     const ComparedRank& rank = one.ran->fullest_rank();
     EXPECT_EQ(rank.disk, one.plan.disk) << name;
-    EXPECT_EQ(rank.moved, one.plan.moved.from_device) << name;
-    EXPECT_EQ(rank.disk > 0, one.lever.run.memory.offload_optimizer == Offload::disk) << name;
+    EXPECT_EQ(rank.moved, one.plan.moved_in_all()) << name;
+    EXPECT_EQ(rank.disk > 0, one.lever.run.memory.offloads_to() == Offload::disk) << name;
     EXPECT_GT(*comparison.relative(one), 0) << name;
     if (one.needed) needed.insert(*one.needed);
     if (name == "offload_optimizer=disk") {
@@ -123,7 +130,8 @@ TEST(ComparedLevers, AreAsPlannedAndSayWhatOffloadIsNeededFor) {
       EXPECT_TRUE(one.needed == false);
     }
     if (name == "zero=3") plain_loss = one.ran->loss;
-    if (name == "recompute=full + offload_optimizer=disk" || name == "offload_optimizer=disk") {
+    if (name == "recompute=full + offload_optimizer=disk" || name == "offload_optimizer=disk" ||
+        name == "offload_activations=disk") {
       EXPECT_EQ(offloaded_loss.value_or(one.ran->loss), one.ran->loss);
       offloaded_loss = one.ran->loss;
     }
@@ -140,9 +148,14 @@ TEST(ComparedLevers, AreNotAsPlannedWhereAnythingDiffers) {
   for (const ComparedLever& one : comparison.levers) {
     if (one.lever.name() != "offload_optimizer=disk") continue;
     ASSERT_TRUE(one.ran && one.ran->ok());
-    for (const auto change : {&ComparedRank::host, &ComparedRank::disk, &ComparedRank::moved, &ComparedRank::peak}) {
+    for (const auto change : {&ComparedRank::host, &ComparedRank::disk, &ComparedRank::peak}) {
       ComparedLayout other = *one.ran;
       other.ranks[0].*change += 1;
+      EXPECT_FALSE(other.ok());
+    }
+    for (const auto way : {&Staging::Traffic::to_device, &Staging::Traffic::from_device}) {
+      ComparedLayout other = *one.ran;
+      other.ranks[0].moved.*way += 1;
       EXPECT_FALSE(other.ok());
     }
     return;

@@ -373,6 +373,26 @@ TEST(Plan, StateThatDoesNotFitIsCutBesideLayers) {
   EXPECT_THAT(fit_refusal(spec, plan_run(spec).peak / 2), ::testing::Not(::testing::HasSubstr("zero")));
 }
 
+// More state than any disk holds: the refusal names the key that offloads less of what is offloaded.
+TEST(Plan, StateThatNoDiskHoldsIsRefusedWithTheKeyThatOffloadsLess) {
+  const auto refusal = [](Offload MemorySpec::*kind) -> std::string {
+    RunSpec spec;
+    spec.memory.*kind = Offload::disk;
+    Plan plan;
+    plan.disk = std::numeric_limits<std::int64_t>::max();
+    try {
+      require_disk_fit(spec, plan, 1);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const auto kind :
+       {&MemorySpec::offload_optimizer, &MemorySpec::offload_gradients, &MemorySpec::offload_parameters})
+    EXPECT_THAT(refusal(kind), ::testing::HasSubstr("make memory.offload_share smaller"));
+  EXPECT_THAT(refusal(&MemorySpec::offload_activations), ::testing::HasSubstr("memory.offload_blocks"));
+}
+
 TEST(Plan, DrawsTheStepOfALayout) {
   const Outcome o = run_program(
       {"plan", "--set", "model.preset=llama-1m", "--set", "data.seq=64", "--layout", "dp=2,zero=3", "--picture"});

@@ -66,7 +66,7 @@ threads = 2
 stop_signals = ["USR2", "SIGHUP"]
 )");
   EXPECT_EQ(run.model.vocabulary, 300);
-  const DataSpec data{.text = {}, .tokens = "/t.bin", .synthetic = {}, .seq = 64, .eval_share = 0.25};
+  const DataSpec data{.text = {}, .tokens = "/t.bin", .tokenizer = {}, .synthetic = {}, .seq = 64, .eval_share = 0.25};
   EXPECT_EQ(run.data, data);
   const TrainSpec train{.steps = 7,
                         .global_batch = 6,
@@ -233,6 +233,13 @@ TEST(RunToml, Fp16ScalesTheLossUnlessTheRunSaysOtherwise) {
   EXPECT_EQ(to_toml(parse(kBase)).find("loss_scale"), std::string::npos);
 }
 
+TEST(RunToml, ATokenizerIsAFolderOrBytes) {
+  const std::string text = "[model]\npreset = \"llama-1m\"\n[data]\ntext = \"t\"\ntokenizer = ";
+  EXPECT_EQ(parse(text + "\"../hf\"\n").data.tokenizer, "/hf");
+  EXPECT_EQ(parse(text + "\"bytes\"\n").data.tokenizer, "");
+  EXPECT_EQ(parse(text + "\"../hf\"\n", {"data.example=true"}).data.tokenizer, "");  // another source, without it
+}
+
 TEST(RunToml, WritingAndReadingAreInverse) {
   const auto expect_inverse = [](const RunSpec& spec) {
     const std::string text = to_toml(spec);
@@ -252,6 +259,7 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   RunSpec odd = parse(kBase);
   odd.data.example = false;
   odd.data.text = {"/a \"b\"\\c", "/d\u00e9 = 1 # e"};
+  odd.data.tokenizer = "/t \"u\"";
   odd.data.eval_share = 0.1 + 0.2;
   odd.train.seed = 9223372036854775807u;
   odd.optimizer = {.kind = OptimizerKind::sgd,

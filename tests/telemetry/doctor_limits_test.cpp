@@ -73,7 +73,7 @@ TEST(DoctorLimits, OfUpdatesOfOffloadedState) {
   EXPECT_THAT(found.evidence.at(1), HasSubstr("a step moves 3.00 GiB, there and back: 6.00 GiB/s"));
   EXPECT_THAT(found.remedies,
               ElementsAre(HasSubstr("train.global_batch=16"), HasSubstr("memory.offload_share below 0.5"),
-                          HasSubstr("memory.offload_optimizer=none")));
+                          HasSubstr("memory.offload_optimizer=none, and so gradients and parameters")));
   set_share(run, TimeUse::optimizer, 0.24F);
   EXPECT_THAT(names_found(run), ElementsAre());
   set_share(run, TimeUse::optimizer, 0.26F);

@@ -28,12 +28,12 @@ std::string offload_text(const MemorySpec& memory) {
 
 // A rank on meta, alone or of many, and what it takes and moves.
 struct CountedRank {
-  explicit CountedRank(const Replica::Options& o, int rank = 0)
+  explicit CountedRank(const Replica::Options& o, int rank = 0, Memory* rooms = nullptr)
       : ranks(rank, static_cast<int>(o.layout.ranks())),
         memory(make_memory(Device::meta, ledger)),
         offload(make_memory(Device::meta, offloaded)),
         stream(*memory, cpu::kScratchBytes),
-        replica(o, {ranks, ranks}, *memory, stream, offload.get()) {
+        replica(o, {ranks, ranks}, *memory, stream, offload.get(), rooms) {
     replica.init_weights();
   }
   void step(const Replica::Options& o) {
@@ -60,8 +60,13 @@ struct MovedRun {
   ActivationOffload::Traffic moved, moved_by_evaluation;
 };
 
-MovedRun learn_moved(const Replica::Options& o) {
+// `rooms`: as under a GPU.
+MovedRun learn_moved(const Replica::Options& o, Memory* rooms = nullptr) {
   HostRun run(o);
+  if (rooms) {
+    run.replica.reset();
+    run.replica = std::make_unique<Replica>(o, *run.memory, *run.stream, run.offload.get(), rooms);
+  }
   run.replica->init_weights();
   MovedRun learned;
   for (unsigned step = 0; step < 3; ++step) {
@@ -119,6 +124,35 @@ INSTANTIATE_TEST_SUITE_P(Models, OffloadedBlocks,
                          [](const auto& info) {
                            return std::get<0>(info.param).name + "_" + std::string(name_of(std::get<1>(info.param)));
                          });
+
+// By themselves, and beside state, gradients and weights in the same file.
+TEST(OffloadedActivations, PassThroughRoomOnTheHostToADiskAsUnderAGpu) {
+  for (const NamedSpec& named : tiny_specs())
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      Replica::Options o{.spec = named.spec, .B = 4, .T = 17, .layout = {}, .precision = precision, .seed = 3};
+      o.layout.zero = 3;
+      o.layout.micro = 2;
+      o.spec.layers = 4;
+      o.optimizer.clip = 0.1;
+      const MovedRun here = learn_moved(o);
+      for (const bool others : {false, true}) {
+        MemorySpec memory = moved_blocks(Offload::disk);
+        if (others) memory.offload_optimizer = memory.offload_gradients = memory.offload_parameters = Offload::disk;
+        o.how.memory = memory;
+        Ledger on_host, on_meta;
+        const auto rooms = make_host_memory(Device::cpu, on_host), no_room = make_memory(Device::meta, on_meta);
+        const MovedRun there = learn_moved(o, rooms.get());
+        EXPECT_EQ(there.losses, here.losses) << named.name;
+        EXPECT_TRUE(there.weights == here.weights) << named.name << ": other weights";
+        EXPECT_GT(there.moved.from_device, 0) << named.name;
+        CountedRank counted(o, 0, no_room.get());
+        for (int step = 0; step < 3; ++step) counted.step(o);
+        EXPECT_EQ(counted.replica.moved_activations(), there.moved) << named.name;
+        EXPECT_GT(on_host.peak(), 0);
+        EXPECT_EQ(on_meta.peak(), on_host.peak()) << named.name;
+      }
+    }
+}
 
 // A model with enough blocks for every stage and chunk.
 ModelSpec deep_offload_spec() {

@@ -49,6 +49,16 @@ template <class T, class W>
   }
 }
 
+// A vector's new state.
+template <class T>
+struct AdamWState {
+  Vec<T> first, second, p;
+};
+template <class T>
+struct SgdState {
+  Vec<T> g, p;
+};
+
 template <class P, class G, class W, class M>
 void run_adamw(const AdamWArgs& a, Stream& stream) {
   using T = Compute<P>;
@@ -67,18 +77,22 @@ void run_adamw(const AdamWArgs& a, Stream& stream) {
       stream, a.master.elements(), a.decayed, a.decay, [&](std::int64_t begin, std::int64_t end, double decay) {
         const T keep = static_cast<T>(1 - rate * decay);
         Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
-        for_vectors<T>(end - begin, [=, &chances](std::int64_t offset, auto load, auto store) {
-          const std::int64_t i = begin + offset;
-          chances.draw(i);
-          const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
-          const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
-          const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
-          const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
-          chances.keep_moment(m + i, first, end - i, 0, store);
-          chances.keep_moment(v + i, second, end - i, 1, store);
-          chances.keep_master(master + i, p, end - i, store);
-          publish<T>(weight ? weight + i : nullptr, p, end - i);
-        });
+        chances.each_vector(
+            begin, end,
+            [=](std::int64_t i, auto load) __attribute__((always_inline)) {
+              const Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale;
+              const Vec<T> first = fma(load(m + i), broadcast(b1), g * c1);
+              const Vec<T> second = fma(load(v + i), broadcast(b2), g * g * c2);
+              const Vec<T> p = load(master + i) * keep - first / (sqrt<T>(second) / root_correction + eps) * step_size;
+              return AdamWState<T>{first, second, p};
+            },
+            [=](std::int64_t i, const AdamWState<T>& state, auto store, const auto& keeper)
+                __attribute__((always_inline)) {
+                  keeper.first_moment(m + i, state.first, store);
+                  keeper.second_moment(v + i, state.second, store);
+                  keeper.master(master + i, state.p, store);
+                  publish<T>(weight ? weight + i : nullptr, state.p, end - i);
+                });
       });
 }
 
@@ -96,19 +110,20 @@ void run_sgd(const SgdArgs& a, Stream& stream) {
                    [&](std::int64_t begin, std::int64_t end, double decay) {
                      const T pull = static_cast<T>(decay);
                      Chances<T, P, M> chances(a.rounding, a.first, control[kStep]);
-                     for_vectors<T>(end - begin, [=, &chances](std::int64_t offset, auto load, auto store) {
-                       const std::int64_t i = begin + offset;
-                       chances.draw(i);
-                       const Vec<T> old = load(master + i);
-                       Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
-                       if (momentum) {
-                         g = load(momentum + i) * beta + g;
-                         chances.keep_moment(momentum + i, g, end - i, 0, store);
-                       }
-                       const Vec<T> p = old - g * rate;
-                       chances.keep_master(master + i, p, end - i, store);
-                       publish<T>(weight ? weight + i : nullptr, p, end - i);
-                     });
+                     chances.each_vector(
+                         begin, end,
+                         [=](std::int64_t i, auto load) __attribute__((always_inline)) {
+                           const Vec<T> old = load(master + i);
+                           Vec<T> g = gradient_at<T>(gradient + i, end - i, load) * scale + old * pull;
+                           if (momentum) g = load(momentum + i) * beta + g;
+                           return SgdState<T>{g, old - g * rate};
+                         },
+                         [=](std::int64_t i, const SgdState<T>& state, auto store, const auto& keeper)
+                             __attribute__((always_inline)) {
+                               if (momentum) keeper.first_moment(momentum + i, state.g, store);
+                               keeper.master(master + i, state.p, store);
+                               publish<T>(weight ? weight + i : nullptr, state.p, end - i);
+                             });
                    });
 }
 

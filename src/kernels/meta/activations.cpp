@@ -6,19 +6,19 @@
 namespace lockstep::meta {
 
 void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
-  count(stream, 5 * a.y.elements(), {a.gate_up}, {a.y});
+  count(stream, KernelKind::activation, 5 * a.y.elements(), {a.gate_up}, {a.y});
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, (a.y ? 13 : 11) * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up, a.y});
+  count(stream, KernelKind::activation, (a.y ? 13 : 11) * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up, a.y});
 }
 
 void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
-  count(stream, 9 * a.x.elements(), {a.x}, {a.y});
+  count(stream, KernelKind::activation, 9 * a.x.elements(), {a.x}, {a.y});
 }
 
 void gelu_backward(const GeluBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, (a.y ? 21 : 18) * a.x.elements(), {a.dy, a.x}, {a.dx, a.y});
+  count(stream, KernelKind::activation, (a.y ? 21 : 18) * a.x.elements(), {a.dy, a.x}, {a.dx, a.y});
 }
 
 }  // namespace lockstep::meta

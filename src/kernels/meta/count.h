@@ -7,26 +7,23 @@
 
 namespace lockstep::meta {
 
-// Adds one kernel's work: each operand that is there is read, or written, once.
-inline Work& count(lockstep::Stream& stream, std::int64_t flops, std::initializer_list<ConstTensor> reads,
-                   std::initializer_list<ConstTensor> writes) {
-  Work& work = Stream::of(stream).work();
-  work.flops += flops;
-  for (const ConstTensor& t : reads)
-    if (t) work.bytes_read += t.bytes();
-  for (const ConstTensor& t : writes)
-    if (t) work.bytes_written += t.bytes();
-  ++work.calls;
-  return work;
+using TensorList = std::initializer_list<ConstTensor>;
+
+inline std::int64_t bytes_of(TensorList tensors) {
+  std::int64_t bytes = 0;
+  for (const ConstTensor& t : tensors)
+    if (t) bytes += t.bytes();
+  return bytes;
 }
 
-// The same of a matrix product or of attention.
-inline void count_products(lockstep::Stream& stream, std::int64_t flops, std::initializer_list<ConstTensor> reads,
-                           std::initializer_list<ConstTensor> writes) {
-  const Work before = Stream::of(stream).work();
-  Work& work = count(stream, flops, reads, writes);
-  work.matmul_flops += flops;
-  work.matmul_bytes += work.bytes_read - before.bytes_read + work.bytes_written - before.bytes_written;
+// Adds one kernel's work: each operand that is there is read, or written, once.
+inline void count(lockstep::Stream& stream, Kernel kernel, TensorList reads, TensorList writes) {
+  kernel.read += bytes_of(reads);
+  kernel.written += bytes_of(writes);
+  Stream::of(stream).add(kernel);
+}
+inline void count(lockstep::Stream& stream, KernelKind kind, std::int64_t flops, TensorList reads, TensorList writes) {
+  count(stream, {.kind = kind, .flops = flops}, reads, writes);
 }
 
 // What an accumulating kernel reads of its result.

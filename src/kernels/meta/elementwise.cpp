@@ -6,21 +6,27 @@
 
 namespace lockstep::meta {
 
-void add(const AddArgs& a, lockstep::Stream& stream) { count(stream, a.y.elements(), {a.a, a.b}, {a.y}); }
+void add(const AddArgs& a, lockstep::Stream& stream) {
+  count(stream, KernelKind::elementwise, a.y.elements(), {a.a, a.b}, {a.y});
+}
 
-void cast(const CastArgs& a, lockstep::Stream& stream) { count(stream, a.y.elements(), {a.x}, {a.y}); }
+void cast(const CastArgs& a, lockstep::Stream& stream) {
+  count(stream, KernelKind::elementwise, a.y.elements(), {a.x}, {a.y});
+}
 
-void fill(const FillArgs& a, lockstep::Stream& stream) { count(stream, 0, {}, {a.y}); }
+void fill(const FillArgs& a, lockstep::Stream& stream) { count(stream, KernelKind::elementwise, 0, {}, {a.y}); }
 
 void bias_backward(const BiasBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, a.dy.elements(), {a.dy, if_accumulating(a.accumulate, a.dbias)}, {a.dbias});
+  count(stream, KernelKind::elementwise, a.dy.elements(), {a.dy, if_accumulating(a.accumulate, a.dbias)}, {a.dbias});
 }
 
 // Random numbers are integer work; what is counted is the arithmetic on elements.
-void init_normal(const InitNormalArgs& a, lockstep::Stream& stream) { count(stream, a.x.elements(), {}, {a.x}); }
+void init_normal(const InitNormalArgs& a, lockstep::Stream& stream) {
+  count(stream, KernelKind::elementwise, a.x.elements(), {}, {a.x});
+}
 
 void dropout(const DropoutArgs& a, lockstep::Stream& stream) {
-  count(stream, a.x.elements(), {a.x, a.positions}, {a.y});
+  count(stream, KernelKind::elementwise, a.x.elements(), {a.x, a.positions}, {a.y});
 }
 
 }  // namespace lockstep::meta

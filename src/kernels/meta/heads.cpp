@@ -6,7 +6,7 @@ namespace lockstep::meta {
 
 void copy_heads(const CopyHeadsArgs& a, lockstep::Stream& stream) {
   const bool moves = !a.accumulate && a.x.dtype() == a.y.dtype();  // as it is, with no arithmetic
-  count(stream, moves ? 0 : a.y.elements(), {a.x, if_accumulating(a.accumulate, a.y)}, {a.y});
+  count(stream, KernelKind::elementwise, moves ? 0 : a.y.elements(), {a.x, if_accumulating(a.accumulate, a.y)}, {a.y});
 }
 
 }  // namespace lockstep::meta

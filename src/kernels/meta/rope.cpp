@@ -5,11 +5,11 @@
 namespace lockstep::meta {
 
 void rope_table(const RopeTableArgs& a, lockstep::Stream& stream) {
-  count(stream, 3 * a.cos.elements(), {a.positions}, {a.cos, a.sin});
+  count(stream, KernelKind::rope, 3 * a.cos.elements(), {a.positions}, {a.cos, a.sin});
 }
 
 void rope(const RopeArgs& a, lockstep::Stream& stream) {
-  count(stream, 3 * a.x.elements(), {a.x, a.cos, a.sin}, {a.x});
+  count(stream, KernelKind::rope, 3 * a.x.elements(), {a.x, a.cos, a.sin}, {a.x});
 }
 
 }  // namespace lockstep::meta

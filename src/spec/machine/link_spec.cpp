@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <optional>
-#include <span>
 
 #include "base/error.h"
+#include "spec/text/quantity.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -16,14 +14,6 @@ namespace {
 
 constexpr double kSlowest = 1e5, kFastest = 1e15;  // bytes per second
 constexpr double kLongest = 1;                     // seconds of latency
-
-struct LinkUnit {
-  std::string_view name;
-  double factor;
-};
-// A name comes before those that it ends with.
-constexpr LinkUnit kRates[] = {{"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
-constexpr LinkUnit kTimes[] = {{"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"s", 1}};
 
 class LinkText {
  public:
@@ -34,9 +24,9 @@ class LinkText {
     if (comma == text_.npos || text_.find(',', comma + 1) != text_.npos) refuse(quote_text(text_), kBoth);
     std::optional<double> rate, time;
     for (const std::string_view part : {text_.substr(0, comma), text_.substr(comma + 1)}) {
-      if (const auto value = in_units(part, kRates))
+      if (const auto value = parse_quantity(part, QuantityKind::rate))
         set(rate, *value);
-      else if (const auto seconds = in_units(part, kTimes))
+      else if (const auto seconds = parse_quantity(part, QuantityKind::time))
         set(time, *seconds);
       else
         refuse(quote_text(part), kBoth);
@@ -59,19 +49,6 @@ class LinkText {
   void set(std::optional<double>& value, double to) const {
     if (value) refuse(quote_text(text_), kBoth);  // the other one is missing
     value = to;
-  }
-
-  // Nothing where it has none of these units, or no number before it.
-  static std::optional<double> in_units(std::string_view part, std::span<const LinkUnit> units) {
-    for (const auto& [name, factor] : units) {
-      if (!part.ends_with(name)) continue;
-      const std::string_view digits = part.substr(0, part.size() - name.size());
-      double value = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value)) return std::nullopt;
-      return value * factor;
-    }
-    return std::nullopt;
   }
 
   std::string_view text_;

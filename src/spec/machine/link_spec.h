@@ -1,6 +1,7 @@
 // A link between ranks: its bandwidth and the latency of a message, as in "1GB/s,50us".
 //
-//   bandwidth   a number and GB/s, MB/s, Gbit/s or Mbit/s (10^9 and 10^6), from 0.1MB/s to 1000000GB/s
+//   bandwidth   a number and GB/s, MB/s, Gbit/s or another unit of a rate (text/quantity.h), from 0.1MB/s to
+//               1000000GB/s
 //   latency     a number and s, ms, us or ns, from 0s to 1s
 //
 // Both are given, in either order.

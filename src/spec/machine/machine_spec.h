@@ -4,9 +4,12 @@
 // are per second and per device, of one direction of a link; all sizes are bytes. A machine that is measured
 // (`lockstep bench machine`) and one that is written from data sheets are the same kind of file: `source` says which.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +25,11 @@ struct MachineLink {
   bool operator==(const MachineLink&) const = default;
 };
 
+// The kinds of kernels whose time is that of their bytes (tensor/meta/kernel.h has all kinds). Products and attention
+// are priced by their operations.
+inline constexpr std::array<std::string_view, 8> kCopyLikeKernels = {
+    "norm", "activation", "rope", "embedding", "cross_entropy", "elementwise", "optimizer", "sum"};
+
 struct MachineSpec {
   enum class Kind : std::uint8_t {
     devices,  // every rank has a device of its own, and messages move beside its work
@@ -36,11 +44,18 @@ struct MachineSpec {
   struct Products {
     double best = 0.8;
     double half_m = 0, half_n = 0, half_k = 0;
+    double share(double m, double n, double k) const {
+      return best * m / (m + half_m) * n / (n + half_n) * k / (k + half_k);
+    }
     bool operator==(const Products&) const = default;
   };
   struct Attention {  // of the peak, by operations of the pairs that see each other
     double forward = 0.5, backward = 0.4;
     double half_pairs = 0;  // tokens of a sample at which it reaches half of that
+    double half_width = 0;  // a head's width at which it does: narrow heads have few operations per exponential
+    // Bytes that pass through memory per query and key of a head, hidden pairs included, where scores are not kept on
+    // the chip; 0: they are (FlashAttention and everything after it).
+    double forward_scores = 0, backward_scores = 0;
     bool operator==(const Attention&) const = default;
   };
   // Bytes per second of a copy, read and written together, that touches this many bytes; between two points by the
@@ -59,8 +74,8 @@ struct MachineSpec {
   Peaks peaks;
   Products products;
   Attention attention;
-  std::vector<CopyRate> copies;           // by size, rising
-  std::map<std::string, double> kernels;  // by kind of kernel, the share of the copy rate that it reaches; else 1
+  std::vector<CopyRate> copies;           // by size, rising; at least one
+  std::map<std::string, double> kernels;  // of kCopyLikeKernels, the share of the copy rate that it reaches; else 1
   double launch = 0;                      // seconds that every kernel takes beside its work
   double step = 0;                        // seconds of a step beside all kernels and messages
   double overlap_slowdown = 0;            // while a message of a device moves, its work takes 1 + this times as long
@@ -81,20 +96,31 @@ struct MachineSpec {
   double hours_between_failures = 0;  // of one device; 0: none
   double restart_seconds = 0;         // from a failure to the first step of the restarted run
 
+  double rate_of_copy(double size) const;  // of `copies`
   std::int64_t devices() const { return nodes * devices_per_node; }
   std::int64_t node_of(std::int64_t rank) const { return rank / devices_per_node; }
   bool operator==(const MachineSpec&) const = default;
 };
 
-// UserError (usage or input) in one line for what is unknown, missing, of another type or out of range.
+std::string_view name_of(MachineSpec::Kind kind);
+
+// Each throws UserError (usage), one line with a place and a remedy, for what is unknown, missing, of another type or
+// out of range, and for a key that would do nothing.
 MachineSpec read_machine(const std::filesystem::path& file);
-MachineSpec parse_machine(std::string_view toml, const std::string& name);
+// `where`: the file, as messages name it. Without a key `name` the machine is called that, less ".toml".
+MachineSpec parse_machine(std::string_view toml, const std::string& where);
 // One field, as in --set machine.inter_node.bandwidth=12.5GB/s (`key` without "machine.").
 void set_machine_field(MachineSpec& machine, std::string_view key, std::string_view value);
+// Several at once, each "inter_node.bandwidth=12.5GB/s": for fields of which one makes no sense before the other.
+void set_machine_fields(MachineSpec& machine, std::span<const std::string> settings);
 // What parse_machine reads: the same machine again.
 std::string to_toml(const MachineSpec& machine);
-// A file's path, or the name of one that comes with Lockstep ("h100-sxm"). UserError names those that there are.
+// One that comes with Lockstep, by its name ("h100-sxm"), or a file by its path. The error names those that there are.
 MachineSpec find_machine(const std::string& name_or_file);
-std::vector<std::string> shipped_machines();
+// What find_machine takes from any folder: the name of one that comes with Lockstep, or a file's absolute path, from
+// `base_folder` where it is relative. Nothing: it reads like a name, and there is neither such a machine nor such a
+// file. What reads like a path (it has a '/', or ends in .toml) is not looked for.
+std::optional<std::string> machine_place(const std::string& name_or_file, const std::filesystem::path& base_folder);
+std::vector<std::string> shipped_machines();  // sorted
 
 }  // namespace lockstep

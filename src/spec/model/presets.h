@@ -20,7 +20,8 @@ struct EmbeddedText {
   std::string_view text;
 };
 std::span<const EmbeddedText> embedded_models();
-std::span<const EmbeddedText> embedded_tunings();  // configs/tuning/, read by tuning_spec.h
+std::span<const EmbeddedText> embedded_machines();  // configs/machines/, read by machine_spec.h
+std::span<const EmbeddedText> embedded_tunings();   // configs/tuning/, read by tuning_spec.h
 std::string_view embedded_example_run();
 
 }  // namespace lockstep

@@ -27,6 +27,7 @@ constexpr auto kMayDiffer = std::to_array<std::string_view>({
     "data.tokens",            //
     "data.example",           //
     "layout.schedule_file",   // its text is
+    "run.machine",            // rank 0 reads it
     "memory.offload_folder",  // each rank has a file of its own
 });
 

@@ -28,6 +28,9 @@ class RunChecker {
     if (!second.empty()) {
       fail("data", second, fmt::format("[data] names both {} and {}", first, second), "keep one of the two");
     }
+    if (!data.tokenizer.empty() && data.text.empty())
+      fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text", first),
+           "remove it, or use text");
     if (data.synthetic && data.synthetic->branching > data.synthetic->vocabulary) {
       fail("data.synthetic", "branching",
            fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,
@@ -48,8 +51,8 @@ class RunChecker {
            fmt::format("seq ({}) is beyond the model's max_positions ({})", data.seq, spec_.model.max_positions),
            fmt::format("use seq = {} or a model with more positions", spec_.model.max_positions));
     }
-    // What a token file holds is known only when it is opened.
-    if (!data.tokens.empty()) return;
+    // What a token file or a tokenizer holds is known only when it is opened.
+    if (!data.tokens.empty() || !data.tokenizer.empty()) return;
     const std::int64_t needed = data.synthetic ? data.synthetic->vocabulary : kByteVocabulary;
     if (spec_.model.vocabulary < needed) {
       fail("model", "vocabulary",
@@ -105,8 +108,6 @@ class RunChecker {
         fail("memory", key,
              fmt::format("{} = \"host\" does nothing with device = \"cpu\", whose memory is the host's", key),
              "use \"disk\", or remove it");
-      if (where == Offload::disk && gpu && std::string_view(key) == "offload_activations")
-        fail("memory", key, "offload_activations = \"disk\" is of device = \"cpu\" in this version", "use \"host\"");
       if (where != to)
         fail("memory", key,
              fmt::format("{} = \"{}\", and other state is offloaded to \"{}\"", key, name_of(where), name_of(to)),

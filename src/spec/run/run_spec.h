@@ -39,6 +39,7 @@ struct SyntheticSpec {
 struct DataSpec {
   std::vector<std::string> text;  // files and folders, absolute (run_toml.h says from where)
   std::string tokens;             // a token file, absolute
+  std::string tokenizer;          // of the text: a folder with a tokenizer.json, absolute; empty: bytes
   std::optional<SyntheticSpec> synthetic;
   bool example = false;      // the text built into the program
   std::int64_t seq = 256;    // T
@@ -93,6 +94,7 @@ struct RunSettings {
   double clock_error = 100e-6;  // seconds: clocks are compared again before they may be further from the mean
   bool tensorboard = true;      // write event files for TensorBoard (telemetry/tensorboard.h)
   bool autotune = false;        // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+  std::string machine = {};     // one whose file predicts the step (spec/machine/machine_spec.h); empty: none
   // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/run/stop_signals.h).
   std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
   bool operator==(const RunSettings&) const = default;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "spec/layout/layout_toml.h"
+#include "spec/machine/machine_spec.h"
 #include "spec/model/hf_config.h"
 #include "spec/model/model_toml.h"
 #include "spec/model/presets.h"
@@ -99,11 +100,12 @@ void visit_run(Spec& run, Visitor&& visit) {
   if (run.clock != ClockScope::off) visit("clock_error", run.clock_error, Real{.least = 1e-9, .most = 86400});
   visit("autotune", run.autotune);
   visit("stop_signals", run.stop_signals);
+  if (!run.machine.empty()) visit("machine", run.machine);
 }
 
 // ---- Keys of the design that this version has one value for, or none.
 
-constexpr Later kDataLater[] = {{"tokenizer", "'bytes'"}, {"split", ""}};
+constexpr Later kDataLater[] = {{"split", ""}};
 constexpr Later kRunLater[] = {{"ranks", "1"}};
 
 // ---- Reading
@@ -122,6 +124,7 @@ void unmake_choices(TomlDocument& document) {
     if (!document.set("data", source)) continue;
     if (source == "example" && document.top().table("data").shown("example") != "true") continue;
     for (const std::string_view other : kSources) document.drop("data", other);
+    if (source != "text") document.drop("data", "tokenizer");
   }
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
@@ -236,13 +239,18 @@ void read_model(const TomlTable& model, const std::filesystem::path& base_folder
 void read_data(const TomlTable& table, const std::filesystem::path& base_folder, DataSpec& data) {
   Collect known;
   visit_samples(data, known);
-  table.refuse_unknown(Keys{"text", "tokens", "synthetic", "example"} + known.keys + keys_of(kDataLater));
+  table.refuse_unknown(Keys{"text", "tokens", "tokenizer", "synthetic", "example"} + known.keys + keys_of(kDataLater));
   refuse_later(table, kDataLater);
   table("text", data.text);
   for (std::string& path : data.text) path = resolve(table, "text", path, base_folder);
   if (table.has("text") && data.text.empty()) table.refuse("text", "text is empty", "name files or folders");
   table("tokens", data.tokens);
   if (table.has("tokens")) data.tokens = resolve(table, "tokens", data.tokens, base_folder);
+  table("tokenizer", data.tokenizer);
+  if (data.tokenizer == "bytes")
+    data.tokenizer.clear();
+  else if (table.has("tokenizer"))
+    data.tokenizer = resolve(table, "tokenizer", data.tokenizer, base_folder);
   table("example", data.example);
   if (const TomlTable inner = table.table("synthetic"); inner.present()) {
     data.synthetic.emplace();
@@ -279,16 +287,26 @@ void read_optim(const TomlTable& table, RunSpec& spec) {
   visit_optim(spec, table);
 }
 
-void read_run(const TomlTable& table, RunSettings& run) {
+void read_run(const TomlTable& table, const std::filesystem::path& base_folder, RunSettings& run) {
   Collect known;
-  visit_run(run, known);
+  RunSettings any;
+  any.machine = "any";
+  visit_run(any, known);
   table.refuse_unknown(known.keys + keys_of(kRunLater));
   refuse_later(table, kRunLater);
   std::string device(name_of(run.device));
   table("device", device);
   if (std::ranges::find(kRunDevices, device, [](RunDevice d) { return name_of(d); }) == kRunDevices.end())
     table.refuse("device", fmt::format("device is {}", quote_text(device)), "use \"cpu\" or \"cuda\"");
+  table("machine", run.machine);  // before the list, which has it where it is stated
   visit_run(run, table);
+  if (!run.machine.empty()) {
+    const auto place = machine_place(run.machine, table.by_set("machine") ? "" : base_folder);
+    if (!place)
+      table.refuse("machine", fmt::format("there is no machine {}", quote_text(run.machine)),
+                   fmt::format("name a machine file or one of {}", fmt::join(shipped_machines(), ", ")));
+    run.machine = *place;
+  }
   if (run.autotune && run.device != RunDevice::cuda)
     table.refuse("autotune", fmt::format("autotune does nothing with device = \"{}\"", name_of(run.device)),
                  "remove it");
@@ -356,7 +374,7 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
-  read_run(top.table("run"), spec.run);  // before the model, which may be asked for by the run's folder
+  read_run(top.table("run"), base_folder, spec.run);  // before the model, which may be asked for by the run's folder
   read_model(top.table("model"), base_folder, changes.model_of, spec);
   read_data(top.table("data"), base_folder, spec.data);
   read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
@@ -400,6 +418,7 @@ std::string to_toml(const RunSpec& spec) {
   writer.table("data");
   if (!spec.data.text.empty()) writer("text", spec.data.text);
   if (!spec.data.tokens.empty()) writer("tokens", spec.data.tokens);
+  if (!spec.data.tokenizer.empty()) writer("tokenizer", spec.data.tokenizer);
   if (spec.data.example) writer("example", true);
   visit_samples(spec.data, writer);
   if (spec.data.synthetic) {

@@ -7,7 +7,7 @@
 //                             # attention_dropout may differ from config.json
 //   from = "RUN"              # the model and the weights of a checkpoint, training anew: a run folder (its newest
 //                             # whole checkpoint), its checkpoints or one of them; beside it the same two may differ
-//   [data]                    # one of: text, tokens, example, synthetic
+//   [data]                    # one of: text (with a tokenizer, or as bytes), tokens, example, synthetic
 //   text = ["FILE", "FOLDER"] # or one string; read as bytes, a vocabulary of 257
 //   tokens = "FILE"
 //   example = true            # the text built into the program
@@ -49,6 +49,7 @@
 //   clock = "local"           # "global", or "off", which has no clock_error
 //   clock_error = 1e-4
 //   autotune = false          # of "cuda"
+//   machine = "NAME"          # of machine_spec.h, or a file: what a step's predicted time is scored by
 //   [tuning]                  # tuning_spec.h; a run with autotune writes it into its resolved run file
 //
 // Every key may be left out but a model and a source of data; the defaults are those of run_spec.h. A key that would do

@@ -51,7 +51,7 @@ int Lifetimes::add(std::int64_t bytes, std::int64_t first, std::int64_t last) {
   return static_cast<int>(things_.size()) - 1;
 }
 
-std::int64_t Lifetimes::place_in_order(const std::vector<int>& order) {
+std::int64_t Lifetimes::place_in_order(const std::vector<int>& order, std::int64_t less_than) {
   std::vector<int> placed;  // by offset
   std::int64_t total = 0;
   for (const int id : order) {
@@ -65,6 +65,7 @@ std::int64_t Lifetimes::place_in_order(const std::vector<int>& order) {
     }
     thing.offset = at;
     total = std::max(total, at + thing.bytes);
+    if (total >= less_than) return total;
     placed.insert(std::upper_bound(placed.begin(), placed.end(), id,
                                    [&](int a, int b) { return things_[a].offset < things_[b].offset; }),
                   id);
@@ -186,7 +187,7 @@ std::int64_t Lifetimes::plan() {
   for (const Before& before : orders) {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return before(things_[a], things_[b]); });
-    if (const std::int64_t needed = place_in_order(order); needed < best) best = needed, kept = things_;
+    if (const std::int64_t needed = place_in_order(order, best); needed < best) best = needed, kept = things_;
     if (best == least) break;
     if (&before == orders && place_at_both_ends(least)) return least;
   }

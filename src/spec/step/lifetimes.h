@@ -32,7 +32,8 @@ class Lifetimes {
   template <class Size>
   std::int64_t most_at_a_time(Size&& size) const;
   std::vector<int> by_birth() const;
-  std::int64_t place_in_order(const std::vector<int>& order);
+  // Gives up, with some places unset, as soon as it needs no less than that.
+  std::int64_t place_in_order(const std::vector<int>& order, std::int64_t less_than);
   bool place_at_both_ends(std::int64_t room);
   std::int64_t place_by_size();
 

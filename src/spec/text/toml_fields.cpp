@@ -329,6 +329,13 @@ TomlTable TomlTable::table(std::string_view key) const {
   return {*state_, node == nullptr ? nullptr : as_node(node).as_table(), join(title_, key)};
 }
 
+std::vector<std::string> TomlTable::keys() const {
+  std::vector<std::string> all;
+  if (table_ == nullptr) return all;
+  for (const auto& [key, node] : as_table(table_)) all.emplace_back(key.str());
+  return all;
+}
+
 void TomlTable::require(std::string_view key) const {
   if (!has(key)) {
     throw UserError(ExitCode::usage, fmt::format("{}: {} has no '{}'", state_->where, in_table(title_), key), "add it");

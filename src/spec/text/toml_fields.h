@@ -90,6 +90,7 @@ class TomlTable {
 
   TomlTable table(std::string_view key) const;  // a table inside this one
   bool present() const { return table_ != nullptr; }
+  std::vector<std::string> keys() const;  // all that are there, of a table whose keys are values themselves
 
   void require(std::string_view key) const;
   void refuse_unknown(std::span<const std::string_view> known) const;

@@ -74,7 +74,8 @@ void find_costly_offload(const RunRecords& run, const TimeView& view, std::vecto
   finding.remedies.push_back(
       fmt::format("offload no more than must be: memory.offload_share below {:.2g}", plan.offload_share.value_or(1)));
   finding.remedies.push_back(
-      "memory.offload_optimizer=none, if it fits: `lockstep plan --fit` says whether other settings make it fit");
+      "memory.offload_optimizer=none, and so gradients and parameters, if it fits: `lockstep plan --fit` says whether "
+      "other settings make it fit");
   findings.push_back(std::move(finding));
 }
 

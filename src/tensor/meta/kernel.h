@@ -1,4 +1,5 @@
-// One kernel as meta counts it, for those who price it: its kind, and of a product its shape.
+// One kernel as meta counts it: its kind, the operations and bytes of it, and of a product its shape. Work adds kernels
+// up; who prices them (KernelPrices of plan/kernel_prices.h) sees each.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,8 +22,7 @@ enum class KernelKind : std::uint8_t {
   optimizer,
   sum,  // of gradients and norms
 };
-inline constexpr int kKernelKinds = 11;
-inline constexpr std::array<std::string_view, kKernelKinds> kKernelNames = {
+inline constexpr std::array<std::string_view, 11> kKernelNames = {
     "product",   "attention_forward", "attention_backward", "norm",      "activation", "rope",
     "embedding", "cross_entropy",     "elementwise",        "optimizer", "sum"};
 constexpr std::string_view name_of(KernelKind kind) { return kKernelNames[static_cast<std::size_t>(kind)]; }
@@ -30,9 +30,31 @@ constexpr std::string_view name_of(KernelKind kind) { return kKernelNames[static
 struct Kernel {
   KernelKind kind = KernelKind::elementwise;
   DType dtype = DType::f32;          // of its operands
-  std::int64_t m = 0, n = 0, k = 0;  // of a product; of attention m: queries and k: keys of a sample, n: heads
+  std::int32_t head_width = 0;       // of attention
+  std::int64_t m = 0, n = 0, k = 0;  // of a product; of attention m: queries, k: keys of a sample, n: heads of all
   std::int64_t flops = 0;
-  std::int64_t bytes = 0;  // read and written
+  std::int64_t read = 0, written = 0;  // bytes
+  // Products, attention's included.
+  bool is_product() const { return kind <= KernelKind::attention_backward; }
+};
+
+// What kernels did: floating-point operations, and bytes each kernel must read and write once.
+struct Work {
+  std::int64_t flops = 0;
+  std::int64_t matmul_flops = 0;  // the part of `flops` that is matrix products, attention's included
+  std::int64_t bytes_read = 0;
+  std::int64_t bytes_written = 0;
+  std::int64_t matmul_bytes = 0;  // the part of both that matrix products and attention read and write
+  std::int64_t calls = 0;
+  double seconds = 0;  // at the prices of the stream, where it has some
+  bool operator==(const Work&) const = default;
+};
+
+// How long a kernel takes on the machine that somebody asks about.
+class KernelPricer {
+ public:
+  virtual ~KernelPricer() = default;
+  virtual double seconds(const Kernel& kernel) const = 0;
 };
 
 }  // namespace lockstep::meta

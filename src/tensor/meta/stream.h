@@ -2,20 +2,10 @@
 #pragma once
 #include "base/error.h"
 #include "tensor/memory.h"
+#include "tensor/meta/kernel.h"
 #include "tensor/stream.h"
 
 namespace lockstep::meta {
-
-// What kernels did: floating-point operations, and bytes each kernel must read and write once.
-struct Work {
-  std::int64_t flops = 0;
-  std::int64_t matmul_flops = 0;  // the part of `flops` that is matrix products, attention's included
-  std::int64_t bytes_read = 0;
-  std::int64_t bytes_written = 0;
-  std::int64_t matmul_bytes = 0;  // the part of both that matrix products and attention read and write
-  std::int64_t calls = 0;
-  bool operator==(const Work&) const = default;
-};
 
 class Stream final : public lockstep::Stream {
  public:
@@ -25,6 +15,19 @@ class Stream final : public lockstep::Stream {
       : lockstep::Stream(Device::meta), scratch_(memory.allocate(scratch_bytes, Tag::workspace)) {}
 
   Work& work() { return work_; }
+  void add(const Kernel& kernel) {
+    work_.flops += kernel.flops;
+    work_.bytes_read += kernel.read;
+    work_.bytes_written += kernel.written;
+    if (kernel.is_product()) {
+      work_.matmul_flops += kernel.flops;
+      work_.matmul_bytes += kernel.read + kernel.written;
+    }
+    ++work_.calls;
+    if (prices_) work_.seconds += prices_->seconds(kernel);
+  }
+  // From now on; null: kernels have no price. It outlives the stream, or the last call before another.
+  void price_by(const KernelPricer* prices) { prices_ = prices; }
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<Always>(); }
   void record(Event&) override {}
@@ -43,6 +46,7 @@ class Stream final : public lockstep::Stream {
     void wait() override {}
   };
   Work work_;
+  const KernelPricer* prices_ = nullptr;
   Buffer scratch_;
 };
 
