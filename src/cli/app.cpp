@@ -28,6 +28,7 @@
 #include "cli/report.h"
 #include "cli/schedule.h"
 #include "cli/simulate.h"
+#include "cli/start_ranks.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
 #include "cli/train_tokenizer.h"
@@ -95,6 +96,7 @@ int run_app(int argc, char** argv) {
   app.require_subcommand(0, 1);
   std::function<int()> chosen;
   add_train(app, chosen);
+  add_launch(app, chosen);
   add_plan(app, chosen);
   add_simulate(app, chosen);
   add_choose(app, chosen);

@@ -15,7 +15,7 @@
 #include "cli/compare_layouts.h"
 #include "cli/compare_levers.h"
 #include "cli/compare_view.h"
-#include "cli/launch.h"
+#include "cli/start_ranks.h"
 #include "cli/progress_line.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"

@@ -13,7 +13,7 @@
 #include "bench/disk_bench.h"
 #include "bench/host_link_bench.h"
 #include "cli/byte_size.h"
-#include "cli/launch.h"
+#include "cli/start_ranks.h"
 #include "cli/progress_line.h"
 #include "cli/signals.h"
 #include "cli/usage_error.h"

@@ -1,184 +1,104 @@
 #include "cli/launch.h"
 
-#include <algorithm>
-#include <csignal>
-#include <cstdlib>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
 
 #include "base/error.h"
-#include "cli/launch_processes.h"
-#include "comm/mpi/run_rank.h"
-#include "comm/threads/run_ranks.h"
-#include "spec/run/run_settings.h"
-#include "train/pinning.h"
-#include "train/shared_gpu.h"
+#include "cli/signals.h"
+#include "cli/start_ranks.h"
+#include "cli/train.h"
+#include "launch/agent.h"
 
 namespace lockstep {
 
 namespace {
 
-const char* from_environment(const char* name) { return std::getenv(name); }
-
-bool on_gpu(const RunSpec& spec) { return device_of(spec) == Device::cuda; }
-
-// A rank's share of its host.
-struct HostShare {
-  int place;
-  int ranks_here;
+struct LaunchSettings {
+  bool processes = false;
+  int restarts = 10;
 };
 
-RankPlace place_rank(const RunSpec& spec, Communicator& ranks, const HostShare& share_of_host) {
-  const int asked = static_cast<int>(spec.run.threads);
-  const int share = std::max(1, usable_cores() / share_of_host.ranks_here);  // before the others' cores are given up
-  if (spec.run.pin) take_share_of_cores(share_of_host.place, share_of_host.ranks_here);
-  return {.ranks = ranks, .threads = asked > 0 ? asked : share, .alone_here = true};
+// What the user wrote after `launch`, less launch's own options and what belongs to the first try alone.
+std::vector<std::string> training_arguments(const CLI::App& command) {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--processes" || name == "--restarts" || name == "--overwrite" ||
+        name == "--resume")
+      continue;
+    if (option->get_expected_min() == 0) {  // a flag
+      arguments.push_back(name);
+      continue;
+    }
+    for (const std::string& value : option->results()) {
+      if (!option->get_positional()) arguments.push_back(name);
+      arguments.push_back(value);
+    }
+  }
+  return arguments;
+}
+
+std::vector<std::string> under_mpirun(int ranks) {
+  std::vector<std::string> words{"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  if (::geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
+  return words;
+}
+
+int run_launch(const CLI::App& command, const TrainingOrder& order, const LaunchSettings& s) {
+  const OrderedTraining training = order();
+  if (launched_as_one_of_many())
+    throw UserError(ExitCode::usage, "launch starts the ranks itself, and was started as one of many",
+                    "leave out mpirun or torchrun and give launch --processes");
+  if (training.resumes && !training.resumes_own)
+    throw UserError(ExitCode::usage, "launch resumes a run in its own folder, and --resume names another",
+                    fmt::format("copy that checkpoint by `lockstep train --resume OTHER --out {}`, which saves at the "
+                                "first Ctrl-C, then launch with --resume",
+                                training.folder.string()));
+  const std::atomic<bool>& stop = listen_for_signals(training.stop_signals);
+  std::vector<std::string> arguments = training_arguments(command);
+  if (!training.names_folder) arguments.insert(arguments.end(), {"--out", training.folder.string()});
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  return keep_running({.folder = training.folder,
+                       .command =
+                           [&](int restarts) {
+                             std::vector<std::string> words =
+                                 s.processes ? under_mpirun(training.ranks) : std::vector<std::string>{};
+                             words.insert(words.end(), {program, "train"});
+                             words.insert(words.end(), arguments.begin(), arguments.end());
+                             if (restarts > 0 || training.resumes)
+                               words.insert(words.end(), {"--resume", "auto"});
+                             else if (command.count("--overwrite") > 0)
+                               words.push_back("--overwrite");
+                             return words;
+                           },
+                       .ranks = training.ranks,
+                       .most_restarts = s.restarts,
+                       .stop = stop,
+                       .tell = [](const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }});
 }
 
 }  // namespace
 
-bool launched_as_one_of_many() {
-  return MpiWorld::launched() || from_environment("RANK") || from_environment("WORLD_SIZE");
-}
-
-// Of processes: none of them where all ranks are threads.
-struct Launch::World {
-  std::unique_ptr<MpiWorld> mpi;
-  std::unique_ptr<Communicator> mpi_ranks;  // until run() gives it away
-  std::unique_ptr<ProcessWorld> processes;
-  TextExchange exchange() const {
-    if (mpi) return texts_over(*mpi_ranks);
-    return [this](const std::string& mine) { return processes->gather(mine); };
-  }
-  int rank() const { return mpi ? mpi->rank() : processes->rank(); }
-};
-
-Launch::Launch(RunSpec& spec, const std::string& command, bool told, const NamedValues& also, Layout layout)
-    : spec_(spec), world_(std::make_unique<World>()) {
-  // A launcher that ends the run stops listening first; a rank must end for its own reason, not because it cannot
-  // report it.
-  if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
-  std::optional<UserError> misfit;
-  if (MpiWorld::launched()) {
-    world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
-    world_->mpi_ranks = world_->mpi->communicator();
-    const int processes = world_->mpi->size();
-    if (layout == Layout::adopted) misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
-  } else if (const auto place = launched_process(from_environment)) {
-    join_as(*place, told, layout);
-  } else {
-    return;
-  }
-  require_same_program(command, world_->exchange(), world_->rank());
-  NamedValues all = also;
-  for (auto& setting : settings_alike(spec)) all.push_back(std::move(setting));
-  require_agreement(all, world_->exchange(), world_->rank());
-  if (misfit)  // every rank's, then
-    require_none(misfit->what(), world_->exchange(), world_->rank(), {.code = misfit->code(), .remedy = ""});
-}
-
-Launch::~Launch() = default;
-
-void Launch::join_as(const LaunchedProcess& place, bool told, Layout layout) {
-  if (!on_gpu(spec_))
-    throw UserError(ExitCode::usage,
-                    fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
-                                name_of(spec_.run.device)),
-                    fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
-  if (layout == Layout::adopted)
-    if (const auto misfit = adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told))
-      throw *misfit;
-  nccl::choose_gpu(place.local_rank);
-  world_->processes = std::make_unique<ProcessWorld>(
-      place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
-}
-
-// Fits the layout to the number of processes; or leaves it, and returns what is wrong with it. `launcher` and `option`
-// are how the launcher names their number.
-std::optional<UserError> Launch::adopt(int processes, const std::string& launcher, const std::string& option,
-                                       bool told) {
-  const std::int64_t ranks = spec_.layout.ranks();
-  if (ranks == processes) return std::nullopt;
-  if (told)
-    return UserError(
-        ExitCode::usage,
-        fmt::format("{} for a layout of {} rank{} ({})", launcher, ranks, ranks == 1 ? "" : "s", to_text(spec_.layout)),
-        fmt::format("use {}{}, or leave --ranks and dp out", option, ranks));
-  RunSpec adopted = spec_;
-  try {
-    spread_over(adopted.layout, processes, option,
-                [&](std::string_view, const std::string& problem, const std::string& remedy) {
-                  throw UserError(ExitCode::usage, fmt::format("{}: {}", launcher, problem), remedy);
-                });
-    validate(adopted, [&](std::string_view, std::string_view) { return launcher; });
-  } catch (const UserError& error) {
-    return error;
-  }
-  spec_ = std::move(adopted);
-  return std::nullopt;
-}
-
-int Launch::processes() const {
-  return world_->mpi ? world_->mpi->size() : world_->processes ? world_->processes->ranks() : 0;
-}
-
-int Launch::ranks_here() const {
-  if (world_->processes) return world_->processes->ranks_here();
-  if (!world_->mpi) return static_cast<int>(spec_.layout.ranks());
-  return world_->mpi->local_size();
-}
-
-int Launch::ranks_a_device() const { return on_gpu(spec_) && (world_->mpi || world_->processes) ? 1 : ranks_here(); }
-
-// When all ranks refuse, each ends as after any body: none waits for another.
-void Launch::run(const Body& body) {
-  std::optional<AllRefuse> refused;
-  run_joined([&](const RankPlace& place) {
-    try {
-      body(place);
-    } catch (const AllRefuse& all) {
-      if (place.alone_here || place.ranks.rank() == 0) refused = all;
-    }
-  });
-  if (refused) throw *refused;
-}
-
-void Launch::run_joined(const Body& body) {
-  if (world_->mpi) return run_under_mpi(body);
-  if (world_->processes) {
-    const ProcessWorld& world = *world_->processes;
-    return world_->processes->run([&](Communicator& hosts, const TrainingRun::Connect& connect) {
-      RankPlace at = place_rank(spec_, hosts, {world.place_here(), world.ranks_here()});
-      at.connect = connect;
-      body(at);
-    });
-  }
-  const int count = static_cast<int>(spec_.layout.ranks());
-  run_ranks(count,
-            [&](std::unique_ptr<Communicator> ranks) {
-              RankPlace at = place_rank(spec_, *ranks, {ranks->rank(), count});
-              at.alone_here = count == 1;
-              if (on_gpu(spec_) && count > 1)  // threads that share the GPU
-                at.connect = [](Communicator& hosts, Memory&, Stream& stream) { return on_shared_gpu(hosts, stream); };
-              body(at);
-            },
-            {.deadline_seconds = spec_.run.deadline});
-}
-
-// Host tensors go over MPI and, with one GPU per rank, gradients over NCCL, whose id goes over MPI too.
-void Launch::run_under_mpi(const Body& body) {
-  MpiWorld& mpi = *world_->mpi;
-  run_rank(mpi, std::move(world_->mpi_ranks), [&](std::unique_ptr<Communicator> ranks) {
-    RankPlace at = place_rank(spec_, *ranks, {mpi.local_rank(), ranks_here()});
-    if (!on_gpu(spec_) || ranks->size() == 1) return body(at);
-    nccl::choose_gpu(mpi.local_rank());
-    const std::unique_ptr<nccl::Library> library = nccl::open_library();
-    Ledger ledger;
-    const std::unique_ptr<Memory> staging =
-        make_memory(Device::cuda, ledger);  // apart from the run's, which is planned
-    at.connect = [&](Communicator& hosts, Memory&, Stream& stream) {
-      return nccl::make_communicator(*library, {hosts.rank(), hosts.size(), "replicas"}, share_over(hosts), *staging,
-                                     stream, {.deadline_seconds = spec_.run.deadline});
-    };
-    body(at);
+void add_launch(CLI::App& app, std::function<int()>& chosen) {
+  auto settings = std::make_shared<LaunchSettings>();
+  CLI::App* command = app.add_subcommand("launch", "Train, and start the ranks again after a fault");
+  command->footer(
+      "Takes what train takes. Ranks that die, or are stopped for 5 s, start again from the newest checkpoint; the "
+      "run\n"
+      "ends with the bits of one that never failed. Three faults in a row without a new step end it, since\n"
+      "restarting does not help there. Mistakes of the run file or its inputs end it at once.\n\n"
+      "Examples: lockstep launch my.toml --out runs/a --set train.save_every=50\n"
+      "          lockstep launch my.toml --out runs/a --ranks 4 --processes");
+  const TrainingOrder order = add_training_order(*command);
+  command->add_flag("--processes", settings->processes, "Start each rank as a process, by mpirun [threads of one]");
+  command->add_option("--restarts", settings->restarts, "End the run after this many restarts [10]")
+      ->check(CLI::Range(0, 1'000'000).description(""))
+      ->type_name("N");
+  command->callback([command, order, settings, &chosen] {
+    chosen = [command, order, settings] { return run_launch(*command, order, *settings); };
   });
 }
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cli/launch.h"
+#include "cli/start_ranks.h"
 
 namespace lockstep {
 

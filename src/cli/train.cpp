@@ -11,11 +11,11 @@
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "cli/launch.h"
 #include "cli/rank_log.h"
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
+#include "cli/start_ranks.h"
 #include "cli/train_view.h"
 #include "comm/control/socket.h"
 #include "comm/gather_texts.h"
@@ -385,28 +385,8 @@ int run_training(const TrainSettings& s) {
   return static_cast<int>(prepared.problem.empty() ? ExitCode::done : ExitCode::environment);
 }
 
-}  // namespace
-
-void add_train(CLI::App& app, std::function<int()>& chosen) {
-  auto settings = std::make_shared<TrainSettings>();
-  CLI::App* command = app.add_subcommand("train", "Train a model");
-  command->footer(
-      "Without a run file the built-in example is trained. Ctrl-C, SIGTERM and the signals of run.stop_signals "
-      "(SIGHUP,\n"
-      "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
-      "save\n"
-      "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
-      "log.txt,\n"
-      "ranks, tensorboard and checkpoints. On a terminal one line is rewritten with every step.\n\n"
-      "Examples: lockstep train\n"
-      "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
-      "          lockstep train --resume runs/a --set train.steps=2000\n"
-      "          lockstep train my.toml --ranks 4                   four ranks in all, threads of this process; dp is "
-      "what\n"
-      "                                                             pp, cp and tp of the layout leave of them\n"
-      "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
-      "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   one GPU per "
-      "rank");
+// Gives a command the options of a training; the function that is returned completes the settings once they are parsed.
+std::function<void()> add_training(CLI::App* command, const std::shared_ptr<TrainSettings>& settings) {
   settings->run.add_to(*command);
   settings->layout.add_to(*command, 1024, "1; under mpirun its processes");
   command->add_option("--out", settings->out, "Run folder [runs/<name of the run file>]")->type_name("DIR");
@@ -433,14 +413,55 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
           "Steps between lines of steps, and the last [in a pipe 1; on a terminal none: one line is rewritten]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}).description(""))
       ->type_name("N");
-  command->callback([settings, resume, &chosen] {
+  return [settings, resume] {
     settings->resumes = resume->count() > 0;
     // "--resume run.toml" means the run file and its own folder.
     if (settings->run.file.empty() && std::filesystem::is_regular_file(settings->resume))
       settings->run.file = std::exchange(settings->resume, "auto");
     if (settings->resumes && settings->resume.empty()) settings->resume = "auto";
+  };
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, std::function<int()>& chosen) {
+  auto settings = std::make_shared<TrainSettings>();
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  command->footer(
+      "Without a run file the built-in example is trained. Ctrl-C, SIGTERM and the signals of run.stop_signals "
+      "(SIGHUP,\n"
+      "SIGUSR1, SIGUSR2, SIGXCPU) finish the step, save and exit with 0; a second Ctrl-C or SIGTERM exits at once. A "
+      "save\n"
+      "that fails is reported and tried again while the run continues. The run folder holds run.toml, metrics.jsonl, "
+      "log.txt,\n"
+      "ranks, tensorboard and checkpoints. On a terminal one line is rewritten with every step.\n\n"
+      "Examples: lockstep train\n"
+      "          lockstep train my.toml --set optim.lr=3e-4 --out runs/a\n"
+      "          lockstep train --resume runs/a --set train.steps=2000\n"
+      "          lockstep train my.toml --ranks 4                   four ranks in all, threads of this process; dp is "
+      "what\n"
+      "                                                             pp, cp and tp of the layout leave of them\n"
+      "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
+      "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   one GPU per "
+      "rank");
+  command->callback([settings, complete = add_training(command, settings), &chosen] {
+    complete();
     chosen = [settings] { return run_training(*settings); };
   });
+}
+
+TrainingOrder add_training_order(CLI::App& command) {
+  auto settings = std::make_shared<TrainSettings>();
+  return [settings, complete = add_training(&command, settings)] {
+    complete();
+    const RunSpec spec = spec_of(*settings);
+    return OrderedTraining{.folder = spec.run.out,
+                           .ranks = static_cast<int>(spec.layout.ranks()),
+                           .resumes = settings->resumes,
+                           .resumes_own = existing_of(*settings, spec) == RunFolder::Existing::keep,
+                           .names_folder = !settings->out.empty(),
+                           .stop_signals = spec.run.stop_signals};
+  };
 }
 
 }  // namespace lockstep

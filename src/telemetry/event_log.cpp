@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames = {"start", "step",  "save",  "saved", "evaluation",
-                                                                   "fault", "stall", "clock", "end"};
+                                                                   "fault", "stall", "clock", "end",   "restart"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? nlohmann::json(*number) : nlohmann::json(nullptr);

@@ -6,8 +6,8 @@
 //
 // Steps are sampled (step_sampling.h), all ranks of a step or none; other kinds are always written. Opening for a run
 // that resumes keeps the lines of steps up to the checkpoint and continues with the interval that their number implies;
-// what was before the resumption and does not happen again (start, fault, stall, clock, end) is kept whatever its step.
-// A line that the disk does not take is kept and written later (appended_file.h). Only construction throws:
+// what was before the resumption and does not happen again (start, fault, stall, clock, end, restart) is kept whatever
+// its step. A line that the disk does not take is kept and written later (appended_file.h). Only construction throws:
 // EnvironmentError.
 //
 // Used by one thread at a time.
@@ -24,8 +24,8 @@
 
 namespace lockstep {
 
-enum class EventKind : std::uint8_t { start, step, save, saved, evaluation, fault, stall, clock, end };
-inline constexpr int kEventKinds = 9;
+enum class EventKind : std::uint8_t { start, step, save, saved, evaluation, fault, stall, clock, end, restart };
+inline constexpr int kEventKinds = 10;
 std::string_view name_of(EventKind kind);
 
 struct LoggedEvent {

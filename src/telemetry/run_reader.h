@@ -119,7 +119,7 @@ struct RunEvent {
   double time = kUnknown;   // seconds since 1970, on the run's clock
   double error = kUnknown;  // its bound, seconds
   int rank = -1;
-  std::string kind;  // "start", "step", "save", "saved", "evaluation", "fault", "stall", "clock", "end"
+  std::string kind;  // "start", "step", "save", "saved", "evaluation", "fault", "stall", "clock", "end", "restart"
   std::int64_t step = -1;
   double seconds = kUnknown;  // it took
   std::string text;
