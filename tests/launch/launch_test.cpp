@@ -28,7 +28,7 @@ class Launched : public ::testing::Test {
 
   Arguments arguments(const std::string& command, const std::string& out, const Arguments& more = {}) const {
     Arguments all{command, folder_ / "tiny.toml",    "--out", folder_ / out,         "--set", "model.preset=llama-1m",
-                  "--set", "train.steps=240",        "--set", "train.save_every=20", "--set", "train.eval_every=0",
+                  "--set", "train.steps=400",        "--set", "train.save_every=20", "--set", "train.eval_every=0",
                   "--set", "optim.schedule=constant"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -40,7 +40,7 @@ class Launched : public ::testing::Test {
   pid_t wait_for_rank(const std::string& out, int rank, const std::vector<pid_t>& others = {}) const {
     for (int i = 0; i < 600; ++i, std::this_thread::sleep_for(50ms)) {
       const auto found = now(out, rank);
-      if (!found || found->doing == DoingKind::ended || found->step < 1) continue;
+      if (!found || found->doing == DoingKind::ended || found->step < kSaved) continue;
       const auto pid = static_cast<pid_t>(found->pid);
       if (std::ranges::count(others, pid) == 0 && process_state(found->host, pid) == ProcessState::running) return pid;
     }
@@ -49,6 +49,7 @@ class Launched : public ::testing::Test {
   }
   std::string events(const std::string& out) const { return text_of(folder_ / (out + "/events.jsonl")); }
 
+  static constexpr std::int64_t kSaved = 45;  // a step at which the second checkpoint is done or under way
   TemporaryFolder folder_;
 };
 
@@ -75,6 +76,7 @@ TEST_P(LaunchedKinds, RanksThatAreKilledContinueWithTheBitsOfAnUnbrokenRun) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("restart 1 of at most 10"), HasSubstr("restart 2 of at most 10")));
   EXPECT_THAT(events("broken"), AllOf(HasSubstr(R"("kind":"restart")"), HasSubstr("signal 9")));
+  EXPECT_THAT(text_of(folder_ / "broken/log.txt"), HasSubstr("resuming from "));
   EXPECT_EQ(results_in(folder_ / "broken"), results_in(folder_ / "unbroken"));
 }
 
