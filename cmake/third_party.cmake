@@ -25,6 +25,20 @@ find_library(HWLOC_LIBRARY hwloc)
 find_path(URING_INCLUDE liburing.h)
 find_library(URING_LIBRARY uring)
 
+# libsodium, for the connections by which ranks under a launcher's variables find each other; without it they are refused by
+# its name, and everything else works. LOCKSTEP_SODIUM=ON insists on it, OFF leaves it out.
+set(LOCKSTEP_SODIUM "AUTO" CACHE STRING "Use libsodium for the control plane: AUTO, ON or OFF")
+find_path(SODIUM_INCLUDE sodium.h)
+find_library(SODIUM_LIBRARY sodium)
+set(LOCKSTEP_ENCRYPTION OFF)
+if(SODIUM_INCLUDE AND SODIUM_LIBRARY AND NOT LOCKSTEP_SODIUM STREQUAL "OFF")
+  set(LOCKSTEP_ENCRYPTION ON)
+elseif(LOCKSTEP_SODIUM STREQUAL "ON")
+  message(FATAL_ERROR "the control plane needs libsodium-dev")
+else()
+  message(STATUS "Control plane: left out; it needs libsodium-dev")
+endif()
+
 # Tokenizers of Hugging Face: patterns by PCRE2, normal forms by ICU. Without one of them, a tokenizer.json that needs it is
 # refused by the library's name. LOCKSTEP_TOKENIZERS=ON insists on both, OFF leaves both out.
 set(LOCKSTEP_TOKENIZERS "AUTO" CACHE STRING "Use PCRE2 and ICU for tokenizers: AUTO, ON or OFF")

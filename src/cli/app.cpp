@@ -140,7 +140,8 @@ int run_app(int argc, char** argv) {
   } catch (const AllRefuse& refused) {
     return static_cast<int>(refused.code);
   } catch (const UserError& error) {
-    // Only this process knows of a failure in its rank's own work, to which comm/mpi/run_rank.h adds the rank's name.
+    // Only this process knows of a failure in its rank's own work, to which comm/processes/run_rank.h adds the rank's
+    // name.
     const bool own = std::string_view(error.what()).starts_with(fmt::format("rank {}: ", launched_rank()));
     return own ? fail(error.code(), error.what()) : fail_alike(error.code(), error.what());
   } catch (const CommError& error) {

@@ -15,7 +15,8 @@
 #include "cli/choice_option.h"
 #include "cli/signals.h"
 #include "cli/usage_error.h"
-#include "comm/mpi/run_rank.h"
+#include "comm/mpi/world.h"
+#include "comm/processes/run_rank.h"
 #include "spec/text/text_input.h"
 #include "telemetry/number_text.h"
 

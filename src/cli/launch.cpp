@@ -4,47 +4,185 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
+#include "cli/build_id.h"
+#include "cli/launch_hosts.h"
 #include "cli/signals.h"
 #include "cli/start_ranks.h"
 #include "cli/train.h"
+#include "cli/usage_error.h"
+#include "comm/control/socket.h"
 #include "launch/agent.h"
+#include "plan/plan.h"
+#include "plan/smaller_layout.h"
+#include "train/training_run.h"
 
 namespace lockstep {
 
 namespace {
 
 struct LaunchSettings {
-  bool processes = false;
-  int restarts = 10;
+  bool processes = false, mpirun = false;
+  int restarts = 10, spares = 0, slots = 0;
+  double wait = 600;
+  std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote;
 };
 
-// What the user wrote after `launch`, less launch's own options and what belongs to the first try alone.
-std::vector<std::string> training_arguments(const CLI::App& command) {
-  std::vector<std::string> arguments;
+const std::set<std::string>& own_options() {
+  static const std::set<std::string> kOwn{"--processes", "--mpirun",   "--restarts", "--spares", "--slots",
+                                          "--wait",      "--on-fault", "--hosts",    "--host",   "--remote"};
+  return kOwn;
+}
+
+// What the user wrote after `launch`, as words again; of launch's own options those that `keeps` names, and all of
+// train's but what belongs to the first epoch alone, or is said anew for each.
+std::vector<std::string> words_of(const CLI::App& command, const std::function<bool(const std::string&)>& keeps) {
+  std::vector<std::string> words;
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--processes" || name == "--restarts" || name == "--overwrite" ||
-        name == "--resume")
-      continue;
-    if (option->get_expected_min() == 0) {  // a flag
-      arguments.push_back(name);
+    if (option->count() == 0 || !keeps(name)) continue;
+    if (option->get_expected_min() == 0 && option->get_expected_max() == 0) {  // a flag
+      words.push_back(name);
       continue;
     }
     for (const std::string& value : option->results()) {
-      if (!option->get_positional()) arguments.push_back(name);
-      arguments.push_back(value);
+      if (!option->get_positional()) words.push_back(name);
+      words.push_back(value);
     }
   }
-  return arguments;
+  return words;
 }
 
-std::vector<std::string> under_mpirun(int ranks) {
+std::vector<OnFault> rules_of(const std::string& list) {
+  std::vector<OnFault> rules;
+  std::istringstream in(list);
+  for (std::string name; std::getline(in, name, ',');) {
+    const auto rule = on_fault_of(name);
+    if (!rule || std::ranges::find(rules, *rule) != rules.end())
+      refuse(fmt::format("--on-fault {}: '{}' is no rule, or is there twice", list, name),
+             "list some of restart, spare, shrink and wait, in the order in which they are to be tried");
+    rules.push_back(*rule);
+  }
+  return rules;
+}
+
+std::vector<std::string> under_mpirun(int ranks, const LaunchHosts& hosts, int slots) {
   std::vector<std::string> words{"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
   if (::geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
+  if (!hosts.names.empty()) {
+    std::string list;
+    for (const std::string& name : hosts.names) list += fmt::format("{}{}:{}", list.empty() ? "" : ",", name, slots);
+    words.insert(words.end(), {"--host", list});
+  }
   return words;
+}
+
+RankKind kind_of(const LaunchSettings& s, const LaunchHosts& hosts) {
+  if (s.processes && s.mpirun) refuse("--processes and --mpirun are both given", "give one of them");
+  if (s.mpirun) return RankKind::mpirun;
+  return s.processes || hosts.names.size() > 1 ? RankKind::processes : RankKind::threads;
+}
+
+// How many ranks this host can have: as told, or its part of them all, and on a host alone the spares too.
+int slots_of(const LaunchSettings& s, RankKind kind, const LaunchHosts& hosts, int ranks) {
+  if (kind != RankKind::processes) return 1;
+  const int count = std::max<int>(1, static_cast<int>(hosts.names.size()));
+  if (s.slots > 0) return s.slots;
+  if (count == 1) return ranks + s.spares;
+  const int working = count - s.spares;
+  if (working < 1)
+    refuse(fmt::format("--spares {} of {} hosts leave none to train", s.spares, count), "name more --hosts");
+  if (ranks % working != 0)
+    refuse(fmt::format("{} ranks do not divide over {} hosts", ranks, working),
+           "give --slots, the ranks that each host can have, or another layout");
+  return ranks / working;
+}
+
+AgentOptions options_of(const CLI::App& command, const OrderedTraining& training, const LaunchSettings& s,
+                        const std::atomic<bool>& stop) {
+  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, [](const char* name) { return std::getenv(name); });
+  const RankKind kind = kind_of(s, hosts);
+  if (s.spares > 0 && kind != RankKind::processes)
+    refuse("--spares is for ranks that are processes", "add --processes, or leave it out");
+  const int slots = slots_of(s, kind, hosts, training.ranks);
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto of_training = [&command](bool layout) {
+    return words_of(command, [layout](const std::string& name) {
+      return !own_options().contains(name) && name != "--overwrite" && name != "--resume" &&
+             (layout || (name != "--layout" && name != "--ranks"));
+    });
+  };
+  const bool overwrites = command.count("--overwrite") > 0;
+
+  const auto words = [=, with_layout = of_training(true), without_layout = of_training(false),
+                      folder = training.folder.string()](const EpochOrder& order) {
+    std::vector<std::string> all =
+        kind == RankKind::mpirun ? under_mpirun(order.layout.ranks, hosts, slots) : std::vector<std::string>{};
+    all.insert(all.end(), {program, "train"});
+    const auto& rest = order.layout.text.empty() ? with_layout : without_layout;
+    all.insert(all.end(), rest.begin(), rest.end());
+    if (!order.layout.text.empty()) all.insert(all.end(), {"--layout", order.layout.text});
+    if (!training.names_folder) all.insert(all.end(), {"--out", folder});
+    if (order.resumes)
+      all.insert(all.end(), {"--resume", "auto"});
+    else if (overwrites)
+      all.push_back("--overwrite");
+    return all;
+  };
+
+  // Layouts are asked for by the leader, seldom, and each number of slots once.
+  const auto layouts = [spec = training.spec, memory = available_memory(device_of(training.spec)),
+                        slots](int there) -> std::optional<LaunchLayout> {
+    const std::int64_t of_rank = device_of(spec) == Device::cuda ? memory : memory / std::max(1, slots);
+    const auto layout = smaller_layout(spec, there, of_rank);
+    if (!layout) return std::nullopt;
+    return LaunchLayout{.ranks = static_cast<int>(layout->ranks()), .text = to_text(*layout)};
+  };
+
+  AgentOptions options{
+      .folder = training.folder,
+      .kind = kind,
+      .command = words,
+      .lead = {.plan = {.wanted = {.ranks = training.ranks},
+                        .one_process = kind != RankKind::processes,
+                        .rules = rules_of(s.on_fault),
+                        .layouts = layouts},
+               .most_restarts = s.restarts,
+               .resumes = training.resumes,
+               .wait_seconds = s.wait},
+      .hosts = kind == RankKind::processes ? hosts.names : std::vector<std::string>{},
+      .agent = kind == RankKind::processes ? hosts.mine : 0,
+      .facts = {.name = hosts.names.empty() ? control::host_name() : hosts.names[static_cast<std::size_t>(hosts.mine)],
+                .address = "127.0.0.1",
+                .slots = slots},
+      .version = fmt::format("{} ({})", LOCKSTEP_VERSION, build_id()),
+      .stalls = {.unseen = std::max(120.0, training.spec.run.deadline)},
+      .stop = stop,
+      .tell = [](const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }};
+  if (!s.remote.empty() && hosts.by_scheduler)
+    refuse("--remote is given where the scheduler starts the other hosts' agents", "leave it out");
+  if (!s.remote.empty() && options.hosts.empty()) refuse("--remote is given without --hosts", "list the hosts");
+  if (!s.remote.empty())
+    options.remote = [=,
+                      others = words_of(command,
+                                        [](const std::string& name) {
+                                          return name != "--remote" && name != "--host" && name != "--resume" &&
+                                                 name != "--overwrite";
+                                        }),
+                      folder = std::filesystem::current_path().string()](int agent) {
+      const std::string& host = hosts.names[static_cast<std::size_t>(agent)];
+      std::vector<std::string> all{program, "launch"};
+      all.insert(all.end(), others.begin(), others.end());
+      all.insert(all.end(), {"--host", host});
+      if (training.resumes) all.insert(all.end(), {"--resume", "auto"});
+      if (overwrites) all.push_back("--overwrite");
+      return remote_command(s.remote, host, all, folder);
+    };
+  return options;
 }
 
 int run_launch(const CLI::App& command, const TrainingOrder& order, const LaunchSettings& s) {
@@ -58,45 +196,48 @@ int run_launch(const CLI::App& command, const TrainingOrder& order, const Launch
                                 "first Ctrl-C, then launch with --resume",
                                 training.folder.string()));
   const std::atomic<bool>& stop = listen_for_signals(training.stop_signals);
-  std::vector<std::string> arguments = training_arguments(command);
-  if (!training.names_folder) arguments.insert(arguments.end(), {"--out", training.folder.string()});
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  return keep_running({.folder = training.folder,
-                       .command =
-                           [&](int restarts) {
-                             std::vector<std::string> words =
-                                 s.processes ? under_mpirun(training.ranks) : std::vector<std::string>{};
-                             words.insert(words.end(), {program, "train"});
-                             words.insert(words.end(), arguments.begin(), arguments.end());
-                             if (restarts > 0 || training.resumes)
-                               words.insert(words.end(), {"--resume", "auto"});
-                             else if (command.count("--overwrite") > 0)
-                               words.push_back("--overwrite");
-                             return words;
-                           },
-                       .ranks = training.ranks,
-                       .most_restarts = s.restarts,
-                       .stop = stop,
-                       .tell = [](const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); }});
+  return keep_running(options_of(command, training, s, stop));
 }
 
 }  // namespace
 
 void add_launch(CLI::App& app, std::function<int()>& chosen) {
   auto settings = std::make_shared<LaunchSettings>();
-  CLI::App* command = app.add_subcommand("launch", "Train, and start the ranks again after a fault");
+  CLI::App* command = app.add_subcommand("launch", "Train, and continue after a fault");
   command->footer(
-      "Takes what train takes. Ranks that die, or are stopped for 5 s, start again from the newest checkpoint; the "
-      "run\n"
-      "ends with the bits of one that never failed. Three faults in a row without a new step end it, since\n"
-      "restarting does not help there. Mistakes of the run file or its inputs end it at once.\n\n"
+      "Takes what train takes. Ranks that die or hang start again from the newest state; the run ends with the bits\n"
+      "of one that never failed. --on-fault says what is tried, in which order: the same ranks again (restart), a\n"
+      "spare in the place of the one that failed (spare), fewer ranks (shrink), waiting for hosts (wait). Three\n"
+      "faults in a row without a new step end the run, since restarting does not help there. Mistakes of the run\n"
+      "file or its inputs end it at once.\n\n"
+      "With --hosts, one launch per host keeps the ranks of that host; they find each other through the run folder,\n"
+      "which all must see. --remote starts the others from this one. Under Slurm, srun starts one per node.\n\n"
       "Examples: lockstep launch my.toml --out runs/a --set train.save_every=50\n"
-      "          lockstep launch my.toml --out runs/a --ranks 4 --processes");
+      "          lockstep launch my.toml --out runs/a --ranks 4 --processes --spares 1\n"
+      "          lockstep launch my.toml --out /shared/a --ranks 16 --hosts node[1-4] --remote 'ssh {host}'");
   const TrainingOrder order = add_training_order(*command);
-  command->add_flag("--processes", settings->processes, "Start each rank as a process, by mpirun [threads of one]");
+  command->add_flag("--processes", settings->processes, "Start each rank as a process [threads of one]");
+  command->add_flag("--mpirun", settings->mpirun, "Start each rank as a process, by mpirun");
   command->add_option("--restarts", settings->restarts, "End the run after this many restarts [10]")
       ->check(CLI::Range(0, 1'000'000).description(""))
       ->type_name("N");
+  command->add_option("--on-fault", settings->on_fault, "What is tried after a fault [restart,spare,shrink,wait]")
+      ->type_name("LIST");
+  command
+      ->add_option("--spares", settings->spares,
+                   "Hosts, or on one host processes, that take the place of others that fail [0]")
+      ->check(CLI::Range(0, 4096).description(""))
+      ->type_name("N");
+  command->add_option("--wait", settings->wait, "Seconds to wait for lost hosts before the run ends [600]")
+      ->check(CLI::Range(0.0, 1e7).description(""))
+      ->type_name("S");
+  command->add_option("--hosts", settings->hosts, "The hosts of the run, as a1,a2 or a[1-4]")->type_name("LIST");
+  command->add_option("--host", settings->host, "Which of them this one is [by its name]")->type_name("NAME");
+  command->add_option("--slots", settings->slots, "Ranks that this host can have [its part of them all]")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  command->add_option("--remote", settings->remote, "Start the other hosts' agents with this, as in 'ssh {host}'")
+      ->type_name("COMMAND");
   command->callback([command, order, settings, &chosen] {
     chosen = [command, order, settings] { return run_launch(*command, order, *settings); };
   });

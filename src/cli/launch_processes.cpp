@@ -17,6 +17,8 @@
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
 #include "comm/rethrow.h"
+#include "comm/tcp/connect.h"
+#include "comm/tcp/world.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -110,18 +112,11 @@ std::unique_ptr<control::Coordinator> coordinate(const LaunchedProcess& place, c
 
 // Whether a coordinator with this token is there.
 bool lets_in(const std::string& address, const Endpoint& endpoint) {
-  const auto until = control::Clock::now() + control::seconds(1);
   std::string why_not;
-  control::Socket socket = control::connect_to(address, endpoint.port, until, why_not);
-  if (!socket) return false;
-  control::TcpStream stream(std::move(socket));
-  const control::Token token(endpoint.token);
-  control::RankHandshake handshake(token);
   try {
-    stream.write(handshake.answer(control::read_exactly(stream.socket(), control::kGreetingBytes, until)));
-    stream.flush();
-    handshake.check(control::read_exactly(stream.socket(), control::kVerdictBytes, until));
-    return true;
+    return control::connect_secured(address, endpoint.port, control::Token(endpoint.token),
+                                    control::Clock::now() + control::seconds(1), why_not)
+        .has_value();
   } catch (const CommError&) {
     return false;
   }
@@ -153,6 +148,32 @@ std::unique_ptr<control::Session> join(const fs::path& file, control::SessionOpt
   }
 }
 
+// ---------------------------------------------------------------------------------------------------- failures
+
+// Ends a world when the control plane has learned that a rank is lost: of a host that is cut off nobody else hears. The
+// world mostly sees it first, and knows more (which call the rank was in), so it is left a moment.
+class EndWithSession {
+ public:
+  EndWithSession(const control::Session& session, processes::World& world)
+      : thread_([&](const std::stop_token& stop) {
+          constexpr double kLook = 0.02, kMoment = 0.25;
+          while (!stop.stop_requested() && !session.fails_within(kLook)) {
+          }
+          const auto until = control::Clock::now() + control::seconds(kMoment);
+          while (!stop.stop_requested() && control::Clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          if (stop.stop_requested()) return;
+          try {
+            session.check();
+          } catch (const CommError& error) {
+            world.abort({error.what(), error.secondary()});
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 }  // namespace
 
 std::optional<LaunchedProcess> launched_process(const Variables& variable) {
@@ -180,6 +201,7 @@ nccl::Share share_over(Communicator& hosts) {
 
 ProcessWorld::ProcessWorld(const LaunchedProcess& place, Options options)
     : place_(place), options_(std::move(options)) {
+  control::require_encryption();
   control::SessionOptions joining{.address = place_.address,
                                   .rank = place_.rank,
                                   .size = place_.ranks,
@@ -231,7 +253,7 @@ void ProcessWorld::run(const Body& body) {
     return fmt::format("rank {}: {}", place_.rank, what);
   };
   try {
-    run_connected(body);
+    options_.open ? run_on_gpus(body) : run_on_host(body);
   } catch (...) {
     rethrow_with(tell);
   }
@@ -240,7 +262,26 @@ void ProcessWorld::run(const Body& body) {
     fmt::print(stderr, "lockstep: some ranks have not ended within {} s after rank 0\n", options_.deadline_seconds);
 }
 
-void ProcessWorld::run_connected(const Body& body) {
+// Ranks that compute on the host, over shared memory and TCP.
+void ProcessWorld::run_on_host(const Body& body) {
+  TcpWorld world({.rank = place_.rank,
+                  .size = place_.ranks,
+                  .address = coordinator_ ? coordinator_->address() : tcp::address_towards(place_.address),
+                  .gather = [this](const std::string& mine) { return gather(mine); },
+                  .processes = {.deadline_seconds = options_.deadline_seconds}});
+  const EndWithSession watch(*session_, world);
+  try {
+    const std::unique_ptr<Communicator> ranks = world.communicator();
+    body(*ranks, {});
+  } catch (...) {
+    rethrow_with([&](const char* what) {
+      world.abort({fmt::format("rank {} has failed: {}", place_.rank, what), true});
+      return std::string(what);
+    });
+  }
+}
+
+void ProcessWorld::run_on_gpus(const Body& body) {
   control::Session& session = *session_;
   const double deadline = options_.deadline_seconds;
   const std::unique_ptr<nccl::Library> library = options_.open();

@@ -1,7 +1,7 @@
-// Ranks that are processes with one GPU each, started by a launcher that says so in the environment, as torchrun does.
+// Ranks that are processes, started by a launcher that says so in the environment, as torchrun does.
 //
 //   RANK, WORLD_SIZE          which of how many this process is
-//   LOCAL_RANK                which of those on its machine: the number of its GPU
+//   LOCAL_RANK                which of those on its machine: the number of its GPU, where it has one
 //   MASTER_ADDR, MASTER_PORT  where rank 0 can be reached
 //
 // Rank 0 runs the coordinator of the control plane (comm/control) on MASTER_ADDR, at MASTER_PORT, or at any free port
@@ -9,8 +9,10 @@
 // which only its user can read and all ranks see (checkpoints need that too); the others wait for that file. The file
 // is removed when the run ends; one that a killed run has left does no harm.
 //
-// Host tensors are exchanged over nccl/host_side.h, gradients over NCCL. Both are guarded (comm/control/guarded.h): a
-// rank that is gone, late or in another call is named on all ranks within the deadline. An error of one rank ends all.
+// On the cpu the ranks of a host share memory, and hosts exchange over TCP (comm/tcp/world.h). With a GPU each, host
+// tensors are exchanged over nccl/host_side.h, gradients over NCCL; both are guarded (comm/control/guarded.h). Either
+// way a rank that is gone, late or in another call is named on all ranks within the deadline, and an error of one rank
+// ends all.
 //
 // Failure: UserError (usage) for variables, one line each; CommError for ranks that do not come.
 #pragma once
@@ -51,6 +53,7 @@ class ProcessWorld {
     std::filesystem::path folder;  // the run's
     double deadline_seconds = 30;
     Device device = Device::cuda;  // tests: cpu, with something in NCCL's place
+    // NCCL, of ranks that compute on GPUs; none: they compute on the host.
     std::function<std::unique_ptr<nccl::Library>()> open = nccl::open_library;
   };
   // Joins the others; returns when all have come.
@@ -65,14 +68,16 @@ class ProcessWorld {
   // Every rank's text, by rank, over the control plane. All ranks call it equally often.
   std::vector<std::string> gather(const std::string& mine);
 
-  // Runs the body as this rank, once: with the ranks for tensors of the host, and what connects them on the device.
-  // When it throws, the others fail with its message; the error propagates as comm/mpi/run_rank.h says.
+  // Runs the body as this rank, once: with the ranks for tensors of the host, and what connects them on the
+  // device, if that is another.
+  // When it throws, the others fail with its message; the error propagates as comm/processes/run_rank.h says.
   using Body = std::function<void(Communicator& hosts, const TrainingRun::Connect& connect)>;
   void run(const Body& body);
 
  private:
   void meet();
-  void run_connected(const Body& body);
+  void run_on_host(const Body& body);
+  void run_on_gpus(const Body& body);
   std::filesystem::path control_file() const { return options_.folder / ".control"; }
 
   LaunchedProcess place_;

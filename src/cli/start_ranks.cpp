@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "cli/launch_processes.h"
-#include "comm/mpi/run_rank.h"
+#include "comm/mpi/world.h"
+#include "comm/processes/run_rank.h"
 #include "comm/threads/run_ranks.h"
 #include "spec/run/run_settings.h"
 #include "train/pinning.h"
@@ -58,7 +59,7 @@ Launch::Launch(RunSpec& spec, const std::string& command, bool told, const Named
   if (launched_as_one_of_many()) std::signal(SIGPIPE, SIG_IGN);
   std::optional<UserError> misfit;
   if (MpiWorld::launched()) {
-    world_->mpi = std::make_unique<MpiWorld>(MpiOptions{.deadline_seconds = spec.run.deadline});
+    world_->mpi = std::make_unique<MpiWorld>(ProcessOptions{.deadline_seconds = spec.run.deadline});
     world_->mpi_ranks = world_->mpi->communicator();
     const int processes = world_->mpi->size();
     if (layout == Layout::adopted) misfit = adopt(processes, fmt::format("mpirun -n {}", processes), "-n ", told);
@@ -78,17 +79,15 @@ Launch::Launch(RunSpec& spec, const std::string& command, bool told, const Named
 Launch::~Launch() = default;
 
 void Launch::join_as(const LaunchedProcess& place, bool told, Layout layout) {
-  if (!on_gpu(spec_))
-    throw UserError(ExitCode::usage,
-                    fmt::format("RANK and WORLD_SIZE are set, and run.device = \"{}\": such ranks have a GPU each",
-                                name_of(spec_.run.device)),
-                    fmt::format("mpirun -n {} starts ranks on the cpu; or --set run.device=cuda", place.ranks));
   if (layout == Layout::adopted)
     if (const auto misfit = adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told))
       throw *misfit;
-  nccl::choose_gpu(place.local_rank);
-  world_->processes = std::make_unique<ProcessWorld>(
-      place, ProcessWorld::Options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline});
+  ProcessWorld::Options options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline};
+  if (on_gpu(spec_))
+    nccl::choose_gpu(place.local_rank);
+  else
+    options.open = nullptr;
+  world_->processes = std::make_unique<ProcessWorld>(place, std::move(options));
 }
 
 // Fits the layout to the number of processes; or leaves it, and returns what is wrong with it. `launcher` and `option`

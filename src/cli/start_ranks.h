@@ -1,9 +1,9 @@
 // Starts the ranks of a command: as threads of this process, or this process as one rank of many.
 //
 // Without a launcher all ranks of a layout are threads. Under a launcher each process is one rank, and the number of
-// processes decides the layout's dp. Under mpirun (comm/mpi/world.h) ranks compute on the host, or on one GPU each with
-// NCCL between them. Under a launcher that sets RANK and WORLD_SIZE, as torchrun does (cli/launch_processes.h), each
-// has a GPU. An exception in one rank ends all of them (comm/threads/run_ranks.h, comm/mpi/run_rank.h).
+// processes decides the layout's dp. Under mpirun (comm/mpi/world.h), or a launcher that sets RANK and WORLD_SIZE as
+// torchrun does (cli/launch_processes.h), ranks compute on the host, or on one GPU each with NCCL between them. An
+// exception in one rank ends all of them (comm/threads/run_ranks.h, comm/processes/run_rank.h).
 //
 // Processes may have been started with different settings, programs or commands. They compare these as soon as they
 // have joined, before anything is read or written. Where they differ, all exit with 2, and rank 0 says in what

@@ -460,7 +460,8 @@ TrainingOrder add_training_order(CLI::App& command) {
                            .resumes = settings->resumes,
                            .resumes_own = existing_of(*settings, spec) == RunFolder::Existing::keep,
                            .names_folder = !settings->out.empty(),
-                           .stop_signals = spec.run.stop_signals};
+                           .stop_signals = spec.run.stop_signals,
+                           .spec = spec};
   };
 }
 

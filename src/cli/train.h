@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "spec/run/run_spec.h"
+
 namespace CLI {
 class App;
 }
@@ -21,6 +23,7 @@ struct OrderedTraining {
   bool resumes_own = false;   // of the folder itself
   bool names_folder = false;  // --out was given
   std::vector<std::string> stop_signals = {};
+  RunSpec spec = {};
 };
 // Gives a command the options of a training. What is returned reads them once they are parsed: UserError as train's.
 using TrainingOrder = std::function<OrderedTraining()>;

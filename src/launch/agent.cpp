@@ -1,172 +1,427 @@
 #include "launch/agent.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <deque>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
-#include "launch/rank_processes.h"
-#include "telemetry/event_log.h"
-#include "telemetry/process_state.h"
-#include "telemetry/rank_now.h"
+#include "launch/agent_folder.h"
+#include "launch/agent_link.h"
+#include "launch/clock.h"
+#include "launch/host_ranks.h"
+#include "launch/launch_log.h"
+#include "launch/rank_watch.h"
+#include "launch/remote_agents.h"
 
 namespace lockstep {
 
 namespace {
 
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using launch::Clock;
+using launch::seconds_since;
 
-double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-
-double now_on_the_calendar() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// The last step that metrics.jsonl tells of; its last line may be half written.
-std::int64_t last_step_of(const std::filesystem::path& metrics) {
-  std::ifstream file(metrics, std::ios::binary | std::ios::ate);
-  if (!file) return 0;
-  constexpr std::streamoff kTail = 64 << 10;
-  const std::streamoff size = file.tellg(), from = std::max<std::streamoff>(0, size - kTail);
-  file.seekg(from);
-  std::int64_t last = 0;
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object()) continue;
-    if (const auto step = object.find("step"); step != object.end() && step->is_number_integer())
-      last = step->get<std::int64_t>();
-  }
-  return last;
-}
+constexpr int kRoundMs = 50;
+constexpr double kBeat = 0.5;       // seconds between two heartbeats
+constexpr double kLongRound = 0.5;  // this process was held
+constexpr double kTry = 0.5;        // for one attempt to reach another agent
+constexpr double kUnreachable = 2;  // that one is tried for, before it counts as lost
+constexpr double kWelcome = 10;     // in which a leader that was reached answers
+constexpr int kMasterPort = 29500;  // rank 0 takes another where it is not free
 
 class Agent {
  public:
-  explicit Agent(const AgentOptions& options) : options_(options), policy_(options.most_restarts) {}
+  explicit Agent(const AgentOptions& options)
+      : options_(options),
+        folder_(options.folder, options.agent),
+        log_(options.folder, options.tell),
+        watch_(options.folder, options.stalls),
+        facts_(options.facts) {
+    facts_.process = ::getpid();
+    if (!alone()) {
+      link_.emplace(folder_, options.hosts[static_cast<std::size_t>(me())], options.tell);
+      facts_.address = link_->address();
+    }
+    if (options.remote) remotes_.emplace(static_cast<int>(options.hosts.size()), me(), options.remote, options.tell);
+  }
 
   int run() {
-    for (;;) {
-      const RanksEnd end = run_ranks();
-      const RestartDecision decision = policy_.decide(end, asked_to_end_);
-      if (!decision.restarts) {
-        if (decision.reason.empty()) return decision.code;
-        log({.kind = EventKind::fault, .step = end.last_step, .text = decision.reason});
-        throw EnvironmentError(decision.reason);
-      }
-      fault_ = {.at = Clock::now(), .step = end.last_step, .resumed_at = end.last_step, .text = decision.reason};
-      options_.tell(
-          fmt::format("{}; restart {} of at most {}", decision.reason, policy_.restarts(), options_.most_restarts));
-      wait_for_folder();
-    }
+    // Whoever was started again while the others went on must not lead beside them.
+    alone() || (me() == 0 && folder_.last_epoch() == 0) ? lead() : look_for_leader();
+    while (!code_) round();
+    if (remotes_) remotes_->finish();
+    if (leader_ || alone()) folder_.remove();
+    if (!reason_.empty()) throw EnvironmentError(reason_);
+    return *code_;
   }
 
  private:
-  struct Fault {
-    Clock::time_point at;
-    std::int64_t step;
-    std::int64_t resumed_at;  // step, as far as is known
-    std::string text;
-  };
-  struct Silence {  // of one rank
-    double written = 0;
-    Clock::time_point heard = Clock::now(), ran = Clock::now();
-  };
+  bool alone() const { return options_.hosts.size() <= 1; }
+  int me() const { return options_.agent; }
+  bool leads() const { return leader_.has_value(); }
 
-  std::filesystem::path metrics() const { return options_.folder / "metrics.jsonl"; }
-  std::optional<RankNow> now_of(int rank) const {
+  // ------------------------------------------------------------------------------------------------ every round
+
+  void round() {
+    std::vector<pollfd> polled;
+    ranks_.add_descriptors(polled);
+    if (link_) link_->watch(polled);
+    ::poll(polled.data(), polled.size(), kRoundMs);
+    const double gap = seconds_since(last_round_);
+    last_round_ = Clock::now();
+    if (link_) {
+      link_->serve(polled);
+      if (gap > kLongRound) link_->excuse(gap);
+      for (const AgentLink::Received& one : link_->take()) handle(one.from, one.message);
+      for (const AgentLink::Lost& lost : link_->take_lost()) handle_lost(lost);
+    }
+    if (remotes_) remotes_->look();
+    report_ends();
+    if (leads())
+      lead_round();
+    else if (following_)
+      follow_round();
+    else
+      election_round();
+    if (link_) link_->flush();
+  }
+
+  void handle(int from, const AgentMessage& message) {
+    switch (message.kind) {
+      case AgentMessageKind::join:
+        return admit(from, message);
+      case AgentMessageKind::beat:
+        if (leads())
+          link_->send(from, {.kind = AgentMessageKind::beat,
+                             .beat = message.beat,
+                             .plan = leader_->epoch(),
+                             .agents = agents_there()});
+        else if (from == following_)
+          take_beat(message);
+        return;
+      case AgentMessageKind::ended:
+        if (leads())
+          for (const RankEnd& end : message.ends) leader_->ended(from, message.epoch, end, Clock::now());
+        return;
+      case AgentMessageKind::stop:
+        if (leads()) leader_->stop();
+        return;
+      case AgentMessageKind::welcome:
+        if (from != joining_) return;
+        following_ = from;
+        joining_.reset();
+        acknowledged_ = Clock::now();
+        sent_.clear();
+        return;
+      case AgentMessageKind::refused:
+        if (from != joining_ && from != following_) return;
+        link_->drop(from);
+        joining_.reset();
+        if (!message.text.empty()) end(static_cast<int>(ExitCode::usage), message.text);
+        return;
+      default:
+        if (from == following_) obey(message);
+    }
+  }
+
+  void obey(const AgentMessage& message) {
+    switch (message.kind) {
+      case AgentMessageKind::start:
+        return start(message.order);
+      case AgentMessageKind::ask_to_end:
+        return ranks_.ask_to_end();
+      case AgentMessageKind::kill:
+        return ranks_.kill();
+      case AgentMessageKind::over:
+        ranks_.kill();
+        return end(message.code, "");  // its leader has said why
+      default:
+        return;
+    }
+  }
+
+  void start(const EpochOrder& order) {
     try {
-      return read_rank_now(options_.folder / "ranks" / fmt::format("rank-{:05}.now", rank));
-    } catch (const UserError&) {
-      return std::nullopt;  // of something else: it says nothing of the rank
+      ranks_.start(order, [&](const EpochOrder& of, const EpochOrder::Place& place) { return command_of(of, place); });
+    } catch (const EnvironmentError& error) {
+      options_.tell(error.what());
+      std::vector<RankEnd> ends;
+      for (const EpochOrder::Place& place : order.places)
+        ends.push_back({.rank = place.rank, .code = static_cast<int>(ExitCode::environment)});
+      report(order.epoch, ends);
     }
   }
 
-  RanksEnd run_ranks() {
-    const double began = now_on_the_calendar();
-    RankProcesses ranks(options_.command(policy_.restarts()));
-    std::vector<Silence> silences(static_cast<std::size_t>(options_.ranks));
-    auto looked = Clock::now();
-    for (;;) {
-      if (const auto code = ranks.wait(100ms)) {
-        ranks.kill(pids_since(began));  // those of an mpirun that was killed itself
-        note_first_step();
-        return {.code = *code, .last_step = last_step_of(metrics())};
-      }
-      if (options_.stop && !asked_to_end_) {
-        ranks.ask_to_end();
-        asked_to_end_ = true;
-      }
-      note_first_step();
-      if (seconds_since(looked) < 1) continue;
-      looked = Clock::now();
-      if (const std::string found = find_hung(silences, began); !found.empty()) {
-        ranks.kill(pids_since(began));
-        return {.code = static_cast<int>(ExitCode::environment), .last_step = last_step_of(metrics()), .found = found};
-      }
+  ProcessCommand command_of(const EpochOrder& order, const EpochOrder::Place& place) const {
+    ProcessCommand command{.words = options_.command(order)};
+    if (options_.kind == RankKind::processes)
+      command.variables = {{"RANK", std::to_string(place.rank)},
+                           {"WORLD_SIZE", std::to_string(order.layout.ranks)},
+                           {"LOCAL_RANK", std::to_string(place.slot)},
+                           {"MASTER_ADDR", order.master},
+                           {"MASTER_PORT", std::to_string(kMasterPort)}};
+    return command;
+  }
+
+  void report_ends() {
+    const std::vector<RankEnd> ends = ranks_.look();
+    if (!ends.empty()) report(ranks_.epoch(), ends);
+  }
+
+  void report(std::uint32_t epoch, const std::vector<RankEnd>& ends) {
+    if (leads())
+      for (const RankEnd& one : ends) leader_->ended(me(), epoch, one, Clock::now());
+    else if (following_)
+      link_->send(*following_, {.kind = AgentMessageKind::ended, .epoch = epoch, .ends = ends});
+  }
+
+  void end(int code, const std::string& reason) {
+    code_ = code;
+    reason_ = reason;
+  }
+
+  // ------------------------------------------------------------------------------------------------ leading
+
+  void lead() {
+    Leader::Options how = options_.lead;
+    how.agents = std::max<int>(1, static_cast<int>(options_.hosts.size()));
+    how.last_epoch = folder_.last_epoch();
+    leader_.emplace(how, hands(), Clock::now());
+    if (plan_) leader_->inherit(*plan_, set_);
+    leader_->joined(me(), facts_, Clock::now());
+    if (!alone()) folder_.write_leader(me());
+    for (const auto& [agent, message] : std::exchange(waiting_, {})) admit(agent, message);
+  }
+
+  Leader::Hands hands() {
+    const auto to = [this](int agent, const AgentMessage& message) { link_->send(agent, message); };
+    return {.start =
+                [this, to](int agent, const EpochOrder& order) {
+                  agent == me() ? start(order) : to(agent, {.kind = AgentMessageKind::start, .order = order});
+                },
+            .ask_to_end =
+                [this, to](int agent) {
+                  agent == me() ? ranks_.ask_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
+                },
+            .kill = [this, to](int agent) { agent == me() ? kill() : to(agent, {.kind = AgentMessageKind::kill}); },
+            .take_epoch =
+                [this](std::uint32_t epoch) {
+                  if (!folder_.take_epoch(epoch)) return false;
+                  watch_.epoch_began(leader_->coming().layout.ranks);
+                  log_.epoch_began();
+                  return true;
+                },
+            .folder_is_free = [this] { return folder_.run_is_free(); },
+            .last_step = [this] { return log_.last_step(); },
+            .blamed_rank = [this] { return log_.blamed_rank(); },
+            .tell = options_.tell,
+            .decided = [this](const Leader::Hands::Decided& decided) { log_.decided(decided); }};
+  }
+
+  // mpirun's ranks are in process groups of their own, and outlive an mpirun that was killed.
+  void kill() {
+    ranks_.kill();
+    if (options_.kind == RankKind::mpirun)
+      for (const pid_t pid : watch_.processes_here()) kill_if_ours(pid);
+  }
+
+  void lead_round() {
+    if (options_.stop) leader_->stop();
+    if (link_)
+      for (const int agent : agents_there())
+        if (agent != me() && link_->silence_of(agent) > Leader::kLost) {
+          link_->drop(agent);
+          leader_->lost(agent, fmt::format("nothing was heard of it for {:.0f} s", Leader::kLost), Clock::now());
+        }
+    if (leader_->phase() == Leader::Phase::running)
+      if (const auto hung = watch_.look()) leader_->stalled(*hung, Clock::now());
+    const Leader::Phase before = leader_->phase();
+    leader_->tick(Clock::now());
+    if (options_.kind == RankKind::mpirun && before == Leader::Phase::running && !ranks_.running()) kill();
+    log_.look();
+    if (!leader_->lacks_quorum())
+      log_.write_state(
+          *leader_, me(), [this](int agent) { return agent == me() ? 0 : link_->silence_of(agent); },
+          leader_->over() && !leader_->deposed());
+    if (leader_->over()) {
+      ranks_.kill();
+      if (leader_->deposed() && !alone()) return look_for_leader();
+      for (const int agent : agents_there())
+        if (agent != me()) {
+          link_->send(agent, {.kind = AgentMessageKind::over, .text = leader_->reason(), .code = leader_->code()});
+          link_->drop(agent);
+        }
+      end(leader_->code(), leader_->reason());
+    } else if (leader_->lacks_quorum() && !alone()) {
+      step_down_for_another();
     }
   }
 
-  // Which rank is hung, and how; empty: none is.
-  std::string find_hung(std::vector<Silence>& silences, double began) const {
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      Silence& silence = silences[static_cast<std::size_t>(rank)];
-      const auto now = now_of(rank);
-      const bool of_this_try = now && now->time >= began && now->doing != DoingKind::ended;
-      const ProcessState state = of_this_try ? process_state(now->host, now->pid) : ProcessState::unknown;
-      if (!of_this_try || state == ProcessState::gone || now->time != silence.written) silence.heard = Clock::now();
-      if (state != ProcessState::stopped) silence.ran = Clock::now();
-      if (!of_this_try) continue;
-      silence.written = now->time;
-      if (seconds_since(silence.ran) > kStopped)
-        return fmt::format("rank {} (process {}) has been stopped for {:.0f} s", rank, now->pid,
-                           seconds_since(silence.ran));
-      if (seconds_since(silence.heard) > kSilent)
-        return fmt::format("rank {} (process {}) has not been heard from for {:.0f} s", rank, now->pid,
-                           seconds_since(silence.heard));
+  // On the small side of a split that has healed: another leads by now.
+  void step_down_for_another() {
+    const auto other = folder_.leader();
+    if (!other || *other == me() || seconds_since(tried_) < kUnreachable) return;
+    tried_ = Clock::now();
+    if (!link_->connect(*other, join_message(), kTry).empty()) return;
+    link_->drop(*other);
+    look_for_leader();
+  }
+
+  void admit(int from, const AgentMessage& message) {
+    if (!leads()) {
+      if (following_ || joining_)
+        link_->send(from, {.kind = AgentMessageKind::refused});  // ask another
+      else
+        waiting_[from] = message;  // until it is known who leads
+      return;
     }
-    return "";
+    std::string problem;
+    if (message.version != options_.version)
+      problem = fmt::format("{} runs lockstep {}, and the leading agent {}; install the same on all hosts",
+                            message.facts.name, message.version, options_.version);
+    else if (from < 0 || from >= static_cast<int>(options_.hosts.size()) || from == me())
+      problem = fmt::format("there is no host {} in a list of {}; give all agents the same --hosts", from,
+                            options_.hosts.size());
+    if (!problem.empty()) {
+      link_->send(from, {.kind = AgentMessageKind::refused, .text = problem});
+      link_->drop(from);
+      return;
+    }
+    // An agent that was here before has been started again: its ranks are gone.
+    leader_->lost(from, "its agent was started again", Clock::now());
+    leader_->joined(from, message.facts, Clock::now());
+    link_->send(from, {.kind = AgentMessageKind::welcome, .agent = me()});
   }
 
-  std::vector<pid_t> pids_since(double began) const {
-    std::vector<pid_t> pids;
-    for (int rank = 0; rank < options_.ranks; ++rank)
-      if (const auto now = now_of(rank);
-          now && now->time >= began && process_state(now->host, now->pid) != ProcessState::unknown)
-        pids.push_back(static_cast<pid_t>(now->pid));
-    return pids;
+  std::set<int> agents_there() const {
+    std::set<int> all;
+    for (const auto& [agent, facts] : leader_->agents()) all.insert(agent);
+    return all;
   }
 
-  // The run has overcome its fault when a step is completed in the new try, which cuts metrics.jsonl back to the
-  // checkpoint's step and adds to it from there. Where both happen between two looks, the next new step is taken.
-  void note_first_step() {
-    if (!fault_) return;
-    const std::int64_t step = last_step_of(metrics());
-    fault_->resumed_at = std::min(fault_->resumed_at, step);
-    if (step <= fault_->resumed_at) return;
-    const double seconds = seconds_since(fault_->at);
-    log({.kind = EventKind::restart, .step = fault_->step, .seconds = seconds, .text = fault_->text});
-    options_.tell(fmt::format("step {} is done, {:.1f} s after the fault", step, seconds));
-    fault_.reset();
+  void handle_lost(const AgentLink::Lost& lost) {
+    if (leads()) return leader_->lost(lost.agent, lost.how, Clock::now());
+    waiting_.erase(lost.agent);
+    if (lost.agent == following_) lose_leader(lost.how);
+    if (lost.agent == joining_) joining_.reset();
   }
 
-  void wait_for_folder() const {
-    for (int i = 0; i < 100 && lock_is_held(options_.folder / ".lock").value_or(false); ++i)
-      std::this_thread::sleep_for(100ms);
+  // ------------------------------------------------------------------------------------------------ following
+
+  void follow_round() {
+    if (options_.stop && !std::exchange(told_stop_, true)) link_->send(*following_, {.kind = AgentMessageKind::stop});
+    if (seconds_since(beaten_) >= kBeat) {
+      beaten_ = Clock::now();
+      sent_.push_back({++beats_, beaten_});
+      link_->send(*following_, {.kind = AgentMessageKind::beat, .beat = beats_});
+    }
+    if (seconds_since(acknowledged_) > Leader::kLease)
+      lose_leader(fmt::format("it has not answered for {:.0f} s", Leader::kLease));
   }
 
-  void log(LoggedEvent event) const {
-    event.time = now_on_the_calendar();
-    append_event(options_.folder / "events.jsonl", event);
+  // The lease counts from when the beat was sent that is answered.
+  void take_beat(const AgentMessage& message) {
+    while (!sent_.empty() && sent_.front().number <= message.beat) {
+      acknowledged_ = sent_.front().at;
+      sent_.pop_front();
+    }
+    if (message.agents.empty()) return;
+    plan_ = message.plan;
+    set_ = message.agents;
   }
+
+  void lose_leader(const std::string& how) {
+    ranks_.kill();
+    options_.tell(fmt::format("the leading agent is lost: {}; the ranks of this host are ended", how));
+    link_->drop(*following_);
+    look_for_leader();
+  }
+
+  // ------------------------------------------------------------------------------------------------ electing
+
+  void look_for_leader() {
+    leader_.reset();
+    following_.reset();
+    joining_.reset();
+    searching_ = Clock::now();
+    last_reached_ = Clock::now();
+    tried_ = {};
+  }
+
+  // The leader that the folder names first, then the others in order.
+  std::vector<int> to_ask() const {
+    std::vector<int> agents;
+    if (const auto named = folder_.leader();
+        named && *named != me() && *named < static_cast<int>(options_.hosts.size()))
+      agents.push_back(*named);
+    for (int agent = 0; agent < static_cast<int>(options_.hosts.size()); ++agent)
+      if (agent != me() && std::ranges::find(agents, agent) == agents.end() && (!plan_ || agent < me()))
+        agents.push_back(agent);
+    return agents;
+  }
+
+  void election_round() {
+    if (options_.stop) return end(0, "");
+    const bool was_here = plan_.has_value();
+    if (joining_) {
+      // Of agents that were all started anew, the first waits for none of the others.
+      if (seconds_since(joined_at_) > (me() == 0 && !was_here ? kTry : kWelcome)) {
+        link_->drop(*joining_);
+        joining_.reset();
+      }
+      return;
+    }
+    if (me() == 0 && !was_here && seconds_since(searching_) > 2 * kUnreachable) return lead();
+    if (seconds_since(tried_) < kTry) return;
+    tried_ = Clock::now();
+    for (const int agent : to_ask()) {
+      if (!link_->connect(agent, join_message(), kTry).empty()) continue;
+      joining_ = agent;
+      joined_at_ = last_reached_ = Clock::now();
+      return;
+    }
+    if (was_here && seconds_since(last_reached_) > kUnreachable) return lead();  // nobody before this one is there
+    if (seconds_since(searching_) > options_.lead.start_seconds)
+      end(static_cast<int>(ExitCode::environment),
+          fmt::format("no leading agent was found within {:.0f} s; start `lockstep launch` on {} with the same --out",
+                      options_.lead.start_seconds, options_.hosts.front()));
+  }
+
+  AgentMessage join_message() const {
+    return {.kind = AgentMessageKind::join, .agent = me(), .facts = facts_, .version = options_.version};
+  }
+
+  struct SentBeat {
+    std::uint64_t number;
+    Clock::time_point at;
+  };
 
   const AgentOptions& options_;
-  RestartPolicy policy_;
-  bool asked_to_end_ = false;
-  std::optional<Fault> fault_;  // that no step was completed after yet
+  AgentFolder folder_;
+  LaunchLog log_;
+  RankWatch watch_;
+  AgentFacts facts_;
+  HostRanks ranks_;
+  std::optional<AgentLink> link_;
+  std::optional<RemoteAgents> remotes_;
+  Clock::time_point last_round_ = Clock::now();
+  std::optional<int> code_;
+  std::string reason_;
+
+  std::optional<Leader> leader_;         // this one leads
+  std::map<int, AgentMessage> waiting_;  // who has joined before it was known who leads
+
+  std::optional<int> following_, joining_;  // whom
+  Clock::time_point joined_at_{}, beaten_{}, acknowledged_{}, searching_{}, last_reached_{}, tried_{};
+  std::uint64_t beats_ = 0;
+  std::deque<SentBeat> sent_;  // and not answered yet
+  bool told_stop_ = false;
+  std::optional<Epoch> plan_;  // what the leader has told last, to be inherited
+  std::set<int> set_;
 };
 
 }  // namespace

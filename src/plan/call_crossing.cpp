@@ -27,7 +27,7 @@ struct GivenOperands {
   double single = 0, folded = 0;
 };
 
-// Every piece is summed in one order: its maximal subtrees of one node, as mpi::operands_of finds them.
+// Every piece is summed in one order: its maximal subtrees of one node, as processes::operands_of finds them.
 std::vector<GivenOperands> given_in_order(const SumOrder& order, const NodesOfMembers& labels,
                                           const std::vector<std::int64_t>& counts) {
   constexpr std::int32_t kMixed = -1;

@@ -3,7 +3,8 @@
 //   direct    GPUs (comm/nccl): every rank sends to every other itself. A sum by any algorithm but `native` is an
 //             exchange of pieces: (N - k) / (N - 1) of what a rank sends crosses. An all-gather, a broadcast and
 //             `native` sums are left to NCCL, and taken to go round a ring that enters and leaves each node once.
-//   leaders   processes (comm/mpi): the ranks of a node sum what they can among themselves (comm/mpi/placement.h), and
+//   leaders   processes (comm/processes): the ranks of a node sum what they can among themselves
+//   (comm/processes/placement.h), and
 //             one of them sends it. To a sum of n elements a node gives its operands of every other node's pieces, wide
 //             where several ranks are in them; a gathered piece is sent once to each other node. `native` is MPI's own,
 //             taken to be a ring in the order of ranks.

@@ -54,17 +54,6 @@ struct RecomputeChoice {
   bool as_asked;  // of the blocks that the run names
 };
 
-// Not where a schedule wants other micro-batches, or there are too many of them to list.
-bool is_allowed(const RunSpec& spec) {
-  try {
-    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
-    check_extent(spec);
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
 constexpr double kShares[] = {0.25, 0.5, 0.75, 1};
 constexpr std::int64_t kSmallWindow = 8;  // MiB: still several requests of a disk for each tensor
 
@@ -114,7 +103,7 @@ class Search {
       const RunSpec before = spec;
       if (spec.precision.*type.second == StateType::bf16) continue;
       spec.precision.*type.second = StateType::bf16;
-      if (is_allowed(spec))
+      if (is_possible(spec))
         types.push_back(type);
       else
         spec = before;
@@ -140,7 +129,7 @@ class Search {
       if (batch % (micro * dp) != 0 && asked_.layout.uneven != Switch::on) return;
       FitChoice choice = start_;
       choice.micro = micro;
-      if (is_allowed(with(choice))) all.insert(micro);
+      if (is_possible(with(choice))) all.insert(micro);
     };
     for (std::int64_t divisor = 1; divisor <= batch / divisor; ++divisor) {
       if (batch % divisor != 0) continue;
@@ -195,7 +184,7 @@ class Search {
     FitChoice choice = start_;
     choice.kinds = kinds;
     for (; choice.zero <= most_zero(kinds); ++choice.zero)
-      if (is_allowed(with(choice))) return true;
+      if (is_possible(with(choice))) return true;
     return false;
   }
   bool moves_activations(const FitChoice& choice) const {
@@ -401,7 +390,7 @@ class Search {
     if (known != planned_.end()) return known->second ? &*known->second : nullptr;
     const RunSpec spec = with(choice);
     std::optional<FitSetting>& setting = planned_[choice];
-    if (!is_allowed(spec)) return nullptr;
+    if (!is_possible(spec)) return nullptr;
     const std::vector<Plan> stages = plan_stages(spec, data_);
     StepCost& cost = costs_[choice] = step_cost(spec, stages, rates_);
     if (choice.waits && copies()) cost.beside += seconds_of_saves();

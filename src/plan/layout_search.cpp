@@ -28,16 +28,6 @@ std::vector<std::int64_t> divisors_of(std::int64_t n) {
   return all;
 }
 
-bool is_possible(const RunSpec& spec) {
-  try {
-    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
-    check_extent(spec);
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
 // Schedules of a pipeline, with the chunks of each that the layers allow.
 std::vector<std::pair<ScheduleKind, std::int64_t>> schedules_of(std::int64_t pp, std::int64_t layers) {
   if (pp == 1) return {{ScheduleKind::one_f_one_b, 1}};

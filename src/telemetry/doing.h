@@ -15,20 +15,34 @@
 #include <optional>
 #include <string_view>
 
+#include "telemetry/recent_durations.h"
+
 namespace lockstep {
 
-enum class DoingKind : std::uint8_t { between_steps, action, call, saving, evaluating, ended };
-inline constexpr int kDoingKinds = 6;
+enum class DoingKind : std::uint8_t {
+  between_steps,
+  action,
+  call,
+  saving,
+  evaluating,  // one batch of it
+  ended,
+  finishing,  // the last state is saved, and the run ends
+};
+inline constexpr int kDoingKinds = 7;
 
 constexpr std::string_view name_of(DoingKind kind) {
-  constexpr std::array<std::string_view, kDoingKinds> kNames = {"between_steps", "action",     "call",
-                                                                "saving",        "evaluating", "ended"};
+  constexpr std::array<std::string_view, kDoingKinds> kNames = {"between_steps", "action", "call",     "saving",
+                                                                "evaluating",    "ended",  "finishing"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 inline std::int64_t steady_nanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+// What durations are kept of (recent_durations.h): each action by its index, and what is none.
+inline constexpr int kStepBegun = kDoingKinds, kFirstActionPlace = kDoingKinds + 1;
+constexpr int place_of(DoingKind kind) { return static_cast<int>(kind); }
 
 struct DoingState {
   DoingKind kind = DoingKind::between_steps;
@@ -37,6 +51,7 @@ struct DoingState {
   std::int64_t call = -1;                     // number in its group; -1: in no call
   const char* group = nullptr;                // of the call
   const char* op = nullptr;                   // of the call
+  int place = 0;                              // where its durations are kept; of a call, where the rank returns to
   std::int64_t since = steady_nanoseconds();  // when the rank came there
 };
 
@@ -47,13 +62,23 @@ class alignas(64) Doing {
   Doing& operator=(const Doing&) = delete;
 
   // By the rank's own thread:
-  void begin_step(std::int64_t step) { store({.step = step}); }  // in no action of it yet
-  void begin_action(int index) { store({.kind = DoingKind::action, .action = index, .step = own_.step}); }
-  void enter(DoingKind kind) { store({.kind = kind, .step = own_.step}); }  // what is neither an action nor a call
-  void begin_call(const char* group, const char* op, std::int64_t number) {
-    store(
-        {.kind = DoingKind::call, .action = own_.action, .step = own_.step, .call = number, .group = group, .op = op});
+  void begin_step(std::int64_t step) { come_to({.step = step, .place = kStepBegun}); }  // in no action of it yet
+  void begin_action(int index) {
+    come_to({.kind = DoingKind::action, .action = index, .step = own_.step, .place = kFirstActionPlace + index});
   }
+  // What is neither an action nor a call. To enter the same again is progress.
+  void enter(DoingKind kind) { come_to({.kind = kind, .step = own_.step, .place = place_of(kind)}); }
+  void begin_call(const char* group, const char* op, std::int64_t number) {
+    store({.kind = DoingKind::call,
+           .action = own_.action,
+           .step = own_.step,
+           .call = number,
+           .group = group,
+           .op = op,
+           .place = own_.place});
+  }
+  // How long the rank is where, from now on; it outlives the stores that follow. Null: nowhere.
+  void keep_durations(RecentDurations* durations) { durations_ = durations; }
   // As it was, its time included: what InCall returns to.
   void store(const DoingState& state) {
     own_ = state;
@@ -61,18 +86,26 @@ class alignas(64) Doing {
   }
   const DoingState& own() const { return own_; }
 
-  // By any thread. Nothing when the rank's thread stored all the while, or was suspended within a store.
+  // By any thread:
+  // Nothing when the rank's thread stored all the while, or was suspended within a store.
   std::optional<DoingState> load() const;
+  // Grows with each store: a rank moves while it does.
+  std::uint64_t stores() const { return sequence_.load(std::memory_order_acquire) / 2; }
 
  private:
+  void come_to(const DoingState& state) {
+    if (durations_) durations_->note(own_.place, state.since - own_.since);
+    store(state);
+  }
   void publish();
 
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::int64_t> step_{0}, call_{-1}, since_{0};
   std::atomic<const char*> group_{nullptr}, op_{nullptr};
-  std::atomic<int> action_{-1};
+  std::atomic<int> action_{-1}, place_{0};
   std::atomic<DoingKind> kind_{DoingKind::between_steps};
-  DoingState own_;  // of the rank's thread alone
+  DoingState own_;                        // of the rank's thread alone
+  RecentDurations* durations_ = nullptr;  // likewise
 };
 
 // While it lives the rank is in a call; then it is again where it was, since the time it came there. Calls may nest.
@@ -105,6 +138,7 @@ inline void Doing::publish() {
   group_.store(own_.group, std::memory_order_release);
   op_.store(own_.op, std::memory_order_release);
   action_.store(own_.action, std::memory_order_release);
+  place_.store(own_.place, std::memory_order_release);
   kind_.store(own_.kind, std::memory_order_release);
   sequence_.store(sequence + 2, std::memory_order_release);
 }
@@ -119,6 +153,7 @@ inline std::optional<DoingState> Doing::load() const {
                            .call = call_.load(std::memory_order_acquire),
                            .group = group_.load(std::memory_order_acquire),
                            .op = op_.load(std::memory_order_acquire),
+                           .place = place_.load(std::memory_order_acquire),
                            .since = since_.load(std::memory_order_acquire)};
     if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return state;
   }

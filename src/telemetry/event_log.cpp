@@ -10,8 +10,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::array<std::string_view, kEventKinds> kEventNames = {"start", "step",  "save",  "saved", "evaluation",
-                                                                   "fault", "stall", "clock", "end",   "restart"};
+constexpr std::array<std::string_view, kEventKinds> kEventNames = {
+    "start", "step", "save",    "saved",    "evaluation", "fault",   "stall",
+    "clock", "end",  "restart", "decision", "slow",       "slow_end"};
+constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? nlohmann::json(*number) : nlohmann::json(nullptr);
@@ -29,16 +31,24 @@ bool happens_again(const nlohmann::json& line) {
 }  // namespace
 
 std::string_view name_of(EventKind kind) { return kEventNames[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(Decision decision) { return kDecisionNames[static_cast<std::size_t>(decision)]; }
 
 std::string to_json_line(const LoggedEvent& event) {
   nlohmann::ordered_json line;
   line["time"] = number_or_null(event.time);
   line["error"] = number_or_null(event.error);
-  line["rank"] = event.rank;
+  line["rank"] = event.rank < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(event.rank);
   line["kind"] = name_of(event.kind);
   line["step"] = event.step;
   line["seconds"] = number_or_null(event.seconds);
   line["text"] = event.text;
+  if (event.decision) line["decision"] = name_of(*event.decision);
+  if (event.epoch) line["epoch"] = *event.epoch;
+  if (event.ranks) line["ranks"] = *event.ranks;
+  if (event.lost)
+    line["lost"] = {{"steps", event.lost->steps},
+                    {"from", number_or_null(event.lost->from)},
+                    {"until", number_or_null(event.lost->until)}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
@@ -47,7 +57,7 @@ EventLog::EventLog(const std::filesystem::path& path, const Options& options)
       file_(path, open(path, options)) {}
 
 int EventLog::open(const std::filesystem::path& path, const Options& options) {
-  if (options.last_step <= 0) return open_step_lines(path, 0);
+  if (options.last_step <= 0 && !options.resumes) return open_step_lines(path, 0);
   return open_lines(path, [&](const nlohmann::json& line) {
     if (line["step"].get<std::int64_t>() > options.last_step && happens_again(line)) return false;
     if (sampling_ && line.value("kind", nlohmann::json()) == name_of(EventKind::step)) sampling_->count_line();

@@ -50,8 +50,11 @@ Doing& Heartbeat::add(int rank, std::vector<std::string> actions, const std::str
   const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.number == rank; });
   Rank& entry = found == ranks_.end() ? ranks_.emplace_back() : *found;
   entry.number = rank;
+  entry.doing.keep_durations(nullptr);
+  entry.durations = std::make_unique<RecentDurations>(static_cast<std::size_t>(kFirstActionPlace) + actions.size());
   entry.actions = std::move(actions);
   entry.doing.enter(DoingKind::between_steps);
+  entry.doing.keep_durations(entry.durations.get());
   entry.end_written = false;
   entry.thread = this_thread_id();
   entry.cpu_before = cpu_of_thread(entry.thread).value_or(RankCpu{});
@@ -82,6 +85,11 @@ RankNow Heartbeat::now_of(Rank& rank, const DoingState& state) const {
   const std::int64_t now = steady_nanoseconds(), there = std::max<std::int64_t>(0, now - state.since);
   if (const auto cpu = cpu_of_thread(rank.thread))  // else its thread has ended
     rank.cpu = RankCpu{.ran = cpu->ran - rank.cpu_before.ran, .waited = cpu->waited - rank.cpu_before.waited};
+  if (const std::uint64_t stores = rank.doing.stores(); stores != rank.stores) {
+    rank.stores = stores;
+    rank.moved = now;
+  }
+  const std::int64_t quiet = std::clamp<std::int64_t>(now - rank.moved, 0, there);
   std::optional<RankGpu> gpu;
   if (rank.gpu) gpu = rank.gpu->sample(static_cast<double>(now - std::exchange(rank.gpu_asked, now)) * 1e-9);
   return {.rank = rank.number,
@@ -95,6 +103,8 @@ RankNow Heartbeat::now_of(Rank& rank, const DoingState& state) const {
           .call = state.call,
           .seconds = static_cast<double>(there) * 1e-9,
           .time = seconds_since_1970(),
+          .quiet = static_cast<double>(quiet) * 1e-9,
+          .usual = rank.durations->usual(state.place),
           .cpu = rank.cpu,
           .gpu = gpu};
 }

@@ -8,7 +8,8 @@
 //   InCall call(&doing, "dp", "all_reduce", 41);
 //
 // One thread reads every rank's Doing and replaces its file RUN/ranks/rank-00007.now (rank_now.h), written beside and
-// renamed, so that a reader sees a whole file. A write that fails is ignored: the next one is a second later. A rank
+// renamed, so that a reader sees a whole file. It also keeps how long each rank usually is in each action, and when it
+// last moved, which stalls.h judges by. A write that fails is ignored: the next one is a second later. A rank
 // that has ended is written once more, then its file is left alone, since another process may have become that rank.
 //
 // The destructor stops the thread at once and writes "ended" for every rank that has not said so itself. It waits only
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -57,7 +59,10 @@ class Heartbeat {
     int number;
     std::vector<std::string> actions;
     Doing doing;
-    bool end_written = false;  // or about to be
+    std::unique_ptr<RecentDurations> durations;  // that its Doing keeps
+    std::uint64_t stores = 0;                    // into its Doing, when it was last looked at
+    std::int64_t moved = 0;                      // when there were new ones; steady nanoseconds
+    bool end_written = false;                    // or about to be
     std::int64_t thread = 0;
     RankCpu cpu_before;          // when it was added
     std::optional<RankCpu> cpu;  // since then, when it was last known

@@ -10,6 +10,7 @@ namespace lockstep {
 // What the system says of a rank's process, if that is on this host.
 enum class ProcessState { unknown, running, stopped, gone };
 ProcessState process_state(const std::string& host, std::int64_t pid);
+ProcessState process_state(std::int64_t pid);  // of this host
 
 // Whether a process of this host holds a flock on the file. Asks /proc/locks and takes no lock itself, which would turn
 // away a run that begins at that moment. Nothing where that cannot be read; no file: nobody does.

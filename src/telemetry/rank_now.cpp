@@ -52,6 +52,10 @@ class RankNowReader {
     if (!field("call").is_null()) now.call = whole_number("call", 0, kMostWhole);
     now.seconds = positive("seconds");
     now.time = positive("time");
+    now.quiet = now.seconds;
+    if (object_.contains("quiet")) now.quiet = std::min(now.seconds, positive("quiet"));
+    if (const auto usual = object_.find("usual"); usual != object_.end() && !usual->is_null())
+      now.usual = positive("usual");
     if (const nlohmann::json* cpu = part("cpu")) now.cpu = {number(*cpu, "ran_s"), number(*cpu, "waited_s")};
     if (const nlohmann::json* memory = part("memory"))
       now.memory = {bytes(*memory, "used"), bytes(*memory, "limit"), bytes(*memory, "held"), bytes(*memory, "swing")};
@@ -144,7 +148,9 @@ std::string to_json_line(const RankNow& now) {
       {"op", text_or_null(now.op)},
       {"call", now.call < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(now.call)},
       {"seconds", now.seconds},
-      {"time", now.time}};
+      {"time", now.time},
+      {"quiet", std::min(now.quiet, now.seconds)},
+      {"usual", now.usual ? nlohmann::ordered_json(*now.usual) : nlohmann::ordered_json(nullptr)}};
   if (now.cpu) line["cpu"] = {{"ran_s", now.cpu->ran}, {"waited_s", now.cpu->waited}};
   if (now.memory)
     line["memory"] = {{"used", now.memory->used},

@@ -1,10 +1,11 @@
 // RUN/ranks/rank-00007.now: what one rank was doing when the file was written, as one JSON object.
 //
-// {"rank", "pid", "host", "step", "doing", "action", "group", "op", "call", "seconds", "time"}: `doing` is a name of
-// DoingKind, `seconds` how long the rank had been there, `time` seconds since 1970. The action, and the group,
-// operation and number of a call, are null where the rank is in none. After "ended" they say where it was last. The
-// file is replaced about once a second (heartbeat.h): one whose time is long past is of a process that is gone, or
-// held.
+// {"rank", "pid", "host", "step", "doing", "action", "group", "op", "call", "seconds", "time", "quiet", "usual"}:
+// `doing` is a name of DoingKind, `seconds` how long the rank had been there, `time` seconds since 1970, `quiet` for
+// how long nothing had moved on it: no action, no call begun or ended; `usual` the median of how long it has been there
+// before, null where it has not been there three times. The action, and the group, operation and number of a call, are
+// null where the rank is in none. After "ended" they say where it was last. The file is replaced about once a second
+// (heartbeat.h): one whose time is long past is of a process that is gone, or held.
 //
 // Where the system tells, also: "cpu" {"ran_s", "waited_s"}, "memory" {"used", "limit", "held",
 // "swing"} and, of a rank with a GPU,
@@ -59,6 +60,8 @@ struct RankNow {
   std::int64_t call = -1;
   double seconds = 0;
   double time = 0;
+  double quiet = 0;                  // at most `seconds`; of a file that does not say: `seconds`
+  std::optional<double> usual = {};  // of the action, where the rank is in a call
   std::optional<RankCpu> cpu = {};
   std::optional<RankMemory> memory = {};
   std::optional<RankGpu> gpu = {};

@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "cli/launch_processes.h"
@@ -333,6 +334,53 @@ TEST_F(ProcessRanks, TrainWithTheBitsOfThreadsAndSaveTogether) {
   EXPECT_EQ(words, kWell);
   for (const auto& losses : got) EXPECT_EQ(losses, want);
   EXPECT_TRUE(fs::exists(folder_.path() / "processes" / "step-00000003")) << "no checkpoint";
+}
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Whoever may read a run's folder, its output or the list of processes does not learn the token.
+TEST_F(ProcessRanks, KeepTheTokenInTheirFileAlone) {
+  const fs::path here = folder_.path() / "run";
+  std::string token;
+  std::vector<fs::path> searched;
+  const auto search = [&] {
+    for (const auto& entry : fs::recursive_directory_iterator(here))
+      if (entry.is_regular_file() && entry.path() != control()) {
+        searched.push_back(entry.path());
+        EXPECT_EQ(text_of(entry.path()).find(token), std::string::npos) << entry.path();
+      }
+    for (const char* of_process : {"/proc/self/cmdline", "/proc/self/environ"})
+      EXPECT_EQ(text_of(of_process).find(token), std::string::npos) << of_process;
+  };
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const auto words = run(2, [&](ProcessWorld& world, Communicator& hosts, const TrainingRun::Connect& connect) {
+    train_here(small_run(2), here, hosts, connect);
+    if (hosts.rank() == 0) {
+      int port = 0;
+      std::ifstream(control()) >> port >> token;
+      std::string why_not;
+      EXPECT_THAT(words_of([&] {  // whom rank 0 refuses, it tells of
+                    control::connect_secured("127.0.0.1", port, control::Token("the-token-of-another-run"),
+                                             control::Clock::now() + control::seconds(5), why_not);
+                  }),
+                  HasSubstr("refuses"));
+      search();
+    }
+    hosts.barrier()->wait();
+    if (world.rank() == 1) throw UserError(ExitCode::environment, "its disk is full", "empty it");
+    hosts.barrier()->wait();
+  });
+  const std::string out = ::testing::internal::GetCapturedStdout(), err = ::testing::internal::GetCapturedStderr();
+  ASSERT_EQ(token.size(), 64u);
+  EXPECT_GT(searched.size(), 2u) << "no checkpoint was searched";
+  search();  // and after it
+  EXPECT_THAT(err, HasSubstr("a connection from 127.0.0.1 was refused"));
+  for (const std::string& text : {out, err, words[0], words[1]}) EXPECT_EQ(text.find(token), std::string::npos) << text;
 }
 
 // A group that is well until it is asked.

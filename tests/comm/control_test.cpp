@@ -110,7 +110,7 @@ TEST(ControlRendezvous, OneThatDiesOnTheWayIsNamedAtOnce) {
       if (rank == 0) {
         Stranger dies(coordinator);
         dies.prove();
-        dies.say(encode({FrameType::join, 1, Join{0, 3, 5, "elsewhere", 77}.encode()}));
+        dies.say(Frame{FrameType::join, 1, Join{0, 3, 5, "elsewhere", 77}.encode()});
         nap(0.1);
       } else if (rank == 1) {
         Session session(place_of(coordinator, 1, 3, 5));
@@ -187,9 +187,9 @@ TEST(ControlEpoch, FramesOfAnotherEpochAreIgnored) {
     EXPECT_FALSE(session.failed());
     session.fail("end");
   });
-  rank0.say(encode({FrameType::join, 1, Join{0, 2, 5, "h", 1}.encode()}));
+  rank0.say(Frame{FrameType::join, 1, Join{0, 2, 5, "h", 1}.encode()});
   nap(0.05);
-  rank0.say(encode({FrameType::failed, 9, encode_failure({"from another time"})}));
+  rank0.say(Frame{FrameType::failed, 9, encode_failure({"from another time"})});
   other.join();
 }
 

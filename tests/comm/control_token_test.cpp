@@ -1,4 +1,8 @@
-// Nobody joins without the token, nobody without it keeps the ranks out, and what makes no sense is refused.
+// Nobody gets keys without the token, and what makes no sense is refused. Strangers: control_strangers_test.cpp.
+#include <poll.h>
+
+#include <set>
+
 #include "comm/control_ranks.h"
 
 namespace lockstep::tests {
@@ -6,27 +10,7 @@ namespace {
 
 using namespace lockstep::control;
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::HasSubstr;
-
-std::string hex(const Digest& digest) {
-  std::string text;
-  for (const std::uint8_t byte : digest) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-TEST(ControlSha256, IsThatOfItsStandards) {
-  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
-            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(hex(sha256(std::string(1000000, 'a'))), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  // RFC 4231, cases 2 and 6.
-  EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
-            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
-            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-}
 
 TEST(ControlToken, MustBeLongEnoughAndIsNeverTheSameTwice) {
   EXPECT_THAT(words_of([] { Token("short"); }), HasSubstr("a token of 5 characters can be guessed; give all ranks"));
@@ -49,35 +33,78 @@ TEST(ControlToken, EveryByteIsCompared) {
     }
 }
 
-TEST(ControlToken, EveryByteOfAnAnswerAndOfAVerdictCounts) {
-  const Token token(kToken);
-  const CoordinatorHandshake coordinator(token);
-  RankHandshake rank(token);
-  const std::string answer = rank.answer(coordinator.greeting()), verdict = coordinator.verdict(answer);
+// One handshake between two ends in memory.
+struct Handshakes {
+  explicit Handshakes(const Token& ranks = Token(kToken)) : coordinators(kToken), other(ranks) {}
+  Token coordinators, other;
+  CoordinatorHandshake coordinator{coordinators};
+  RankHandshake rank{other};
+};
+
+bool equal(const Secret& a, const Secret& b) { return a.view() == b.view(); }
+
+TEST(ControlToken, TheEndsGetTheSameTwoKeysAndNewOnesEachTime) {
+  std::set<std::string> all;
+  for (int i = 0; i < 3; ++i) {
+    Handshakes ends;
+    const auto verdict = ends.coordinator.verdict(ends.rank.answer(ends.coordinator.greeting()));
+    ASSERT_TRUE(verdict);
+    const SessionKeys keys = ends.rank.keys(verdict->bytes);
+    EXPECT_TRUE(equal(keys.sending, verdict->keys.receiving));
+    EXPECT_TRUE(equal(keys.receiving, verdict->keys.sending));
+    for (const Secret* key : {&keys.sending, &keys.receiving}) all.emplace(key->view());
+  }
+  EXPECT_EQ(all.size(), 6u);
+}
+
+TEST(ControlToken, EveryBitOfAnAnswerAndOfAVerdictCounts) {
+  Handshakes ends;
+  const std::string answer = ends.rank.answer(ends.coordinator.greeting());
   ASSERT_EQ(answer.size(), kAnswerBytes);
-  ASSERT_EQ(verdict.size(), kVerdictBytes);
-  EXPECT_EQ(words_of([&] { rank.check(verdict); }), "");
-  const auto with_other = [](std::string bytes, std::size_t at) {
-    bytes[at] = static_cast<char>(bytes[at] ^ 1);
-    return bytes;
-  };
-  for (std::size_t at = 0; at < kAnswerBytes; ++at) EXPECT_EQ(coordinator.verdict(with_other(answer, at)), "") << at;
-  for (std::size_t at = 0; at < kVerdictBytes; ++at)
-    EXPECT_THAT(words_of([&] { rank.check(with_other(verdict, at)); }), HasSubstr("does not know the token")) << at;
+  const auto verdict = ends.coordinator.verdict(answer);
+  ASSERT_TRUE(verdict);
+  ASSERT_EQ(verdict->bytes.size(), kVerdictBytes);
+  for (std::size_t bit = 0; bit < 8 * kAnswerBytes; ++bit)
+    EXPECT_FALSE(ends.coordinator.verdict(with_flipped(answer, bit))) << bit;
+  for (std::size_t bit = 0; bit < 8 * kVerdictBytes; ++bit)
+    EXPECT_THAT(words_of([&] { ends.rank.keys(with_flipped(verdict->bytes, bit)); }),
+                HasSubstr("does not know the token"))
+        << bit;
+  for (std::size_t size = 0; size < kAnswerBytes; ++size)
+    EXPECT_FALSE(ends.coordinator.verdict(answer.substr(0, size))) << size;
+}
+
+// A greeting that somebody has changed on its way makes an answer that does not fit.
+TEST(ControlToken, EveryBitOfAGreetingCounts) {
+  Handshakes ends;
+  const std::string greeting = ends.coordinator.greeting();
+  for (std::size_t bit = 0; bit < 8 * kGreetingBytes; ++bit) {
+    const std::string changed = with_flipped(greeting, bit);
+    std::string answer;
+    const std::string words = words_of([&] { answer = ends.rank.answer(changed); });
+    EXPECT_EQ(words.empty(), bit >= 8 * kGreetingStart) << bit;
+    EXPECT_FALSE(ends.coordinator.verdict(answer)) << bit;  // empty, or to another nonce
+  }
 }
 
 // Tokens that differ in one character, the first or any other, are two tokens.
 TEST(ControlToken, EveryCharacterOfItCounts) {
-  const std::string text = Token::make();
-  const Token token(text);
+  const std::string text = kToken;
   for (std::size_t at = 0; at < text.size(); ++at) {
     std::string other = text;
     other[at] = other[at] == 'x' ? 'y' : 'x';
-    const Token wrong(other);
-    const CoordinatorHandshake coordinator(token);
-    RankHandshake rank(wrong);
-    EXPECT_EQ(coordinator.verdict(rank.answer(coordinator.greeting())), "") << at;
+    Handshakes ends{Token(other)};
+    EXPECT_FALSE(ends.coordinator.verdict(ends.rank.answer(ends.coordinator.greeting()))) << at;
   }
+}
+
+// Keys that would make the agreement one that everybody knows, signed with the token all the same.
+TEST(ControlToken, AKeyOfNobodyIsRefused) {
+  const KeyPair mine = KeyPair::make();
+  EXPECT_FALSE(agree_on(mine, std::string(kPublicBytes, '\0')));
+  EXPECT_FALSE(agree_on(mine, std::string("\1") + std::string(kPublicBytes - 1, '\0')));
+  EXPECT_FALSE(agree_on(mine, "short"));
+  EXPECT_TRUE(agree_on(mine, KeyPair::make().shown));
 }
 
 TEST(ControlToken, AWrongOneIsRefusedOnBothSidesAndToldOnce) {
@@ -100,60 +127,65 @@ TEST(ControlToken, AWrongOneIsRefusedOnBothSidesAndToldOnce) {
 }
 
 TEST(ControlToken, ACoordinatorThatDoesNotKnowItIsNotTrusted) {
-  const Token token(kToken), other("another token altogether");
-  CoordinatorHandshake impostor(other);
-  RankHandshake rank(token);
-  EXPECT_EQ(impostor.verdict(rank.answer(impostor.greeting())), "");
-  EXPECT_THAT(words_of([&] { rank.check(std::string(kVerdictBytes, 'x')); }), HasSubstr("does not know the token"));
-  EXPECT_THAT(words_of([&] { rank.answer("SSH-2.0-OpenSSH_9.2 Debi"); }), HasSubstr("no coordinator of ranks"));
+  Handshakes ends{Token("another token altogether")};
+  EXPECT_FALSE(ends.coordinator.verdict(ends.rank.answer(ends.coordinator.greeting())));
+  for (const std::size_t size : {kVerdictBytes, kVerdictBytes - 1, std::size_t{0}})
+    EXPECT_THAT(words_of([&] { ends.rank.keys(std::string(size, 'x')); }), HasSubstr("does not know the token"));
+  EXPECT_THAT(words_of([&] { ends.rank.answer("SSH-2.0-OpenSSH_9.2 Debian, and more of it"); }),
+              HasSubstr("no coordinator of ranks"));
 }
 
-TEST(ControlToken, AnOldAnswerDoesNotFitANewGreeting) {
-  const Token token(kToken);
-  CoordinatorHandshake first(token), second(token);
-  RankHandshake rank(token);
-  const std::string answer = rank.answer(first.greeting());
-  EXPECT_NE(first.verdict(answer), "");
-  EXPECT_EQ(second.verdict(answer), "");
-  EXPECT_EQ(first.verdict(answer.substr(1)), "");
+TEST(ControlToken, AnOldAnswerDoesNotFitANewGreetingNorAnOldVerdictANewRank) {
+  Handshakes first, second;
+  const std::string answer = first.rank.answer(first.coordinator.greeting());
+  const auto verdict = first.coordinator.verdict(answer);
+  ASSERT_TRUE(verdict);
+  EXPECT_FALSE(second.coordinator.verdict(answer));
+  second.rank.answer(first.coordinator.greeting());  // whoever replays the coordinator sends its greeting, too
+  EXPECT_THAT(words_of([&] { second.rank.keys(verdict->bytes); }), HasSubstr("does not know the token"));
+}
+
+// What one end has said is of no use as what the other says.
+TEST(ControlToken, AnAnswerIsNoVerdict) {
+  Handshakes ends;
+  const std::string answer = ends.rank.answer(ends.coordinator.greeting());
+  EXPECT_THAT(words_of([&] { ends.rank.keys(answer); }), HasSubstr("does not know the token"));
+}
+
+// Its greeting was shorter: nobody waits for the rest of it.
+TEST(ControlToken, ACoordinatorOfAnotherVersionIsNamedAtOnce) {
+  for (const std::string& greeting :
+       {std::string("LSCT\1\0\0\0", 8) + std::string(16, 'n'), std::string("LSCT\3\0\0\0", 8)}) {
+    const Socket listening = listen_on("127.0.0.1", 0);
+    std::jthread other([&] {
+      if (!wait_for(listening.descriptor(), POLLIN, Clock::now() + seconds(5))) return;
+      std::string from;
+      TcpStream peer(accept_from(listening, from));
+      peer.write(greeting);
+      peer.flush();
+      peer.finish(5);
+    });
+    const double took = seconds_of([&] {
+      EXPECT_THAT(
+          words_of([&] { Session session({.port = port_of(listening), .token = kToken, .deadline_seconds = 5}); }),
+          HasSubstr("is of another version; start all ranks with the same program"));
+    });
+    EXPECT_LT(took, 1);
+  }
 }
 
 // Frames.
 
-TEST(ControlFrames, ComeWholeHoweverTheirBytesAreCut) {
-  Writer records;
-  const Record record{.group = 7, .sequence = 1ull << 40, .op = CommOp::all_gather, .count = 9, .counts = {4, 5}};
-  record.encode(records);
-  const std::string bytes = encode({FrameType::records, 3, records.take()}) + encode({FrameType::heartbeat, 4, ""});
-  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
-    FrameBuffer buffer;
-    std::vector<Frame> frames;
-    for (std::size_t at = 0; at < bytes.size(); at += piece) {
-      buffer.feed(std::string_view(bytes).substr(at, piece));
-      while (auto frame = buffer.next()) frames.push_back(*frame);
-    }
-    ASSERT_EQ(frames.size(), 2u);
-    EXPECT_EQ(frames[1].epoch, 4u);
-    const auto read = decode_records(frames[0].payload);
-    ASSERT_EQ(read.size(), 1u);
-    EXPECT_EQ(read[0].sequence, record.sequence);
-    EXPECT_EQ(describe(message_of(read[0], 2), 2), "all_gather of 9 fp32 cut [4, 5] (canonical)");
-  }
-}
-
 TEST(ControlFrames, ThatBreakALimitAreRefused) {
   const auto broken = [](std::size_t at, char byte) {
-    std::string bytes = encode({FrameType::heartbeat, 1, ""});
-    bytes[at] = byte;
-    FrameBuffer buffer;
-    buffer.feed(bytes);
-    return words_of([&] { buffer.next(); });
+    std::string header = header_of({FrameType::heartbeat, 1, ""}).encode();
+    header[at] = byte;
+    return words_of([&] { FrameHeader::decode(header); });
   };
-  EXPECT_THAT(broken(0, 'X'), HasSubstr("does not begin as one"));
-  EXPECT_THAT(broken(4, 0), HasSubstr("0 in the type of a frame"));
-  EXPECT_THAT(broken(4, 11), HasSubstr("11 in the type of a frame"));
-  EXPECT_THAT(broken(6, 2), HasSubstr("2 in the version of a frame"));
-  EXPECT_THAT(broken(14, 2), HasSubstr("131072 in the length of a frame"));
+  EXPECT_THAT(broken(0, 0), HasSubstr("0 in the type of a frame"));
+  EXPECT_THAT(broken(0, 11), HasSubstr("11 in the type of a frame"));
+  EXPECT_THAT(broken(8, 2), HasSubstr("131072 in the length of a frame"));
+  EXPECT_EQ(broken(2, 1), "");
   const std::string join = Join{1, 2, 3, "h", 4}.encode();
   EXPECT_THAT(words_of([&] { Join::decode(join.substr(0, join.size() - 1)); }), HasSubstr("ends too early"));
   EXPECT_THAT(words_of([&] { Join::decode(join + "x"); }), HasSubstr("1 bytes too many"));
@@ -178,59 +210,6 @@ TEST(ControlFrames, OfGroupsAndCallsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(noted({.group = 1, .sequence = 6, .op = CommOp::broadcast, .peer = 2}), HasSubstr("a peer 2 of 2"));
   EXPECT_THAT(noted({.group = 1, .sequence = 6, .op = CommOp::send, .peer = 0}), HasSubstr("a peer 0 of 2"));
   EXPECT_THAT(words_of([&] { calls.close(1, 1); }), HasSubstr("group 1 is not open"));
-}
-
-// Strangers.
-
-TEST(ControlStrangers, NothingOfThemIsParsedBeforeTheToken) {
-  Coordinator coordinator(with_token());
-  Stranger stranger(coordinator);
-  const std::string join = encode({FrameType::join, 1, Join{0, 1, 1, "a host of some length", 1}.encode()});
-  ASSERT_GT(join.size(), kAnswerBytes);
-  stranger.say(join);
-  const std::string heard = stranger.hear(kGreetingBytes + kVerdictBytes + 1000, 3);
-  EXPECT_EQ(heard.size(), kGreetingBytes + kVerdictBytes);  // no refusal in words, no welcome
-  EXPECT_EQ(heard.substr(kGreetingBytes), refusal());
-}
-
-TEST(ControlStrangers, OneThatSaysNothingIsDropped) {
-  Coordinator coordinator(with_token());
-  Stranger stranger(coordinator);
-  const double seconds = seconds_of([&] { EXPECT_EQ(stranger.hear(1000, 5).size(), kGreetingBytes); });
-  EXPECT_GT(seconds, 1);
-  EXPECT_LT(seconds, 4);
-}
-
-TEST(ControlStrangers, ManyOfThemDoNotKeepTheRanksOut) {
-  Coordinator coordinator(with_token());
-  std::vector<std::unique_ptr<Stranger>> crowd;
-  for (int i = 0; i < 400; ++i) {
-    crowd.push_back(std::make_unique<Stranger>(coordinator));
-    ASSERT_TRUE(crowd.back()->connected()) << i;
-  }
-  const double seconds = seconds_of([&] {
-    EXPECT_THAT(words_of_each(8,
-                              [&](int rank) {
-                                Session session(place_of(coordinator, rank, 8));
-                                session.leave();
-                              }),
-                Each(""));
-  });
-  EXPECT_LT(seconds, 1);
-  // The oldest have made room before their silence would have ended them.
-  EXPECT_LT(seconds_of([&] { crowd.front()->hear(1000, 5); }), 1);
-}
-
-TEST(ControlStrangers, OneWithTheTokenThatSpeaksNonsenseIsGivenUp) {
-  Coordinator coordinator(with_token());
-  Stranger stranger(coordinator);
-  stranger.prove();
-  std::string frame = encode({FrameType::join, 1, ""});
-  frame[kHeaderBytes - 1] = '\x7f';  // of two thousand million bytes
-  stranger.say(frame);
-  EXPECT_LT(seconds_of([&] { EXPECT_EQ(stranger.hear(1000, 5), ""); }), 1);
-  Session session(place_of(coordinator, 0, 1));
-  session.leave();
 }
 
 }  // namespace

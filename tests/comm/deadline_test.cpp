@@ -203,7 +203,7 @@ TEST(Deadline, OfSilence) {
     silent.prove();
     nap(0.1);  // for the other to join before
     const auto begin = Clock::now();
-    silent.say(control::encode({control::FrameType::join, 1, control::Join{1, 2, kSilence, "elsewhere", 77}.encode()}));
+    silent.say(control::Frame{control::FrameType::join, 1, control::Join{1, 2, kSilence, "elsewhere", 77}.encode()});
     waits.join();
     return std::chrono::duration<double>(end - begin).count();
   });

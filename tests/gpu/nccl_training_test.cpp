@@ -54,6 +54,7 @@ class NcclTraining : public ::testing::Test {
   NcclTraining() { std::ofstream(folder_ / "small.toml") << kSmall; }
   void SetUp() override {
     if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
+    if (!control::has_encryption()) GTEST_SKIP() << "not run: a build without libsodium, whose ranks cannot meet";
   }
 
   std::vector<std::string> command(const std::string& out, std::vector<std::string> more = {}) const {

@@ -58,7 +58,7 @@ class LaunchedKinds : public Launched, public ::testing::WithParamInterface<Argu
 TEST_P(LaunchedKinds, RanksThatAreKilledContinueWithTheBitsOfAnUnbrokenRun) {
   const Arguments layout = GetParam();
   Arguments with_layout = layout;
-  std::erase(with_layout, "--processes");
+  std::erase(with_layout, "--mpirun");
   ASSERT_EQ(run_program(arguments("train", "unbroken", with_layout)).code, 0);
   Outcome outcome;
   std::vector<pid_t> killed;
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LaunchedKinds,
                          ::testing::Values(Arguments{"--layout", "dp=3,zero=2"}, Arguments{"--layout", "pp=2,micro=3"}
 #ifdef LOCKSTEP_LAUNCHES_MPI
                                            ,
-                                           Arguments{"--layout", "dp=3", "--processes"}
+                                           Arguments{"--layout", "dp=3", "--mpirun"}
 #endif
                                            ));
 
@@ -149,7 +149,7 @@ TEST_F(Launched, OfTwoOnOneFolderTheSecondIsRefused) {
   ASSERT_GT(wait_for_rank("run", 0), 0);
   const Outcome second = run_program(arguments("launch", "run", {"--resume"}));
   EXPECT_EQ(second.code, 2);
-  EXPECT_THAT(second.err, HasSubstr("another process is training in"));
+  EXPECT_THAT(second.err, HasSubstr("another launch is at work in"));
   launch.signal(SIGTERM);
   EXPECT_EQ(launch.wait().code, 0);
 }

@@ -1,4 +1,6 @@
 // What each process does in a drill: a few operations in good order, then rank 2 does what the drill is about.
+#include "mpi/drill.h"
+
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,8 +10,9 @@
 #include <optional>
 #include <thread>
 
-#include "comm/mpi/run_rank.h"
-#include "mpi/processes.h"
+#include "comm/mpi/world.h"
+#include "comm/processes/run_rank.h"
+#include "process_ranks/processes.h"
 
 namespace lockstep::tests {
 
@@ -75,7 +78,7 @@ void act(const std::string& drill, std::unique_ptr<Communicator> comm, Clock::ti
 }
 
 // The start of MPI, to which rank 2 may not come. What it is, where it fails.
-int join(const std::string& drill, std::optional<MpiWorld>& world, const MpiOptions& options,
+int join(const std::string& drill, std::optional<MpiWorld>& world, const ProcessOptions& options,
          const std::function<void(const std::string&)>& say) {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const bool odd = rank && std::string(rank) == "2";
@@ -100,7 +103,7 @@ int join(const std::string& drill, std::optional<MpiWorld>& world, const MpiOpti
 
 }  // namespace
 
-int run_drill(const std::string& drill, const std::string& report, const MpiOptions& options) {
+int run_drill(const std::string& drill, const std::string& report, const ProcessOptions& options) {
   signal(SIGTERM, SIG_IGN);  // mpirun ends the others as soon as one has died; these have something to say first
   Clock::time_point waits_since = Clock::now();
   const auto say = [&](const std::string& words) {

@@ -161,7 +161,7 @@ double of_nodes(const std::vector<double>& members, const std::vector<std::int32
   return sum;
 }
 
-// By hand, from comm/mpi: n elements, what leaves each node in units of n.
+// By hand, from comm/processes: n elements, what leaves each node in units of n.
 TEST(CrossingByLeaders, IsOneSumPerNodeWhereTheTreeAllowsIt) {
   const auto crossing = [](CommOp op, ReduceKind reduce, DType dtype, const std::vector<std::int32_t>& labels) {
     const double n = static_cast<double>(labels.size());

@@ -10,18 +10,18 @@ namespace lockstep::control {
 
 namespace {
 
-constexpr double kUnprovenTime = 2, kFarewellTime = 0.3;
+constexpr double kFarewellTime = 0.3;
 constexpr int kDeadlineRoundMs = 20;                 // how late a deadline is noticed
 constexpr std::size_t kMostOutgoingToOne = 8 << 20;  // to one rank: it does not read
 
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
-    : options_(std::move(options)),
-      token_(options_.token),
-      listening_(listen_on(options_.address, options_.port)),
-      address_(address_of(listening_)),
-      port_(port_of(listening_)),
+    : first_epoch_(options.epoch),
+      listener_({.address = std::move(options.address),
+                 .port = options.port,
+                 .token = std::move(options.token),
+                 .notify = std::move(options.notify)}),
       thread_([this] { run(); }) {}
 
 Coordinator::~Coordinator() {
@@ -48,7 +48,7 @@ void Coordinator::run() {
       if (epoch_ && late) epoch_->excuse(gap);
       if (epoch_ && !late) epoch_->tick();
     } catch (const std::exception& error) {  // no memory, no descriptors: the next round may fare better
-      tell("this machine", fmt::format("the coordinator: {}", error.what()));
+      listener_.report(Listener::Trouble::system, "this machine", fmt::format("the coordinator: {}", error.what()));
       std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineRoundMs));
     }
     sweep();
@@ -57,67 +57,41 @@ void Coordinator::run() {
 }
 
 void Coordinator::round(int timeout_ms) {
-  std::vector<pollfd> polled = {{listening_.descriptor(), POLLIN, 0}, {waker_.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{waker_.descriptor(), POLLIN, 0}};
   for (const Peer& peer : peers_)
     polled.push_back(
         {peer.stream.descriptor(), static_cast<short>(POLLIN | (peer.stream.wants_to_write() ? POLLOUT : 0)), 0});
+  listener_.watch(polled);
   if (::poll(polled.data(), polled.size(), timeout_ms) < 0) return;  // interrupted: the next round
-  if (polled[1].revents) waker_.clear();
-  auto at = polled.begin() + 2;
+  if (polled[0].revents) waker_.clear();
+  auto at = polled.begin() + 1;
   for (Peer& peer : peers_)
     if ((at++)->revents & (POLLIN | POLLHUP | POLLERR)) listen_to(peer);
-  if (polled[0].revents) accept_all();
-}
-
-void Coordinator::accept_all() {
-  constexpr int kMost = 64;  // then the ranks have their turn
-  for (int i = 0; i < kMost; ++i) {
-    std::string from;
-    Socket socket = accept_from(listening_, from);
-    if (!socket && errno != EMFILE && errno != ENFILE) return;
-    const auto unproven = [](const Peer& p) { return p.stage == Peer::Stage::unproven && !p.gone; };
-    const auto oldest = std::find_if(peers_.begin(), peers_.end(), unproven);
-    if (oldest != peers_.end() &&
-        (!socket || std::count_if(peers_.begin(), peers_.end(), unproven) >= static_cast<int>(kMostUnproven)))
-      peers_.erase(oldest);
-    if (!socket) return;
-    peers_.push_back({.stream = TcpStream(std::move(socket)), .handshake = CoordinatorHandshake(token_), .from = from});
-    peers_.back().stream.write(peers_.back().handshake.greeting());
-    peers_.back().stream.flush();
-  }
+  for (Listener::Arrival& arrival : listener_.serve(polled))
+    peers_.push_back({.stream = std::move(arrival.stream), .from = std::move(arrival.from)});
 }
 
 void Coordinator::listen_to(Peer& peer) {
   std::string bytes;
-  const bool unproven = peer.stage == Peer::Stage::unproven;
-  const bool open =
-      unproven ? peer.stream.read(peer.answer, kAnswerBytes - peer.answer.size()) : peer.stream.read(bytes);
+  const bool open = peer.stream.read(bytes);
   try {
-    if (unproven && peer.answer.size() == kAnswerBytes) check_proof(peer);
-    if (peer.rank >= 0 && !bytes.empty() && epoch_) epoch_->hear(peer.rank);
-    if (!unproven && peer.stage != Peer::Stage::closing) peer.stream.frames.feed(bytes);
-    while (peer.stage == Peer::Stage::proven || peer.stage == Peer::Stage::member) {
+    if (peer.stage != Peer::Stage::closing) peer.stream.frames.feed(bytes);
+    while (peer.stage != Peer::Stage::closing) {
       const std::optional<Frame> frame = peer.stream.frames.next();
       if (!frame) break;
-      if (peer.stage == Peer::Stage::proven)
+      if (peer.stage == Peer::Stage::proven) {
         admit(peer, *frame);
-      else if (frame->epoch == epoch_->number())
-        epoch_->take(peer.rank, *frame);
+        continue;
+      }
+      epoch_->hear(peer.rank);  // bytes that do not verify are nobody's sign of life
+      if (frame->epoch == epoch_->number()) epoch_->take(peer.rank, *frame);
     }
   } catch (const CommError& error) {
-    tell(peer.from, fmt::format("a connection from {} is given up: {}", peer.from, error.what()));
+    listener_.report(Listener::Trouble::broken_frames, peer.from,
+                     fmt::format("a connection from {} is given up: {}", peer.from, error.what()));
     lose(peer, fmt::format("sent what makes no sense ({})", error.what()));
   }
   if (!open) lose(peer, "closed its connection");
-}
-
-void Coordinator::check_proof(Peer& peer) {
-  const std::string verdict = peer.handshake.verdict(peer.answer);
-  peer.since = Clock::now();
-  peer.stage = verdict.empty() ? Peer::Stage::closing : Peer::Stage::proven;
-  peer.stream.write(verdict.empty() ? refusal() : verdict);
-  if (verdict.empty())
-    tell(peer.from, fmt::format("a connection from {} was refused: it has another token", peer.from));
 }
 
 void Coordinator::admit(Peer& peer, const Frame& frame) {
@@ -139,9 +113,9 @@ std::string Coordinator::why_not(const Join& join, std::uint32_t epoch) {
   if (join.rank < 0 || join.rank >= join.size)
     return fmt::format("rank {} is none of a world of {} ranks; they are 0 to {}", join.rank, join.size, join.size - 1);
   if (!epoch_) {
-    if (epoch == options_.epoch) return "";
+    if (epoch == first_epoch_) return "";
     return fmt::format("rank {} joins epoch {}, the first is {}; start all ranks together", join.rank, epoch,
-                       options_.epoch);
+                       first_epoch_);
   }
   const std::uint32_t now = epoch_->number();
   if (epoch == now) return epoch_->why_not(join);
@@ -193,7 +167,7 @@ void Coordinator::sweep() {
   for (Peer& peer : peers_) {
     peer.stream.flush();
     if (peer.stream.waiting() > kMostOutgoingToOne) lose(peer, "does not read what it is sent");
-    if (peer.stage != Peer::Stage::member && seconds_since(peer.since) > kUnprovenTime) peer.gone = true;
+    if (peer.stage != Peer::Stage::member && seconds_since(peer.since) > Listener::kUnprovenTime) peer.gone = true;
   }
   for (Peer& peer : peers_) peer.stream.flush();  // what those that were lost have brought about
   peers_.remove_if([](const Peer& peer) { return peer.gone; });
@@ -206,7 +180,7 @@ void Coordinator::say_goodbye() noexcept {
   try {
     round(0);  // the last words of a rank of this very process
     if (epoch_ && !epoch_->empty())
-      epoch_->fail({fmt::format("the coordinator at {}, port {} has ended", address_, port_), true});
+      epoch_->fail({fmt::format("the coordinator at {}, port {} has ended", address(), port()), true});
     const auto until = Clock::now() + seconds(kFarewellTime);
     const auto waiting = [](const Peer& peer) { return peer.stream.wants_to_write(); };
     do {
@@ -216,15 +190,6 @@ void Coordinator::say_goodbye() noexcept {
     } while (Clock::now() < until);
     for (Peer& peer : peers_) peer.stream.finish(std::max(0.0, -seconds_since(until)));
   } catch (const std::exception&) {  // they will find it closed
-  }
-}
-
-void Coordinator::tell(const std::string& from, const std::string& words) {
-  constexpr std::size_t kMostTold = 64;
-  if (!options_.notify || told_.size() >= kMostTold || !told_.insert(from).second) return;
-  try {
-    options_.notify(words);
-  } catch (...) {  // whoever listens has no say here
   }
 }
 

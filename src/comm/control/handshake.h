@@ -1,66 +1,83 @@
-// Both ends of a connection prove that they know the token before either reads anything else from the other.
+// Both ends of a connection prove that they know the token, and get two keys that nobody else knows, before either
+// reads anything else from the other.
 //
-//   coordinator -> rank   greeting, 24 bytes: "LSCT", version, a nonce of 16 bytes
-//   rank -> coordinator   answer, 48 bytes:   its own nonce, HMAC(token, "rank", both nonces)
-//   coordinator -> rank   verdict, 32 bytes:  HMAC(token, "coordinator", both nonces), or zeros: refused
+//   listening -> connecting   greeting, 40 bytes: "LSCT", version, a nonce of 32 bytes
+//   connecting -> listening   answer, 64 bytes:   a fresh public key, proof(token, "rank", nonce, that key)
+//   listening -> connecting   verdict, 64 bytes:  a fresh public key, proof(token, "coordinator", nonce, both keys);
+//                                                 or zeros: refused
 //
-// Every part has one length, so that an unknown peer makes the coordinator hold 48 bytes and compute one HMAC, and no
-// more. The token itself never travels, and an old answer is of no use with a new nonce. What follows is neither signed
-// nor encrypted: the network between the ranks is trusted as far as MPI's and NCCL's own traffic is. Proofs are
-// compared in a time that does not depend on where they differ.
+// Every part has one length: an unknown peer makes the listening end draw a nonce, hold 64 bytes and compute one hash,
+// and no more. Its own key pair is made only for a peer that has proved the token. Proofs are hashes keyed with the
+// token (BLAKE2b), which itself never travels; they are compared in constant time. An old answer does not fit a new
+// nonce, an old verdict does not fit a new key. The keys of the two directions are hashes, keyed with the token, of
+// what X25519 makes of the two fresh key pairs: whoever learns the token later cannot read what was recorded before,
+// and whoever does not know the token cannot stand in the middle. What follows is sealed with them
+// (comm/control/frame_stream.h).
+//
+// This is the exchange alone, without sockets. Programs use comm/control/listener.h and comm/control/connector.h.
 #pragma once
-#include <array>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
-#include "comm/control/sha256.h"
+#include "comm/control/encryption.h"
 
 namespace lockstep::control {
 
-inline constexpr std::uint32_t kProtocol = 1;
-inline constexpr std::size_t kNonceBytes = 16, kGreetingBytes = 24, kAnswerBytes = 48, kVerdictBytes = 32;
+inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::size_t kNonceBytes = 32, kProofBytes = kSecretBytes;
+inline constexpr std::size_t kGreetingStart = 8;  // magic and version, which every version begins with
+inline constexpr std::size_t kGreetingBytes = kGreetingStart + kNonceBytes;
+inline constexpr std::size_t kAnswerBytes = kPublicBytes + kProofBytes, kVerdictBytes = kPublicBytes + kProofBytes;
 
 // What all ranks of a run share and nobody else knows.
 class Token {
  public:
-  // At least 16 characters of any kind; a UserError otherwise.
+  // At least 16 characters of any kind; a UserError otherwise. One that a person has thought up can be guessed, at
+  // leisure, by whoever records a handshake: make() it.
   explicit Token(std::string_view text);
-  // A text that nobody can guess, to be handed to the ranks.
+  // A text that nobody can guess, to be handed to the ranks: 64 hexadecimal digits.
   static std::string make();
 
-  std::string_view key() const { return {reinterpret_cast<const char*>(key_.data()), key_.size()}; }
+  const Secret& key() const { return key_; }
 
  private:
-  Digest key_;
+  Secret key_;
 };
 
-std::string make_nonce();  // from the system's source of randomness
-bool equal_in_constant_time(std::string_view a, std::string_view b);
+struct SessionKeys {
+  Secret sending, receiving;
+};
 
-// The coordinator's side of one connection.
+// The listening end of one connection. The token outlives it.
 class CoordinatorHandshake {
  public:
-  explicit CoordinatorHandshake(const Token& token) : token_(token), nonce_(make_nonce()) {}
+  struct Verdict {
+    std::string bytes;
+    SessionKeys keys;
+  };
+
+  explicit CoordinatorHandshake(const Token& token) : token_(&token), nonce_(random_bytes(kNonceBytes)) {}
   std::string greeting() const;
-  // The verdict on an answer of kAnswerBytes; empty where the answer is wrong.
-  std::string verdict(std::string_view answer) const;
+  // On an answer of kAnswerBytes; none where it is wrong.
+  std::optional<Verdict> verdict(std::string_view answer) const;
 
  private:
-  const Token& token_;
+  const Token* token_;
   std::string nonce_;
 };
 
-// A rank's side. Each throws CommError with what is wrong with the other end.
+// The connecting end. Each call throws CommError with what is wrong with the other end.
 class RankHandshake {
  public:
-  explicit RankHandshake(const Token& token) : token_(token), nonce_(make_nonce()) {}
+  explicit RankHandshake(const Token& token) : token_(&token) {}
+  // The first kGreetingStart bytes: another version's greeting may have another length.
+  static void check_start(std::string_view start);
   std::string answer(std::string_view greeting);
-  void check(std::string_view verdict) const;
+  SessionKeys keys(std::string_view verdict) const;
 
  private:
-  const Token& token_;
-  std::string nonce_, their_nonce_;
+  const Token* token_;
+  std::string nonce_;
+  KeyPair mine_ = {};
 };
 
 std::string refusal();  // the verdict of zeros

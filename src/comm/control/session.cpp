@@ -40,13 +40,13 @@ Session::Session(SessionOptions options)
                   .deadline = deadline(),
                   .host = host_name(),
                   .process = static_cast<std::uint32_t>(::getpid())};
-  outgoing_ = encode({FrameType::join, epoch(), join.encode()});
+  outgoing_.push_back({FrameType::join, epoch(), join.encode()});
   thread_ = std::jthread([this] { run(); });
   try {
     Lock lock(mutex_);
-    changed_.wait_for(lock, seconds(deadline() + kGrace), [this] { return welcome_ || failure_; });
-    if (!welcome_ && failure_) failure_->raise();
-    if (!welcome_)
+    changed_.wait_for(lock, seconds(deadline() + kGrace), [this] { return state_.welcome || state_.failure; });
+    if (!state_.welcome && state_.failure) state_.failure->raise();
+    if (!state_.welcome)
       throw CommError(fmt::format("{} has not answered rank {} within {} s", coordinator(), rank(), deadline()));
   } catch (...) {
     stop_ = true;
@@ -64,24 +64,11 @@ TcpStream Session::connect(const Token& token, Clock::time_point deadline) const
   std::string why_not = "no answer";
   do {
     const auto until = std::min(deadline, Clock::now() + seconds(kHandshakeTime));
-    if (Socket socket = connect_to(options_.address, options_.port, until, why_not)) {
-      TcpStream stream(std::move(socket));
-      RankHandshake handshake(token);
-      try {
-        const std::string greeting = read_exactly(stream.socket(), kGreetingBytes, until);
-        if (greeting.size() == kGreetingBytes) {
-          stream.write(handshake.answer(greeting));
-          stream.flush();
-          const std::string verdict = read_exactly(stream.socket(), kVerdictBytes, until);
-          if (verdict.size() == kVerdictBytes) {
-            handshake.check(verdict);
-            return stream;
-          }
-        }
-        why_not = "it closes the connection, or says nothing";  // it may be overrun by others: once more
-      } catch (const CommError& error) {
-        throw CommError(fmt::format("{}, port {}: {}", options_.address, options_.port, error.what()));
-      }
+    try {
+      if (auto stream = connect_secured(options_.address, options_.port, token, until, why_not))
+        return std::move(*stream);
+    } catch (const CommError& error) {
+      throw CommError(fmt::format("{}, port {}: {}", options_.address, options_.port, error.what()));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (Clock::now() < deadline);
@@ -92,8 +79,9 @@ TcpStream Session::connect(const Token& token, Clock::time_point deadline) const
 }
 
 std::string Session::coordinator() const {
-  return fmt::format("the coordinator at {}, port {}{}", options_.address, options_.port,
-                     welcome_ && welcome_->host_rank >= 0 ? ", in the process of " + welcome_->who + "," : "");
+  return fmt::format(
+      "the coordinator at {}, port {}{}", options_.address, options_.port,
+      state_.welcome && state_.welcome->host_rank >= 0 ? ", in the process of " + state_.welcome->who + "," : "");
 }
 
 void Session::put(const std::string& key, const std::string& value) {
@@ -119,17 +107,17 @@ std::string Session::ask(Ask::Kind kind, const std::string& name, std::string va
   check_name(name);
   deadline_seconds = std::clamp(deadline_seconds, kShortestDeadline, kLongestDeadline);
   Lock lock(mutex_);
-  if (failure_) failure_->raise();
-  LOCKSTEP_CHECK(!left_, "rank {} asks something after it has left", rank());
+  if (state_.failure) state_.failure->raise();
+  LOCKSTEP_CHECK(!state_.left, "rank {} asks something after it has left", rank());
   const std::uint32_t number = ++asked_;
-  const auto at = asks_.try_emplace(number).first;
+  const auto at = state_.asks.try_emplace(number).first;
   enqueue(FrameType::ask, Ask{kind, number, deadline_seconds, name, std::move(value)}.encode());
   waker_.wake();
-  changed_.wait_for(lock, seconds(deadline_seconds + kGrace), [&] { return at->second || failure_; });
+  changed_.wait_for(lock, seconds(deadline_seconds + kGrace), [&] { return at->second || state_.failure; });
   const std::optional<Reply> reply = std::move(at->second);
-  asks_.erase(at);
+  state_.asks.erase(at);
   if (reply && reply->well) return reply->value;
-  if (failure_) failure_->raise();
+  if (state_.failure) state_.failure->raise();
   throw CommError(fmt::format(
       "rank {}: {}", rank(),
       reply ? reply->value : fmt::format("{} has not answered within {} s", coordinator(), deadline_seconds)));
@@ -152,7 +140,7 @@ std::string Session::next_world_key() {
 void Session::close_group(std::uint32_t group) noexcept {
   try {
     const Lock lock(mutex_);
-    if (!left_) enqueue(FrameType::close_group, Writer().number(group).take());
+    if (!state_.left) enqueue(FrameType::close_group, Writer().number(group).take());
   } catch (const std::exception&) {  // no memory: the others learn it when this rank leaves
   }
 }
@@ -164,25 +152,25 @@ void Session::report(Record record) {
 }
 
 void Session::enqueue(FrameType type, std::string payload) {
-  seal_records();  // they came before
-  outgoing_ += encode({type, epoch(), std::move(payload)});
+  flush_records();  // they came before
+  outgoing_.push_back({type, epoch(), std::move(payload)});
 }
 
-void Session::seal_records() {
+void Session::flush_records() {
   Writer writer;
   while (!records_.empty()) {
     if (writer.size() + records_.front().bytes() > kMostPayload)
-      outgoing_ += encode({FrameType::records, epoch(), writer.take()});
+      outgoing_.push_back({FrameType::records, epoch(), writer.take()});
     records_.front().encode(writer);
     records_.pop_front();
   }
-  if (writer.size() > 0) outgoing_ += encode({FrameType::records, epoch(), writer.take()});
+  if (writer.size() > 0) outgoing_.push_back({FrameType::records, epoch(), writer.take()});
 }
 
 void Session::end_epoch(CommFailure failure) noexcept {
   try {
     const Lock lock(mutex_);
-    if (failure_ || left_) return;
+    if (state_.failure || state_.left) return;
     enqueue(FrameType::failed, encode_failure(failure));
     failure.secondary = false;  // here it is the cause
     set_failure(std::move(failure));
@@ -192,33 +180,32 @@ void Session::end_epoch(CommFailure failure) noexcept {
 }
 
 void Session::set_failure(CommFailure failure) {
-  if (failure_ || left_) return;
-  failure_ = std::move(failure);
+  if (!state_.fail(std::move(failure))) return;
   failed_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 
 void Session::throw_failure() const {
   const Lock lock(mutex_);
-  failure_->raise();
+  state_.failure->raise();
 }
 
 bool Session::fails_within(double at_most_seconds) const {
   Lock lock(mutex_);
-  return changed_.wait_for(lock, seconds(at_most_seconds), [this] { return failure_.has_value(); });
+  return changed_.wait_for(lock, seconds(at_most_seconds), [this] { return state_.failure.has_value(); });
 }
 
 void Session::leave() {
   {
     const Lock lock(mutex_);
-    if (left_ || failure_) return;
+    if (state_.left || state_.failure) return;
   }
   try {
     ask(Ask::Kind::leave, "", "", std::min(deadline(), 1.0));
   } catch (const CommError&) {  // a failure of the others, which is no longer this rank's concern
   }
   const Lock lock(mutex_);
-  left_ = true;
+  state_.left = true;
 }
 
 void Session::run() {
@@ -234,10 +221,12 @@ void Session::run() {
       const Lock lock(mutex_);
       set_failure({fmt::format("{} has not been heard from for {:.1f} s", coordinator(), seconds_since(heard_))});
     }
+    std::vector<Frame> last_words;
     {
       const Lock lock(mutex_);
-      stream_.write(std::exchange(outgoing_, {}));
+      last_words = std::exchange(outgoing_, {});
     }
+    for (const Frame& frame : last_words) stream_.write(frame);
     stream_.finish(0.3);
   } catch (const std::exception& error) {
     const Lock lock(mutex_);
@@ -254,19 +243,19 @@ bool Session::round() {
   if (polled[1].revents) waker_.clear();
   std::string bytes;
   const bool open = stream_.read(bytes);
-  if (!bytes.empty()) heard_ = Clock::now();
   stream_.frames.feed(bytes);
-  while (const std::optional<Frame> frame = stream_.frames.next())
-    if (frame->epoch == epoch()) handle(*frame);
-  const Lock lock(mutex_);
+  while (const std::optional<Frame> frame = stream_.frames.next()) {
+    heard_ = Clock::now();  // bytes that do not verify are no sign of life
+    if (frame->epoch == epoch()) take(*frame);
+  }
   if (!open) {
+    const Lock lock(mutex_);
     set_failure({fmt::format("{} closed its connection", coordinator())});
     return false;
   }
-  if (stream_.waiting() < kMostOutgoingRecords) {
-    seal_records();
-    stream_.write(std::exchange(outgoing_, {}));
-  }
+  // Sealed without the mutex: those who report wait for nothing.
+  if (stream_.waiting() < kMostOutgoingRecords)
+    for (const Frame& frame : take_outgoing()) stream_.write(frame);
   if (seconds_since(spoke_) >= heartbeat_interval(deadline())) {
     spoke_ = Clock::now();
     stream_.write(Frame{FrameType::heartbeat, epoch(), ""});
@@ -275,27 +264,17 @@ bool Session::round() {
   return true;
 }
 
-void Session::handle(const Frame& frame) {
+void Session::take(const Frame& frame) {
   const Lock lock(mutex_);
-  switch (frame.type) {
-    case FrameType::heartbeat:
-      return;
-    case FrameType::welcome:
-      welcome_ = Welcome::decode(frame.payload);
-      break;
-    case FrameType::refused:
-    case FrameType::failed:
-      return set_failure(decode_failure(frame.payload));
-    case FrameType::reply: {
-      Reply reply = Reply::decode(frame.payload);
-      const auto at = asks_.find(reply.number);
-      if (at != asks_.end()) at->second = std::move(reply);  // else it came too late
-      break;
-    }
-    default:
-      throw CommError(fmt::format("a frame of type {} from a coordinator", static_cast<int>(frame.type)));
-  }
+  state_.take(frame);
+  if (state_.failure) failed_.store(true, std::memory_order_release);
   changed_.notify_all();
+}
+
+std::vector<Frame> Session::take_outgoing() {
+  const Lock lock(mutex_);
+  flush_records();
+  return std::exchange(outgoing_, {});
 }
 
 }  // namespace lockstep::control

@@ -1,9 +1,10 @@
 // A rank's membership of an epoch (comm/control/coordinator.h): it joins, is heard from, and hears of the others' end.
 //
-// The constructor connects, trying again until the deadline since the coordinator may start later, proves the token,
-// joins, and returns when all ranks of the epoch have come; or throws CommError that says who has not, or why this rank
-// may not join (UserError where the options make no sense by themselves). From then on a thread of its own speaks for
-// the rank at least ten times a deadline (once a second where that is more often), whatever the rank computes.
+// The constructor connects, trying again until the deadline since the coordinator may start later, proves the token and
+// has it proved (from then on all that travels is sealed), joins, and returns when all ranks of the epoch have come; or
+// throws CommError that says who has not, or why this rank may not join (UserError where the options make no sense by
+// themselves). From then on a thread of its own speaks for the rank at least ten times a deadline (once a second where
+// that is more often), whatever the rank computes.
 //
 // The first failure of the epoch ends it for all ranks: failed() is true, and everything here throws the same words as
 // a CommError, which is secondary on the ranks that did not cause it. A failure is: a rank's fail(), a connection
@@ -17,13 +18,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <thread>
 
-#include "comm/control/handshake.h"
-#include "comm/control/socket.h"
-#include "comm/error.h"
+#include "comm/control/connector.h"
+#include "comm/control/rank_state.h"
 
 namespace lockstep::control {
 
@@ -93,7 +92,7 @@ class Session {
   TcpStream connect(const Token& token, Clock::time_point deadline) const;
   std::string ask(Ask::Kind kind, const std::string& name, std::string value, double deadline_seconds);
   void enqueue(FrameType type, std::string payload);  // the mutex is held
-  void seal_records();                                // the mutex is held
+  void flush_records();                               // the mutex is held
   void end_epoch(CommFailure failure) noexcept;
   void set_failure(CommFailure failure);
   [[noreturn]] void throw_failure() const;
@@ -101,7 +100,8 @@ class Session {
 
   void run();
   bool round();
-  void handle(const Frame& frame);
+  void take(const Frame& frame);
+  std::vector<Frame> take_outgoing();
 
   const SessionOptions options_;
   TcpStream stream_;  // the thread's own, from when it is started
@@ -110,13 +110,10 @@ class Session {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::optional<CommFailure> failure_;
-  std::optional<Welcome> welcome_;
-  bool left_ = false;
+  RankState state_;
   std::uint32_t asked_ = 0, groups_ = 0, worlds_ = 0;
-  std::map<std::uint32_t, std::optional<Reply>> asks_;  // under way
   std::deque<Record> records_;
-  std::string outgoing_;          // frames, after which the records go
+  std::vector<Frame> outgoing_;   // after which the records go
   Clock::time_point heard_ = {};  // from the coordinator; the thread's own
   Clock::time_point spoke_ = {};
 

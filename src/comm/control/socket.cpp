@@ -101,18 +101,6 @@ void set(const Socket& socket, int level, int option) {
   ::setsockopt(socket.descriptor(), level, option, &on, sizeof on);
 }
 
-// Whether it became so before the deadline.
-bool wait_for(int descriptor, short what, Clock::time_point deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd one = {descriptor, what, 0};
-    const int ready = ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 1000)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
-
 Address local_address(const Socket& socket) {
   Address address;
   address.length = sizeof address.bytes;
@@ -124,6 +112,17 @@ Address local_address(const Socket& socket) {
 
 Socket::~Socket() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool wait_for(int descriptor, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd one = {descriptor, events, 0};
+    const int ready = ::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(left, 1000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
 }
 
 Socket listen_on(const std::string& name, int port) {
@@ -197,6 +196,21 @@ std::string read_exactly(const Socket& socket, std::size_t count, Clock::time_po
   }
   bytes.resize(have);
   return bytes;
+}
+
+void TcpStream::write(std::string_view bytes) {
+  LOCKSTEP_CHECK(!sealer_, "{} bytes in the clear over a connection that is secured", bytes.size());
+  outgoing_.append(bytes);
+}
+
+void TcpStream::secure(const SessionKeys& keys) {
+  sealer_.emplace(keys.sending);
+  frames = FrameBuffer(keys.receiving);
+}
+
+void TcpStream::write(const Frame& frame) {
+  LOCKSTEP_CHECK(sealer_, "a frame over a connection that is not secured");
+  sealer_->append(frame, outgoing_);
 }
 
 void TcpStream::flush() {

@@ -9,7 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/control/wire.h"
+#include "comm/control/frame_stream.h"
+#include "comm/control/handshake.h"
 #include "comm/wait_policy.h"
 
 namespace lockstep::control {
@@ -48,10 +49,14 @@ Socket accept_from(const Socket& listening, std::string& from);
 // Connects, or gives the reason why not. A UserError where the address has no meaning.
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why_not);
 
+// Whether poll() reports one of these events before the deadline.
+bool wait_for(int descriptor, short events, Clock::time_point deadline);
+
 // Exactly `count` bytes by the deadline, or fewer where the other end has closed or the time has passed.
 std::string read_exactly(const Socket& socket, std::size_t count, Clock::time_point deadline);
 
 // A connection that carries frames: what is to go waits in a buffer of bounded size, what has come is cut into frames.
+// First the handshake's bytes go over it as they are; from secure() on it carries frames, sealed, and nothing else.
 class TcpStream {
  public:
   explicit TcpStream(Socket socket) : socket_(std::move(socket)) {}
@@ -61,8 +66,9 @@ class TcpStream {
   bool wants_to_write() const { return sent_ < outgoing_.size(); }
   std::size_t waiting() const { return outgoing_.size() - sent_; }
 
-  void write(std::string_view bytes) { outgoing_.append(bytes); }
-  void write(const Frame& frame) { write(encode(frame)); }
+  void write(std::string_view bytes);
+  void secure(const SessionKeys& keys);
+  void write(const Frame& frame);
   void flush();  // what the system takes now
   // What has come, up to `most` bytes. False: the other end has closed, or the connection is broken.
   bool read(std::string& bytes, std::size_t most = 256 << 10);
@@ -74,6 +80,7 @@ class TcpStream {
 
  private:
   Socket socket_;
+  std::optional<FrameSealer> sealer_;
   std::string outgoing_;
   std::size_t sent_ = 0;
   bool broken_ = false;

@@ -4,39 +4,22 @@
 
 namespace lockstep::control {
 
-namespace {
-
-constexpr std::string_view kFrameMagic = "LSCF";
-constexpr std::uint16_t kVersion = 1;
-
-}  // namespace
-
-std::string encode(const Frame& frame) {
-  LOCKSTEP_CHECK(frame.payload.size() <= kMostPayload, "a payload of {} bytes", frame.payload.size());
-  Writer writer;
-  writer.number(static_cast<std::uint16_t>(frame.type)).number(kVersion).number(frame.epoch);
-  writer.number(static_cast<std::uint32_t>(frame.payload.size()));
-  return std::string(kFrameMagic) + writer.take() + frame.payload;
+FrameHeader header_of(const Frame& frame) {
+  return {frame.type, frame.epoch, static_cast<std::uint32_t>(frame.payload.size())};
 }
 
-void FrameBuffer::feed(std::string_view bytes) {
-  bytes_.erase(0, begin_);
-  begin_ = 0;
-  bytes_.append(bytes);
+std::string FrameHeader::encode() const {
+  return Writer().number(static_cast<std::uint16_t>(type)).number(epoch).number(length).take();
 }
 
-std::optional<Frame> FrameBuffer::next() {
-  const std::string_view rest = std::string_view(bytes_).substr(begin_);
-  if (rest.size() < kHeaderBytes) return std::nullopt;
-  if (!rest.starts_with(kFrameMagic)) throw CommError("a frame does not begin as one");
-  Reader header(rest.substr(kFrameMagic.size(), kHeaderBytes - kFrameMagic.size()));
-  const auto type = header.number<std::uint16_t>(1, kFrameTypes, "the type of a frame");
-  header.number<std::uint16_t>(kVersion, kVersion, "the version of a frame");
-  const auto epoch = header.number<std::uint32_t>();
-  const auto length = header.number<std::uint32_t>(0, kMostPayload, "the length of a frame");
-  if (rest.size() - kHeaderBytes < length) return std::nullopt;
-  begin_ += kHeaderBytes + length;
-  return Frame{static_cast<FrameType>(type), epoch, std::string(rest.substr(kHeaderBytes, length))};
+FrameHeader FrameHeader::decode(std::string_view bytes) {
+  Reader reader(bytes);
+  FrameHeader header;
+  header.type = static_cast<FrameType>(reader.number<std::uint16_t>(1, kFrameTypes, "the type of a frame"));
+  header.epoch = reader.number<std::uint32_t>();
+  header.length = reader.number<std::uint32_t>(0, kMostPayload, "the length of a frame");
+  reader.end();
+  return header;
 }
 
 Writer& Writer::text(std::string_view value, std::size_t most) {

@@ -1,12 +1,13 @@
-// What travels between the coordinator and the ranks once they know each other (comm/control/handshake.h).
+// What the coordinator and the ranks tell each other once they know each other (comm/control/handshake.h).
 //
-// A frame is a header of 16 bytes, little-endian whatever the machine, and a payload:
+// A frame is a header of 10 bytes, little-endian whatever the machine, and a payload:
 //
-//   magic "LSCF" | type u16 | version u16 | epoch u32 | length u32
+//   type u16 | epoch u32 | length u32
 //
-// Payloads are written with Writer and read with Reader: integers of fixed width, texts after their length. Everything
-// read is held to its limits before it is used, and a frame that breaks one is a CommError of one line; whoever gets it
-// gives up the connection. Nothing is allocated from a length that has not been checked. Values; any thread.
+// Both are sealed on their way (comm/control/frame_stream.h). Payloads are written with Writer and read with Reader:
+// integers of fixed width, texts after their length. Everything read is held to its limits before it is used, and a
+// frame that breaks one is a CommError of one line; whoever gets it gives up the connection. Nothing is allocated from
+// a length that has not been checked. Values; any thread.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace lockstep::control {
 
-inline constexpr std::size_t kHeaderBytes = 16;
+inline constexpr std::size_t kHeaderBytes = 10;
 inline constexpr std::size_t kMostBlob = 64 << 10;                // bytes of a value
 inline constexpr std::size_t kMostPayload = kMostBlob + 1024;     // a value and its key
 inline constexpr std::size_t kMostName = 256, kMostWords = 4096;  // longer words are cut short
@@ -42,26 +43,23 @@ enum class FrameType : std::uint16_t {
   reply,
   // both ways: only says that it is there
   heartbeat,
+  agent,  // between agents of `lockstep launch` (launch/agent_message.h); a coordinator and its ranks never send it
 };
-inline constexpr int kFrameTypes = 10;
+inline constexpr int kFrameTypes = 11;
 
 struct Frame {
   FrameType type = FrameType::heartbeat;
   std::uint32_t epoch = 0;
   std::string payload = {};
 };
-std::string encode(const Frame& frame);
 
-// Frames out of a stream of bytes that come in pieces of any size.
-class FrameBuffer {
- public:
-  void feed(std::string_view bytes);
-  std::optional<Frame> next();  // none: more bytes are needed
-
- private:
-  std::string bytes_;
-  std::size_t begin_ = 0;
+struct FrameHeader {
+  FrameType type = FrameType::heartbeat;
+  std::uint32_t epoch = 0, length = 0;
+  std::string encode() const;
+  static FrameHeader decode(std::string_view bytes);  // CommError
 };
+FrameHeader header_of(const Frame& frame);
 
 class Writer {
  public:

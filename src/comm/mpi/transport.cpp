@@ -60,7 +60,7 @@ std::vector<std::string> Transport::gather(const std::string& mine) {
   return words;
 }
 
-void Transport::listen(std::function<void(const FailureNotice&)> on_notice) {
+void Transport::listen(OnNotice on_notice) {
   on_notice_ = std::move(on_notice);
   state_->notice_bytes.resize(kNoticeBytes);
   check_mpi(MPI_Irecv(state_->notice_bytes.data(), kNoticeBytes, MPI_CHAR, MPI_ANY_SOURCE, kNotices, MPI_COMM_WORLD,

@@ -46,24 +46,6 @@ bool has_native(const Message& m, int ranks) {
   return !reduces(m.op) || (m.reduction != Reduction::mean && dtype != DType::bf16 && dtype != DType::f16);
 }
 
-bool in_place(const Message& m, int rank, int ranks) {
-  if (!m.in || !m.out) return false;
-  const char *in = static_cast<const char*>(m.in.raw()), *out = static_cast<const char*>(m.out.raw());
-  const auto at = [&] { return Parts(count_of(m, ranks), ranks, m.counts).begin(rank) * size_of(dtype_of_message(m)); };
-  switch (m.op) {
-    case CommOp::all_reduce:
-    case CommOp::reduce:
-      return in == out;
-    case CommOp::all_gather:
-    case CommOp::gather:
-      return in == out + at();
-    case CommOp::scatter:
-      return out == in + at();
-    default:
-      return false;
-  }
-}
-
 std::shared_ptr<Completion> Transport::start_native(const Message& call, bool in_place, const std::vector<int>& members,
                                                     std::uint64_t group) {
   auto completion = std::make_shared<Completion>();

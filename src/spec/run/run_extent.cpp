@@ -49,4 +49,14 @@ void check_extent(const RunSpec& spec) {
   check_lists(spec);
 }
 
+bool is_possible(const RunSpec& spec) {
+  try {
+    validate(spec, [](std::string_view, std::string_view) { return std::string(); });
+    check_extent(spec);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 }  // namespace lockstep

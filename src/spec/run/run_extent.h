@@ -8,4 +8,7 @@ namespace lockstep {
 // all stages would take longer than about two seconds to make. Of a run that validate() has let pass.
 void check_extent(const RunSpec& spec);
 
+// Whether such a run can be: its settings go together (validate), and it is not too large to list.
+bool is_possible(const RunSpec& spec);
+
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 
 #include "telemetry/doctor/rules.h"
 #include "telemetry/number_text.h"
+#include "telemetry/stalls.h"
 
 namespace lockstep::doctor {
 
@@ -35,20 +36,6 @@ bool is_gone(const RunRecords& run, const RankStatus& state) {
 bool is_stopped(const RunRecords& run, const RankStatus& state) {
   if (has_ended(state) || is_gone(run, state)) return false;
   return state.process == ProcessState::stopped || (state.process == ProcessState::unknown && age(run, state) > kStale);
-}
-
-std::string place_text(const RankNow& now) {
-  std::string text;
-  if (now.doing == DoingKind::call)
-    text = fmt::format("in {} #{} of '{}'", now.op, now.call, now.group);
-  else if (!now.action.empty())
-    text = fmt::format("in {}", now.action);
-  else
-    text = now.doing == DoingKind::saving       ? "saving"
-           : now.doing == DoingKind::evaluating ? "evaluating"
-                                                : "between two steps";
-  if (now.doing == DoingKind::call && !now.action.empty()) text += fmt::format(", in {}", now.action);
-  return text + fmt::format(" of step {}", now.step);
 }
 
 std::string process_text(const RankNow& now) { return fmt::format("process {} on {}", now.pid, now.host); }

@@ -1,0 +1,157 @@
+#include "launch/launch_log.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "launch/clock.h"
+#include "telemetry/culprit.h"
+#include "telemetry/step_record.h"
+
+namespace lockstep {
+
+using launch::seconds_since;
+
+namespace {
+
+constexpr std::streamoff kTail = 64 << 10;
+
+// Calls `use` with each object of the file's last lines; the last may be half written.
+template <class Use>
+void for_last_lines(const std::filesystem::path& path, const Use& use) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return;
+  file.seekg(std::max<std::streamoff>(0, std::streamoff(file.tellg()) - kTail));
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object()) use(object);
+  }
+}
+
+}  // namespace
+
+std::int64_t LaunchLog::last_step() const {
+  std::int64_t last = 0;
+  for_last_lines(folder_ / "metrics.jsonl", [&](const nlohmann::json& object) {
+    if (const auto step = object.find("step"); step != object.end() && step->is_number_integer())
+      last = step->get<std::int64_t>();
+  });
+  return last;
+}
+
+std::optional<int> LaunchLog::blamed_rank() const {
+  std::optional<int> rank;
+  for_last_lines(folder_ / "events.jsonl", [&](const nlohmann::json& object) {
+    if (object.value("kind", "") != name_of(EventKind::fault) || !object.contains("text") ||
+        !object["text"].is_string() || !object.contains("time") || !object["time"].is_number() ||
+        object["time"].get<double>() < epoch_began_)
+      return;
+    if (const auto named = culprit_in(object["text"].get<std::string>())) rank = named;
+  });
+  return rank;
+}
+
+void LaunchLog::log(LoggedEvent event) const {
+  event.time = seconds_since_1970();
+  append_event(folder_ / "events.jsonl", event);
+}
+
+void LaunchLog::epoch_began() {
+  epoch_began_ = seconds_since_1970();
+  completed_ = false;
+  begun_at_ = last_step();
+}
+
+void LaunchLog::decided(const Leader::Hands::Decided& decided) {
+  if (!decided.fault.empty()) {
+    log({.rank = kOfTheAgent, .kind = EventKind::fault, .step = decided.step, .text = decided.fault});
+    fault_ = {.time = seconds_since_1970(), .step = decided.step, .text = decided.fault};
+  }
+  LoggedEvent event{.rank = kOfTheAgent,
+                    .kind = EventKind::decision,
+                    .step = decided.step,
+                    .text = decided.text,
+                    .decision = decided.decision};
+  if (decided.epoch > 0) {
+    event.epoch = decided.epoch;
+    event.ranks = decided.ranks;
+  }
+  log(event);
+  if (decided.decision != Decision::end)
+    open_ = {.at = Clock::now(), .step = decided.step, .resumed_at = decided.step, .decided = decided};
+}
+
+// The new epoch cuts metrics.jsonl back to the checkpoint's step and adds to it from there. Where both happen between
+// two looks, the next new step is taken.
+void LaunchLog::look() {
+  if (!open_ && completed_) return;
+  const std::int64_t step = last_step();
+  begun_at_ = std::min(begun_at_, step);
+  if (step > begun_at_) completed_ = true;
+  if (!open_) return;
+  open_->resumed_at = std::min(open_->resumed_at, step);
+  if (step <= open_->resumed_at) return;
+  const double seconds = seconds_since(open_->at);
+  const Leader::Hands::Decided& decided = open_->decided;
+  LoggedEvent event{.rank = kOfTheAgent,
+                    .kind = EventKind::restart,
+                    .step = open_->step,
+                    .seconds = seconds,
+                    .text = decided.fault.empty() ? decided.text : decided.fault,
+                    .decision = decided.decision};
+  log(event);
+  if (fault_ && !decided.fault.empty()) fault_->cost_seconds = seconds;
+  tell_(fmt::format("step {} is done, {:.1f} s after the {}", step, seconds,
+                    decided.fault.empty() ? "ranks were asked to end" : "fault"));
+  open_.reset();
+}
+
+void LaunchLog::write_state(const Leader& leader, int leading, const std::function<double(int agent)>& heard,
+                            bool ended) {
+  using Phase = Leader::Phase;
+  const LaunchPhase phase = ended                              ? LaunchPhase::ended
+                            : leader.phase() == Phase::waiting ? LaunchPhase::waiting
+                            : open_                            ? LaunchPhase::recovering
+                            : completed_                       ? LaunchPhase::running
+                                                               : LaunchPhase::starting;
+  const double now = seconds_since_1970();
+  const bool changed = phase != phase_ || leader.epoch().number != written_epoch_ || phase_since_ == 0;
+  if (!changed && seconds_since(written_) < 1) return;
+  if (phase != phase_ || phase_since_ == 0) phase_since_ = now;
+  phase_ = phase;
+  written_epoch_ = leader.epoch().number;
+  written_ = Clock::now();
+  const Epoch& epoch = leader.epoch();
+  LaunchState state{.epoch = epoch.number,
+                    .state = phase,
+                    .restarts = leader.restarts(),
+                    .layout = epoch.layout.text,
+                    .since = phase_since_,
+                    .fault = fault_};
+  for (const auto& [agent, facts] : leader.agents()) {
+    LaunchedHost host{.name = facts.name,
+                      .address = facts.address,
+                      .pid = facts.process,
+                      .role = agent == leading ? HostRole::leader : HostRole::member,
+                      .heard = now - heard(agent)};
+    if (agent == leading) state.leader = facts.name;
+    for (std::size_t rank = 0; rank < epoch.slots.size(); ++rank)
+      if (epoch.slots[rank].agent == agent) host.ranks.push_back(static_cast<int>(rank));
+    if (epoch.slots.size() == 1 && !host.ranks.empty())  // one process has them all
+      for (int rank = 1; rank < epoch.layout.ranks; ++rank) host.ranks.push_back(rank);
+    if (host.ranks.empty() && agent != leading) host.role = HostRole::spare;
+    state.hosts.push_back(std::move(host));
+  }
+  for (const auto& [agent, facts] : leader.lost_agents())
+    state.hosts.push_back({.name = facts.name, .address = facts.address, .pid = facts.process, .role = HostRole::lost});
+  try {
+    write_launch_state(launch_file(folder_), state);
+  } catch (const EnvironmentError&) {  // the next one is a second later
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,349 @@
+#include "launch/leader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kFailed = static_cast<int>(ExitCode::environment);
+constexpr double kKillSeconds = 20;  // in which a process that is killed must be gone
+constexpr double kInheritSeconds = 3;
+
+double seconds_between(Leader::Clock::time_point from, Leader::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+bool by_signal(const RankEnd& end) { return end.code > 128 && end.code != static_cast<int>(ExitCode::interrupted); }
+
+Decision decision_of(OnFault rule) {
+  switch (rule) {
+    case OnFault::restart:
+      return Decision::same;
+    case OnFault::spare:
+      return Decision::spare;
+    case OnFault::shrink:
+      return Decision::shrink;
+    case OnFault::wait:
+      break;
+  }
+  return Decision::wait;
+}
+
+std::string how_it_ended(const RankEnd& end) {
+  if (!end.found.empty()) return end.found;
+  if (!by_signal(end)) return fmt::format("has ended with exit code {}", end.code);
+  const char* const name = ::strsignal(end.code - 128);
+  return fmt::format("was ended by signal {} ({})", end.code - 128, name ? name : "unknown");
+}
+
+}  // namespace
+
+Leader::Leader(Options options, Hands hands, Clock::time_point now)
+    : options_(std::move(options)),
+      hands_(std::move(hands)),
+      planner_(options_.plan),
+      policy_(options_.most_restarts),
+      phase_began_(now) {}
+
+void Leader::inherit(const Epoch& last, const std::set<int>& agents) {
+  epoch_ = last;
+  last_set_ = agents;
+  fault_ = "the leading agent is lost";
+}
+
+void Leader::joined(int agent, const AgentFacts& facts, Clock::time_point now) {
+  agents_[agent] = facts;
+  lost_.erase(agent);
+  since_[agent] = now;
+  planner_.joined(agent, facts.slots);
+}
+
+void Leader::lost(int agent, const std::string& how, Clock::time_point now) {
+  const auto at = agents_.find(agent);
+  if (at == agents_.end()) return;
+  const std::string name = at->second.name;
+  lost_[agent] = at->second;
+  agents_.erase(at);
+  since_.erase(agent);
+  planner_.lost(agent);
+  bool concerned = false;
+  for (std::size_t rank = 0; rank < epoch_.slots.size(); ++rank) {
+    if (epoch_.slots[rank].agent != agent || !running_.erase(static_cast<int>(rank))) continue;
+    ends_[static_cast<int>(rank)] = {.rank = static_cast<int>(rank), .code = kFailed, .killed = true};
+    blamed_.insert(epoch_.slots[rank]);
+    concerned = true;
+  }
+  if (!concerned) {
+    hands_.tell(fmt::format("host {} is lost: {}; none of the ranks ran there", name, how));
+    return;
+  }
+  fail(fmt::format("host {} is lost: {}", name, how), std::nullopt, now);
+  killed_ = false;
+  end_ranks(now);
+}
+
+void Leader::ended(int /*agent*/, std::uint32_t epoch, const RankEnd& end, Clock::time_point now) {
+  if (epoch != epoch_.number || !running_.contains(end.rank)) return;
+  const bool hangs = !end.found.empty();
+  if (!hangs) {
+    running_.erase(end.rank);
+    ends_[end.rank] = end;
+  }
+  if (end.killed || (!hangs && end.code == 0)) return;
+  if (fault_.empty()) fault_code_ = end.code;
+  const bool blames = hangs || by_signal(end);
+  const bool of_all = options_.plan.one_process && epoch_.layout.ranks > 1;
+  fail(fmt::format("{} {}", of_all ? "the process of the ranks" : place_of(end.rank), how_it_ended(end)),
+       blames ? std::optional(end.rank) : std::nullopt, now);
+  if (blames) end_ranks(now);  // the others can only fail too: why wait for them
+}
+
+void Leader::stalled(const RankEnd& stall, Clock::time_point now) {
+  if (phase_ != Phase::running || running_.empty()) return;
+  fail(fmt::format("{} {}", place_of(stall.rank), stall.found), stall.rank, now);
+  end_ranks(now);
+}
+
+void Leader::fail(const std::string& fault, std::optional<int> rank, Clock::time_point now) {
+  if (rank) blamed_.insert(epoch_.slots[options_.plan.one_process ? 0 : static_cast<std::size_t>(*rank)]);
+  if (!fault_.empty()) return;
+  fault_ = fault;
+  phase_ = Phase::ending;
+  phase_began_ = now;
+}
+
+void Leader::end_ranks(Clock::time_point now) {
+  if (std::exchange(killed_, true)) return;
+  phase_ = Phase::ending;
+  phase_began_ = now;
+  for (const auto& [agent, facts] : agents_) hands_.kill(agent);
+}
+
+std::string Leader::place_of(int rank) const {
+  const RankSlot& slot = epoch_.slots[options_.plan.one_process ? 0 : static_cast<std::size_t>(rank)];
+  const auto at = agents_.find(slot.agent);
+  if (at == agents_.end() || options_.agents == 1) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} on {}", rank, at->second.name);
+}
+
+void Leader::tick(Clock::time_point now) {
+  if (over_) return;
+  switch (phase_) {
+    case Phase::gathering:
+      return gather(now);
+    case Phase::running:
+      return run(now);
+    case Phase::ending:
+      return finish_ending(now);
+    case Phase::beginning:
+      return begin(now);
+    case Phase::waiting:
+      return await_hosts(now);
+  }
+}
+
+bool Leader::has_quorum() const {
+  if (last_set_.empty()) return 2 * static_cast<int>(agents_.size()) > options_.agents;
+  const auto there = std::ranges::count_if(last_set_, [&](int agent) { return agents_.contains(agent); });
+  return 2 * static_cast<std::size_t>(there) >= last_set_.size();
+}
+
+std::string Leader::who_is_missing() const {
+  std::vector<int> missing;
+  for (int agent = 0; agent < options_.agents; ++agent)
+    if (!agents_.contains(agent)) missing.push_back(agent);
+  return fmt::format("{} of {} hosts {} there; host{} {} of the list {} not", agents_.size(), options_.agents,
+                     agents_.size() == 1 ? "is" : "are", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
+                     missing.size() == 1 ? "is" : "are");
+}
+
+void Leader::gather(Clock::time_point now) {
+  if (stopping_) return finish(0, "");
+  const bool inherits = epoch_.number > 0;
+  const double waited = seconds_between(phase_began_, now);
+  const bool all = inherits ? std::ranges::all_of(last_set_, [&](int a) { return agents_.contains(a); })
+                            : static_cast<int>(agents_.size()) >= options_.agents;
+  if (!all && waited < (inherits ? kInheritSeconds : options_.start_seconds)) return;
+  if (!has_quorum()) {
+    if (inherits && waited < options_.wait_seconds) return;
+    return finish(kFailed, fmt::format("{}; start `lockstep launch` there, or name fewer --hosts", who_is_missing()));
+  }
+  if (inherits) {
+    for (const RankSlot& slot : epoch_.slots)
+      if (!agents_.contains(slot.agent)) blamed_.insert(slot);
+    return conclude(now);
+  }
+  next_ = planner_.first();
+  if (!next_) return finish(kFailed, fmt::format("{}; no layout fits those", who_is_missing()));
+  next_->number = options_.last_epoch + 1;
+  next_->resumes = options_.resumes;
+  phase_ = Phase::beginning;
+  phase_began_ = now;
+  begin(now);
+}
+
+void Leader::begin(Clock::time_point now) {
+  if (stopping_) return finish(0, "");
+  if (!has_quorum()) {
+    phase_ = Phase::waiting;
+    phase_began_ = now;
+    return;
+  }
+  if (!hands_.folder_is_free()) {
+    if (seconds_between(phase_began_, now) < options_.folder_seconds) return;
+    return finish(kFailed, "another process is training in the run folder; stop it, or choose another --out");
+  }
+  if (!hands_.take_epoch(next_->number)) {
+    deposed_ = true;
+    return finish(kFailed, fmt::format("another agent has begun epoch {} of this run", next_->number));
+  }
+  epoch_ = *std::exchange(next_, std::nullopt);
+  ends_.clear();
+  running_.clear();
+  blamed_.clear();
+  fault_.clear();
+  fault_code_ = 0;
+  killed_ = asked_ = grows_ = false;
+  last_set_.clear();
+  std::map<int, EpochOrder> orders;
+  const RankSlot first = epoch_.slots.front();
+  const bool one_host = std::ranges::all_of(epoch_.slots, [&](const RankSlot& s) { return s.agent == first.agent; });
+  for (const auto& [agent, facts] : agents_) last_set_.insert(agent);
+  for (std::size_t rank = 0; rank < epoch_.slots.size(); ++rank) {
+    const RankSlot& slot = epoch_.slots[rank];
+    EpochOrder& order = orders[slot.agent];
+    order.epoch = epoch_.number;
+    order.layout = epoch_.layout;
+    order.resumes = epoch_.resumes;
+    order.master = one_host ? "127.0.0.1" : agents_.at(first.agent).address;
+    order.places.push_back({.rank = static_cast<int>(rank), .slot = slot.number});
+    running_.insert(static_cast<int>(rank));
+  }
+  phase_ = Phase::running;
+  phase_began_ = now;
+  for (const auto& [agent, order] : orders) hands_.start(agent, order);
+}
+
+void Leader::run(Clock::time_point now) {
+  if (running_.empty()) return conclude(now);
+  if (asked_) return;
+  const bool steady = std::ranges::all_of(since_,
+                                          [&](const auto& entry) {
+                                            return seconds_between(entry.second, now) >= options_.grow_after_seconds;
+                                          }) &&
+                      seconds_between(phase_began_, now) >= options_.grow_after_seconds;
+  const std::optional<Epoch> larger = steady ? planner_.find_larger(epoch_) : std::nullopt;
+  if (!stopping_ && !larger) return;
+  asked_ = true;
+  grows_ = !stopping_;
+  if (grows_) {
+    const std::string text =
+        fmt::format("hosts have come back: {} ranks become {}", epoch_.layout.ranks, larger->layout.ranks);
+    hands_.tell(text);
+    hands_.decided({.decision = Decision::grow,
+                    .step = hands_.last_step(),
+                    .text = text,
+                    .epoch = larger->number,
+                    .ranks = larger->layout.ranks});
+  }
+  for (const auto& [agent, facts] : agents_) hands_.ask_to_end(agent);
+}
+
+void Leader::finish_ending(Clock::time_point now) {
+  if (running_.empty()) return conclude(now);
+  const double waited = seconds_between(phase_began_, now);
+  if (!killed_ && waited >= options_.grace_seconds) return end_ranks(now);
+  if (killed_ && waited >= kKillSeconds)
+    finish(kFailed, fmt::format("{}, and {} cannot be killed; look at its host", fault_, place_of(*running_.begin())));
+}
+
+// All processes of the epoch have ended.
+void Leader::conclude(Clock::time_point now) {
+  const std::int64_t step = hands_.last_step();
+  if (fault_.empty()) {
+    if (!grows_ || stopping_) return finish(0, "");
+    if (const auto larger = planner_.find_larger(epoch_)) return follow(*larger, now);
+    Epoch same = epoch_;  // who had come is gone again
+    ++same.number;
+    same.resumes = true;
+    return follow(same, now);
+  }
+  if (!has_quorum()) {  // nothing is decided here, nor written
+    hands_.tell(fmt::format("{}; {}: this side of the split waits", fault_, who_is_missing()));
+    phase_ = Phase::waiting;
+    phase_began_ = now;
+    return;
+  }
+  if (fault_code_ != 0) {
+    // A mistake of the user's, which all ranks may have reported: restarting would not help.
+    const RestartDecision plain = RestartPolicy(0).decide({.code = fault_code_, .last_step = step}, stopping_);
+    if (plain.reason.empty()) return finish(plain.code, "");
+  }
+  if (blamed_.empty() && !options_.plan.one_process)
+    if (const auto rank = hands_.blamed_rank(); rank && *rank < static_cast<int>(epoch_.slots.size()))
+      blamed_.insert(epoch_.slots[static_cast<std::size_t>(*rank)]);
+  const bool progress = step > furthest_;
+  furthest_ = std::max(furthest_, step);
+  const RestartDecision decision = policy_.decide({.code = kFailed, .last_step = step, .found = fault_}, stopping_);
+  if (!decision.restarts) {
+    hands_.decided({.fault = decision.reason, .decision = Decision::end, .step = step});
+    return finish(decision.code, decision.reason);
+  }
+  const EpochPlanner::Next next = planner_.after_fault(epoch_, blamed_, progress);
+  if (!next.epoch && !next.waits) {
+    const std::string reason =
+        fmt::format("{}, and no rule of --on-fault applies; add hosts or spares, then start it again with --resume",
+                    decision.reason);
+    hands_.decided({.fault = decision.reason, .decision = Decision::end, .step = step});
+    return finish(kFailed, reason);
+  }
+  const std::string what =
+      next.waits ? fmt::format("waiting up to {:.0f} s for hosts to come back", options_.wait_seconds)
+      : next.rule == OnFault::shrink
+          ? fmt::format("continuing with {} ranks ({})", next.epoch->layout.ranks, next.epoch->layout.text)
+      : next.rule == OnFault::spare ? std::string("a spare takes its place")
+                                    : std::string("the same ranks start again");
+  hands_.tell(fmt::format("{}; {}: restart {} of at most {}", decision.reason, what, policy_.restarts(),
+                          options_.most_restarts));
+  hands_.decided({.fault = decision.reason,
+                  .decision = next.waits ? Decision::wait : decision_of(next.rule),
+                  .step = step,
+                  .text = what,
+                  .epoch = next.epoch ? next.epoch->number : 0,
+                  .ranks = next.epoch ? next.epoch->layout.ranks : 0});
+  if (next.epoch) return follow(*next.epoch, now);
+  phase_ = Phase::waiting;
+  phase_began_ = now;
+}
+
+void Leader::follow(const Epoch& next, Clock::time_point now) {
+  next_ = next;
+  phase_ = Phase::beginning;
+  phase_began_ = now;
+  begin(now);
+}
+
+void Leader::await_hosts(Clock::time_point now) {
+  if (stopping_) return finish(0, "");
+  const EpochPlanner::Next next =
+      has_quorum() ? planner_.after_fault(epoch_, {}, true) : EpochPlanner::Next{.waits = true};
+  if (next.epoch) return follow(*next.epoch, now);
+  if (seconds_between(phase_began_, now) < options_.wait_seconds) return;
+  finish(kFailed, fmt::format("{} after {:.0f} s of waiting; mend them, then start it again with --resume",
+                              who_is_missing(), options_.wait_seconds));
+}
+
+void Leader::finish(int code, const std::string& reason) {
+  over_ = true;
+  code_ = code;
+  reason_ = reason;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "launch/rank_watch.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "launch/host_ranks.h"
+#include "telemetry/process_state.h"
+#include "telemetry/step_record.h"
+
+namespace lockstep {
+
+void RankWatch::epoch_began(int ranks) {
+  ranks_ = ranks;
+  began_ = seconds_since_1970();
+  stopped_.clear();
+}
+
+std::vector<RankNow> RankWatch::read() const {
+  std::vector<RankNow> all;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    try {
+      const auto now = read_rank_now(folder_ / "ranks" / fmt::format("rank-{:05}.now", rank));
+      if (now && now->time >= began_ && now->rank == rank) all.push_back(*now);
+    } catch (const UserError&) {  // of something else: it says nothing of the rank
+    }
+  }
+  return all;
+}
+
+std::optional<RankEnd> RankWatch::look() {
+  const auto now = Clock::now();
+  if (now - looked_ < std::chrono::seconds(1)) return std::nullopt;
+  looked_ = now;
+  const std::vector<RankNow> ranks = read();
+  for (const RankNow& rank : ranks) {
+    if (rank.doing == DoingKind::ended || process_state(rank.host, rank.pid) != ProcessState::stopped) {
+      stopped_.erase(rank.rank);
+      continue;
+    }
+    const auto since = stopped_.try_emplace(rank.rank, now).first->second;
+    const double seconds = std::chrono::duration<double>(now - since).count();
+    if (seconds > HostRanks::kStopped)
+      return RankEnd{.rank = rank.rank,
+                     .found = fmt::format("(process {}) has been stopped for {:.0f} s", rank.pid, seconds)};
+  }
+  if (static_cast<int>(ranks.size()) < ranks_) return std::nullopt;  // some have not begun
+  const std::vector<StalledRank> stalled = find_stalled(ranks, seconds_since_1970(), rules_);
+  if (stalled.empty()) return std::nullopt;
+  const StalledRank& worst = stalled.front();
+  return RankEnd{.rank = worst.rank,
+                 .found = fmt::format("(process {}) has been {} for {:.0f} s, longer than {:.0f} s", worst.pid,
+                                      worst.what, worst.seconds, worst.limit)};
+}
+
+std::vector<pid_t> RankWatch::processes_here() const {
+  std::vector<pid_t> pids;
+  for (const RankNow& rank : read()) {
+    const ProcessState state = process_state(rank.host, rank.pid);
+    if (state == ProcessState::running || state == ProcessState::stopped) pids.push_back(static_cast<pid_t>(rank.pid));
+  }
+  return pids;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// Ranks that hang, by what all of them write of themselves into the run folder (telemetry/rank_now.h).
+//
+// Each host watches its own processes (host_ranks.h). This is the leader's look at all of them, once per second: a rank
+// that makes no progress while its process is alive (telemetry/stalls.h), and, of ranks that mpirun has started and no
+// agent is the parent of, one whose process is stopped. Only what was written since the epoch began counts.
+//
+// One thread.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "launch/epoch.h"
+#include "telemetry/rank_now.h"
+#include "telemetry/stalls.h"
+
+namespace lockstep {
+
+class RankWatch {
+ public:
+  RankWatch(std::filesystem::path folder, StallRules rules) : folder_(std::move(folder)), rules_(rules) {}
+
+  void epoch_began(int ranks);
+  std::optional<RankEnd> look();              // who hangs, and how; at most once per second
+  std::vector<pid_t> processes_here() const;  // of this epoch's ranks on this host that are not gone
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::vector<RankNow> read() const;
+
+  std::filesystem::path folder_;
+  StallRules rules_;
+  int ranks_ = 0;
+  double began_ = 0;  // seconds since 1970
+  Clock::time_point looked_{};
+  std::map<int, Clock::time_point> stopped_;  // since when a rank's process is
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// What agents tell each other, and what they take from each other.
+#include "launch/agent_message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/error.h"
+
+namespace lockstep::tests {
+namespace {
+
+TEST(AgentMessage, IsReadAsItWasWritten) {
+  const AgentMessage start = parse_agent_message(to_text({.kind = AgentMessageKind::start,
+                                                          .order = {.epoch = 3,
+                                                                    .layout = {.ranks = 4, .text = "dp=2,tp=2"},
+                                                                    .resumes = true,
+                                                                    .master = "10.0.0.1",
+                                                                    .places = {{2, 0}, {3, 1}}}}));
+  EXPECT_EQ(start.order.places, (std::vector<EpochOrder::Place>{{2, 0}, {3, 1}}));
+  EXPECT_EQ(start.order.layout, (LaunchLayout{.ranks = 4, .text = "dp=2,tp=2"}));
+  EXPECT_TRUE(start.order.resumes);
+  const AgentMessage ended = parse_agent_message(
+      to_text({.kind = AgentMessageKind::ended, .epoch = 3, .ends = {{.rank = 2, .code = 137, .killed = true}}}));
+  EXPECT_EQ(ended.ends, (std::vector<RankEnd>{{.rank = 2, .code = 137, .killed = true}}));
+  const AgentMessage beat = parse_agent_message(
+      to_text({.kind = AgentMessageKind::beat,
+               .beat = 9,
+               .plan = {.number = 3, .layout = {.ranks = 2}, .slots = {{0, 0}, {1, 0}}, .resumes = true},
+               .agents = {0, 1}}));
+  EXPECT_EQ(beat.plan.slots, (std::vector<RankSlot>{{0, 0}, {1, 0}}));
+  EXPECT_EQ(beat.agents, (std::set<int>{0, 1}));
+  const AgentMessage join =
+      parse_agent_message(to_text({.kind = AgentMessageKind::join,
+                                   .agent = 2,
+                                   .facts = {.name = "b", .address = "::1", .slots = 3, .process = 7},
+                                   .version = "0.1"}));
+  EXPECT_EQ(join.facts.slots, 3);
+  EXPECT_EQ(join.agent, 2);
+}
+
+// A layout is an argument of a program that the agent starts.
+TEST(AgentMessage, ALayoutThatIsNoneIsRefused) {
+  for (const char* text : {"dp=2 --overwrite", "$(reboot)", "dp=2;x", "dp=2\\n", "../x"})
+    EXPECT_FALSE(is_layout_text(text));
+  EXPECT_TRUE(is_layout_text("dp=2,pp=2,stages=3+5,cp_kind=2x2,schedule=zb-h1"));
+}
+
+TEST(AgentMessage, WhatMakesNoSenseIsRefusedInOneLine) {
+  for (const char* text :
+       {"", "[]", "{}", "null", R"({"kind":7})", R"({"kind":"reboot"})", R"({"kind":"start"})",
+        R"({"kind":"start","order":{"epoch":0,"ranks":1,"layout":"","resumes":true,"master":"","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"a b","resumes":true,"master":"","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":1,"master":"","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"master":"","places":[[1,0]]}})",
+        R"({"kind":"ended","epoch":1,"ends":[3]})", R"({"kind":"ended","epoch":-1,"ends":[]})",
+        R"({"kind":"ended","epoch":1,"ends":[{"rank":0,"code":999,"killed":false,"found":""}]})",
+        R"({"kind":"join","agent":-1,"name":"","address":"","slots":1,"process":1,"version":""})",
+        R"({"kind":"join","agent":0,"name":"","address":"","slots":1e9,"process":1,"version":""})",
+        R"({"kind":"beat","beat":"x"})", R"({"kind":"beat","beat":1,"plan":[]})",
+        R"({"kind":"over","text":7,"code":1})"}) {
+    try {
+      parse_agent_message(text);
+      ADD_FAILURE() << text;
+    } catch (const CommError& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::tests

@@ -1,0 +1,288 @@
+// What the leading agent decides, on a clock of the test's own.
+#include "launch/leader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::tests {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Clock = Leader::Clock;
+
+std::optional<LaunchLayout> any(int slots) {
+  if (slots < 1) return std::nullopt;
+  return LaunchLayout{.ranks = slots, .text = "dp=" + std::to_string(slots)};
+}
+
+// Agents of two slots each, and what the leader has them do.
+class Led {
+ public:
+  explicit Led(int agents, int ranks,
+               std::vector<OnFault> rules = {OnFault::restart, OnFault::spare, OnFault::shrink, OnFault::wait})
+      : leader_({.plan = {.wanted = {.ranks = ranks}, .rules = std::move(rules), .layouts = any},
+                 .agents = agents,
+                 .start_seconds = 10,
+                 .wait_seconds = 30,
+                 .grow_after_seconds = 1},
+                hands(), now_) {}
+
+  void join(int agent, int slots = 2) {
+    leader_.joined(
+        agent, {.name = "host-" + std::to_string(agent), .address = "10.0.0." + std::to_string(agent), .slots = slots},
+        now_);
+  }
+  void join_all(int agents) {
+    for (int agent = 0; agent < agents; ++agent) join(agent);
+    tick();
+  }
+  void tick(double seconds = 0.05) {
+    now_ += std::chrono::milliseconds(static_cast<int>(seconds * 1000));
+    leader_.tick(now_);
+  }
+  void end(int rank, int code, bool killed = false) {
+    leader_.ended(leader_.epoch().slots[static_cast<std::size_t>(rank)].agent, leader_.epoch().number,
+                  {.rank = rank, .code = code, .killed = killed}, now_);
+  }
+  // Every rank that still runs is reported as killed, as agents do when they are told to.
+  void end_killed() {
+    for (int rank = 0; rank < static_cast<int>(leader_.epoch().slots.size()); ++rank) end(rank, 128 + 9, true);
+  }
+  void lose(int agent) { leader_.lost(agent, "silent", now_); }
+  Leader& leader() { return leader_; }
+
+  std::map<int, EpochOrder> orders;  // the last of each agent
+  int kills = 0, asks = 0;
+  std::set<std::uint32_t> taken;  // by others
+  bool folder_free = true;
+  std::int64_t step = 0;
+  std::optional<int> named;
+  std::vector<Leader::Hands::Decided> decisions;
+  std::vector<std::string> told;
+
+ private:
+  Leader::Hands hands() {
+    return {.start = [this](int agent, const EpochOrder& order) { orders[agent] = order; },
+            .ask_to_end = [this](int) { ++asks; },
+            .kill = [this](int) { ++kills; },
+            .take_epoch = [this](std::uint32_t epoch) { return taken.insert(epoch).second; },
+            .folder_is_free = [this] { return folder_free; },
+            .last_step = [this] { return step; },
+            .blamed_rank = [this] { return named; },
+            .tell = [this](const std::string& message) { told.push_back(message); },
+            .decided = [this](const Leader::Hands::Decided& decided) { decisions.push_back(decided); }};
+  }
+  Clock::time_point now_ = Clock::now();
+  Leader leader_;
+};
+
+TEST(Leader, BeginsWhenAllHostsHaveComeAndTellsEachItsRanks) {
+  Led run(2, 4);
+  run.join(0);
+  run.tick();
+  EXPECT_TRUE(run.orders.empty());
+  run.join(1);
+  run.tick();
+  ASSERT_EQ(run.orders.size(), 2u);
+  EXPECT_EQ(run.orders[1].places, (std::vector<EpochOrder::Place>{{2, 0}, {3, 1}}));
+  EXPECT_EQ(run.orders[1].master, "10.0.0.0");
+  EXPECT_FALSE(run.orders[1].resumes);
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+}
+
+TEST(Leader, EndsWellWhenAllRanksHave) {
+  Led run(2, 4);
+  run.join_all(2);
+  for (int rank = 0; rank < 4; ++rank) run.end(rank, 0);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 0);
+}
+
+TEST(Leader, AKilledRankIsNamedTheOthersAreKilledAndAllResumeInTheNextEpoch) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.step = 12;
+  run.end(3, 128 + 9);
+  EXPECT_EQ(run.kills, 2);
+  run.tick();
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::ending);
+  run.end_killed();
+  run.tick();
+  EXPECT_EQ(run.leader().epoch().number, 2u);
+  EXPECT_TRUE(run.orders[0].resumes);
+  ASSERT_EQ(run.decisions.size(), 1u);
+  EXPECT_EQ(run.decisions[0].decision, Decision::same);
+  EXPECT_THAT(run.decisions[0].fault,
+              AllOf(HasSubstr("rank 3 on host-1"), HasSubstr("signal 9"), HasSubstr("step 12")));
+}
+
+TEST(Leader, RanksThatFailByThemselvesAreGivenAMomentAndNobodyIsBlamedUnlessTheEventsNameOne) {
+  Led run(1, 2);
+  run.join_all(1);
+  run.step = 3;
+  run.end(1, 5);
+  EXPECT_EQ(run.kills, 0);
+  run.tick(1);
+  EXPECT_EQ(run.kills, 0);
+  run.tick(1.5);
+  EXPECT_EQ(run.kills, 1);
+  run.end(0, 128 + 9, true);
+  run.tick();
+  EXPECT_EQ(run.leader().epoch().number, 2u);
+}
+
+TEST(Leader, ARankThatTheEventsNameTwiceIsReplacedByASpare) {
+  Led run(1, 2);
+  run.join(0, 3);
+  run.tick();
+  run.named = 1;
+  for (int fault = 0; fault < 2; ++fault) {
+    run.end(0, 5);
+    run.end(1, 5);
+    run.tick();
+  }
+  EXPECT_EQ(run.decisions.back().decision, Decision::spare);
+  EXPECT_EQ(run.leader().epoch().slots, (std::vector<RankSlot>{{0, 0}, {0, 2}}));
+}
+
+TEST(Leader, AMistakeOfTheUsersEndsTheRunWithItsCode) {
+  Led run(1, 2);
+  run.join_all(1);
+  run.end(0, 4);
+  run.end(1, 4);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 4);
+  EXPECT_EQ(run.leader().reason(), "");
+}
+
+TEST(Leader, ALostHostIsReplacedOrTheRunShrinksAndGrowsBackWhenItReturns) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.step = 5;
+  run.lose(1);
+  EXPECT_EQ(run.kills, 1);  // the one that is left
+  run.end(0, 128 + 9, true);
+  run.end(1, 128 + 9, true);
+  run.tick();
+  EXPECT_EQ(run.decisions.back().decision, Decision::shrink);
+  EXPECT_EQ(run.orders[0].layout.text, "dp=2");
+  run.step = 9;
+  run.join(1);
+  run.tick();
+  EXPECT_EQ(run.asks, 0);  // it must stay for a while
+  run.tick(1.5);
+  EXPECT_EQ(run.asks, 2);
+  EXPECT_EQ(run.decisions.back().decision, Decision::grow);
+  run.end(0, 0);
+  run.end(1, 0);
+  run.tick();
+  EXPECT_EQ(run.leader().epoch().layout.ranks, 4);
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+}
+
+TEST(Leader, TheSmallSideOfASplitDecidesNothingAndWaits) {
+  Led run(3, 6);
+  run.join_all(3);
+  run.lose(1);
+  run.lose(2);
+  run.end(0, 128 + 9, true);
+  run.end(1, 128 + 9, true);
+  run.tick();
+  EXPECT_TRUE(run.decisions.empty());
+  EXPECT_TRUE(run.leader().lacks_quorum());
+  EXPECT_EQ(run.taken.size(), 1u);  // the first epoch alone
+  run.tick(31);
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 5);
+}
+
+TEST(Leader, OfTwoHalvesTheOneThatTakesTheEpochContinues) {
+  for (const bool first : {true, false}) {
+    Led run(2, 4);
+    run.join_all(2);
+    if (!first) run.taken.insert(2);
+    run.lose(1);
+    run.end(0, 128 + 9, true);
+    run.end(1, 128 + 9, true);
+    run.tick();
+    EXPECT_EQ(run.leader().deposed(), !first);
+    EXPECT_EQ(run.leader().over(), !first);
+  }
+}
+
+TEST(Leader, AHeirContinuesWithTheEpochThatFollows) {
+  Led run(3, 4, {OnFault::restart, OnFault::spare, OnFault::shrink});
+  run.leader().inherit(
+      {.number = 7, .layout = {.ranks = 4}, .slots = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, .resumes = true}, {0, 1, 2});
+  run.join(1);
+  run.tick();
+  EXPECT_TRUE(run.orders.empty());  // one of three
+  run.join(2);
+  run.tick(4);
+  EXPECT_EQ(run.leader().epoch().number, 8u);
+  EXPECT_EQ(run.leader().epoch().slots, (std::vector<RankSlot>{{1, 0}, {1, 1}, {2, 0}, {2, 1}}));
+  EXPECT_THAT(run.decisions.back().fault, HasSubstr("the leading agent is lost"));
+}
+
+TEST(Leader, AHangIsAFaultOfTheRankThatHangs) {
+  Led run(1, 2);
+  run.join_all(1);
+  run.leader().stalled({.rank = 1, .found = "has been in forward block.3 for 40 s"}, Clock::now());
+  EXPECT_EQ(run.kills, 1);
+  run.end_killed();
+  run.tick();
+  EXPECT_THAT(run.decisions.back().fault, AllOf(HasSubstr("rank 1"), HasSubstr("forward block.3")));
+  EXPECT_EQ(run.leader().epoch().number, 2u);
+}
+
+TEST(Leader, WhoIsAskedToStopAsksTheRanksOnceAndEndsWithThem) {
+  Led run(1, 2);
+  run.join_all(1);
+  run.leader().stop();
+  run.tick();
+  run.tick();
+  EXPECT_EQ(run.asks, 1);
+  run.end(0, 0);
+  run.end(1, 0);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 0);
+}
+
+TEST(Leader, NothingBeginsWhileSomebodyTrainsInTheFolder) {
+  Led run(1, 2);
+  run.folder_free = false;
+  run.join_all(1);
+  run.tick();
+  EXPECT_TRUE(run.orders.empty());
+  run.folder_free = true;
+  run.tick();
+  EXPECT_EQ(run.orders.size(), 1u);
+}
+
+TEST(Leader, ReportsOfAnOlderEpochAreIgnored) {
+  Led run(1, 2);
+  run.join_all(1);
+  run.end(0, 128 + 9);
+  run.end_killed();
+  run.tick();
+  ASSERT_EQ(run.leader().epoch().number, 2u);
+  run.leader().ended(0, 1, {.rank = 1, .code = 128 + 9}, Clock::now());
+  run.tick();
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+}
+
+TEST(Leader, AHostThatDoesNotComeIsNamed) {
+  Led run(3, 6, {OnFault::restart});
+  run.join(0);
+  run.tick(11);
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 5);
+  EXPECT_THAT(run.leader().reason(), HasSubstr("hosts 1, 2"));
+}
+
+}  // namespace
+}  // namespace lockstep::tests
