@@ -133,6 +133,15 @@ std::string Leader::place_of(int rank) const {
   return fmt::format("rank {} on {}", rank, at->second.name);
 }
 
+// One process of all ranks has no place of its own.
+std::string Leader::name_of_place(const RankSlot& slot) const {
+  if (options_.plan.one_process) return "";
+  for (const auto* agents : {&agents_, &lost_})
+    if (const auto at = agents->find(slot.agent); at != agents->end())
+      return fmt::format("slot {} of {}", slot.number, at->second.name);
+  return "";
+}
+
 void Leader::tick(Clock::time_point now) {
   if (over_) return;
   switch (phase_) {
@@ -299,7 +308,9 @@ void Leader::conclude(Clock::time_point now) {
       blamed_.insert(epoch_.slots[static_cast<std::size_t>(*rank)]);
   const bool progress = step > furthest_;
   furthest_ = std::max(furthest_, step);
-  const RestartDecision decision = policy_.decide({.code = kFailed, .last_step = step, .found = fault_}, stopping_);
+  const std::string place = blamed_.size() == 1 ? name_of_place(*blamed_.begin()) : "";
+  const RestartDecision decision =
+      policy_.decide({.code = kFailed, .last_step = step, .found = fault_, .place = place}, stopping_);
   if (!decision.restarts) {
     hands_.decided({.fault = decision.reason, .decision = Decision::end, .step = step});
     return finish(decision.code, decision.reason);

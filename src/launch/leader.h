@@ -116,6 +116,7 @@ class Leader {
   bool has_quorum() const;
   bool all_ended() const;
   std::string place_of(int rank) const;  // "rank 2 on host b"
+  std::string name_of_place(const RankSlot& slot) const;
   std::string who_is_missing() const;
   std::string waited_in_vain() const;
 

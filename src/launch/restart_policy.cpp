@@ -34,6 +34,18 @@ std::string fault_of(const RanksEnd& end) {
   return fmt::format("the ranks were ended by signal {} ({})", end.code - 128, name ? name : "unknown");
 }
 
+// What faults without a new step have in common.
+std::string diagnosis_of(const std::set<std::string>& places, std::int64_t step) {
+  if (places.contains("")) return "see `lockstep doctor` of the run folder, mend the cause";
+  if (places.size() == 1)
+    return fmt::format("all of them at {}, which is to blame: mend it, or leave its host out of --hosts",
+                       *places.begin());
+  return fmt::format(
+      "at {} different places, so step {} or its data are to blame, not a host: see `lockstep doctor` of the run "
+      "folder, mend the cause",
+      places.size(), step + 1);
+}
+
 }  // namespace
 
 RestartDecision RestartPolicy::decide(const RanksEnd& end, bool stopping) {
@@ -42,7 +54,12 @@ RestartDecision RestartPolicy::decide(const RanksEnd& end, bool stopping) {
   const int failed = static_cast<int>(ExitCode::environment);
   if (stopping) return {.code = failed, .reason = fault};
 
-  without_progress_ = end.last_step > furthest_ ? 1 : without_progress_ + 1;
+  if (end.last_step > furthest_) {
+    without_progress_ = 0;
+    places_.clear();
+  }
+  ++without_progress_;
+  places_.insert(end.place);
   furthest_ = std::max(furthest_, end.last_step);
   if (restarts_ >= most_restarts_)
     return {.code = failed,
@@ -52,9 +69,8 @@ RestartDecision RestartPolicy::decide(const RanksEnd& end, bool stopping) {
   if (without_progress_ >= kMostWithoutProgress)
     return {.code = failed,
             .reason = fmt::format("{}, the fault number {} in a row without a new step after {}: restarting does not "
-                                  "help; see `lockstep doctor` of the run folder, mend the cause and start it again "
-                                  "with --resume",
-                                  fault, without_progress_, furthest_)};
+                                  "help; {}, and start it again with --resume",
+                                  fault, without_progress_, furthest_, diagnosis_of(places_, furthest_))};
   ++restarts_;
   return {.restarts = true, .reason = fault};
 }

@@ -4,9 +4,11 @@
 // and so is success. Whatever else ends the ranks (a signal, exit code 5) is a fault, after which the same ranks resume
 // from their newest checkpoint. There are two bounds: `most_restarts` of the whole run, and kMostWithoutProgress faults
 // in a row without a step completed that no earlier try had completed. The second is the sign of a fault that happens
-// again whatever one does: a step that crashes, a disk that is full.
+// again whatever one does: a step that crashes, a disk that is full. Its reason says what the faults have in common:
+// the place where they happened, so that this is bad, or nothing, so that the step or its data are.
 #pragma once
 #include <cstdint>
+#include <set>
 #include <string>
 
 namespace lockstep {
@@ -15,6 +17,7 @@ struct RanksEnd {
   int code = 0;                // the exit code; 128 + the signal that ended them
   std::int64_t last_step = 0;  // the last that was completed
   std::string found = {};      // why the agent ended them itself; empty: it did not
+  std::string place = {};      // the host or slot to blame; empty: it is not known, or there is only one
 };
 
 struct RestartDecision {
@@ -35,8 +38,9 @@ class RestartPolicy {
 
  private:
   int most_restarts_, restarts_ = 0;
-  std::int64_t furthest_ = -1;  // step
-  int without_progress_ = 0;    // faults in a row
+  std::int64_t furthest_ = -1;         // step
+  int without_progress_ = 0;           // faults in a row
+  std::set<std::string> places_ = {};  // of those
 };
 
 }  // namespace lockstep

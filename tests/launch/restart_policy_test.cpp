@@ -44,6 +44,22 @@ TEST(RestartPolicy, ThreeFaultsInARowWithoutANewStepEndIt) {
   EXPECT_THAT(decision.reason, HasSubstr("without a new step after 7"));
 }
 
+std::string reason_of(const std::vector<std::string>& places) {
+  RestartPolicy policy(10);
+  policy.decide({.code = 5, .last_step = 3, .place = "slot 9 of z"}, false);  // of an earlier step
+  RestartDecision decision;
+  for (const std::string& place : places) decision = policy.decide({.code = 5, .last_step = 7, .place = place}, false);
+  return decision.reason;
+}
+
+TEST(RestartPolicy, TheLastReasonSaysWhatTheFaultsHaveInCommon) {
+  EXPECT_THAT(reason_of({"slot 1 of b", "slot 1 of b", "slot 1 of b"}), HasSubstr("all of them at slot 1 of b"));
+  EXPECT_THAT(reason_of({"slot 1 of b", "slot 0 of c", "slot 1 of b"}), HasSubstr("step 8 or its data are to blame"));
+  const std::string unknown = reason_of({"slot 1 of b", "", "slot 1 of b"});
+  EXPECT_THAT(unknown, HasSubstr("`lockstep doctor`"));
+  EXPECT_THAT(unknown, ::testing::Not(HasSubstr("blame")));
+}
+
 TEST(RestartPolicy, ANewStepForgivesEarlierFaultsUpToTheMostRestarts) {
   RestartPolicy policy(8);
   for (int fault = 0; fault < 8; ++fault)
