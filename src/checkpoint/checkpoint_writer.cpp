@@ -63,7 +63,7 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream) {
   result_ = {};
   tried_ = given_up_ = hurry_ = false;
   end_.reset();
-  for (std::size_t i = 0; i < live_.size(); ++i) download(snapshot_[i].live.raw(), live_[i].live, stream);
+  snapshot(stream);
   try {
     thread_ = std::thread([this, progress] { write(progress); });
   } catch (const std::system_error& error) {
@@ -71,8 +71,37 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream) {
   }
 }
 
+// What is on the device goes beside the stream's next work; what is offloaded, now.
+void CheckpointWriter::snapshot(Stream& stream) {
+  if (stream.runs_ahead() && !side_) {
+    side_.emplace(stream.device());
+    complete_ = stream.make_event();
+    read_ = side_->stream().make_event();
+  }
+  if (side_) {
+    stream.record(*complete_);
+    side_->stream().wait(*complete_);
+  }
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    void* const to = snapshot_[i].live.raw();
+    if (side_ && live_[i].live.device() == stream.device())
+      download_later(to, live_[i].live, side_->stream());
+    else
+      download(to, live_[i].live, stream);
+  }
+  if (!side_) return;
+  side_->stream().record(*read_);
+  reads_ = true;
+}
+
+Event* CheckpointWriter::being_read() {
+  if (reads_ && read_->done()) reads_ = false;
+  return reads_ ? read_.get() : nullptr;
+}
+
 void CheckpointWriter::write(const Progress& progress) {
   try {
+    if (side_) read_->wait();
     double seconds = pauses_.first;
     for (;;) {
       SaveResult result = try_save(folder_, progress, snapshot_, disk_, ranks_);

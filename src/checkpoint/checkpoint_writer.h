@@ -1,8 +1,11 @@
 // Saves checkpoints while training continues.
 //
-// save() copies the live tensors into a snapshot on the host, in the stream's order, and returns; a thread writes the
-// snapshot to the disk (checkpoint_folder.h says how). The live tensors may change as soon as save() returns. One save
-// is in flight at a time: the next save() first waits for it.
+// save() copies the live tensors into a snapshot on the host, in the stream's order; a thread writes the snapshot to
+// the disk (checkpoint_folder.h says how). One save is in flight at a time: the next save() first waits for it.
+//
+// Where the stream runs ahead, save() returns before the copy is made, and a stream of its own makes it beside what the
+// stream is given next: whatever changes live tensors must come after being_read(). Elsewhere they may change as soon
+// as save() returns. A GPU's snapshot is page-locked, or the copy would take the host's help.
 //
 // A save that fails is tried again from the same snapshot, after pauses that grow (try_save.h), until it succeeds, the
 // next save() replaces it by its newer state, or wait() has run out of patience. So a disk that was full for a while
@@ -36,6 +39,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/try_save.h"
 #include "tensor/memory.h"
+#include "tensor/side_stream.h"
 #include "tensor/stream.h"
 
 namespace lockstep {
@@ -59,6 +63,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void save(const Progress& progress, Stream& stream);
+  // Reached when the last save has read the live tensors; null where it has by now.
+  Event* being_read();
   // Until the last save is on the disk, or was refused, or has failed again `patience` seconds from now on. What is
   // failing is tried again at once. Without a save: saved.
   SaveResult wait(double patience = 0);
@@ -68,6 +74,7 @@ class CheckpointWriter {
  private:
   using Clock = std::chrono::steady_clock;
   enum class Next { again, give_up, pause };
+  void snapshot(Stream& stream);
   void write(const Progress& progress);
   void tell(const Progress& progress, const SaveResult& result);
   bool pause(double seconds);
@@ -76,6 +83,9 @@ class CheckpointWriter {
 
   CheckpointFolder folder_;
   std::vector<StateTensor> live_, snapshot_;  // the same tensors, as they change and as they were
+  std::optional<SideStream> side_;            // of a GPU's tensors, that copies them
+  std::unique_ptr<Event> complete_, read_;    // the state to be saved is there; it was copied
+  bool reads_ = false;                        // a save has begun to, since being_read() was null
   Disk disk_;
   Communicator* ranks_;
   RetryPauses pauses_;

@@ -79,6 +79,8 @@ class Replica {
   void show(StepWatch* watch);
   // Notes what the steps that follow are doing, as long as it lives.
   void note_in(Doing* doing) { executor_.note_in(doing); }
+  // The next step's updates wait for who reads the state beside it.
+  void update_after(Event& read) { executor_.update_after(read); }
 
   // On meta: phases that the counter has counted do not run, until told otherwise (null). It outlives the steps.
   void count_by(PhaseCounter* counter) { executor_.count_by(counter); }

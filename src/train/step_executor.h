@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "offload/activation_offload.h"
 #include "parallel/context_parallel.h"
@@ -44,6 +45,9 @@ class StepExecutor {
   // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, their two halves
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
   void run_step(std::int64_t batch_number);
+  // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
+  // run_step().
+  void update_after(Event& read) { readers_.push_back(&read); }
 
   // Waits for the messages between stages.
   void settle_links() { links_.settle(); }
@@ -74,6 +78,7 @@ class StepExecutor {
   void exchange(const Action& action);
   Tensor message(const Action& action) const;
   void run_actions(std::size_t first, std::size_t end);
+  void wait_for_readers();
   void capture_halves(std::int64_t batch_number);
   Call call(const Action& action, const Batch& batch) const;
   const Activations& activations_at(int micro) const {
@@ -98,6 +103,7 @@ class StepExecutor {
   bool repeats_;  // steps are the same work each time
   std::int64_t steps_run_ = 0;
   std::unique_ptr<Replay> gradients_replay_, updates_replay_;  // both or none
+  std::vector<Event*> readers_;                                // of the state, that the next updates wait for
   StepWatch* watch_ = nullptr;
   Doing* doing_ = nullptr;
   PhaseCounter* counter_ = nullptr;

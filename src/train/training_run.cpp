@@ -83,9 +83,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       ranks_(accounted_ ? accounted_.get() : where.ranks),
       threads_(where.threads > 0 ? where.threads : threads_of(spec)),
       memory_(make_memory(device, ledger_, where.arena_bytes)),
-      host_memory_(device_of(spec) == Device::cpu
-                       ? nullptr
-                       : make_memory(device == Device::meta ? Device::meta : Device::cpu, host_ledger_)),
+      host_memory_(device_of(spec) == Device::cpu ? nullptr : make_host_memory(device, host_ledger_)),
       offload_memory_(make_offload_memory(spec, device, host_ledger_, disk_ledger_)),
       rooms_memory_(device_of(spec) == Device::cuda && spec.memory.offloads_to() == Offload::disk
                         ? make_host_memory(device, host_ledger_)
@@ -386,6 +384,7 @@ std::vector<StateTensor> TrainingRun::written_here() const {
 void TrainingRun::save(const Progress& progress) {
   if (writer_) {
     writer_->save(progress, *stream_);
+    if (Event* const read = writer_->being_read()) replica_->update_after(*read);
     return;
   }
   if (stream_->device() == Device::meta) return;

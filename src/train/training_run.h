@@ -149,7 +149,7 @@ class TrainingRun {
   // first: of its batch; later: steps that were finished since.
   std::optional<std::string> find_bad_value(std::int64_t first, std::int64_t later);
 
-  // Saves the run's state; returns when the live tensors may change again. save_events() reports the result: a save
+  // Saves the run's state; the next step may follow at once. save_events() reports the result: a save
   // that fails is tried again from its snapshot while the run continues (checkpoint/checkpoint_writer.h); where there
   // is no snapshot, retries_need_the_run(), the run saves its newer state some steps later. finish_save() tries for
   // this many seconds more, and returns the result of the last save, which was of `progress`; wait_for_save() is
