@@ -2,6 +2,7 @@
 // weights take the room that the rules say.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "plan/comparison.h"
@@ -117,6 +118,29 @@ TEST(Halves, CostWhatMetaCountedUnderEveryLever) {
         EXPECT_EQ(one.ranks[r].rows, plan.rows) << to_text(one.layout) << ", rank " << r;
       }
     }
+  }
+}
+
+// By cost, evenly and by hand; `recompute_stages` counts blocks.
+TEST(Halves, OfABlockAreOnOneStage) {
+  for (const auto& [stages, first, second] :
+       {std::array<const char*, 3>{"cost", "", ""},
+        {"even", "embedding to block.1.feed-forward", "block.2.attention to head"},
+        {"1+3", "embedding to block.0.feed-forward", "block.1.attention to head"}}) {
+    RunSpec spec = halves_run(",wrap=halves");
+    spec.layout = parse_layout(std::string("dp=2,pp=2,zero=3,micro=4,wrap=halves,stages=") + stages);
+    const std::vector<Plan> plans = plan_stages(spec);
+    ASSERT_EQ(plans.size(), 2U);
+    EXPECT_TRUE(plans[0].units.ends_with(".feed-forward")) << plans[0].units;
+    EXPECT_TRUE(plans[1].units.starts_with("block.")) << plans[1].units;
+    EXPECT_NE(plans[1].units.find(".attention to head"), std::string::npos) << plans[1].units;
+    if (*first != 0) {
+      EXPECT_EQ(plans[0].units, first);
+      EXPECT_EQ(plans[1].units, second);
+    }
+    RunSpec recomputing = spec;
+    recomputing.memory = {.recompute = Recompute::full, .recompute_stages = {.counts = {1, 0}}};
+    EXPECT_LT(plan_stages(recomputing)[0].peak_of(Tag::activation), plans[0].peak_of(Tag::activation)) << stages;
   }
 }
 

@@ -108,6 +108,17 @@ TEST(Halves, OfEveryFamilyLearnWhatBlocksAndDdpLearn) {
   EXPECT_GE(split.size(), 4U);
 }
 
+// What a layer says of the halves of a block's phases does not hold where a half has phases of its own.
+TEST(Halves, HaveActivationsThatLiveForWholePhases) {
+  for (const NamedSpec& model : tiny_specs()) {
+    const Model halves(model.spec, 2, 8, DType::f32, {.weights_later = true, .halves = true});
+    for (const SlotSpec& slot : halves.slots().all()) {
+      EXPECT_EQ(slot.born_half, Half::first) << model.name << ": " << slot.name;
+      EXPECT_EQ(slot.last_half, Half::second) << model.name << ": " << slot.name;
+    }
+  }
+}
+
 MemorySpec offloading(Offload where) {
   return {.offload_optimizer = where, .offload_gradients = where, .offload_parameters = where};
 }
