@@ -30,7 +30,8 @@ struct TensorGroup {
 std::vector<TensorGroup> tensor_groups(const MemoryTimeline& line) {
   std::vector<TensorGroup> groups;
   for (const TensorInUse& one : line.at_peak) {
-    std::string what = one.unit.empty() ? "(all)" : one.unit.starts_with("block.") ? "block" : one.unit;
+    std::string what = one.unit.empty() ? "(all)" : one.unit;
+    if (what.starts_with("block.")) what.erase(5, what.find_first_not_of("0123456789", 6) - 5);
     if (!one.name.empty()) what += " " + one.name;
     const auto known = std::ranges::find_if(
         groups, [&](const TensorGroup& group) { return group.tag == one.tag && group.what == what; });

@@ -159,10 +159,14 @@ AttentionDropout Attention::dropout(const Call& call) const {
 }
 
 void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
+  recompute(x, call);
+  out_.forward(y, call.at[mixed_], call, residual);
+}
+
+void Attention::recompute(ConstTensor x, const Call& call) const {
   qkv_.forward(call.at[first_.fused], x, call);
   finish_projection(first_, call);
   attend(call);
-  out_.forward(y, call.at[mixed_], call, residual);
 }
 
 void Attention::attend(const Call& call) const {

@@ -41,6 +41,8 @@ class Attention {
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
+  // The forward's second run: what backward needs of it.
+  void recompute(ConstTensor x, const Call& call) const;
   // x is needed where the projection is recomputed.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;

@@ -7,6 +7,7 @@
 #include "spec/layout/context_split.h"
 #include "spec/layout/tensor_split.h"
 #include "spec/model/model_spec.h"
+#include "spec/model/model_units.h"
 #include "spec/model/parameters.h"
 #include "spec/run/memory_spec.h"
 
@@ -32,6 +33,7 @@ struct Execution {
   // is made once.
   bool weights_later = false;
   std::vector<int> stage_of_block = {};  // empty: one stage has them all
+  bool halves = false;                   // of blocks are units (spec/model/model_units.h)
 };
 
 // Rows of a table that is split over ranks.
@@ -54,12 +56,15 @@ struct Build {
   std::int64_t tokens() const { return B * T; }
   std::int64_t own_tokens() const { return how.split.own_rows(tokens()); }  // between products
   bool splits() const { return how.split.size > 1; }
+  // Somebody may have to join a branch with the residual (model/branch_slots.h).
+  bool branches_stand_alone() const { return spec.dropout > 0 || splits(); }
+  ModelUnits units() const { return {spec.layers, how.halves}; }
   BlockRecompute recompute(int unit) const {
-    if (unit < 1 || unit > spec.layers) return {};  // no block
-    return block_recompute(recompute_level(how.memory, unit - 1, how.stage_of_block));
+    if (!units().is_of_block(unit)) return {};
+    return block_recompute(recompute_level(how.memory, units().block_of(unit), how.stage_of_block));
   }
   bool offloads(int unit) const {
-    return unit >= 1 && unit <= spec.layers && offloads_activations(how.memory, unit - 1, how.stage_of_block);
+    return units().is_of_block(unit) && offloads_activations(how.memory, units().block_of(unit), how.stage_of_block);
   }
   // A slot that lives within one unit; where that runs its forward twice, with a second life for the second time, and
   // of what it keeps, where that is offloaded, for the backward.

@@ -7,16 +7,17 @@
 namespace lockstep {
 
 Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how)
-    : spec_(spec), B_(B), T_(T), dtype_(dtype) {
+    : spec_(spec), B_(B), T_(T), dtype_(dtype), halves_(how.halves) {
   LOCKSTEP_CHECK(T * how.context.size() <= spec.max_positions, "{} tokens in a model of {} positions",
                  T * how.context.size(), spec.max_positions);
   const Build build{spec_, B, T, dtype, slots_, how};
-  const int count = static_cast<int>(spec.layers) + 2;
+  const ModelUnits all = build.units();
+  const int count = all.count();
+  if (how.halves) slots_.make_phases_whole();
   if (how.memory.offload_activations == Offload::disk) slots_.align_to(disk::kBlock);  // as files are read and written
 
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
   // A block whose weights come later is done with what it was given in its input phase (model/norm.h).
-  const auto is_block = [&](int u) { return u > 0 && u + 1 < count; };
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
@@ -25,13 +26,13 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
                         dtype,
                         shape,
                         {u, Phase::forward},
-                        {u + 1, is_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
+                        {u + 1, all.is_of_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
     between_[u].dy = between_[u + 1].dx =
         slots_.add({fmt::format("dx.{}", u + 1),
                     dtype,
                     shape,
                     {u + 1, Phase::input},
-                    {u, is_block(u) ? build.last_of_branch_gradient() : Phase::weight},
+                    {u, all.is_of_block(u) ? build.last_of_branch_gradient() : Phase::weight},
                     Half::second});
   }
 
@@ -39,7 +40,15 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   tie_.owner_unit = 0;
   tie_.owner_parameter = embedding->table();
   units_.push_back(std::move(embedding));
-  for (int u = 1; u + 1 < count; ++u) units_.push_back(std::make_unique<Block>(build, u, u - 1, between_[u]));
+  for (int u = 1; u + 1 < count; ++u) {
+    const std::int64_t layer = all.block_of(u);
+    if (!all.halves)
+      units_.push_back(std::make_unique<Block>(build, u, layer, between_[u]));
+    else if (u == all.first_of(static_cast<int>(layer) + 1))
+      units_.push_back(std::make_unique<AttentionHalf>(build, u, layer, between_[u]));
+    else
+      units_.push_back(std::make_unique<FeedForwardHalf>(build, u, layer, between_[u]));
+  }
   auto head = std::make_unique<Head>(build, count - 1, between_[count - 1]);
   head_ = head.get();
   tie_.borrower_unit = count - 1;

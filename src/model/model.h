@@ -8,9 +8,11 @@
 
 #include "model/block.h"
 #include "model/embedding.h"
+#include "model/half_block.h"
 #include "model/head.h"
 #include "model/unit.h"
 #include "spec/model/model_spec.h"
+#include "spec/model/model_units.h"
 
 namespace lockstep {
 
@@ -24,6 +26,7 @@ class Model {
   std::int64_t B() const { return B_; }
   std::int64_t T() const { return T_; }
   int units() const { return static_cast<int>(units_.size()); }
+  ModelUnits of_blocks() const { return {spec_.layers, halves_}; }  // which of them are which block's
   const Unit& unit(int index) const { return *units_[index]; }
   const Head& head() const { return *head_; }
   const Slots& slots() const { return slots_; }
@@ -42,6 +45,7 @@ class Model {
   ModelSpec spec_;
   std::int64_t B_, T_;
   DType dtype_;
+  bool halves_;
   Slots slots_;
   std::vector<Between> between_;
   std::vector<std::unique_ptr<Unit>> units_;

@@ -5,7 +5,7 @@
 //
 // A slot that is offloaded has two lives, with an absence between them. It is copied out after its unit's forward,
 // while the next phase runs, and its first life ends with that phase. It is brought back during the two phases (those
-// of one block's backward) before its unit's input phase, and its second life begins with the first of them. Where no
+// of one unit's backward) before its unit's input phase, and its second life begins with the first of them. Where no
 // whole phase would pass in between, nothing is gained: it stays, in one life.
 #pragma once
 #include <array>

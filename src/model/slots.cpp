@@ -12,6 +12,7 @@
 namespace lockstep {
 
 Slot Slots::add(SlotSpec spec) {
+  if (phases_are_whole_) spec.born_half = Half::first, spec.last_half = Half::second;
   slots_.push_back(std::move(spec));
   const Slot slot = static_cast<Slot>(slots_.size()) - 1;
   again_.push_back(slot);

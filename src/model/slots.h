@@ -1,10 +1,11 @@
 // Activations by slot: units declare what they keep and for how long; offsets are found once, at set-up.
 //
 // A slot's life is told in phases of units: born in (unit, phase), needed last in (unit, phase), of each micro-batch. A
-// phase may have two halves (a block's attention and its feed-forward part): what only one of them needs says so. Given
-// the list of actions, two slots that never live together share bytes, and nothing is allocated while training. What a
-// weight phase needs stays after the input phase has freed the rest, wherever the list puts it. What is sent to
-// another stage lives until it has been sent; on the receiving stage, from when the receive starts.
+// phase may have two halves (a block's attention and its feed-forward part, unless each is a unit): what only one of
+// them needs says so. Given the list of actions, two slots that never live together share bytes, and nothing is
+// allocated while training. What a weight phase needs stays after the input phase has freed the rest, wherever the list
+// puts it. What is sent to another stage lives until it has been sent; on the receiving stage, from when the receive
+// starts.
 //
 // A slot whose contents are recomputed has two lives, each a slot with a place of its own: one within the forward, one
 // from the input phase on. Code that runs in both finds the right one through PhaseActivations. So has a slot that is
@@ -63,6 +64,8 @@ class Slots {
   // to.
   std::int64_t alignment() const { return alignment_; }
   void align_to(std::int64_t bytes) { alignment_ = bytes; }
+  // From now on a phase has one part: where it is half of a block's, what its layers say of halves is of no use.
+  void make_phases_whole() { phases_are_whole_ = true; }
   const std::vector<SlotSpec>& all() const { return slots_; }
   const std::vector<Slot>& again() const { return again_; }  // by slot: its second life, or itself
 
@@ -70,6 +73,7 @@ class Slots {
   std::vector<SlotSpec> slots_;
   std::vector<Slot> again_;
   std::int64_t alignment_ = kAlignment;
+  bool phases_are_whole_ = false;
 };
 
 // One micro-batch's activations: a tensor for each slot; none for one that is never written.

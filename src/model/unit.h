@@ -1,5 +1,5 @@
-// A unit: the piece of the model that is scheduled, gathered, reduced and counted as one (the embedding, a block, the
-// head).
+// A unit: the piece of the model that is scheduled, gathered, reduced and counted as one (the embedding, a block or
+// half of one, the head).
 //
 // A unit has three phases, each a separate call: forward, backward-input (the gradient of what it was given) and
 // backward-weight (the gradients of its parameters, added to or started in their buffers). It declares its parameters

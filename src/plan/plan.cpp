@@ -69,7 +69,8 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   if (!all.lists) {
     all.lists = run.replica().rank_step().lists;
     all.model = run.replica().shared_model();
-    all.stored = stored_by(Model(spec.model, 1, 1, model.dtype()), model.step_shape(1));
+    const Model whole(spec.model, 1, 1, model.dtype());
+    all.stored = stored_by(whole, whole.step_shape(1));
   }
   run.init_weights();
   meta::Stream& stream = meta::Stream::of(run.stream());

@@ -48,6 +48,7 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
   how.split = o.layout.tensor_split(rank);
   how.context = o.layout.context_split(rank);
   how.weights_later = weights_come_later(o.layout);
+  how.halves = o.layout.wrap.is_of_halves();
   how.runs_on = runs_on(o, stream);
   if (!how.memory.recompute_stages.empty() || how.memory.offload_blocks > 0)
     how.stage_of_block = stage_of_block(o, stream);

@@ -40,6 +40,7 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
       stages.begins = cut_by_hand(o.layout.stages.layers);
       break;
   }
+  for (int& begin : stages.begins) begin = o.model.of_blocks().first_of(begin);  // no block is on two stages
   return stages;
 }
 

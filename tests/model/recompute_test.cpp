@@ -55,23 +55,24 @@ TEST(Recompute, BlocksMayBeEveryNth) {
 }
 
 // Of every family, alone and where ranks cut layers or samples between them, with weights that come at once or later: a
-// block holds its input and nothing else from its forward to its backward.
+// block, or half of one, holds its input and nothing else from its forward to its backward.
 TEST(Recompute, FullKeepsABlocksInputAlone) {
   for (const NamedSpec& named : cut_specs())
     for (const int cut : {0, 1, 2, 3, 4})
-      for (const bool later : {false, true}) {
-        Execution how{.memory = {.recompute = Recompute::full}, .weights_later = later};
+      for (const auto& [later, halves] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        Execution how{.memory = {.recompute = Recompute::full}, .weights_later = later, .halves = halves};
         if (cut == 1 || cut == 2) how.split = {.rank = 0, .size = 2, .sequence = cut == 2};
         if (cut == 3) how.context = {.rank = 0, .ring = 2};
         if (cut == 4) how.context = {.rank = 0, .heads = 2};
         if (cut > 0 && !heads_divide(named.spec.heads, named.spec.kv_heads, 2)) continue;
         const std::int64_t B = 2, T = 8;
         const Model model(named.spec, B, T, DType::bf16, how);
-        const std::string what = fmt::format("{}, {}{}", named.name, cut, later ? ", later" : "");
+        const std::string what =
+            fmt::format("{}, {}{}{}", named.name, cut, later ? ", later" : "", halves ? ", halves" : "");
         for (int u = 1; u + 1 < model.units(); ++u) {
           const SlotSpec& x = model.slots().all()[static_cast<std::size_t>(model.between(u).x)];
           EXPECT_EQ(x.shape.elements(), (cut == 2 ? 1 : 2) * B * T * named.spec.width / 2) << what;
-          EXPECT_EQ(kept_bytes(model, u), x.shape.elements() * size_of(x.dtype)) << what << ", block " << u - 1;
+          EXPECT_EQ(kept_bytes(model, u), x.shape.elements() * size_of(x.dtype)) << what << ", unit " << u;
         }
         // And over the list: after the forwards, blocks' inputs live, and what the head has made.
         const StepShape shape = model.step_shape(1);

@@ -2,6 +2,7 @@
 // weights take the room that the rules say.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "plan/comparison.h"
@@ -31,7 +32,8 @@ TEST(FsdpKnobCosts, AreThoseThatMetaCounted) {
   for (const std::string plain : {"dp=2,zero=3,micro=3", "dp=4,zero=3,micro=2", "dp=4,zero=3,shard=2,grad_sync=step",
                                   "dp=2,pp=2,zero=3,micro=4", "dp=2,cp=2,zero=3"})
     for (const char* knobs : {"", ",prefetch=0", ",prefetch=2", ",prefetch=9", ",wrap=2+4", ",wrap=1MiB",
-                              ",wrap=3+3,prefetch=2", ",wrap=1+5,prefetch=0,overlap=off"})
+                              ",wrap=3+3,prefetch=2", ",wrap=1+5,prefetch=0,overlap=off", ",wrap=halves",
+                              ",wrap=halves,prefetch=0", ",wrap=halves,prefetch=3,overlap=off"})
       layouts.push_back(parse_layout(plain + knobs));
   const Comparison comparison = compare_costs(knob_costs_run("dp=1"), layouts, {.steps = 1});
   ASSERT_EQ(comparison.layouts.size(), layouts.size());
@@ -66,8 +68,94 @@ TEST(FsdpKnobCosts, OfGatheredBlocksAreAsManyAsTheRulesSay) {
   EXPECT_EQ(gathered(",wrap=4+4"), 8 * block);
 }
 
+// Of four ranks: halves whose shards need no padding, so that two of them are a block.
+RunSpec halves_run(const std::string& knobs) {
+  RunSpec spec = knob_costs_run("dp=4,zero=3,micro=2" + knobs, 4);
+  spec.model.tied = false;
+  spec.model.width = spec.model.ffn_width = 256;
+  spec.model.heads = spec.model.kv_heads = 8;
+  spec.model.head_width = 32;
+  return spec;
+}
+
+TEST(Halves, AreGatheredAndReducedApart) {
+  const auto peak = [](const std::string& knobs, Tag tag) { return plan_run(halves_run(knobs)).peak_of(tag); };
+  const Model model(halves_run("").model, 1, 1, DType::f32, {.halves = true});
+  const auto bytes = [&](int unit) { return Shard{.count = 4}.padded(model.unit(unit).layout().owned()) * 4; };
+  const std::int64_t attention = bytes(1), feed_forward = bytes(2), half = std::max(attention, feed_forward);
+  // A shard begins at a multiple of 256 elements of each half.
+  const std::int64_t block = peak("", Tag::gathered) / 2, padding = std::int64_t{2} * 4 * 256 * 4;
+  EXPECT_NEAR(static_cast<double>(attention + feed_forward), static_cast<double>(block), static_cast<double>(padding));
+  EXPECT_LT(half, block * 2 / 3);
+  EXPECT_EQ(peak(",wrap=halves,prefetch=0", Tag::gathered), half);
+  EXPECT_EQ(peak(",wrap=halves", Tag::gathered), attention + feed_forward);
+  EXPECT_EQ(peak(",wrap=halves,prefetch=3", Tag::gathered), 2 * (attention + feed_forward));
+  // Three of two sizes, which take turns: no place of one is another's for long.
+  EXPECT_GE(peak(",wrap=halves,prefetch=2", Tag::gathered), attention + feed_forward + half);
+  EXPECT_LE(peak(",wrap=halves,prefetch=2", Tag::gathered), 2 * (attention + feed_forward));
+  // Gradients on their way: the one that is written, and one sum.
+  EXPECT_NEAR(static_cast<double>(peak("", Tag::communication) - peak(",wrap=halves", Tag::communication)),
+              static_cast<double>(2 * block - attention - feed_forward), static_cast<double>(padding));
+}
+
+// Under any lever of memory, by rows of the ledger.
+TEST(Halves, CostWhatMetaCountedUnderEveryLever) {
+  std::vector<MemorySpec> levers;
+  for (const Recompute level : {Recompute::none, Recompute::elementwise, Recompute::projections, Recompute::full})
+    levers.push_back({.recompute = level});
+  levers.push_back({.gathered = 1});
+  const std::vector<LayoutSpec> layouts{parse_layout("dp=3,zero=3,micro=2,wrap=halves"),
+                                        parse_layout("dp=2,pp=2,zero=3,micro=2,wrap=halves,prefetch=0"),
+                                        parse_layout("dp=2,tp=3,zero=3,micro=2,wrap=halves")};
+  for (const MemorySpec& memory : levers) {
+    RunSpec spec = knob_costs_run("dp=1");
+    spec.memory = memory;
+    for (const ComparedLayout& one : compare_costs(spec, layouts, {.steps = 1}).layouts) {
+      EXPECT_TRUE(one.memory_as_planned()) << to_text(one.layout) << ", " << name_of(memory.recompute);
+      EXPECT_TRUE(one.messages_as_planned()) << to_text(one.layout) << ", " << name_of(memory.recompute);
+      for (std::size_t r = 0; r < one.ranks.size(); ++r) {
+        const Plan plan = plan_run(laid_out(spec, one.layout), static_cast<int>(r));
+        EXPECT_EQ(one.ranks[r].rows, plan.rows) << to_text(one.layout) << ", rank " << r;
+      }
+    }
+  }
+}
+
+// By cost, evenly and by hand; `recompute_stages` counts blocks.
+TEST(Halves, OfABlockAreOnOneStage) {
+  for (const auto& [stages, first, second] :
+       {std::array<const char*, 3>{"cost", "", ""},
+        {"even", "embedding to block.1.feed-forward", "block.2.attention to head"},
+        {"1+3", "embedding to block.0.feed-forward", "block.1.attention to head"}}) {
+    RunSpec spec = halves_run(",wrap=halves");
+    spec.layout = parse_layout(std::string("dp=2,pp=2,zero=3,micro=4,wrap=halves,stages=") + stages);
+    const std::vector<Plan> plans = plan_stages(spec);
+    ASSERT_EQ(plans.size(), 2U);
+    EXPECT_TRUE(plans[0].units.ends_with(".feed-forward")) << plans[0].units;
+    EXPECT_TRUE(plans[1].units.starts_with("block.")) << plans[1].units;
+    EXPECT_NE(plans[1].units.find(".attention to head"), std::string::npos) << plans[1].units;
+    if (*first != 0) {
+      EXPECT_EQ(plans[0].units, first);
+      EXPECT_EQ(plans[1].units, second);
+    }
+    RunSpec recomputing = spec;
+    recomputing.memory = {.recompute = Recompute::full, .recompute_stages = {.counts = {1, 0}}};
+    EXPECT_LT(plan_stages(recomputing)[0].peak_of(Tag::activation), plans[0].peak_of(Tag::activation)) << stages;
+  }
+}
+
+TEST(Halves, AreLinesOfThePicture) {
+  RunSpec spec = halves_run(",wrap=halves");
+  spec.layout.micro = 1;
+  const Plan plan = plan_run(spec);
+  EXPECT_EQ(plan.units, "embedding to head");
+  EXPECT_NE(plan.picture.find("block.0.attention     "), std::string::npos) << plan.picture;
+  EXPECT_NE(plan.picture.find("block.3.feed-forward  "), std::string::npos) << plan.picture;
+}
+
 TEST(GatheredRoom, TakesAsManyUnitsAsFit) {
-  for (const char* layout : {"dp=4,zero=3", "dp=2,pp=2,zero=3,micro=4", "dp=3,zero=3,wrap=2+2+2,prefetch=2"}) {
+  for (const char* layout :
+       {"dp=4,zero=3", "dp=2,pp=2,zero=3,micro=4", "dp=3,zero=3,wrap=2+2+2,prefetch=2", "dp=4,zero=3,wrap=halves"}) {
     RunSpec spec = knob_costs_run(layout);
     spec.model.width = 256;  // a block of more than a MiB
     spec.model.ffn_width = 1024;

@@ -31,9 +31,9 @@ TEST(LayoutText, GradientsAreSummedAsTheStageIsUsedFor) {
 TEST(LayoutText, ReadsBackWhatItSays) {
   for (const char* text :
        {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
-        "dp=4,zero=3,prefetch=0", "dp=4,zero=3,prefetch=3,wrap=64MiB", "dp=4,zero=3,wrap=2+3",
-        "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro", "dp=2,bucket=0,reduce=ring",
-        "dp=2,dp_kind=central", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
+        "dp=4,zero=3,prefetch=0", "dp=4,zero=3,prefetch=3,wrap=64MiB", "dp=4,zero=3,wrap=halves",
+        "dp=4,zero=3,wrap=2+3", "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro",
+        "dp=2,bucket=0,reduce=ring", "dp=2,dp_kind=central", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
     EXPECT_EQ(to_text(parse_layout(text)), text);
 }
 
@@ -43,6 +43,8 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"dp=2,zero=2,reshard=never", "'reshard' does nothing with zero = 2"},
         {"dp=2,zero=2,prefetch=2", "'prefetch' does nothing with zero = 2"},
         {"dp=2,zero=1,wrap=64MiB", "'wrap' does nothing with zero = 1"},
+        {"dp=2,zero=2,wrap=halves", "'wrap' does nothing with zero = 2"},
+        {"dp=2,dp_kind=central,wrap=halves", "'wrap' does nothing with dp_kind = \"central\""},
         {"dp=2,zero=1,bucket=4", "'bucket' does nothing with zero = 1 and grad_sync = \"step\""},
         {"dp=2,grad_sync=micro,bucket=4", "'bucket' does nothing with zero = 0 and grad_sync = \"micro\""},
         {"dp=2,dp_kind=central,zero=1", "'zero' does nothing with dp_kind = \"central\""},

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "spec/model/model_units.h"
 #include "spec/pipeline/stage_step.h"
 #include "spec/step/residency.h"
 #include "spec/step/world_faults.h"
@@ -16,13 +17,13 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(WrapRule, ReadsWhatItWrites) {
-  for (const char* text : {"block", "1MiB", "64MiB", "4+4", "1+2+3", "8"}) {
+  for (const char* text : {"block", "halves", "1MiB", "64MiB", "4+4", "1+2+3", "8"}) {
     const auto rule = WrapRule::parse(text);
     ASSERT_TRUE(rule) << text;
     EXPECT_EQ(rule->text(), text);
   }
-  for (const char* text :
-       {"", "blocks", "0MiB", "64MB", "-1MiB", "4+0+4", "4+", "0-3", "MiB", "1.5MiB", "9999999MiB", "0"})
+  for (const char* text : {"", "blocks", "half", "halves+4", "0MiB", "64MB", "-1MiB", "4+0+4", "4+", "0-3", "MiB",
+                           "1.5MiB", "9999999MiB", "0"})
     EXPECT_FALSE(WrapRule::parse(text)) << text;
 }
 
@@ -36,6 +37,25 @@ TEST(WrapRule, TakesBlocksUntilTheyHaveTheSize) {
   EXPECT_THAT(bundles_of(WrapRule::of_size(3), one, kUnitBytes), ElementsAre(0, 1, 1, 3, 3, 5, 6));
   EXPECT_THAT(bundles_of(WrapRule::of_size(5), one, kUnitBytes), ElementsAre(0, 1, 1, 1, 4, 4, 6));
   EXPECT_THAT(bundles_of(WrapRule::of_size(1000), one, kUnitBytes), ElementsAre(0, 1, 1, 1, 1, 1, 6));
+}
+
+// Embedding, three blocks as attention and feed-forward, head.
+TEST(WrapRule, OfHalvesHasUnitsOfItsOwnAndNoBundles) {
+  const ModelUnits halves{.layers = 3, .halves = true}, blocks{.layers = 3};
+  EXPECT_EQ(halves.count(), 8);
+  EXPECT_EQ(blocks.count(), 5);
+  EXPECT_EQ(halves.head(), 7);
+  std::vector<std::int64_t> block_of;
+  for (int u = 0; u < halves.count(); ++u) block_of.push_back(halves.is_of_block(u) ? halves.block_of(u) : -1);
+  EXPECT_THAT(block_of, ElementsAre(-1, 0, 0, 1, 1, 2, 2, -1));
+  std::vector<int> first;
+  for (int part = 0; part <= 4; ++part) {
+    first.push_back(halves.first_of(part));
+    EXPECT_EQ(blocks.first_of(part), part);
+  }
+  EXPECT_THAT(first, ElementsAre(0, 1, 3, 5, 7));
+  const std::vector<std::int64_t> bytes(8, kMiB);
+  EXPECT_THAT(bundles_of(WrapRule::of_halves(), {}, bytes), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 TEST(WrapRule, EndsABundleWhereAChunkEnds) {

@@ -49,6 +49,7 @@ bool choose(MeshCase& one, std::int64_t turn, const std::vector<NamedSpec>& mode
   l.zero = pick(1, 4);
   l.grad_sync = pick(4, 3) == 0 ? GradSync::step : LayoutSpec::usual_sync(l.zero);
   if (l.zero == 3 && pick(2, 3) == 0) l.reshard = Reshard::never;
+  if (l.zero == 3 && pick(4, 3) == 0) l.wrap = WrapRule::of_halves();
   if (l.zero > 0 && pick(3, 3) == 0)
     for (std::int64_t d = 2; d < l.replicas(); ++d)
       if (l.replicas() % d == 0) l.shard = d;

@@ -77,7 +77,7 @@ struct LayoutSpec {
   std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
   Reshard reshard = Reshard::forward;  // zero = 3
   std::int64_t prefetch = 1;           // zero = 3: units, or bundles of them, that are gathered before they are needed
-  WrapRule wrap = {};                  // zero = 3: blocks that are gathered, and their gradients reduced, in one call
+  WrapRule wrap = {};                  // zero = 3: what is gathered, and its gradients reduced, in one call
   std::int64_t shard = 0;              // zero > 0: ranks that one copy is sharded over; 0 = all
   Switch uneven = Switch::off;         // parts of the batch may differ by `micro` samples
   ReduceKind reduce = ReduceKind::canonical;

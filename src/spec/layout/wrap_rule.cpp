@@ -12,6 +12,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr std::string_view kHalves = "halves";
 constexpr std::string_view kMebibytes = "MiB";
 constexpr std::int64_t kMostWrapMebibytes = 1 << 20;
 
@@ -29,6 +30,7 @@ std::optional<std::int64_t> size_in(std::string_view text) {
 
 std::optional<WrapRule> WrapRule::parse(std::string_view text) {
   if (text == WrapRule{}.text()) return WrapRule{};
+  if (text == kHalves) return of_halves();
   if (const auto size = size_in(text)) return of_size(*size);
   std::optional<std::vector<std::int64_t>> blocks = parse_joined(text);
   if (!blocks || std::ranges::count(*blocks, 0) > 0) return std::nullopt;
@@ -39,6 +41,8 @@ std::string WrapRule::text() const {
   switch (form) {
     case Form::block:
       return "block";
+    case Form::halves:
+      return std::string(kHalves);
     case Form::size:
       return fmt::format("{}{}", mebibytes, kMebibytes);
     case Form::blocks:
@@ -58,6 +62,7 @@ std::vector<int> bundles_of(const WrapRule& rule, const Stages& stages, std::spa
     bool begins = !block || u == 1 || stages.chunk_of(u) != stages.chunk_of(u - 1);
     switch (rule.form) {
       case WrapRule::Form::block:
+      case WrapRule::Form::halves:
         begins = true;
         break;
       case WrapRule::Form::size:

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "spec/model/model_flops.h"
+#include "spec/model/model_units.h"
 
 namespace lockstep {
 
@@ -30,9 +31,11 @@ void check_counts(const RunSpec& spec) {
 // The step is listed unit by unit and micro-batch by micro-batch, of all stages.
 void check_lists(const RunSpec& spec) {
   const LayoutSpec& layout = spec.layout;
-  const std::int64_t units = spec.model.layers + 2, each = kOfUnit + 2 * layout.micro + layout.pp;
+  const ModelUnits all{spec.model.layers, layout.wrap.is_of_halves()};
+  const std::int64_t units = all.count(), each = kOfUnit + 2 * layout.micro + layout.pp;
   if (units * each <= kMostListed) return;
-  const std::int64_t micro = (kMostListed / units - kOfUnit - layout.pp) / 2, layers = kMostListed / each - 2;
+  const std::int64_t micro = (kMostListed / units - kOfUnit - layout.pp) / 2,
+                     layers = (kMostListed / each - 2) / all.per_block();
   throw UserError(
       ExitCode::usage,
       fmt::format("{} layers, {} micro-batch{} and {} stage{} make lists of actions that are too long",

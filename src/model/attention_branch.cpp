@@ -1,0 +1,48 @@
+#include "model/attention_branch.h"
+
+namespace lockstep {
+
+AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+    : norm_(layout, b, unit, names.norm1, b.how.weights_later),
+      d_normed_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)),
+      normed_(normed_slot(b, unit, "normed1")),
+      normed_again_(normed_again_slot(b, unit, "normed1 again", normed_)),
+      attention_(layout, b, unit, names),
+      dropout_(b.spec.dropout, names.out),
+      norm_outputs_(b.recompute(unit).norm_outputs) {}
+
+Tensor AttentionBranch::forward(const BranchSlots& slots, const Call& call) const {
+  const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
+  norm_.forward(normed, x, call);
+  if (!dropout_.active(call) && call.split().size == 1) {
+    attention_.forward(call.at[slots.between.y], normed, call, x);
+    return {};
+  }
+  Tensor branch = call.at[slots.alone];
+  attention_.forward(branch, normed, call);
+  if (dropout_.active(call)) dropout_.apply(branch, branch, call);
+  return branch;
+}
+
+void AttentionBranch::recompute(const BranchSlots& slots, const Call& call) const {
+  const Tensor& normed = call.at[normed_];
+  norm_.forward(normed, call.at[slots.between.x], call);
+  attention_.recompute(normed, call);
+}
+
+void AttentionBranch::backward_input(const BranchSlots& slots, const Call& call) const {
+  const Tensor &x = call.at[slots.between.x], &dy = call.at[slots.between.dy], &normed = call.at[normed_again_];
+  if (norm_outputs_ == NormOutputs::before_backward) norm_.forward(normed, x, call);
+  const Tensor d_branch = slots.gradient(dropout_, call);
+  if (dropout_.active(call)) dropout_.apply(d_branch, dy, call);
+  attention_.backward_input(call.at[d_normed_], d_branch, normed, call);
+  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward;
+  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
+}
+
+void AttentionBranch::backward_weight(const BranchSlots& slots, const Call& call) const {
+  attention_.backward_weight(slots.gradient(dropout_, call), call.at[normed_again_], call);
+  norm_.backward_weight(call.at[d_normed_], call.at[slots.between.x], call);
+}
+
+}  // namespace lockstep

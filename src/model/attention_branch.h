@@ -1,0 +1,31 @@
+// The attention branch of a block: y = x + attention(norm(x)), where it is joined with x.
+//
+// The last product adds the residual before it rounds; where the branch stands by itself (model/branch_slots.h) its
+// forward gives it back, and whoever called joins the two: the norm that comes next, in the same pass, or its unit.
+#pragma once
+#include "model/attention.h"
+#include "model/branch_slots.h"
+#include "model/norm.h"
+
+namespace lockstep {
+
+class AttentionBranch {
+ public:
+  AttentionBranch(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+
+  // None: y is complete.
+  Tensor forward(const BranchSlots& slots, const Call& call) const;
+  // The forward's second run: what backward needs of it, which y is not.
+  void recompute(const BranchSlots& slots, const Call& call) const;
+  void backward_input(const BranchSlots& slots, const Call& call) const;
+  void backward_weight(const BranchSlots& slots, const Call& call) const;
+
+ private:
+  Norm norm_;
+  Slot d_normed_, normed_, normed_again_;
+  Attention attention_;
+  DropoutSite dropout_;
+  NormOutputs norm_outputs_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// The slots of one branch of a block, attention or feed-forward, that are its unit's to declare: what it shares with
+// what comes before and after it, and what it needs where it stands by itself before it joins the residual (with
+// dropout, which comes in between, or where ranks cut layers between them and sum what its last product gives).
+#pragma once
+#include "model/build.h"
+#include "model/dropout.h"
+
+namespace lockstep {
+
+struct BranchSlots {
+  Between between;      // y = x + branch(x)
+  Slot alone = -1;      // the branch by itself
+  Slot d_dropped = -1;  // only with dropout: the gradient of what it was before
+
+  // The gradient of the branch: that of the residual it joined, or what the branch's dropout left of it.
+  Tensor gradient(const DropoutSite& dropout, const Call& call) const {
+    return call.at[dropout.active(call) ? d_dropped : between.dy];
+  }
+};
+
+// The output of a branch's norm: kept for the weight phase, or alive in the forward alone; and the one that the
+// backward reads, the same where it is kept.
+inline Slot normed_slot(const Build& b, int unit, const std::string& name) {
+  const bool keeps = b.recompute(unit).keeps_norm_outputs();
+  return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
+}
+inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first) {
+  if (b.recompute(unit).keeps_norm_outputs()) return first;
+  return b.own_rows(unit, name, b.spec.width, Phase::input, Phase::weight);
+}
+
+// The last phase that reads what a norm was given and the gradient of what it gave; of the second norm of a block,
+// whose input phase is in the first half, and the half of it.
+inline Phase read_by_norms(const Build& b) { return b.how.weights_later ? Phase::input : Phase::weight; }
+inline Half read_in_half(const Build& b) { return b.how.weights_later ? Half::first : Half::second; }
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "model/feed_forward_branch.h"
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+    : norm_(layout, b, unit, names.norm2, b.how.weights_later),
+      d_normed_(
+          b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, read_by_norms(b), Half::first, read_in_half(b))),
+      normed_(normed_slot(b, unit, "normed2")),
+      normed_again_(normed_again_slot(b, unit, "normed2 again", normed_)),
+      mlp_(layout, b, unit, names),
+      dropout_(b.spec.dropout, names.down),
+      norm_outputs_(b.recompute(unit).norm_outputs) {}
+
+void FeedForwardBranch::normalise(const BranchSlots& slots, const Joining& joining, const Call& call) const {
+  const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
+  if (joining.branch.none())
+    norm_.forward(normed, x, call);
+  else
+    norm_.forward(normed, x, joining.branch, joining.residual, call);
+}
+
+void FeedForwardBranch::forward(const BranchSlots& slots, const Joining& joining, const Call& call) const {
+  normalise(slots, joining, call);
+  const Tensor &x = call.at[slots.between.x], &y = call.at[slots.between.y], &normed = call.at[normed_];
+  if (!dropout_.active(call) && call.split().size == 1) return mlp_.forward(y, normed, call, x);
+  const Tensor& branch = call.at[slots.alone];
+  mlp_.forward(branch, normed, call);
+  if (dropout_.active(call)) dropout_.apply(branch, branch, call);
+  add({.y = y, .a = x, .b = branch}, call.stream);
+}
+
+void FeedForwardBranch::recompute(const BranchSlots& slots, const Joining& joining, const Call& call) const {
+  normalise(slots, joining, call);
+  mlp_.recompute(call.at[normed_], call);
+}
+
+void FeedForwardBranch::backward_input(const BranchSlots& slots, const Call& call) const {
+  const Tensor &x = call.at[slots.between.x], &dy = call.at[slots.between.dy], &normed = call.at[normed_again_];
+  if (norm_outputs_ == NormOutputs::before_backward) norm_.forward(normed, x, call);
+  const Tensor d_branch = slots.gradient(dropout_, call);
+  if (dropout_.active(call)) dropout_.apply(d_branch, dy, call);
+  mlp_.backward_input(call.at[d_normed_], d_branch, normed, call);
+  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward;
+  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
+}
+
+void FeedForwardBranch::backward_weight(const BranchSlots& slots, const Call& call) const {
+  mlp_.backward_weight(slots.gradient(dropout_, call), call.at[normed_again_], call);
+  norm_.backward_weight(call.at[d_normed_], call.at[slots.between.x], call);
+}
+
+}  // namespace lockstep
