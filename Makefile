@@ -4,7 +4,7 @@ PRESET ?= release
 LABELS = fast|style|gpu$(if $(filter asan tsan,$(PRESET)),,|mpi)
 JOBS ?= $(shell nproc)
 
-.PHONY: configure program build demo test test-slow test-web test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: configure program build demo test test-slow test-web test-slurm test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make demo         install what is missing, build the program, show in two minutes what it does"
@@ -13,6 +13,7 @@ help:
 	@echo "make test         build everything, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    whole matrices of layouts, drills by the dozen, a loss to reach: about an hour and a half on two cores"
 	@echo "make test-web     the dashboard in a real Chromium, scraped by a real Prometheus (installs both)"
+	@echo "make test-slurm   lockstep launch in jobs of a real Slurm on this machine (installs it; needs root)"
 	@echo "make test-gpu     the tests that need a GPU"
 	@echo "make sanitize-gpu kernels and steps under compute-sanitizer: memory, races, values never written"
 	@echo "make test-asan    the tests under the address and undefined-behaviour sanitizers"
@@ -50,6 +51,12 @@ test-web:
 	@$(MAKE) --no-print-directory program
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_web
 	@ctest --test-dir build/$(PRESET) -L web --output-on-failure
+
+test-slurm:
+	@tools/setup slurm-wlm munge
+	@$(MAKE) --no-print-directory program
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_slurm
+	@ctest --test-dir build/$(PRESET) -L slurm --output-on-failure
 
 test-gpu: build
 	@ctest --test-dir build/$(PRESET) -L gpu --output-on-failure

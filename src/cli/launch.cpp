@@ -16,26 +16,31 @@
 #include "cli/train.h"
 #include "cli/usage_error.h"
 #include "comm/control/socket.h"
+#include "comm/error.h"
 #include "launch/agent.h"
 #include "launch/layouts_ahead.h"
 #include "plan/plan.h"
 #include "plan/smaller_layout.h"
+#include "spec/layout/layout_toml.h"
 #include "train/training_run.h"
 
 namespace lockstep {
 
 namespace {
 
+const char* variable_of_process(const char* name) { return std::getenv(name); }
+
 struct LaunchSettings {
   bool processes = false, mpirun = false;
-  int restarts = 10, spares = 0, slots = 0;
+  int restarts = 10, spares = 0, slots = 0, stopped_code = 0;
   double wait = 600;
   std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote;
 };
 
 const std::set<std::string>& own_options() {
-  static const std::set<std::string> kOwn{"--processes", "--mpirun",   "--restarts", "--spares", "--slots",
-                                          "--wait",      "--on-fault", "--hosts",    "--host",   "--remote"};
+  static const std::set<std::string> kOwn{"--processes", "--mpirun", "--restarts",    "--spares",
+                                          "--slots",     "--wait",   "--on-fault",    "--hosts",
+                                          "--host",      "--remote", "--stopped-code"};
   return kOwn;
 }
 
@@ -115,9 +120,12 @@ void prepare_layouts(LayoutsAhead& layouts, int ranks, int hosts, int slots) {
 }
 
 AgentOptions options_of(const CLI::App& command, const OrderedTraining& training, const LaunchSettings& s,
-                        const std::atomic<bool>& stop) {
-  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, [](const char* name) { return std::getenv(name); });
+                        const std::atomic<bool>& stop, bool again) {
+  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, variable_of_process);
   const RankKind kind = kind_of(s, hosts);
+  if (kind == RankKind::mpirun && hosts.by_scheduler)
+    refuse("--mpirun under srun would start an mpirun on every node",
+           "start launch without srun, in the job's script, or with --processes in place of --mpirun");
   if (s.spares > 0 && kind != RankKind::processes)
     refuse("--spares is for ranks that are processes", "add --processes, or leave it out");
   const int slots = slots_of(s, kind, hosts, training.ranks);
@@ -128,13 +136,15 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
              (layout || (name != "--layout" && name != "--ranks"));
     });
   };
-  const bool overwrites = command.count("--overwrite") > 0;
+  const bool overwrites = command.count("--overwrite") > 0 && !again;
 
   const auto words = [=, with_layout = of_training(true), without_layout = of_training(false),
                       folder = training.folder.string()](const EpochOrder& order) {
     std::vector<std::string> all =
         kind == RankKind::mpirun ? under_mpirun(order.layout.ranks, hosts, slots) : std::vector<std::string>{};
     all.insert(all.end(), {program, "train"});
+    if (!order.layout.text.empty() && parse_layout(order.layout.text).ranks() != order.layout.ranks)
+      throw CommError(fmt::format("an order of {} ranks in the layout {}", order.layout.ranks, order.layout.text));
     const auto& rest = order.layout.text.empty() ? with_layout : without_layout;
     all.insert(all.end(), rest.begin(), rest.end());
     if (!order.layout.text.empty()) all.insert(all.end(), {"--layout", order.layout.text});
@@ -168,7 +178,9 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
                         .layouts = [layouts](int there) { return layouts->get(there); }},
                .most_restarts = s.restarts,
                .resumes = training.resumes,
-               .wait_seconds = s.wait},
+               .wait_seconds = s.wait,
+               .steps = training.spec.train.steps,
+               .stopped_code = s.stopped_code},
       .hosts = kind == RankKind::processes ? hosts.names : std::vector<std::string>{},
       .agent = kind == RankKind::processes ? hosts.mine : 0,
       .facts = {.name = hosts.names.empty() ? control::host_name() : hosts.names[static_cast<std::size_t>(hosts.mine)],
@@ -201,7 +213,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
 }
 
 int run_launch(const CLI::App& command, const TrainingOrder& order, const LaunchSettings& s) {
-  const OrderedTraining training = order();
+  OrderedTraining training = order();
   if (launched_as_one_of_many())
     throw UserError(ExitCode::usage, "launch starts the ranks itself, and was started as one of many",
                     "leave out mpirun or torchrun and give launch --processes");
@@ -210,8 +222,13 @@ int run_launch(const CLI::App& command, const TrainingOrder& order, const Launch
                     fmt::format("copy that checkpoint by `lockstep train --resume OTHER --out {}`, which saves at the "
                                 "first Ctrl-C, then launch with --resume",
                                 training.folder.string()));
+  const int again = times_queued_again(variable_of_process);
+  if (again > 0 && !training.resumes)
+    fmt::print(stderr, "lockstep: the job was queued again (SLURM_RESTART_COUNT={}): the run resumes in {}\n", again,
+               training.folder.string());
+  training.resumes = training.resumes || again > 0;
   const std::atomic<bool>& stop = listen_for_signals(training.stop_signals);
-  return keep_running(options_of(command, training, s, stop));
+  return keep_running(options_of(command, training, s, stop, again > 0));
 }
 
 }  // namespace
@@ -226,7 +243,8 @@ void add_launch(CLI::App& app, std::function<int()>& chosen) {
       "faults in a row without a new step end the run, since restarting does not help there. Mistakes of the run\n"
       "file or its inputs end it at once.\n\n"
       "With --hosts, one launch per host keeps the ranks of that host; they find each other through the run folder,\n"
-      "which all must see. --remote starts the others from this one. Under Slurm, srun starts one per node.\n\n"
+      "which all must see. --remote starts the others from this one. Under Slurm, srun starts one per node; a job\n"
+      "that was queued again resumes (docs/cluster.md).\n\n"
       "Examples: lockstep launch my.toml --out runs/a --set train.save_every=50\n"
       "          lockstep launch my.toml --out runs/a --ranks 4 --processes --spares 1\n"
       "          lockstep launch my.toml --out /shared/a --ranks 16 --hosts node[1-4] --remote 'ssh {host}'");
@@ -253,7 +271,13 @@ void add_launch(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command->add_option("--remote", settings->remote, "Start the other hosts' agents with this, as in 'ssh {host}'")
       ->type_name("COMMAND");
+  command
+      ->add_option("--stopped-code", settings->stopped_code,
+                   "Exit with this where a signal has ended the run before its last step [0]")
+      ->check(CLI::Range(0, 125).description(""))
+      ->type_name("N");
   command->callback([command, order, settings, &chosen] {
+    if (is_scheduler_task(variable_of_process)) forget_scheduler_ranks();
     chosen = [command, order, settings] { return run_launch(*command, order, *settings); };
   });
 }

@@ -12,12 +12,14 @@
 
 #include "cli/usage_error.h"
 #include "comm/control/socket.h"
+#include "launch/agent_message.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr std::size_t kMostHosts = 4096;
+constexpr std::size_t kMostHosts = 4096, kMostDigits = 18;
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
@@ -28,13 +30,20 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 [[noreturn]] void refuse_list(const std::string& list) {
-  refuse(fmt::format("'{}' is no list of nodes", list), "write it as a1,a2 or a[1-3,7]");
+  refuse(fmt::format("{} is no list of nodes", quote_text(list)), "write it as a1,a2 or a[1-3,7]");
+}
+
+void add_name(std::string name, const std::string& list, std::vector<std::string>& names) {
+  if (!is_host_text(name)) refuse_list(list);
+  names.push_back(std::move(name));
+  if (names.size() > kMostHosts)
+    refuse(fmt::format("{} is of more than {} nodes", quote_text(list), kMostHosts), "use fewer");
 }
 
 // "a[1-3]" to a1, a2, a3; without brackets the name alone.
 void expand_part(const std::string& part, const std::string& list, std::vector<std::string>& names) {
   const std::size_t open = part.find('[');
-  if (open == std::string::npos) return names.push_back(part);
+  if (open == std::string::npos) return add_name(part, list, names);
   const std::size_t close = part.find(']', open);
   if (close == std::string::npos || close + 1 != part.size()) refuse_list(list);
   const std::string prefix = part.substr(0, open);
@@ -44,12 +53,13 @@ void expand_part(const std::string& part, const std::string& list, std::vector<s
     std::int64_t from = 0, to = 0;
     const auto read = [&](const std::string& text, std::int64_t& value) {
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc() || end != text.data() + text.size() || value < 0) refuse_list(list);
+      if (text.size() > kMostDigits || error != std::errc() || end != text.data() + text.size() || value < 0)
+        refuse_list(list);
     };
     read(first, from);
     read(last, to);
     if (to < from || to - from > static_cast<std::int64_t>(kMostHosts)) refuse_list(list);
-    for (std::int64_t i = from; i <= to; ++i) names.push_back(fmt::format("{}{:0{}}", prefix, i, first.size()));
+    for (std::int64_t i = from; i <= to; ++i) add_name(fmt::format("{}{:0{}}", prefix, i, first.size()), list, names);
   }
 }
 
@@ -92,7 +102,6 @@ std::vector<std::string> expand_node_list(const std::string& list) {
     }
     if (part.empty()) refuse_list(list);
     expand_part(std::exchange(part, {}), list, names);
-    if (names.size() > kMostHosts) refuse(fmt::format("'{}' has more than {} nodes", list, kMostHosts), "use fewer");
   }
   if (!part.empty()) refuse_list(list);  // a bracket that is not closed
   return names;
@@ -110,9 +119,8 @@ LaunchHosts launch_hosts(const std::string& listed, const std::string& host, con
   if (!host.empty()) refuse("--host is given without --hosts", "list all hosts in --hosts");
   const char* const nodes = variable("SLURM_STEP_NODELIST");
   const char* const node = variable("SLURM_NODEID");
-  if (!variable("SLURM_JOB_ID") || !variable("SLURM_PROCID") || !nodes || !node) return hosts;
+  if (!is_scheduler_task(variable) || !nodes || !node) return hosts;
   std::vector<std::string> names = expand_node_list(nodes);
-  if (names.size() <= 1) return hosts;
   int place = -1;
   const std::string text = node;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), place);
@@ -120,12 +128,39 @@ LaunchHosts launch_hosts(const std::string& listed, const std::string& host, con
     refuse(fmt::format("SLURM_NODEID is '{}' in a step of {} nodes", text, names.size()), "start launch with srun");
   if (const char* const tasks = variable("SLURM_STEP_NUM_TASKS");
       tasks && std::string(tasks) != std::to_string(names.size()))
-    refuse(fmt::format("srun has started {} tasks on {} nodes", tasks, names.size()),
+    refuse(fmt::format("srun has started {} tasks on {} node{}", tasks, names.size(), names.size() == 1 ? "" : "s"),
            "start one launch per node: srun --ntasks-per-node=1; it starts the ranks itself");
+  if (names.size() == 1) return hosts;
   hosts.names = std::move(names);
   hosts.mine = place;
   hosts.by_scheduler = true;
   return hosts;
+}
+
+bool is_scheduler_task(const LaunchVariables& variable) {
+  return variable("SLURM_JOB_ID") && variable("SLURM_PROCID") && variable("SLURM_STEP_ID") &&
+         !variable("OMPI_COMM_WORLD_SIZE");
+}
+
+void forget_scheduler_ranks() {
+  std::vector<std::string> names;
+  for (char** at = environ; *at; ++at)
+    if (const std::string_view text = *at;
+        text.starts_with("PMI_") || text.starts_with("PMI2_") || text.starts_with("PMIX_"))
+      names.emplace_back(text.substr(0, text.find('=')));
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+int times_queued_again(const LaunchVariables& variable) {
+  const char* const count = variable("SLURM_RESTART_COUNT");
+  if (!variable("SLURM_JOB_ID") || !count) return 0;
+  int times = 0;
+  const std::string text = count;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), times);
+  if (error != std::errc() || end != text.data() + text.size() || times < 0)
+    refuse(fmt::format("SLURM_RESTART_COUNT is {}", quote_text(text)),
+           "unset it, or give --resume or --overwrite alone");
+  return times;
 }
 
 std::vector<std::string> remote_command(const std::string& remote, const std::string& host,

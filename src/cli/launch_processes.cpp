@@ -19,6 +19,7 @@
 #include "comm/rethrow.h"
 #include "comm/tcp/connect.h"
 #include "comm/tcp/world.h"
+#include "launch/agent_message.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -184,7 +185,9 @@ std::optional<LaunchedProcess> launched_process(const Variables& variable) {
                         .local_rank = number_of(variable, "LOCAL_RANK", {0, ranks - 1}),
                         .address = value_of(variable, "MASTER_ADDR"),
                         .port = number_of(variable, "MASTER_PORT", {1, 65535})};
-  if (place.address.empty()) refuse("MASTER_ADDR is empty", "the launcher sets it to the address of rank 0's machine");
+  const char* const kAddress = "the launcher sets it to the address of rank 0's machine";
+  if (place.address.empty()) refuse("MASTER_ADDR is empty", kAddress);
+  if (!is_host_text(place.address)) refuse(fmt::format("MASTER_ADDR is {}", quote_text(place.address)), kAddress);
   return place;
 }
 

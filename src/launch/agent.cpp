@@ -46,7 +46,7 @@ class Agent {
       link_.emplace(folder_, options.hosts[static_cast<std::size_t>(me())], options.tell);
       facts_.address = link_->address();
     }
-    if (options.remote) remotes_.emplace(static_cast<int>(options.hosts.size()), me(), options.remote, options.tell);
+    if (options.remote) remotes_.emplace(options.hosts, me(), options.remote, options.tell);
   }
 
   int run() {
@@ -77,7 +77,8 @@ class Agent {
       link_->serve(polled);
       if (gap > kLongRound) link_->excuse(gap);
       for (const AgentLink::Received& one : link_->take()) handle(one.from, one.message);
-      for (const AgentLink::Lost& lost : link_->take_lost()) handle_lost(lost);
+      for (const AgentLink::Lost& lost : link_->take_lost())
+        if (!code_) handle_lost(lost);
     }
     if (remotes_) remotes_->look();
     report_ends();
@@ -145,9 +146,11 @@ class Agent {
   }
 
   void start(const EpochOrder& order) {
+    const std::string problem = following_ ? why_not(order, facts_.slots) : "";
+    if (!problem.empty()) return lose_leader(fmt::format("it orders what cannot be ({})", problem));
     try {
       ranks_.start(order, [&](const EpochOrder& of, const EpochOrder::Place& place) { return command_of(of, place); });
-    } catch (const EnvironmentError& error) {
+    } catch (const std::exception& error) {
       options_.tell(error.what());
       std::vector<RankEnd> ends;
       for (const EpochOrder::Place& place : order.places)
@@ -366,7 +369,7 @@ class Agent {
   }
 
   void election_round() {
-    if (options_.stop) return end(0, "");
+    if (options_.stop) return end(options_.lead.stopped_code, "");
     const bool was_here = plan_.has_value();
     if (joining_) {
       // Of agents that were all started anew, the first waits for none of the others.

@@ -31,7 +31,7 @@ enum class RankKind : std::uint8_t {
 struct AgentOptions {
   std::filesystem::path folder;  // the run's
   RankKind kind = RankKind::threads;
-  // The words that start a rank, or all of them, in this epoch.
+  // The words that start a rank, or all of them, in this epoch; throws where its layout is none.
   std::function<std::vector<std::string>(const EpochOrder& order)> command;
   Leader::Options lead = {};
   std::vector<std::string> hosts = {};  // addresses, in the order of agents; none: this one alone

@@ -98,6 +98,7 @@ EpochOrder order_of(const Json& object) {
                    .layout = layout_of(object),
                    .resumes = flag(object, "resumes"),
                    .master = text(object, "master", kMostName)};
+  if (!is_host_text(order.master)) refuse("master");
   for (const Json& place : list(object, "places", kMostSlots)) {
     if (!place.is_array() || place.size() != 2) refuse("places");
     order.places.push_back(
@@ -126,6 +127,9 @@ void read_plan(const Json& object, AgentMessage& message) {
     message.plan.slots.push_back(
         {.agent = whole(slot[0], kMostAgents, "slots"), .number = whole(slot[1], kMostSlots, "slots")});
   }
+  // One slot per rank, or one for all of them; before the first epoch none.
+  const std::size_t slots = message.plan.slots.size(), ranks = static_cast<std::size_t>(message.plan.layout.ranks);
+  if (message.plan.number == 0 ? slots != 0 : slots != ranks && slots != 1) refuse("slots");
   for (const Json& agent : list(object, "agents", kMostAgents))
     message.agents.insert(whole(agent, kMostAgents, "agents"));
 }
@@ -133,9 +137,29 @@ void read_plan(const Json& object, AgentMessage& message) {
 }  // namespace
 
 bool is_layout_text(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || std::string_view("=,_+.-").find(c) != std::string::npos;
+  return (text.empty() || (text.front() >= 'a' && text.front() <= 'z')) && std::ranges::all_of(text, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  std::string_view("=,_+.-/").find(c) != std::string::npos;
+         });
+}
+
+bool is_host_text(std::string_view text) {
+  return !text.empty() && text.front() != '-' && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view(".:%_-").find(c) != std::string::npos;
   });
+}
+
+std::string why_not(const EpochOrder& order, int slots) {
+  if (order.places.empty()) return "an epoch without ranks";
+  std::set<int> ranks, taken;
+  for (const EpochOrder::Place& place : order.places) {
+    if (place.rank >= order.layout.ranks) return fmt::format("rank {} of {}", place.rank, order.layout.ranks);
+    if (place.slot >= slots) return fmt::format("slot {} of a host of {}", place.slot, slots);
+    if (!ranks.insert(place.rank).second || !taken.insert(place.slot).second)
+      return fmt::format("rank {} or slot {} twice", place.rank, place.slot);
+  }
+  return "";
 }
 
 std::string to_text(const AgentMessage& m) {

@@ -50,7 +50,12 @@ struct AgentMessage {
 std::string to_text(const AgentMessage& message);
 AgentMessage parse_agent_message(std::string_view text);
 
-// Whether it is made of what layouts are made of.
+// Whether it is made of what layouts are made of, and begins as one does.
 bool is_layout_text(std::string_view text);
+// Whether it is made of what names and addresses of hosts are made of.
+bool is_host_text(std::string_view text);
+
+// What is wrong with an order for an agent of so many slots; "" where it can be obeyed.
+std::string why_not(const EpochOrder& order, int slots);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -360,7 +361,7 @@ void Leader::await_hosts(Clock::time_point now) {
 
 void Leader::finish(int code, const std::string& reason) {
   over_ = true;
-  code_ = code;
+  code_ = code == 0 && hands_.last_step() < options_.steps ? options_.stopped_code : code;
   reason_ = reason;
 }
 

@@ -70,6 +70,8 @@ class Leader {
     double grace_seconds = 2;       // for ranks whose peer has failed to end by themselves
     double grow_after_seconds = 5;  // that a host must have been back
     double folder_seconds = 60;     // for the folder to be free
+    std::int64_t steps = 0;         // of the whole run
+    int stopped_code = 0;           // of a run that ends well before its last step: it was asked to
   };
   // After this many seconds without an answer an agent that does not lead kills its ranks; after kLost it is lost.
   static constexpr double kLease = 4, kLost = 6;

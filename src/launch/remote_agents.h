@@ -18,16 +18,19 @@ class RemoteAgents {
  public:
   using Command = std::function<std::vector<std::string>(int agent)>;
   using Tell = std::function<void(const std::string& message)>;
-  // Of agents 0 to count - 1, but for `mine`.
-  RemoteAgents(int count, int mine, Command command, Tell tell);
+  // Of all hosts but `mine`.
+  RemoteAgents(const std::vector<std::string>& hosts, int mine, Command command, Tell tell);
 
-  void look();    // starts those that have ended
+  void look();    // starts those that have ended, but for one that says it was started wrongly (exit code 2)
   void finish();  // waits for their end, some seconds at most
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Remote {
-    std::unique_ptr<RankProcess> process;
+    std::string host = {};
+    bool given_up = false;
+    int told = -1;  // the exit code that was told last
+    std::unique_ptr<RankProcess> process = {};
     double pause = 1;  // seconds, before the next start
     Clock::time_point next = Clock::now();
     Clock::time_point began = {};

@@ -100,14 +100,6 @@ Outcome launched(std::vector<std::string> variables, const std::vector<std::stri
   return program.wait();
 }
 
-TEST(LaunchedProgram, OnTheCpuIsSentToMpirun) {
-  const Outcome outcome =
-      launched({"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"});
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("run.device = \"cpu\""), HasSubstr("mpirun -n 2")));
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-}
-
 TEST(LaunchedProgram, WithHalfOfTheVariablesSaysWhichIsMissing) {
   const Outcome outcome = launched({"RANK=0"});
   EXPECT_EQ(outcome.code, 2) << outcome.err;

@@ -183,7 +183,7 @@ TEST(ControlFrames, ThatBreakALimitAreRefused) {
     return words_of([&] { FrameHeader::decode(header); });
   };
   EXPECT_THAT(broken(0, 0), HasSubstr("0 in the type of a frame"));
-  EXPECT_THAT(broken(0, 11), HasSubstr("11 in the type of a frame"));
+  EXPECT_THAT(broken(0, 12), HasSubstr("12 in the type of a frame"));
   EXPECT_THAT(broken(8, 2), HasSubstr("131072 in the length of a frame"));
   EXPECT_EQ(broken(2, 1), "");
   const std::string join = Join{1, 2, 3, "h", 4}.encode();
@@ -191,6 +191,18 @@ TEST(ControlFrames, ThatBreakALimitAreRefused) {
   EXPECT_THAT(words_of([&] { Join::decode(join + "x"); }), HasSubstr("1 bytes too many"));
   EXPECT_THAT(words_of([&] { Join::decode(Join{1, 2, 0.001, "h", 4}.encode()); }), HasSubstr("a deadline of 0.001 s"));
   EXPECT_THAT(words_of([&] { Join::decode(Join{1, 2, 3, "h\n", 4}.encode()); }), HasSubstr("10 in a host's name"));
+}
+
+// Of an agent's connection (launch/agent_message.h) and not of a rank's, or of the coordinator's own.
+TEST(ControlFrames, ThatNoRankSendsAreRefused) {
+  Membership epoch(1, 1, [](int, FrameType, const std::string&) {});
+  epoch.join({.rank = 0, .size = 1, .deadline = 10, .host = "h"});
+  epoch.welcome_if_complete();
+  for (const FrameType type : {FrameType::agent, FrameType::welcome, FrameType::refused, FrameType::reply})
+    EXPECT_THAT(words_of([&] {
+                  epoch.take(0, {type, 1, ""});
+                }),
+                HasSubstr(fmt::format("a frame of type {} from a rank", static_cast<int>(type))));
 }
 
 // What a rank with the token may say wrongly of its groups and calls.

@@ -1,12 +1,14 @@
-// Any bytes at all are either frames of ranks, and then an epoch of three takes them in its stride and all it sends can
-// be read by a rank, or a CommError of one line. The input's first byte says how the stream is cut into pieces; each
-// frame comes from the rank that its epoch's low bits say, since a fuzzer has no other way to play several.
+// What a peer with the token may send: any bytes at all, sealed as frames are, are either frames of ranks, and then an
+// epoch of three takes them in its stride and all it sends can be read by a rank, or a CommError of one line. Without
+// the token: control_stranger_fuzz.cpp. The input's first byte says how the stream is cut into pieces; each frame comes
+// from the rank that its epoch's low bits say, since a fuzzer has no other way to play several.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 
+#include "comm/control/frame_stream.h"
 #include "comm/control/membership.h"
 #include "comm/error.h"
 
@@ -19,6 +21,29 @@ void require(bool claim) {
 }
 
 constexpr int kRanks = 3;
+
+const Secret& key() {
+  static const Secret kKey = hash_of("a key of this fuzzer");
+  return kKey;
+}
+
+// Headers and payloads as they are in the input, good or bad, sealed one by one.
+std::string sealed_stream(std::string_view plain) {
+  Sealer sealer(key());
+  std::string sealed = sealer.header();
+  while (!plain.empty()) {
+    const std::string_view header = plain.substr(0, kHeaderBytes);
+    plain.remove_prefix(header.size());
+    sealer.seal(header, sealed);
+    std::uint32_t length = 0;
+    if (header.size() == kHeaderBytes) std::memcpy(&length, header.data() + 6, sizeof length);
+    if (length > kMostPayload) return sealed;  // the header is the last that is read
+    const std::string_view payload = plain.substr(0, length);
+    plain.remove_prefix(payload.size());
+    if (length > 0) sealer.seal(payload, sealed);
+  }
+  return sealed;
+}
 
 // What a payload says is what is read again from what it is written as.
 template <class Payload>
@@ -89,7 +114,8 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
   if (seed % 4 != 0 || size == 0) return LLVMFuzzerMutate(data, size, most);
   const unsigned choice = seed / 4, rank = choice % kRanks;
-  const std::string added = encode(frame_of(choice / kRanks, rank));
+  const Frame frame = frame_of(choice / kRanks, rank);
+  const std::string added = header_of(frame).encode() + frame.payload;
   if (size + added.size() > most) return LLVMFuzzerMutate(data, size, most);
   std::memcpy(data + size, added.data(), added.size());
   return size + added.size();
@@ -98,16 +124,14 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::size_t piece = data[0] + 1u;
-  std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
-  FrameBuffer frames;
+  const std::string sealed = sealed_stream({reinterpret_cast<const char*>(data) + 1, size - 1});
+  std::string_view rest = sealed;
+  FrameBuffer frames(key());
   bool failed = false;
   Membership epoch(1, kRanks, [&](int rank, FrameType type, const std::string& payload) {
     require(rank >= 0 && rank < kRanks);
-    FrameBuffer there;
-    there.feed(encode({type, 1, payload}));
-    const std::optional<Frame> frame = there.next();
-    require(frame && frame->type == type && frame->payload == payload && !there.next());
-    round_trip(*frame);
+    require(payload.size() <= kMostPayload);
+    round_trip({type, 1, payload});
     failed = failed || type == FrameType::failed;
   });
   for (int rank = 0; rank < kRanks; ++rank) epoch.join({.rank = rank, .size = kRanks, .deadline = 1000, .host = "h"});

@@ -20,12 +20,15 @@ std::optional<LaunchLayout> any(int slots) {
 class Led {
  public:
   explicit Led(int agents, int ranks,
-               std::vector<OnFault> rules = {OnFault::restart, OnFault::spare, OnFault::shrink, OnFault::wait})
+               std::vector<OnFault> rules = {OnFault::restart, OnFault::spare, OnFault::shrink, OnFault::wait},
+               int stopped_code = 0)
       : leader_({.plan = {.wanted = {.ranks = ranks}, .rules = std::move(rules), .layouts = any},
                  .agents = agents,
                  .start_seconds = 10,
                  .wait_seconds = 30,
-                 .grow_after_seconds = 1},
+                 .grow_after_seconds = 1,
+                 .steps = 100,
+                 .stopped_code = stopped_code},
                 hands(), now_) {}
 
   void join(int agent, int slots = 2) {
@@ -98,6 +101,28 @@ TEST(Leader, EndsWellWhenAllRanksHave) {
   run.tick();
   EXPECT_TRUE(run.leader().over());
   EXPECT_EQ(run.leader().code(), 0);
+}
+
+// A scheduler's script can tell a run that was stopped from one that is done.
+TEST(Leader, ARunThatIsStoppedBeforeItsLastStepEndsWithTheCodeForThat) {
+  for (const std::int64_t step : {0, 99, 100}) {
+    Led run(2, 4, {OnFault::restart}, 75);
+    run.join_all(2);
+    run.step = step;
+    run.leader().stop();
+    run.tick();
+    for (int rank = 0; rank < 4; ++rank) run.end(rank, 0);
+    run.tick();
+    ASSERT_TRUE(run.leader().over());
+    EXPECT_EQ(run.leader().code(), step < 100 ? 75 : 0) << step;
+  }
+  Led failed(1, 2, {}, 75);  // of a fault it is not
+  failed.join_all(1);
+  failed.end(0, 128 + 9);
+  failed.end_killed();
+  failed.tick();
+  ASSERT_TRUE(failed.leader().over());
+  EXPECT_EQ(failed.leader().code(), 5);
 }
 
 TEST(Leader, AKilledRankIsNamedTheOthersAreKilledAndAllResumeInTheNextEpoch) {

@@ -59,11 +59,15 @@ Program::~Program() {
 
 void Program::signal(int number) { kill(pid_, number); }
 
+bool Program::has_ended() const {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
 void Program::wait_for_output(const std::string& text) {
   for (int i = 0; i < 60000; ++i) {
     if (text_of(out_).find(text) != std::string::npos) return;
-    siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_) return;
+    if (has_ended()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   throw std::runtime_error("the program never said '" + text + "'");

@@ -27,6 +27,9 @@ class Program {
   void signal(int number);
   void wait_for_output(const std::string& text);  // until standard output has it, or the process ends
   Outcome wait();
+  bool has_ended() const;  // and is waited for by wait()
+  pid_t pid() const { return pid_; }
+  const std::filesystem::path& err() const { return err_; }  // its standard error so far
 
  private:
   std::filesystem::path out_, err_;

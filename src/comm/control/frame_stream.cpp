@@ -1,5 +1,7 @@
 #include "comm/control/frame_stream.h"
 
+#include <utility>
+
 #include "comm/error.h"
 
 namespace lockstep::control {
