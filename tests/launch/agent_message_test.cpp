@@ -43,7 +43,9 @@ TEST(AgentMessage, ALayoutThatIsNoneIsRefused) {
   for (const char* text :
        {"dp=2 --overwrite", "$(reboot)", "dp=2;x", "dp=2\\n", "../x", "--overwrite", "-h", "=2", "2"})
     EXPECT_FALSE(is_layout_text(text));
-  EXPECT_TRUE(is_layout_text("dp=2,pp=2,stages=3+5,cp_kind=2x2,schedule=zb-h1"));
+  for (const char* text : {"dp=2,pp=2,stages=3+5,cp_kind=2x2,schedule=zb-h1", "dp=2,zero=3,wrap=64MiB",
+                           "pp=2,micro=4,schedule_file=schedules/Mine.txt"})
+    EXPECT_TRUE(is_layout_text(text)) << text;
 }
 
 // An address is a variable of a program that the agent starts.
