@@ -59,7 +59,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   }
   if (existing == Existing::replace)
     for (const fs::path& old :
-         {run_file(), plan(), metrics(), log(), events(), trace(), ranks(), tensorboard(), checkpoints()})
+         {run_file(), plan(), metrics(), log(), events(), trace(), launch_file(path_), ranks(), tensorboard(), checkpoints()})
       disk.remove_tree(old);
 }
 
