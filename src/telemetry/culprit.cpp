@@ -92,7 +92,7 @@ bool lost_coordinator(string_view text, const NamedRank& named) {
   return text.substr(named.end).starts_with(", ");
 }
 
-std::optional<BlamedRank> stated(string_view text, const NamedRank& named) {
+std::optional<BlamedRank> stated_of(string_view text, const NamedRank& named) {
   if (lost_coordinator(text, named)) return BlamedRank{named.rank, Blame::seen};
   const string_view rest = after_space(text, named.end);
   for (const auto& [phrase, blame] : kPhrases)
@@ -142,7 +142,7 @@ std::optional<BlamedRank> blamed_in(string_view text) {
     equals = false;
   };
   for (const NamedRank& named : ranks)
-    if (const auto blamed = stated(text, named)) take(*blamed);
+    if (const auto blamed = stated_of(text, named)) take(*blamed);
   if (best && best->blame == Blame::seen) return best;  // of several the first, whom the others followed
   if (best && best->blame == Blame::late) return equals ? std::nullopt : best;
   // The innermost of those that have failed, where its own words name nobody.

@@ -17,11 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class T>
-Json maybe(const std::optional<T>& value) {
+Json status_value(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
-Json known_or_null(double value) { return known(value) ? Json(value) : Json(nullptr); }
-Json stated(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+Json status_number(double value) { return known(value) ? Json(value) : Json(nullptr); }
+Json status_words(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 bool is_of(const RunEvent& event, EventKind kind) { return event.kind == name_of(kind); }
 
@@ -137,25 +137,25 @@ Json to_json(const RunHealth& health) {
   Json hosts = Json::array();
   for (const LaunchedHost& host : health.hosts)
     hosts.push_back({{"name", host.name},
-                     {"address", stated(host.address)},
+                     {"address", status_words(host.address)},
                      {"pid", host.pid},
                      {"role", name_of(host.role)},
                      {"heard", host.heard},
                      {"ranks", host.ranks}});
   Json fault = nullptr;
   if (health.fault)
-    fault = {{"time", known_or_null(health.fault->time)},
+    fault = {{"time", status_number(health.fault->time)},
              {"step", health.fault->step},
              {"text", health.fault->text},
-             {"culprit", maybe(health.fault->culprit)},
-             {"cost_seconds", maybe(health.fault->cost_seconds)}};
+             {"culprit", status_value(health.fault->culprit)},
+             {"cost_seconds", status_value(health.fault->cost_seconds)}};
   return {{"launched", health.launched},
           {"agents", health.agents},
           {"epoch", health.launched ? Json(health.epoch) : Json(nullptr)},
           {"restarts", health.launched ? Json(health.restarts) : Json(nullptr)},
-          {"leader", stated(health.leader)},
-          {"layout", stated(health.layout)},
-          {"copy_every", maybe(health.copy_every)},
+          {"leader", status_words(health.leader)},
+          {"layout", status_words(health.layout)},
+          {"copy_every", status_value(health.copy_every)},
           {"hosts", std::move(hosts)},
           {"fault", std::move(fault)},
           {"goodput", health.goodput ? to_json(*health.goodput) : Json(nullptr)},
@@ -166,7 +166,7 @@ Json to_json(const StatusOfRun& status) {
   Json ranks = Json::array();
   for (const StatusOfRank& rank : status.ranks)
     ranks.push_back({{"rank", rank.rank},
-                     {"host", stated(rank.host)},
+                     {"host", status_words(rank.host)},
                      {"pid", rank.pid},
                      {"epoch", rank.epoch > 0 ? Json(rank.epoch) : Json(nullptr)},
                      {"step", rank.step},
@@ -177,7 +177,7 @@ Json to_json(const StatusOfRun& status) {
                      {"process", name_of_process(rank.process)},
                      {"slow", rank.slow}});
   return {{"folder", status.folder}, {"time", status.time},      {"state", name_of(status.state)},
-          {"step", status.step},     {"steps", maybe(status.steps)}, {"loss", maybe(status.loss)},
+          {"step", status.step},     {"steps", status_value(status.steps)}, {"loss", status_value(status.loss)},
           {"launch", to_json(status.health)}, {"ranks", std::move(ranks)},  {"damaged", status.damaged}};
 }
 

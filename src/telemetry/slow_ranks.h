@@ -49,7 +49,7 @@ class SlowRanks {
 
  private:
   struct Sample {
-    std::vector<double> seconds, usual;  // per step, by rank
+    std::vector<double> seconds = {}, usual = {};  // per step, by rank
     std::int64_t steps = 0;
   };
   std::vector<Change> look();

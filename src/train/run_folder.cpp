@@ -14,6 +14,7 @@
 #include "base/system_failure.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "telemetry/appended_file.h"
+#include "telemetry/launch_state.h"
 
 namespace lockstep {
 
