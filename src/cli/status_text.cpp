@@ -5,16 +5,32 @@
 
 #include <algorithm>
 
-#include "cli/text_table.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
 
 namespace {
 
-std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<8} {}\n", name, text); }
+std::string status_row(std::string_view name, const std::string& text) { return fmt::format("{:<8} {}\n", name, text); }
 
-std::string ago_text(double seconds) { return seconds_text(std::max(0.0, seconds)) + " ago"; }
+std::string ago_text(double seconds) { return seconds < 1e-3 ? "now" : seconds_text(seconds) + " ago"; }
+
+// Columns of text, without those that are empty in every row; the last one is as long as it is.
+std::string columns_text(std::vector<std::vector<std::string>> rows) {
+  const std::vector<std::string> heads = rows.front();
+  std::vector<std::size_t> width(heads.size());
+  for (std::size_t r = 1; r < rows.size(); ++r)
+    for (std::size_t c = 0; c < width.size(); ++c) width[c] = std::max(width[c], rows[r][c].size());
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c)
+      if (width[c] > 0) line += fmt::format("{:<{}}  ", row[c], std::max(width[c], heads[c].size()));
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
 
 std::string run_line(const StatusOfRun& s) {
   std::string text = fmt::format("{}: {}, step {}", s.folder, name_of(s.state), s.step);
@@ -41,13 +57,12 @@ std::string fault_text(const LastFault& fault, double now) {
 }
 
 std::string host_table(const StatusOfRun& s) {
-  TextTable table{.heads = {"host", "role", "ranks", "agent", "heard", "address"}, .rows = {}};
+  std::vector<std::vector<std::string>> rows{{"host", "role", "ranks", "agent", "heard", "address"}};
   for (const LaunchedHost& host : s.health.hosts)
-    table.rows.push_back({host.name, std::string(name_of(host.role)), host.ranks.empty() ? "-" : ranks_text(host.ranks),
+    rows.push_back({host.name, std::string(name_of(host.role)), host.ranks.empty() ? "-" : ranges_text(host.ranks),
                           host.pid > 0 ? std::to_string(host.pid) : "-",
                           host.heard > 0 ? ago_text(s.time - host.heard) : "-", host.address});
-  table.drop_empty_columns();
-  return table.plain();
+  return columns_text(std::move(rows));
 }
 
 std::string doing_text(const StatusOfRank& rank) {
@@ -59,13 +74,12 @@ std::string doing_text(const StatusOfRank& rank) {
 }
 
 std::string rank_table(const StatusOfRun& s) {
-  TextTable table{.heads = {"rank", "host", "process", "epoch", "step", "heard", "last"}, .rows = {}};
+  std::vector<std::vector<std::string>> rows{{"rank", "host", "process", "epoch", "step", "heard", "last"}};
   for (const StatusOfRank& rank : s.ranks)
-    table.rows.push_back({std::to_string(rank.rank), rank.host, std::to_string(rank.pid),
+    rows.push_back({std::to_string(rank.rank), rank.host, std::to_string(rank.pid),
                           rank.epoch > 0 ? std::to_string(rank.epoch) : "", std::to_string(rank.step),
                           ago_text(rank.heard), doing_text(rank)});
-  table.drop_empty_columns();
-  return table.plain();
+  return columns_text(std::move(rows));
 }
 
 }  // namespace
@@ -81,7 +95,7 @@ std::string goodput_text(const Goodput& goodput) {
   return text;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string ranges_text(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t end = i + 1;
@@ -95,11 +109,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string status_text(const StatusOfRun& s) {
   std::string text = run_line(s);
-  text += row("launch", launch_text(s.health));
-  if (s.health.goodput) text += row("goodput", goodput_text(*s.health.goodput));
-  if (s.health.fault) text += row("fault", fault_text(*s.health.fault, s.time));
-  if (!s.health.slow.empty()) text += row("slow", "ranks " + ranks_text(s.health.slow));
-  if (!s.damaged.empty()) text += row("damaged", fmt::format("{}", fmt::join(s.damaged, ", ")));
+  text += status_row("launch", launch_text(s.health));
+  if (s.health.goodput) text += status_row("goodput", goodput_text(*s.health.goodput));
+  if (s.health.fault) text += status_row("fault", fault_text(*s.health.fault, s.time));
+  if (!s.health.slow.empty()) text += status_row("slow", "ranks " + ranges_text(s.health.slow));
+  if (!s.damaged.empty()) text += status_row("damaged", fmt::format("{}", fmt::join(s.damaged, ", ")));
   if (!s.health.hosts.empty()) text += "\n" + host_table(s);
   return text + "\n" + (s.ranks.empty() ? "no rank has said what it does yet\n" : rank_table(s));
 }

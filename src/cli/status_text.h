@@ -12,6 +12,6 @@ std::string status_text(const StatusOfRun& status);
 // "91.2% of 1:02:03 in steps; lost 3.1%, recovery 2.0%": parts below a thousandth are left out.
 std::string goodput_text(const Goodput& goodput);
 // Ranks in order: "0-3, 6".
-std::string ranks_text(const std::vector<int>& ranks);
+std::string ranges_text(const std::vector<int>& ranks);
 
 }  // namespace lockstep

@@ -295,7 +295,7 @@ void Leader::conclude(Clock::time_point now) {
   }
   std::string found = fault_;
   if (culprit_ && !fault_.starts_with(fmt::format("rank {} ", *culprit_)))
-    found += fmt::format("; rank {} is to blame", *culprit_);
+    found += fmt::format(" because of rank {}", *culprit_);
   const bool progress = step > furthest_;
   furthest_ = std::max(furthest_, step);
   const RestartDecision decision = policy_.decide({.code = kFailed, .last_step = step, .found = found}, stopping_);

@@ -36,35 +36,36 @@ std::vector<SlowRanks::Change> SlowRanks::add(std::span<const double> seconds) {
   for (double& one : sample.seconds) one /= static_cast<double>(sample.steps);
   sample.usual = usual_of_peers(sample.seconds, work_);
   samples_.push_back(std::move(sample));
-  if (samples_.size() > kSamples) samples_.pop_front();
-  return samples_.size() < kSamples ? std::vector<Change>() : look();
+  if (static_cast<double>(samples_.size()) > kSamples) samples_.pop_front();
+  std::vector<Change> all;
+  for (std::size_t rank = 0; rank < work_.size(); ++rank)
+    if (changes(states_[rank], samples_.back().seconds[rank], samples_.back().usual[rank]))
+      all.push_back(change_of(rank));
+  return all;
 }
 
-std::vector<SlowRanks::Change> SlowRanks::look() {
-  std::vector<Change> changes;
+// NaN of a rank without peers compares to nothing.
+bool SlowRanks::changes(State& state, double seconds, double usual) const {
+  const bool says_so = state.slow ? seconds < kUsual * usual : seconds > kSlower * usual;
+  state.count = std::max(0.0, state.count + (says_so ? 1 : -kPardon));
+  if (state.count < kSamples) return false;
+  state = {.slow = !state.slow};
+  return true;
+}
+
+SlowRanks::Change SlowRanks::change_of(std::size_t rank) const {
+  std::vector<double> own, usual;
   std::int64_t steps = 0;
-  for (const Sample& sample : samples_) steps += sample.steps;
-  for (std::size_t rank = 0; rank < work_.size(); ++rank) {
-    const auto times_slower = [&](const Sample& sample, double times) {
-      return sample.seconds[rank] > times * sample.usual[rank];  // false where there are no peers
-    };
-    std::size_t slower = 0, unusual = 0;
-    for (const Sample& sample : samples_) {
-      slower += times_slower(sample, kSlower);
-      unusual += times_slower(sample, kUsual);
-    }
-    const bool is_slow = slow_[rank] ? 2 * unusual >= samples_.size() : slower + kOutliers >= samples_.size();
-    if (is_slow == slow_[rank]) continue;
-    slow_[rank] = is_slow;
-    std::vector<double> own, usual;
-    for (const Sample& sample : samples_) own.push_back(sample.seconds[rank]), usual.push_back(sample.usual[rank]);
-    changes.push_back({.rank = static_cast<int>(rank),
-                       .slow = is_slow,
-                       .seconds = median(std::move(own)),
-                       .usual = median(std::move(usual)),
-                       .steps = steps});
+  for (const Sample& sample : samples_) {
+    own.push_back(sample.seconds[rank]);
+    usual.push_back(sample.usual[rank]);
+    steps += sample.steps;
   }
-  return changes;
+  return {.rank = static_cast<int>(rank),
+          .slow = states_[rank].slow,
+          .seconds = median(std::move(own)),
+          .usual = median(std::move(usual)),
+          .steps = steps};
 }
 
 }  // namespace lockstep
