@@ -193,7 +193,6 @@ std::optional<int> culprit_of(std::span<const ToldFault> faults) {
   for (auto at = cases.begin(); at != cases.end(); ++at)
     if (key(at->second) < key(best->second)) best = at;
   int rank = best->first;
-  if (best->second.blame > Blame::late) return rank;
   for (std::size_t hops = 0; hops < cases.size(); ++hops) {
     const auto next = accused_by.find(rank);
     if (next == accused_by.end()) return rank;

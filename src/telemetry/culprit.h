@@ -44,9 +44,9 @@ struct ToldFault {
   std::string text = {};
 };
 
-// Of all faults that belong together, as those of one epoch: the rank that is blamed with most certainty. A rank that
-// is only said to be late and has itself waited for another hands the blame on to that one. Of several the one that
-// most blame, then the one that was blamed first.
+// Of all faults that belong together, as those of one epoch: the rank that is blamed with most certainty. One that has
+// itself told of another is a victim, whose end was seen in its turn, and hands the blame on: who is killed, stopped or
+// hangs tells nothing. Of several the one that most blame, then the one that was blamed first.
 std::optional<int> culprit_of(std::span<const ToldFault> faults);
 
 }  // namespace lockstep

@@ -113,6 +113,11 @@ TEST(Culprit, OfSeveralFaultsIsTheCauseAndNotItsVictims) {
                            {.rank = 2, .culprit = 2, .text = "cannot read tokens"},
                            {.rank = 1, .text = late(2)}};
   EXPECT_EQ(culprit_of(own), 2);
+  // A victim that has told why it ends is seen to end by the others.
+  const ToldFault ended[] = {{.rank = 0, .text = "rank 2 (host a, process 7) closed its connection"},
+                             {.rank = 3, .text = "rank 2 (process 7) is gone; no call yet"},
+                             {.rank = 2, .text = late(1)}};
+  EXPECT_EQ(culprit_of(ended), 1);
   // Most of them, where they are as sure as each other.
   const ToldFault most[] = {{.rank = 0, .text = late(4)}, {.rank = 1, .text = late(5)}, {.rank = 2, .text = late(5)}};
   EXPECT_EQ(culprit_of(most), 5);

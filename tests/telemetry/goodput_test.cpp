@@ -209,7 +209,9 @@ TEST(GoodputOfARun, AddsUpWhateverTheFilesSay) {
   for (int round = 0; round < 300; ++round) {
     GoodputAccount account;
     for (int i = 0; i < 40; ++i) {
-      RunEvent event{.time = any_time(), .rank = static_cast<int>(random() % 3) - 1};
+      RunEvent event;
+      event.time = any_time();
+      event.rank = static_cast<int>(random() % 3) - 1;
       const char* const kinds[] = {"start", "save", "evaluation", "fault", "decision", "end", "restart", "other"};
       event.kind = kinds[random() % 8];
       const char* const decisions[] = {"same", "wait", "end", "grow"};
