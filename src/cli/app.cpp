@@ -29,6 +29,7 @@
 #include "cli/schedule.h"
 #include "cli/simulate.h"
 #include "cli/start_ranks.h"
+#include "cli/status.h"
 #include "cli/tokenize.h"
 #include "cli/train.h"
 #include "cli/train_tokenizer.h"
@@ -107,6 +108,7 @@ int run_app(int argc, char** argv) {
   add_tokenize(app, chosen);
   add_train_tokenizer(app, chosen);
   add_inspect(app, chosen);
+  add_status(app, chosen);
   add_doctor(app, chosen);
   add_report(app, chosen);
   add_metrics(app, chosen);

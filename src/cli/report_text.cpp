@@ -114,6 +114,20 @@ ReportSection stability_section(const ReportedStability& t) {
   return s;
 }
 
+// The parts add up to the whole.
+ReportSection goodput_section(const Goodput& g) {
+  ReportSection s{.title = "Goodput", .rows = {}};
+  s.rows.emplace_back("goodput", fmt::format("{} of {}", share_text(g.share()), duration_text(g.whole)));
+  for (const auto& [name, seconds] : g.parts()) {
+    if (seconds <= 0 && name != "steps") continue;
+    const std::string what = name == "lost" ? fmt::format(" ({} steps)", g.lost_steps) : "";
+    s.rows.emplace_back(name == "set_up" ? "set-up" : name,
+                        fmt::format("{:>6}   {}{}", share_text(g.whole > 0 ? seconds / g.whole : 0),
+                                    seconds_text(seconds), what));
+  }
+  return s;
+}
+
 }  // namespace
 
 std::vector<ReportSection> report_sections(const Report& r) {
@@ -129,6 +143,7 @@ std::vector<ReportSection> report_sections(const Report& r) {
   all.push_back(quality_section(r.quality));
   all.push_back(memory_section(r.memory));
   all.push_back(stability_section(r.stability));
+  if (r.goodput) all.push_back(goodput_section(*r.goodput));
   return all;
 }
 

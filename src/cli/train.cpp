@@ -325,6 +325,9 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
 }
 
 int run_training(const TrainSettings& s) {
+  TrainViewOptions view = s.view;
+  view.resumes = s.resumes;
+  view.began = std::chrono::steady_clock::now();
   RunSpec spec = spec_of(s);
   Launch launch(
       spec, "train", s.layout.say_ranks(s.run),
@@ -376,7 +379,7 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, s.view)
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, view)
                              : train_other(from, run, heartbeat, place.alone_here);
     if (first || place.alone_here) ending = end;
   });

@@ -23,6 +23,8 @@ namespace lockstep {
 
 struct TrainViewOptions {
   bool quiet = false;          // neither the table nor steps, evaluations, saves and the end; notes and errors alone
+  bool resumes = false;        // what the folder has of earlier tries stays
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // setting up
   std::int64_t log_every = 0;  // steps of which a line stays; 0: every one in a pipe, none on a terminal
 };
 
@@ -54,7 +56,7 @@ class TrainView final : public Watcher {
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override;
   void evaluated(const EvalRecord& record) override;
   void saved(std::int64_t step) override;
-  void happened(const LoggedEvent& event) override { events_.write(event); }
+  void happened(const LoggedEvent& event) override;
   void note(const std::string& line) override;
   void resolved(const std::string& run_file) override;
   bool wants_stop() override { return stop_ || nobody_reads_; }

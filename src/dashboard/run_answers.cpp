@@ -154,7 +154,8 @@ json summary_json(const RunSummary& s) {
           {"parameters", number(s.parameters)},
           {"tokens_a_step", number(s.tokens_a_step)},
           {"not_updated", s.not_updated},
-          {"bad_lines", s.bad_lines}};
+          {"bad_lines", s.bad_lines},
+          {"launch", to_json(s.health)}};
 }
 
 json curves_json(const RunRecords& run, const StepRange& range) {
@@ -236,6 +237,7 @@ json events_json(const RunRecords& run) {
                    {"kind", event->kind},
                    {"step", event->step},
                    {"seconds", number(event->seconds)},
+                   {"culprit", event->culprit},
                    {"text", event->text}});
   return all;
 }

@@ -5,19 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "telemetry/run_reader.h"
+#include "telemetry/run_status.h"
 
 namespace lockstep {
-
-enum class RunState {
-  reading,   // its files are still being read
-  starting,  // a process is there, and no step yet
-  running,
-  stalled,  // a process is there, and for long no step has ended
-  stopped,  // nobody trains, and steps are missing
-  ended,    // all steps are done, or the run ended in order
-};
-std::string_view name_of(RunState state);
 
 // As telemetry/mfu_band.h names it; "" where it is not known.
 std::string_view band_of_mfu(double mfu);
@@ -39,11 +29,9 @@ struct RunSummary {
   std::int64_t not_updated = 0, bad_lines = 0;
   BytesOfTags bytes = {}, peak_bytes = {};  // of rank 0
   SentOnAxes sent = {};
+  RunHealth health = {};
 };
 
 RunSummary summarize(const std::string& name, const RunRecords& run);
-
-// Seconds per step over the last steps, whatever happened between them; NaN before the second.
-double recent_pace(const RunRecords& run);
 
 }  // namespace lockstep

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "launch/clock.h"
 #include "telemetry/culprit.h"
+#include "telemetry/json_line.h"
 #include "telemetry/step_record.h"
 
 namespace lockstep {
@@ -20,39 +20,40 @@ namespace {
 
 constexpr std::streamoff kTail = 64 << 10;
 
-// Calls `use` with each object of the file's last lines; the last may be half written.
+// Calls `use` with each of the file's last lines; the first may have begun earlier, the last be half written.
 template <class Use>
 void for_last_lines(const std::filesystem::path& path, const Use& use) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return;
   file.seekg(std::max<std::streamoff>(0, std::streamoff(file.tellg()) - kTail));
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_object()) use(object);
-  }
+  for (std::string line; std::getline(file, line);) use(line);
 }
 
 }  // namespace
 
 std::int64_t LaunchLog::last_step() const {
   std::int64_t last = 0;
-  for_last_lines(folder_ / "metrics.jsonl", [&](const nlohmann::json& object) {
-    if (const auto step = object.find("step"); step != object.end() && step->is_number_integer())
-      last = step->get<std::int64_t>();
+  for_last_lines(folder_ / "metrics.jsonl", [&](const std::string& line) {
+    std::optional<std::int64_t> step;
+    const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {
+      if (keys.size() == 1 && keys[0] == "step") step = whole_number_in(value);
+    });
+    if (whole && step) last = *step;
   });
   return last;
 }
 
 std::optional<int> LaunchLog::blamed_rank() const {
-  std::optional<int> rank;
-  for_last_lines(folder_ / "events.jsonl", [&](const nlohmann::json& object) {
-    if (object.value("kind", "") != name_of(EventKind::fault) || !object.contains("text") ||
-        !object["text"].is_string() || !object.contains("time") || !object["time"].is_number() ||
-        object["time"].get<double>() < epoch_began_)
-      return;
-    if (const auto named = culprit_in(object["text"].get<std::string>())) rank = named;
+  if (epoch_began_ == 0) return std::nullopt;  // another agent has led it
+  std::vector<ToldFault> faults;
+  for_last_lines(folder_ / "events.jsonl", [&](const std::string& line) {
+    const std::optional<RunEvent> event = read_run_event(line);
+    if (!event || event->kind != name_of(EventKind::fault) || event->rank < 0 || !(event->time >= epoch_began_)) return;
+    faults.push_back({.rank = event->rank,
+                      .culprit = event->culprit < 0 ? std::nullopt : std::optional(event->culprit),
+                      .text = event->text});
   });
-  return rank;
+  return culprit_of(faults);
 }
 
 void LaunchLog::log(LoggedEvent event) const {
@@ -68,7 +69,11 @@ void LaunchLog::epoch_began() {
 
 void LaunchLog::decided(const Leader::Hands::Decided& decided) {
   if (!decided.fault.empty()) {
-    log({.rank = kOfTheAgent, .kind = EventKind::fault, .step = decided.step, .text = decided.fault});
+    log({.rank = kOfTheAgent,
+         .kind = EventKind::fault,
+         .step = decided.step,
+         .text = decided.fault,
+         .culprit = decided.culprit});
     fault_ = {.time = seconds_since_1970(), .step = decided.step, .text = decided.fault};
   }
   LoggedEvent event{.rank = kOfTheAgent,
@@ -132,6 +137,7 @@ void LaunchLog::write_state(const Leader& leader, int leading, const std::functi
                     .layout = epoch.layout.text,
                     .since = phase_since_,
                     .fault = fault_};
+  if (const auto goodput = goodput_.update(now, !ended)) state.goodput = std::min(1.0, goodput->share());
   for (const auto& [agent, facts] : leader.agents()) {
     LaunchedHost host{.name = facts.name,
                       .address = facts.address,

@@ -1,7 +1,8 @@
 // What the leading agent writes of a run: decisions and what they cost in events.jsonl, and the state in launch.json.
 //
 // A fault is overcome when a step is completed in the epoch after it: the seconds from its discovery to then are its
-// cost. Steps are known by metrics.jsonl, whose tail is read while that is awaited, and otherwise only when asked. A
+// cost. Steps are known by metrics.jsonl, whose tail is read while that is awaited, and otherwise only when asked; the
+// goodput is brought up to date from what the files have grown by (telemetry/goodput.h) with each launch.json. A
 // disk that takes nothing is no reason to end a run: what cannot be written is left out.
 //
 // One thread.
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "launch/leader.h"
+#include "telemetry/goodput.h"
 #include "telemetry/launch_state.h"
 
 namespace lockstep {
@@ -21,10 +23,11 @@ class LaunchLog {
  public:
   using Clock = std::chrono::steady_clock;
   LaunchLog(std::filesystem::path folder, std::function<void(const std::string& message)> tell)
-      : folder_(std::move(folder)), tell_(std::move(tell)) {}
+      : folder_(std::move(folder)), tell_(std::move(tell)), goodput_(folder_) {}
 
   std::int64_t last_step() const;  // that metrics.jsonl tells of; 0: none
-  // The rank that a fault of this epoch names, by events that were written since it began.
+  // The rank that the faults of this epoch are put down to, by what its ranks have written since it began
+  // (telemetry/culprit.h).
   std::optional<int> blamed_rank() const;
 
   void epoch_began();
@@ -44,6 +47,7 @@ class LaunchLog {
 
   std::filesystem::path folder_;
   std::function<void(const std::string&)> tell_;
+  GoodputReader goodput_;
   std::optional<Open> open_;
   std::optional<LaunchFault> fault_;
   double epoch_began_ = 0;  // seconds since 1970

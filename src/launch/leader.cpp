@@ -101,6 +101,7 @@ void Leader::ended(int /*agent*/, std::uint32_t epoch, const RankEnd& end, Clock
   if (fault_.empty()) fault_code_ = end.code;
   const bool blames = hangs || by_signal(end);
   const bool of_all = options_.plan.one_process && epoch_.layout.ranks > 1;
+  if (blames && !of_all && !culprit_) culprit_ = end.rank;
   fail(fmt::format("{} {}", of_all ? "the process of the ranks" : place_of(end.rank), how_it_ended(end)),
        blames ? std::optional(end.rank) : std::nullopt, now);
   if (blames) end_ranks(now);  // the others can only fail too: why wait for them
@@ -108,6 +109,7 @@ void Leader::ended(int /*agent*/, std::uint32_t epoch, const RankEnd& end, Clock
 
 void Leader::stalled(const RankEnd& stall, Clock::time_point now) {
   if (phase_ != Phase::running || running_.empty()) return;
+  if (!culprit_) culprit_ = stall.rank;
   fail(fmt::format("{} {}", place_of(stall.rank), stall.found), stall.rank, now);
   end_ranks(now);
 }
@@ -228,6 +230,7 @@ void Leader::begin(Clock::time_point now) {
   blamed_.clear();
   fault_.clear();
   fault_code_ = 0;
+  culprit_.reset();
   killed_ = asked_ = grows_ = false;
   last_set_.clear();
   std::map<int, EpochOrder> orders;
@@ -304,16 +307,21 @@ void Leader::conclude(Clock::time_point now) {
     const RestartDecision plain = RestartPolicy(0).decide({.code = fault_code_, .last_step = step}, stopping_);
     if (plain.reason.empty()) return finish(plain.code, "");
   }
-  if (blamed_.empty() && !options_.plan.one_process)
-    if (const auto rank = hands_.blamed_rank(); rank && *rank < static_cast<int>(epoch_.slots.size()))
-      blamed_.insert(epoch_.slots[static_cast<std::size_t>(*rank)]);
+  if (const auto named = hands_.blamed_rank();
+      !culprit_ && named && (blamed_.empty() || options_.plan.one_process) && *named < epoch_.layout.ranks) {
+    culprit_ = named;
+    if (blamed_.empty() && !options_.plan.one_process) blamed_.insert(epoch_.slots[static_cast<std::size_t>(*named)]);
+  }
+  std::string found = fault_;
+  if (culprit_ && !fault_.starts_with(fmt::format("rank {} ", *culprit_)))
+    found += fmt::format(" because of rank {}", *culprit_);
   const bool progress = step > furthest_;
   furthest_ = std::max(furthest_, step);
   const std::string place = blamed_.size() == 1 ? name_of_place(*blamed_.begin()) : "";
   const RestartDecision decision =
-      policy_.decide({.code = kFailed, .last_step = step, .found = fault_, .place = place}, stopping_);
+      policy_.decide({.code = kFailed, .last_step = step, .found = found, .place = place}, stopping_);
   if (!decision.restarts) {
-    hands_.decided({.fault = decision.reason, .decision = Decision::end, .step = step});
+    hands_.decided({.fault = decision.reason, .culprit = culprit_, .decision = Decision::end, .step = step});
     return finish(decision.code, decision.reason);
   }
   const EpochPlanner::Next next = planner_.after_fault(epoch_, blamed_, progress);
@@ -321,7 +329,7 @@ void Leader::conclude(Clock::time_point now) {
     const std::string reason =
         fmt::format("{}, and no rule of --on-fault applies; add hosts or spares, then start it again with --resume",
                     decision.reason);
-    hands_.decided({.fault = decision.reason, .decision = Decision::end, .step = step});
+    hands_.decided({.fault = decision.reason, .culprit = culprit_, .decision = Decision::end, .step = step});
     return finish(kFailed, reason);
   }
   const std::string what =
@@ -333,6 +341,7 @@ void Leader::conclude(Clock::time_point now) {
   hands_.tell(fmt::format("{}; {}: restart {} of at most {}", decision.reason, what, policy_.restarts(),
                           options_.most_restarts));
   hands_.decided({.fault = decision.reason,
+                  .culprit = culprit_,
                   .decision = next.waits ? Decision::wait : decision_of(next.rule),
                   .step = step,
                   .text = what,

@@ -50,6 +50,7 @@ class Leader {
     // A fault and what follows it; without a fault: the run grows.
     struct Decided {
       std::string fault = {};
+      std::optional<int> culprit = {};  // of the fault: a rank
       Decision decision = Decision::end;
       std::int64_t step = 0;
       std::string text = {};
@@ -138,6 +139,7 @@ class Leader {
   std::set<int> running_;        // processes of the epoch, by rank, that have not
   std::set<RankSlot> blamed_;
   std::string fault_;  // empty: the epoch is well
+  std::optional<int> culprit_;  // a rank that was seen to have failed
   int fault_code_ = 0;
   bool killed_ = false;  // the rest of it has been
   bool asked_ = false;   // ranks have been asked to end

@@ -49,6 +49,7 @@ std::string to_json_line(const LoggedEvent& event) {
     line["lost"] = {{"steps", event.lost->steps},
                     {"from", number_or_null(event.lost->from)},
                     {"until", number_or_null(event.lost->until)}};
+  if (event.culprit) line["culprit"] = *event.culprit;
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 

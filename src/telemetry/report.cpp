@@ -8,6 +8,7 @@
 #include "base/median.h"
 #include "telemetry/advice.h"
 #include "telemetry/mfu_band.h"
+#include "telemetry/run_state.h"
 
 namespace lockstep {
 
@@ -248,7 +249,8 @@ Report make_report(const RunRecords& run, const RunRecords* baseline) {
           .prediction = prediction_of_run(run),
           .quality = quality_of(run),
           .memory = memory_of(run),
-          .stability = stability_of(run)};
+          .stability = stability_of(run),
+          .goodput = run.goodput.value(run.read_at, launch_at_work(run) || run.running.value_or(false))};
 }
 
 }  // namespace lockstep

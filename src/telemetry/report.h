@@ -78,6 +78,7 @@ struct Report {
   ReportedQuality quality;
   std::vector<ReportedMemory> memory;  // by rank
   ReportedStability stability;
+  std::optional<Goodput> goodput;
 };
 
 Report make_report(const RunRecords& run, const RunRecords* baseline = nullptr);
@@ -86,6 +87,7 @@ Report make_report(const RunRecords& run, const RunRecords* baseline = nullptr);
 std::vector<MeasuredStep> measured_steps(const RunRecords& run);
 
 // Every field; null where it is not known.
+nlohmann::ordered_json to_json(const Goodput& goodput);
 nlohmann::ordered_json to_json(const Report& report);
 
 }  // namespace lockstep

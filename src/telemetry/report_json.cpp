@@ -80,6 +80,15 @@ Json stability_json(const ReportedStability& s) {
 
 }  // namespace
 
+nlohmann::ordered_json to_json(const Goodput& goodput) {
+  Json parts = Json::object();
+  for (const auto& [name, seconds] : goodput.parts()) parts[std::string(name)] = seconds;
+  return {{"share", goodput.share()},
+          {"seconds", goodput.whole},
+          {"parts", std::move(parts)},
+          {"lost_steps", goodput.lost_steps}};
+}
+
 nlohmann::ordered_json to_json(const Report& r) {
   const ReportedQuality& q = r.quality;
   return {{"folder", r.folder},
@@ -107,7 +116,8 @@ nlohmann::ordered_json to_json(const Report& r) {
             {"perplexity", maybe(q.perplexity)},
             {"accuracy", maybe(q.accuracy)}}},
           {"memory", memory_json(r.memory)},
-          {"stability", stability_json(r.stability)}};
+          {"stability", stability_json(r.stability)},
+          {"goodput", r.goodput ? to_json(*r.goodput) : Json(nullptr)}};
 }
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostEventText = 4096, kMostNamesInALine = 64;
+constexpr std::size_t kMostNamesInALine = 64;
 
 int use_named(std::string_view name) {
   const auto found = std::ranges::find(kTimeUseNames, name);
@@ -170,7 +170,7 @@ void forget_ranks_from(std::int64_t ranks, RunRecords& run) {
 bool looks_like_a_run(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / "metrics.jsonl", error) || fs::is_regular_file(folder / "run.toml", error) ||
-         fs::is_directory(folder / "ranks", error);
+         fs::is_directory(folder / "ranks", error) || fs::is_regular_file(launch_file(folder), error);
 }
 
 RunReader::RunReader(fs::path folder, const RunReaderOptions& options)
@@ -202,6 +202,7 @@ const RunRecords& RunReader::update() {
   }
   read_metrics();
   read_ranks();
+  read_launch();
   read_events();
   read_log();
   find_checkpoints();
@@ -231,6 +232,7 @@ void RunReader::read_metrics() {
         run_.last = {};
         run_.mfu = {};
         run_.detail = {};
+        run_.goodput.forget_steps();
         run_.every = 1;
         run_.step_lines = run_.not_updated = run_.overflows = bad_metrics_ = 0;
         run_.first_not_updated = run_.first_bad_loss = -1;
@@ -270,6 +272,7 @@ void RunReader::add_step(const StepPoint& point) {
     run_.first_bad_loss = point.step;
   run_.last = point;
   run_.mfu.add(point.mfu, point.seconds);
+  run_.goodput.add_step(point.time, point.seconds);
   if (point.step % run_.every != 0) return;
   run_.steps.push_back(point);
   while (run_.steps.size() > options_.most_steps) {
@@ -344,6 +347,16 @@ void RunReader::read_ranks() {
   }
 }
 
+void RunReader::read_launch() {
+  run_.launch.reset();
+  try {
+    run_.launch = read_launch_state(launch_file(run_.folder));
+  } catch (const UserError&) {
+    ++run_.bad_files;
+    run_.bad_by_file["launch.json"] = 1;
+  }
+}
+
 void RunReader::find_checkpoints() {
   run_.checkpoints.clear();
   std::error_code error;
@@ -360,27 +373,18 @@ void RunReader::read_events() {
       [this] {
         run_.events.clear();
         run_.step_events.clear();
+        run_.goodput.forget_events();
         bad_events_ = 0;
       },
       [this](std::string_view line) {
-        RunEvent event;
-        const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {
-          if (keys.size() != 1) return;
-          if (keys[0] == "time") set_number(value, event.time);
-          if (keys[0] == "error") set_number(value, event.error);
-          if (keys[0] == "seconds") set_number(value, event.seconds);
-          if (keys[0] == "step") event.step = whole_number_in(value).value_or(-1);
-          if (keys[0] == "rank")
-            event.rank = static_cast<int>(std::min<std::int64_t>(whole_number_in(value).value_or(-1), kMostRanks));
-          if (keys[0] == "kind") event.kind = text_in(value).substr(0, 64);
-          if (keys[0] == "text") event.text = text_in(value).substr(0, kMostEventText);
-        });
-        if (!whole || event.kind.empty()) {
+        std::optional<RunEvent> event = read_run_event(line);
+        if (!event) {
           ++bad_events_;
           return;
         }
-        std::deque<RunEvent>& to = event.kind == "step" ? run_.step_events : run_.events;
-        to.push_back(std::move(event));
+        run_.goodput.add_event(*event);
+        std::deque<RunEvent>& to = event->kind == "step" ? run_.step_events : run_.events;
+        to.push_back(std::move(*event));
         if (to.size() > options_.most_events) to.pop_front();
       });
 }

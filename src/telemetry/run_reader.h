@@ -38,17 +38,18 @@
 #include <vector>
 
 #include "telemetry/followed_lines.h"
+#include "telemetry/goodput.h"
+#include "telemetry/launch_state.h"
 #include "telemetry/mfu_band.h"
 #include "telemetry/plan_file.h"
 #include "telemetry/process_state.h"
 #include "telemetry/rank_now.h"
+#include "telemetry/run_event.h"
 #include "telemetry/time_account.h"
 
 namespace lockstep {
 
-inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 inline constexpr float kUnknownTime = std::numeric_limits<float>::quiet_NaN();
-inline bool known(double value) { return std::isfinite(value); }
 
 using SecondsByUse = std::array<float, kTimeUses>;  // by TimeUse; 0 where there is none
 
@@ -115,16 +116,6 @@ struct RankStatus {
   ProcessState process = ProcessState::unknown;
 };
 
-struct RunEvent {
-  double time = kUnknown;   // seconds since 1970, on the run's clock
-  double error = kUnknown;  // its bound, seconds
-  int rank = -1;
-  std::string kind;  // "start", "step", "save", "saved", "evaluation", "fault", "stall", "clock", "end", "restart"
-  std::int64_t step = -1;
-  double seconds = kUnknown;  // it took
-  std::string text;
-};
-
 struct RunRecords {
   std::filesystem::path folder;
   double read_at = 0;                                 // seconds since 1970 when it was last read
@@ -146,12 +137,14 @@ struct RunRecords {
   std::map<int, RankStatus> now;
   std::deque<RunEvent> events;       // of all kinds but "step"
   std::deque<RunEvent> step_events;  // of the kind "step"
+  GoodputAccount goodput;            // of all lines
+  std::optional<LaunchState> launch;  // of a run that `lockstep launch` keeps going, or has
   std::deque<std::string> log;       // its last lines
   // Folders of checkpoints/ that have a manifest, by their steps: a checkpoint is renamed to that when it is whole.
   std::map<std::int64_t, std::string> checkpoints;
 
   std::int64_t bad_lines = 0;                       // of metrics.jsonl, events.jsonl and ranks/*.jsonl
-  std::int64_t bad_files = 0;                       // ranks/*.now that could not be read
+  std::int64_t bad_files = 0;                       // ranks/*.now and launch.json that could not be read
   std::map<std::string, std::int64_t> bad_by_file;  // "metrics.jsonl" → bad lines in it; of a rank's .now 1
   std::int64_t generation = 0;                      // changes when metrics.jsonl is read anew
 };
@@ -187,6 +180,7 @@ class RunReader {
   void read_log();
   void find_rank_files();
   void find_checkpoints();
+  void read_launch();
 
   RunReaderOptions options_;
   RunRecords run_;

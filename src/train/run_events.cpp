@@ -6,14 +6,33 @@
 
 #include "base/median.h"
 #include "comm/gather_texts.h"
+#include "telemetry/culprit.h"
+#include "telemetry/number_text.h"
 
 namespace lockstep {
+
+namespace {
+
+std::vector<PeerWork> work_of_ranks(const RunSpec& spec) {
+  const LayoutSpec& layout = spec.layout;
+  std::vector<PeerWork> work;
+  for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
+    const std::int64_t part = layout.cp_order == CpOrder::plain ? layout.cp_rank(rank) : 0;
+    const Share share = share_of(spec.train.global_batch, layout, layout.dp_rank(rank));
+    work.push_back({.peers = layout.stage(rank) * layout.cp + part,
+                    .share = static_cast<double>(std::max<std::int64_t>(1, share.count))});
+  }
+  return work;
+}
+
+}  // namespace
 
 RunEvents::RunEvents(TrainingRun& run, Watcher& watcher, std::int64_t first_step)
     : run_(run),
       watcher_(watcher),
       clock_(run.uncounted_ranks(), {.scope = run.spec().run.clock}),
-      rank_(run.ranks() ? run.ranks()->rank() : 0) {
+      rank_(run.ranks() ? run.ranks()->rank() : 0),
+      slow_(work_of_ranks(run.spec())) {
   compare(first_step, "start");
   add({.kind = EventKind::start, .step = first_step});
 }
@@ -60,7 +79,9 @@ void RunEvents::stepped(std::int64_t step, double seconds) {
 void RunEvents::failed(std::int64_t step, const std::exception& error) {
   const auto* of_another = dynamic_cast<const CommError*>(&error);
   if (rank_ != 0 && of_another && of_another->secondary()) return;  // the rank that failed says it
-  watcher_.happened(logged({.kind = EventKind::fault, .step = step, .text = error.what()}));
+  LoggedEvent fault = logged({.kind = EventKind::fault, .step = step, .text = error.what()});
+  fault.culprit = of_another ? culprit_in(fault.text) : rank_;
+  watcher_.happened(fault);
 }
 
 ToldEvents RunEvents::tell() {
@@ -77,6 +98,7 @@ bool RunEvents::wants_comparison() const { return clock_.would_pass(run_.spec().
 void RunEvents::heard(const TrainingRun::Told& told) {
   if (told.any.compare_clocks) due_ = "the error would pass run.clock_error";
   look_for_stall(told);
+  if (rank_ == 0) look_for_slow_ranks(told);
   for (std::size_t rank = 1; rank < told.events.size(); ++rank)
     for (const RankEvent& event : told.events[rank].events)
       log_of(static_cast<int>(rank), event, told.events[rank].error);
@@ -106,6 +128,26 @@ void RunEvents::look_for_stall(const TrainingRun::Told& told) {
   }
   if (usual_.size() == kUsualSteps) usual_.erase(usual_.begin());
   usual_.push_back(seconds);
+}
+
+void RunEvents::look_for_slow_ranks(const TrainingRun::Told& told) {
+  const bool known = std::ranges::any_of(told.times, [](const TimesByUse& times) { return times.total() > 0; });
+  if (!known || std::ssize(told.times) != run_.spec().layout.ranks()) return;
+  std::vector<double> seconds;
+  for (const TimesByUse& times : told.times) seconds.push_back(times[TimeUse::compute]);
+  for (const SlowRanks::Change& change : slow_.add(seconds)) {
+    const std::string text = fmt::format(
+        "rank {} {} {} per step, ranks with the same work {} (medians of the last {} steps)", change.rank,
+        change.slow ? "computes at less than half the speed of its peers:" : "is no longer slow: it computes",
+        seconds_text(change.seconds), seconds_text(change.usual), change.steps);
+    LoggedEvent event = logged({.kind = change.slow ? EventKind::slow : EventKind::slow_end,
+                                .step = last_step_,
+                                .seconds = change.seconds,
+                                .text = text});
+    event.rank = change.rank;
+    log(event);
+    watcher_.note(fmt::format("step {}: {}", last_step_, text));
+  }
 }
 
 bool RunEvents::compare_if_due(std::int64_t step, bool tracing) {

@@ -8,6 +8,9 @@
 // run.clock_error; never otherwise. All ranks decide alike, from what all have told. A step is a stall when it took
 // kStallFactor times as long as the median of those before, and kStallSeconds longer.
 //
+// Slow ranks are looked for by slow_ranks.h, in what each computes per step, among ranks of one stage (and, where
+// cp_order=plain gives parts of a sample other work, of one such part).
+//
 // One thread uses it, its rank's. All ranks make theirs, and call compare(), heard() and finish(), at the same points.
 #pragma once
 #include <deque>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "telemetry/event_log.h"
+#include "telemetry/slow_ranks.h"
 #include "train/loop.h"
 #include "train/run_clock.h"
 #include "train/training_run.h"
@@ -59,6 +63,7 @@ class RunEvents {
  private:
   void compare(std::int64_t step, const std::string& why);
   void look_for_stall(const TrainingRun::Told& told);
+  void look_for_slow_ranks(const TrainingRun::Told& told);
   void log(const LoggedEvent& event);  // on rank 0
   void log_of(int rank, const RankEvent& event, std::optional<double> error);
   LoggedEvent logged(const Event& event) const;
@@ -73,6 +78,7 @@ class RunEvents {
   std::deque<RankEvent> untold_;  // of another rank than 0
   std::vector<double> usual_;     // seconds of the last steps, of the slowest rank
   std::int64_t steps_seen_ = 0;
+  SlowRanks slow_;
   std::string due_;  // why clocks are to be compared; empty: they are not
 };
 

@@ -14,6 +14,7 @@
 #include "base/system_failure.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "telemetry/appended_file.h"
+#include "telemetry/launch_state.h"
 
 namespace lockstep {
 
@@ -59,7 +60,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   }
   if (existing == Existing::replace)
     for (const fs::path& old :
-         {run_file(), plan(), metrics(), log(), events(), trace(), ranks(), tensorboard(), checkpoints()})
+         {run_file(), plan(), metrics(), log(), events(), trace(), launch_file(path_), ranks(), tensorboard(), checkpoints()})
       disk.remove_tree(old);
 }
 

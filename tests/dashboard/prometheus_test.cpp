@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "dashboard/run_answers.h"
 #include "dashboard/written_run.h"
 #include "support/program.h"
 
@@ -104,12 +105,54 @@ TEST(Exposition, HasEachRunsNumbersUnderItsName) {
   EXPECT_EQ(weights, 1000);
 }
 
+TEST(Exposition, HasWhatKeepsTheRunGoingAndWhatFaultsCost) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), 12);
+  std::ofstream(folder / "events.jsonl")
+      << R"({"time": 1.7e9, "rank": 0, "kind": "start", "step": 0, "seconds": 1, "text": ""})" << "\n"
+      << R"({"time": 1700000003.5, "rank": 1, "kind": "slow", "step": 12, "seconds": 1, "text": ""})" << "\n";
+  write_launch_state(launch_file(folder.path()),
+                     {.epoch = 3,
+                      .state = LaunchPhase::ended,
+                      .restarts = 2,
+                      .hosts = {{.name = "a", .role = HostRole::leader}, {.name = "b", .role = HostRole::spare}},
+                      .fault = LaunchFault{.time = 1.7e9, .step = 4, .text = "gone", .cost_seconds = 1.5}});
+  RunReader reader(folder.path());
+  const RunSummary summary = summarize("a", reader.update());
+  std::set<std::string> typed;
+  std::map<std::string, double> values;
+  for (const Sample& sample : read_exposition(exposition({summary}), typed)) {
+    std::string name = sample.name;
+    for (const auto& [label, value] : sample.labels)
+      if (label != "run") name += " " + value;
+    values[name] = std::stod(sample.value);
+  }
+  EXPECT_EQ(values.at("lockstep_epoch"), 3);
+  EXPECT_EQ(values.at("lockstep_restarts"), 2);
+  EXPECT_EQ(values.at("lockstep_hosts leader"), 1);
+  EXPECT_EQ(values.at("lockstep_hosts spare"), 1);
+  EXPECT_EQ(values.at("lockstep_hosts lost"), 0);
+  EXPECT_EQ(values.at("lockstep_slow_ranks"), 1);
+  EXPECT_EQ(values.at("lockstep_last_fault_cost_seconds"), 1.5);
+  EXPECT_EQ(values.at("lockstep_last_fault_timestamp_seconds"), 1.7e9);
+  double parts = 0;
+  for (const auto& [name, value] : values)
+    if (name.starts_with("lockstep_time_seconds ")) parts += value;
+  EXPECT_NEAR(values.at("lockstep_time_seconds steps") / parts, values.at("lockstep_goodput_ratio"), 1e-9);
+  const nlohmann::json json = summary_json(summary);
+  EXPECT_EQ(json["launch"]["epoch"], 3);
+  EXPECT_EQ(json["launch"]["hosts"][1]["role"], "spare");
+  EXPECT_EQ(json["launch"]["fault"]["text"], "gone");
+}
+
 TEST(Exposition, LeavesOutWhatIsNotKnown) {
   RunSummary summary{.name = "new"};
   std::set<std::string> typed;
   for (const Sample& sample : read_exposition(exposition({summary}), typed)) {
     EXPECT_NE(sample.name, "lockstep_loss");
     EXPECT_NE(sample.name, "lockstep_step");
+    EXPECT_NE(sample.name, "lockstep_epoch");
+    EXPECT_NE(sample.name, "lockstep_goodput_ratio");
   }
 }
 

@@ -143,6 +143,26 @@ TEST(Leader, AKilledRankIsNamedTheOthersAreKilledAndAllResumeInTheNextEpoch) {
               AllOf(HasSubstr("rank 3 on host-1"), HasSubstr("signal 9"), HasSubstr("step 12")));
 }
 
+TEST(Leader, PutsAFaultDownToWhoWasSeenToFailOrElseToWhomTheEventsName) {
+  struct Case {
+    int ended, code;             // the rank that ends first, and how
+    std::optional<int> named;    // by the events
+    std::optional<int> culprit;  // that follows
+  };
+  for (const Case& c : {Case{1, 128 + 9, {}, 1}, Case{1, 128 + 9, 0, 1}, Case{1, 5, 0, 0}, Case{1, 5, {}, {}}, Case{1, 5, 77, {}}}) {
+    Led run(1, 2);
+    run.join_all(1);
+    run.named = c.named;
+    run.end(c.ended, c.code);
+    run.end(1 - c.ended, 5);
+    run.tick();
+    ASSERT_EQ(run.decisions.size(), 1u);
+    EXPECT_EQ(run.decisions[0].culprit, c.culprit) << c.code;
+    const bool says_so = run.decisions[0].fault.find("because of rank 0") != std::string::npos;
+    EXPECT_EQ(says_so, c.code == 5 && c.culprit.has_value()) << run.decisions[0].fault;
+  }
+}
+
 TEST(Leader, RanksThatFailByThemselvesAreGivenAMomentAndNobodyIsBlamedUnlessTheEventsNameOne) {
   Led run(1, 2);
   run.join_all(1);

@@ -9,6 +9,7 @@
 
 #include "support/program.h"
 #include "support/small_disk.h"
+#include "telemetry/run_event.h"
 
 namespace lockstep::tests {
 namespace {
@@ -39,8 +40,69 @@ TEST(EventLog, WritesOneObjectPerEvent) {
   EXPECT_EQ(lines[1], json::parse(R"({"time": 1700000008.0, "error": 1e-6, "rank": 1, "kind": "step", "step": 8,
                                       "seconds": 0.5, "text": ""})"));
   EXPECT_TRUE(lines[2]["error"].is_null());
-  const char* names[] = {"start", "step", "save", "saved", "evaluation", "fault", "stall", "clock", "end", "restart"};
+  const char* names[] = {"start", "step", "save",    "saved",    "evaluation", "fault",   "stall",
+                         "clock", "end",  "restart", "decision", "slow",       "slow_end"};
+  static_assert(std::size(names) == kEventKinds);
   for (int kind = 0; kind < kEventKinds; ++kind) EXPECT_EQ(name_of(static_cast<EventKind>(kind)), names[kind]);
+  const char* decisions[] = {"same", "spare", "shrink", "grow", "wait", "end"};
+  static_assert(std::size(decisions) == kDecisions);
+  for (int d = 0; d < kDecisions; ++d) EXPECT_EQ(name_of(static_cast<Decision>(d)), decisions[d]);
+}
+
+TEST(EventLog, WritesWhatIsKnownAndReadsItBack) {
+  const LoggedEvent decision{.time = 5,
+                             .rank = kOfTheAgent,
+                             .kind = EventKind::decision,
+                             .step = 12,
+                             .text = "the same ranks start again",
+                             .decision = Decision::same,
+                             .epoch = 3,
+                             .ranks = 8};
+  EXPECT_EQ(json::parse(to_json_line(decision)),
+            json::parse(R"({"time": 5.0, "error": null, "rank": null, "kind": "decision", "step": 12, "seconds": null,
+                            "text": "the same ranks start again", "decision": "same", "epoch": 3, "ranks": 8})"));
+  const auto agents = read_run_event(to_json_line(decision));
+  ASSERT_TRUE(agents);
+  EXPECT_EQ(agents->rank, -1);
+  EXPECT_EQ(agents->decision, "same");
+  EXPECT_EQ(agents->epoch, 3);
+  EXPECT_EQ(agents->culprit, -1);
+  EXPECT_FALSE(agents->lost);
+  LoggedEvent start{.time = 7.5, .kind = EventKind::start, .step = 10, .seconds = 0.25};
+  start.lost = LostSteps{.steps = 2, .from = 1.5, .until = 3};
+  const auto started = read_run_event(to_json_line(start));
+  ASSERT_TRUE(started && started->lost);
+  EXPECT_EQ(started->lost->steps, 2);
+  EXPECT_EQ(started->lost->from, 1.5);
+  EXPECT_EQ(started->lost->until, 3);
+  EXPECT_EQ(started->seconds, 0.25);
+  const auto fault = read_run_event(to_json_line({.rank = 4, .kind = EventKind::fault, .text = "x", .culprit = 2}));
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->culprit, 2);
+  EXPECT_EQ(fault->rank, 4);
+  for (const char* bad : {"", "{", "[]", "7", R"({"kind": 7})", R"({"step": 3})", R"({"kind": "fault")"})
+    EXPECT_FALSE(read_run_event(bad)) << bad;
+  const auto odd = read_run_event(R"({"kind": "fault", "rank": "x", "culprit": -3, "lost": {"from": 1}, "time": "y"})");
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->culprit, -1);
+  EXPECT_FALSE(odd->lost);
+  EXPECT_FALSE(known(odd->time));
+}
+
+// A try that has died before its first checkpoint is part of the run's history.
+TEST(EventLog, OfARunThatResumesWithoutACheckpointKeepsItsFaults) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "events.jsonl";
+  {
+    EventLog log(path, {});
+    log.write({.kind = EventKind::start});
+    log.write(step_of(0, 1));
+    log.write({.kind = EventKind::fault, .step = 1});
+  }
+  { EventLog log(path, {.resumes = true}); }
+  std::vector<std::string> kept;
+  for (const json& line : lines_of_events(path)) kept.push_back(line["kind"]);
+  EXPECT_EQ(kept, (std::vector<std::string>{"start", "fault"}));
 }
 
 TEST(EventLog, SamplesStepsOfAllRanksAndNothingElse) {

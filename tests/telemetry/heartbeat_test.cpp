@@ -149,6 +149,44 @@ TEST(Heartbeat, ShowsTheCallThatHoldsARankAndForHowLong) {
   EXPECT_EQ(now_of(run, 70000)->call, -1);
 }
 
+// What hangs are judged by (stalls.h).
+TEST(Heartbeat, SaysHowLongNothingHasMovedAndHowLongItUsuallyTakes) {
+  const TemporaryFolder run;
+  Heartbeat heartbeat(run.path(), {.period = 5ms});
+  Doing& doing = heartbeat.add(0, {"forward block.0", "backward block.0"});
+  for (int step = 1; step <= 3; ++step) {
+    doing.begin_step(step);
+    doing.begin_action(0);
+    std::this_thread::sleep_for(20ms);
+    doing.begin_action(1);
+  }
+  doing.begin_step(4);
+  doing.begin_action(0);
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 0) && now_of(run, 0)->quiet > 0.1; }));
+  const RankNow held = *now_of(run, 0);
+  ASSERT_TRUE(held.usual) << "it has been there three times";
+  EXPECT_GE(*held.usual, 0.02);
+  EXPECT_LE(*held.usual, 0.1 * kSlowdown + 0.1);
+  EXPECT_LE(held.quiet, held.seconds);
+  // A call that begins and ends is a move, though the rank is where it was.
+  { const InCall call(&doing, "dp", "all_reduce", 1); }
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 0)->quiet < held.quiet; }));
+  EXPECT_GE(now_of(run, 0)->seconds, held.seconds);
+  EXPECT_EQ(now_of(run, 0)->doing, DoingKind::action);
+  {
+    const InCall call(&doing, "dp", "all_reduce", 2);
+    ASSERT_TRUE(comes_true([&] { return now_of(run, 0)->doing == DoingKind::call; }));
+    EXPECT_EQ(now_of(run, 0)->usual, held.usual) << "of the action";
+  }
+  doing.begin_action(1);
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 0)->action == "backward block.0"; }));
+  const RankNow next = *now_of(run, 0);
+  EXPECT_TRUE(!next.usual || *next.usual < *held.usual) << "each place has a usual time of its own";
+  doing.enter(DoingKind::saving);
+  ASSERT_TRUE(comes_true([&] { return now_of(run, 0)->doing == DoingKind::saving; }));
+  EXPECT_FALSE(now_of(run, 0)->usual) << "the first save";
+}
+
 TEST(Heartbeat, EveryReaderSeesAWholeFile) {
   const TemporaryFolder run;
   Heartbeat heartbeat(run.path(), {.period = 100us});

@@ -27,7 +27,9 @@ RankNow rank_in_a_call() {
           .op = "all_reduce",
           .call = 99,
           .seconds = 1.0 / 3,
-          .time = 1.7e9 + 1.0 / 7};
+          .time = 1.7e9 + 1.0 / 7,
+          .quiet = 1.0 / 11,
+          .usual = 1.0 / 13};
 }
 
 std::string now_refusal(const std::string& text) {
@@ -41,6 +43,22 @@ TEST(RankNow, ComesBackToTheLastBit) {
             std::tie(before.rank, before.pid, before.host, before.step, before.doing, before.action));
   EXPECT_EQ(std::tie(after.group, after.op, after.call, after.seconds, after.time),
             std::tie(before.group, before.op, before.call, before.seconds, before.time));
+  EXPECT_EQ(std::tie(after.quiet, after.usual), std::tie(before.quiet, before.usual));
+}
+
+// Files of earlier versions have neither.
+TEST(RankNow, ThatDoesNotSayHowLongItIsQuietIsQuietSinceItCameThere) {
+  nlohmann::json file = nlohmann::json::parse(to_json_line(rank_in_a_call()));
+  file.erase("quiet");
+  file.erase("usual");
+  const RankNow read = parse_rank_now(file.dump(), "here");
+  EXPECT_EQ(read.quiet, read.seconds);
+  EXPECT_FALSE(read.usual);
+  file["quiet"] = 1e9;
+  EXPECT_EQ(parse_rank_now(file.dump(), "here").quiet, read.seconds) << "no longer than it has been there";
+  RankNow before = rank_in_a_call();
+  before.usual.reset();
+  EXPECT_FALSE(parse_rank_now(to_json_line(before), "here").usual);
 }
 
 TEST(RankNow, HealthComesBackAndIsLeftOutWhereItIsNone) {
@@ -121,6 +139,7 @@ TEST(HostileRankNow, WithAValueOfAnotherTypeOrRangeIsRefused) {
       refused += !now_refusal(other.dump()).empty();
     }
     EXPECT_GE(refused, 5) << key;
+    if (key == "quiet" || key == "usual") continue;  // a file need not have them
     Json other = file;
     other.erase(key);
     EXPECT_EQ(now_refusal(other.dump()).find("here: has no " + key), 0u);

@@ -96,6 +96,39 @@ TEST(MetricsFile, GoingOnDropsWhatCameAfterTheCheckpointAndHalfALine) {
   EXPECT_EQ(text_of(file), "");
 }
 
+TEST(MetricsFile, SaysWhichStepsAreLost) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "metrics.jsonl";
+  {
+    MetricsFile metrics(file, 0);
+    EXPECT_FALSE(metrics.lost());
+    for (int step = 1; step <= 5; ++step)
+      metrics.write(fmt::format("{{\"step\":{},\"step_ms\":500.0,\"time\":{}}}\n", step, 100.0 + step));
+    metrics.write("{\"step\":5,\"eval_loss\":1,\"time\":300}\n");  // is no step
+  }
+  {
+    const MetricsFile metrics(file, 3);
+    ASSERT_TRUE(metrics.lost());
+    EXPECT_EQ(metrics.lost()->steps, 2);
+    EXPECT_EQ(metrics.lost()->from, 103);
+    EXPECT_EQ(metrics.lost()->until, 105);
+  }
+  {
+    const MetricsFile metrics(file, 3);  // a try that has not made a step
+    ASSERT_TRUE(metrics.lost());
+    EXPECT_EQ(metrics.lost()->steps, 0);
+    EXPECT_EQ(metrics.lost()->from, 103);
+    EXPECT_EQ(metrics.lost()->until, 103);
+  }
+  {
+    const MetricsFile metrics(file, 0);  // from the beginning
+    ASSERT_TRUE(metrics.lost());
+    EXPECT_EQ(metrics.lost()->steps, 3);
+    EXPECT_EQ(metrics.lost()->from, 100.5);
+    EXPECT_EQ(metrics.lost()->until, 103);
+  }
+}
+
 // A pipe that nobody reads is full soon, and has room again when somebody does: as a disk, without its rights.
 TEST(AppendedFile, KeepsWhatCannotBeWrittenAndWritesItInOrder) {
   int ends[2];

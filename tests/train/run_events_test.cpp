@@ -260,10 +260,12 @@ TEST(RunEvents, HaveTheFaultThatEndsARank) {
   EXPECT_EQ(watchers[1].events[0].kind, EventKind::fault);
   EXPECT_EQ(watchers[1].events[0].rank, 1);
   EXPECT_THAT(watchers[1].events[0].text, testing::HasSubstr("the disk is gone"));
+  EXPECT_EQ(watchers[1].events[0].culprit, 1) << "its own doing";
   EXPECT_TRUE(watchers[2].events.empty()) << "it only was left alone";
   EXPECT_EQ(watchers[0].events.back().kind, EventKind::fault);
   EXPECT_EQ(watchers[0].events.back().rank, 0);
   EXPECT_THAT(watchers[0].events.back().text, testing::HasSubstr("rank 1"));
+  EXPECT_EQ(watchers[0].events.back().culprit, 1) << "a victim names it";
 }
 
 TEST(RunEvents, GoWithTheRunThatIsReplaced) {

@@ -83,6 +83,15 @@ std::string Rendezvous::who_is_missing(const PendingOperation& operation, const 
   std::vector<int> who;
   for (std::size_t i = 0; i < operation.ranks.size(); ++i)
     if (!operation.calls[i]) who.push_back(operation.group.members[operation.ranks[i]]);
+  // A rank that is waited for may itself wait for another, as stages of a pipeline do: then the cause are those that are
+  // in no call.
+  const auto waits = [this](int rank) { return last_calls_[rank].group && !last_calls_[rank].done; };
+  if (std::ranges::all_of(who, waits)) {
+    std::vector<int> idle;
+    for (const int rank : world_.members)
+      if (!waits(rank) && !ended_[rank]) idle.push_back(rank);
+    if (!idle.empty()) who = idle;
+  }
   return not_come_text(title(operation), who, until_when,
                        last_calls_text(operation.group.members, [this](int rank) { return last_call(rank); }));
 }

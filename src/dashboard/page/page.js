@@ -2,7 +2,7 @@
 // details of the one in focus. Text of files is set as textContent alone.
 'use strict';
 
-const kStateLook = {running: 'good', starting: 'plain', ended: 'plain', stalled: 'bad', stopped: 'fair', reading: ''};
+const kStateLook = {running: 'good', starting: 'plain', ended: 'plain', stalled: 'bad', recovering: 'bad', waiting: 'bad', stopped: 'fair', reading: ''};
 const kBandLook = {excellent: 'good', good: 'good', fair: 'fair', poor: 'bad'};
 
 function valueCell(row, key, value, text, className = 'num') {
@@ -63,6 +63,37 @@ function showRuns() {
   byId('no-runs').hidden = view.runs.length > 0;
   byId('folder').textContent = view.folder;
   byId('focus-title').textContent = view.focus ?? '';
+  const focus = view.runs.find((run) => run.name === view.focus);
+  byId('launch').hidden = !focus;
+  if (focus) showLaunch(focus.launch);
+}
+
+// What keeps the run going and what its faults have cost; a run without launch has a goodput alone.
+function showLaunch(launch) {
+  const section = byId('launch');
+  section.hidden = !launch.launched && launch.goodput === null && launch.fault === null;
+  const rows = [];
+  if (launch.launched) {
+    rows.push(['epoch', `${launch.epoch}, ${launch.restarts} restart${launch.restarts === 1 ? '' : 's'}${launch.layout ? ', ' + launch.layout : ''}${launch.agents ? '' : '; no agent is at work'}`]);
+    for (const host of launch.hosts) rows.push(['host', `${host.name}: ${host.role}, ${host.ranks.length} rank${host.ranks.length === 1 ? '' : 's'}`]);
+  }
+  if (launch.goodput !== null) {
+    const parts = Object.entries(launch.goodput.parts).filter(([, seconds]) => seconds > 1e-3 * launch.goodput.seconds);
+    rows.push(['goodput', `${percent(launch.goodput.share)} of ${duration(launch.goodput.seconds)}: ` + parts.map(([part, seconds]) => `${part.replace('_', '-')} ${percent(seconds / launch.goodput.seconds)}`).join(', ')]);
+  }
+  if (launch.fault !== null) {
+    const when = launch.fault.time === null ? '' : new Date(1000 * launch.fault.time).toLocaleTimeString('en-GB') + ', ';
+    const cost = launch.fault.cost_seconds === null ? '' : `cost ${launch.fault.cost_seconds.toFixed(1)} s, `;
+    rows.push(['last fault', `${when}${cost}after step ${launch.fault.step}: ${launch.fault.text}`]);
+  }
+  if (launch.slow_ranks.length > 0) rows.push(['slow', `rank${launch.slow_ranks.length === 1 ? '' : 's'} ${launch.slow_ranks.join(', ')}`]);
+  section.querySelector('tbody').replaceChildren(...rows.map(([name, text]) => {
+    const row = make('tr');
+    row.dataset.key = name;
+    row.insertCell().textContent = name;
+    row.insertCell().textContent = text;
+    return row;
+  }));
 }
 
 function showFindings(findings) {
@@ -91,7 +122,7 @@ function showEvents(events) {
   const section = byId('events');
   section.querySelector('table').hidden = events.length === 0;
   section.querySelector('.note').hidden = events.length > 0;
-  const look = {fault: 'bad', stall: 'bad', saved: 'good', save: '', evaluation: 'plain', start: 'plain', end: 'plain'};
+  const look = {fault: 'bad', stall: 'bad', slow: 'bad', slow_end: 'plain', decision: 'fair', restart: 'good', saved: 'good', save: '', evaluation: 'plain', start: 'plain', end: 'plain'};
   section.querySelector('tbody').replaceChildren(...events.map((event) => {
     const row = make('tr');
     const when = event.time === null ? '–' : new Date(1000 * event.time).toLocaleTimeString('en-GB');

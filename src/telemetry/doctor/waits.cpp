@@ -21,6 +21,7 @@
 
 #include "telemetry/doctor/rules.h"
 #include "telemetry/number_text.h"
+#include "telemetry/slow_ranks.h"
 
 namespace lockstep::doctor {
 
@@ -28,11 +29,6 @@ namespace {
 
 constexpr double kSlower = 1.25, kCosts = 0.10, kLinkCosts = 0.25, kOverlapCosts = 0.10, kBubbleCosts = 0.30;
 constexpr std::int64_t kEnoughMicro = 4;  // per stage
-
-double middle_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 std::string wait_text(const TimeView& view) {
   double waits = 0;
@@ -72,12 +68,16 @@ std::vector<std::string> link_remedies(const std::string& axis) {
 void find_slow_rank(const RunRecords& run, const TimeView& view, std::vector<Finding>& findings) {
   int slowest = -1;
   double worst = 0, usual = 0;
+  std::vector<double> seconds;
+  std::vector<PeerWork> work;
   for (const auto& [rank, times] : view.ranks) {
-    std::vector<double> peers;
-    for (const auto& [other, of_other] : view.ranks)
-      if (other != rank && view.stage_of(other) == view.stage_of(rank)) peers.push_back(of_other.work());
-    if (peers.empty()) continue;
-    const double reference = middle_of(peers), excess = times.work() - reference;
+    seconds.push_back(times.work());
+    work.push_back({.peers = view.stage_of(rank)});
+  }
+  const std::vector<double> references = usual_of_peers(seconds, work);
+  std::size_t i = 0;
+  for (const auto& [rank, times] : view.ranks) {
+    const double reference = references[i++], excess = times.work() - reference;  // NaN: it has no peers
     if (times.work() > kSlower * reference && excess > kCosts * view.step && excess > worst)
       slowest = rank, worst = excess, usual = reference;
   }
