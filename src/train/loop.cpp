@@ -179,17 +179,21 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   };
   // The step that was finished is a loss spike: back to a saved state, and without its batch from there on.
   std::int64_t recorded = progress.step;  // steps that are done again are not recorded again
+  // False: there is none.
   const auto rewind = [&](double loss, double z) {
     const Spending going_back(account, TimeUse::save);
     if (run.doing()) run.doing()->enter(DoingKind::saving);
     const double began = events.now();
-    for (; begun > progress.step + 1; --begun) run.finish_step();
-    run.replica().settle();
+    const auto note = [&](const std::string& line) { watcher.note(line); };
     run.finish_save(progress, 0);
     saving.tell();
+    const std::string saved_state = find_saved_state(run, progress.step, note);
+    if (saved_state.empty()) return false;
+    for (; begun > progress.step + 1; --begun) run.finish_step();
+    run.replica().settle();
     const std::int64_t spiked = progress.step + 1, first = first_sample(progress.step);
     recorded = std::max(recorded, progress.step);
-    progress = go_back(run, progress, [&](const std::string& line) { watcher.note(line); });
+    progress = go_back(run, progress, saved_state);
     spikes.skip(first, progress);
     progress.spikes = spikes.state();
     begun = progress.step;
@@ -202,8 +206,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       events.add(
           {.kind = EventKind::rewind, .step = spiked, .began = began, .seconds = events.now() - began, .text = text});
     watcher.note(text);
+    return true;
   };
-  if (t.loss_spikes == LossSpikes::rewind && progress.step > 0 && !run.has_saved(progress.step)) save(progress);
+  if (t.loss_spikes == LossSpikes::rewind && !run.has_saved(progress.step)) save(progress);
   if (account) account->take();  // what came before is no step's
   run.take_sent();
   while (progress.step < t.steps) {
@@ -242,15 +247,13 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
     const std::optional<double> spike = result.updated ? spikes.spike_of(result.loss) : std::nullopt;
-    if (spike && spikes.may_rewind()) {
-      rewind(result.loss, *spike);
-      continue;
-    }
+    if (spike && spikes.may_rewind() && rewind(result.loss, *spike)) continue;
     if (spike)
       watcher.note(
-          fmt::format("step {}: loss {:.6g} is {:.1f} standard deviations above those before; train.most_rewinds "
-                      "= {} were made, so its batch stays",
-                      progress.step + 1, result.loss, *spike, t.most_rewinds));
+          fmt::format("step {}: loss {:.6g} is {:.1f} standard deviations above those before, and its batch stays: {}",
+                      progress.step + 1, result.loss, *spike,
+                      spikes.may_rewind() ? std::string("there is no saved state to go back to")
+                                          : fmt::format("train.most_rewinds = {} were made", t.most_rewinds)));
     const std::int64_t batch = first_sample(progress.step);
     const bool again = progress.step < recorded;
     if (!again) events.stepped(progress.step + 1, seconds);

@@ -1,11 +1,11 @@
 #include "train/loss_spikes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "checkpoint/all_or_none.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "train/host_values.h"
-#include "train/resume.h"
 
 namespace lockstep {
 
@@ -39,38 +39,29 @@ std::optional<LossSpikeState> LossSpikeGuard::state() const {
   return LossSpikeState{skipped_, usual_.values()};
 }
 
-namespace {
-
-std::optional<Checkpoint> newest_until(const TrainingRun& run, std::int64_t step,
-                                       const std::function<void(const std::string&)>& note) {
-  std::vector<std::int64_t> steps = steps_in(run.checkpoints());
+std::string find_saved_state(TrainingRun& run, std::int64_t step, const std::function<void(const std::string&)>& note) {
+  std::string found;
+  std::vector<std::int64_t> steps;
+  if (run.is_first_rank()) steps = steps_in(run.checkpoints());
   std::ranges::reverse(steps);
   for (const std::int64_t of : steps) {
     if (of > step) continue;
-    const auto path = run.checkpoints() / step_folder_name(of);
+    found = (run.checkpoints() / step_folder_name(of)).string();
     try {
-      return open_verified_checkpoint(path);
+      open_checkpoint(found);
+      break;
     } catch (const UserError& damaged) {
-      note(fmt::format("skipping {}: {}", path.string(), damaged.what()));
+      note(fmt::format("skipping {}: {}", std::exchange(found, ""), damaged.what()));
     }
   }
-  return std::nullopt;
+  if (run.ranks()) share_text(*run.ranks(), found, 0);
+  return found;
 }
 
-}  // namespace
-
-Progress go_back(TrainingRun& run, const Progress& progress, const std::function<void(const std::string&)>& note) {
+Progress go_back(TrainingRun& run, const Progress& progress, const std::string& saved_state) {
   std::optional<Checkpoint> found;
-  std::string from;
-  if (run.is_first_rank()) found = newest_until(run, progress.step, note);
-  if (found) from = found->path().string();
-  if (run.ranks()) share_text(*run.ranks(), from, 0);
-  if (from.empty()) {
-    run.init_weights(note);
-    return beginning(run);
-  }
   all_or_none(run.ranks(), [&]() -> std::string {
-    if (!found) found = open_verified_checkpoint(from);
+    found = open_verified_checkpoint(saved_state);
     return "";
   });
   const Progress& saved = found->progress();

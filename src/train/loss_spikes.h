@@ -45,9 +45,11 @@ class LossSpikeGuard {
   std::vector<std::int64_t> skipped_;
 };
 
-// Fills the run's tensors from its newest whole checkpoint of progress.step or before, or, where there is none, with
-// what it began with, and returns the progress of that. All ranks call it, no step or save being under way. Failure:
-// that of reading a checkpoint, on all ranks.
-Progress go_back(TrainingRun& run, const Progress& progress, const std::function<void(const std::string&)>& note);
+// The run's newest whole checkpoint of that step or before; empty: there is none. All ranks call it and are told the
+// same, no save being under way.
+std::string find_saved_state(TrainingRun& run, std::int64_t step, const std::function<void(const std::string&)>& note);
+// Fills the run's tensors from it and returns the progress that was saved. All ranks call it, no step being under way.
+// Failure: that of reading a checkpoint, on all ranks.
+Progress go_back(TrainingRun& run, const Progress& progress, const std::string& saved_state);
 
 }  // namespace lockstep

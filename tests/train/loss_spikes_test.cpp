@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/philox.h"
 #include "checkpoint/find_checkpoint.h"
 #include "comm/threads/run_ranks.h"
 #include "data/sampler.h"
@@ -24,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::int64_t kBatch = 6, kSeq = 8, kWindows = 900, kSteps = 70, kBad = 50;  // the step's number less one
+constexpr std::int64_t kBatch = 6, kSeq = 8, kWindows = 900, kSteps = 60, kBad = 45;  // the step's number less one
 
 struct Trained {
   std::vector<double> losses;       // as recorded, by step
@@ -41,7 +42,7 @@ class LossSpike : public ::testing::Test {
   void write(const std::vector<std::int64_t>& bad) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(kWindows * kSeq + 1));
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 5 % 7);
-    const Sampler order(kWindows, 0);
+    const Sampler order(kWindows, random_key(0, "data order"));
     for (const std::int64_t step : bad)
       for (std::int64_t n = step * kBatch; n < (step + 1) * kBatch; ++n)
         for (std::int64_t i = 1; i < kSeq; ++i)
@@ -180,11 +181,9 @@ TEST_F(LossSpike, BeforeTheFirstSaveGoesBackToTheBeginning) {
 
 TEST_F(LossSpike, IsForgottenOnEveryLayout) {
   const LayoutSpec layouts[] = {{.dp = 3},
-                                {.dp = 2, .zero = 1},
                                 {.dp = 3, .zero = 3, .grad_sync = GradSync::micro},
                                 {.tp = 2, .sp = Switch::on},
                                 {.pp = 2, .micro = 3},
-                                {.cp = 2},
                                 {.dp = 3, .dp_kind = DpKind::central}};
   for (std::size_t i = 0; i < std::size(layouts); ++i) {
     Heard heard;
@@ -220,7 +219,7 @@ TEST_F(LossSpike, AreIgnoredBeyondTheBound) {
   Heard heard;
   EXPECT_EQ(train_on(once, heard), without(once, {kBad}));
   EXPECT_EQ(heard.rewinds.size(), 1u);
-  EXPECT_THAT(heard.notes, ::testing::Contains(HasSubstr("train.most_rewinds = 1 were made, so its batch stays")));
+  EXPECT_THAT(heard.notes, ::testing::Contains(HasSubstr("its batch stays: train.most_rewinds = 1 were made")));
   Heard twice;
   EXPECT_EQ(train_on(spec(), twice, "twice"), without(spec(), {kBad, kBad + 8}));
   EXPECT_EQ(twice.rewinds.size(), 2u);

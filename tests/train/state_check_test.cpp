@@ -23,8 +23,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+ModelSpec eight_heads() {
+  for (const NamedSpec& named : cut_specs())
+    if (named.name == "llama_8_heads") return named.spec;
+  throw ProgramError("there is no such model");
+}
+
 RunSpec checked_run(const LayoutSpec& layout, const PrecisionSpec& precision = {},
-                    const ModelSpec& model = cut_specs().front().spec) {
+                    const ModelSpec& model = eight_heads()) {
   RunSpec spec;
   spec.model = model;
   spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
@@ -258,7 +264,7 @@ TEST(StateCheck, RaisesNoAlarmAndChangesNoBit) {
   layouts.push_back({.dp = 4, .zero = 1, .shard = 2});
   layouts.push_back({.dp = 4, .zero = 3, .grad_sync = GradSync::micro, .shard = 2});
   layouts.push_back({.dp = 3, .dp_kind = DpKind::central});
-  layouts.push_back({.dp = 2, .tp = 3, .sp = Switch::off});
+  layouts.push_back({.dp = 2, .tp = 4, .sp = Switch::off});
   layouts.push_back({.pp = 2, .cp = 2, .tp = 2, .sp = Switch::on, .micro = 2});
   layouts.push_back({.dp = 2, .pp = 2, .micro = 3, .zero = 3, .grad_sync = GradSync::micro});
   layouts.push_back({.dp = 4, .uneven = Switch::on});
