@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -31,6 +32,7 @@ constexpr int kFlatVersion = 1;  // of manifests in which every slice is a flat 
 constexpr int kRowsVersion = 2;  // in which rows may be strided
 constexpr int kCompanionsVersion = 3;
 constexpr int kLossScaleVersion = 4;
+constexpr int kLossSpikesVersion = 5;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -111,14 +113,41 @@ LossScaleState read_loss_scale_state(const Object& o) {
   return {.exponent = std::countr_zero(scale), .steps = o.count("loss_scale_steps")};
 }
 
-Progress read_progress(const Object& o, bool scaled) {
+LossSpikeState read_loss_spike_state(const Object& o) {
+  LossSpikeState state;
+  const auto bounded = [&o](const char* key, std::size_t most) -> const json& {
+    const json& list = o.list(key);
+    if (list.size() > most) o.fail(key, fmt::format("has {} items, at most {} are allowed", list.size(), most));
+    return list;
+  };
+  for (const json& first : bounded("skipped", kMaxSkippedBatches)) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (!first.is_number_unsigned() || first.get<std::uint64_t>() > kMost)
+      o.fail("skipped", "holds something that is not the number of a sample");
+    state.skipped.push_back(first.get<std::int64_t>());
+  }
+  for (const json& loss : bounded("losses", kMaxKeptLosses)) {
+    if (!loss.is_number() || !std::isfinite(loss.get<double>())) o.fail("losses", "holds something that is no loss");
+    state.losses.push_back(loss.get<double>());
+  }
+  return state;
+}
+
+// What is in it beside what all have.
+struct ProgressFields {
+  bool scaled = false, spikes = false;
+  std::size_t count() const { return std::size_t{6} + (scaled ? 2 : 0) + (spikes ? 2 : 0); }
+};
+
+Progress read_progress(const Object& o, const ProgressFields& fields) {
   return {.step = o.count("step"),
           .updates = o.count("updates"),
           .samples = o.count("samples"),
           .seed = o.whole("seed", 0, std::numeric_limits<std::uint64_t>::max()),
           .data_fingerprint = o.sum("data_fingerprint"),
           .run_file = o.text("run_file", kMaxRunFileBytes),
-          .loss_scale = scaled ? std::optional(read_loss_scale_state(o)) : std::nullopt};
+          .loss_scale = fields.scaled ? std::optional(read_loss_scale_state(o)) : std::nullopt,
+          .spikes = fields.spikes ? std::optional(read_loss_spike_state(o)) : std::nullopt};
 }
 
 ManifestFile read_file(const Object& o) {
@@ -297,6 +326,7 @@ std::string manifest_text(const Manifest& manifest) {
   for (const ManifestFile& f : manifest.companions) add(companions, f);
   if (!companions.empty()) version = kCompanionsVersion;
   if (p.loss_scale) version = kLossScaleVersion;
+  if (p.spikes) version = kLossSpikesVersion;
   Ordered document = {{"format", kFormat},
                       {"version", version},
                       {"progress",
@@ -311,6 +341,10 @@ std::string manifest_text(const Manifest& manifest) {
   if (p.loss_scale) {
     document["progress"]["loss_scale"] = std::uint64_t{1} << p.loss_scale->exponent;
     document["progress"]["loss_scale_steps"] = p.loss_scale->steps;
+  }
+  if (p.spikes) {
+    document["progress"]["skipped"] = p.spikes->skipped;
+    document["progress"]["losses"] = p.spikes->losses;
   }
   if (version >= kCompanionsVersion) document["companions"] = std::move(companions);
   try {
@@ -337,10 +371,13 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
                                 kFlatVersion, kManifestVersion),
                     "use the program that wrote it");
   }
-  const bool has_companions = version >= kCompanionsVersion, scaled = version >= kLossScaleVersion;
+  const bool has_companions = version >= kCompanionsVersion;
   const Object top(document, "", where, has_companions ? 6 : 5);
   Manifest manifest;
-  manifest.progress = read_progress(Object(top.at("progress"), "progress", where, scaled ? 8 : 6), scaled);
+  const json& progress = top.at("progress");
+  ProgressFields fields{.scaled = version == kLossScaleVersion, .spikes = version >= kLossSpikesVersion};
+  if (fields.spikes) fields.scaled = progress.contains("loss_scale");
+  manifest.progress = read_progress(Object(progress, "progress", where, fields.count()), fields);
   std::set<std::string, std::less<>> names;
   const auto read_list = [&](const char* key, std::vector<ManifestFile>& files, bool companions) {
     for (const json& item : top.list(key)) {

@@ -1,13 +1,15 @@
 // The manifest: what a checkpoint holds, which slices of which tensors in which file, and the checksum of every file.
 //
 // A JSON object on one line (docs/formats.md, "Checkpoints"):
-//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2, 3 or 4,
-//    "progress":{"step","updates","samples","seed","data_fingerprint","run_file",("loss_scale","loss_scale_steps")},
+//   {"xxh3":"<16 hex digits>","format":"lockstep checkpoint","version":1, 2, 3, 4 or 5,
+//    "progress":{"step","updates","samples","seed","data_fingerprint","run_file",("loss_scale","loss_scale_steps"),
+//                ("skipped","losses")},
 //    "tensors":[{"part","name","shape","dtype","slices":[{"file","entry","begin","end",("row","pitch")}]}],
 //    "files":[{"name","bytes","xxh3"}],("companions":[{"name","bytes","xxh3"}])}
 // The first field is the checksum of every byte after it, so damage to the manifest is noticed like damage to a file.
 // Version 2 has slices of strided rows (rows.h), version 3 also has companions, files "hf-NAME" that came with the
-// model (hf_companions.h), version 4 also the loss scale of an fp16 run, a power of two. A manifest is written in the
+// model (hf_companions.h), version 4 also the loss scale of an fp16 run, a power of two. Version 5 has what a run
+// needs that leaves out the batches of loss spikes, beside a loss scale or without one. A manifest is written in the
 // lowest version that can express it.
 //
 // parse_manifest is a pure function of the text. Its result is consistent: parts, names and files are known once;
@@ -29,9 +31,10 @@
 namespace lockstep {
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr int kManifestVersion = 4;  // the newest
+inline constexpr int kManifestVersion = 5;  // the newest
 inline constexpr std::size_t kMaxManifestBytes = 64 << 20;
 inline constexpr std::size_t kMaxRunFileBytes = 1 << 20;
+inline constexpr std::size_t kMaxSkippedBatches = 1000, kMaxKeptLosses = 100;
 
 struct ManifestSlice {
   std::string file, entry;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/strided_range.h"
 #include "spec/model/parameters.h"
@@ -29,6 +30,13 @@ struct StateTensor {
   Tensor live;
 };
 
+// Of a run that leaves out the batches of loss spikes (train/loss_spikes.h).
+struct LossSpikeState {
+  std::vector<std::int64_t> skipped;  // the first sample of each batch that was left out, in the order of the rewinds
+  std::vector<double> losses;         // of the last steps, the oldest first: what the next one is compared with
+  bool operator==(const LossSpikeState&) const = default;
+};
+
 // Everything else a run needs to resume exactly.
 struct Progress {
   std::int64_t step = 0;     // training steps done
@@ -38,6 +46,7 @@ struct Progress {
   std::uint64_t data_fingerprint = 0;
   std::string run_file;                           // the resolved run file, TOML text
   std::optional<LossScaleState> loss_scale = {};  // of a run whose loss scale is dynamic
+  std::optional<LossSpikeState> spikes = {};      // of a run that rewinds
   bool operator==(const Progress&) const = default;
 };
 

@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames = {
-    "start", "step", "save",    "saved",    "evaluation", "fault",   "stall",
-    "clock", "end",  "restart", "decision", "slow",       "slow_end"};
+    "start", "step", "save",    "saved",    "evaluation", "fault",    "stall",
+    "clock", "end",  "restart", "decision", "slow",       "slow_end", "rewind"};
 constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {

@@ -41,8 +41,9 @@ enum class EventKind : std::uint8_t {
   decision,  // by an agent: what follows a fault, or a host that came or went
   slow,      // a rank computes at less than half the speed of its peers (slow_ranks.h); `seconds`: per step
   slow_end,  // it does no longer
+  rewind,    // after a loss spike, to an earlier step; `seconds`: until training continued
 };
-inline constexpr int kEventKinds = 13;
+inline constexpr int kEventKinds = 14;
 std::string_view name_of(EventKind kind);
 
 // What an agent decides.

@@ -59,6 +59,7 @@ std::string to_json_line(const StepRecord& r) {
     line["loss_scale"] = *r.loss_scale;
     line["overflow"] = r.overflow;
   }
+  if (r.skipped) line["skipped"] = *r.skipped;
   line["bytes"] = bytes(r.bytes);
   line["peak_bytes"] = bytes(r.peak_bytes);
   line["time"] = number(r.time);

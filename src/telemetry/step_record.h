@@ -47,8 +47,9 @@ struct StepRecord {
   double model_flops_per_s = 0;
   std::optional<double> mfu = {};  // nothing when the machine's peak is not known
   bool updated = true;
-  std::optional<double> loss_scale = {};  // of this step; nothing where the loss is not scaled
-  bool overflow = false;                  // not updated: too large for the scale, which the next step has halved
+  std::optional<double> loss_scale = {};     // of this step; nothing where the loss is not scaled
+  bool overflow = false;                     // not updated: too large for the scale, which the next step has halved
+  std::optional<std::int64_t> skipped = {};  // batches that were left out so far, of a run that rewinds
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -8,7 +8,7 @@
 #include "optim/learning_rate.h"
 #include "spec/model/model_flops.h"
 #include "spec/run/run_toml.h"
-#include "telemetry/z_score.h"
+#include "train/loss_spikes.h"
 #include "train/run_events.h"
 #include "train/run_trace.h"
 #include "train/saving.h"
@@ -119,15 +119,24 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };
-  const auto first_sample = [&, step = progress.step, samples = progress.samples](std::int64_t of) {
-    return samples + (of - step) * t.global_batch;
-  };
+  LossSpikeGuard spikes(t, progress);
+  const auto first_sample = [&](std::int64_t of) { return spikes.first_sample(progress, of); };
   // After such a step the weights are checked, so none may be begun before it is finished.
   const auto looked_at = [&](std::int64_t step) {
-    return due(t.save_every, step) || (run.data().has_evaluation() && due(t.eval_every, step));
+    return due(t.save_every, step) || due(run.spec().run.check_state, step) ||
+           (run.data().has_evaluation() && due(t.eval_every, step));
   };
 
+  // Only state that was found good is saved, so that whoever resumes begins with that.
+  std::int64_t checked = -1;
+  const auto check_state = [&] {
+    if (!run.checks_state() || checked == progress.step) return;
+    const Spending checking(run.account(), TimeUse::optimizer);
+    run.check_state(progress.step);
+    checked = progress.step;
+  };
   const auto save = [&](const Progress& at) {
+    check_state();
     const Spending held(run.account(), TimeUse::save);
     if (run.doing()) run.doing()->enter(DoingKind::saving);
     saving.save(at);
@@ -140,7 +149,6 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                                     .messages = &run.messages(),
                                     .ledger = &run.ledger(),
                                     .stream = run.stream().runs_ahead() ? &run.stream() : nullptr});
-  ZScore usual;
   Ending ending = Ending::finished;
   std::string bad_value;       // what is known of it
   std::exception_ptr failure;  // that all ranks know of; thrown when the state is saved
@@ -169,6 +177,38 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     events.heard(told);
     asked = true;
   };
+  // The step that was finished is a loss spike: back to a saved state, and without its batch from there on.
+  std::int64_t recorded = progress.step;  // steps that are done again are not recorded again
+  // False: there is none.
+  const auto rewind = [&](double loss, double z) {
+    const Spending going_back(account, TimeUse::save);
+    if (run.doing()) run.doing()->enter(DoingKind::saving);
+    const double began = events.now();
+    const auto note = [&](const std::string& line) { watcher.note(line); };
+    run.finish_save(progress, 0);
+    saving.tell();
+    const std::string saved_state = find_saved_state(run, progress.step, note);
+    if (saved_state.empty()) return false;
+    for (; begun > progress.step + 1; --begun) run.finish_step();
+    run.replica().settle();
+    const std::int64_t spiked = progress.step + 1, first = first_sample(progress.step);
+    recorded = std::max(recorded, progress.step);
+    progress = go_back(run, progress, saved_state);
+    spikes.skip(first, progress);
+    progress.spikes = spikes.state();
+    begun = progress.step;
+    asked = false;
+    const std::string text = fmt::format(
+        "step {}: loss {:.6g} is {:.1f} standard deviations above those before; back to step {}, and samples {} to {} "
+        "are left out",
+        spiked, loss, z, progress.step, first, first + t.global_batch - 1);
+    if (run.is_first_rank())
+      events.add(
+          {.kind = EventKind::rewind, .step = spiked, .began = began, .seconds = events.now() - began, .text = text});
+    watcher.note(text);
+    return true;
+  };
+  if (t.loss_spikes == LossSpikes::rewind && !run.has_saved(progress.step)) save(progress);
   if (account) account->take();  // what came before is no step's
   run.take_sent();
   while (progress.step < t.steps) {
@@ -206,20 +246,33 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     std::vector<SentByAxis> sent = run.take_sent();
     for (SentByAxis& along : sent) along.link = options.link;
     if (run.doing()) run.doing()->enter(DoingKind::between_steps);
-    events.stepped(progress.step + 1, seconds);
+    const std::optional<double> spike = result.updated ? spikes.spike_of(result.loss) : std::nullopt;
+    if (spike && spikes.may_rewind() && rewind(result.loss, *spike)) continue;
+    if (spike)
+      watcher.note(
+          fmt::format("step {}: loss {:.6g} is {:.1f} standard deviations above those before, and its batch stays: {}",
+                      progress.step + 1, result.loss, *spike,
+                      spikes.may_rewind() ? std::string("there is no saved state to go back to")
+                                          : fmt::format("train.most_rewinds = {} were made", t.most_rewinds)));
+    const std::int64_t batch = first_sample(progress.step);
+    const bool again = progress.step < recorded;
+    if (!again) events.stepped(progress.step + 1, seconds);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
     ++progress.step;
-    progress.samples += t.global_batch;
+    progress.samples = batch + t.global_batch;
     progress.updates = run.replica().steps_done();
     progress.loss_scale = run.loss_scale();
     StepRecord record = record_of(run, progress, result, rate, seconds);
-    record.loss_z = usual.add(result.loss);
+    record.loss_z = spikes.add(result.loss);
+    progress.spikes = spikes.state();
+    if (progress.spikes) record.skipped = std::ssize(progress.spikes->skipped);
     if (options.peak_flops) record.mfu = record.model_flops_per_s / *options.peak_flops;
     record.times_follow = times.has_value();
-    watcher.stepped(record);
+    if (!again) watcher.stepped(record);
 
+    if (due(run.spec().run.check_state, progress.step)) check_state();
     if (result.overflowed) {
       watcher.note(fmt::format("step {}: gradients overflowed with loss scale {:.0f}, nothing was updated; {:.0f} next",
                                progress.step, result.loss_scale, result.loss_scale / 2));
@@ -228,10 +281,11 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       const bool stop = t.bad_values == BadValues::stop;
       std::int64_t later = 0;
       for (; stop && begun > progress.step; --begun, ++later) run.finish_step();
+      if (begun == progress.step) check_state();  // a flipped bit may be why
       bad_value = fmt::format("step {}: a value is not finite, nothing was updated", progress.step);
       if (begun == progress.step)
-        bad_value += "; the first was " + run.find_bad_value(first_sample(progress.step - 1), later)
-                                              .value_or("the norm itself: every gradient is finite");
+        bad_value +=
+            "; the first was " + run.find_bad_value(batch, later).value_or("the norm itself: every gradient is finite");
       if (!stop) watcher.note(bad_value);  // else it is why the run ends
       if (run.is_first_rank()) events.add({.kind = EventKind::fault, .step = progress.step, .text = bad_value});
       if (stop) {
@@ -241,9 +295,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     }
     if (times) {
       ask(*times);
-      watcher.timed(progress.step, told.times, sent);
+      if (!again) watcher.timed(progress.step, told.times, sent);
     }
-    if (run.data().has_evaluation() &&
+    if (run.data().has_evaluation() && !again &&
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {
       asked = false;
       const Spending evaluating(account, TimeUse::evaluate);
@@ -270,6 +324,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   if (stopping && ending == Ending::finished && progress.step < t.steps) ending = Ending::stopped;
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
   run.replica().settle();
+  check_state();
   if (run.doing()) run.doing()->enter(DoingKind::saving);
   const bool good = saving.finish(progress, progress.updates == first_updates);
   if (failure) rethrow_after(failure, progress, saving);

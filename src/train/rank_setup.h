@@ -47,6 +47,7 @@ struct RankSetup {
     Execution how = {};              // runs_on is the stream's own device, or what meta stands for
     bool halt_on_bad_value = false;  // the first step whose norm is not finite keeps all later ones from updating
     int host_threads = 1;            // that update what is offloaded, where the host does
+    bool check_state = false;        // what no other rank holds is hashed after each update and before the next one
     bool capture = true;             // of steps that are repeated; false: action by action, every time
     TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
     StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank

@@ -8,11 +8,19 @@
 
 namespace lockstep {
 
+namespace {
+std::optional<StateHashes> make_hashes(RankSetup& setup, const RankState& state) {
+  if (!setup.options.check_state) return std::nullopt;
+  return std::optional<StateHashes>(std::in_place, setup, state);
+}
+}  // namespace
+
 Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload, Memory* rooms)
     : setup_(options, nullptr, memory, stream, offload, rooms),
       state_(setup_),
       executor_(setup_, state_),
-      in_flight_(setup_, state_, executor_),
+      hashes_(make_hashes(setup_, state_)),
+      in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
       learning_rate_(options.optimizer.learning_rate) {}
 
 Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload,
@@ -20,8 +28,40 @@ Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Str
     : setup_(options, &ranks, memory, stream, offload, rooms),
       state_(setup_),
       executor_(setup_, state_),
-      in_flight_(setup_, state_, executor_),
+      hashes_(make_hashes(setup_, state_)),
+      in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
       learning_rate_(options.optimizer.learning_rate) {}
+
+void Replica::init_weights() {
+  state_.init_weights();
+  remember_state();
+}
+
+void Replica::load(std::span<const ConstTensor> values) {
+  state_.load(values);
+  remember_state();
+}
+
+void Replica::resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale) {
+  state_.resume(batches, updates, scale);
+  remember_state();
+}
+
+void Replica::remember_state() {
+  if (!hashes_ || setup_.on_meta()) return;
+  settle();
+  const std::vector<StateHash> all = hashes_->hash_all();
+  hashes_->remember(std::span(all).first(static_cast<std::size_t>(hashes_->guarded())));
+}
+
+std::vector<StateHash> Replica::hash_state() {
+  LOCKSTEP_CHECK(hashes_, "state is not hashed");
+  in_flight_.require_none();
+  settle();
+  std::vector<StateHash> all = hashes_->hash_all();
+  hashes_->require_unchanged(std::span(all).first(static_cast<std::size_t>(hashes_->guarded())));
+  return all;
+}
 
 Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   begin_step(tokens, targets);
@@ -48,6 +88,7 @@ Replica::Result Replica::apply_gradients() {
   double host[kStepControls] = {};
   download(host, state_.control(), setup_.stream);
   setup_.mesh.check();
+  if (hashes_) hashes_->forget();
   return counted_step(state_, last_loss_, host);
 }
 

@@ -13,6 +13,7 @@
 
 #include "train/rank_setup.h"
 #include "train/rank_state.h"
+#include "train/state_hashes.h"
 #include "train/step_executor.h"
 #include "train/steps_in_flight.h"
 
@@ -35,11 +36,9 @@ class Replica {
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }
   std::vector<StateTensor> state(bool counted_alone = false) const { return state_.state(counted_alone); }
-  void init_weights() { state_.init_weights(); }
-  void load(std::span<const ConstTensor> values) { state_.load(values); }
-  void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {}) {
-    state_.resume(batches, updates, scale);
-  }
+  void init_weights();
+  void load(std::span<const ConstTensor> values);
+  void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
   std::int64_t steps_done() const { return state_.updates(); }
   const LossScaleState& loss_scale() const { return state_.loss_scale(); }  // of the next step
 
@@ -75,6 +74,10 @@ class Replica {
   // `later`: steps finished since, none of which updated. All ranks call it and are told the same.
   std::optional<std::string> find_bad_value(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                             std::int64_t later = 0);
+  // With Options::check_state: hashes all of this rank's state, and throws EnvironmentError, naming this rank, where
+  // what is guarded has changed since the last update (state_hashes.h). The hashes are of state_hashes()->entries().
+  std::vector<StateHash> hash_state();
+  const StateHashes* state_hashes() const { return hashes_ ? &*hashes_ : nullptr; }
   // Shows the steps that follow, until told otherwise (null).
   void show(StepWatch* watch);
   // Notes what the steps that follow are doing, as long as it lives.
@@ -96,9 +99,12 @@ class Replica {
   const std::vector<Action>& actions() const { return setup_.step.actions; }
 
  private:
+  void remember_state();
+
   RankSetup setup_;
   RankState state_;
   StepExecutor executor_;
+  std::optional<StateHashes> hashes_;  // none: state is not checked
   StepsInFlight in_flight_;
   double learning_rate_;
   double last_loss_ = 0;  // of compute_gradients

@@ -22,6 +22,9 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "train.save_every",
                                                              "train.keep",
                                                              "train.bad_values",
+                                                             "train.loss_spikes",
+                                                             "train.spike_z",
+                                                             "train.most_rewinds",
                                                              "train.async_save",
                                                              "optim.lr",
                                                              "optim.betas",
@@ -64,6 +67,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "run.autotune",
                                                              "run.trace",
                                                              "run.record_every",
+                                                             "run.check_state",
                                                              "run.tensorboard",
                                                              "run.clock",
                                                              "run.clock_error",
@@ -111,11 +115,13 @@ constexpr auto kBefore =
                                                                   {"run.deadline", "30"},
                                                                   {"run.trace", "0"},
                                                                   {"run.record_every", "1"},
+                                                                  {"run.check_state", "0"},
                                                                   {"run.tensorboard", "true"},
                                                                   {"run.clock", "\"local\""},
                                                                   {"run.clock_error", "0.0001"},
                                                                   {"run.stop_signals", kSignalsBefore},
                                                                   {"train.save_retry", "30"},
+                                                                  {"train.loss_spikes", "\"ignore\""},
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},
@@ -201,6 +207,7 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
   progress.updates = saved.updates;
   progress.samples = saved.samples;
   progress.loss_scale = run.loss_scale();
+  if (run.spec().train.loss_spikes == LossSpikes::rewind) progress.spikes = saved.spikes;
   return progress;
 }
 

@@ -283,18 +283,20 @@ void StepExecutor::wait_for_readers() {
 }
 
 // The first time action by action, as libraries and code are loaded then.
-void StepExecutor::run_step(std::int64_t batch_number) {
+void StepExecutor::run_step(std::int64_t batch_number, const std::function<void()>& before_updates) {
   const bool first = steps_run_++ == 0;
   if (!watch_ && !gradients_replay_ && repeats_ && !first) capture_halves(batch_number);
   if (watch_ || !gradients_replay_) {
     begin(true, batch_number);
     run_actions(0, norm_at_);
     wait_for_readers();
+    if (before_updates) before_updates();
     return run_actions(norm_at_, setup_.step.actions.size());
   }
   const Spending computing(setup_.options.account, TimeUse::compute);
   gradients_replay_->run();
   wait_for_readers();
+  if (before_updates) before_updates();
   const Spending updating(setup_.options.account, TimeUse::optimizer);
   updates_replay_->run();
 }

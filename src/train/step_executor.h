@@ -9,6 +9,7 @@
 // it; setup and state outlive it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,7 +45,8 @@ class StepExecutor {
   std::span<const Action> update_actions() const { return std::span(setup_.step.actions).subspan(norm_at_); }
   // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, their two halves
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
-  void run_step(std::int64_t batch_number);
+  // `before_updates` is called between them.
+  void run_step(std::int64_t batch_number, const std::function<void()>& before_updates = {});
   // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
   // run_step().
   void update_after(Event& read) { readers_.push_back(&read); }

@@ -14,12 +14,16 @@ StepResult counted_step(RankState& state, double loss, std::span<const double> c
           .overflowed = controls[kLossExponent] < exponent};
 }
 
-StepsInFlight::StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor)
-    : setup_(setup), state_(state), executor_(executor) {
+StepsInFlight::StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor, StateHashes* hashes)
+    : setup_(setup), state_(state), executor_(executor), hashes_(hashes && hashes->guarded() > 0 ? hashes : nullptr) {
   for (Place& place : places_) {
     place.rate = HostBuffer(8, setup.stream);
     place.controls = HostBuffer(kStepControls * 8, setup.stream);
     place.done = setup.stream.make_event();
+    if (!hashes_) continue;
+    const auto bytes = static_cast<std::int64_t>(sizeof(StateHash)) * hashes_->guarded();
+    place.hashes_before = HostBuffer(bytes, setup.stream);
+    place.hashes_after = HostBuffer(bytes, setup.stream);
   }
 }
 
@@ -36,7 +40,14 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
   executor_.set_batch(tokens, targets, index);
   place.rate.as<double>()[0] = learning_rate;
   upload_later(state_.control().slice(0, kLearningRate, 1), place.rate.as<char>().data(), setup_.stream);
-  executor_.run_step(state_.batches() + count());
+  if (!hashes_) {
+    executor_.run_step(state_.batches() + count());
+  } else {
+    const Spending updating(setup_.options.account, TimeUse::optimizer);
+    executor_.run_step(state_.batches() + count(), [&] { hashes_->hash_guarded(place.hashes_before.as<std::byte>()); });
+    executor_.settle();  // weights that are being published
+    hashes_->hash_guarded(place.hashes_after.as<std::byte>());
+  }
   executor_.batch().fetch_losses(index, setup_.stream);
   download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
   if (place.timed) times->end_step();
@@ -51,6 +62,10 @@ StepResult StepsInFlight::finish() {
   place.done->wait();
   setup_.mesh.check();  // else what has come may be of ranks that never summed
   ++finished_;
+  if (hashes_) {
+    hashes_->require_unchanged(place.hashes_before.as<StateHash>());
+    hashes_->remember(place.hashes_after.as<StateHash>());
+  }
   StepResult result = counted_step(state_, executor_.batch().mean_loss(index), place.controls.as<double>());
   if (place.timed) result.times = setup_.options.times->read();
   return result;

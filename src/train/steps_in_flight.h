@@ -12,6 +12,7 @@
 #include <span>
 
 #include "tensor/transfer.h"
+#include "train/state_hashes.h"
 #include "train/step_executor.h"
 
 namespace lockstep {
@@ -32,19 +33,21 @@ class StepsInFlight {
  public:
   static constexpr int kMost = BatchBuffers::kPlaces;
 
-  StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor);
+  // `hashes`: of state that is guarded (state_hashes.h); none: it is not.
+  StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& executor, StateHashes* hashes);
 
   int count() const { return static_cast<int>(begun_ - finished_); }
   void require_none() const;  // an internal error where there are some
   // Fewer than kMost are in flight.
   void begin(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, double learning_rate);
-  // Waits for the oldest.
+  // Waits for the oldest. EnvironmentError where state has changed between its update and the one before.
   StepResult finish();
 
  private:
   // The scalars of a step: the learning rate on its way to the device, all of them on their way back.
   struct Place {
     HostBuffer rate, controls;
+    HostBuffer hashes_before, hashes_after;  // of guarded state: before the update, and after it
     std::unique_ptr<Event> done;
     bool timed = false;
   };
@@ -52,6 +55,7 @@ class StepsInFlight {
   RankSetup& setup_;
   RankState& state_;
   StepExecutor& executor_;
+  StateHashes* const hashes_;  // none, also where nothing is guarded
   std::array<Place, kMost> places_;
   std::int64_t begun_ = 0, finished_ = 0;  // since this was made
 };

@@ -19,6 +19,7 @@
 #include "tensor/make_stream.h"
 #include "train/host_values.h"
 #include "train/pinning.h"
+#include "train/state_check.h"
 #include "train/tuning.h"
 
 namespace lockstep {
@@ -125,6 +126,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
       .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
       .host_threads = threads_,
+      .check_state = spec.run.check_state > 0,
       .account = stream_times_ ? &stream_time_ : account(),
       .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
@@ -276,6 +278,16 @@ bool TrainingRun::any_rank(bool says) {
   std::int64_t sayers = says ? 1 : 0;
   if (ranks_) sum_over(*ranks_, sayers);
   return sayers > 0;
+}
+
+void TrainingRun::check_state(std::int64_t step) {
+  const std::vector<StateHash> hashes = replica_->hash_state();
+  if (!raw_ranks_) return;
+  const auto found = compare_state(*raw_ranks_, replica_->state_hashes()->entries(), hashes, step);
+  if (!found) return;
+  const bool mine = found->blamed.empty() ? is_first_rank() : std::ranges::binary_search(found->blamed, rank());
+  if (mine) throw EnvironmentError(found->text);
+  throw CommError(found->text, true);
 }
 
 namespace {

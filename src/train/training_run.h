@@ -110,6 +110,12 @@ class TrainingRun {
   Evaluation evaluate();
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
+  // With run.check_state: hashes the state, and compares what several ranks hold alike (train/state_check.h). Where it
+  // differs, or has changed by itself, the ranks to blame throw EnvironmentError, with a text that begins with the
+  // first of them, and all others CommError; where nobody is to blame, rank 0 does. All ranks call it, no step being in
+  // flight.
+  bool checks_state() const { return replica_->state_hashes() != nullptr; }
+  void check_state(std::int64_t step);
   // What some rank wishes, before a step. All ranks call tell_ranks().
   struct Wishes {
     bool stop = false;        // somebody asked for the end
@@ -161,6 +167,7 @@ class TrainingRun {
   std::vector<SaveEvent> save_events();
   bool save_is_failing();
   bool retries_need_the_run() const { return !writer_; }
+  const std::filesystem::path& checkpoints() const { return folder_.path; }
   bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks

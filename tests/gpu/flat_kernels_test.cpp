@@ -13,7 +13,8 @@ namespace {
 
 std::vector<int> flat_cases() {
   return cases_where([](const KernelCase& kernel) {
-    constexpr std::string_view kFlat[] = {"add", "cast", "fill", "copy_heads", "norm_sum", "adamw", "sgd", "tree_sum"};
+    constexpr std::string_view kFlat[] = {"add",        "cast",  "fill", "copy_heads", "norm_sum",
+                                          "block_hash", "adamw", "sgd",  "tree_sum"};
     return std::ranges::find(kFlat, kernel.op) != std::end(kFlat);
   });
 }

@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
 #include "kernels/bias.h"
+#include "kernels/block_hash.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/cuda/attention/hopper_attention.h"
@@ -37,6 +38,7 @@ void attention_merge(const AttentionMergeArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&, std::int64_t) { absent(); }
 std::string hopper_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
+void block_hash(const BlockHashArgs&, lockstep::Stream&) { absent(); }
 void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }
 void cross_entropy(const CrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void add(const AddArgs&, lockstep::Stream&) { absent(); }

@@ -135,6 +135,27 @@ class RunChecker {
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
   }
 
+  // What hashes are compared of is on the device, and equal on the ranks that hold it alike.
+  void state_check() const {
+    if (spec_.run.check_state == 0) return;
+    const MemorySpec& memory = spec_.memory;
+    if (memory.offload_optimizer != Offload::none || memory.offload_parameters != Offload::none)
+      fail("run", "check_state", "state that is offloaded is not hashed",
+           "use check_state = 0, or offload_optimizer = \"none\" and offload_parameters = \"none\" in [memory]");
+    if (spec_.layout.reduce == ReduceKind::native && (spec_.layout.replicas() > 1 || spec_.layout.tp > 1))
+      fail("run", "check_state", "with reduce = \"native\" nothing promises that replicas are equal to the bit",
+           "use layout.reduce=canonical, or check_state = 0");
+  }
+
+  void loss_spikes() const {
+    if (spec_.train.loss_spikes == LossSpikes::rewind && spec_.run.trace > 0)
+      fail("train", "loss_spikes", "a run that goes back to an earlier step has no timeline",
+           "use loss_spikes = \"ignore\", or run.trace=0");
+    if (spec_.train.loss_spikes == LossSpikes::rewind && spec_.train.save_every == 0)
+      fail("train", "loss_spikes", "a run goes back to what it has saved, and save_every is 0",
+           "set save_every, or use loss_spikes = \"ignore\"");
+  }
+
   void schedule() const {
     const LearningRateSpec& schedule = spec_.schedule;
     const std::int64_t steps = spec_.train.steps;
@@ -203,6 +224,8 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.fits_model();
   check.batch();
   check.memory();
+  check.state_check();
+  check.loss_spikes();
   check.schedule();
   check.evaluation();
   check.precision();

@@ -52,6 +52,14 @@ enum class BadValues { stop, skip };
 
 constexpr std::string_view name_of(BadValues what) { return what == BadValues::stop ? "stop" : "skip"; }
 
+// What to do with a step whose loss is far above those before it: nothing, or go back to the newest saved state and
+// leave its batch out (train/loss_spikes.h).
+enum class LossSpikes { ignore, rewind };
+
+constexpr std::string_view name_of(LossSpikes what) { return what == LossSpikes::ignore ? "ignore" : "rewind"; }
+
+inline constexpr std::int64_t kMostRewinds = 1000;
+
 struct TrainSpec {
   std::int64_t steps = 100;
   std::int64_t global_batch = 8;  // samples per step, over all ranks and micro-batches
@@ -61,10 +69,13 @@ struct TrainSpec {
   std::int64_t keep = 2;          // checkpoints kept, the newest
   std::uint64_t seed = 0;         // below 2^63
   BadValues bad_values = BadValues::stop;
-  bool async_save = true;     // write checkpoints beside the training
-  bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
-  bool save_last = true;      // save where the run ends; false leaves that to save_every
-  double save_retry = 30;     // seconds that a run which ends keeps trying to save what the disk does not take
+  LossSpikes loss_spikes = LossSpikes::ignore;
+  double spike_z = 8;             // standard deviations above the mean of the losses before that are a spike
+  std::int64_t most_rewinds = 8;  // of a run; spikes after them are ignored
+  bool async_save = true;         // write checkpoints beside the training
+  bool deterministic = true;      // false: the fastest kernels, also those whose last bits differ from run to run
+  bool save_last = true;          // save where the run ends; false leaves that to save_every
+  double save_retry = 30;         // seconds that a run which ends keeps trying to save what the disk does not take
   bool operator==(const TrainSpec&) const = default;
 };
 
@@ -92,9 +103,11 @@ struct RunSettings {
       1;  // steps of which each rank records where its time went; 0 = none (telemetry/rank_records.h)
   ClockScope clock = ClockScope::local;
   double clock_error = 100e-6;  // seconds: clocks are compared again before they may be further from the mean
-  bool tensorboard = true;      // write event files for TensorBoard (telemetry/tensorboard.h)
-  bool autotune = false;        // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
-  std::string machine = {};     // one whose file predicts the step (spec/machine/machine_spec.h); empty: none
+  std::int64_t check_state =
+      0;                     // steps between comparisons of state that ranks hold alike (train/state_check.h); 0: off
+  bool tensorboard = true;   // write event files for TensorBoard (telemetry/tensorboard.h)
+  bool autotune = false;     // time several algorithms for each product (on a GPU) and keep the fastest in `tuning`
+  std::string machine = {};  // one whose file predicts the step (spec/machine/machine_spec.h); empty: none
   // Beside SIGINT and SIGTERM, which always do: signals that save and end the run (spec/run/stop_signals.h).
   std::vector<std::string> stop_signals = {"SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"};
   bool operator==(const RunSettings&) const = default;

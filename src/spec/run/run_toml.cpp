@@ -24,6 +24,7 @@ static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
+static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 
 namespace {
@@ -60,6 +61,11 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("keep", train.keep, Whole{1, kMaxIndex});
   visit("seed", train.seed);
   visit("bad_values", train.bad_values);
+  visit("loss_spikes", train.loss_spikes);
+  if (train.loss_spikes == LossSpikes::rewind) {
+    visit("spike_z", train.spike_z, Real{.least = 1, .most = 1e6});
+    visit("most_rewinds", train.most_rewinds, Whole{1, kMostRewinds});
+  }
   visit("async_save", train.async_save);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
@@ -95,6 +101,7 @@ void visit_run(Spec& run, Visitor&& visit) {
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});
   visit("trace", run.trace, Whole{0, kMostTracedSteps});
   visit("record_every", run.record_every, Whole{0, kMostSteps});
+  visit("check_state", run.check_state, Whole{0, kMostSteps});
   visit("tensorboard", run.tensorboard);
   visit("clock", run.clock);
   if (run.clock != ClockScope::off) visit("clock_error", run.clock_error, Real{.least = 1e-9, .most = 86400});

@@ -98,6 +98,7 @@ std::vector<KernelCase> speed_cases(DType dtype) {
   cases.push_back(resized(first(random_cases(dtype), "init_normal"), {{"x", {N * C}}}));
   const std::int64_t parameters = 4 << 20;
   cases.push_back(resized(first(optimizer_cases(dtype), "norm_sum"), {{"x", {parameters}}}));
+  cases.push_back(resized(first(block_hash_cases(dtype), "block_hash"), {{"x", {parameters}}}));
   const Shape flat{parameters};
   cases.push_back(resized(first(optimizer_cases(dtype), "adamw"),
                           {{"master", flat}, {"gradient", flat}, {"m", flat}, {"v", flat}}));
