@@ -14,6 +14,7 @@
 #include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shared_folder.h"
+#include "checkpoint/state_copy.h"
 #include "checkpoint/state_files.h"
 
 namespace lockstep {
@@ -223,6 +224,7 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
 
 fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> pieces,
                          const Disk& disk, Communicator* ranks) {
+  if (folder.copies) return save_copy(folder, progress, pieces, disk, ranks);
   const auto rank = static_cast<std::size_t>(ranks ? ranks->rank() : 0);
   const bool first = rank == 0, several = ranks && ranks->size() > 1;
   const std::string name = step_folder_name(progress.step);

@@ -51,6 +51,8 @@ namespace lockstep {
 inline constexpr std::int64_t kStateFileLimit = std::int64_t{4} << 30;
 inline constexpr const char* kLatestName = "latest";
 
+struct CopyGenerations;
+
 struct CheckpointFolder {
   std::filesystem::path path;
   std::int64_t keep = 2;                      // checkpoints left after a save, the new one included; at least 1
@@ -59,6 +61,7 @@ struct CheckpointFolder {
   const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
   bool finite_weights = false;                           // a state with a weight that is not finite is refused
   WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
+  CopyGenerations* copies = nullptr;  // it is in memory, and each host's own (state_copy.h); none: on a disk
   Stream* stream = nullptr;           // of the device that pieces may be on, or beside; none: all are on the host
 };
 

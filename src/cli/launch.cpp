@@ -17,6 +17,7 @@
 #include "cli/usage_error.h"
 #include "comm/control/socket.h"
 #include "launch/agent.h"
+#include "launch/copies_folder.h"
 #include "plan/plan.h"
 #include "plan/smaller_layout.h"
 #include "train/training_run.h"
@@ -29,12 +30,12 @@ struct LaunchSettings {
   bool processes = false, mpirun = false;
   int restarts = 10, spares = 0, slots = 0;
   double wait = 600;
-  std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote;
+  std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote, memory = "/dev/shm";
 };
 
 const std::set<std::string>& own_options() {
-  static const std::set<std::string> kOwn{"--processes", "--mpirun",   "--restarts", "--spares", "--slots",
-                                          "--wait",      "--on-fault", "--hosts",    "--host",   "--remote"};
+  static const std::set<std::string> kOwn{"--processes", "--mpirun", "--restarts", "--spares", "--slots", "--wait",
+                                          "--on-fault",  "--hosts",  "--host",     "--remote", "--memory"};
   return kOwn;
 }
 
@@ -102,10 +103,23 @@ int slots_of(const LaunchSettings& s, RankKind kind, const LaunchHosts& hosts, i
   return ranks / working;
 }
 
+// For copies of the state in this host's memory; none: they are off, or there is no place for them, which is told.
+std::unique_ptr<CopiesFolder> copies_folder(const OrderedTraining& training, const LaunchSettings& s, RankKind kind,
+                                            const LaunchHosts& hosts) {
+  if (training.spec.train.copy_every == 0) return nullptr;
+  try {
+    if (kind == RankKind::mpirun && hosts.names.size() > 1)
+      throw EnvironmentError("ranks that mpirun starts on several hosts have no agent on each; use --processes");
+    return std::make_unique<CopiesFolder>(s.memory, training.folder);
+  } catch (const EnvironmentError& error) {
+    fmt::print(stderr, "lockstep: no copies of the state in memory: {}\n", error.what());
+    return nullptr;
+  }
+}
+
 AgentOptions options_of(const CLI::App& command, const OrderedTraining& training, const LaunchSettings& s,
+                        const LaunchHosts& hosts, RankKind kind, const CopiesFolder* copies,
                         const std::atomic<bool>& stop) {
-  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, [](const char* name) { return std::getenv(name); });
-  const RankKind kind = kind_of(s, hosts);
   if (s.spares > 0 && kind != RankKind::processes)
     refuse("--spares is for ranks that are processes", "add --processes, or leave it out");
   const int slots = slots_of(s, kind, hosts, training.ranks);
@@ -118,6 +132,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
   };
   const bool overwrites = command.count("--overwrite") > 0;
 
+  const std::string copies_at = copies ? copies->path().string() : "";
   const auto words = [=, with_layout = of_training(true), without_layout = of_training(false),
                       folder = training.folder.string()](const EpochOrder& order) {
     std::vector<std::string> all =
@@ -127,6 +142,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
     all.insert(all.end(), rest.begin(), rest.end());
     if (!order.layout.text.empty()) all.insert(all.end(), {"--layout", order.layout.text});
     if (!training.names_folder) all.insert(all.end(), {"--out", folder});
+    if (!copies_at.empty()) all.insert(all.end(), {"--copies", copies_at});
     if (order.resumes)
       all.insert(all.end(), {"--resume", "auto"});
     else if (overwrites)
@@ -146,6 +162,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
   AgentOptions options{
       .folder = training.folder,
       .kind = kind,
+      .copies = copies_at,
       .command = words,
       .lead = {.plan = {.wanted = {.ranks = training.ranks},
                         .one_process = kind != RankKind::processes,
@@ -196,7 +213,10 @@ int run_launch(const CLI::App& command, const TrainingOrder& order, const Launch
                                 "first Ctrl-C, then launch with --resume",
                                 training.folder.string()));
   const std::atomic<bool>& stop = listen_for_signals(training.stop_signals);
-  return keep_running(options_of(command, training, s, stop));
+  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, [](const char* name) { return std::getenv(name); });
+  const RankKind kind = kind_of(s, hosts);
+  const std::unique_ptr<CopiesFolder> copies = copies_folder(training, s, kind, hosts);
+  return keep_running(options_of(command, training, s, hosts, kind, copies.get(), stop));
 }
 
 }  // namespace
@@ -238,6 +258,10 @@ void add_launch(CLI::App& app, std::function<int()>& chosen) {
       ->type_name("N");
   command->add_option("--remote", settings->remote, "Start the other hosts' agents with this, as in 'ssh {host}'")
       ->type_name("COMMAND");
+  command
+      ->add_option("--memory", settings->memory,
+                   "Folder in memory for copies of the state (train.copy_every) [/dev/shm]")
+      ->type_name("DIR");
   command->callback([command, order, settings, &chosen] {
     chosen = [command, order, settings] { return run_launch(*command, order, *settings); };
   });

@@ -1,16 +1,20 @@
 #include "cli/train.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <atomic>
 #include <csignal>
+#include <map>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/state_copy.h"
 #include "cli/rank_log.h"
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
@@ -25,6 +29,7 @@
 #include "plan/plan.h"
 #include "plan/plan_file.h"
 #include "plan/step_prediction.h"
+#include "spec/run/run_settings.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -44,19 +49,51 @@ namespace {
 struct TrainSettings {
   RunArguments run;
   LayoutArguments layout;
-  std::string out, resume, machine;
+  std::string out, resume, machine, copies;
   bool resumes = false, overwrite = false;
   TrainViewOptions view;
 };
 
+// The newest whole copy in memory of these steps, unless the disk may have something newer.
+std::optional<Checkpoint> newer_copy(const std::filesystem::path& copies, const std::vector<std::int64_t>& steps,
+                                     const std::filesystem::path& checkpoints, const DamageReport& report) {
+  const std::vector<std::int64_t> on_disk = steps_in(checkpoints);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (!on_disk.empty() && on_disk.back() > *step) return std::nullopt;
+    const std::filesystem::path copy = copies / step_folder_name(*step);
+    try {
+      return open_checkpoint(copy);
+    } catch (const UserError& error) {
+      report(copy, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+// The steps of which every rank's host has a complete copy, ascending.
+std::vector<std::int64_t> copies_of_all(const std::string& folder, Communicator* ranks) {
+  if (folder.empty()) return {};
+  std::vector<std::int64_t> steps = complete_copies(folder);
+  if (!ranks) return steps;
+  std::map<std::int64_t, int> counts;
+  for (const std::string& text : gather_texts(*ranks, fmt::format("{}", fmt::join(steps, " ")))) {
+    std::istringstream in(text);
+    for (std::int64_t step = 0; in >> step;) ++counts[step];
+  }
+  std::erase_if(steps, [&](std::int64_t step) { return counts[step] < ranks->size(); });
+  return steps;
+}
+
 // What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
 std::optional<Checkpoint> checkpoint_of(const TrainSettings& s, const RunFolder& folder,
+                                        const std::vector<std::int64_t>& copies,
                                         const std::function<void(const std::string&)>& note) {
   if (!s.resumes) return std::nullopt;
   const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
     note(fmt::format("skipping {}: {}", path.string(), reason));
   };
   if (s.resume != "auto") return require_checkpoint(s.resume, report);
+  if (auto copy = newer_copy(s.copies, copies, folder.checkpoints(), report)) return copy;
   auto found = find_own_checkpoint(folder.checkpoints(), report);
   if (!found) note("no checkpoint there yet: the run begins at step 0");
   return found;
@@ -123,13 +160,17 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
   return cuda::used_bytes() - run.ledger().peak();
 }
 
+constexpr std::string_view kOfCopies = "copy:";  // before the name of a copy, of which each host has one
+
 // What is done once, by rank 0's process, before any rank trains.
 struct Prepared {
   std::vector<Plan> stages;      // the first is rank 0's
   std::int64_t arena_bytes = 0;  // on a GPU: what the fullest rank needs
+  std::int64_t room = 0;         // of the host's memory, for each rank
   std::optional<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
-  std::string from;  // where the checkpoint is; empty: the run begins
+  std::vector<std::int64_t> copies;  // of the state in memory, that all hosts have: their steps
+  std::string from;                  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;              // of ranks that are threads: one for all
   int cores = usable_cores();               // before ranks take their shares
@@ -183,10 +224,11 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   const std::int64_t host = available_memory(Device::cpu) / launch.ranks_here();
   require_fit(spec, most, available, host, available_disk(spec) / launch.ranks_here());
   require_host_fit(most, host);
+  p.room = host;
   require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
-  p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
+  p.checkpoint = checkpoint_of(s, *p.folder, p.copies, [&](const std::string& line) { p.notes.push_back(line); });
   if (!p.checkpoint) return;
   check_steps(spec, *p.checkpoint);
   p.from = p.checkpoint->path().string();
@@ -214,7 +256,7 @@ void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<
 }
 
 Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
-                     bool own_process) {
+                     bool own_process, const std::optional<CopyPlace>& copies) {
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
   const std::optional<LinkRate> link = link_of(run);
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
@@ -253,7 +295,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                    .predicted = p.predicted}));
   const std::int64_t first = progress.step;
   std::optional<StopNotice> notice(std::in_place);
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link)});
+  const Ending ending =
+      train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link), .copies = copies});
   notice.reset();
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
@@ -262,9 +305,22 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   return ending;
 }
 
+// What an earlier try in this layout has measured, and its copies say.
+std::int64_t copy_every_of(const Checkpoint& copy, const RunSpec& spec) {
+  std::map<std::string, std::string> now;
+  for (const auto& [key, value] : settings_of(to_toml(spec))) now[key] = value;
+  std::int64_t every = kCopyAuto;
+  for (const auto& [key, value] : settings_of(copy.progress().run_file)) {
+    if (key.starts_with("layout.") && now[key] != value) return kCopyAuto;
+    if (key == "train.copy_every" && value != "\"auto\"") every = std::stoll(value);
+  }
+  return every;
+}
+
 // Rank 0, which also reports progress.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
-                   const TrainViewOptions& options) {
+                   std::optional<CopyPlace> copies, const TrainViewOptions& options) {
+  if (copies && copies->resumed > 0) copies->every = copy_every_of(*p.checkpoint, run.spec());
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
@@ -277,7 +333,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHe
 
   TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals), options);
   try {
-    return show_training(p, spec, run, progress, view, own_process);
+    return show_training(p, spec, run, progress, view, own_process, copies);
   } catch (const std::exception& error) {  // of any rank: the log must say why
     view.failed(error.what());
     throw;
@@ -306,7 +362,8 @@ class Silent final : public Watcher {
   RankLog log_;
 };
 
-Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
+Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
+                   const std::optional<CopyPlace>& copies) {
   if (from.empty()) run.init_weights();
   Progress progress =
       from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
@@ -315,7 +372,7 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   heartbeat.add(run);
   const std::optional<LinkRate> link = link_of(run);
   try {
-    return train(run, progress, silent, {.link = rate_of(link)});
+    return train(run, progress, silent, {.link = rate_of(link), .copies = copies});
   } catch (const std::exception& error) {
     const auto* of_another = dynamic_cast<const CommError*>(&error);
     if (own_process && !(of_another && of_another->secondary()))
@@ -324,11 +381,25 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   }
 }
 
+// Every host has a folder of its own for copies, and the same copy in it: where rank 0 has found one, in this rank's.
+std::string in_own_copies(const std::string& from, const std::string& copies) {
+  if (!from.starts_with(kOfCopies)) return from;
+  return (std::filesystem::path(copies) / from.substr(kOfCopies.size())).string();
+}
+
+std::optional<CopyPlace> copy_place(const std::string& copies, const std::filesystem::path& from, std::int64_t room) {
+  if (copies.empty()) return std::nullopt;
+  const bool of_copies = from.parent_path() == copies;
+  const auto step = of_copies ? step_of_folder_name(from.filename().string()) : std::nullopt;
+  return CopyPlace{.folder = copies, .resumed = step.value_or(0), .room = room};
+}
+
 int run_training(const TrainSettings& s) {
   RunSpec spec = spec_of(s);
-  Launch launch(
-      spec, "train", s.layout.say_ranks(s.run),
-      {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
+  Launch launch(spec, "train", s.layout.say_ranks(s.run),
+                {{"--resume", s.resumes ? "given" : "not given"},
+                 {"--overwrite", s.overwrite ? "given" : "not given"},
+                 {"--copies", s.copies.empty() ? "not given" : "given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
   // A launcher ends all when one has failed: each must say why first.
@@ -338,6 +409,7 @@ int run_training(const TrainSettings& s) {
   const auto choose = [&](int threads, Communicator* ranks) {
     if (const auto why = choose_update(spec, device_of(spec), threads, ranks)) prepared.notes.push_back(*why);
   };
+  if (by_hand) prepared.copies = copies_of_all(s.copies, nullptr);
   if (by_hand) {  // a mistake is reported before there are ranks
     choose(threads_of(spec) * static_cast<int>(spec.layout.ranks()), nullptr);
     prepare(prepared, s, spec, launch);
@@ -353,14 +425,19 @@ int run_training(const TrainSettings& s) {
       read_same_data(prepared.data, spec, ranks);
       if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
       const std::vector<std::string> hosts = gather_texts(ranks, control::host_name());
+      const std::vector<std::int64_t> copied = copies_of_all(s.copies, &ranks);
       if (first) {
         prepared.hosts = hosts;
+        prepared.copies = copied;
         prepare(prepared, s, spec, launch);
       }
     }
     std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
     if (!by_hand) {
-      share_text(ranks, from, 0);      // also: continue
+      if (first && std::filesystem::path(from).parent_path() == s.copies && !from.empty())
+        from = std::string(kOfCopies) + std::filesystem::path(from).filename().string();
+      share_text(ranks, from, 0);  // also: continue
+      from = in_own_copies(from, s.copies);
       share_text(ranks, gathered, 0);  // which rank 0 may have chosen
       if (!first) spec.memory.gathered = std::stoll(gathered);
     }
@@ -369,6 +446,8 @@ int run_training(const TrainSettings& s) {
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
+    const std::optional<CopyPlace> copies =
+        copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
@@ -376,8 +455,8 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, s.view)
-                             : train_other(from, run, heartbeat, place.alone_here);
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, copies, s.view)
+                             : train_other(from, run, heartbeat, place.alone_here, copies);
     if (first || place.alone_here) ending = end;
   });
   if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);
@@ -444,6 +523,11 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   one GPU per "
       "rank");
+  command
+      ->add_option("--copies", settings->copies,
+                   "Copy the state into this folder after every train.copy_every-th step, and resume from there where "
+                   "that is newer; launch gives it, in memory")
+      ->type_name("DIR");
   command->callback([settings, complete = add_training(command, settings), &chosen] {
     complete();
     chosen = [settings] { return run_training(*settings); };

@@ -20,8 +20,9 @@ namespace lockstep {
 class LaunchLog {
  public:
   using Clock = std::chrono::steady_clock;
-  LaunchLog(std::filesystem::path folder, std::function<void(const std::string& message)> tell)
-      : folder_(std::move(folder)), tell_(std::move(tell)) {}
+  // `copies`: of the state, in memory, are made where there is room.
+  LaunchLog(std::filesystem::path folder, bool copies, std::function<void(const std::string& message)> tell)
+      : folder_(std::move(folder)), copies_(copies), tell_(std::move(tell)) {}
 
   std::int64_t last_step() const;  // that metrics.jsonl tells of; 0: none
   // The rank that a fault of this epoch names, by events that were written since it began.
@@ -43,6 +44,7 @@ class LaunchLog {
   void log(LoggedEvent event) const;
 
   std::filesystem::path folder_;
+  bool copies_;
   std::function<void(const std::string&)> tell_;
   std::optional<Open> open_;
   std::optional<LaunchFault> fault_;

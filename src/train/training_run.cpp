@@ -12,8 +12,10 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
+#include "comm/gather_texts.h"
 #include "spec/layout/mesh_axis.h"
 #include "spec/layout/updates.h"
+#include "telemetry/number_text.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/host_memory.h"
 #include "tensor/make_stream.h"
@@ -313,8 +315,8 @@ ToldEvents told_events_of(std::span<const double, kEventWords> words) {
 TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
   if (!raw_ranks_) return {mine, {times}, {events}};
   constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
-  std::array<double, kWords> own{
-      static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again + 8 * mine.compare_clocks)};
+  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again +
+                                                     8 * mine.compare_clocks + 16 * mine.copy)};
   std::ranges::copy(times.seconds, own.begin() + 1);
   std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
   std::vector<double> all(kWords * static_cast<std::size_t>(size()));
@@ -333,6 +335,7 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
     told.any.bad_data |= (votes & 2) != 0;
     told.any.save_again |= (votes & 4) != 0;
     told.any.compare_clocks |= (votes & 8) != 0;
+    told.any.copy |= (votes & 16) != 0;
     told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
     std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
   }
@@ -417,6 +420,66 @@ bool TrainingRun::save_is_failing() { return writer_ ? writer_->failing() : last
 void TrainingRun::wait_for_save() {
   const SaveResult result = writer_ ? writer_->wait() : last_save_;
   if (result.outcome != SaveOutcome::saved) std::rethrow_exception(result.error);
+}
+
+namespace {
+
+// Bytes of files that are there already, and are written over.
+std::int64_t bytes_in(const std::filesystem::path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (const auto size = at->file_size(error); !error) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
+
+}  // namespace
+
+std::string TrainingRun::begin_copies(const CopyPlace& place) {
+  const Disk memory = Disk::in_memory();
+  if (raw_ranks_) copiers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "copies");
+  copies_ = lockstep::begin_copies(place.folder, place.resumed, memory, copiers_.get());
+  CopyBytes bytes = copy_bytes();
+  if (copies_.mirrored) bytes.folder *= 2;  // those of another host's ranks, which has as many
+  const std::int64_t there =
+      place.resumed > 0 ? bytes_in(place.folder / step_folder_name(place.resumed)) / copies_.ranks_here : 0;
+  const std::int64_t more = std::max<std::int64_t>(0, bytes.folder - there);
+  const std::int64_t own = host_memory_ ? host_ledger_.current() : ledger_.current();
+  const std::int64_t room = place.room - own - bytes.process;
+  const std::int64_t free = disk::free_bytes_in(place.folder) / copies_.ranks_here;
+  std::string why;
+  if (more > std::min(room, free))
+    why = fmt::format("they need {} for each rank, and {} {}", byte_text(more + bytes.process),
+                      byte_text(std::max<std::int64_t>(0, more > free ? free : room + bytes.process)),
+                      more > free ? fmt::format("are free in {}", place.folder.parent_path().string())
+                                  : std::string("of the host's memory are free"));
+  if (copiers_)
+    for (const std::string& of_rank : gather_texts(*copiers_, why))
+      if (!of_rank.empty()) {
+        why = of_rank;
+        break;
+      }
+  if (!why.empty()) {
+    if (copies_.first_here) remove_copies(place.folder);
+    return why;
+  }
+  copy_folder_ = {.path = place.folder,
+                  .companions = &companions_,
+                  .finite_weights = true,
+                  .copies = &copies_,
+                  .stream = stream_.get()};
+  copy_writer_ = std::make_unique<CheckpointWriter>(copy_folder_, written_here(),
+                                                    host_memory_ ? *host_memory_ : *memory_, memory, copiers_.get());
+  return "";
+}
+
+void TrainingRun::copy(const Progress& progress) { copy_writer_->save(progress, *stream_); }
+
+SaveResult TrainingRun::settle_copy() { return copy_writer_->wait(); }
+
+void TrainingRun::end_copies() {
+  copy_writer_.reset();
+  if (copies_.first_here) remove_copies(copy_folder_.path);
 }
 
 bool TrainingRun::has_saved(std::int64_t step) {

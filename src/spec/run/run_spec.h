@@ -52,6 +52,9 @@ enum class BadValues { stop, skip };
 
 constexpr std::string_view name_of(BadValues what) { return what == BadValues::stop ? "stop" : "skip"; }
 
+// Measured when a run begins (train/copying.h).
+inline constexpr std::int64_t kCopyAuto = -1;
+
 struct TrainSpec {
   std::int64_t steps = 100;
   std::int64_t global_batch = 8;  // samples per step, over all ranks and micro-batches
@@ -61,10 +64,12 @@ struct TrainSpec {
   std::int64_t keep = 2;          // checkpoints kept, the newest
   std::uint64_t seed = 0;         // below 2^63
   BadValues bad_values = BadValues::stop;
-  bool async_save = true;     // write checkpoints beside the training
-  bool deterministic = true;  // false: the fastest kernels, also those whose last bits differ from run to run
-  bool save_last = true;      // save where the run ends; false leaves that to save_every
-  double save_retry = 30;     // seconds that a run which ends keeps trying to save what the disk does not take
+  bool async_save = true;               // write checkpoints beside the training
+  bool deterministic = true;            // false: the fastest kernels, also those whose last bits differ from run to run
+  bool save_last = true;                // save where the run ends; false leaves that to save_every
+  std::int64_t copy_every = kCopyAuto;  // steps between copies of the state in memory, under launch; 0 = none
+  std::string backup = {};              // a second folder for checkpoints, absolute; empty: none
+  double save_retry = 30;  // seconds that a run which ends keeps trying to save what the disk does not take
   bool operator==(const TrainSpec&) const = default;
 };
 
