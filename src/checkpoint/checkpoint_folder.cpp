@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/system_failure.h"
 #include "checkpoint/all_or_none.h"
+#include "checkpoint/backup.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
@@ -183,24 +184,6 @@ void prove(const fs::path& final, const std::optional<fs::path>& before, const D
   if (before) disk.remove_tree(*before);
 }
 
-// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
-void prune(const CheckpointFolder& folder, std::int64_t saved, WholeCheckpoints& whole, const Disk& disk) {
-  std::vector<std::int64_t> others = steps_in(folder.path);
-  std::erase(others, saved);
-  std::reverse(others.begin(), others.end());
-  std::int64_t kept = 1;
-  for (const std::int64_t step : others) {
-    const fs::path path = folder.path / step_folder_name(step);
-    if (!whole.is_whole(path)) continue;
-    if (kept < folder.keep) {
-      ++kept;
-      continue;
-    }
-    remove_checkpoint(path, disk);
-    whole.forget(path);
-  }
-}
-
 }  // namespace
 
 std::string step_folder_name(std::int64_t step) { return fmt::format("{}{:08}", kStep, step); }
@@ -220,6 +203,25 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
     if (const auto step = step_of_folder_name(name)) steps.push_back(*step);
   std::sort(steps.begin(), steps.end());
   return steps;
+}
+
+// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
+void prune_checkpoints(const fs::path& folder, std::int64_t keep, std::int64_t saved, WholeCheckpoints& whole,
+                       const Disk& disk) {
+  std::vector<std::int64_t> others = steps_in(folder);
+  std::erase(others, saved);
+  std::reverse(others.begin(), others.end());
+  std::int64_t kept = 1;
+  for (const std::int64_t step : others) {
+    const fs::path path = folder / step_folder_name(step);
+    if (!whole.is_whole(path)) continue;
+    if (kept < keep) {
+      ++kept;
+      continue;
+    }
+    remove_checkpoint(path, disk);
+    whole.forget(path);
+  }
 }
 
 fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> pieces,
@@ -281,7 +283,8 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
     WholeCheckpoints unknown;
     WholeCheckpoints& whole_ones = folder.whole ? *folder.whole : unknown;
     whole_ones.add(final);
-    prune(folder, progress.step, whole_ones, disk);
+    prune_checkpoints(folder.path, folder.keep, progress.step, whole_ones, disk);
+    if (folder.backup) folder.backup->backup(final, folder.keep, disk);
     return "";
   });
   return final;

@@ -37,6 +37,7 @@ inline constexpr double kMirrorSeconds = 10;
 
 struct CopyGenerations {
   int ranks_here = 1;               // that share this folder
+  bool mirrored = false;            // each host's files are also held by another host
   bool first_here = true;           // of those: it makes, names and removes what is in the folder
   std::int64_t committed = 0;       // the step whose copy is complete on all hosts; 0: none
   std::vector<bool> here = {true};  // by rank

@@ -1,21 +1,18 @@
 #include "cli/train.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <atomic>
 #include <csignal>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/state_copy.h"
 #include "cli/rank_log.h"
+#include "cli/resume_from.h"
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
@@ -29,7 +26,6 @@
 #include "plan/plan.h"
 #include "plan/plan_file.h"
 #include "plan/step_prediction.h"
-#include "spec/run/run_settings.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -53,51 +49,6 @@ struct TrainSettings {
   bool resumes = false, overwrite = false;
   TrainViewOptions view;
 };
-
-// The newest whole copy in memory of these steps, unless the disk may have something newer.
-std::optional<Checkpoint> newer_copy(const std::filesystem::path& copies, const std::vector<std::int64_t>& steps,
-                                     const std::filesystem::path& checkpoints, const DamageReport& report) {
-  const std::vector<std::int64_t> on_disk = steps_in(checkpoints);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (!on_disk.empty() && on_disk.back() > *step) return std::nullopt;
-    const std::filesystem::path copy = copies / step_folder_name(*step);
-    try {
-      return open_checkpoint(copy);
-    } catch (const UserError& error) {
-      report(copy, error.what());
-    }
-  }
-  return std::nullopt;
-}
-
-// The steps of which every rank's host has a complete copy, ascending.
-std::vector<std::int64_t> copies_of_all(const std::string& folder, Communicator* ranks) {
-  if (folder.empty()) return {};
-  std::vector<std::int64_t> steps = complete_copies(folder);
-  if (!ranks) return steps;
-  std::map<std::int64_t, int> counts;
-  for (const std::string& text : gather_texts(*ranks, fmt::format("{}", fmt::join(steps, " ")))) {
-    std::istringstream in(text);
-    for (std::int64_t step = 0; in >> step;) ++counts[step];
-  }
-  std::erase_if(steps, [&](std::int64_t step) { return counts[step] < ranks->size(); });
-  return steps;
-}
-
-// What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
-std::optional<Checkpoint> checkpoint_of(const TrainSettings& s, const RunFolder& folder,
-                                        const std::vector<std::int64_t>& copies,
-                                        const std::function<void(const std::string&)>& note) {
-  if (!s.resumes) return std::nullopt;
-  const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
-    note(fmt::format("skipping {}: {}", path.string(), reason));
-  };
-  if (s.resume != "auto") return require_checkpoint(s.resume, report);
-  if (auto copy = newer_copy(s.copies, copies, folder.checkpoints(), report)) return copy;
-  auto found = find_own_checkpoint(folder.checkpoints(), report);
-  if (!found) note("no checkpoint there yet: the run begins at step 0");
-  return found;
-}
 
 // The run folder that --resume names or is inside of: RUN, RUN/checkpoints or RUN/checkpoints/step-N.
 std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& named) {
@@ -159,8 +110,6 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
   if (run.stream().device() != Device::cuda) return std::nullopt;
   return cuda::used_bytes() - run.ledger().peak();
 }
-
-constexpr std::string_view kOfCopies = "copy:";  // before the name of a copy, of which each host has one
 
 // What is done once, by rank 0's process, before any rank trains.
 struct Prepared {
@@ -228,7 +177,11 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
-  p.checkpoint = checkpoint_of(s, *p.folder, p.copies, [&](const std::string& line) { p.notes.push_back(line); });
+  if (s.resumes)
+    p.checkpoint = checkpoint_to_resume(
+        s.resume,
+        {.checkpoints = p.folder->checkpoints(), .backup = spec.train.backup, .copies = s.copies, .copied = p.copies},
+        [&](const std::string& line) { p.notes.push_back(line); });
   if (!p.checkpoint) return;
   check_steps(spec, *p.checkpoint);
   p.from = p.checkpoint->path().string();
@@ -305,18 +258,6 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   return ending;
 }
 
-// What an earlier try in this layout has measured, and its copies say.
-std::int64_t copy_every_of(const Checkpoint& copy, const RunSpec& spec) {
-  std::map<std::string, std::string> now;
-  for (const auto& [key, value] : settings_of(to_toml(spec))) now[key] = value;
-  std::int64_t every = kCopyAuto;
-  for (const auto& [key, value] : settings_of(copy.progress().run_file)) {
-    if (key.starts_with("layout.") && now[key] != value) return kCopyAuto;
-    if (key == "train.copy_every" && value != "\"auto\"") every = std::stoll(value);
-  }
-  return every;
-}
-
 // Rank 0, which also reports progress.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
                    std::optional<CopyPlace> copies, const TrainViewOptions& options) {
@@ -381,19 +322,6 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   }
 }
 
-// Every host has a folder of its own for copies, and the same copy in it: where rank 0 has found one, in this rank's.
-std::string in_own_copies(const std::string& from, const std::string& copies) {
-  if (!from.starts_with(kOfCopies)) return from;
-  return (std::filesystem::path(copies) / from.substr(kOfCopies.size())).string();
-}
-
-std::optional<CopyPlace> copy_place(const std::string& copies, const std::filesystem::path& from, std::int64_t room) {
-  if (copies.empty()) return std::nullopt;
-  const bool of_copies = from.parent_path() == copies;
-  const auto step = of_copies ? step_of_folder_name(from.filename().string()) : std::nullopt;
-  return CopyPlace{.folder = copies, .resumed = step.value_or(0), .room = room};
-}
-
 int run_training(const TrainSettings& s) {
   RunSpec spec = spec_of(s);
   Launch launch(spec, "train", s.layout.say_ranks(s.run),
@@ -434,11 +362,8 @@ int run_training(const TrainSettings& s) {
     }
     std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
     if (!by_hand) {
-      if (first && std::filesystem::path(from).parent_path() == s.copies && !from.empty())
-        from = std::string(kOfCopies) + std::filesystem::path(from).filename().string();
-      share_text(ranks, from, 0);  // also: continue
-      from = in_own_copies(from, s.copies);
-      share_text(ranks, gathered, 0);  // which rank 0 may have chosen
+      share_place(ranks, from, s.copies);  // also: continue
+      share_text(ranks, gathered, 0);      // which rank 0 may have chosen
       if (!first) spec.memory.gathered = std::stoll(gathered);
     }
     if (!by_hand && !from.empty())

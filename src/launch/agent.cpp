@@ -186,7 +186,6 @@ class Agent {
     drop_pending(0, false);
     ranks_.ask_to_end();
   }
-
   void start_now(const EpochOrder& order) {
     try {
       ranks_.start(order, [&](const EpochOrder& of, const EpochOrder::Place& place) { return command_of(of, place); });

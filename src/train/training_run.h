@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "checkpoint/backup.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/state_copy.h"
 #include "comm/accounted.h"
@@ -169,6 +170,7 @@ class TrainingRun {
   SaveResult finish_save(const Progress& progress, double seconds);
   void wait_for_save();
   std::vector<SaveEvent> save_events();
+  std::optional<std::string> backup_problem() { return backup_ ? backup_->problem() : std::nullopt; }
   bool save_is_failing();
   bool retries_need_the_run() const { return !writer_; }
   bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
@@ -220,6 +222,7 @@ class TrainingRun {
   std::unique_ptr<Replica> replica_;
   std::vector<HfCompanion> companions_;
   WholeCheckpoints whole_;
+  std::unique_ptr<CheckpointBackup> backup_;  // rank 0's; none: there is no second folder
   CheckpointFolder folder_;
   std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run continues
