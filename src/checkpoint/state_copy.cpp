@@ -117,6 +117,8 @@ WrittenFile write_whole(const fs::path& file, std::string_view bytes, const Disk
 void wait_until_mirrored(const CheckpointFolder& folder, std::int64_t step, const Disk& disk) {
   using Clock = std::chrono::steady_clock;
   const fs::path beside = folder.path / (std::string(kReadyFile) + ".new");
+  std::error_code none;
+  fs::remove(folder.path / kMirroredFile, none);  // of the same step, before the run was resumed
   write_whole(beside, nlohmann::json{{"step", step}, {"committed", folder.copies->committed}}.dump(), disk);
   disk.rename(beside, folder.path / kReadyFile);
   const auto until = Clock::now() + std::chrono::duration<double>(kMirrorSeconds);

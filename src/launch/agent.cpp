@@ -291,7 +291,7 @@ class Agent {
           *leader_, me(), [this](int agent) { return agent == me() ? 0 : link_->silence_of(agent); },
           leader_->over() && !leader_->deposed());
     if (leader_->over()) {
-      ranks_.kill();
+      end_ranks();
       if (leader_->deposed() && !alone()) return look_for_leader();
       for (const int agent : agents_there())
         if (agent != me()) {

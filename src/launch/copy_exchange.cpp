@@ -26,7 +26,7 @@ constexpr std::size_t kMostGuests = 64;
 constexpr std::size_t kNamesAMessage = 256;
 constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 46, kMostCopyStep = 1'000'000'000'000;
 constexpr double kIdle = 3600;  // a connection that mirrors may be quiet for as long as steps last
-constexpr int kRoundMs = 50;
+constexpr int kExchangeRoundMs = 50;
 
 std::int64_t number_in(const json& message, const char* name, std::int64_t most) {
   const auto at = message.find(name);
@@ -85,7 +85,7 @@ void CopyExchange::listen() {
   while (!stop_) {
     std::vector<pollfd> polled;
     listener_.watch(polled);
-    ::poll(polled.data(), polled.size(), kRoundMs);
+    ::poll(polled.data(), polled.size(), kExchangeRoundMs);
     for (control::Listener::Arrival& arrival : listener_.serve(polled)) {
       guests.remove_if([](const Guest& guest) { return guest.gone.load(); });
       if (guests.size() >= kMostGuests) continue;
@@ -213,7 +213,7 @@ void CopyExchange::push() {
   const control::Socket watch(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(watch.descriptor(), options_.folder.c_str(), IN_MOVED_TO);
   while (!stop_) {
-    control::wait_for(watch.descriptor(), POLLIN, control::Clock::now() + control::seconds(kRoundMs / 1e3));
+    control::wait_for(watch.descriptor(), POLLIN, control::Clock::now() + control::seconds(kExchangeRoundMs / 1e3));
     char events[4096];
     while (::read(watch.descriptor(), events, sizeof events) > 0) continue;
     const auto ready = store_.ready();
@@ -221,6 +221,7 @@ void CopyExchange::push() {
     if (!ready || !fs::exists(ready->folder, ignored)) continue;
     fs::remove(options_.folder / kReadyName, ignored);
     const bool mirrored = push_to_next(*ready);
+    if (!mirrored && !fs::exists(ready->folder, ignored)) continue;  // its ranks have ended
     if (!mirrored && !stop_ && !told_alone_)
       options_.tell(
           "no other host can be reached to hold copies of the state: losing this host costs the steps since "

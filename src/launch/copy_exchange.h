@@ -36,7 +36,7 @@ class CopyExchange {
     AgentFolder& endpoints;  // where the others are found
     std::function<void(const std::string& message)> tell;
   };
-  static constexpr double kAgain = 2, kReach = 0.5;  // seconds
+  static constexpr double kAgain = 30, kReach = 0.5;  // seconds
 
   explicit CopyExchange(Options options);
   ~CopyExchange();

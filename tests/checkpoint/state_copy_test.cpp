@@ -92,7 +92,7 @@ TEST(StateCopy, KilledAtEveryOperationLeavesTheNewOneOrTheOneBefore) {
     copy_steps(folder.path(), 1, 1, 3);
     points = count_operations(-1, folder.path());
   }
-  ASSERT_GE(points, 300);
+  ASSERT_GE(points, 200);
   std::int64_t newest = 3;
   int leftovers = 0;
   for (int kill_at = 0; kill_at < points; ++kill_at) {
