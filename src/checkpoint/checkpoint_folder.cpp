@@ -10,10 +10,12 @@
 #include "base/error.h"
 #include "base/system_failure.h"
 #include "checkpoint/all_or_none.h"
+#include "checkpoint/backup.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shared_folder.h"
+#include "checkpoint/state_copy.h"
 #include "checkpoint/state_files.h"
 
 namespace lockstep {
@@ -182,24 +184,6 @@ void prove(const fs::path& final, const std::optional<fs::path>& before, const D
   if (before) disk.remove_tree(*before);
 }
 
-// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
-void prune(const CheckpointFolder& folder, std::int64_t saved, WholeCheckpoints& whole, const Disk& disk) {
-  std::vector<std::int64_t> others = steps_in(folder.path);
-  std::erase(others, saved);
-  std::reverse(others.begin(), others.end());
-  std::int64_t kept = 1;
-  for (const std::int64_t step : others) {
-    const fs::path path = folder.path / step_folder_name(step);
-    if (!whole.is_whole(path)) continue;
-    if (kept < folder.keep) {
-      ++kept;
-      continue;
-    }
-    remove_checkpoint(path, disk);
-    whole.forget(path);
-  }
-}
-
 }  // namespace
 
 std::string step_folder_name(std::int64_t step) { return fmt::format("{}{:08}", kStep, step); }
@@ -221,8 +205,28 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
   return steps;
 }
 
+// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
+void prune_checkpoints(const fs::path& folder, std::int64_t keep, std::int64_t saved, WholeCheckpoints& whole,
+                       const Disk& disk) {
+  std::vector<std::int64_t> others = steps_in(folder);
+  std::erase(others, saved);
+  std::reverse(others.begin(), others.end());
+  std::int64_t kept = 1;
+  for (const std::int64_t step : others) {
+    const fs::path path = folder / step_folder_name(step);
+    if (!whole.is_whole(path)) continue;
+    if (kept < keep) {
+      ++kept;
+      continue;
+    }
+    remove_checkpoint(path, disk);
+    whole.forget(path);
+  }
+}
+
 fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress, std::span<const StateTensor> pieces,
                          const Disk& disk, Communicator* ranks) {
+  if (folder.copies) return save_copy(folder, progress, pieces, disk, ranks);
   const auto rank = static_cast<std::size_t>(ranks ? ranks->rank() : 0);
   const bool first = rank == 0, several = ranks && ranks->size() > 1;
   const std::string name = step_folder_name(progress.step);
@@ -279,7 +283,8 @@ fs::path save_checkpoint(const CheckpointFolder& folder, const Progress& progres
     WholeCheckpoints unknown;
     WholeCheckpoints& whole_ones = folder.whole ? *folder.whole : unknown;
     whole_ones.add(final);
-    prune(folder, progress.step, whole_ones, disk);
+    prune_checkpoints(folder.path, folder.keep, progress.step, whole_ones, disk);
+    if (folder.backup) folder.backup->backup(final, folder.keep, disk);
     return "";
   });
   return final;

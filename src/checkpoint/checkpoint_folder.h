@@ -51,6 +51,9 @@ namespace lockstep {
 inline constexpr std::int64_t kStateFileLimit = std::int64_t{4} << 30;
 inline constexpr const char* kLatestName = "latest";
 
+struct CopyGenerations;
+class CheckpointBackup;
+
 struct CheckpointFolder {
   std::filesystem::path path;
   std::int64_t keep = 2;                      // checkpoints left after a save, the new one included; at least 1
@@ -58,8 +61,10 @@ struct CheckpointFolder {
   double seen_within = 10;                    // seconds in which other hosts must see what rank 0 has put there
   const std::vector<HfCompanion>* companions = nullptr;  // rank 0 writes them into each; they outlive the saves
   bool finite_weights = false;                           // a state with a weight that is not finite is refused
-  WholeCheckpoints* whole = nullptr;  // what is known of the others; none: they are read at each save
-  Stream* stream = nullptr;           // of the device that pieces may be on, or beside; none: all are on the host
+  WholeCheckpoints* whole = nullptr;   // what is known of the others; none: they are read at each save
+  CheckpointBackup* backup = nullptr;  // a second folder (backup.h); rank 0's
+  CopyGenerations* copies = nullptr;   // it is in memory, and each host's own (state_copy.h); none: on a disk
+  Stream* stream = nullptr;            // of the device that pieces may be on, or beside; none: all are on the host
 };
 
 // `pieces` are on the host, or where the folder's stream reaches them; they do not change meanwhile. All ranks call it,
@@ -71,6 +76,10 @@ struct CheckpointFolder {
 std::filesystem::path save_checkpoint(const CheckpointFolder& folder, const Progress& progress,
                                       std::span<const StateTensor> pieces, const Disk& disk = Disk(),
                                       Communicator* ranks = nullptr);
+
+// Removes older whole ones beyond `keep`, that of step `saved` included.
+void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep, std::int64_t saved,
+                       WholeCheckpoints& whole, const Disk& disk);
 
 std::string step_folder_name(std::int64_t step);                          // "step-00000100"
 std::optional<std::int64_t> step_of_folder_name(std::string_view name);   // nothing for any other name

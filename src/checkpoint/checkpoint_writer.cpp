@@ -29,7 +29,7 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTen
                    "a tensor on {} and a snapshot on {}", name_of(t.live.device()), name_of(host.device()));
     bytes += round_up(t.live.bytes(), kSnapshotAlignment);
   }
-  buffer_ = host.allocate(bytes, Tag::workspace, "checkpoint");
+  buffer_ = host.allocate(bytes, Tag::workspace, folder_.copies ? "copies" : "checkpoint");
   if (host.device() == Device::meta) return;
   auto* at = static_cast<std::byte*>(buffer_.data());
   for (StateTensor& t : snapshot_) {

@@ -16,7 +16,8 @@
 // own, while the ranks continue to train. All ranks save the same steps. Between tries the threads meet too, so that
 // all try again, or none does: rank 0's clock decides when, and any rank may give up for all.
 //
-// The snapshot buffer is taken once, from `host`, as workspace of the unit "checkpoint". On meta the same bytes are
+// The snapshot buffer is taken once, from `host`, as workspace of the unit "checkpoint" (of a folder of
+// copies, "copies"). On meta the same bytes are
 // counted, and saving does nothing.
 //
 // Failure: save() and wait() throw when the group of ranks has failed; nothing can be saved any more then. All other

@@ -44,6 +44,7 @@ void Disk::make_folders(const fs::path& path) const {
 }
 
 void Disk::sync_folder(const fs::path& path) const {
+  if (!syncs_) return;
   before("fsync", path);
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail("open", path);
@@ -97,7 +98,8 @@ void Disk::drop_cache(const fs::path& path) const {
 
 DiskFile::DiskFile(const Disk& disk, fs::path path) : disk_(disk), path_(std::move(path)) {
   disk_.before("open", path_);
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const int anew = disk_.syncs() ? O_TRUNC : 0;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | anew | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd_ < 0) fail("open", path_);
 }
 
@@ -120,8 +122,12 @@ void DiskFile::write(const void* data, std::int64_t bytes) {
 }
 
 WrittenFile DiskFile::finish() {
-  disk_.before("fsync", path_);
-  if (::fsync(fd_) != 0) fail("fsync", path_);
+  if (disk_.syncs()) {
+    disk_.before("fsync", path_);
+    if (::fsync(fd_) != 0) fail("fsync", path_);
+  } else if (::ftruncate(fd_, bytes_) != 0) {
+    fail("ftruncate", path_);
+  }
   if (::close(std::exchange(fd_, -1)) != 0) fail("close", path_);
   return {.bytes = bytes_, .checksum = sum_.value()};
 }

@@ -7,6 +7,9 @@
 // A file is never changed in place. It is written beside (PATH.partial), synced and renamed, and its folder is synced
 // last, so that a reader sees the old one or the new one, never half of one, even across a power cut.
 //
+// A disk in memory (in_memory()) survives the process and not the machine: nothing is synced there, and a file that
+// exists is written over in place, which spares the system from finding its pages anew.
+//
 // Failure: EnvironmentError "<path>: <call> failed: <what the system said>", and a remedy where it is known.
 // Thread safety: const members may be called from any thread at once, as far as the hook may. Two threads do not write
 // to one path.
@@ -29,6 +32,12 @@ class Disk {
   Disk() = default;
   explicit Disk(Hook hook, std::int64_t write_bytes = kWriteBytes)
       : hook_(std::move(hook)), write_bytes_(write_bytes) {}
+  static Disk in_memory(Hook hook = {}, std::int64_t write_bytes = kWriteBytes) {
+    Disk disk(std::move(hook), write_bytes);
+    disk.syncs_ = false;
+    return disk;
+  }
+  bool syncs() const { return syncs_; }
 
   void make_folder(const std::filesystem::path& path) const;   // must not be there yet
   void make_folders(const std::filesystem::path& path) const;  // with its parents; what is there already stays
@@ -49,6 +58,7 @@ class Disk {
  private:
   Hook hook_;
   std::int64_t write_bytes_ = kWriteBytes;
+  bool syncs_ = true;
 };
 
 struct WrittenFile {
@@ -66,7 +76,7 @@ class DiskFile {
   DiskFile& operator=(const DiskFile&) = delete;
 
   void write(const void* data, std::int64_t bytes);
-  WrittenFile finish();  // syncs and closes
+  WrittenFile finish();  // syncs and closes; ends the file where what was written ends
 
  private:
   const Disk& disk_;

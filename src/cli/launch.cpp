@@ -18,6 +18,7 @@
 #include "comm/control/socket.h"
 #include "comm/error.h"
 #include "launch/agent.h"
+#include "launch/copies_folder.h"
 #include "launch/layouts_ahead.h"
 #include "plan/plan.h"
 #include "plan/smaller_layout.h"
@@ -34,13 +35,13 @@ struct LaunchSettings {
   bool processes = false, mpirun = false;
   int restarts = 10, spares = 0, slots = 0, stopped_code = 0;
   double wait = 600;
-  std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote;
+  std::string on_fault = "restart,spare,shrink,wait", hosts, host, remote, memory = "/dev/shm";
 };
 
 const std::set<std::string>& own_options() {
-  static const std::set<std::string> kOwn{"--processes", "--mpirun", "--restarts",    "--spares",
-                                          "--slots",     "--wait",   "--on-fault",    "--hosts",
-                                          "--host",      "--remote", "--stopped-code"};
+  static const std::set<std::string> kOwn{"--processes", "--mpirun", "--restarts",     "--spares",
+                                          "--slots",     "--wait",   "--on-fault",     "--hosts",
+                                          "--host",      "--remote", "--stopped-code", "--memory"};
   return kOwn;
 }
 
@@ -119,13 +120,23 @@ void prepare_layouts(LayoutsAhead& layouts, int ranks, int hosts, int slots) {
   }
 }
 
+// For copies of the state in this host's memory; none: they are off, or there is no place for them, which is told.
+std::unique_ptr<CopiesFolder> copies_folder(const OrderedTraining& training, const LaunchSettings& s, RankKind kind,
+                                            const LaunchHosts& hosts) {
+  if (training.spec.train.copy_every == 0) return nullptr;
+  try {
+    if (kind == RankKind::mpirun && hosts.names.size() > 1)
+      throw EnvironmentError("ranks that mpirun starts on several hosts have no agent on each; use --processes");
+    return std::make_unique<CopiesFolder>(s.memory, training.folder);
+  } catch (const EnvironmentError& error) {
+    fmt::print(stderr, "lockstep: no copies of the state in memory: {}\n", error.what());
+    return nullptr;
+  }
+}
+
 AgentOptions options_of(const CLI::App& command, const OrderedTraining& training, const LaunchSettings& s,
+                        const LaunchHosts& hosts, RankKind kind, const CopiesFolder* copies,
                         const std::atomic<bool>& stop, bool again) {
-  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, variable_of_process);
-  const RankKind kind = kind_of(s, hosts);
-  if (kind == RankKind::mpirun && hosts.by_scheduler)
-    refuse("--mpirun under srun would start an mpirun on every node",
-           "start launch without srun, in the job's script, or with --processes in place of --mpirun");
   if (s.spares > 0 && kind != RankKind::processes)
     refuse("--spares is for ranks that are processes", "add --processes, or leave it out");
   const int slots = slots_of(s, kind, hosts, training.ranks);
@@ -138,6 +149,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
   };
   const bool overwrites = command.count("--overwrite") > 0 && !again;
 
+  const std::string copies_at = copies ? copies->path().string() : "";
   const auto words = [=, with_layout = of_training(true), without_layout = of_training(false),
                       folder = training.folder.string()](const EpochOrder& order) {
     std::vector<std::string> all =
@@ -149,6 +161,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
     all.insert(all.end(), rest.begin(), rest.end());
     if (!order.layout.text.empty()) all.insert(all.end(), {"--layout", order.layout.text});
     if (!training.names_folder) all.insert(all.end(), {"--out", folder});
+    if (!copies_at.empty()) all.insert(all.end(), {"--copies", copies_at});
     if (order.resumes)
       all.insert(all.end(), {"--resume", "auto"});
     else if (overwrites)
@@ -171,6 +184,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
   AgentOptions options{
       .folder = training.folder,
       .kind = kind,
+      .copies = copies_at,
       .command = words,
       .lead = {.plan = {.wanted = {.ranks = training.ranks},
                         .one_process = kind != RankKind::processes,
@@ -228,7 +242,13 @@ int run_launch(const CLI::App& command, const TrainingOrder& order, const Launch
                training.folder.string());
   training.resumes = training.resumes || again > 0;
   const std::atomic<bool>& stop = listen_for_signals(training.stop_signals);
-  return keep_running(options_of(command, training, s, stop, again > 0));
+  const LaunchHosts hosts = launch_hosts(s.hosts, s.host, variable_of_process);
+  const RankKind kind = kind_of(s, hosts);
+  if (kind == RankKind::mpirun && hosts.by_scheduler)
+    refuse("--mpirun under srun would start an mpirun on every node",
+           "start launch without srun, in the job's script, or with --processes in place of --mpirun");
+  const std::unique_ptr<CopiesFolder> copies = copies_folder(training, s, kind, hosts);
+  return keep_running(options_of(command, training, s, hosts, kind, copies.get(), stop, again > 0));
 }
 
 }  // namespace
@@ -276,6 +296,10 @@ void add_launch(CLI::App& app, std::function<int()>& chosen) {
                    "Exit with this where a signal has ended the run before its last step [0]")
       ->check(CLI::Range(0, 125).description(""))
       ->type_name("N");
+  command
+      ->add_option("--memory", settings->memory,
+                   "Folder in memory for copies of the state (train.copy_every) [/dev/shm]")
+      ->type_name("DIR");
   command->callback([command, order, settings, &chosen] {
     if (is_scheduler_task(variable_of_process)) forget_scheduler_ranks();
     chosen = [command, order, settings] { return run_launch(*command, order, *settings); };

@@ -72,6 +72,11 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));
+  if (plan.copies.folder > 0)
+    out += row("copies", fmt::format("under launch {} of the host's memory for each rank, where they fit: {} of the "
+                                     "state, two generations, and {} to snapshot it",
+                                     byte_text(plan.copies.folder + plan.copies.process), byte_text(plan.copies.folder),
+                                     byte_text(plan.copies.process)));
   if (plan.moved.from_device > 0) {
     const bool even = plan.moved.to_device == plan.moved.from_device;
     const std::string back = even ? "as much" : byte_text(plan.moved.from_device);
@@ -157,6 +162,7 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"outside_bytes", plan.outside},
           {"host_bytes", plan.host},
           {"disk_bytes", plan.disk},
+          {"copies_bytes", plan.copies.folder + plan.copies.process},
           {"offload_bytes", plan.moved.from_device},
           {"offload_activation_bytes", plan.moved_activations},
           {"tags", tags},

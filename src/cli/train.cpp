@@ -12,6 +12,7 @@
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "cli/rank_log.h"
+#include "cli/resume_from.h"
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
@@ -44,23 +45,10 @@ namespace {
 struct TrainSettings {
   RunArguments run;
   LayoutArguments layout;
-  std::string out, resume, machine;
+  std::string out, resume, machine, copies;
   bool resumes = false, overwrite = false;
   TrainViewOptions view;
 };
-
-// What --resume names: a run folder, its checkpoints, or one checkpoint; "auto" is the run's own folder.
-std::optional<Checkpoint> checkpoint_of(const TrainSettings& s, const RunFolder& folder,
-                                        const std::function<void(const std::string&)>& note) {
-  if (!s.resumes) return std::nullopt;
-  const auto report = [&](const std::filesystem::path& path, const std::string& reason) {
-    note(fmt::format("skipping {}: {}", path.string(), reason));
-  };
-  if (s.resume != "auto") return require_checkpoint(s.resume, report);
-  auto found = find_own_checkpoint(folder.checkpoints(), report);
-  if (!found) note("no checkpoint there yet: the run begins at step 0");
-  return found;
-}
 
 // The run folder that --resume names or is inside of: RUN, RUN/checkpoints or RUN/checkpoints/step-N.
 std::optional<std::filesystem::path> run_folder_of(const std::filesystem::path& named) {
@@ -127,9 +115,11 @@ std::optional<std::int64_t> bytes_outside(TrainingRun& run) {
 struct Prepared {
   std::vector<Plan> stages;      // the first is rank 0's
   std::int64_t arena_bytes = 0;  // on a GPU: what the fullest rank needs
+  std::int64_t room = 0;         // of the host's memory, for each rank
   std::optional<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
-  std::string from;  // where the checkpoint is; empty: the run begins
+  std::vector<std::int64_t> copies;  // of the state in memory, that all hosts have: their steps
+  std::string from;                  // where the checkpoint is; empty: the run begins
   std::vector<std::string> notes;
   std::optional<RunData> data;              // of ranks that are threads: one for all
   int cores = usable_cores();               // before ranks take their shares
@@ -183,10 +173,15 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   const std::int64_t host = available_memory(Device::cpu) / launch.ranks_here();
   require_fit(spec, most, available, host, available_disk(spec) / launch.ranks_here());
   require_host_fit(most, host);
+  p.room = host;
   require_disk_fit(spec, most, launch.ranks_here());
   if (s.overwrite) require_start_outside(spec);
   p.folder.emplace(spec.run.out, existing_of(s, spec));
-  p.checkpoint = checkpoint_of(s, *p.folder, [&](const std::string& line) { p.notes.push_back(line); });
+  if (s.resumes)
+    p.checkpoint = checkpoint_to_resume(
+        s.resume,
+        {.checkpoints = p.folder->checkpoints(), .backup = spec.train.backup, .copies = s.copies, .copied = p.copies},
+        [&](const std::string& line) { p.notes.push_back(line); });
   if (!p.checkpoint) return;
   check_steps(spec, *p.checkpoint);
   p.from = p.checkpoint->path().string();
@@ -214,7 +209,7 @@ void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<
 }
 
 Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progress& progress, TrainView& view,
-                     bool own_process) {
+                     bool own_process, const std::optional<CopyPlace>& copies) {
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
   const std::optional<LinkRate> link = link_of(run);
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
@@ -253,7 +248,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                    .predicted = p.predicted}));
   const std::int64_t first = progress.step;
   std::optional<StopNotice> notice(std::in_place);
-  const Ending ending = train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link)});
+  const Ending ending =
+      train(run, progress, view, {.peak_flops = peak.flops * computers, .link = rate_of(link), .copies = copies});
   notice.reset();
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
@@ -264,7 +260,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
 
 // Rank 0, which also reports progress.
 Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
-                   const TrainViewOptions& options) {
+                   std::optional<CopyPlace> copies, const TrainViewOptions& options) {
+  if (copies && copies->resumed > 0) copies->every = copy_every_of(*p.checkpoint, run.spec());
   const auto note = [&](const std::string& line) { p.notes.push_back(line); };
   if (!p.checkpoint) run.init_weights(note);
   if (!p.checkpoint && !run.spec().model_from.empty()) note("starting from the weights of " + run.spec().model_from);
@@ -277,7 +274,7 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHe
 
   TrainView view(spec, *p.folder, progress.step, listen_for_signals(spec.run.stop_signals), options);
   try {
-    return show_training(p, spec, run, progress, view, own_process);
+    return show_training(p, spec, run, progress, view, own_process, copies);
   } catch (const std::exception& error) {  // of any rank: the log must say why
     view.failed(error.what());
     throw;
@@ -306,7 +303,8 @@ class Silent final : public Watcher {
   RankLog log_;
 };
 
-Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process) {
+Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
+                   const std::optional<CopyPlace>& copies) {
   if (from.empty()) run.init_weights();
   Progress progress =
       from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
@@ -315,7 +313,7 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   heartbeat.add(run);
   const std::optional<LinkRate> link = link_of(run);
   try {
-    return train(run, progress, silent, {.link = rate_of(link)});
+    return train(run, progress, silent, {.link = rate_of(link), .copies = copies});
   } catch (const std::exception& error) {
     const auto* of_another = dynamic_cast<const CommError*>(&error);
     if (own_process && !(of_another && of_another->secondary()))
@@ -329,9 +327,10 @@ int run_training(const TrainSettings& s) {
   view.resumes = s.resumes;
   view.began = std::chrono::steady_clock::now();
   RunSpec spec = spec_of(s);
-  Launch launch(
-      spec, "train", s.layout.say_ranks(s.run),
-      {{"--resume", s.resumes ? "given" : "not given"}, {"--overwrite", s.overwrite ? "given" : "not given"}});
+  Launch launch(spec, "train", s.layout.say_ranks(s.run),
+                {{"--resume", s.resumes ? "given" : "not given"},
+                 {"--overwrite", s.overwrite ? "given" : "not given"},
+                 {"--copies", s.copies.empty() ? "not given" : "given"}});
   Prepared prepared;
   const bool by_hand = !launched_as_one_of_many();
   // A launcher ends all when one has failed: each must say why first.
@@ -341,6 +340,7 @@ int run_training(const TrainSettings& s) {
   const auto choose = [&](int threads, Communicator* ranks) {
     if (const auto why = choose_update(spec, device_of(spec), threads, ranks)) prepared.notes.push_back(*why);
   };
+  if (by_hand) prepared.copies = copies_of_all(s.copies, nullptr);
   if (by_hand) {  // a mistake is reported before there are ranks
     choose(threads_of(spec) * static_cast<int>(spec.layout.ranks()), nullptr);
     prepare(prepared, s, spec, launch);
@@ -356,15 +356,17 @@ int run_training(const TrainSettings& s) {
       read_same_data(prepared.data, spec, ranks);
       if (!s.resumes) require_same_import(spec, ranks);  // a folder that is to be replaced is still as it was
       const std::vector<std::string> hosts = gather_texts(ranks, control::host_name());
+      const std::vector<std::int64_t> copied = copies_of_all(s.copies, &ranks);
       if (first) {
         prepared.hosts = hosts;
+        prepared.copies = copied;
         prepare(prepared, s, spec, launch);
       }
     }
     std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
     if (!by_hand) {
-      share_text(ranks, from, 0);      // also: continue
-      share_text(ranks, gathered, 0);  // which rank 0 may have chosen
+      share_place(ranks, from, s.copies);  // also: continue
+      share_text(ranks, gathered, 0);      // which rank 0 may have chosen
       if (!first) spec.memory.gathered = std::stoll(gathered);
     }
     if (!by_hand && !from.empty())
@@ -372,6 +374,8 @@ int run_training(const TrainSettings& s) {
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
+    const std::optional<CopyPlace> copies =
+        copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
@@ -379,8 +383,8 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, view)
-                             : train_other(from, run, heartbeat, place.alone_here);
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, copies, view)
+                             : train_other(from, run, heartbeat, place.alone_here, copies);
     if (first || place.alone_here) ending = end;
   });
   if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);
@@ -447,6 +451,11 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
       "          mpirun -n 4 lockstep train my.toml                 likewise, processes on one or several machines\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep train my.toml --set run.device=cuda   one GPU per "
       "rank");
+  command
+      ->add_option("--copies", settings->copies,
+                   "Copy the state into this folder after every train.copy_every-th step, and resume from there where "
+                   "that is newer; launch gives it, in memory")
+      ->type_name("DIR");
   command->callback([settings, complete = add_training(command, settings), &chosen] {
     complete();
     chosen = [settings] { return run_training(*settings); };

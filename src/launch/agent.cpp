@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <deque>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "launch/agent_folder.h"
 #include "launch/agent_link.h"
 #include "launch/clock.h"
+#include "launch/copy_exchange.h"
 #include "launch/host_ranks.h"
 #include "launch/launch_log.h"
 #include "launch/rank_watch.h"
@@ -38,7 +40,7 @@ class Agent {
   explicit Agent(const AgentOptions& options)
       : options_(options),
         folder_(options.folder, options.agent),
-        log_(options.folder, options.tell),
+        log_(options.folder, !options.copies.empty(), options.tell),
         watch_(options.folder, options.stalls),
         facts_(options.facts) {
     facts_.process = ::getpid();
@@ -46,6 +48,14 @@ class Agent {
       link_.emplace(folder_, options.hosts[static_cast<std::size_t>(me())], options.tell);
       facts_.address = link_->address();
     }
+    if (!alone() && !options.copies.empty())
+      exchange_.emplace(CopyExchange::Options{.folder = options.copies,
+                                              .agent = me(),
+                                              .agents = static_cast<int>(options.hosts.size()),
+                                              .address = facts_.address,
+                                              .token = folder_.token(),
+                                              .endpoints = folder_,
+                                              .tell = options.tell});
     if (options.remote) remotes_.emplace(options.hosts, me(), options.remote, options.tell);
   }
 
@@ -81,6 +91,7 @@ class Agent {
         if (!code_) handle_lost(lost);
     }
     if (remotes_) remotes_->look();
+    start_pending();
     report_ends();
     if (leads())
       lead_round();
@@ -134,9 +145,9 @@ class Agent {
       case AgentMessageKind::start:
         return start(message.order);
       case AgentMessageKind::ask_to_end:
-        return ranks_.ask_to_end();
+        return ask_ranks_to_end();
       case AgentMessageKind::kill:
-        return ranks_.kill();
+        return end_ranks();
       case AgentMessageKind::over:
         ranks_.kill();
         return end(message.code, "");  // its leader has said why
@@ -145,9 +156,40 @@ class Agent {
     }
   }
 
+  // Of a run of several hosts, first what this host lacks of the copies of the state is brought.
   void start(const EpochOrder& order) {
     const std::string problem = following_ ? why_not(order, facts_.slots) : "";
     if (!problem.empty()) return lose_leader(fmt::format("it orders what cannot be ({})", problem));
+    if (!exchange_ || !order.resumes) return start_now(order);
+    pending_ = order;
+    brings_ = true;
+  }
+
+  void start_pending() {
+    if (!pending_ || exchange_->bringing()) return;
+    if (std::exchange(brings_, false)) return exchange_->bring();
+    start_now(*std::exchange(pending_, std::nullopt));
+  }
+
+  // Ranks that were to be started and never will be have ended, too; told in the next round.
+  void drop_pending(int code, bool killed) {
+    if (!pending_) return;
+    for (const EpochOrder::Place& place : pending_->places)
+      dropped_.push_back({.rank = place.rank, .code = code, .killed = killed});
+    dropped_epoch_ = pending_->epoch;
+    pending_.reset();
+  }
+
+  void end_ranks() {
+    drop_pending(128 + SIGKILL, true);
+    ranks_.kill();
+  }
+
+  void ask_ranks_to_end() {
+    drop_pending(0, false);
+    ranks_.ask_to_end();
+  }
+  void start_now(const EpochOrder& order) {
     try {
       ranks_.start(order, [&](const EpochOrder& of, const EpochOrder::Place& place) { return command_of(of, place); });
     } catch (const std::exception& error) {
@@ -173,6 +215,7 @@ class Agent {
   void report_ends() {
     const std::vector<RankEnd> ends = ranks_.look();
     if (!ends.empty()) report(ranks_.epoch(), ends);
+    if (!dropped_.empty()) report(dropped_epoch_, std::exchange(dropped_, {}));
   }
 
   void report(std::uint32_t epoch, const std::vector<RankEnd>& ends) {
@@ -209,7 +252,7 @@ class Agent {
                 },
             .ask_to_end =
                 [this, to](int agent) {
-                  agent == me() ? ranks_.ask_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
+                  agent == me() ? ask_ranks_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
                 },
             .kill = [this, to](int agent) { agent == me() ? kill() : to(agent, {.kind = AgentMessageKind::kill}); },
             .take_epoch =
@@ -228,7 +271,7 @@ class Agent {
 
   // mpirun's ranks are in process groups of their own, and outlive an mpirun that was killed.
   void kill() {
-    ranks_.kill();
+    end_ranks();
     if (options_.kind == RankKind::mpirun)
       for (const pid_t pid : watch_.processes_here()) kill_if_ours(pid);
   }
@@ -252,7 +295,7 @@ class Agent {
           *leader_, me(), [this](int agent) { return agent == me() ? 0 : link_->silence_of(agent); },
           leader_->over() && !leader_->deposed());
     if (leader_->over()) {
-      ranks_.kill();
+      end_ranks();
       if (leader_->deposed() && !alone()) return look_for_leader();
       for (const int agent : agents_there())
         if (agent != me()) {
@@ -339,6 +382,7 @@ class Agent {
   }
 
   void lose_leader(const std::string& how) {
+    pending_.reset();
     ranks_.kill();
     options_.tell(fmt::format("the leading agent is lost: {}; the ranks of this host are ended", how));
     link_->drop(*following_);
@@ -411,6 +455,11 @@ class Agent {
   AgentFacts facts_;
   HostRanks ranks_;
   std::optional<AgentLink> link_;
+  std::optional<CopyExchange> exchange_;  // of copies of the state, where there are several hosts
+  std::optional<EpochOrder> pending_;     // waits for them
+  bool brings_ = false;                   // they are still to be asked for
+  std::vector<RankEnd> dropped_;          // of an order that was taken back
+  std::uint32_t dropped_epoch_ = 0;
   std::optional<RemoteAgents> remotes_;
   Clock::time_point last_round_ = Clock::now();
   std::optional<int> code_;

@@ -31,6 +31,7 @@ enum class RankKind : std::uint8_t {
 struct AgentOptions {
   std::filesystem::path folder;  // the run's
   RankKind kind = RankKind::threads;
+  std::filesystem::path copies = {};  // of the state, in this host's memory (copies_folder.h); empty: none are made
   // The words that start a rank, or all of them, in this epoch; throws where its layout is none.
   std::function<std::vector<std::string>(const EpochOrder& order)> command;
   Leader::Options lead = {};

@@ -84,14 +84,14 @@ std::string AgentFolder::token() {
   throw EnvironmentError(fmt::format("{} holds no token; remove it", file.string()));
 }
 
-void AgentFolder::write_endpoint(const AgentEndpoint& endpoint) {
-  replace(path_ / fmt::format("agent-{}", agent_),
+void AgentFolder::write_endpoint(const AgentEndpoint& endpoint, std::string_view of) {
+  replace(path_ / fmt::format("{}-{}", of, agent_),
           fmt::format("{} {} {}\n", endpoint.address, endpoint.port, endpoint.process));
 }
 
-std::optional<AgentEndpoint> AgentFolder::endpoint_of(int agent) const {
+std::optional<AgentEndpoint> AgentFolder::endpoint_of(int agent, std::string_view of) const {
   AgentEndpoint endpoint;
-  std::istringstream text(text_of(path_ / fmt::format("agent-{}", agent)));
+  std::istringstream text(text_of(path_ / fmt::format("{}-{}", of, agent)));
   if (!(text >> endpoint.address >> endpoint.port >> endpoint.process) || endpoint.port < 1 || endpoint.port > 65535)
     return std::nullopt;
   return endpoint;

@@ -1,6 +1,7 @@
 // RUN/.launch: where the agents of a run find each other, and where an epoch is taken by one of them alone.
 //
 //   agent-0           address, port and process of the agent of the first host, locked while it lives
+//   copies-0          the same of where its copies of the state are asked for
 //   token             what they prove to each other (comm/control/handshake.h); nobody else may read it
 //   leader            which of them leads, as far as is known
 //   epoch-00000003    epochs that were begun, and by whom: made once, by one agent, which is what keeps the two sides
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -32,8 +34,9 @@ class AgentFolder {
   AgentFolder& operator=(const AgentFolder&) = delete;
 
   std::string token();  // made by whoever comes first
-  void write_endpoint(const AgentEndpoint& endpoint);
-  std::optional<AgentEndpoint> endpoint_of(int agent) const;
+  // `of`: what listens there, the agent itself or its copies of the state (copy_exchange.h).
+  void write_endpoint(const AgentEndpoint& endpoint, std::string_view of = "agent");
+  std::optional<AgentEndpoint> endpoint_of(int agent, std::string_view of = "agent") const;
   void write_leader(int agent);
   std::optional<int> leader() const;
 

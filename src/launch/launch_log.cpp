@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 
 #include "base/error.h"
@@ -27,6 +28,19 @@ void for_last_lines(const std::filesystem::path& path, const Use& use) {
   if (!file) return;
   file.seekg(std::max<std::streamoff>(0, std::streamoff(file.tellg()) - kTail));
   for (std::string line; std::getline(file, line);) use(line);
+}
+
+// train.copy_every of the resolved run file, once it is a number that copies are made by.
+std::optional<std::int64_t> copy_every_in(const std::filesystem::path& run_file) {
+  constexpr std::string_view kKey = "copy_every = ";
+  std::ifstream file(run_file);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(kKey)) continue;
+    std::int64_t every = 0;
+    const auto [end, error] = std::from_chars(line.data() + kKey.size(), line.data() + line.size(), every);
+    return error == std::errc() && every > 0 ? std::optional(every) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -136,7 +150,8 @@ void LaunchLog::write_state(const Leader& leader, int leading, const std::functi
                     .restarts = leader.restarts(),
                     .layout = epoch.layout.text,
                     .since = phase_since_,
-                    .fault = fault_};
+                    .fault = fault_,
+                    .copy_every = copies_ ? copy_every_in(folder_ / "run.toml") : std::nullopt};
   if (const auto goodput = goodput_.update(now, !ended)) state.goodput = std::min(1.0, goodput->share());
   for (const auto& [agent, facts] : leader.agents()) {
     LaunchedHost host{.name = facts.name,

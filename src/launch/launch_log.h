@@ -22,8 +22,9 @@ namespace lockstep {
 class LaunchLog {
  public:
   using Clock = std::chrono::steady_clock;
-  LaunchLog(std::filesystem::path folder, std::function<void(const std::string& message)> tell)
-      : folder_(std::move(folder)), tell_(std::move(tell)), goodput_(folder_) {}
+  // `copies`: of the state, in memory, are made where there is room.
+  LaunchLog(std::filesystem::path folder, bool copies, std::function<void(const std::string& message)> tell)
+      : folder_(std::move(folder)), copies_(copies), tell_(std::move(tell)), goodput_(folder_) {}
 
   std::int64_t last_step() const;  // that metrics.jsonl tells of; 0: none
   // The rank that the faults of this epoch are put down to, by what its ranks have written since it began
@@ -46,6 +47,7 @@ class LaunchLog {
   void log(LoggedEvent event) const;
 
   std::filesystem::path folder_;
+  bool copies_;
   std::function<void(const std::string&)> tell_;
   GoodputReader goodput_;
   std::optional<Open> open_;

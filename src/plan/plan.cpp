@@ -102,6 +102,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
             .disk = run.disk_ledger().peak(),
+            .copies = spec.train.copy_every == 0 ? CopyBytes{} : run.copy_bytes(),
             .moved = moved,
             .moved_activations = activations,
             .messages = messages,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/state_copy.h"
 #include "offload/staging.h"
 #include "plan/step_messages.h"
 #include "spec/run/run_spec.h"
@@ -35,6 +36,7 @@ struct Plan {
   std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
   std::int64_t host = 0;     // bytes of a GPU's run on the host: what is offloaded there, what is saved, and text
   std::int64_t disk = 0;     // bytes of state that is offloaded to a disk
+  CopyBytes copies;          // of the state in the host's memory, beside all of that, under launch
   Staging::Traffic moved;    // bytes per step of offloaded state
   std::int64_t moved_activations = 0;  // bytes per step of offloaded activations, from the device; as many come back
   Staging::Traffic moved_in_all() const {

@@ -8,6 +8,7 @@
 #include "optim/learning_rate.h"
 #include "spec/model/model_flops.h"
 #include "spec/run/run_toml.h"
+#include "train/copying.h"
 #include "train/loss_spikes.h"
 #include "train/run_events.h"
 #include "train/run_trace.h"
@@ -116,6 +117,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                           const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
   Saving saving(run, watcher, events, progress);
+  Copying copying(run, watcher, progress, options.copies);
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };
@@ -172,7 +174,8 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     told = run.tell_ranks({.stop = watcher.wants_stop() || stop_before,
                            .bad_data = unread != nullptr,
                            .save_again = saving.wants_again(),
-                           .compare_clocks = events.wants_comparison()},
+                           .compare_clocks = events.wants_comparison(),
+                           .copy = begun < t.steps && copying.wants(begun)},
                           times, events.tell());
     events.heard(told);
     asked = true;
@@ -211,6 +214,8 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   if (t.loss_spikes == LossSpikes::rewind && !run.has_saved(progress.step)) save(progress);
   if (account) account->take();  // what came before is no step's
   run.take_sent();
+  // A copy in memory may be newer than what the disk has got.
+  if (options.copies && options.copies->resumed > 0 && due(t.save_every, progress.step)) save(progress);
   while (progress.step < t.steps) {
     // All ranks begin a step, or none does: each has its part of the batch, and nobody wants to stop.
     while (!stopping && begun < t.steps && begun - progress.step < run.steps_at_once() &&
@@ -218,6 +223,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       // A step begins where the last one ended, unless something came between.
       if (!asked && begun == progress.step) before = Clock::now();
       if (!asked) ask({});
+      if (told.any.copy && begun != progress.step) break;  // what is copied is what those in flight leave
       asked = false;
       if (told.any.save_again) save(progress);
       if (told.any.bad_data) failure = run.agreed(unread);
@@ -225,6 +231,11 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       if (stopping) break;
       if (events.compare_if_due(begun, timeline.begins(begun == first)) && begun == progress.step)
         before = Clock::now();
+      if (told.any.copy) {
+        const Spending held(account, TimeUse::save);
+        if (run.doing()) run.doing()->enter(DoingKind::saving);
+        copying.copy(progress);
+      }
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
@@ -235,8 +246,13 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     }
     if (begun == progress.step) break;
     const Replica::Result result = run.finish_step();
+    {
+      const Spending held(account, TimeUse::save);
+      copying.settle();
+    }
     const auto now = Clock::now();
     double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
+    const double waited = seconds;  // by this host
     const std::optional<TimesByUse> times = run.take_times();
     // Where the stream runs ahead it has the step's time. The host learns of an end late when it is held while it gives
     // out the next step, as it is once more work waits than the device's queue takes.
@@ -260,6 +276,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
     keep_tuning(run, progress, watcher);
+    copying.stepped(progress, waited);
     ++progress.step;
     progress.samples = batch + t.global_batch;
     progress.updates = run.replica().steps_done();

@@ -34,6 +34,7 @@ enum class Ending { finished, stopped, bad_values };
 struct LoopOptions {
   std::optional<double> peak_flops = {};  // of the machine, for MFU
   std::optional<double> link = {};        // bytes a second that a rank can send (train/link_probe.h)
+  std::optional<CopyPlace> copies = {};   // none: the state is not copied into memory
 };
 
 // Every rank calls it, with a watcher of its own. Trains from `progress` until spec.train.steps are done, the watcher

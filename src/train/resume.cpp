@@ -95,9 +95,11 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "memory.offload_update",
                                                              "memory.recompute_every",
                                                              "memory.recompute_stages"});
-// Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide.
+// Where the same data or weights are found is no part of them: the data's fingerprint and the tensors decide. Nor is
+// where else the state is kept.
 constexpr auto kPlaces = std::to_array<std::string_view>({"data.text", "data.tokens", "data.tokenizer", "data.example",
-                                                          "model.hf", "model.from", "model.preset", "tuning.products"});
+                                                          "model.hf", "model.from", "train.backup", "train.copy_every",
+                                                          "model.preset", "tuning.products"});
 
 // Keys that run files of earlier versions lack, and what those runs did, or what is as good to a person who resumes.
 constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])";

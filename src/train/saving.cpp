@@ -42,6 +42,13 @@ std::string_view reason_in(std::string_view message) {
 
 void Saving::tell() {
   constexpr std::chrono::seconds kAgain{60};  // a disk that stays full is not filled with messages about it
+  if (const auto problem = run_.backup_problem()) {
+    events_.add({.kind = EventKind::fault, .step = newest_, .text = "no backup: " + *problem});
+    watcher_.note(
+        fmt::format("no backup of a checkpoint in train.backup: {}; the run continues, and tries again with the "
+                    "next checkpoint",
+                    *problem));
+  }
   for (const SaveEvent& event : run_.save_events()) {
     if (event.outcome == SaveOutcome::saved) {
       newest_ = event.step;

@@ -96,11 +96,15 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       stream_time_(stream_times_.get()),
       own_data_(where.data ? std::nullopt : std::make_optional<RunData>(spec)),
       data_(where.data ? where.data : &*own_data_),
+      backup_(spec.train.backup.empty() || device == Device::meta || (where.ranks && where.ranks->rank() != 0)
+                  ? nullptr
+                  : std::make_unique<CheckpointBackup>(spec.train.backup)),
       folder_{.path = checkpoints,
               .keep = spec.train.keep,
               .companions = &companions_,
               .finite_weights = true,
-              .whole = &whole_} {
+              .whole = &whole_,
+              .backup = backup_.get()} {
   const bool runs_ahead = stream_->runs_ahead() && spec.run.trace == 0;
   if (device != Device::meta) comm_account_.time = &time_;
   if (stream_times_) {
@@ -323,8 +327,8 @@ ToldEvents told_events_of(std::span<const double, kEventWords> words) {
 TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
   if (!raw_ranks_) return {mine, {times}, {events}};
   constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
-  std::array<double, kWords> own{
-      static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again + 8 * mine.compare_clocks)};
+  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again +
+                                                     8 * mine.compare_clocks + 16 * mine.copy)};
   std::ranges::copy(times.seconds, own.begin() + 1);
   std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
   std::vector<double> all(kWords * static_cast<std::size_t>(size()));
@@ -343,6 +347,7 @@ TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& 
     told.any.bad_data |= (votes & 2) != 0;
     told.any.save_again |= (votes & 4) != 0;
     told.any.compare_clocks |= (votes & 8) != 0;
+    told.any.copy |= (votes & 16) != 0;
     told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
     std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
   }

@@ -14,7 +14,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "checkpoint/backup.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/state_copy.h"
 #include "comm/accounted.h"
 #include "comm/traced.h"
 #include "spec/run/run_spec.h"
@@ -33,6 +35,14 @@ struct AgreedFailure : std::runtime_error {
   explicit AgreedFailure(std::exception_ptr why_)
       : std::runtime_error("a failure of all ranks"), why(std::move(why_)) {}
   std::exception_ptr why;  // what this rank is to throw in the end
+};
+
+// Where copies of the state in memory go (checkpoint/state_copy.h).
+struct CopyPlace {
+  std::filesystem::path folder;    // of this rank's host, which its agent has made
+  std::int64_t resumed = 0;        // the step of the copy there that the run resumes from; 0: from none
+  std::int64_t room = 0;           // bytes of memory that this rank may take, for what it computes with and copies
+  std::int64_t every = kCopyAuto;  // steps between copies, where an earlier try in the same layout has measured them
 };
 
 class TrainingRun {
@@ -122,6 +132,7 @@ class TrainingRun {
     bool bad_data = false;    // its part of the next batch cannot be read
     bool save_again = false;  // a save that has failed is to be tried again
     bool compare_clocks = false;
+    bool copy = false;  // of the state, into memory, before the step
   };
   // And where the time of each went, and what happened. One message, which the account of messages leaves out.
   struct Told {
@@ -165,10 +176,22 @@ class TrainingRun {
   SaveResult finish_save(const Progress& progress, double seconds);
   void wait_for_save();
   std::vector<SaveEvent> save_events();
+  std::optional<std::string> backup_problem() { return backup_ ? backup_->problem() : std::nullopt; }
   bool save_is_failing();
   bool retries_need_the_run() const { return !writer_; }
   const std::filesystem::path& checkpoints() const { return folder_.path; }
   bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
+
+  // Copies of the state into memory. Begins them, unless there is no room for them on some rank: then it says why, in
+  // one line. copy() returns when the live tensors may change, and settle_copy() when the copy is complete on all
+  // hosts, or has failed; end_copies() gives their memory back. All ranks call them.
+  std::string begin_copies(const CopyPlace& place);
+  void copy(const Progress& progress);
+  SaveResult settle_copy();
+  void end_copies();
+  void use_copy_every(std::int64_t every) { spec_.train.copy_every = every; }
+  // What they take, by the ranks of this rank's kind.
+  CopyBytes copy_bytes() const { return lockstep::copy_bytes(written_here()); }
 
   std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
 
@@ -206,11 +229,16 @@ class TrainingRun {
   std::unique_ptr<Replica> replica_;
   std::vector<HfCompanion> companions_;
   WholeCheckpoints whole_;
+  std::unique_ptr<CheckpointBackup> backup_;  // rank 0's; none: there is no second folder
   CheckpointFolder folder_;
   std::unique_ptr<Communicator> savers_;      // the ranks once more, for what saves alone; none: alone
   std::unique_ptr<CheckpointWriter> writer_;  // none: checkpoints are written before the run continues
   SaveResult last_save_;                      // of those
   std::vector<SaveEvent> save_events_;
+  CopyGenerations copies_;
+  CheckpointFolder copy_folder_;
+  std::unique_ptr<Communicator> copiers_;  // the ranks once more, for copies alone; none: alone, or no copies
+  std::unique_ptr<CheckpointWriter> copy_writer_;
   std::unique_ptr<BatchReader> batch_;  // of this rank
   std::int64_t tellings_ = 0;
 };

@@ -60,6 +60,9 @@ constexpr std::string_view name_of(LossSpikes what) { return what == LossSpikes:
 
 inline constexpr std::int64_t kMostRewinds = 1000;
 
+// Measured when a run begins (train/copying.h).
+inline constexpr std::int64_t kCopyAuto = -1;
+
 struct TrainSpec {
   std::int64_t steps = 100;
   std::int64_t global_batch = 8;  // samples per step, over all ranks and micro-batches
@@ -70,12 +73,14 @@ struct TrainSpec {
   std::uint64_t seed = 0;         // below 2^63
   BadValues bad_values = BadValues::stop;
   LossSpikes loss_spikes = LossSpikes::ignore;
-  double spike_z = 8;             // standard deviations above the mean of the losses before that are a spike
-  std::int64_t most_rewinds = 8;  // of a run; spikes after them are ignored
-  bool async_save = true;         // write checkpoints beside the training
-  bool deterministic = true;      // false: the fastest kernels, also those whose last bits differ from run to run
-  bool save_last = true;          // save where the run ends; false leaves that to save_every
-  double save_retry = 30;         // seconds that a run which ends keeps trying to save what the disk does not take
+  double spike_z = 8;                   // standard deviations above the mean of the losses before that are a spike
+  std::int64_t most_rewinds = 8;        // of a run; spikes after them are ignored
+  bool async_save = true;               // write checkpoints beside the training
+  bool deterministic = true;            // false: the fastest kernels, also those whose last bits differ from run to run
+  bool save_last = true;                // save where the run ends; false leaves that to save_every
+  std::int64_t copy_every = kCopyAuto;  // steps between copies of the state in memory, under launch; 0 = none
+  std::string backup = {};              // a second folder for checkpoints, absolute; empty: none
+  double save_retry = 30;  // seconds that a run which ends keeps trying to save what the disk does not take
   bool operator==(const TrainSpec&) const = default;
 };
 

@@ -70,6 +70,11 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
   visit("save_retry", train.save_retry, Real{.least = 0, .most = 86400});
+  if (std::string word = "auto"; train.copy_every == kCopyAuto)
+    visit("copy_every", word);
+  else
+    visit("copy_every", train.copy_every, Whole{0, kMostSteps});
+  if (!train.backup.empty()) visit("backup", train.backup);
 }
 
 template <class Spec, class Visitor>
@@ -331,19 +336,23 @@ void read_run(const TomlTable& table, const std::filesystem::path& base_folder, 
   if (run.out.empty()) table.refuse("out", "out is empty", "name the folder that the run writes to");
 }
 
+void read_train(const TomlTable& table, const std::filesystem::path& base_folder, TrainSpec& train) {
+  Collect known;
+  visit_train(train, known);
+  table.refuse_unknown(known.keys + Keys{"backup"});
+  const std::string shown = table.has("copy_every") ? table.shown("copy_every") : "'auto'";
+  if (shown.starts_with("'") && shown != "'auto'")
+    table.refuse("copy_every", fmt::format("copy_every = {} says nothing", shown), "name steps, as in 4, or \"auto\"");
+  if (shown != "'auto'") train.copy_every = 0;  // it is read as a number
+  visit_train(train, table);
+  table("backup", train.backup);
+  if (table.has("backup")) train.backup = resolve(table, "backup", train.backup, base_folder);
+}
+
 std::string default_out(const std::string& where) {
   const std::string stem = std::filesystem::path(where).stem().string();
   const bool usable = is_plain_text(stem) && stem.find_first_not_of('.') != std::string::npos;
   return "runs/" + (usable ? stem : "run");
-}
-
-// A table whose keys all act.
-template <class Spec, class Visit>
-void read_plain(const TomlTable& table, Spec& spec, Visit visit) {
-  Collect known;
-  visit(spec, known);
-  table.refuse_unknown(known.keys);
-  visit(spec, table);
 }
 
 // `told`: the command line names dp.
@@ -384,7 +393,7 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   read_run(top.table("run"), base_folder, spec.run);  // before the model, which may be asked for by the run's folder
   read_model(top.table("model"), base_folder, changes.model_of, spec);
   read_data(top.table("data"), base_folder, spec.data);
-  read_plain(top.table("train"), spec.train, [](auto& s, auto& visit) { visit_train(s, visit); });
+  read_train(top.table("train"), base_folder, spec.train);
   read_optim(top.table("optim"), spec);
   read_layout(top.table("layout"), spec.layout);
   spread(top.table("layout"), changes.ranks, told_dp, spec.layout);
