@@ -18,7 +18,7 @@ std::string every_text(std::int64_t every) { return every == 1 ? "every step" : 
 }  // namespace
 
 Copying::Copying(TrainingRun& run, Watcher& watcher, Progress& progress, const std::optional<CopyPlace>& place)
-    : run_(run), watcher_(watcher), pace_(every_of(run, place), progress.step) {
+    : run_(run), watcher_(watcher), place_(place), pace_(every_of(run, place), progress.step) {
   const TrainSpec& train = run.spec().train;
   if (!place) {
     if (train.copy_every > 0)
@@ -59,6 +59,17 @@ void Copying::settle() {
   if (result.outcome == SaveOutcome::saved) return;
   run_.end_copies();
   stop(result.words);
+}
+
+void Copying::go_back(std::int64_t step) {
+  settle();
+  copied_ = false;
+  if (!on_) return;
+  run_.end_copies();
+  place_->resumed = 0;
+  pace_.copied(step);
+  const std::string why_not = run_.begin_copies(*place_);
+  if (!why_not.empty()) stop(why_not);
 }
 
 void Copying::stepped(Progress& progress, double seconds) {

@@ -30,6 +30,9 @@ class Copying {
   void copy(const Progress& progress);
   void settle();  // waits for the copy that was begun; all ranks call it when a step is done
   void stepped(Progress& progress, double seconds);  // after settle(), with the step's time
+  // The run has gone back to the state of this step: later copies are of a past that is no more, and are removed. All
+  // ranks call it.
+  void go_back(std::int64_t step);
 
  private:
   void choose(const CopyPace::Choice& choice, Progress& progress);
@@ -38,6 +41,7 @@ class Copying {
 
   TrainingRun& run_;
   Watcher& watcher_;
+  std::optional<CopyPlace> place_;  // none: copies are not made
   CopyPace pace_;
   bool on_ = false, in_flight_ = false, copied_ = false;
 };

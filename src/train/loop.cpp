@@ -199,6 +199,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     progress = go_back(run, progress, saved_state);
     spikes.skip(first, progress);
     progress.spikes = spikes.state();
+    copying.go_back(progress.step);
     begun = progress.step;
     asked = false;
     const std::string text = fmt::format(
@@ -234,6 +235,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       if (told.any.copy) {
         const Spending held(account, TimeUse::save);
         if (run.doing()) run.doing()->enter(DoingKind::saving);
+        check_state();  // no copy that may be wrong takes the place of one that is right
         copying.copy(progress);
       }
       timeline.before(begun, begun == first);

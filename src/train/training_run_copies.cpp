@@ -59,7 +59,10 @@ std::string TrainingRun::begin_copies(const CopyPlace& place) {
   return "";
 }
 
-void TrainingRun::copy(const Progress& progress) { copy_writer_->save(progress, *stream_); }
+void TrainingRun::copy(const Progress& progress) {
+  copy_writer_->save(progress, *stream_);
+  if (Event* const read = copy_writer_->being_read()) replica_->update_after(*read);
+}
 
 SaveResult TrainingRun::settle_copy() { return copy_writer_->wait(); }
 
