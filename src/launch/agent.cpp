@@ -366,6 +366,10 @@ class Agent {
 
   void election_round() {
     if (options_.stop) return end(0, "");
+    if (!folder_.is_there()) {
+      options_.tell("the run has ended meanwhile");
+      return end(0, "");
+    }
     const bool was_here = plan_.has_value();
     if (joining_) {
       // Of agents that were all started anew, the first waits for none of the others.

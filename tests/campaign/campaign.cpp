@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using namespace lockstep::tests;
 
 struct Settings {
-  std::string file = "campaign.jsonl", only;
+  std::string file = "campaign.jsonl", only, program = LOCKSTEP_BINARY;
   std::int64_t cases = 220, first = 0;
   int jobs = 4, number = 0;
   double hours = 3, seconds = 0;
@@ -114,7 +114,8 @@ int run(const Settings& s) {
   const auto work_off = [&](int job) {
     for (std::int64_t seed; (seed = next++) < s.first + s.cases && seconds_since(begun) < seconds;) {
       if (done.contains(static_cast<std::uint64_t>(seed))) continue;
-      const CampaignCase c = draw_case(static_cast<std::uint64_t>(seed), s.only);
+      CampaignCase c = draw_case(static_cast<std::uint64_t>(seed), s.only);
+      c.program = s.program;
       const CaseOutcome outcome = run_case(c, work / fmt::format("case-{}", seed), s.number + job, unbroken, true);
       const std::lock_guard lock(mutex);
       print(outcome, s.only);
@@ -134,7 +135,8 @@ int run(const Settings& s) {
 int one_case(const Settings& s) {
   const fs::path work = work_folder();
   Unbroken unbroken(work);
-  const CampaignCase c = draw_case(s.seed, s.only);
+  CampaignCase c = draw_case(s.seed, s.only);
+  c.program = s.program;
   std::cout << c.text() << std::endl;
   const CaseOutcome outcome = run_case(c, work / fmt::format("case-{}", s.seed), s.number, unbroken, true);
   for (const FaultOutcome& fault : outcome.faults)
@@ -154,6 +156,7 @@ int main(int count, char** words) {
   const auto common = [&](CLI::App* command) {
     command->add_option("--file", s.file);
     command->add_option("--only", s.only);
+    command->add_option("--program", s.program, "The lockstep that is tried");
     command->add_option("--number", s.number, "Of its networks, where several campaigns run at once");
   };
   CLI::App* const all = app.add_subcommand("run", "Run the cases that are not in the file");

@@ -8,7 +8,7 @@
 
 namespace lockstep::tests {
 
-inline constexpr std::int64_t kCampaignSteps = 400, kCampaignSaves = 15;
+inline constexpr std::int64_t kCampaignSteps = 1000, kCampaignSaves = 25;
 
 struct PlannedFault {
   std::size_t kind = 0;    // of kFaultKinds
@@ -25,6 +25,7 @@ struct CampaignCase {
   int spares = 0;
   bool shrinks = false;  // fewer ranks may continue the run
   std::vector<PlannedFault> faults = {};
+  std::string program = LOCKSTEP_BINARY;  // libfaulty_process.so is beside it
 
   std::string precision() const { return "fp64"; }
   std::string text() const;  // in one line

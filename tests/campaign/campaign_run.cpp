@@ -122,8 +122,8 @@ void CampaignRun::start_agent(int host) {
   if (network_) words = network_->enter(host);
   words.insert(words.end(),
                {"env", "FAULTY_PROCESS=" + where("controls"),
-                "LD_PRELOAD=" + (fs::path(LOCKSTEP_BINARY).parent_path() / "libfaulty_process.so").string(),
-                LOCKSTEP_BINARY, "launch"});
+                "LD_PRELOAD=" + (fs::path(case_.program).parent_path() / "libfaulty_process.so").string(),
+                case_.program, "launch"});
   const std::vector<std::string> run = arguments_of(case_, folder_);
   words.insert(words.end(), run.begin(), run.end());
   words.insert(words.end(), {"--restarts", "100", "--wait", "60"});
