@@ -17,6 +17,7 @@
 #include "cli/usage_error.h"
 #include "comm/control/socket.h"
 #include "launch/agent.h"
+#include "launch/layouts_ahead.h"
 #include "plan/plan.h"
 #include "plan/smaller_layout.h"
 #include "train/training_run.h"
@@ -102,6 +103,17 @@ int slots_of(const LaunchSettings& s, RankKind kind, const LaunchHosts& hosts, i
   return ranks / working;
 }
 
+// What is left after the most likely losses: of a host, or of a rank; then of two, and so on.
+void prepare_layouts(LayoutsAhead& layouts, int ranks, int hosts, int slots) {
+  constexpr int kMost = 8;
+  const int all = std::max(1, hosts) * slots, lost = hosts > 1 ? slots : 1;
+  for (int left = all - lost, count = 0; left > 0 && count < kMost; left -= lost) {
+    if (left >= ranks) continue;  // spares suffice
+    layouts.prepare(left);
+    ++count;
+  }
+}
+
 AgentOptions options_of(const CLI::App& command, const OrderedTraining& training, const LaunchSettings& s,
                         const std::atomic<bool>& stop) {
   const LaunchHosts hosts = launch_hosts(s.hosts, s.host, [](const char* name) { return std::getenv(name); });
@@ -134,14 +146,17 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
     return all;
   };
 
-  // Layouts are asked for by the leader, seldom, and each number of slots once.
-  const auto layouts = [spec = training.spec, memory = available_memory(device_of(training.spec)),
-                        slots](int there) -> std::optional<LaunchLayout> {
-    const std::int64_t of_rank = device_of(spec) == Device::cuda ? memory : memory / std::max(1, slots);
-    const auto layout = smaller_layout(spec, there, of_rank);
-    if (!layout) return std::nullopt;
-    return LaunchLayout{.ranks = static_cast<int>(layout->ranks()), .text = to_text(*layout)};
-  };
+  const auto layouts =
+      std::make_shared<LayoutsAhead>([spec = training.spec, memory = available_memory(device_of(training.spec)),
+                                      slots](int there) -> std::optional<LaunchLayout> {
+        const std::int64_t of_rank = device_of(spec) == Device::cuda ? memory : memory / std::max(1, slots);
+        const auto layout = smaller_layout(spec, there, of_rank);
+        if (!layout) return std::nullopt;
+        return LaunchLayout{.ranks = static_cast<int>(layout->ranks()), .text = to_text(*layout)};
+      });
+  const std::vector<OnFault> rules = rules_of(s.on_fault);
+  if (kind == RankKind::processes && std::ranges::find(rules, OnFault::shrink) != rules.end())
+    prepare_layouts(*layouts, training.ranks, static_cast<int>(hosts.names.size()), slots);
 
   AgentOptions options{
       .folder = training.folder,
@@ -149,8 +164,8 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
       .command = words,
       .lead = {.plan = {.wanted = {.ranks = training.ranks},
                         .one_process = kind != RankKind::processes,
-                        .rules = rules_of(s.on_fault),
-                        .layouts = layouts},
+                        .rules = rules,
+                        .layouts = [layouts](int there) { return layouts->get(there); }},
                .most_restarts = s.restarts,
                .resumes = training.resumes,
                .wait_seconds = s.wait},

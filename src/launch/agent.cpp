@@ -189,6 +189,7 @@ class Agent {
   void lead() {
     Leader::Options how = options_.lead;
     how.agents = std::max<int>(1, static_cast<int>(options_.hosts.size()));
+    how.names = options_.hosts;
     how.last_epoch = folder_.last_epoch();
     leader_.emplace(how, hands(), Clock::now());
     if (plan_) leader_->inherit(*plan_, set_);

@@ -156,12 +156,19 @@ bool Leader::has_quorum() const {
 }
 
 std::string Leader::who_is_missing() const {
-  std::vector<int> missing;
+  std::vector<std::string> missing;
   for (int agent = 0; agent < options_.agents; ++agent)
-    if (!agents_.contains(agent)) missing.push_back(agent);
-  return fmt::format("{} of {} hosts {} there; host{} {} of the list {} not", agents_.size(), options_.agents,
-                     agents_.size() == 1 ? "is" : "are", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
-                     missing.size() == 1 ? "is" : "are");
+    if (!agents_.contains(agent))
+      missing.push_back(static_cast<std::size_t>(agent) < options_.names.size()
+                            ? options_.names[static_cast<std::size_t>(agent)]
+                            : fmt::format("host {} of the list", agent));
+  return fmt::format("{} of {} hosts {} there; {} {} not", agents_.size(), options_.agents,
+                     agents_.size() == 1 ? "is" : "are", fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are");
+}
+
+std::string Leader::waited_in_vain() const {
+  return fmt::format("{} after {:.0f} s of waiting; mend them, then start it again with --resume", who_is_missing(),
+                     options_.wait_seconds);
 }
 
 void Leader::gather(Clock::time_point now) {
@@ -173,6 +180,7 @@ void Leader::gather(Clock::time_point now) {
   if (!all && waited < (inherits ? kInheritSeconds : options_.start_seconds)) return;
   if (!has_quorum()) {
     if (inherits && waited < options_.wait_seconds) return;
+    if (inherits) return finish(kFailed, waited_in_vain());
     return finish(kFailed, fmt::format("{}; start `lockstep launch` there, or name fewer --hosts", who_is_missing()));
   }
   if (inherits) {
@@ -336,8 +344,7 @@ void Leader::await_hosts(Clock::time_point now) {
       has_quorum() ? planner_.after_fault(epoch_, {}, true) : EpochPlanner::Next{.waits = true};
   if (next.epoch) return follow(*next.epoch, now);
   if (seconds_between(phase_began_, now) < options_.wait_seconds) return;
-  finish(kFailed, fmt::format("{} after {:.0f} s of waiting; mend them, then start it again with --resume",
-                              who_is_missing(), options_.wait_seconds));
+  finish(kFailed, waited_in_vain());
 }
 
 void Leader::finish(int code, const std::string& reason) {

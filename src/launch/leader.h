@@ -60,7 +60,8 @@ class Leader {
   };
   struct Options {
     EpochPlanner::Options plan = {};
-    int agents = 1;  // that are expected at the start
+    int agents = 1;                       // that are expected at the start
+    std::vector<std::string> names = {};  // of their hosts, for messages
     int most_restarts = 10;
     bool resumes = false;           // the first epoch too
     std::uint32_t last_epoch = 0;   // that an earlier launch has begun
@@ -116,6 +117,7 @@ class Leader {
   bool all_ended() const;
   std::string place_of(int rank) const;  // "rank 2 on host b"
   std::string who_is_missing() const;
+  std::string waited_in_vain() const;
 
   Options options_;
   Hands hands_;

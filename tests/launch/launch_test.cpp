@@ -28,7 +28,7 @@ class Launched : public ::testing::Test {
 
   Arguments arguments(const std::string& command, const std::string& out, const Arguments& more = {}) const {
     Arguments all{command, folder_ / "tiny.toml",    "--out", folder_ / out,         "--set", "model.preset=llama-1m",
-                  "--set", "train.steps=400",        "--set", "train.save_every=20", "--set", "train.eval_every=0",
+                  "--set", "train.steps=1200",        "--set", "train.save_every=20", "--set", "train.eval_every=0",
                   "--set", "optim.schedule=constant"};
     all.insert(all.end(), more.begin(), more.end());
     return all;

@@ -281,7 +281,7 @@ TEST(Leader, AHostThatDoesNotComeIsNamed) {
   run.tick(11);
   EXPECT_TRUE(run.leader().over());
   EXPECT_EQ(run.leader().code(), 5);
-  EXPECT_THAT(run.leader().reason(), HasSubstr("hosts 1, 2"));
+  EXPECT_THAT(run.leader().reason(), HasSubstr("host 1 of the list, host 2 of the list are not"));
 }
 
 }  // namespace
