@@ -219,6 +219,7 @@ class Agent {
             .folder_is_free = [this] { return folder_.run_is_free(); },
             .last_step = [this] { return log_.last_step(); },
             .blamed_rank = [this] { return log_.blamed_rank(); },
+            .is_unfinished = [this](std::optional<int> rank) { return watch_.is_unfinished(rank); },
             .tell = options_.tell,
             .decided = [this](const Leader::Hands::Decided& decided) { log_.decided(decided); }};
   }

@@ -58,6 +58,7 @@ class Led {
   bool folder_free = true;
   std::int64_t step = 0;
   std::optional<int> named;
+  std::set<int> unfinished;  // ranks, though they have ended
   std::vector<Leader::Hands::Decided> decisions;
   std::vector<std::string> told;
 
@@ -70,6 +71,8 @@ class Led {
             .folder_is_free = [this] { return folder_free; },
             .last_step = [this] { return step; },
             .blamed_rank = [this] { return named; },
+            .is_unfinished =
+                [this](std::optional<int> rank) { return rank ? unfinished.contains(*rank) : !unfinished.empty(); },
             .tell = [this](const std::string& message) { told.push_back(message); },
             .decided = [this](const Leader::Hands::Decided& decided) { decisions.push_back(decided); }};
   }
@@ -94,6 +97,24 @@ TEST(Leader, BeginsWhenAllHostsHaveComeAndTellsEachItsRanks) {
 TEST(Leader, EndsWellWhenAllRanksHave) {
   Led run(2, 4);
   run.join_all(2);
+  for (int rank = 0; rank < 4; ++rank) run.end(rank, 0);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 0);
+}
+
+TEST(Leader, ZeroIsBelievedOnlyOfARankThatHasComeToTheEndOfItsRun) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.step = 12;
+  run.unfinished = {1};
+  run.end(1, 0);
+  for (const int rank : {0, 2, 3}) run.end(rank, 5);  // who waited for it
+  run.tick();
+  EXPECT_EQ(run.leader().epoch().number, 2u);
+  EXPECT_THAT(run.decisions.at(0).fault,
+              HasSubstr("rank 1 on host-0 has ended with exit code 0 before the end of its"));
+  run.unfinished = {};
   for (int rank = 0; rank < 4; ++rank) run.end(rank, 0);
   run.tick();
   EXPECT_TRUE(run.leader().over());
