@@ -76,6 +76,7 @@ class Agent {
     if (link_) {
       link_->serve(polled);
       if (gap > kLongRound) link_->excuse(gap);
+      if (gap > Leader::kLease) held_ = {gap, last_round_};
       for (const AgentLink::Received& one : link_->take()) handle(one.from, one.message);
       for (const AgentLink::Lost& lost : link_->take_lost()) handle_lost(lost);
     }
@@ -306,7 +307,12 @@ class Agent {
   }
 
   void handle_lost(const AgentLink::Lost& lost) {
-    if (leads()) return leader_->lost(lost.agent, lost.how, Clock::now());
+    if (leads()) {
+      std::string how = lost.how;
+      if (seconds_since(held_.until) < kUnreachable)  // the other waited in vain
+        how += fmt::format(", since the leading agent, on {}, was held for {:.0f} s", facts_.name, held_.seconds);
+      return leader_->lost(lost.agent, how, Clock::now());
+    }
     waiting_.erase(lost.agent);
     if (lost.agent == following_) lose_leader(lost.how);
     if (lost.agent == joining_) joining_.reset();
@@ -415,6 +421,10 @@ class Agent {
   std::optional<AgentLink> link_;
   std::optional<RemoteAgents> remotes_;
   Clock::time_point last_round_ = Clock::now();
+  struct {
+    double seconds = 0;
+    Clock::time_point until = {};
+  } held_;  // this process, for longer than others wait for it
   std::optional<int> code_;
   std::string reason_;
 
