@@ -120,6 +120,7 @@ class Agent {
         return;
       case AgentMessageKind::refused:
         if (from != joining_ && from != following_) return;
+        if (message.led) last_reached_ = Clock::now();
         link_->drop(from);
         joining_.reset();
         if (!message.text.empty()) end(static_cast<int>(ExitCode::usage), message.text);
@@ -276,8 +277,9 @@ class Agent {
 
   void admit(int from, const AgentMessage& message) {
     if (!leads()) {
-      if (following_ || joining_)
-        link_->send(from, {.kind = AgentMessageKind::refused});  // ask another
+      // Who was started anew cannot come to lead, but for the first; who was here leads before those after it.
+      if (following_ || joining_ || (!plan_ && me() != 0))
+        link_->send(from, {.kind = AgentMessageKind::refused, .led = following_ || (plan_ && me() < from)});
       else
         waiting_[from] = message;  // until it is known who leads
       return;
@@ -390,13 +392,16 @@ class Agent {
     if (me() == 0 && !was_here && seconds_since(searching_) > 2 * kUnreachable) return lead();
     if (seconds_since(tried_) < kTry) return;
     tried_ = Clock::now();
-    for (const int agent : to_ask()) {
+    // Nobody is there who leads, or would before this one.
+    if (was_here && seconds_since(last_reached_) > kUnreachable) return lead();
+    std::vector<int> agents = to_ask();
+    if (!agents.empty()) std::ranges::rotate(agents, agents.begin() + turn_++ % std::ssize(agents));
+    for (const int agent : agents) {
       if (!link_->connect(agent, join_message(), kTry).empty()) continue;
       joining_ = agent;
-      joined_at_ = last_reached_ = Clock::now();
+      joined_at_ = Clock::now();  // it is there; whether it leads, or knows who does, it has yet to say
       return;
     }
-    if (was_here && seconds_since(last_reached_) > kUnreachable) return lead();  // nobody before this one is there
     if (seconds_since(searching_) > options_.lead.start_seconds)
       end(static_cast<int>(ExitCode::environment),
           fmt::format("no leading agent was found within {:.0f} s; start `lockstep launch` on {} with the same --out",
@@ -434,6 +439,7 @@ class Agent {
   std::optional<int> following_, joining_;  // whom
   Clock::time_point joined_at_{}, beaten_{}, acknowledged_{}, searching_{}, last_reached_{}, tried_{};
   std::uint64_t beats_ = 0;
+  std::ptrdiff_t turn_ = 0;    // whom to ask first
   std::deque<SentBeat> sent_;  // and not answered yet
   bool told_stop_ = false;
   std::optional<Epoch> plan_;  // what the leader has told last, to be inherited
