@@ -376,7 +376,9 @@ int run_training(const TrainSettings& s) {
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
-    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, s.view)
+    TrainViewOptions view = s.view;
+    view.resumes = s.resumes;
+    const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, view)
                              : train_other(from, run, heartbeat, place.alone_here);
     if (first || place.alone_here) ending = end;
   });
