@@ -1,8 +1,10 @@
 // The campaign: faults of every kind, injected into runs of every layout, and what became of them.
 //
-//   campaign run [--file results.jsonl] [--cases 200] [--first 0] [--jobs 4] [--hours 3] [--only KIND] [--seconds S]
+//   campaign run [--file campaign.jsonl] [--cases 300] [--first 0] [--jobs 4] [--hours 3] [--only KIND] [--seconds S]
 //   campaign case SEED [--only KIND]        one case, again; its folder stays where it has failed
-//   campaign report [--file results.jsonl]
+//   campaign report [--file campaign.jsonl]
+//   campaign recovery [--trials 20] [--ranks 8] [--preset bench-a] [--only threads-death|…]
+//   campaign soak [--seconds 3600] [--mean 20]
 //
 // A case is drawn from its seed (campaign_case.h), so its number says all about it but timing. Results are added to the
 // file, a JSON object per case; cases that are in it are not run again. Exit code 1 where a case has hung, is wrong or
@@ -18,6 +20,7 @@
 #include <thread>
 
 #include "campaign/campaign_run.h"
+#include "campaign/recovery.h"
 #include "campaign/run_case.h"
 #include "campaign/small_network.h"
 #include "support/small_disk.h"
@@ -29,10 +32,14 @@ using namespace lockstep::tests;
 
 struct Settings {
   std::string file = "campaign.jsonl", only, program = LOCKSTEP_BINARY;
-  std::int64_t cases = 220, first = 0;
+  std::int64_t cases = 300, first = 0;
   int jobs = 4, number = 0;
-  double hours = 3, seconds = 0;
+  double hours = 3, seconds = 0, least_named = 99;
+  bool fresh = false;
   std::uint64_t seed = 0;
+  int trials = 20, ranks = 8;
+  std::string preset = "bench-a";
+  double mean = 20;
 };
 
 std::string command_of(std::uint64_t seed, const std::string& only) {
@@ -47,7 +54,7 @@ std::vector<nlohmann::json> results_in_file(const std::string& file) {
   return all;
 }
 
-int report(const std::string& file) {
+int report(const std::string& file, double least_named) {
   struct Row {
     std::int64_t count = 0, asked = 0, named = 0, lost = 0;
     std::vector<double> seconds;
@@ -83,7 +90,7 @@ int report(const std::string& file) {
   const double named = sum.asked > 0 ? 100.0 * static_cast<double>(sum.named) / static_cast<double>(sum.asked) : 100;
   fmt::print("{} cases, {} faults: {} hung, {} wrong, {} faults lost a committed step, {:.1f} % named right\n", cases,
              sum.count, hung, wrong, sum.lost, named);
-  return hung + wrong + sum.lost > 0 || named < 99 ? 1 : 0;
+  return hung + wrong + sum.lost > 0 || named < least_named ? 1 : 0;
 }
 
 fs::path work_folder() {
@@ -104,6 +111,7 @@ void print(const CaseOutcome& outcome, const std::string& only) {
 
 int run(const Settings& s) {
   const auto begun = SteadyClock::now();
+  if (s.fresh) fs::remove(s.file);
   std::set<std::uint64_t> done;
   for (const auto& result : results_in_file(s.file)) done.insert(result["seed"].get<std::uint64_t>());
   const fs::path work = work_folder();
@@ -129,7 +137,75 @@ int run(const Settings& s) {
   }
   std::error_code error;
   fs::remove(work, error);  // which leaves the folders of cases that have failed
-  return report(s.file);
+  return report(s.file, s.least_named);
+}
+
+// One host: median and worst seconds to the next step, after a death or from when a hang was found.
+int recovery(const Settings& s) {
+  struct Way {
+    std::string name;
+    RanksAs ranks_as;
+    bool hangs;
+    int spares;
+    std::string on_fault;
+    double median, worst;  // seconds, at most
+  };
+  const std::vector<Way> ways{{"threads-death", RanksAs::threads, false, 0, "restart,wait", 5, 10},
+                              {"threads-hang", RanksAs::threads, true, 0, "restart,wait", 5, 10},
+                              {"processes-death", RanksAs::processes, false, 0, "restart,wait", 5, 10},
+                              {"processes-hang", RanksAs::processes, true, 0, "restart,wait", 5, 10},
+                              {"processes-spare", RanksAs::processes, false, 30, "spare,wait", 5, 10},
+                              {"processes-shrink", RanksAs::processes, false, 0, "shrink,wait", 15, 15}};
+  bool good = true;
+  const fs::path work = work_folder();
+  for (const Way& way : ways) {
+    if (!s.only.empty() && way.name != s.only) continue;
+    CampaignCase c{.ranks_as = way.ranks_as,
+                   .ranks = s.ranks,
+                   .layout = fmt::format("dp={}", s.ranks),
+                   .spares = way.spares,
+                   .on_fault = way.on_fault,
+                   .steps = 1'000'000,
+                   .save_every = 10,
+                   .disk_megabytes = 2000};
+    c.program = s.program;
+    c.more = {"--set", "model.preset=" + s.preset, "--set", "precision.compute=fp32"};
+    std::vector<double> seconds = recovery_seconds(
+        {.the_case = c, .hangs = way.hangs, .trials = s.trials, .most_per_run = way.on_fault == "shrink,wait" ? 3 : 25},
+        work / way.name, s.number);
+    std::ranges::sort(seconds);
+    const double median = seconds[seconds.size() / 2], worst = seconds.back();
+    const bool within = median <= way.median && worst <= way.worst;
+    good = good && within;
+    fmt::print("| {} | {} | {:.2f} | {:.2f} | {} |\n", way.name, seconds.size(), median, worst, within ? "yes" : "NO");
+    std::cout << std::flush;
+  }
+  std::error_code error;
+  fs::remove_all(work, error);
+  return good ? 0 : 1;
+}
+
+int run_soak(const Settings& s) {
+  CampaignCase c{.ranks_as = RanksAs::processes,
+                 .ranks = 4,
+                 .layout = "dp=2,tp=2,zero=1",
+                 .on_fault = "restart,wait",
+                 .steps = 100'000'000,
+                 .save_every = 50,
+                 .disk_megabytes = 2000};
+  c.program = s.program;
+  const fs::path work = work_folder();
+  const SoakOutcome o =
+      soak({.the_case = c, .seconds = s.seconds > 0 ? s.seconds : 3600, .mean_gap = s.mean}, work / "run", s.number);
+  std::error_code error;
+  fs::remove_all(work, error);
+  const double off = 100 * std::abs(o.goodput - o.simulated);
+  fmt::print(
+      "{:.0f} s, {} faults, {} steps of {:.1f} ms, a restart takes {:.2f} s: goodput {:.1f} %, simulated {:.1f} % "
+      "({:.1f} to {:.1f}), {:.1f} points apart\n",
+      o.seconds, o.faults, o.steps, 1000 * o.step_seconds, o.restart_seconds, 100 * o.goodput, 100 * o.simulated,
+      100 * o.simulated_low, 100 * o.simulated_high, off);
+  return off <= 5 ? 0 : 1;
 }
 
 int one_case(const Settings& s) {
@@ -166,16 +242,39 @@ int main(int count, char** words) {
   all->add_option("--jobs", s.jobs);
   all->add_option("--hours", s.hours);
   all->add_option("--seconds", s.seconds, "In place of --hours");
+  all->add_flag("--fresh", s.fresh, "Forget what is in the file");
+  all->add_option("--least-named", s.least_named, "Percent of culprits");
   CLI::App* const one = app.add_subcommand("case", "Run one again");
   common(one);
   one->add_option("seed", s.seed)->required();
   CLI::App* const told = app.add_subcommand("report", "Sum up the file");
   common(told);
+  CLI::App* const times = app.add_subcommand("recovery", "How long recovery takes");
+  common(times);
+  times->add_option("--trials", s.trials);
+  times->add_option("--ranks", s.ranks);
+  times->add_option("--preset", s.preset);
+  CLI::App* const soaked = app.add_subcommand("soak", "Faults for an hour; goodput beside the simulator's");
+  common(soaked);
+  soaked->add_option("--seconds", s.seconds);
+  soaked->add_option("--mean", s.mean, "Seconds between two faults");
   CLI11_PARSE(app, count, words);
-  if (told->parsed()) return report(s.file);
+  if (told->parsed()) return report(s.file, s.least_named);
   if (::geteuid() != 0) {
     std::cerr << "the campaign needs root: it makes networks, disks and control groups\n";
     return 77;
   }
-  return one->parsed() ? one_case(s) : run(s);
+  for (const char* tool : {"ip", "nft", "unshare", "mpirun"})
+    if (std::system(fmt::format("command -v {} >/dev/null", tool).c_str()) != 0) {
+      std::cerr << "the campaign needs " << tool << "; install iproute2, nftables, util-linux and Open MPI\n";
+      return 77;
+    }
+  try {
+    if (times->parsed()) return recovery(s);
+    if (soaked->parsed()) return run_soak(s);
+    return one->parsed() ? one_case(s) : run(s);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
 }

@@ -23,7 +23,11 @@ struct CampaignCase {
   int ranks = 1;
   std::string layout = {};
   int spares = 0;
-  bool shrinks = false;  // fewer ranks may continue the run
+  bool shrinks = false;       // fewer ranks may continue the run
+  std::string on_fault = {};  // rules; empty: as `shrinks` says
+  std::int64_t steps = kCampaignSteps, save_every = kCampaignSaves;
+  std::vector<std::string> more = {};  // arguments of train
+  int disk_megabytes = 48;
   std::vector<PlannedFault> faults = {};
   std::string program = LOCKSTEP_BINARY;  // libfaulty_process.so is beside it
 
@@ -37,7 +41,7 @@ CampaignCase draw_case(std::uint64_t seed, const std::string& only = "");
 // A counter-based generator: numbers of a seed, one after the other.
 class Draws {
  public:
-  explicit Draws(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {}
+  explicit Draws(std::uint64_t seed) : state_(seed) { state_ = next() ^ (next() << 1); }
   std::uint64_t next();
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n)); }
   double between(double least, double most) {

@@ -69,17 +69,20 @@ void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<dou
 
 std::vector<std::string> arguments_of(const CampaignCase& c, const fs::path& folder) {
   fs::create_directories(folder);
-  std::ofstream(folder / "run.toml") << fmt::format(fmt::runtime(kRunFile), kCampaignSteps, kCampaignSaves,
-                                                    c.precision());
-  return {(folder / "run.toml").string(), "--out", (folder / "run").string(), "--layout", c.layout};
+  std::ofstream(folder / "run.toml") << fmt::format(fmt::runtime(kRunFile), c.steps, c.save_every, c.precision());
+  std::vector<std::string> all{(folder / "run.toml").string(), "--out", (folder / "run").string(), "--layout",
+                               c.layout};
+  all.insert(all.end(), c.more.begin(), c.more.end());
+  return all;
 }
 
 CampaignRun::CampaignRun(const CampaignCase& c, fs::path folder, int number)
     : case_(c), folder_(std::move(folder)), out_(folder_ / "run"), agents_(static_cast<std::size_t>(c.hosts)) {
   fs::create_directories(folder_);
   if (c.hosts > 1) network_ = std::make_unique<SmallNetwork>(number, c.hosts, folder_);
-  disk_ = std::make_unique<SmallDisk>(out_, "size=48m");
-  checkpoint_disk_ = std::make_unique<SmallDisk>(out_ / "checkpoints", "size=48m");
+  const std::string size = fmt::format("size={}m", c.disk_megabytes);
+  disk_ = std::make_unique<SmallDisk>(out_, size.c_str());
+  checkpoint_disk_ = std::make_unique<SmallDisk>(out_ / "checkpoints", size.c_str());
   const int file = ::open(where("controls").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0 || ::ftruncate(file, sizeof(FaultyControls)) != 0) throw std::runtime_error("no file of controls");
   void* const at = ::mmap(nullptr, sizeof(FaultyControls), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -120,17 +123,17 @@ void CampaignRun::start_agent(int host) {
   Agent& agent = agents_[static_cast<std::size_t>(host)];
   std::vector<std::string> words;
   if (network_) words = network_->enter(host);
-  words.insert(words.end(),
-               {"env", "FAULTY_PROCESS=" + where("controls"),
-                "LD_PRELOAD=" + (fs::path(case_.program).parent_path() / "libfaulty_process.so").string(),
-                case_.program, "launch"});
+  words.insert(words.end(), {"env", "FAULTY_PROCESS=" + where("controls"),
+                             "LD_PRELOAD=" + (fs::path(case_.program).parent_path() / "libfaulty_process.so").string(),
+                             case_.program, "launch"});
   const std::vector<std::string> run = arguments_of(case_, folder_);
   words.insert(words.end(), run.begin(), run.end());
-  words.insert(words.end(), {"--restarts", "100", "--wait", "60"});
+  words.insert(words.end(), {"--restarts", "100000", "--wait", "60"});
   if (case_.ranks_as == RanksAs::processes) words.push_back("--processes");
   if (case_.ranks_as == RanksAs::mpirun) words.push_back("--mpirun");
   if (case_.spares > 0) words.insert(words.end(), {"--spares", std::to_string(case_.spares)});
-  if (!case_.shrinks) words.insert(words.end(), {"--on-fault", "restart,spare,wait"});
+  const std::string rules = !case_.on_fault.empty() ? case_.on_fault : case_.shrinks ? "" : "restart,spare,wait";
+  if (!rules.empty()) words.insert(words.end(), {"--on-fault", rules});
   if (network_)
     words.insert(words.end(), {"--hosts", fmt::format("{}", fmt::join(network_->names(), ",")), "--host",
                                network_->names()[static_cast<std::size_t>(host)]});

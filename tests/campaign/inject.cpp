@@ -76,6 +76,8 @@ class ControlGroup {
       : parent_("/sys/fs/cgroup/" + kind), path_(parent_ / fmt::format("lockstep-campaign-{}", pid)) {
     std::error_code error;
     fs::create_directory(path_, error);
+    there_ = fs::exists(path_ / key);  // else the system has none of this kind
+    if (!there_) return;
     write(path_ / key, value);
     write(path_ / "cgroup.procs", std::to_string(pid));
   }
@@ -87,12 +89,14 @@ class ControlGroup {
       nap(0.02);
     }
   }
+  explicit operator bool() const { return there_; }
   ControlGroup(const ControlGroup&) = delete;
   ControlGroup& operator=(const ControlGroup&) = delete;
 
  private:
   static void write(const fs::path& file, const std::string& text) { std::ofstream(file) << text << std::flush; }
   fs::path parent_, path_;
+  bool there_ = false;
 };
 
 void out_of_memory(CampaignRun& run, Draws& draws, Injection& injection) {
@@ -101,6 +105,7 @@ void out_of_memory(CampaignRun& run, Draws& draws, Injection& injection) {
   blame(injection, run, target);
   injection.committed = run.newest_checkpoint();
   const ControlGroup small("memory", target.pid, "memory.limit_in_bytes", std::to_string(48 << 20));
+  if (!small) throw std::runtime_error("no memory control group here: /sys/fs/cgroup/memory");
   ::kill(target.pid, SIGRTMIN + kLeak);
   wait_until(run, 20, [&] { return !fs::exists(fmt::format("/proc/{}/exe", target.pid)); });
 }
@@ -110,6 +115,7 @@ void slow_rank(CampaignRun& run, Draws& draws, Injection& injection) {
   if (target.pid <= 0) return;
   injection.target = fmt::format("rank {}", target.rank);
   const ControlGroup slow("cpu", target.pid, "cpu.cfs_quota_us", std::to_string(10'000 + draws.below(20'000)));
+  if (!slow) throw std::runtime_error("no cpu control group here: /sys/fs/cgroup/cpu");
   hold(run, draws.between(0.5, 2));
 }
 

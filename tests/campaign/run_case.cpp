@@ -28,6 +28,14 @@ struct Ended : std::runtime_error {
 
 std::string text_in(const nlohmann::json& event) { return event.value("text", ""); }
 
+using Lines = std::vector<nlohmann::json>;
+Lines fresh(const Lines& all, const Lines& old) {
+  Lines lines;
+  std::ranges::copy_if(all, std::back_inserter(lines),
+                       [&](const nlohmann::json& line) { return std::ranges::find(old, line) == old.end(); });
+  return lines;
+}
+
 class CaseRunner {
  public:
   CaseRunner(const CampaignCase& c, CampaignRun& run, CaseOutcome& outcome) : case_(c), run_(run), outcome_(outcome) {}
@@ -79,7 +87,7 @@ class CaseRunner {
     // New: ranks have started again, and are past where they were. A fault that was late for the run's end has none.
     const auto is_over = [&] {
       if (run_.step() <= furthest && run_.step() < kCampaignSteps) return false;
-      return !restarts || run_.step() >= kCampaignSteps || run_.events().starts.size() > before.starts.size();
+      return !restarts || run_.step() >= kCampaignSteps || !fresh(run_.events().starts, before.starts).empty();
     };
     if (kind.follows == Follows::either) wait_until(run_, 1.5, [] { return false; });  // it may take effect yet
     if (!wait_until(run_, kHang, is_over) && !run_.ended())
@@ -93,12 +101,6 @@ class CaseRunner {
 
   void judge(const FaultKind& kind, const Injection& injection, const CampaignEvents& before, FaultOutcome& outcome) {
     const CampaignEvents now = run_.events();
-    const auto fresh = [](const auto& all, const auto& old) {
-      return std::vector<nlohmann::json>(all.begin() + std::ssize(old), all.end());
-    };
-    if (now.agent_faults.size() < before.agent_faults.size() || now.rank_faults.size() < before.rank_faults.size() ||
-        now.starts.size() < before.starts.size())
-      throw Ended("events.jsonl has lost lines");
     const auto faults = fresh(now.agent_faults, before.agent_faults);
     const auto by_ranks = fresh(now.rank_faults, before.rank_faults);
     for (const auto& start : fresh(now.starts, before.starts))

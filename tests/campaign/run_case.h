@@ -7,25 +7,25 @@
 #include <vector>
 
 #include "campaign/campaign_case.h"
-#include "campaign/trained.h"
+#include "campaign/unbroken.h"
 
 namespace lockstep::tests {
 
 struct FaultOutcome {
   std::string kind = {}, target = {};
-  bool named = true;   // the culprit, where one is to be named
-  bool asked = false;  // one was to be named
-  bool lost = false;   // a committed step
-  double seconds = 0;  // from the injection to the next new step
-  std::string said = {};    // what the agents made of it
+  bool named = true;      // the culprit, where one is to be named
+  bool asked = false;     // one was to be named
+  bool lost = false;      // a committed step
+  double seconds = 0;     // from the injection to the next new step
+  std::string said = {};  // what the agents made of it
 };
 
 struct CaseOutcome {
   CampaignCase the_case;
   std::vector<FaultOutcome> faults = {};  // that were injected
   bool hung = false, wrong = false;
-  std::string why = {};      // of a case that failed
-  double distance = 0;  // of its result to the unbroken run's
+  std::string why = {};  // of a case that failed
+  double distance = 0;   // of its result to the unbroken run's
   double seconds = 0;
 
   bool lost() const;

@@ -1,13 +1,10 @@
-// What a run of the campaign has learned, whatever its layout: its losses, and every tensor of its last state, whole.
+// What a run in fp64 has learned, whatever its layout: its losses, and every tensor of its last state, whole.
 #pragma once
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "campaign/campaign_case.h"
 
 namespace lockstep::tests {
 
@@ -22,17 +19,5 @@ Trained trained_in(const std::filesystem::path& out, std::int64_t step);
 // The largest relative difference of a loss, or of a tensor's elements to its largest; infinite where one has others
 // than the other, 0 only where all are equal to the bit.
 double distance(const Trained& a, const Trained& b);
-
-// Runs that nothing was done to, one per layout, each trained when it is first asked for. Threads may ask together.
-class Unbroken {
- public:
-  explicit Unbroken(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  const Trained& like(const CampaignCase& c);
-
- private:
-  std::filesystem::path folder_;
-  std::mutex mutex_;
-  std::map<std::string, Trained> known_;
-};
 
 }  // namespace lockstep::tests
