@@ -306,6 +306,11 @@ void Leader::conclude(Clock::time_point now) {
     phase_began_ = now;
     return;
   }
+  // Of ranks that have ended by themselves, one that knows why counts, and not those that only miss it.
+  for (const auto& [rank, end] : ends_)
+    if (fault_code_ != 0 && !end.killed && end.code != 0 &&
+        RestartPolicy(0).decide({.code = end.code}, false).reason.empty())
+      fault_code_ = end.code;
   if (fault_code_ != 0) {
     // A mistake of the user's, which all ranks may have reported: restarting would not help.
     const RestartDecision plain = RestartPolicy(0).decide({.code = fault_code_, .last_step = step}, stopping_);

@@ -179,6 +179,17 @@ TEST(Leader, AMistakeOfTheUsersEndsTheRunWithItsCode) {
   EXPECT_EQ(run.leader().reason(), "");
 }
 
+TEST(Leader, AMistakeThatOneRankFindsEndsTheRunThoughAnotherWasTheFirstToFail) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.end(1, 5);
+  run.end(0, 6);
+  run.end_killed();
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 6);
+}
+
 TEST(Leader, ALostHostIsReplacedOrTheRunShrinksAndGrowsBackWhenItReturns) {
   Led run(2, 4);
   run.join_all(2);
