@@ -206,6 +206,14 @@ std::int64_t CampaignRun::newest_checkpoint() const {
   return newest;
 }
 
+int CampaignRun::checkpoints() const {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(out_ / "checkpoints", error))
+    count += entry.path().filename().string().starts_with("step-") ? 1 : 0;
+  return count;
+}
+
 bool CampaignRun::is_saving() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(out_ / "checkpoints", error))

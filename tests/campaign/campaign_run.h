@@ -56,6 +56,7 @@ class CampaignRun {
   const CampaignCase& the_case() const { return case_; }
   std::int64_t step() const;               // the last that metrics.jsonl tells of
   std::int64_t newest_checkpoint() const;  // complete; 0: none
+  int checkpoints() const;
   bool is_saving() const;
   std::map<int, pid_t> ranks() const;  // processes that are at work, by rank
   int host_of(int rank) const;         // in this epoch

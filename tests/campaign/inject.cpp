@@ -171,6 +171,8 @@ void corrupted_checkpoint(CampaignRun& run, Draws& draws, Injection& injection) 
   const Target target = pick_rank(run, draws);
   if (target.pid <= 0) return;
   blame(injection, run, target);
+  // With the only one damaged a run cannot resume, and says so.
+  wait_until(run, 30, [&] { return run.checkpoints() >= 2; });
   const std::int64_t newest = run.newest_checkpoint();
   injection.committed = std::max<std::int64_t>(0, newest - kCampaignSaves);
   std::vector<fs::path> files;

@@ -123,6 +123,21 @@ TEST_F(Launched, RanksEndWithASaveWhenTheirAgentIsKilled) {
   EXPECT_THAT(text_of(folder_ / "run/log.txt"), AllOf(HasSubstr("checkpoint saved"), HasSubstr("by SIGTERM")));
 }
 
+TEST_F(Launched, ASparePlaceOfTheHostTakesOverWithTheSameBits) {
+  const Arguments layout{"--layout", "dp=2,zero=1"};
+  ASSERT_EQ(run_program(arguments("train", "unbroken", layout)).code, 0);
+  Arguments more = layout;
+  more.insert(more.end(), {"--processes", "--spares", "1", "--on-fault", "spare"});
+  Program launch(arguments("launch", "run", more));
+  const pid_t pid = wait_for_rank("run", 1);
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  const Outcome outcome = launch.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("a spare takes its place"));
+  EXPECT_EQ(results_in(folder_ / "run"), results_in(folder_ / "unbroken"));
+}
+
 TEST_F(Launched, AFaultBeforeTheFirstCheckpointStaysInTheEvents) {
   Program launch(arguments("launch", "run", {"--set", "train.steps=1000000", "--set", "train.save_every=0"}));
   const pid_t pid = wait_for_rank("run", 0);
