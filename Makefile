@@ -4,7 +4,7 @@ PRESET ?= release
 LABELS = fast|style|gpu$(if $(filter asan tsan,$(PRESET)),,|mpi)
 JOBS ?= $(shell nproc)
 
-.PHONY: configure program build demo test test-slow test-web test-slurm test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: campaign campaign-program recovery-times soak configure program build demo test test-slow test-web test-slurm test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make demo         install what is missing, build the program, show in two minutes what it does"
@@ -12,6 +12,9 @@ help:
 	@echo "make build        install what is missing, build everything"
 	@echo "make test         build everything, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    whole matrices of layouts, drills by the dozen, a loss to reach: about an hour and a half on two cores"
+	@echo "make campaign     a thousand faults of every kind, injected into runs: at most three hours; goes on where it was (as root)"
+	@echo "make recovery-times  how long runs take to train again after a fault (as root)"
+	@echo "make soak         an hour with a fault every 20 s: goodput beside the simulator's (as root)"
 	@echo "make test-web     the dashboard in a real Chromium, scraped by a real Prometheus (installs both)"
 	@echo "make test-slurm   lockstep launch in jobs of a real Slurm on this machine (installs it; needs root)"
 	@echo "make test-gpu     the tests that need a GPU"
@@ -44,6 +47,22 @@ test: build
 
 test-slow: build
 	@ctest --test-dir build/$(PRESET) -L slow --output-on-failure
+
+CAMPAIGN = build/$(PRESET)/campaign
+campaign-program:
+	@tools/setup nftables iproute2
+	@$(MAKE) --no-print-directory program
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target campaign
+
+# Results are added to build/campaign.jsonl; cases that are in it are not run again.
+campaign: campaign-program
+	@$(CAMPAIGN) run --file build/campaign.jsonl
+
+recovery-times: campaign-program
+	@$(CAMPAIGN) recovery
+
+soak: campaign-program
+	@$(CAMPAIGN) soak
 
 # LOCKSTEP_PICTURES=$$PWD/docs/pictures make test-web writes pictures of the page there.
 test-web:

@@ -182,7 +182,8 @@ std::optional<LaunchedProcess> launched_process(const Variables& variable) {
   const int ranks = number_of(variable, "WORLD_SIZE", {1, kMostProcesses});
   LaunchedProcess place{.rank = number_of(variable, "RANK", {0, ranks - 1}),
                         .ranks = ranks,
-                        .local_rank = number_of(variable, "LOCAL_RANK", {0, ranks - 1}),
+                        // A spare place of the machine may be numbered beyond the ranks there are.
+                        .local_rank = number_of(variable, "LOCAL_RANK", {0, kMostProcesses - 1}),
                         .address = value_of(variable, "MASTER_ADDR"),
                         .port = number_of(variable, "MASTER_PORT", {1, 65535})};
   const char* const kAddress = "the launcher sets it to the address of rank 0's machine";

@@ -86,6 +86,7 @@ class Agent {
     if (link_) {
       link_->serve(polled);
       if (gap > kLongRound) link_->excuse(gap);
+      if (gap > Leader::kLease) held_ = {gap, last_round_};
       for (const AgentLink::Received& one : link_->take()) handle(one.from, one.message);
       for (const AgentLink::Lost& lost : link_->take_lost())
         if (!code_) handle_lost(lost);
@@ -131,6 +132,7 @@ class Agent {
         return;
       case AgentMessageKind::refused:
         if (from != joining_ && from != following_) return;
+        if (message.led) last_reached_ = Clock::now();
         link_->drop(from);
         joining_.reset();
         if (!message.text.empty()) end(static_cast<int>(ExitCode::usage), message.text);
@@ -265,6 +267,7 @@ class Agent {
             .folder_is_free = [this] { return folder_.run_is_free(); },
             .last_step = [this] { return log_.last_step(); },
             .blamed_rank = [this] { return log_.blamed_rank(); },
+            .is_unfinished = [this](std::optional<int> rank) { return watch_.is_unfinished(rank); },
             .tell = options_.tell,
             .decided = [this](const Leader::Hands::Decided& decided) { log_.decided(decided); }};
   }
@@ -320,8 +323,9 @@ class Agent {
 
   void admit(int from, const AgentMessage& message) {
     if (!leads()) {
-      if (following_ || joining_)
-        link_->send(from, {.kind = AgentMessageKind::refused});  // ask another
+      // Who was started anew cannot come to lead, but for the first; who was here leads before those after it.
+      if (following_ || joining_ || (!plan_ && me() != 0))
+        link_->send(from, {.kind = AgentMessageKind::refused, .led = following_ || (plan_ && me() < from)});
       else
         waiting_[from] = message;  // until it is known who leads
       return;
@@ -351,7 +355,12 @@ class Agent {
   }
 
   void handle_lost(const AgentLink::Lost& lost) {
-    if (leads()) return leader_->lost(lost.agent, lost.how, Clock::now());
+    if (leads()) {
+      std::string how = lost.how;
+      if (seconds_since(held_.until) < kUnreachable)  // the other waited in vain
+        how += fmt::format(", since the leading agent, on {}, was held for {:.0f} s", facts_.name, held_.seconds);
+      return leader_->lost(lost.agent, how, Clock::now());
+    }
     waiting_.erase(lost.agent);
     if (lost.agent == following_) lose_leader(lost.how);
     if (lost.agent == joining_) joining_.reset();
@@ -414,6 +423,10 @@ class Agent {
 
   void election_round() {
     if (options_.stop) return end(options_.lead.stopped_code, "");
+    if (!folder_.is_there()) {
+      options_.tell("the run has ended meanwhile");
+      return end(0, "");
+    }
     const bool was_here = plan_.has_value();
     if (joining_) {
       // Of agents that were all started anew, the first waits for none of the others.
@@ -426,13 +439,16 @@ class Agent {
     if (me() == 0 && !was_here && seconds_since(searching_) > 2 * kUnreachable) return lead();
     if (seconds_since(tried_) < kTry) return;
     tried_ = Clock::now();
-    for (const int agent : to_ask()) {
+    // Nobody is there who leads, or would before this one.
+    if (was_here && seconds_since(last_reached_) > kUnreachable) return lead();
+    std::vector<int> agents = to_ask();
+    if (!agents.empty()) std::ranges::rotate(agents, agents.begin() + turn_++ % std::ssize(agents));
+    for (const int agent : agents) {
       if (!link_->connect(agent, join_message(), kTry).empty()) continue;
       joining_ = agent;
-      joined_at_ = last_reached_ = Clock::now();
+      joined_at_ = Clock::now();  // it is there; whether it leads, or knows who does, it has yet to say
       return;
     }
-    if (was_here && seconds_since(last_reached_) > kUnreachable) return lead();  // nobody before this one is there
     if (seconds_since(searching_) > options_.lead.start_seconds)
       end(static_cast<int>(ExitCode::environment),
           fmt::format("no leading agent was found within {:.0f} s; start `lockstep launch` on {} with the same --out",
@@ -462,6 +478,10 @@ class Agent {
   std::uint32_t dropped_epoch_ = 0;
   std::optional<RemoteAgents> remotes_;
   Clock::time_point last_round_ = Clock::now();
+  struct {
+    double seconds = 0;
+    Clock::time_point until = {};
+  } held_;  // this process, for longer than others wait for it
   std::optional<int> code_;
   std::string reason_;
 
@@ -471,6 +491,7 @@ class Agent {
   std::optional<int> following_, joining_;  // whom
   Clock::time_point joined_at_{}, beaten_{}, acknowledged_{}, searching_{}, last_reached_{}, tried_{};
   std::uint64_t beats_ = 0;
+  std::ptrdiff_t turn_ = 0;    // whom to ask first
   std::deque<SentBeat> sent_;  // and not answered yet
   bool told_stop_ = false;
   std::optional<Epoch> plan_;  // what the leader has told last, to be inherited

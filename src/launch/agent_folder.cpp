@@ -137,6 +137,11 @@ bool AgentFolder::run_is_free() const {
   return ::flock(open.descriptor(), LOCK_EX | LOCK_NB) == 0;  // closing gives it back
 }
 
+bool AgentFolder::is_there() const {
+  std::error_code error;
+  return std::filesystem::exists(path_, error) || error;
+}
+
 void AgentFolder::remove() {
   std::error_code error;
   fs::remove_all(path_, error);

@@ -43,6 +43,7 @@ class AgentFolder {
   std::uint32_t last_epoch() const;      // the highest that was taken; 0: none
   bool take_epoch(std::uint32_t epoch);  // whether it is this agent's now
   bool run_is_free() const;              // nobody trains in the run folder
+  bool is_there() const;                 // or has been removed, by the agent that saw the end of the run
   void remove();                         // at the end of the run; the run folder too, where nothing was put there
 
  private:

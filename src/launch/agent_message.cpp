@@ -189,6 +189,7 @@ std::string to_text(const AgentMessage& m) {
       object["agent"] = m.agent;
       break;
     case AgentMessageKind::refused:
+      object["led"] = m.led;
       object["text"] = m.text;
       break;
     case AgentMessageKind::over:
@@ -233,6 +234,7 @@ AgentMessage parse_agent_message(std::string_view bytes) {
       m.agent = static_cast<int>(number(object, "agent", 0, kMostAgents));
       break;
     case AgentMessageKind::refused:
+      m.led = field(object, "led") == true;
       m.text = text(object, "text", kMostText);
       break;
     case AgentMessageKind::over:

@@ -43,6 +43,7 @@ struct AgentMessage {
   EpochOrder order = {};           // start
   Epoch plan = {};                 // welcome, beat of a leader: what would be inherited
   std::set<int> agents = {};       // likewise
+  bool led = false;                // refused: whoever refuses has a leader, or can become it
   std::string text = {};           // refused, over: why
   int code = 0;                    // over
 };

@@ -285,9 +285,26 @@ void Leader::finish_ending(Clock::time_point now) {
     finish(kFailed, fmt::format("{}, and {} cannot be killed; look at its host", fault_, place_of(*running_.begin())));
 }
 
+// An exit code of 0, or mpirun's 1 for a rank that has ended so, is believed only of a rank that has come to its end.
+void Leader::find_early_end() {
+  const bool of_all = options_.plan.one_process;
+  for (const auto& [rank, end] : ends_) {
+    const bool believed = end.code != 0 && !(of_all && end.code == static_cast<int>(ExitCode::check_failed));
+    if (end.killed || believed || !hands_.is_unfinished ||
+        !hands_.is_unfinished(of_all ? std::nullopt : std::optional(rank)))
+      continue;
+    fault_ = fmt::format("{} has ended with exit code {} before the end of its run",
+                         of_all && epoch_.layout.ranks > 1 ? "the process of the ranks" : place_of(rank), end.code);
+    fault_code_ = 0;
+    blamed_.insert(epoch_.slots[of_all ? 0 : static_cast<std::size_t>(rank)]);
+    return;
+  }
+}
+
 // All processes of the epoch have ended.
 void Leader::conclude(Clock::time_point now) {
   const std::int64_t step = hands_.last_step();
+  if (!stopping_ && !grows_ && blamed_.empty()) find_early_end();
   if (fault_.empty()) {
     if (!grows_ || stopping_) return finish(0, "");
     if (const auto larger = planner_.find_larger(epoch_)) return follow(*larger, now);
@@ -302,6 +319,11 @@ void Leader::conclude(Clock::time_point now) {
     phase_began_ = now;
     return;
   }
+  // Of ranks that have ended by themselves, one that knows why counts, and not those that only miss it.
+  for (const auto& [rank, end] : ends_)
+    if (fault_code_ != 0 && !end.killed && end.code != 0 &&
+        RestartPolicy(0).decide({.code = end.code}, false).reason.empty())
+      fault_code_ = end.code;
   if (fault_code_ != 0) {
     // A mistake of the user's, which all ranks may have reported: restarting would not help.
     const RestartDecision plain = RestartPolicy(0).decide({.code = fault_code_, .last_step = step}, stopping_);

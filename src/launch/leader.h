@@ -46,6 +46,8 @@ class Leader {
     std::function<bool()> folder_is_free;                 // nobody trains there
     std::function<std::int64_t()> last_step;              // that was completed
     std::function<std::optional<int>()> blamed_rank;      // whom the events of this epoch name
+    // Whether a rank, or any, has not come to the end of its run, by what it has said of itself.
+    std::function<bool(std::optional<int> rank)> is_unfinished = {};
     std::function<void(const std::string& message)> tell;
     // A fault and what follows it; without a fault: the run grows.
     struct Decided {
@@ -118,6 +120,7 @@ class Leader {
   void finish(int code, const std::string& reason);
   bool has_quorum() const;
   bool all_ended() const;
+  void find_early_end();                 // among ranks that have ended with 0
   std::string place_of(int rank) const;  // "rank 2 on host b"
   std::string name_of_place(const RankSlot& slot) const;
   std::string who_is_missing() const;

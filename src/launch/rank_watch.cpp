@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "launch/host_ranks.h"
 #include "telemetry/process_state.h"
@@ -50,6 +52,12 @@ std::optional<RankEnd> RankWatch::look() {
   return RankEnd{.rank = worst.rank,
                  .found = fmt::format("(process {}) has been {} for {:.0f} s, longer than {:.0f} s", worst.pid,
                                       worst.what, worst.seconds, worst.limit)};
+}
+
+bool RankWatch::is_unfinished(std::optional<int> rank) const {
+  return std::ranges::any_of(read(), [&](const RankNow& now) {
+    return (!rank || now.rank == *rank) && now.doing != DoingKind::ended && now.doing != DoingKind::finishing;
+  });
 }
 
 std::vector<pid_t> RankWatch::processes_here() const {

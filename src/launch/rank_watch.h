@@ -25,7 +25,10 @@ class RankWatch {
   RankWatch(std::filesystem::path folder, StallRules rules) : folder_(std::move(folder)), rules_(rules) {}
 
   void epoch_began(int ranks);
-  std::optional<RankEnd> look();              // who hangs, and how; at most once per second
+  std::optional<RankEnd> look();  // who hangs, and how; at most once per second
+  // Whether that rank, or one of any where none is given, has not said that it has come to its end: a process that ends
+  // with 0 all the same was ended by something else.
+  bool is_unfinished(std::optional<int> rank) const;
   std::vector<pid_t> processes_here() const;  // of this epoch's ranks on this host that are not gone
 
  private:

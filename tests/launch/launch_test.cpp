@@ -8,8 +8,10 @@
 #include <fstream>
 #include <thread>
 
+#include "faulty_process/faulty_process.h"
 #include "support/program.h"
 #include "support/run_results.h"
+#include "support/sanitizer.h"
 #include "telemetry/process_state.h"
 #include "telemetry/rank_now.h"
 
@@ -119,6 +121,48 @@ TEST_F(Launched, RanksEndWithASaveWhenTheirAgentIsKilled) {
   for (int i = 0; i < 200 && lock_is_held(folder_ / "run/.lock").value_or(false); ++i)
     std::this_thread::sleep_for(50ms);
   EXPECT_THAT(text_of(folder_ / "run/log.txt"), AllOf(HasSubstr("checkpoint saved"), HasSubstr("by SIGTERM")));
+}
+
+TEST_F(Launched, ASparePlaceOfTheHostTakesOverWithTheSameBits) {
+  const Arguments layout{"--layout", "dp=2,zero=1"};
+  ASSERT_EQ(run_program(arguments("train", "unbroken", layout)).code, 0);
+  Arguments more = layout;
+  more.insert(more.end(), {"--processes", "--spares", "1", "--on-fault", "spare"});
+  Program launch(arguments("launch", "run", more));
+  const pid_t pid = wait_for_rank("run", 1);
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  const Outcome outcome = launch.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("a spare takes its place"));
+  EXPECT_EQ(results_in(folder_ / "run"), results_in(folder_ / "unbroken"));
+}
+
+TEST_F(Launched, AFaultBeforeTheFirstCheckpointStaysInTheEvents) {
+  Program launch(arguments("launch", "run", {"--set", "train.steps=1000000", "--set", "train.save_every=0"}));
+  const pid_t pid = wait_for_rank("run", 0);
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  EXPECT_GT(wait_for_rank("run", 0, {pid}), 0);
+  EXPECT_THAT(events("run"), HasSubstr("signal 9"));
+  launch.signal(SIGTERM);
+  EXPECT_EQ(launch.wait().code, 0);
+}
+
+// exit(0) in the middle, from a thread of a library that is loaded before others.
+TEST_F(Launched, AProcessThatEndsWithZeroBeforeItsTimeStartsAgain) {
+  if (kUnderSanitizer) GTEST_SKIP() << "a sanitizer wants to be loaded before the library with the faults";
+  const std::string library = std::filesystem::path(LOCKSTEP_BINARY).parent_path() / "libfaulty_process.so";
+  Program launch(arguments("launch", "run", {"--set", "train.steps=1000000"}), "/",
+                 {"env", "LD_PRELOAD=" + library, "FAULTY_PROCESS=" + (folder_ / "controls")});
+  const pid_t pid = wait_for_rank("run", 0);
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGRTMIN + kExitZero);
+  EXPECT_GT(wait_for_rank("run", 0, {pid}), 0);
+  launch.signal(SIGTERM);
+  const Outcome outcome = launch.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("rank 0 has ended with exit code 0 before the end of its run"));
 }
 
 TEST_F(Launched, AFaultBeyondTheLastRestartEndsTheRunWithItsReason) {

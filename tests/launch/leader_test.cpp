@@ -61,6 +61,7 @@ class Led {
   bool folder_free = true;
   std::int64_t step = 0;
   std::optional<int> named;
+  std::set<int> unfinished;  // ranks, though they have ended
   std::vector<Leader::Hands::Decided> decisions;
   std::vector<std::string> told;
 
@@ -73,6 +74,8 @@ class Led {
             .folder_is_free = [this] { return folder_free; },
             .last_step = [this] { return step; },
             .blamed_rank = [this] { return named; },
+            .is_unfinished =
+                [this](std::optional<int> rank) { return rank ? unfinished.contains(*rank) : !unfinished.empty(); },
             .tell = [this](const std::string& message) { told.push_back(message); },
             .decided = [this](const Leader::Hands::Decided& decided) { decisions.push_back(decided); }};
   }
@@ -125,6 +128,24 @@ TEST(Leader, ARunThatIsStoppedBeforeItsLastStepEndsWithTheCodeForThat) {
   EXPECT_EQ(failed.leader().code(), 5);
 }
 
+TEST(Leader, ZeroIsBelievedOnlyOfARankThatHasComeToTheEndOfItsRun) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.step = 12;
+  run.unfinished = {1};
+  run.end(1, 0);
+  for (const int rank : {0, 2, 3}) run.end(rank, 5);  // who waited for it
+  run.tick();
+  EXPECT_EQ(run.leader().epoch().number, 2u);
+  EXPECT_THAT(run.decisions.at(0).fault,
+              HasSubstr("rank 1 on host-0 has ended with exit code 0 before the end of its"));
+  run.unfinished = {};
+  for (int rank = 0; rank < 4; ++rank) run.end(rank, 0);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 0);
+}
+
 TEST(Leader, AKilledRankIsNamedTheOthersAreKilledAndAllResumeInTheNextEpoch) {
   Led run(2, 4);
   run.join_all(2);
@@ -149,7 +170,8 @@ TEST(Leader, PutsAFaultDownToWhoWasSeenToFailOrElseToWhomTheEventsName) {
     std::optional<int> named;    // by the events
     std::optional<int> culprit;  // that follows
   };
-  for (const Case& c : {Case{1, 128 + 9, {}, 1}, Case{1, 128 + 9, 0, 1}, Case{1, 5, 0, 0}, Case{1, 5, {}, {}}, Case{1, 5, 77, {}}}) {
+  for (const Case& c :
+       {Case{1, 128 + 9, {}, 1}, Case{1, 128 + 9, 0, 1}, Case{1, 5, 0, 0}, Case{1, 5, {}, {}}, Case{1, 5, 77, {}}}) {
     Led run(1, 2);
     run.join_all(1);
     run.named = c.named;
@@ -201,6 +223,17 @@ TEST(Leader, AMistakeOfTheUsersEndsTheRunWithItsCode) {
   EXPECT_TRUE(run.leader().over());
   EXPECT_EQ(run.leader().code(), 4);
   EXPECT_EQ(run.leader().reason(), "");
+}
+
+TEST(Leader, AMistakeThatOneRankFindsEndsTheRunThoughAnotherWasTheFirstToFail) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.end(1, 5);
+  run.end(0, 6);
+  run.end_killed();
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 6);
 }
 
 TEST(Leader, ALostHostIsReplacedOrTheRunShrinksAndGrowsBackWhenItReturns) {
