@@ -61,8 +61,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       status_(on_terminal(STDOUT_FILENO) && !options.quiet),
       metrics_(folder.metrics(), first_step),
       rank_log_(spec, 0, first_step),
-      events_(folder.events(),
-              {.last_step = first_step, .every = spec.run.record_every, .resumes = options.resumes}),
+      events_(folder.events(), {.last_step = first_step, .every = spec.run.record_every, .resumes = options.resumes}),
       log_(folder.log()),
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {

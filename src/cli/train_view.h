@@ -22,8 +22,8 @@
 namespace lockstep {
 
 struct TrainViewOptions {
-  bool quiet = false;          // neither the table nor steps, evaluations, saves and the end; notes and errors alone
-  bool resumes = false;        // what the folder has of earlier tries stays
+  bool quiet = false;    // neither the table nor steps, evaluations, saves and the end; notes and errors alone
+  bool resumes = false;  // what the folder has of earlier tries stays
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // setting up
   std::int64_t log_every = 0;  // steps of which a line stays; 0: every one in a pipe, none on a terminal
 };

@@ -289,7 +289,8 @@ void Leader::conclude(Clock::time_point now) {
     const RestartDecision plain = RestartPolicy(0).decide({.code = fault_code_, .last_step = step}, stopping_);
     if (plain.reason.empty()) return finish(plain.code, "");
   }
-  if (const auto named = hands_.blamed_rank(); !culprit_ && named && (blamed_.empty() || options_.plan.one_process) && *named < epoch_.layout.ranks) {
+  if (const auto named = hands_.blamed_rank();
+      !culprit_ && named && (blamed_.empty() || options_.plan.one_process) && *named < epoch_.layout.ranks) {
     culprit_ = named;
     if (blamed_.empty() && !options_.plan.one_process) blamed_.insert(epoch_.slots[static_cast<std::size_t>(*named)]);
   }

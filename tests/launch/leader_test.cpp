@@ -124,7 +124,8 @@ TEST(Leader, PutsAFaultDownToWhoWasSeenToFailOrElseToWhomTheEventsName) {
     std::optional<int> named;    // by the events
     std::optional<int> culprit;  // that follows
   };
-  for (const Case& c : {Case{1, 128 + 9, {}, 1}, Case{1, 128 + 9, 0, 1}, Case{1, 5, 0, 0}, Case{1, 5, {}, {}}, Case{1, 5, 77, {}}}) {
+  for (const Case& c :
+       {Case{1, 128 + 9, {}, 1}, Case{1, 128 + 9, 0, 1}, Case{1, 5, 0, 0}, Case{1, 5, {}, {}}, Case{1, 5, 77, {}}}) {
     Led run(1, 2);
     run.join_all(1);
     run.named = c.named;
