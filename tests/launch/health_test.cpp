@@ -152,31 +152,5 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HealthOfRanks,
 #endif
                                            ));
 
-TEST_F(Health, ASlowRankIsNamedAndNobodyElse) {
-  Program program(launch({"--processes", "--set", "model.width=128", "--set", "model.ffn_width=512", "--set",
-                          "train.global_batch=24", "--set", "train.save_every=0"}));
-  const pid_t pid = wait_for_rank(1, 5);
-  ASSERT_GT(pid, 0);
-  std::vector<RunEvent> slow;
-  const auto end = std::chrono::steady_clock::now() + 120s;
-  while (std::chrono::steady_clock::now() < end && slow.empty()) {
-    for (int i = 0; i < 4; ++i) {
-      ::kill(pid, SIGSTOP);
-      std::this_thread::sleep_for(300ms);
-      ::kill(pid, SIGCONT);
-      std::this_thread::sleep_for(40ms);
-    }
-    for (const RunEvent& event : read_run(folder_.path() / "run").events)
-      if (event.kind == "slow") slow.push_back(event);
-  }
-  ASSERT_FALSE(slow.empty());
-  EXPECT_EQ(slow[0].rank, 1) << slow[0].text;
-  EXPECT_THAT(slow[0].text, HasSubstr("rank 1 computes at less than half the speed of its peers"));
-  EXPECT_EQ(status()["launch"]["slow_ranks"], nlohmann::json({1}));
-  EXPECT_THAT(text_of(folder_ / "run/log.txt"), HasSubstr("rank 1 computes at less than half"));
-  program.signal(SIGTERM);
-  EXPECT_EQ(program.wait().code, 0);
-}
-
 }  // namespace
 }  // namespace lockstep::tests
