@@ -1,5 +1,5 @@
-// What a launched run tells of its health: who is to blame for each fault, what it cost, where the time went; by lockstep
-// status while it runs and afterwards.
+// What a launched run tells of its health: who is to blame for each fault, what it cost, where the time went; by
+// lockstep status while it runs and afterwards.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
