@@ -121,9 +121,9 @@ ReportSection goodput_section(const Goodput& g) {
   for (const auto& [name, seconds] : g.parts()) {
     if (seconds <= 0 && name != "steps") continue;
     const std::string what = name == "lost" ? fmt::format(" ({} steps)", g.lost_steps) : "";
-    s.rows.emplace_back(name == "set_up" ? "set-up" : name,
-                        fmt::format("{:>6}   {}{}", share_text(g.whole > 0 ? seconds / g.whole : 0),
-                                    seconds_text(seconds), what));
+    s.rows.emplace_back(
+        name == "set_up" ? "set-up" : name,
+        fmt::format("{:>6}   {}{}", share_text(g.whole > 0 ? seconds / g.whole : 0), seconds_text(seconds), what));
   }
   return s;
 }

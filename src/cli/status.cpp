@@ -31,7 +31,12 @@ void print_status(const StatusOfRun& status, const StatusSettings& s, bool first
   if (s.json)
     fmt::print("{}\n", to_json(status).dump(s.watch ? -1 : 2, ' ', false, Json::error_handler_t::replace));
   else
-    fmt::print("{}{}", !s.watch ? "" : on_terminal(STDOUT_FILENO) ? kFromTheTop : first ? "" : "\n", status_text(status));
+    fmt::print("{}{}",
+               !s.watch                     ? ""
+               : on_terminal(STDOUT_FILENO) ? kFromTheTop
+               : first                      ? ""
+                                            : "\n",
+               status_text(status));
 }
 
 int run_status(const StatusSettings& s) {

@@ -41,8 +41,7 @@ std::string run_line(const StatusOfRun& s) {
 
 std::string launch_text(const RunHealth& h) {
   if (!h.launched) return "none: nobody restarts this run";
-  std::string text =
-      fmt::format("epoch {}, {} restart{}", h.epoch, h.restarts, h.restarts == 1 ? "" : "s");
+  std::string text = fmt::format("epoch {}, {} restart{}", h.epoch, h.restarts, h.restarts == 1 ? "" : "s");
   if (!h.leader.empty()) text += fmt::format(", led by {}", h.leader);
   if (!h.layout.empty()) text += fmt::format(", layout {}", h.layout);
   if (h.copy_every) text += fmt::format(", state copied every {} step{}", *h.copy_every, *h.copy_every == 1 ? "" : "s");
@@ -60,8 +59,8 @@ std::string host_table(const StatusOfRun& s) {
   std::vector<std::vector<std::string>> rows{{"host", "role", "ranks", "agent", "heard", "address"}};
   for (const LaunchedHost& host : s.health.hosts)
     rows.push_back({host.name, std::string(name_of(host.role)), host.ranks.empty() ? "-" : ranges_text(host.ranks),
-                          host.pid > 0 ? std::to_string(host.pid) : "-",
-                          host.heard > 0 ? ago_text(s.time - host.heard) : "-", host.address});
+                    host.pid > 0 ? std::to_string(host.pid) : "-", host.heard > 0 ? ago_text(s.time - host.heard) : "-",
+                    host.address});
   return columns_text(std::move(rows));
 }
 
@@ -77,15 +76,16 @@ std::string rank_table(const StatusOfRun& s) {
   std::vector<std::vector<std::string>> rows{{"rank", "host", "process", "epoch", "step", "heard", "last"}};
   for (const StatusOfRank& rank : s.ranks)
     rows.push_back({std::to_string(rank.rank), rank.host, std::to_string(rank.pid),
-                          rank.epoch > 0 ? std::to_string(rank.epoch) : "", std::to_string(rank.step),
-                          ago_text(rank.heard), doing_text(rank)});
+                    rank.epoch > 0 ? std::to_string(rank.epoch) : "", std::to_string(rank.step), ago_text(rank.heard),
+                    doing_text(rank)});
   return columns_text(std::move(rows));
 }
 
 }  // namespace
 
 std::string goodput_text(const Goodput& goodput) {
-  std::string text = fmt::format("{:.1f}% of {} in steps that count", 100 * goodput.share(), duration_text(goodput.whole));
+  std::string text =
+      fmt::format("{:.1f}% of {} in steps that count", 100 * goodput.share(), duration_text(goodput.whole));
   std::string separator = "; ";
   for (const auto& [name, seconds] : goodput.parts()) {
     const double share = goodput.whole > 0 ? seconds / goodput.whole : 0;

@@ -111,23 +111,24 @@ std::string exposition(const std::vector<RunSummary>& runs) {
             [](const RunSummary& r) { return static_cast<double>(r.health.slow.size()); });
   out.gauge("lockstep_last_fault_timestamp_seconds", "When the last fault was found, since 1970.",
             [](const RunSummary& r) { return r.health.fault ? r.health.fault->time : kUnknown; });
-  out.gauge("lockstep_last_fault_cost_seconds", "From the last fault's discovery to the next completed step.",
-            [](const RunSummary& r) { return r.health.fault ? r.health.fault->cost_seconds.value_or(kUnknown) : kUnknown; });
+  out.gauge(
+      "lockstep_last_fault_cost_seconds", "From the last fault's discovery to the next completed step.",
+      [](const RunSummary& r) { return r.health.fault ? r.health.fault->cost_seconds.value_or(kUnknown) : kUnknown; });
   out.begin("lockstep_hosts", "gauge", "Hosts of `lockstep launch`, by role.");
   for (const RunSummary& run : runs)
     for (int role = 0; role < kHostRoles && run.health.launched; ++role)
-      out.sample(run,
-                 static_cast<double>(std::ranges::count(run.health.hosts, static_cast<HostRole>(role), &LaunchedHost::role)),
-                 "role", name_of(static_cast<HostRole>(role)));
+      out.sample(
+          run,
+          static_cast<double>(std::ranges::count(run.health.hosts, static_cast<HostRole>(role), &LaunchedHost::role)),
+          "role", name_of(static_cast<HostRole>(role)));
   out.begin("lockstep_time_seconds", "gauge", "Where the run's time went, by part; the parts add up to the whole.");
   for (const RunSummary& run : runs)
     if (run.health.goodput)
       for (const auto& [part, seconds] : run.health.goodput->parts()) out.sample(run, seconds, "part", part);
   out.begin("lockstep_state", "gauge", "1 for the state that the run is in, 0 for the others.");
   for (const RunSummary& run : runs)
-    for (const RunState state :
-         {RunState::starting, RunState::running, RunState::stalled, RunState::recovering, RunState::waiting,
-          RunState::stopped, RunState::ended})
+    for (const RunState state : {RunState::starting, RunState::running, RunState::stalled, RunState::recovering,
+                                 RunState::waiting, RunState::stopped, RunState::ended})
       out.sample(run, run.state == state ? 1 : 0, "state", name_of(state));
   out.begin("lockstep_use_seconds", "gauge", "Where the last step's time went, mean over ranks.");
   for (const RunSummary& run : runs)

@@ -141,7 +141,7 @@ class Leader {
   std::map<int, RankEnd> ends_;  // of the epoch's processes that have ended, by rank
   std::set<int> running_;        // processes of the epoch, by rank, that have not
   std::set<RankSlot> blamed_;
-  std::string fault_;  // empty: the epoch is well
+  std::string fault_;           // empty: the epoch is well
   std::optional<int> culprit_;  // a rank that was seen to have failed
   int fault_code_ = 0;
   bool killed_ = false;  // the rest of it has been

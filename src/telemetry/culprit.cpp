@@ -70,7 +70,8 @@ std::optional<NamedRank> next_rank(string_view text, std::size_t from) {
   for (std::size_t begin = text.find(kRank, from); begin != text.npos; begin = text.find(kRank, begin + 1)) {
     if (begin > 0 && is_word(text[begin - 1])) continue;
     std::size_t at = begin + kRank.size();
-    if (const auto rank = number_at(text, at)) return NamedRank{.begin = begin, .end = past_place(text, at), .rank = *rank};
+    if (const auto rank = number_at(text, at))
+      return NamedRank{.begin = begin, .end = past_place(text, at), .rank = *rank};
   }
   return std::nullopt;
 }
@@ -176,7 +177,7 @@ std::optional<int> culprit_of(std::span<const ToldFault> faults) {
     const ToldFault& fault = faults[i];
     std::optional<BlamedRank> blamed = blamed_in(fault.text);
     if (fault.culprit) {
-      const Blame blame = fault.culprit == fault.rank            ? Blame::failed
+      const Blame blame = fault.culprit == fault.rank               ? Blame::failed
                           : blamed && blamed->rank == fault.culprit ? blamed->blame
                                                                     : Blame::late;
       blamed = BlamedRank{*fault.culprit, blame};

@@ -1,10 +1,11 @@
 // Which rank is to blame for a fault, by what ranks and agents say of it.
 //
 // A fault of one rank makes others fail: they wait for it in vain, and say so. So an error text names the rank that it
-// blames, if it blames one (the texts are made in comm/failure_text.h, comm/processes/engine_failure.cpp, comm/control/,
-// checkpoint/all_or_none.h and launch/leader.cpp; tests/comm/control_culprit_test.cpp makes each of them fail for real). How
-// sure it is, is its Blame: what was seen of a rank counts more than that it did not come, since who does not come may
-// itself wait for another. A text in which ranks disagree (mismatched calls), and one of nobody, blames nobody.
+// blames, if it blames one (the texts are made in comm/failure_text.h, comm/processes/engine_failure.cpp,
+// comm/control/, checkpoint/all_or_none.h and launch/leader.cpp; tests/comm/control_culprit_test.cpp makes each of them
+// fail for real). How sure it is, is its Blame: what was seen of a rank counts more than that it did not come, since
+// who does not come may itself wait for another. A text in which ranks disagree (mismatched calls), and one of nobody,
+// blames nobody.
 //
 // Pure functions; nothing throws but for memory.
 #pragma once

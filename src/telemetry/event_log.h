@@ -1,11 +1,11 @@
 // RUN/events.jsonl: what happened in a run, and when, of every rank on the run's clock.
 //
 // A line is one JSON object: {time, error, rank, kind, step, seconds, text}, and where they are known decision, epoch,
-// ranks, lost {steps, from, until}, culprit. `time` is in seconds since 1970 on the run's clock (train/run_clock.h) and `error`
-// its bound, null where clocks are not compared; `seconds` is how long it took, null of what takes no time; `rank` is
-// null of what an agent of `lockstep launch` says of no rank; `culprit` is the rank that a fault is put down to, which
-// is seldom the one that tells (culprit.h). Lines are in the order in which rank 0 learned of them,
-// not of their times.
+// ranks, lost {steps, from, until}, culprit. `time` is in seconds since 1970 on the run's clock (train/run_clock.h) and
+// `error` its bound, null where clocks are not compared; `seconds` is how long it took, null of what takes no time;
+// `rank` is null of what an agent of `lockstep launch` says of no rank; `culprit` is the rank that a fault is put down
+// to, which is seldom the one that tells (culprit.h). Lines are in the order in which rank 0 learned of them, not of
+// their times.
 //
 // Steps are sampled (step_sampling.h), all ranks of a step or none; other kinds are always written. Opening for a run
 // that resumes keeps the lines of steps up to the checkpoint and continues with the interval that their number implies;

@@ -11,7 +11,9 @@ namespace {
 
 // Of two times the later one, where one may not be known.
 double later(double a, double b) { return std::fmax(a, b); }
-double seconds_between(double from, double until) { return known(from) && known(until) ? std::max(0.0, until - from) : 0; }
+double seconds_between(double from, double until) {
+  return known(from) && known(until) ? std::max(0.0, until - from) : 0;
+}
 
 }  // namespace
 

@@ -26,10 +26,10 @@ struct RunEvent {
   std::int64_t step = -1;
   double seconds = kUnknown;  // it took
   std::string text;
-  std::string decision;          // a name of Decision; empty: none
-  std::int64_t epoch = -1;       // of launch, where it begins
+  std::string decision;     // a name of Decision; empty: none
+  std::int64_t epoch = -1;  // of launch, where it begins
   std::optional<LostInTry> lost = {};
-  int culprit = -1;              // the rank that a fault is put down to; -1: none is known
+  int culprit = -1;  // the rank that a fault is put down to; -1: none is known
 };
 
 inline constexpr std::size_t kMostEventText = 4096;  // of a text; more is cut

@@ -135,11 +135,11 @@ struct RunRecords {
 
   std::map<int, RankHistory> ranks;
   std::map<int, RankStatus> now;
-  std::deque<RunEvent> events;       // of all kinds but "step"
-  std::deque<RunEvent> step_events;  // of the kind "step"
-  GoodputAccount goodput;            // of all lines
+  std::deque<RunEvent> events;        // of all kinds but "step"
+  std::deque<RunEvent> step_events;   // of the kind "step"
+  GoodputAccount goodput;             // of all lines
   std::optional<LaunchState> launch;  // of a run that `lockstep launch` keeps going, or has
-  std::deque<std::string> log;       // its last lines
+  std::deque<std::string> log;        // its last lines
   // Folders of checkpoints/ that have a manifest, by their steps: a checkpoint is renamed to that when it is whole.
   std::map<std::int64_t, std::string> checkpoints;
 

@@ -176,9 +176,15 @@ Json to_json(const StatusOfRun& status) {
                      {"heard", rank.heard},
                      {"process", name_of_process(rank.process)},
                      {"slow", rank.slow}});
-  return {{"folder", status.folder}, {"time", status.time},      {"state", name_of(status.state)},
-          {"step", status.step},     {"steps", status_value(status.steps)}, {"loss", status_value(status.loss)},
-          {"launch", to_json(status.health)}, {"ranks", std::move(ranks)},  {"damaged", status.damaged}};
+  return {{"folder", status.folder},
+          {"time", status.time},
+          {"state", name_of(status.state)},
+          {"step", status.step},
+          {"steps", status_value(status.steps)},
+          {"loss", status_value(status.loss)},
+          {"launch", to_json(status.health)},
+          {"ranks", std::move(ranks)},
+          {"damaged", status.damaged}};
 }
 
 }  // namespace lockstep

@@ -24,12 +24,12 @@ struct LastFault {
 
 // Of the run as a whole.
 struct RunHealth {
-  bool launched = false;         // `lockstep launch` keeps it going, or has
-  bool agents = false;           // likewise: they are at work
-  std::int64_t epoch = 0;        // of launch; 0: none
-  std::int64_t restarts = 0;     // by launch
-  std::string leader = {};       // the host's name
-  std::string layout = {};       // of the epoch; empty: as it was asked for
+  bool launched = false;      // `lockstep launch` keeps it going, or has
+  bool agents = false;        // likewise: they are at work
+  std::int64_t epoch = 0;     // of launch; 0: none
+  std::int64_t restarts = 0;  // by launch
+  std::string leader = {};    // the host's name
+  std::string layout = {};    // of the epoch; empty: as it was asked for
   std::vector<LaunchedHost> hosts = {};
   std::optional<std::int64_t> copy_every = {};
   std::optional<LastFault> fault = {};

@@ -43,7 +43,7 @@ class SlowRanks {
 
   struct Change {
     int rank = 0;
-    bool slow = false;            // or no longer
+    bool slow = false;              // or no longer
     double seconds = 0, usual = 0;  // per step, its own and at its peers' speed; medians over the last samples
     std::int64_t steps = 0;         // that these are of
   };
@@ -63,8 +63,8 @@ class SlowRanks {
   Change change_of(std::size_t rank) const;
 
   std::vector<PeerWork> work_;
-  std::vector<double> sum_;  // of the sample that is being taken
-  std::int64_t steps_ = 0;   // likewise
+  std::vector<double> sum_;     // of the sample that is being taken
+  std::int64_t steps_ = 0;      // likewise
   std::deque<Sample> samples_;  // the last kSamples
   std::vector<State> states_;   // by rank
 };

@@ -109,8 +109,10 @@ TEST(Exposition, HasWhatKeepsTheRunGoingAndWhatFaultsCost) {
   const TemporaryFolder folder;
   write_run(folder.path(), 12);
   std::ofstream(folder / "events.jsonl")
-      << R"({"time": 1.7e9, "rank": 0, "kind": "start", "step": 0, "seconds": 1, "text": ""})" << "\n"
-      << R"({"time": 1700000003.5, "rank": 1, "kind": "slow", "step": 12, "seconds": 1, "text": ""})" << "\n";
+      << R"({"time": 1.7e9, "rank": 0, "kind": "start", "step": 0, "seconds": 1, "text": ""})"
+      << "\n"
+      << R"({"time": 1700000003.5, "rank": 1, "kind": "slow", "step": 12, "seconds": 1, "text": ""})"
+      << "\n";
   write_launch_state(launch_file(folder.path()),
                      {.epoch = 3,
                       .state = LaunchPhase::ended,

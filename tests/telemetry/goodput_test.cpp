@@ -233,8 +233,7 @@ TEST(GoodputReader, FollowsTheFilesOfARunAndItsResumption) {
   const auto step = [](int number, double time) {
     return fmt::format("{{\"step\": {}, \"loss\": 1, \"step_ms\": 2000, \"time\": {}}}\n", number, time);
   };
-  std::ofstream(folder / "events.jsonl")
-      << to_json_line({.time = kBegin + 1, .kind = EventKind::start, .seconds = 1});
+  std::ofstream(folder / "events.jsonl") << to_json_line({.time = kBegin + 1, .kind = EventKind::start, .seconds = 1});
   std::ofstream(folder / "metrics.jsonl") << step(1, kBegin + 3) << "no step\n"
                                           << "{\"step\": 1, \"eval_loss\": 1, \"time\": 9e9}\n";
   EXPECT_NEAR(reader.update(kBegin + 3, true).value().steps, 2, kSmall);

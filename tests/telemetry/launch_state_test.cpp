@@ -18,17 +18,20 @@ namespace {
 using Json = nlohmann::json;
 
 LaunchState launch_of_two_hosts() {
-  return {.epoch = 7,
-          .state = LaunchPhase::recovering,
-          .leader = "node \"a\" é",
-          .restarts = 6,
-          .layout = "dp=2,pp=2",
-          .since = 1.7e9 + 1.0 / 7,
-          .hosts = {{.name = "a", .address = "10.0.0.1:7", .pid = 11, .role = HostRole::leader, .heard = 1.7e9, .ranks = {0, 1}},
-                    {.name = "b", .pid = 12, .role = HostRole::lost, .ranks = {}}},
-          .fault = LaunchFault{.time = 1.7e9 + 0.1, .step = 40, .text = "rank 1 was ended by signal 9", .cost_seconds = 2.5},
-          .goodput = 0.875,
-          .copy_every = 4};
+  return {
+      .epoch = 7,
+      .state = LaunchPhase::recovering,
+      .leader = "node \"a\" é",
+      .restarts = 6,
+      .layout = "dp=2,pp=2",
+      .since = 1.7e9 + 1.0 / 7,
+      .hosts =
+          {{.name = "a", .address = "10.0.0.1:7", .pid = 11, .role = HostRole::leader, .heard = 1.7e9, .ranks = {0, 1}},
+           {.name = "b", .pid = 12, .role = HostRole::lost, .ranks = {}}},
+      .fault =
+          LaunchFault{.time = 1.7e9 + 0.1, .step = 40, .text = "rank 1 was ended by signal 9", .cost_seconds = 2.5},
+      .goodput = 0.875,
+      .copy_every = 4};
 }
 
 std::string launch_refusal(const std::string& text) {
@@ -89,7 +92,8 @@ TEST(LaunchStateFile, TextsOfAnyBytesAndLengthAreWrittenAndRead) {
 
 TEST(HostileLaunchState, CutAnywhereIsRefused) {
   const std::string line = to_json_line(launch_of_two_hosts());
-  for (std::size_t size = 0; size + 1 < line.size(); ++size) EXPECT_NE(launch_refusal(line.substr(0, size)), "") << size;
+  for (std::size_t size = 0; size + 1 < line.size(); ++size)
+    EXPECT_NE(launch_refusal(line.substr(0, size)), "") << size;
   EXPECT_EQ(launch_refusal(line.substr(0, line.size() - 1)), "");
 }
 

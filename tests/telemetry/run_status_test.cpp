@@ -65,7 +65,9 @@ class WrittenStatus : public ::testing::Test {
 TEST_F(WrittenStatus, OfARunUnderLaunchHasAllOfIt) {
   happens({.kind = EventKind::start, .seconds = 1}, 20);
   happens({.rank = 1, .kind = EventKind::fault, .step = 3, .text = "rank 1 is gone"}, 9);
-  happens({.rank = kOfTheAgent, .kind = EventKind::fault, .step = 4, .text = "rank 1 was ended by signal 9", .culprit = 1}, 9);
+  happens(
+      {.rank = kOfTheAgent, .kind = EventKind::fault, .step = 4, .text = "rank 1 was ended by signal 9", .culprit = 1},
+      9);
   happens({.rank = kOfTheAgent, .kind = EventKind::decision, .decision = Decision::same, .epoch = 2}, 8);
   happens({.kind = EventKind::start, .seconds = 1}, 6);
   happens({.rank = kOfTheAgent, .kind = EventKind::restart, .seconds = 2.5}, 5);
@@ -125,7 +127,8 @@ TEST_F(WrittenStatus, SaysWhatTheLaunchIsDoing) {
 TEST_F(WrittenStatus, OfARunWithoutLaunchIsByItsRanks) {
   rank_says(0, 1);
   rank_says(1, 1, DoingKind::saving);
-  happens({.rank = 1, .kind = EventKind::fault, .step = 3, .text = "checkpoint not saved: rank 1: full", .culprit = 1}, 9);
+  happens({.rank = 1, .kind = EventKind::fault, .step = 3, .text = "checkpoint not saved: rank 1: full", .culprit = 1},
+          9);
   const StatusOfRun s = status();
   EXPECT_EQ(s.state, RunState::running);
   EXPECT_FALSE(s.health.launched);

@@ -1,4 +1,5 @@
-// Ranks that are slow: named after twenty steps at less than half of their peers' speed, and never for a moment's pause.
+// Ranks that are slow: named after twenty steps at less than half of their peers' speed, and never for a moment's
+// pause.
 #include "telemetry/slow_ranks.h"
 
 #include <gtest/gtest.h>

@@ -99,10 +99,12 @@ TEST(Stalls, TimeThatHasPassedSinceARankSpokeSaysNothing) {
 
 TEST(Stalls, WhoWaitsForAnotherIsAVictim) {
   // One computes, however long the others have waited: it may still come.
-  EXPECT_THAT(stalled_among({rank_in("dp", 4, 0, 500), rank_that(DoingKind::action, 3, 1, 1), rank_in("dp", 4, 2, 500)}),
-              IsEmpty());
-  EXPECT_THAT(stalled_among({rank_in("dp", 4, 0, 500), rank_that(DoingKind::action, 30, 1, 1), rank_in("dp", 4, 2, 500)}),
-              ElementsAre(1));
+  EXPECT_THAT(
+      stalled_among({rank_in("dp", 4, 0, 500), rank_that(DoingKind::action, 3, 1, 1), rank_in("dp", 4, 2, 500)}),
+      IsEmpty());
+  EXPECT_THAT(
+      stalled_among({rank_in("dp", 4, 0, 500), rank_that(DoingKind::action, 30, 1, 1), rank_in("dp", 4, 2, 500)}),
+      ElementsAre(1));
   EXPECT_THAT(stalled_among({rank_in("dp", 4, 0, 500), rank_that(DoingKind::saving, 50, {}, 1)}), IsEmpty());
 }
 
@@ -123,8 +125,9 @@ TEST(Stalls, OfRanksThatAllWaitThoseThatAreBehindAreNamed) {
 TEST(Stalls, BeginWithTheOneThatIsMostBehind) {
   RankNow earlier = rank_that(DoingKind::action, 20, 0.1, 1);
   earlier.step = 16;
-  EXPECT_THAT(stalled_among({rank_that(DoingKind::action, 90, 0.1, 0), earlier, rank_that(DoingKind::action, 95, 0.1, 2)}),
-              ElementsAre(1, 2, 0));
+  EXPECT_THAT(
+      stalled_among({rank_that(DoingKind::action, 90, 0.1, 0), earlier, rank_that(DoingKind::action, 95, 0.1, 2)}),
+      ElementsAre(1, 2, 0));
 }
 
 TEST(Stalls, SayWhereTheRankIsAndForHowLong) {

@@ -83,8 +83,8 @@ std::string Rendezvous::who_is_missing(const PendingOperation& operation, const 
   std::vector<int> who;
   for (std::size_t i = 0; i < operation.ranks.size(); ++i)
     if (!operation.calls[i]) who.push_back(operation.group.members[operation.ranks[i]]);
-  // A rank that is waited for may itself wait for another, as stages of a pipeline do: then the cause are those that are
-  // in no call.
+  // A rank that is waited for may itself wait for another, as stages of a pipeline do: then the cause are those that
+  // are in no call.
   const auto waits = [this](int rank) { return last_calls_[rank].group && !last_calls_[rank].done; };
   if (std::ranges::all_of(who, waits)) {
     std::vector<int> idle;
