@@ -32,9 +32,9 @@ Copying::Copying(TrainingRun& run, Watcher& watcher, Progress& progress, const s
   const std::string why_not = run.begin_copies(*place);
   on_ = why_not.empty();
   if (!on_) stop(why_not);
-  const std::int64_t every = train.copy_every;
-  if (on_ && every != kCopyAuto)
-    watcher.note(fmt::format("the state is copied into memory after {}", every_text(every)));
+  if (!on_ || pace_.every() == kCopyAuto) return;
+  watcher.note(fmt::format("the state is copied into memory after {}", every_text(pace_.every())));
+  if (train.copy_every == kCopyAuto && run.is_first_rank()) keep(pace_.every(), progress);
 }
 
 void Copying::stop(const std::string& why) {
