@@ -19,7 +19,7 @@ using ::testing::Not;
 using Names = std::vector<std::string>;
 
 template <class Body>
-std::string words_of(const Body& body) {
+std::string refusal_of(const Body& body) {
   try {
     body();
   } catch (const UserError& error) {
@@ -47,10 +47,10 @@ TEST(NodeList, ThatIsNoneIsRefusedInOneLine) {
         std::string("a[x]"), std::string("a[-1]"), std::string("a[1-2]b"), std::string("a[[1]]"), std::string("a b"),
         std::string("-oProxyCommand=x"), std::string("$(x)"), std::string("a\nb"),
         std::string("a[1-99999999999999999999]"), "a[" + digits + "1]", "a[0-4095" + std::string(1'000, ',') + "]b[x"})
-    EXPECT_THAT(words_of([&] { expand_node_list(list); }), HasSubstr("is no list of nodes")) << list.substr(0, 40);
+    EXPECT_THAT(refusal_of([&] { expand_node_list(list); }), HasSubstr("is no list of nodes")) << list.substr(0, 40);
   std::string many = "a[0-4000";
   for (int i = 0; i < 10'000; ++i) many += ",0-4000";
-  EXPECT_THAT(words_of([&] { expand_node_list(many + "]"); }), HasSubstr("more than 4096 nodes"));
+  EXPECT_THAT(refusal_of([&] { expand_node_list(many + "]"); }), HasSubstr("more than 4096 nodes"));
 }
 
 class SlurmHosts : public ::testing::Test {
@@ -97,29 +97,29 @@ TEST_F(SlurmHosts, AreThoseOfTheCommandLineWhereItNamesSome) {
   EXPECT_THAT(found.names, ElementsAre("x", "y"));
   EXPECT_EQ(found.mine, 1);
   EXPECT_FALSE(found.by_scheduler);
-  EXPECT_THAT(words_of([&] { hosts("x,y", "z"); }), HasSubstr("--host z is none of --hosts; name one of the list"));
-  EXPECT_THAT(words_of([&] { hosts("x,x"); }), HasSubstr("names a host twice"));
-  EXPECT_THAT(words_of([&] { hosts("", "x"); }), HasSubstr("--host is given without --hosts"));
+  EXPECT_THAT(refusal_of([&] { hosts("x,y", "z"); }), HasSubstr("--host z is none of --hosts; name one of the list"));
+  EXPECT_THAT(refusal_of([&] { hosts("x,x"); }), HasSubstr("names a host twice"));
+  EXPECT_THAT(refusal_of([&] { hosts("", "x"); }), HasSubstr("--host is given without --hosts"));
 }
 
 TEST_F(SlurmHosts, OfSeveralTasksPerNodeAreRefused) {
   variables_["SLURM_STEP_NUM_TASKS"] = "6";
-  EXPECT_THAT(words_of([&] { hosts(); }), AllOf(HasSubstr("6 tasks on 3 nodes"), HasSubstr("--ntasks-per-node=1")));
+  EXPECT_THAT(refusal_of([&] { hosts(); }), AllOf(HasSubstr("6 tasks on 3 nodes"), HasSubstr("--ntasks-per-node=1")));
   variables_["SLURM_STEP_NODELIST"] = "a1";
   variables_["SLURM_NODEID"] = "0";
   variables_["SLURM_STEP_NUM_TASKS"] = "4";
-  EXPECT_THAT(words_of([&] { hosts(); }), HasSubstr("4 tasks on 1 node; start one"));
+  EXPECT_THAT(refusal_of([&] { hosts(); }), HasSubstr("4 tasks on 1 node; start one"));
 }
 
 TEST_F(SlurmHosts, WhoseVariablesMakeNoSenseAreRefusedInOneLine) {
   for (const char* place : {"3", "-1", "x", "", "99999999999999999999", "1 "}) {
     variables_["SLURM_NODEID"] = place;
-    EXPECT_THAT(words_of([&] { hosts(); }), HasSubstr("in a step of 3 nodes; start launch with srun")) << place;
+    EXPECT_THAT(refusal_of([&] { hosts(); }), HasSubstr("in a step of 3 nodes; start launch with srun")) << place;
   }
   variables_["SLURM_NODEID"] = "0";
   for (const char* list : {"", "a[1-", "a;reboot", "a[1-5000]"}) {
     variables_["SLURM_STEP_NODELIST"] = list;
-    EXPECT_THAT(words_of([&] { hosts(); }), Not("")) << list;
+    EXPECT_THAT(refusal_of([&] { hosts(); }), Not("")) << list;
   }
 }
 
@@ -135,7 +135,7 @@ TEST_F(SlurmHosts, KnowHowOftenTheJobWasQueuedAgain) {
   EXPECT_EQ(queued_again(), 2);
   for (const char* count : {"", "x", "-1", "99999999999"}) {
     variables_["SLURM_RESTART_COUNT"] = count;
-    EXPECT_THAT(words_of([&] { queued_again(); }), HasSubstr("SLURM_RESTART_COUNT is")) << count;
+    EXPECT_THAT(refusal_of([&] { queued_again(); }), HasSubstr("SLURM_RESTART_COUNT is")) << count;
   }
   variables_.erase("SLURM_JOB_ID");
   EXPECT_EQ(queued_again(), 0);
@@ -160,7 +160,7 @@ TEST(RemoteCommand, NamesTheHostAndIsQuotedForAShell) {
   EXPECT_THAT(remote_command("ip netns exec {host}", "b", {"lockstep", "a b"}, "/data"),
               ElementsAre("ip", "netns", "exec", "b", "lockstep", "a b"));
   EXPECT_THAT(remote_command("/usr/bin/ssh", "b", {"x"}, "/"), ElementsAre("/usr/bin/ssh", "b", "cd '/' && exec 'x'"));
-  EXPECT_THAT(words_of([] { remote_command("  ", "b", {"x"}, "/"); }), HasSubstr("--remote is empty"));
+  EXPECT_THAT(refusal_of([] { remote_command("  ", "b", {"x"}, "/"); }), HasSubstr("--remote is empty"));
 }
 
 }  // namespace
