@@ -40,7 +40,7 @@ std::optional<LaunchedProcess> process_of(const Settings& settings) {
   });
 }
 
-std::string words_of(const std::function<void()>& body) {
+std::string what_it_throws(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& error) {
@@ -65,28 +65,38 @@ TEST(LaunchVariables, EachOneMissingIsNamedInOneLine) {
   for (const auto& [name, value] : kRight) {
     Settings settings = kRight;
     settings.erase(name);
-    const std::string words = words_of([&] { process_of(settings); });
+    const std::string words = what_it_throws([&] { process_of(settings); });
     EXPECT_THAT(words, HasSubstr(name + " is not set"));
     EXPECT_THAT(words, Not(HasSubstr("\n")));
   }
 }
 
 TEST(LaunchVariables, EachMistakeIsNamedInOneLine) {
-  const std::vector<std::pair<std::string, std::string>> mistakes = {
-      {"RANK", "4"},        {"RANK", "-1"},      {"RANK", "one"},          {"RANK", "1 "},         {"RANK", ""},
-      {"WORLD_SIZE", "0"},  {"WORLD_SIZE", "x"}, {"WORLD_SIZE", "1e9"},    {"LOCAL_RANK", "-2"},   {"LOCAL_RANK", "9999999"},
-      {"MASTER_PORT", "0"}, {"MASTER_PORT", ""}, {"MASTER_PORT", "65536"}, {"MASTER_PORT", "a\nb"}};
+  const std::vector<std::pair<std::string, std::string>> mistakes = {{"RANK", "4"},
+                                                                     {"RANK", "-1"},
+                                                                     {"RANK", "one"},
+                                                                     {"RANK", "1 "},
+                                                                     {"RANK", ""},
+                                                                     {"WORLD_SIZE", "0"},
+                                                                     {"WORLD_SIZE", "x"},
+                                                                     {"WORLD_SIZE", "1e9"},
+                                                                     {"LOCAL_RANK", "-2"},
+                                                                     {"LOCAL_RANK", "9999999"},
+                                                                     {"MASTER_PORT", "0"},
+                                                                     {"MASTER_PORT", ""},
+                                                                     {"MASTER_PORT", "65536"},
+                                                                     {"MASTER_PORT", "a\nb"}};
   for (const auto& [name, value] : mistakes) {
     Settings settings = kRight;
     settings[name] = value;
-    const std::string words = words_of([&] { process_of(settings); });
+    const std::string words = what_it_throws([&] { process_of(settings); });
     EXPECT_THAT(words, HasSubstr(name + " is ")) << value;
     EXPECT_THAT(words, HasSubstr("a number from ")) << value;
     EXPECT_THAT(words, Not(HasSubstr("\n"))) << value;
   }
   Settings nowhere = kRight;
   nowhere["MASTER_ADDR"] = "";
-  EXPECT_THAT(words_of([&] { process_of(nowhere); }), HasSubstr("MASTER_ADDR is empty"));
+  EXPECT_THAT(what_it_throws([&] { process_of(nowhere); }), HasSubstr("MASTER_ADDR is empty"));
 }
 
 // The program itself, as a launcher starts it.
@@ -138,7 +148,7 @@ class ProcessRanks : public ::testing::Test {
       if (rank != how.missing)
         threads.emplace_back([&, rank] {
           if (rank == 0) std::this_thread::sleep_for(std::chrono::duration<double>(how.first_late));
-          words[static_cast<std::size_t>(rank)] = words_of([&] {
+          words[static_cast<std::size_t>(rank)] = what_it_throws([&] {
             ProcessWorld world({rank, ranks, rank, "127.0.0.1", how.port},
                                {.folder = folder_.path() / "run",
                                 .deadline_seconds = how.deadline,
@@ -356,7 +366,7 @@ TEST_F(ProcessRanks, KeepTheTokenInTheirFileAlone) {
       int port = 0;
       std::ifstream(control()) >> port >> token;
       std::string why_not;
-      EXPECT_THAT(words_of([&] {  // whom rank 0 refuses, it tells of
+      EXPECT_THAT(what_it_throws([&] {  // whom rank 0 refuses, it tells of
                     control::connect_secured("127.0.0.1", port, control::Token("the-token-of-another-run"),
                                              control::Clock::now() + control::seconds(5), why_not);
                   }),
@@ -400,13 +410,13 @@ TEST(AStepOfAFailedGroup, IsNotReported) {
   each_rank(2, [&](Communicator& ranks) {
     TrainingRun run(spec, Device::cpu, folder.path(), {.ranks = &ranks, .connect = connect, .threads = 1});
     run.init_weights();
-    EXPECT_EQ(words_of([&] { run.step(0, 1e-2); }), "the sums have failed");
+    EXPECT_EQ(what_it_throws([&] { run.step(0, 1e-2); }), "the sums have failed");
     ranks.barrier()->wait();
     TrainingRun other(spec, Device::cpu, folder.path(), {.ranks = &ranks, .connect = connect, .threads = 1});
     other.init_weights();
-    EXPECT_EQ(words_of([&] { other.compute_gradients(0, 1e-2); }), "the sums have failed");
+    EXPECT_EQ(what_it_throws([&] { other.compute_gradients(0, 1e-2); }), "the sums have failed");
     ranks.barrier()->wait();
-    EXPECT_EQ(words_of([&] { other.evaluate(); }), "the sums have failed");
+    EXPECT_EQ(what_it_throws([&] { other.evaluate(); }), "the sums have failed");
     ranks.barrier()->wait();
   });
 }
