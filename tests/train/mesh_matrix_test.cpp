@@ -17,6 +17,7 @@ TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
   std::set<std::int64_t> sizes, zeros, chunks;
   std::set<ScheduleKind> schedules;
   bool one_micro = false, few_micro = false;
+  int halves = 0;
   for (const MeshCase& one : all) {
     const LayoutSpec& l = one.layout;
     texts.insert(one.words());
@@ -27,6 +28,7 @@ TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
     zeros.insert(l.zero);
     chunks.insert(l.chunks);
     if (l.pp > 1) schedules.insert(l.schedule);
+    halves += l.wrap.is_of_halves();
     one_micro |= l.pp > 1 && l.micro == 1;
     few_micro |= l.micro > 1 && l.micro < l.pp;
     EXPECT_LE(l.ranks(), 16);
@@ -42,6 +44,7 @@ TEST(MeshMatrix, HasEveryAxisWithEveryOther) {
   EXPECT_EQ(chunks, (std::set<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(schedules.size(), kScheduleKinds.size());
   EXPECT_TRUE(one_micro && few_micro);
+  EXPECT_GE(halves, 10);
 }
 
 TEST(MeshMatrix, LearnsWhatOneRankLearns) {
