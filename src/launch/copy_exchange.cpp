@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "comm/control/connector.h"
 #include "comm/error.h"
 
 namespace lockstep {
