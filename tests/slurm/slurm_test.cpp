@@ -80,7 +80,7 @@ class Slurm : public ::testing::Test {
     return all.substr(begin, all.find_first_of(" \n", begin) - begin);
   }
   static bool ends(const std::string& job, const std::string& state) {
-    return comes([&] { return field(job, "JobState") == state; }, 180s);
+    return comes([&] { return field(job, "JobState") == state; }, 600s);
   }
 
   std::optional<RankNow> now(const std::string& out, int rank) const {
@@ -94,7 +94,7 @@ class Slurm : public ::testing::Test {
           found = now(out, rank);
           return found && found->doing != DoingKind::ended && found->step >= step;
         },
-        90s);
+        300s);
     EXPECT_TRUE(came) << said(out);
     return came ? static_cast<pid_t>(found->pid) : -1;
   }
@@ -161,7 +161,7 @@ TEST_F(Slurm, AJobThatIsPreemptedSavesIsQueuedAgainAndResumes) {
   ASSERT_GT(wait_for_rank("run", 0, 45), 0);
   const std::string other =
       shell("sbatch --parsable -p high --nodes=3 --exclusive --output=/dev/null --wrap 'sleep 2'").out;
-  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 60s)) << said("run");
+  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 300s)) << said("run");
   EXPECT_TRUE(ends(job, "COMPLETED")) << field(job, "JobState") << said("run");
   EXPECT_THAT(log("run"), AllOf(HasSubstr("by SIGTERM"), HasSubstr("resuming from ")));
   EXPECT_THAT(said("run"), HasSubstr("SLURM_RESTART_COUNT=1"));
@@ -175,7 +175,7 @@ TEST_F(Slurm, AJobWhoseTimeIsUpSavesIsQueuedAgainAndResumes) {
   const std::string job = submit("", "run", 2);
   ASSERT_GT(wait_for_rank("run", 0, 45), 0);
   shell("scancel --signal=USR1 " + job);
-  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 60s)) << said("run");
+  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 300s)) << said("run");
   EXPECT_TRUE(ends(job, "COMPLETED")) << field(job, "JobState") << said("run");
   EXPECT_THAT(log("run"), AllOf(HasSubstr("by SIGUSR1"), HasSubstr("resuming from ")));
   expect_bits_of("run", "unbroken");
@@ -187,7 +187,7 @@ TEST_F(Slurm, AJobThatIsQueuedAgainFromOutsideResumesFromItsNewestCheckpoint) {
   const std::string job = submit("", "run", 2, "--overwrite");
   ASSERT_GT(wait_for_rank("run", 0, 45), 0);
   shell("scancel --full --signal=KILL " + job + "; scontrol requeue " + job);
-  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 60s)) << said("run");
+  EXPECT_TRUE(comes([&] { return field(job, "Restarts") == "1"; }, 300s)) << said("run");
   EXPECT_TRUE(ends(job, "COMPLETED")) << field(job, "JobState") << said("run");
   EXPECT_THAT(log("run"), HasSubstr("resuming from "));
   expect_bits_of("run", "unbroken");
