@@ -124,6 +124,8 @@ constexpr auto kBefore =
                                                                   {"run.stop_signals", kSignalsBefore},
                                                                   {"train.save_retry", "30"},
                                                                   {"train.loss_spikes", "\"ignore\""},
+                                                                  {"train.spike_z", "8"},
+                                                                  {"train.most_rewinds", "8"},
                                                                   {"train.deterministic", "true"},
                                                                   {"memory.recompute", "\"none\""},
                                                                   {"memory.gathered", "0"},

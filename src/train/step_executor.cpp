@@ -288,10 +288,10 @@ void StepExecutor::run_step(std::int64_t batch_number, const std::function<void(
   if (!watch_ && !gradients_replay_ && repeats_ && !first) capture_halves(batch_number);
   if (watch_ || !gradients_replay_) {
     begin(true, batch_number);
-    run_actions(0, norm_at_);
+    run_actions(0, norm_at_ + 1);  // after the norm, whose messages are waited for
     wait_for_readers();
     if (before_updates) before_updates();
-    return run_actions(norm_at_, setup_.step.actions.size());
+    return run_actions(norm_at_ + 1, setup_.step.actions.size());
   }
   const Spending computing(setup_.options.account, TimeUse::compute);
   gradients_replay_->run();

@@ -45,7 +45,7 @@ class StepExecutor {
   std::span<const Action> update_actions() const { return std::span(setup_.step.actions).subspan(norm_at_); }
   // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, their two halves
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
-  // `before_updates` is called between them.
+  // `before_updates` is called before the first update.
   void run_step(std::int64_t batch_number, const std::function<void()>& before_updates = {});
   // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
   // run_step().

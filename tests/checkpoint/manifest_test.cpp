@@ -88,6 +88,17 @@ TEST(Manifest, KeepsTheLossScaleOfARunThatHasOne) {
   EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
 }
 
+TEST(Manifest, KeepsWhatLossSpikesHaveLeftOutWithOrWithoutALossScale) {
+  Manifest manifest = example();
+  manifest.progress.spikes = LossSpikeState{{0, 6488}, {2.5, 0.1, 1e-300}};
+  EXPECT_THAT(manifest_text(manifest), HasSubstr("\"version\":5,"));
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
+  manifest.progress.loss_scale = {.exponent = 15, .steps = 1999};
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
+  manifest.progress.spikes = LossSpikeState{};
+  EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
+}
+
 TEST(Manifest, AFlippedBitAnywhereIsNoticed) {
   const std::string text = manifest_text(example());
   for (std::size_t at = 0; at < text.size(); ++at)
@@ -124,6 +135,13 @@ void add_loss_scale(json& document, const json& scale) {
   document["progress"]["loss_scale_steps"] = 3;
 }
 
+void add_spikes(json& document, const json& skipped, const json& losses) {
+  document["version"] = 5;
+  document["companions"] = json::array();
+  document["progress"]["skipped"] = skipped;
+  document["progress"]["losses"] = losses;
+}
+
 const Forgery kForgeries[] = {
     {"NoPowerOfTwo", [](json& d) { add_loss_scale(d, 3); }, "field 'progress.loss_scale' is not a power of two"},
     {"HugeLossScale", [](json& d) { add_loss_scale(d, std::uint64_t{1} << 33); }, "from 1 to 4294967296"},
@@ -141,8 +159,22 @@ const Forgery kForgeries[] = {
      "'progress' has 8 fields where 6 belong"},
     {"OtherFormat", [](json& d) { d["format"] = "zip"; }, "field 'format' is not 'lockstep checkpoint'"},
     {"NoFormat", [](json& d) { d.erase("format"); }, "field 'format' is missing"},
-    {"NewerVersion", [](json& d) { d["version"] = 5; }, "field 'version' is 5, this program reads versions 1 to 4"},
-    {"NoVersion", [](json& d) { d["version"] = 0; }, "field 'version' is 0, this program reads versions 1 to 4"},
+    {"SkippedNoSample",
+     [](json& d) {
+       add_spikes(d, {1, -1}, {0.5});
+     },
+     "holds something that is not the number of a sample"},
+    {"LossesNoNumber", [](json& d) { add_spikes(d, {1}, {"x"}); }, "'progress.losses' holds something that is no loss"},
+    {"TooManyLosses", [](json& d) { add_spikes(d, {1}, json(std::vector<double>(101, 1.0))); },
+     "'progress.losses' has 101 items, at most 100 are allowed"},
+    {"SpikesOfAnOlderVersion",
+     [](json& d) {
+       add_spikes(d, {1}, {0.5});
+       d["version"] = 3;
+     },
+     "'progress' has 8 fields where 6 belong"},
+    {"NewerVersion", [](json& d) { d["version"] = 6; }, "field 'version' is 6, this program reads versions 1 to 5"},
+    {"NoVersion", [](json& d) { d["version"] = 0; }, "field 'version' is 0, this program reads versions 1 to 5"},
     {"NoCompanions", [](json& d) { d["version"] = 3; }, "field 'companions' is missing"},
     {"CompanionsOfAnOlderVersion", [](json& d) { d["companions"] = json::array(); }, "has 6 fields where 5 belong"},
     {"UnknownCompanion", [](json& d) { add_companion(d, "hf-model.safetensors"); },

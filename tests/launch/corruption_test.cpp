@@ -31,7 +31,7 @@ class Corrupted : public ::testing::TestWithParam<const char*> {
   Arguments arguments(const std::string& command, const std::string& out, const Arguments& more = {}) const {
     Arguments all{command, folder_ / "tiny.toml", "--out", folder_ / out, "--layout", GetParam()};
     for (const char* setting :
-         {"model.vocabulary=128", "optim.weight_decay=0", "train.steps=150", "train.save_every=20",
+         {"model.vocabulary=128", "optim.weight_decay=0", "train.steps=100", "train.save_every=10",
           "train.eval_every=0", "train.async_save=false", "optim.schedule=constant", "run.check_state=5"})
       all.insert(all.end(), {"--set", setting});
     all.insert(all.end(), more.begin(), more.end());
@@ -44,7 +44,7 @@ class Corrupted : public ::testing::TestWithParam<const char*> {
     for (int i = 0; i < 1200; ++i, std::this_thread::sleep_for(50ms)) {
       try {
         const auto saved = find_checkpoint(folder_ / out);
-        if (!saved || saved->progress().step < 40) continue;
+        if (!saved || saved->progress().step < 20) continue;
         CpuDevice cpu;
         std::vector<float> values(kRows * kWidth);
         const StateTensor rows{.part = kWeightPart,
@@ -86,12 +86,11 @@ TEST_P(Corrupted, IsFoundNamedAndForgotten) {
   EXPECT_EQ(results_in(folder_ / "broken"), results_in(folder_ / "unbroken"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Corrupted, ::testing::Values("dp=3", "dp=2,zero=3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Layouts, Corrupted, ::testing::Values("dp=3"), [](const auto& info) {
+  std::string name = info.param;
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+  return name;
+});
 
 }  // namespace
 }  // namespace lockstep::tests

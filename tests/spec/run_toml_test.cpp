@@ -39,6 +39,9 @@ save_every = 4
 keep = 5
 seed = 9223372036854775807
 bad_values = "skip"
+loss_spikes = "rewind"
+spike_z = 5.5
+most_rewinds = 3
 async_save = false
 save_retry = 2.5
 [optim]
@@ -76,6 +79,9 @@ stop_signals = ["USR2", "SIGHUP"]
                         .keep = 5,
                         .seed = 9223372036854775807u,
                         .bad_values = BadValues::skip,
+                        .loss_spikes = LossSpikes::rewind,
+                        .spike_z = 5.5,
+                        .most_rewinds = 3,
                         .async_save = false,
                         .save_retry = 2.5};
   EXPECT_EQ(run.train, train);
@@ -94,6 +100,7 @@ stop_signals = ["USR2", "SIGHUP"]
   const RunSettings settings{
       .out = "somewhere", .device = RunDevice::cpu, .threads = 2, .stop_signals = {"SIGUSR2", "SIGHUP"}};
   EXPECT_EQ(run.run, settings);
+  EXPECT_EQ(parse(with("run", "check_state = 4")).run.check_state, 4);
   EXPECT_EQ(parse(with("run", "stop_signals = []")).run.stop_signals, std::vector<std::string>{});
   EXPECT_EQ(parse(with("optim", "name = \"sgd\"\nmomentum = 0.5")).optimizer.momentum, 0.5);
 }

@@ -62,7 +62,7 @@ class LossSpike : public ::testing::Test {
     spec.data.eval_share = 0;
     spec.train = {.steps = kSteps, .global_batch = kBatch, .save_every = 20, .keep = 100};
     spec.train.loss_spikes = LossSpikes::rewind;
-    spec.train.spike_z = 4;
+    spec.train.spike_z = 2.5;
     spec.optimizer.learning_rate = 3e-3;
     spec.layout = layout;
     spec.run.threads = 1;

@@ -63,8 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kLanes;
   const std::int64_t groups = std::int64_t{gridDim.x} * (kThreads / kLanes);
   const std::int64_t group = std::int64_t{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes;
-  const Word start[kLanes] = {kPrime32c, kPrime64a, kPrime64b, kPrime64c,
-                              kPrime64d, kPrime32b, kPrime64e, kPrime32a};
+  const Word start[kLanes] = {kPrime32c, kPrime64a, kPrime64b, kPrime64c, kPrime64d, kPrime32b, kPrime64e, kPrime32a};
   Word low = 0, high = 0;
   // All threads of a warp go round equally often: those beyond the end hash zeros, which do not count.
   for (std::int64_t first = 0; first < blocks; first += groups) {

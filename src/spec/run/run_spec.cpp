@@ -148,10 +148,18 @@ class RunChecker {
   }
 
   void loss_spikes() const {
-    if (spec_.train.loss_spikes == LossSpikes::rewind && spec_.run.trace > 0)
+    const TrainSpec &train = spec_.train, usual;
+    if (train.loss_spikes == LossSpikes::ignore) {
+      for (const auto& [key, changed] : {std::pair("spike_z", train.spike_z != usual.spike_z),
+                                         std::pair("most_rewinds", train.most_rewinds != usual.most_rewinds)})
+        if (changed)
+          fail("train", key, fmt::format("'{}' does nothing without loss_spikes = \"rewind\"", key), "remove it");
+      return;
+    }
+    if (spec_.run.trace > 0)
       fail("train", "loss_spikes", "a run that goes back to an earlier step has no timeline",
            "use loss_spikes = \"ignore\", or run.trace=0");
-    if (spec_.train.loss_spikes == LossSpikes::rewind && spec_.train.save_every == 0)
+    if (train.save_every == 0)
       fail("train", "loss_spikes", "a run goes back to what it has saved, and save_every is 0",
            "set save_every, or use loss_spikes = \"ignore\"");
   }

@@ -62,10 +62,8 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("seed", train.seed);
   visit("bad_values", train.bad_values);
   visit("loss_spikes", train.loss_spikes);
-  if (train.loss_spikes == LossSpikes::rewind) {
-    visit("spike_z", train.spike_z, Real{.least = 1, .most = 1e6});
-    visit("most_rewinds", train.most_rewinds, Whole{1, kMostRewinds});
-  }
+  visit("spike_z", train.spike_z, Real{.least = 1, .most = 1e6});
+  visit("most_rewinds", train.most_rewinds, Whole{1, kMostRewinds});
   visit("async_save", train.async_save);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
