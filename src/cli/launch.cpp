@@ -125,8 +125,8 @@ std::unique_ptr<CopiesFolder> copies_folder(const OrderedTraining& training, con
                                             const LaunchHosts& hosts) {
   if (training.spec.train.copy_every == 0) return nullptr;
   try {
-    if (hosts.names.size() > 1)
-      throw EnvironmentError("not on several hosts yet; set train.save_every, which bounds what a fault costs there");
+    if (kind == RankKind::mpirun && hosts.names.size() > 1)
+      throw EnvironmentError("ranks that mpirun starts on several hosts have no agent on each; use --processes");
     return std::make_unique<CopiesFolder>(s.memory, training.folder);
   } catch (const EnvironmentError& error) {
     fmt::print(stderr, "lockstep: no copies of the state in memory: {}\n", error.what());

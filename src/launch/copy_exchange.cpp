@@ -181,7 +181,7 @@ std::unique_ptr<CopyChannel> CopyExchange::connect(int agent) const {
 }
 
 bool CopyExchange::push_to_next(const CopyStore::Ready& ready) {
-  const bool again = control::seconds_since(tried_) >= kAgain;
+  bool again = control::seconds_since(tried_) >= kAgain;
   for (int i = 1; i < options_.agents && !stop_; ++i) {
     if (!next_ && !again) return false;
     if (!next_) {
@@ -205,6 +205,7 @@ bool CopyExchange::push_to_next(const CopyStore::Ready& ready) {
       if (!stop_)
         options_.tell(fmt::format("copies of the state are not mirrored on host {}: {}", next_agent_, error.what()));
       next_.reset();
+      again = true;  // another one may be there
     }
   }
   return false;

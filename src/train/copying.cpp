@@ -79,10 +79,10 @@ void Copying::stepped(Progress& progress, double seconds) {
 }
 
 void Copying::choose(const CopyPace::Choice& choice, Progress& progress) {
+  keep(choice.every, progress);
   const double share = 100 * choice.copy_seconds / choice.step_seconds;
   watcher_.note(fmt::format("the state is copied into memory after {}: a copy adds {:.1f} % to a step of {:.3g} ms",
                             every_text(choice.every), share, 1e3 * choice.step_seconds));
-  keep(choice.every, progress);
 }
 
 void Copying::keep(std::int64_t every, Progress& progress) {

@@ -64,6 +64,37 @@ class CopiesOnHosts : public ::testing::Test {
   fs::path memory_;
 };
 
+TEST_F(CopiesOnHosts, AHostThatIsLostWithItsMemoryCostsNoMoreThanTheStepsSinceTheLastCopy) {
+  ASSERT_EQ(run_program(arguments("unbroken", {"train", "--layout", "dp=2,zero=2"})).code, 0);
+  Outcome outcome;
+  {
+    Program first(agent(0));
+    auto second = std::make_unique<Program>(agent(1));
+    Program spare(agent(2));
+    wait_for_step(60);
+    const auto rank = now(1);  // which is on the second host
+    ASSERT_TRUE(rank);
+    second->signal(SIGKILL);
+    ::kill(static_cast<pid_t>(rank->pid), SIGKILL);
+    fs::remove_all(memory_of(1));
+    outcome = first.wait();
+    spare.wait();
+    second->wait();
+  }
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto at = outcome.err.find(" after step ");
+  ASSERT_NE(at, std::string::npos) << outcome.err;
+  const std::int64_t done = std::stoll(outcome.err.substr(at + 12));
+  const std::string log = text_of(folder_ / "run/log.txt");
+  const auto from = log.find("resuming from " + memory_.string());
+  ASSERT_NE(from, std::string::npos) << log;
+  const std::int64_t resumed = std::stoll(log.substr(log.find("step-", from) + 5));
+  EXPECT_LE(done - resumed, 2);
+  EXPECT_EQ(results_in(folder_ / "run"), results_in(folder_ / "unbroken"));
+  EXPECT_TRUE(fs::is_empty(memory_of(0)));
+  EXPECT_TRUE(fs::is_empty(memory_of(2)));
+}
+
 // The exchange by itself: what one host wrote is at another, and comes back to whoever lacks it.
 class Exchanged : public CopiesOnHosts {
  protected:
