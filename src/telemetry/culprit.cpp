@@ -32,8 +32,8 @@ constexpr std::array<std::pair<string_view, Blame>, 14> kPhrases = {{
 }};
 
 // Ranks that do not agree with each other: nobody knows which of them is right.
-constexpr std::array<string_view, 4> kDisagree = {"mismatched calls at", "' a group of ranks ", " has room for ",
-                                                  ", the others into a '"};
+constexpr std::array<string_view, 5> kDisagree = {"mismatched calls at", "' a group of ranks ", " has room for ",
+                                                  ", the others into a '", "nobody can tell whose is wrong"};
 
 bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
@@ -95,6 +95,8 @@ bool lost_coordinator(string_view text, const NamedRank& named) {
 
 std::optional<BlamedRank> stated_of(string_view text, const NamedRank& named) {
   if (lost_coordinator(text, named)) return BlamedRank{named.rank, Blame::seen};
+  // Hashes of its state tell (train/state_check.h, train/state_hashes.h).
+  if (text.substr(named.end).starts_with(": its state ")) return BlamedRank{named.rank, Blame::seen};
   const string_view rest = after_space(text, named.end);
   for (const auto& [phrase, blame] : kPhrases)
     if (rest.starts_with(phrase)) return BlamedRank{named.rank, blame};

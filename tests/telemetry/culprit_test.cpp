@@ -134,6 +134,16 @@ TEST(Culprit, OfSeveralFaultsIsTheCauseAndNotItsVictims) {
   EXPECT_EQ(culprit_of(nobody), std::nullopt);
 }
 
+TEST(Culprit, IsWhoseStateHashesTellApart) {
+  EXPECT_EQ(culprit_in("rank 2 (host b): its state differs from 2 replicas' at step 120: tensor group block 3: m"), 2);
+  EXPECT_EQ(culprit_in("rank 0: rank 1 (host b): its state changed between two updates, after that of step 3: tensor "
+                       "group block 3: m; its memory or processor may be failing"),
+            1);
+  EXPECT_EQ(culprit_in("rank 0: the state of ranks 0-1 differs at step 3: tensor group head: m; with as many replicas "
+                       "on either side nobody can tell whose is wrong"),
+            std::nullopt);
+}
+
 TEST(Culprit, IsLookedForInAnyBytes) {
   const std::string text =
       "rank 0 has failed: #4 of 'dp': rank 1 (process 12) has not come within 3 s; rank 2: rank 3 is gone";
