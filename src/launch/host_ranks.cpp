@@ -33,10 +33,11 @@ bool HostRanks::running() const {
 
 std::string HostRanks::find_hang(Running& running, double excused) {
   const pid_t pid = running.process->pid();
+  const auto heard = running.process->last_heard();
   if (process_state(pid) != ProcessState::stopped) running.ran = Clock::now();
+  if (heard) running.ran = std::max(running.ran, *heard);  // stopped now and then, it is slow
   if (const double stopped = seconds_since(running.ran) - excused; stopped > kStopped)
     return fmt::format("(process {}) has been stopped for {:.0f} s", pid, stopped);
-  const auto heard = running.process->last_heard();
   if (!heard) return "";
   if (const double silent = seconds_since(*heard) - excused; silent > kSilent)
     return fmt::format("(process {}) has not been heard from for {:.0f} s", pid, silent);

@@ -39,8 +39,9 @@ std::optional<RankEnd> RankWatch::look() {
       stopped_.erase(rank.rank);
       continue;
     }
-    const auto since = stopped_.try_emplace(rank.rank, now).first->second;
-    const double seconds = std::chrono::duration<double>(now - since).count();
+    Stopped& stopped = stopped_.try_emplace(rank.rank, Stopped{now, rank.time}).first->second;
+    if (rank.time != stopped.told) stopped = {now, rank.time};  // it ran in between: it is slow
+    const double seconds = std::chrono::duration<double>(now - stopped.since).count();
     if (seconds > HostRanks::kStopped)
       return RankEnd{.rank = rank.rank,
                      .found = fmt::format("(process {}) has been stopped for {:.0f} s", rank.pid, seconds)};

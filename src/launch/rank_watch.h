@@ -40,7 +40,11 @@ class RankWatch {
   int ranks_ = 0;
   double began_ = 0;  // seconds since 1970
   Clock::time_point looked_{};
-  std::map<int, Clock::time_point> stopped_;  // since when a rank's process is
+  struct Stopped {
+    Clock::time_point since;
+    double told;  // when the rank last wrote its file
+  };
+  std::map<int, Stopped> stopped_;  // by rank: its process is
 };
 
 }  // namespace lockstep
