@@ -144,6 +144,32 @@ TEST_P(HealthOfRanks, AKilledAndAStoppedRankAreToBlameAndTheirVictimsAreNot) {
                               HasSubstr("rank 0 to blame"), HasSubstr("in steps that count")));
 }
 
+TEST_F(Health, ARankThatIsHeldMostOfTheTimeIsNamedAsSlowAndIsNoFault) {
+  Program program(launch({"--processes", "--set", "model.preset=llama-1m"}));
+  const pid_t pid = wait_for_rank(1, 5);
+  ASSERT_GT(pid, 0);
+  const auto is_named = [&] {
+    return std::ranges::any_of(read_run(folder_.path() / "run").events,
+                               [](const RunEvent& event) { return event.kind == "slow" && event.rank == 1; });
+  };
+  bool named = false;
+  for (const auto end = std::chrono::steady_clock::now() + 60s; !named && std::chrono::steady_clock::now() < end;) {
+    for (int turn = 0; turn < 20; ++turn) {  // a ninth of the time
+      ::kill(pid, SIGSTOP);
+      std::this_thread::sleep_for(160ms);
+      ::kill(pid, SIGCONT);
+      std::this_thread::sleep_for(20ms);
+    }
+    named = is_named();
+  }
+  EXPECT_TRUE(named);
+  program.signal(SIGTERM);
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(agent_faults().empty()) << agent_faults()[0].text;
+  EXPECT_THAT(text_of(folder_ / "run/log.txt"), HasSubstr("rank 1 computes at less than half the speed of its peers"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, HealthOfRanks,
                          ::testing::Values("--processes"
 #ifdef LOCKSTEP_LAUNCHES_MPI
