@@ -72,10 +72,20 @@ TEST(LaunchVariables, EachOneMissingIsNamedInOneLine) {
 }
 
 TEST(LaunchVariables, EachMistakeIsNamedInOneLine) {
-  const std::vector<std::pair<std::string, std::string>> mistakes = {
-      {"RANK", "4"},        {"RANK", "-1"},      {"RANK", "one"},          {"RANK", "1 "},         {"RANK", ""},
-      {"WORLD_SIZE", "0"},  {"WORLD_SIZE", "x"}, {"WORLD_SIZE", "1e9"},    {"LOCAL_RANK", "-2"},   {"LOCAL_RANK", "9999999"},
-      {"MASTER_PORT", "0"}, {"MASTER_PORT", ""}, {"MASTER_PORT", "65536"}, {"MASTER_PORT", "a\nb"}};
+  const std::vector<std::pair<std::string, std::string>> mistakes = {{"RANK", "4"},
+                                                                     {"RANK", "-1"},
+                                                                     {"RANK", "one"},
+                                                                     {"RANK", "1 "},
+                                                                     {"RANK", ""},
+                                                                     {"WORLD_SIZE", "0"},
+                                                                     {"WORLD_SIZE", "x"},
+                                                                     {"WORLD_SIZE", "1e9"},
+                                                                     {"LOCAL_RANK", "-2"},
+                                                                     {"LOCAL_RANK", "9999999"},
+                                                                     {"MASTER_PORT", "0"},
+                                                                     {"MASTER_PORT", ""},
+                                                                     {"MASTER_PORT", "65536"},
+                                                                     {"MASTER_PORT", "a\nb"}};
   for (const auto& [name, value] : mistakes) {
     Settings settings = kRight;
     settings[name] = value;
