@@ -232,6 +232,12 @@ class Agent {
     reason_ = reason;
   }
 
+  // Another agent led it, saw its end and said how it ended.
+  void end_with_the_run() {
+    options_.tell("the run has ended meanwhile");
+    end(0, "");
+  }
+
   // ------------------------------------------------------------------------------------------------ leading
 
   void lead() {
@@ -242,7 +248,6 @@ class Agent {
     leader_.emplace(how, hands(), Clock::now());
     if (plan_) leader_->inherit(*plan_, set_);
     leader_->joined(me(), facts_, Clock::now());
-    if (!alone()) folder_.write_leader(me());
     for (const auto& [agent, message] : std::exchange(waiting_, {})) admit(agent, message);
   }
 
@@ -260,10 +265,12 @@ class Agent {
             .take_epoch =
                 [this](std::uint32_t epoch) {
                   if (!folder_.take_epoch(epoch)) return false;
+                  if (!alone()) folder_.write_leader(me());
                   watch_.epoch_began(leader_->coming().layout.ranks);
                   log_.epoch_began();
                   return true;
                 },
+            .epoch_is_taken = [this](std::uint32_t epoch) { return folder_.last_epoch() >= epoch; },
             .folder_is_free = [this] { return folder_.run_is_free(); },
             .last_step = [this] { return log_.last_step(); },
             .blamed_rank = [this] { return log_.blamed_rank(); },
@@ -290,6 +297,7 @@ class Agent {
     if (leader_->phase() == Leader::Phase::running)
       if (const auto hung = watch_.look()) leader_->stalled(*hung, Clock::now());
     const Leader::Phase before = leader_->phase();
+    if (!alone() && before != Leader::Phase::running && !folder_.is_there()) return end_with_the_run();
     leader_->tick(Clock::now());
     if (options_.kind == RankKind::mpirun && before == Leader::Phase::running && !ranks_.running()) kill();
     log_.look();
@@ -423,10 +431,7 @@ class Agent {
 
   void election_round() {
     if (options_.stop) return end(options_.lead.stopped_code, "");
-    if (!folder_.is_there()) {
-      options_.tell("the run has ended meanwhile");
-      return end(0, "");
-    }
+    if (!folder_.is_there()) return end_with_the_run();
     const bool was_here = plan_.has_value();
     if (joining_) {
       // Of agents that were all started anew, the first waits for none of the others.

@@ -217,6 +217,10 @@ void Leader::begin(Clock::time_point now) {
     return;
   }
   if (!hands_.folder_is_free()) {
+    if (hands_.epoch_is_taken && hands_.epoch_is_taken(next_->number)) {  // by who trains there
+      deposed_ = true;
+      return finish(kFailed, fmt::format("another agent has begun epoch {} of this run", next_->number));
+    }
     if (seconds_between(phase_began_, now) < options_.folder_seconds) return;
     return finish(kFailed, "another process is training in the run folder; stop it, or choose another --out");
   }

@@ -43,9 +43,11 @@ class Leader {
     std::function<void(int agent)> ask_to_end;
     std::function<void(int agent)> kill;
     std::function<bool(std::uint32_t epoch)> take_epoch;  // in the run folder; false: another agent has it
-    std::function<bool()> folder_is_free;                 // nobody trains there
-    std::function<std::int64_t()> last_step;              // that was completed
-    std::function<std::optional<int>()> blamed_rank;      // whom the events of this epoch name
+    std::function<bool(std::uint32_t epoch)> epoch_is_taken =
+        {};                                           // by whichever agent; asked while the folder is not free
+    std::function<bool()> folder_is_free;             // nobody trains there
+    std::function<std::int64_t()> last_step;          // that was completed
+    std::function<std::optional<int>()> blamed_rank;  // whom the events of this epoch name
     // Whether a rank, or any, has not come to the end of its run, by what it has said of itself.
     std::function<bool(std::optional<int> rank)> is_unfinished = {};
     std::function<void(const std::string& message)> tell;

@@ -14,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -126,6 +127,7 @@ int run(const Settings& s) {
       c.program = s.program;
       const CaseOutcome outcome = run_case(c, work / fmt::format("case-{}", seed), s.number + job, unbroken, true);
       const std::lock_guard lock(mutex);
+      if (stop_campaigns) return;
       print(outcome, s.only);
       std::ofstream(s.file, std::ios::app)
           << outcome.to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
@@ -264,6 +266,7 @@ int main(int count, char** words) {
     std::cerr << "the campaign needs root: it makes networks, disks and control groups\n";
     return 77;
   }
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, [](int) { stop_campaigns = true; });
   for (const char* tool : {"ip", "nft", "unshare", "mpirun"})
     if (std::system(fmt::format("command -v {} >/dev/null", tool).c_str()) != 0) {
       std::cerr << "the campaign needs " << tool << "; install iproute2, nftables, util-linux and Open MPI\n";

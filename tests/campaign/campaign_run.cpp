@@ -54,7 +54,7 @@ schedule = "constant"
 compute = "{}"
 [run]
 threads = 1
-deadline = 10
+deadline = 30
 )";
 
 bool is_alive(pid_t pid) {
@@ -64,6 +64,8 @@ bool is_alive(pid_t pid) {
 }
 
 }  // namespace
+
+std::atomic<bool> stop_campaigns = false;
 
 void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -155,6 +157,7 @@ void CampaignRun::start_agent(int host) {
 }
 
 void CampaignRun::tend() {
+  if (stop_campaigns) throw std::runtime_error("the campaign was stopped");
   for (int host = 0; host < case_.hosts; ++host) {
     Agent& agent = agents_[static_cast<std::size_t>(host)];
     int status = 0;
@@ -197,13 +200,8 @@ std::int64_t CampaignRun::step() const {
 }
 
 std::int64_t CampaignRun::newest_checkpoint() const {
-  std::int64_t newest = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(out_ / "checkpoints", error)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("step-")) newest = std::max<std::int64_t>(newest, std::atoll(name.c_str() + 5));
-  }
-  return newest;
+  const std::string name = text_of(out_ / "checkpoints/latest");
+  return name.starts_with("step-") ? std::atoll(name.c_str() + 5) : 0;
 }
 
 int CampaignRun::checkpoints() const {

@@ -5,6 +5,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -26,6 +27,8 @@ inline double seconds_since(SteadyClock::time_point then) {
   return std::chrono::duration<double>(SteadyClock::now() - then).count();
 }
 void nap(double seconds);
+// Set by a signal: whatever runs is taken down, by an exception out of tend().
+extern std::atomic<bool> stop_campaigns;
 
 // The arguments of train and launch that make a case's run; written beside it: run.toml.
 std::vector<std::string> arguments_of(const CampaignCase& c, const std::filesystem::path& folder);
@@ -55,7 +58,7 @@ class CampaignRun {
   const std::filesystem::path& out() const { return out_; }
   const CampaignCase& the_case() const { return case_; }
   std::int64_t step() const;               // the last that metrics.jsonl tells of
-  std::int64_t newest_checkpoint() const;  // complete; 0: none
+  std::int64_t newest_checkpoint() const;  // that `latest` names; 0: none
   int checkpoints() const;
   bool is_saving() const;
   std::map<int, pid_t> ranks() const;  // processes that are at work, by rank

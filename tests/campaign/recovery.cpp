@@ -46,8 +46,9 @@ class Runner {
     if (!wait_until(run_, seconds, condition))
       throw std::runtime_error(fmt::format("{} has not happened within {:.0f} s\n{}", what, seconds, run_.said()));
   }
+  // New ones, that no fault has undone.
   void wait_for_steps(std::int64_t count) {
-    const std::int64_t then = run_.step();
+    const std::int64_t then = std::max(furthest_, run_.step());
     wait(kHang, fmt::format("{} steps", count), [&] { return run_.step() >= then + count; });
   }
   // Does this to a rank; when its epoch's first step was done, and when the fault was found.
@@ -60,6 +61,7 @@ class Runner {
     std::map<int, pid_t> ranks;
     wait(kHang, "a rank", [&] { return !(ranks = run_.ranks()).empty(); });
     const pid_t pid = std::next(ranks.begin(), draws.below(std::ssize(ranks)))->second;
+    furthest_ = std::max(furthest_, run_.step());
     times.faulted = calendar();
     ::kill(pid, signal);
     double started = 0;
@@ -84,6 +86,7 @@ class Runner {
 
  private:
   CampaignRun run_;
+  std::int64_t furthest_ = 0;
 };
 
 }  // namespace

@@ -180,7 +180,7 @@ CaseOutcome run_case(const CampaignCase& c, const fs::path& folder, int number, 
       outcome.wrong = true;
       note(run, error.what());
     }
-    if (outcome.good() && outcome.lost()) note(run, "committed steps were lost");
+    if (!outcome.hung && !outcome.wrong && outcome.lost()) note(run, "committed steps were lost");
     if (!outcome.good()) {
       std::string said = run.said();
       if (said.size() > 3000) said = said.substr(said.size() - 3000);

@@ -124,7 +124,7 @@ TEST_F(Launched, RanksEndWithASaveWhenTheirAgentIsKilled) {
 }
 
 TEST_F(Launched, ASparePlaceOfTheHostTakesOverWithTheSameBits) {
-  const Arguments layout{"--layout", "dp=2,zero=1"};
+  const Arguments layout{"--layout", "dp=2,zero=1", "--set", "train.steps=120"};
   ASSERT_EQ(run_program(arguments("train", "unbroken", layout)).code, 0);
   Arguments more = layout;
   more.insert(more.end(), {"--processes", "--spares", "1", "--on-fault", "spare"});

@@ -71,6 +71,7 @@ class Led {
             .ask_to_end = [this](int) { ++asks; },
             .kill = [this](int) { ++kills; },
             .take_epoch = [this](std::uint32_t epoch) { return taken.insert(epoch).second; },
+            .epoch_is_taken = [this](std::uint32_t epoch) { return taken.contains(epoch); },
             .folder_is_free = [this] { return folder_free; },
             .last_step = [this] { return step; },
             .blamed_rank = [this] { return named; },
@@ -339,6 +340,18 @@ TEST(Leader, NothingBeginsWhileSomebodyTrainsInTheFolder) {
   run.folder_free = true;
   run.tick();
   EXPECT_EQ(run.orders.size(), 1u);
+}
+
+TEST(Leader, WhoFindsThatAnotherTrainsInTheNextEpochStepsDownAtOnce) {
+  Led run(2, 4);
+  run.join_all(2);
+  run.taken.insert(2);  // by the other, which trains there
+  run.folder_free = false;
+  run.lose(1);
+  run.end_killed();
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_TRUE(run.leader().deposed());
 }
 
 TEST(Leader, ReportsOfAnOlderEpochAreIgnored) {
