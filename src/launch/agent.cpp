@@ -14,9 +14,8 @@
 #include "launch/agent_folder.h"
 #include "launch/agent_link.h"
 #include "launch/clock.h"
-#include "launch/copy_exchange.h"
-#include "launch/host_ranks.h"
 #include "launch/launch_log.h"
+#include "launch/ordered_ranks.h"
 #include "launch/rank_watch.h"
 #include "launch/remote_agents.h"
 
@@ -42,20 +41,22 @@ class Agent {
         folder_(options.folder, options.agent),
         log_(options.folder, !options.copies.empty(), options.tell),
         watch_(options.folder, options.stalls),
-        facts_(options.facts) {
+        facts_(options.facts),
+        ranks_([this](const EpochOrder& order, const EpochOrder::Place& place) { return command_of(order, place); },
+               options.tell) {
     facts_.process = ::getpid();
     if (!alone()) {
       link_.emplace(folder_, options.hosts[static_cast<std::size_t>(me())], options.tell);
       facts_.address = link_->address();
     }
     if (!alone() && !options.copies.empty())
-      exchange_.emplace(CopyExchange::Options{.folder = options.copies,
-                                              .agent = me(),
-                                              .agents = static_cast<int>(options.hosts.size()),
-                                              .address = facts_.address,
-                                              .token = folder_.token(),
-                                              .endpoints = folder_,
-                                              .tell = options.tell});
+      ranks_.share_copies({.folder = options.copies,
+                           .agent = me(),
+                           .agents = static_cast<int>(options.hosts.size()),
+                           .address = facts_.address,
+                           .token = folder_.token(),
+                           .endpoints = folder_,
+                           .tell = options.tell});
     if (options.remote) remotes_.emplace(options.hosts, me(), options.remote, options.tell);
   }
 
@@ -92,7 +93,6 @@ class Agent {
         if (!code_) handle_lost(lost);
     }
     if (remotes_) remotes_->look();
-    start_pending();
     report_ends();
     if (leads())
       lead_round();
@@ -147,9 +147,9 @@ class Agent {
       case AgentMessageKind::start:
         return start(message.order);
       case AgentMessageKind::ask_to_end:
-        return ask_ranks_to_end();
+        return ranks_.ask_to_end();
       case AgentMessageKind::kill:
-        return end_ranks();
+        return ranks_.kill();
       case AgentMessageKind::over:
         ranks_.kill();
         return end(message.code, "");  // its leader has said why
@@ -158,49 +158,10 @@ class Agent {
     }
   }
 
-  // Of a run of several hosts, first what this host lacks of the copies of the state is brought.
   void start(const EpochOrder& order) {
     const std::string problem = following_ ? why_not(order, facts_.slots) : "";
     if (!problem.empty()) return lose_leader(fmt::format("it orders what cannot be ({})", problem));
-    if (!exchange_ || !order.resumes) return start_now(order);
-    pending_ = order;
-    brings_ = true;
-  }
-
-  void start_pending() {
-    if (!pending_ || exchange_->bringing()) return;
-    if (std::exchange(brings_, false)) return exchange_->bring();
-    start_now(*std::exchange(pending_, std::nullopt));
-  }
-
-  // Ranks that were to be started and never will be have ended, too; told in the next round.
-  void drop_pending(int code, bool killed) {
-    if (!pending_) return;
-    for (const EpochOrder::Place& place : pending_->places)
-      dropped_.push_back({.rank = place.rank, .code = code, .killed = killed});
-    dropped_epoch_ = pending_->epoch;
-    pending_.reset();
-  }
-
-  void end_ranks() {
-    drop_pending(128 + SIGKILL, true);
-    ranks_.kill();
-  }
-
-  void ask_ranks_to_end() {
-    drop_pending(0, false);
-    ranks_.ask_to_end();
-  }
-  void start_now(const EpochOrder& order) {
-    try {
-      ranks_.start(order, [&](const EpochOrder& of, const EpochOrder::Place& place) { return command_of(of, place); });
-    } catch (const std::exception& error) {
-      options_.tell(error.what());
-      std::vector<RankEnd> ends;
-      for (const EpochOrder::Place& place : order.places)
-        ends.push_back({.rank = place.rank, .code = static_cast<int>(ExitCode::environment)});
-      report(order.epoch, ends);
-    }
+    ranks_.start(order);
   }
 
   ProcessCommand command_of(const EpochOrder& order, const EpochOrder::Place& place) const {
@@ -215,9 +176,7 @@ class Agent {
   }
 
   void report_ends() {
-    const std::vector<RankEnd> ends = ranks_.look();
-    if (!ends.empty()) report(ranks_.epoch(), ends);
-    if (!dropped_.empty()) report(dropped_epoch_, std::exchange(dropped_, {}));
+    for (const OrderedRanks::Ended& ended : ranks_.look()) report(ended.epoch, ended.ends);
   }
 
   void report(std::uint32_t epoch, const std::vector<RankEnd>& ends) {
@@ -259,7 +218,7 @@ class Agent {
                 },
             .ask_to_end =
                 [this, to](int agent) {
-                  agent == me() ? ask_ranks_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
+                  agent == me() ? ranks_.ask_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
                 },
             .kill = [this, to](int agent) { agent == me() ? kill() : to(agent, {.kind = AgentMessageKind::kill}); },
             .take_epoch =
@@ -281,7 +240,7 @@ class Agent {
 
   // mpirun's ranks are in process groups of their own, and outlive an mpirun that was killed.
   void kill() {
-    end_ranks();
+    ranks_.kill();
     if (options_.kind == RankKind::mpirun)
       for (const pid_t pid : watch_.processes_here()) kill_if_ours(pid);
   }
@@ -306,7 +265,7 @@ class Agent {
           *leader_, me(), [this](int agent) { return agent == me() ? 0 : link_->silence_of(agent); },
           leader_->over() && !leader_->deposed());
     if (leader_->over()) {
-      end_ranks();
+      ranks_.kill();
       if (leader_->deposed() && !alone()) return look_for_leader();
       for (const int agent : agents_there())
         if (agent != me()) {
@@ -399,7 +358,6 @@ class Agent {
   }
 
   void lose_leader(const std::string& how) {
-    pending_.reset();
     ranks_.kill();
     options_.tell(fmt::format("the leading agent is lost: {}; the ranks of this host are ended", how));
     link_->drop(*following_);
@@ -474,13 +432,8 @@ class Agent {
   LaunchLog log_;
   RankWatch watch_;
   AgentFacts facts_;
-  HostRanks ranks_;
+  OrderedRanks ranks_;
   std::optional<AgentLink> link_;
-  std::optional<CopyExchange> exchange_;  // of copies of the state, where there are several hosts
-  std::optional<EpochOrder> pending_;     // waits for them
-  bool brings_ = false;                   // they are still to be asked for
-  std::vector<RankEnd> dropped_;          // of an order that was taken back
-  std::uint32_t dropped_epoch_ = 0;
   std::optional<RemoteAgents> remotes_;
   Clock::time_point last_round_ = Clock::now();
   struct {
