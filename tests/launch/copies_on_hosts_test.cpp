@@ -88,7 +88,7 @@ TEST_F(CopiesOnHosts, AHostThatIsLostWithItsMemoryCostsNoMoreThanTheStepsSinceTh
   const std::string log = text_of(folder_ / "run/log.txt");
   const auto from = log.find("resuming from " + memory_.string());
   ASSERT_NE(from, std::string::npos) << log;
-  const std::int64_t resumed = std::stoll(log.substr(log.find("step-", from) + 5));
+  const std::int64_t resumed = std::stoll(log.substr(log.find("/step-", from) + 6));
   EXPECT_LE(done - resumed, 2);
   EXPECT_EQ(results_in(folder_ / "run"), results_in(folder_ / "unbroken"));
   EXPECT_TRUE(fs::is_empty(memory_of(0)));
