@@ -196,7 +196,7 @@ TEST_F(LaunchedCopies, MemoryThatFillsUpEndsTheCopiesAndNotTheRun) {
   const fs::path small = memory_ / "small";
   fs::create_directory(small);
   if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64m") != 0) GTEST_SKIP() << "may not mount here";
-  Arguments more = arguments("launch", "run", {"--set", "train.steps=400", "--set", "train.copy_every=50"});
+  Arguments more = arguments("launch", "run", {"--set", "train.steps=400", "--set", "train.copy_every=300"});
   std::ranges::replace(more, memory_.string(), small.string());
   Outcome outcome;
   {
