@@ -39,6 +39,7 @@ std::vector<RunSpec> runs() {
               "model.dropout=0.1", "model.attention_dropout=0.1"}),
       run_of({"precision.compute=bf16"}),
       run_of({"precision.compute=fp16"}),
+      run_of({"train.copy_every=5", "train.loss_spikes=rewind", "train.save_every=10"}),
       run_of({"layout.dp=2", "layout.zero=3", "layout.micro=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.zero=3", "layout.shard=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.dp_kind=central", "train.global_batch=32"}),
@@ -63,12 +64,12 @@ std::vector<std::string> other_values(const std::string& value) {
   if (value == "true" || value == "false") return {value == "true" ? "false" : "true"};
   if (value.starts_with("\"")) {
     for (const char* word :
-         {"on",     "off",    "skip",        "linear",      "constant", "wsd",       "sgd",   "fp64",
-          "bf16",   "fp32",   "elementwise", "projections", "none",     "central",   "ddp",   "micro",
-          "step",   "never",  "forward",     "ring",        "tree",     "ulysses",   "plain", "zigzag",
-          "zb-h1",  "afab",   "even",        "cost",        "cuda",     "cpu",       "llama", "gpt2",
-          "qwen2",  "qwen3",  "mistral",     "other",       "/other",   "layernorm", "gelu",  "swiglu",
-          "llama3", "linear", "1x2",         "2x1",         "0+1",      "disk",      "1MiB",  "host"})
+         {"on",      "off",         "skip",        "linear",  "constant", "wsd",    "sgd",   "fp64",    "bf16",
+          "fp32",    "elementwise", "projections", "none",    "central",  "ddp",    "micro", "step",    "never",
+          "forward", "ring",        "tree",        "ulysses", "plain",    "zigzag", "zb-h1", "afab",    "even",
+          "cost",    "cuda",        "cpu",         "llama",   "gpt2",     "qwen2",  "qwen3", "mistral", "other",
+          "/other",  "layernorm",   "gelu",        "swiglu",  "llama3",   "linear", "1x2",   "2x1",     "0+1",
+          "disk",    "1MiB",        "host",        "ignore"})
       all.push_back(fmt::format("\"{}\"", word));
     return all;
   }
