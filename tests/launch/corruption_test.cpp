@@ -31,7 +31,7 @@ class Corrupted : public ::testing::TestWithParam<const char*> {
   Arguments arguments(const std::string& command, const std::string& out, const Arguments& more = {}) const {
     Arguments all{command, folder_ / "tiny.toml", "--out", folder_ / out, "--layout", GetParam()};
     for (const char* setting :
-         {"model.vocabulary=128", "optim.weight_decay=0", "train.steps=100", "train.save_every=10",
+         {"model.vocabulary=128", "optim.weight_decay=0", "train.steps=4000", "train.save_every=100",
           "train.eval_every=0", "train.async_save=false", "optim.schedule=constant", "run.check_state=5"})
       all.insert(all.end(), {"--set", setting});
     all.insert(all.end(), more.begin(), more.end());
@@ -71,7 +71,9 @@ TEST_P(Corrupted, IsFoundNamedAndForgotten) {
     Program launch(arguments("launch", "broken", {"--processes"}));
     const std::vector<std::byte> rows = wait_for_rows("broken");
     ASSERT_FALSE(rows.empty()) << "nothing was saved";
-    const auto rank = read_rank_now(folder_ / "broken/ranks/rank-00001.now");
+    std::optional<RankNow> rank;
+    for (int i = 0; i < 100 && !rank; ++i, std::this_thread::sleep_for(50ms))
+      rank = read_rank_now(folder_ / "broken/ranks/rank-00001.now");
     ASSERT_TRUE(rank);
     flipped = flip_in_process(static_cast<pid_t>(rank->pid), rows);
     outcome = launch.wait();

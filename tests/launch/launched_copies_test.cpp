@@ -93,7 +93,7 @@ TEST_P(LaunchedCopiesKinds, KilledAtAnyMomentTheRunLosesAtMostThoseStepsAndEndsW
   Arguments with_layout = layout;
   std::erase(with_layout, "--mpirun");
   std::erase(with_layout, "--processes");
-  const Arguments steps{"--set", "train.steps=240", "--set", fmt::format("train.copy_every={}", every)};
+  const Arguments steps{"--set", "train.steps=1200", "--set", fmt::format("train.copy_every={}", every)};
   with_layout.insert(with_layout.end(), steps.begin(), steps.end());
   ASSERT_EQ(run_program(arguments("train", "unbroken", with_layout)).code, 0);
   Outcome outcome;
@@ -106,7 +106,7 @@ TEST_P(LaunchedCopiesKinds, KilledAtAnyMomentTheRunLosesAtMostThoseStepsAndEndsW
     std::vector<pid_t> killed;
     for (int fault = 0; fault < kFaults; ++fault) {
       const int rank = fault % 2;
-      const pid_t pid = wait_for("broken", rank, 20 + 45 * fault, killed);
+      const pid_t pid = wait_for("broken", rank, 20 + 200 * fault, killed);
       if (pid < 0) break;
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 40'000));  // anywhere in a step or a copy
       ::kill(pid, SIGKILL);
