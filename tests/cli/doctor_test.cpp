@@ -113,7 +113,7 @@ TEST_F(DoctorOfARun, NamesThePeakInBackwardAndWhatMadeIt) {
   if (kUnderSanitizer) GTEST_SKIP() << "a sanitizer takes more addresses than the limit of memory leaves";
   const std::vector<std::string> arguments =
       command({"--set", "model.preset=llama-1m", "--set", "data.seq=64", "--set", "train.global_batch=64", "--set",
-               "train.steps=4", "--set", "train.save_last=false"});
+               "train.steps=40", "--set", "train.save_last=false"});
   const auto used_under = [&](std::int64_t limit) {
     std::vector<std::string> all = arguments;
     all.push_back("--overwrite");

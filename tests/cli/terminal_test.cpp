@@ -239,7 +239,7 @@ TEST_F(Terminal, KeepsWhatOtherCodeWritesMeanwhile) {
 
 TEST_F(Terminal, AnswersAnInterruptAtOnceWhereTheStepTakesLonger) {
   // Steps of about a second.
-  OnATerminal run({"NO_COLOR=1"}, {"train", "--out", folder_ / "slow", "--set", "train.global_batch=32", "--set",
+  OnATerminal run({"NO_COLOR=1"}, {"train", "--out", folder_ / "slow", "--set", "train.global_batch=96", "--set",
                                    "run.threads=1", "--set", "train.steps=100"});
   run.wait_for("ETA");
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // into the next step

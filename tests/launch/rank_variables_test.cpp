@@ -125,9 +125,10 @@ class TokensOfTheProgram : public RankVariables {
   }
   // In files beside their own, and in /proc of every process; how many processes of ours were looked at.
   int search(const std::set<std::string>& tokens) const {
-    for (const auto& entry : fs::recursive_directory_iterator(folder_.path()))
-      if (entry.is_regular_file() && entry.path().filename() != ".control" && entry.path().filename() != "token")
-        expect_nowhere(tokens, text_of(entry.path()), entry.path());
+    std::error_code gone;  // what the run removes meanwhile
+    for (fs::recursive_directory_iterator at(folder_.path(), gone), end; !gone && at != end; at.increment(gone))
+      if (at->is_regular_file(gone) && at->path().filename() != ".control" && at->path().filename() != "token")
+        expect_nowhere(tokens, text_of(at->path()), at->path());
     int ours = 0;
     for (const auto& entry : fs::directory_iterator("/proc")) {
       if (!std::isdigit(entry.path().filename().string().front())) continue;
