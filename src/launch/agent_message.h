@@ -56,7 +56,7 @@ bool is_layout_text(std::string_view text);
 // Whether it is made of what names and addresses of hosts are made of.
 bool is_host_text(std::string_view text);
 
-// What is wrong with an order for an agent of so many slots; "" where it can be obeyed.
+// What is wrong with an order for an agent with that number of slots; "" where it can be obeyed.
 std::string why_not(const EpochOrder& order, int slots);
 
 }  // namespace lockstep

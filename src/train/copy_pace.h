@@ -1,4 +1,4 @@
-// After which steps the state is copied into memory: every so many, as told, or as what a copy costs allows.
+// After which steps the state is copied into memory: every k-th, as told, or as what a copy costs allows.
 //
 // Where that is to be measured, steps with and without a copy take turns from the first on. What a copy costs is the
 // difference of their medians, everything included: the snapshot, the work of writing beside the step, and what the

@@ -5,7 +5,7 @@
 
 namespace lockstep::tests {
 
-// For so many seconds; returns how many connections were made.
+// For that many seconds; returns how many connections were made.
 int disturb(const std::string& address, int port, double seconds, std::uint64_t seed);
 
 }  // namespace lockstep::tests
