@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "checkpoint/find_checkpoint.h"
+#include "checkpoint/state_copy.h"
 #include "comm/threads/run_ranks.h"
 #include "data/sampler.h"
 #include "data/token_file_writer.h"
@@ -177,6 +178,28 @@ TEST_F(LossSpike, BeforeTheFirstSaveGoesBackToTheBeginning) {
   EXPECT_EQ(train_on(rare, heard), without(rare, {kBad}));
   ASSERT_EQ(heard.rewinds.size(), 1u);
   EXPECT_THAT(heard.rewinds[0].text, HasSubstr("back to step 0"));
+}
+
+// A copy in memory of a step that is undone would be the newest state there is.
+TEST_F(LossSpike, LeavesNoCopyOfAStepThatIsUndone) {
+  struct Copies final : Watcher {
+    std::filesystem::path folder;
+    std::optional<std::vector<std::int64_t>> after;
+    void note(const std::string& line) override {
+      if (line.find("are left out") != std::string::npos) after = complete_copies(folder);
+    }
+  } watcher;
+  watcher.folder = folder_ / "copies";
+  std::filesystem::create_directory(watcher.folder);
+  RunSpec copied = spec();
+  copied.train.copy_every = 1;
+  TrainingRun run(copied, Device::cpu, folder_ / "checkpoints");
+  Progress progress = beginning(run);
+  run.init_weights();
+  train(run, progress, watcher, {.copies = CopyPlace{.folder = watcher.folder, .room = std::int64_t{1} << 30}});
+  ASSERT_TRUE(watcher.after) << "nothing was undone";
+  EXPECT_THAT(*watcher.after, IsEmpty());
+  EXPECT_THAT(complete_copies(watcher.folder), testing::Not(IsEmpty())) << "no copies were made";
 }
 
 TEST_F(LossSpike, IsForgottenOnEveryLayout) {
