@@ -124,6 +124,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .layout = spec.layout,
       .precision = spec.precision,
       .optimizer = spec.optimizer,
+      .sync = spec.sync,
       .seed = spec.train.seed,
       .lists = where.lists,
       .model = where.model,

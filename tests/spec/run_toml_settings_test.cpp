@@ -51,6 +51,27 @@ TEST(RunToml, TheClockIsOneOfThreeAndHasAnErrorUnlessItIsOff) {
   EXPECT_EQ(parse(to_toml(global), {"run.clock=local"}).run.clock_error, 2e-6);
 }
 
+TEST(RunToml, ACompressionIsAWordOrAShare) {
+  for (const char* text : {"none", "bf16", "int8", "onebit", "topk:0.01", "topk:0.5"}) {
+    const auto read = Compression::parse(text);
+    ASSERT_TRUE(read) << text;
+    EXPECT_EQ(read->text(), text);
+  }
+  for (const char* text :
+       {"", "topk", "topk:", "topk:0", "topk:1", "topk:2", "topk:-0.1", "topk:nan", "topk:0.1x", "int4"})
+    EXPECT_FALSE(Compression::parse(text)) << text;
+}
+
+TEST(RunToml, ARunIsSynchronousUnlessItSaysOtherwise) {
+  const RunSpec run = parse(kBase);
+  EXPECT_EQ(run.sync, SyncSpec{});
+  EXPECT_FALSE(run.sync.changes_numbers());
+  EXPECT_EQ(parse(to_toml(run)), run);
+  EXPECT_NE(refusal(kBase, {"sync.every=4"}).find("'every' does nothing without kind"), std::string::npos);
+  EXPECT_NE(refusal(kBase, {"sync.feedback=false"}).find("'feedback' does nothing without compress"),
+            std::string::npos);
+}
+
 TEST(RunToml, ABadSettingIsNamedItself) {
   const std::pair<const char*, const char*> cases[] = {
       {"train.steps=-1", "--set train.steps=-1: 'steps' in [train]"},

@@ -16,6 +16,7 @@
 #include "spec/run/learning_rate_spec.h"
 #include "spec/run/memory_spec.h"
 #include "spec/run/optimizer_spec.h"
+#include "spec/run/sync_spec.h"
 #include "spec/run/tuning_spec.h"
 
 namespace lockstep {
@@ -130,6 +131,7 @@ struct RunSpec {
   PrecisionSpec precision;
   LayoutSpec layout;
   MemorySpec memory;
+  SyncSpec sync;
   RunSettings run;
   TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;

@@ -38,6 +38,8 @@
 //   loss_scale_growth = 2000  # of a dynamic one
 //   [memory]
 //   recompute = "none"        # "elementwise"; "projections", "full": with recompute_blocks, … (spec/run/memory_spec.h)
+//   [sync]
+//   kind = "full"             # what changes the numbers on purpose (spec/run/sync_spec.h)
 //   [run]
 //   out = "runs/NAME"         # NAME is the run file's name without .toml
 //   device = "cpu"            # or "cuda"

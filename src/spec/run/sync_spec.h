@@ -1,0 +1,56 @@
+// What changes the numbers of a run on purpose, to wait less or to send less ([sync] in the run file).
+//
+// By default nothing does: every step is synchronous and exact, and the layout changes no result (docs/design.md, rule
+// 2). Whatever is chosen here is outside that claim; each technique is defined by a serial model of itself in the
+// tests, and its page in docs/ says what it costs.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "spec/run/compression.h"
+
+namespace lockstep {
+
+// Which ranks agree on the weights, and when.
+enum class SyncKind {
+  full,     // all, in every step
+  partial,  // all, after every `every` steps: local SGD, DiLoCo
+  async,    // none: gradients are applied when they come, at most `staleness` updates late
+  mixed,    // those of a group in every step, the groups after every `every` steps
+};
+inline constexpr std::array kSyncKinds{SyncKind::full, SyncKind::partial, SyncKind::async, SyncKind::mixed};
+
+constexpr std::string_view name_of(SyncKind kind) {
+  constexpr std::string_view kNames[] = {"full", "partial", "async", "mixed"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+// What a synchronization makes of the replicas' weights: their mean, or a step of Nesterov's momentum along their mean
+// difference from the last synchronization (DiLoCo).
+enum class OuterStep { average, nesterov };
+inline constexpr std::array kOuterSteps{OuterStep::average, OuterStep::nesterov};
+
+constexpr std::string_view name_of(OuterStep outer) { return outer == OuterStep::average ? "average" : "nesterov"; }
+
+struct SyncSpec {
+  SyncKind kind = SyncKind::full;
+  std::int64_t every = 1;                // partial, mixed: steps between synchronizations
+  OuterStep outer = OuterStep::average;  // partial, mixed
+  double outer_lr = 0.7;                 // nesterov
+  double outer_momentum = 0.9;
+  std::int64_t group = 0;            // mixed: dp ranks that are synchronous among themselves; 0: those of one host
+  std::int64_t staleness = 0;        // async: updates that a gradient's weights may be behind
+  Compression compress;              // of gradients
+  bool feedback = true;              // what compression leaves out of a gradient is added to the next one
+  Compression compress_weights;      // of ZeRO-3's gathers
+  Compression compress_activations;  // between pipeline stages, and of their gradients
+  bool operator==(const SyncSpec&) const = default;
+
+  // Whether a run learns something else than one rank would.
+  bool changes_numbers() const {
+    return kind != SyncKind::full || compress || compress_weights || compress_activations;
+  }
+};
+
+}  // namespace lockstep
