@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "spec/layout/layout_toml.h"
 
 namespace lockstep::tests {
@@ -74,6 +76,10 @@ CampaignCase draw_case(std::uint64_t seed, const std::string& only) {
     c.faults.push_back({.kind = kind, .after = 2 + draws.below(i == 0 ? 30 : 45), .seed = draws.next()});
   }
   return c;
+}
+
+bool CampaignCase::has(std::string_view kind) const {
+  return std::ranges::any_of(faults, [&](const PlannedFault& one) { return kFaultKinds[one.kind].name == kind; });
 }
 
 std::string CampaignCase::text() const {

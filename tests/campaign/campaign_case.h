@@ -31,6 +31,7 @@ struct CampaignCase {
   std::vector<PlannedFault> faults = {};
   std::string program = LOCKSTEP_BINARY;  // libfaulty_process.so is beside it
 
+  bool has(std::string_view kind) const;  // among its faults
   std::string precision() const { return "fp64"; }
   std::string text() const;  // in one line
 };

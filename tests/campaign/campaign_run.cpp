@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "campaign/bit_flip.h"
 #include "support/run_results.h"
 #include "telemetry/launch_state.h"
 #include "telemetry/rank_now.h"
@@ -74,6 +75,7 @@ std::vector<std::string> arguments_of(const CampaignCase& c, const fs::path& fol
   std::ofstream(folder / "run.toml") << fmt::format(fmt::runtime(kRunFile), c.steps, c.save_every, c.precision());
   std::vector<std::string> all{(folder / "run.toml").string(), "--out", (folder / "run").string(), "--layout",
                                c.layout};
+  if (c.has("bit-flip")) std::ranges::copy(settings_for_bit_flips(), std::back_inserter(all));
   all.insert(all.end(), c.more.begin(), c.more.end());
   return all;
 }

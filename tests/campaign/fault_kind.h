@@ -34,6 +34,7 @@ inline constexpr std::array kFaultKinds = std::to_array<FaultKind>({
     {"in-a-save", Follows::restart, "tpmh"},
     {"in-a-recovery", Follows::restart, "tpmh"},
     {"corrupted-checkpoint", Follows::restart, "tpmh"},
+    {"bit-flip", Follows::either, "pmh"},
     {"slow-rank", Follows::nothing, "tpmh"},
     {"clock-jump", Follows::nothing, "tpmh"},
     {"disk-full", Follows::nothing, "tpmh"},

@@ -10,7 +10,9 @@
 #include <map>
 #include <thread>
 
+#include "campaign/bit_flip.h"
 #include "campaign/strangers.h"
+#include "support/control_group.h"
 #include "support/run_results.h"
 
 namespace lockstep::tests {
@@ -69,43 +71,14 @@ void signal_rank(CampaignRun& run, Draws& draws, Injection& injection, int numbe
   ::kill(target.pid, number);
 }
 
-// A control group of that kind, while it lives; processes that are left in it go back where they were.
-class ControlGroup {
- public:
-  ControlGroup(const std::string& kind, pid_t pid, const std::string& key, const std::string& value)
-      : parent_("/sys/fs/cgroup/" + kind), path_(parent_ / fmt::format("lockstep-campaign-{}", pid)) {
-    std::error_code error;
-    fs::create_directory(path_, error);
-    there_ = fs::exists(path_ / key);  // else the system has none of this kind
-    if (!there_) return;
-    write(path_ / key, value);
-    write(path_ / "cgroup.procs", std::to_string(pid));
-  }
-  ~ControlGroup() {
-    for (int i = 0; i < 50 && fs::exists(path_); ++i) {
-      std::ifstream in(path_ / "cgroup.procs");
-      for (std::string pid; in >> pid;) write(parent_ / "cgroup.procs", pid);
-      if (::rmdir(path_.c_str()) == 0) return;
-      nap(0.02);
-    }
-  }
-  explicit operator bool() const { return there_; }
-  ControlGroup(const ControlGroup&) = delete;
-  ControlGroup& operator=(const ControlGroup&) = delete;
-
- private:
-  static void write(const fs::path& file, const std::string& text) { std::ofstream(file) << text << std::flush; }
-  fs::path parent_, path_;
-  bool there_ = false;
-};
-
 void out_of_memory(CampaignRun& run, Draws& draws, Injection& injection) {
   const Target target = pick_rank(run, draws);
   if (target.pid <= 0) return;
   blame(injection, run, target);
   injection.committed = run.newest_checkpoint();
-  const ControlGroup small("memory", target.pid, "memory.limit_in_bytes", std::to_string(48 << 20));
-  if (!small) throw std::runtime_error("no memory control group here: /sys/fs/cgroup/memory");
+  ControlGroup small = ControlGroup::of_memory(48 << 20);
+  if (!small) throw std::runtime_error("control groups of memory are not to be had here: /sys/fs/cgroup");
+  small.take(target.pid);
   ::kill(target.pid, SIGRTMIN + kLeak);
   wait_until(run, 20, [&] { return !fs::exists(fmt::format("/proc/{}/exe", target.pid)); });
 }
@@ -114,8 +87,9 @@ void slow_rank(CampaignRun& run, Draws& draws, Injection& injection) {
   const Target target = pick_rank(run, draws);
   if (target.pid <= 0) return;
   injection.target = fmt::format("rank {}", target.rank);
-  const ControlGroup slow("cpu", target.pid, "cpu.cfs_quota_us", std::to_string(10'000 + draws.below(20'000)));
-  if (!slow) throw std::runtime_error("no cpu control group here: /sys/fs/cgroup/cpu");
+  ControlGroup slow = ControlGroup::of_cores(draws.between(0.1, 0.3));
+  if (!slow) throw std::runtime_error("control groups of processors are not to be had here: /sys/fs/cgroup");
+  slow.take(target.pid);
   hold(run, draws.between(0.5, 2));
 }
 
@@ -357,6 +331,7 @@ Injection inject(CampaignRun& run, const PlannedFault& fault) {
       {"in-a-save", [&] { in_a_save(run, draws, injection); }},
       {"in-a-recovery", [&] { in_a_recovery(run, draws, injection); }},
       {"corrupted-checkpoint", [&] { corrupted_checkpoint(run, draws, injection); }},
+      {"bit-flip", [&] { flip_a_bit(run, draws, injection); }},
       {"slow-rank", [&] { slow_rank(run, draws, injection); }},
       {"clock-jump", [&] { clock_jump(run, draws, injection); }},
       {"disk-full", [&] { disk_full(run, draws, injection); }},

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/control_group.h"
 #include "support/program.h"
 #include "support/run_results.h"
 #include "support/sanitizer.h"
@@ -109,42 +110,10 @@ TEST_F(ResidentMemory, FollowsThePlanUnderEveryLever) {
   EXPECT_GT(most, least + 300 * kMebibyte) << "or the bounds say nothing";
 }
 
-// A memory cgroup of its own below this process's, while it lives. Not every user may make one: ask whether it is
-// there.
-class MemoryGroup {
- public:
-  explicit MemoryGroup(std::int64_t bytes) {
-    std::ifstream in("/proc/self/cgroup");
-    std::string v1, v2;
-    for (std::string line; std::getline(in, line);) {
-      if (const std::size_t at = line.find(":memory:"); at != std::string::npos) v1 = line.substr(at + 8);
-      if (line.starts_with("0::")) v2 = line.substr(3);
-    }
-    const fs::path parent = v1.empty() ? "/sys/fs/cgroup" + v2 : "/sys/fs/cgroup/memory" + v1;
-    path_ = parent / fmt::format("lockstep-test-{}", getpid());
-    std::error_code error;
-    fs::create_directory(path_, error);
-    std::ofstream limit(path_ / (v1.empty() ? "memory.max" : "memory.limit_in_bytes"));
-    limit << bytes << std::endl;
-    there_ = !error && limit.good();
-  }
-  ~MemoryGroup() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  MemoryGroup(const MemoryGroup&) = delete;
-  MemoryGroup& operator=(const MemoryGroup&) = delete;
-  explicit operator bool() const { return there_; }
-
-  Outcome run(const std::vector<std::string>& arguments) const {
-    const std::string enter = "echo $$ >'" + (path_ / "cgroup.procs").string() + "' && exec \"$0\" \"$@\"";
-    return Program(arguments, "/", {"sh", "-c", enter}).wait();
-  }
-
- private:
-  fs::path path_;
-  bool there_ = false;
-};
+Outcome run_in(const ControlGroup& group, const std::vector<std::string>& arguments) {
+  const std::string enter = "echo $$ >'" + group.processes_file() + "' && exec \"$0\" \"$@\"";
+  return Program(arguments, "/", {"sh", "-c", enter}).wait();
+}
 
 // Weights and gradients of 2 bytes stay, masters and moments of 12 go: 16 bytes of states per parameter in the room of
 // less than 6.
@@ -156,17 +125,17 @@ TEST_F(ResidentMemory, OfStatesLargerThanACgroupAllowsIsHeldToItByOffload) {
     states += whole["tags"][tag]["peak"].get<std::int64_t>();
   const std::int64_t limit = states * 10 / 29;
   ASSERT_LT(offloaded["peak_bytes"].get<std::int64_t>() + 64 * kMebibyte, limit);
-  const MemoryGroup group(limit);
+  const ControlGroup group = ControlGroup::of_memory(limit);
   if (!group) GTEST_SKIP() << "this user may not make a memory cgroup below its own";
   const std::vector<std::string> saves{"--set", "train.save_last=true", "--set", "train.async_save=false"};
   std::vector<std::string> more = kStateOnDisk;
   more.insert(more.end(), saves.begin(), saves.end());
-  const Outcome o = group.run(train(more));
+  const Outcome o = run_in(group, train(more));
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_LE(o.resident_bytes, limit);
   const std::vector<double> inside = losses_in(folder_ / "run");
 
-  const Outcome refused = group.run(train(saves));
+  const Outcome refused = run_in(group, train(saves));
   EXPECT_EQ(refused.code, 3) << refused.out << refused.err;
   EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("are free (parameter"));
@@ -191,14 +160,14 @@ TEST_F(ResidentMemory, OfStatesFourTimesACgroupIsHeldToItByOffloadOfAllKinds) {
       "--set", "memory.offload_gradients=disk",  "--set", "memory.offload_window=4",
       "--set", "memory.offload_parameters=disk", "--set", "train.save_last=true"};
   ASSERT_LT(plan(all_kinds)["peak_bytes"].get<std::int64_t>() + 64 * kMebibyte, limit);
-  const MemoryGroup group(limit);
+  const ControlGroup group = ControlGroup::of_memory(limit);
   if (!group) GTEST_SKIP() << "this user may not make a memory cgroup below its own";
-  const Outcome o = group.run(train(all_kinds));
+  const Outcome o = run_in(group, train(all_kinds));
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_LE(o.resident_bytes, limit);
   const std::vector<double> inside = losses_in(folder_ / "run");
 
-  const Outcome refused = group.run(train({}));
+  const Outcome refused = run_in(group, train({}));
   EXPECT_EQ(refused.code, 3) << refused.out << refused.err;
   EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
 

@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "support/stopped_process.h"
+
 namespace lockstep::tests {
 
 int flip_in_process(pid_t process, std::span<const std::byte> content) {
+  const StoppedProcess stopped(process);  // else a place may be given to something else between the look and the flip
   std::ifstream maps(fmt::format("/proc/{}/maps", process));
   if (!maps) return -1;
   constexpr std::size_t kAtOnce = 1 << 22;

@@ -11,7 +11,7 @@
 namespace lockstep::tests {
 
 // Flips a bit in the middle of every copy of `content` in memory that the process can write; how many there were.
-// The process may run meanwhile. -1 where its memory may not be read or written.
+// The process is stopped meanwhile, for less than a second. -1 where its memory may not be read or written.
 int flip_in_process(pid_t process, std::span<const std::byte> content);
 
 }  // namespace lockstep::tests
