@@ -273,12 +273,13 @@ class Agent {
           link_->drop(agent);
         }
       end(leader_->code(), leader_->reason());
-    } else if (leader_->lacks_quorum() && !alone()) {
+    } else if ((leader_->lacks_quorum() || leader_->phase() == Leader::Phase::waiting) && !alone()) {
       step_down_for_another();
     }
   }
 
-  // On the small side of a split that has healed: another leads by now.
+  // A split that has healed: on the small side of it another leads by now. Where both sides are half of the agents and
+  // neither has begun an epoch, both lead and wait, and the one that led before does so again.
   void step_down_for_another() {
     const auto other = folder_.leader();
     if (!other || *other == me() || seconds_since(tried_) < kUnreachable) return;

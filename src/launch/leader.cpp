@@ -310,7 +310,7 @@ void Leader::conclude(Clock::time_point now) {
   const std::int64_t step = hands_.last_step();
   if (!stopping_ && !grows_ && blamed_.empty()) find_early_end();
   if (fault_.empty()) {
-    if (!grows_ || stopping_) return finish(0, "");
+    if (!grows_ || stopping_ || (options_.steps > 0 && step >= options_.steps)) return finish(0, "");
     if (const auto larger = planner_.find_larger(epoch_)) return follow(*larger, now);
     Epoch same = epoch_;  // who had come is gone again
     ++same.number;

@@ -57,7 +57,7 @@ std::optional<RankEnd> RankWatch::look() {
 
 bool RankWatch::is_unfinished(std::optional<int> rank) const {
   return std::ranges::any_of(read(), [&](const RankNow& now) {
-    return (!rank || now.rank == *rank) && now.doing != DoingKind::ended && now.doing != DoingKind::finishing;
+    return (!rank || now.rank == *rank) && now.doing != DoingKind::ended;
   });
 }
 

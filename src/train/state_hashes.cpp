@@ -24,13 +24,15 @@ StateHashes::StateHashes(RankSetup& setup, const RankState& state) : setup_(setu
   for (const auto& [unit, shard] : state.shards()) add(state, unit, shard);
   std::ranges::stable_partition(entries_, &Entry::guarded);
   guarded_ = std::ranges::count_if(entries_, &Entry::guarded);
-  hashes_ = setup.memory.allocate(std::max<std::int64_t>(1, std::ssize(entries_)) * kHashBytes, Tag::workspace);
+  all_ = setup.memory.allocate(std::max<std::int64_t>(1, std::ssize(entries_)) * kHashBytes, Tag::workspace);
+  for (Buffer* const buffer : {&before_, &after_})
+    *buffer = setup.memory.allocate(std::max<std::int64_t>(1, guarded_) * kHashBytes, Tag::workspace);
 }
 
 void StateHashes::add(HashedKind kind, const std::string& what, const std::string& place, bool guarded,
-                      const Tensor& content) {
+                      const Tensor& content, int updated_by) {
   if (content.elements() == 0) return;
-  entries_.push_back({what, kind, place_of(place), guarded, content.reshape({content.elements()})});
+  entries_.push_back({what, kind, place_of(place), guarded, content.reshape({content.elements()}), updated_by});
 }
 
 void StateHashes::add(const RankState& state, int u, const ZeroShard& shard) {
@@ -47,16 +49,22 @@ void StateHashes::add(const RankState& state, int u, const ZeroShard& shard) {
 
   // Weights that an update overwrites by what another tensor or rank says are not what it started from.
   const bool last = all_update_all(layout) && !masters_apart && copies > 1 && shard.updates();
-  add(HashedKind::weights, unit.name() + ": weights", "weights/" + (has_all ? of_tp : of_shard), !last, weights);
+  const bool published = std::ranges::any_of(setup_.step.actions, [&](const Action& action) {
+    return action.kind == ActionKind::publish && action.unit == u;
+  });
+  add(HashedKind::weights, unit.name() + ": weights", "weights/" + (has_all ? of_tp : of_shard), !last, weights,
+      shard.updates() && !published ? u : -1);
   if (setup_.step.shape.tie_is_sent() && u == setup_.step.shape.tie_owner)
     add(HashedKind::tied, "the tied weight", "tied/" + of_shard, false, state.tied_weight());
   if (!shard.updates()) return;
 
+  if (published && !last && !masters_apart)  // else publishing makes them from the masters
+    add(HashedKind::optimizer, unit.name() + ": own weights", "own/" + of_shard, true, shard.own_weight(), u);
   std::vector<std::pair<std::string, Tensor>> own;
   if (masters_apart) own.emplace_back("master weights", shard.own_master());
   for (const auto& [name, flat] : shard.optimizer_state()) own.emplace_back(std::string(name), flat);
   for (const auto& [name, flat] : own)
-    add(HashedKind::optimizer, unit.name() + ": " + name, name + "/" + of_shard, copies == 1, flat);
+    add(HashedKind::optimizer, unit.name() + ": " + name, name + "/" + of_shard, copies == 1, flat, u);
 
   // What tp ranks hold alike, where its parts are whole.
   if (layout.tp == 1 || part.count > 1) return;
@@ -76,23 +84,34 @@ void StateHashes::add(const RankState& state, int u, const ZeroShard& shard) {
   });
 }
 
-void StateHashes::hash(const Entry& entry, std::int64_t index) {
-  const Tensor all = view(hashes_, DType::i64, {hashes_.bytes() / 8});
-  block_hash({.hash = all.slice(0, index * kBlockHashWords, kBlockHashWords), .x = entry.content}, setup_.stream);
+void StateHashes::hash(std::int64_t index, Buffer& to) {
+  const Tensor all = view(to, DType::i64, {to.bytes() / 8});
+  block_hash({.hash = all.slice(0, index * kBlockHashWords, kBlockHashWords),
+              .x = entries_[static_cast<std::size_t>(index)].content},
+             setup_.stream);
 }
 
-void StateHashes::hash_guarded(std::span<std::byte> to) {
+void StateHashes::hash_updated_by(int unit, Buffer& to) {
+  for (std::int64_t i = 0; i < guarded_; ++i)
+    if (entries_[static_cast<std::size_t>(i)].updated_by == unit) hash(i, to);
+}
+
+void StateHashes::before_updates() { hash_updated_by(-1, before_); }
+
+void StateHashes::fetch(std::span<std::byte> before, std::span<std::byte> after) {
   if (guarded_ == 0) return;
-  LOCKSTEP_CHECK(std::ssize(to) == guarded_ * kHashBytes, "{} bytes for {} hashes", to.size(), guarded_);
-  for (std::int64_t i = 0; i < guarded_; ++i) hash(entries_[static_cast<std::size_t>(i)], i);
-  download_later(to.data(), view(hashes_, DType::i64, {guarded_ * kBlockHashWords}), setup_.stream);
+  hash_updated_by(-1, after_);
+  for (const auto& [to, from] : {std::pair(before, &before_), std::pair(after, &after_)}) {
+    LOCKSTEP_CHECK(std::ssize(to) == guarded_ * kHashBytes, "{} bytes for {} hashes", to.size(), guarded_);
+    download_later(to.data(), view(*from, DType::i64, {guarded_ * kBlockHashWords}), setup_.stream);
+  }
 }
 
 std::vector<StateHash> StateHashes::hash_all() {
   std::vector<StateHash> all(entries_.size());
   if (all.empty()) return all;
-  for (std::size_t i = 0; i < all.size(); ++i) hash(entries_[i], static_cast<std::int64_t>(i));
-  download(all.data(), view(hashes_, DType::i64, {std::ssize(all) * kBlockHashWords}), setup_.stream);
+  for (std::int64_t i = 0; i < std::ssize(all); ++i) hash(i, all_);
+  download(all.data(), view(all_, DType::i64, {std::ssize(all) * kBlockHashWords}), setup_.stream);
   return all;
 }
 

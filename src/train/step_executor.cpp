@@ -141,7 +141,7 @@ void StepExecutor::run(const Action& action) {
     case ActionKind::norm:
       return run_norm();
     case ActionKind::update:
-      return state_.update(action.unit);
+      return update(action.unit);
     case ActionKind::publish:
       links_.ready({ActionKind::receive_tied_weight, shape.tie_borrower});
       state_.updated(action.unit);
@@ -217,6 +217,12 @@ void StepExecutor::run_norm() {
   state_.hold_control();
 }
 
+void StepExecutor::update(int unit) {
+  if (hashes_) hashes_->before_update(unit);
+  state_.update(unit);
+  if (hashes_) hashes_->after_update(unit);
+}
+
 // What a message between stages carries.
 Tensor StepExecutor::message(const Action& action) const {
   const Between& between = setup_.model.between(action.unit);
@@ -283,20 +289,21 @@ void StepExecutor::wait_for_readers() {
 }
 
 // The first time action by action, as libraries and code are loaded then.
-void StepExecutor::run_step(std::int64_t batch_number, const std::function<void()>& before_updates) {
+void StepExecutor::run_step(std::int64_t batch_number, StateHashes* hashes) {
   const bool first = steps_run_++ == 0;
+  hashes_ = hashes;
   if (!watch_ && !gradients_replay_ && repeats_ && !first) capture_halves(batch_number);
   if (watch_ || !gradients_replay_) {
     begin(true, batch_number);
     run_actions(0, norm_at_ + 1);  // after the norm, whose messages are waited for
     wait_for_readers();
-    if (before_updates) before_updates();
+    if (hashes_) hashes_->before_updates();
     return run_actions(norm_at_ + 1, setup_.step.actions.size());
   }
   const Spending computing(setup_.options.account, TimeUse::compute);
   gradients_replay_->run();
   wait_for_readers();
-  if (before_updates) before_updates();
+  if (hashes_) hashes_->before_updates();
   const Spending updating(setup_.options.account, TimeUse::optimizer);
   updates_replay_->run();
 }

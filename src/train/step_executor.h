@@ -9,7 +9,6 @@
 // it; setup and state outlive it.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +23,7 @@
 #include "train/batch_buffers.h"
 #include "train/phase_counter.h"
 #include "train/rank_state.h"
+#include "train/state_hashes.h"
 #include "train/step_watch.h"
 
 namespace lockstep {
@@ -45,8 +45,8 @@ class StepExecutor {
   std::span<const Action> update_actions() const { return std::span(setup_.step.actions).subspan(norm_at_); }
   // The whole list of the step, with the watch's notes. Where the stream runs ahead and steps repeat, their two halves
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
-  // `before_updates` is called before the first update.
-  void run_step(std::int64_t batch_number, const std::function<void()>& before_updates = {});
+  // `hashes` are made around its updates; whether there are any is the same in all steps.
+  void run_step(std::int64_t batch_number, StateHashes* hashes = nullptr);
   // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
   // run_step().
   void update_after(Event& read) { readers_.push_back(&read); }
@@ -77,6 +77,7 @@ class StepExecutor {
   void come_to(const Action& action);
   void run_phase_of(const Action& action);
   void run_norm();
+  void update(int unit);
   void exchange(const Action& action);
   Tensor message(const Action& action) const;
   void run_actions(std::size_t first, std::size_t end);
@@ -106,6 +107,7 @@ class StepExecutor {
   std::int64_t steps_run_ = 0;
   std::unique_ptr<Replay> gradients_replay_, updates_replay_;  // both or none
   std::vector<Event*> readers_;                                // of the state, that the next updates wait for
+  StateHashes* hashes_ = nullptr;                              // of the step that runs
   StepWatch* watch_ = nullptr;
   Doing* doing_ = nullptr;
   PhaseCounter* counter_ = nullptr;

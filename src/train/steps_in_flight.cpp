@@ -44,9 +44,9 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
     executor_.run_step(state_.batches() + count());
   } else {
     const Spending updating(setup_.options.account, TimeUse::optimizer);
-    executor_.run_step(state_.batches() + count(), [&] { hashes_->hash_guarded(place.hashes_before.as<std::byte>()); });
+    executor_.run_step(state_.batches() + count(), hashes_);
     executor_.settle();  // weights that are being published
-    hashes_->hash_guarded(place.hashes_after.as<std::byte>());
+    hashes_->fetch(place.hashes_before.as<std::byte>(), place.hashes_after.as<std::byte>());
   }
   executor_.batch().fetch_losses(index, setup_.stream);
   download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);

@@ -206,12 +206,14 @@ std::int64_t CampaignRun::newest_checkpoint() const {
   return name.starts_with("step-") ? std::atoll(name.c_str() + 5) : 0;
 }
 
-int CampaignRun::checkpoints() const {
-  int count = 0;
+std::vector<std::int64_t> CampaignRun::checkpoints() const {
+  std::vector<std::int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(out_ / "checkpoints", error))
-    count += entry.path().filename().string().starts_with("step-") ? 1 : 0;
-  return count;
+    if (const std::string name = entry.path().filename(); name.starts_with("step-"))
+      steps.push_back(std::atoll(name.c_str() + 5));
+  std::ranges::sort(steps);
+  return steps;
 }
 
 bool CampaignRun::is_saving() const {

@@ -57,9 +57,9 @@ class CampaignRun {
 
   const std::filesystem::path& out() const { return out_; }
   const CampaignCase& the_case() const { return case_; }
-  std::int64_t step() const;               // the last that metrics.jsonl tells of
-  std::int64_t newest_checkpoint() const;  // that `latest` names; 0: none
-  int checkpoints() const;
+  std::int64_t step() const;                      // the last that metrics.jsonl tells of
+  std::int64_t newest_checkpoint() const;         // that `latest` names; 0: none
+  std::vector<std::int64_t> checkpoints() const;  // steps of those that are there, ascending
   bool is_saving() const;
   std::map<int, pid_t> ranks() const;  // processes that are at work, by rank
   int host_of(int rank) const;         // in this epoch

@@ -146,9 +146,10 @@ void corrupted_checkpoint(CampaignRun& run, Draws& draws, Injection& injection) 
   if (target.pid <= 0) return;
   blame(injection, run, target);
   // With the only one damaged a run cannot resume, and says so.
-  wait_until(run, 30, [&] { return run.checkpoints() >= 2; });
+  wait_until(run, 30, [&] { return run.checkpoints().size() >= 2; });
   const std::int64_t newest = run.newest_checkpoint();
-  injection.committed = std::max<std::int64_t>(0, newest - kCampaignSaves);
+  for (const std::int64_t step : run.checkpoints())
+    if (step < newest) injection.committed = step;
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run.out() / "checkpoints" / fmt::format("step-{:08}", newest), error))

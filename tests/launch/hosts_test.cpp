@@ -164,6 +164,18 @@ TEST_F(Hosts, AnAgentThatIsStoppedAndWakesDisturbsNobody) {
   expect_one_ranks_losses();
 }
 
+// Each of the two was left with half of the hosts, and leads: one of them must give way.
+TEST_F(Hosts, TwoThatHaveLostEachOtherTrainTogetherAgain) {
+  start_all(2, {"--layout", "dp=2", "--on-fault", "restart,wait"});
+  const LaunchState before = wait_for_ranks(2, 1);
+  agent(0).signal(SIGSTOP);
+  std::this_thread::sleep_for(8s);  // longer than the other waits for it, and takes to lead
+  agent(0).signal(SIGCONT);
+  wait_for_ranks(2, before.epoch + 1);
+  end_all(0);
+  expect_one_ranks_losses();
+}
+
 TEST_F(Hosts, TheSmallerPartOfASplitTrainsNoMore) {
   start_all(3, {"--layout", "dp=3", "--wait", "3"});
   wait_for_ranks(3, 1);

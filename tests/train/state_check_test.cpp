@@ -184,6 +184,45 @@ TEST(StateCheck, ComparesTheCopiesOfHybridSharding) {
               StartsWith("the state of ranks 1, 3 differs at step 4: tensor group "));
 }
 
+// What a rank has updated and not yet published: all ranks would have it alike, and no comparison could find it.
+TEST(StateCheck, FindsWhatChangesBetweenAnUpdateAndItsPublishing) {
+  for (const int stage : {1, 2}) {
+    RunSpec spec = checked_run({.dp = 3, .zero = stage, .grad_sync = stage == 1 ? GradSync::step : GradSync::micro});
+    std::vector<std::string> said(3);
+    run_ranks(3, [&](std::unique_ptr<Communicator> group) {
+      TrainingRun run(spec, Device::cpu, {}, {.ranks = group.get()});
+      run.init_weights();
+      struct Flipping final : StepWatch {
+        const StateHashes::Entry* own = nullptr;
+        void comes_to(std::size_t) override {}
+        void runs(const Action& action) override {
+          if (own && action.kind == ActionKind::publish && action.unit == own->updated_by)
+            flip(std::exchange(own, nullptr)->content, 7);
+        }
+        void is_done_with(const Action&) override {}
+      } flipping;
+      struct Showing final : Watcher {
+        std::function<void(std::int64_t)> after;
+        void stepped(const StepRecord& record) override { after(record.step); }
+      } watcher;
+      watcher.after = [&](std::int64_t step) { run.replica().show(step == 2 ? &flipping : nullptr); };
+      if (group->rank() == 2)
+        for (const StateHashes::Entry& entry : run.replica().state_hashes()->entries())
+          if (!flipping.own && entry.name.ends_with(": own weights")) flipping.own = &entry;
+      EXPECT_EQ(flipping.own != nullptr, group->rank() == 2);
+      Progress progress = beginning(run);
+      try {
+        train(run, progress, watcher);
+      } catch (const EnvironmentError& error) {
+        said[static_cast<std::size_t>(group->rank())] = error.what();
+      }
+      EXPECT_LE(progress.step, 4);
+    });
+    EXPECT_THAT(said[2], AllOf(StartsWith("rank 2 (host "), HasSubstr(": own weights"),
+                               HasSubstr("its state changed between two updates, after that of step 3")));
+  }
+}
+
 // Nothing is written that was not checked, however seldom ranks compare.
 TEST(StateCheck, ComesBeforeEverySave) {
   const TemporaryFolder folder;
