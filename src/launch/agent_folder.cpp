@@ -123,10 +123,16 @@ std::uint32_t AgentFolder::last_epoch() const {
 
 bool AgentFolder::take_epoch(std::uint32_t epoch) {
   const fs::path file = epoch_file(epoch);
+  const std::string mine = fmt::format("agent {} process {}\n", agent_, ::getpid());
   const control::Socket open(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!open && errno == EEXIST) return false;
+  if (!open && errno == EEXIST) return text_of(file) == mine;
   if (!open) throw EnvironmentError(system_failure(file, "make", errno));
-  write_all(open.descriptor(), fmt::format("agent {} process {}\n", agent_, ::getpid()), file);
+  try {
+    write_all(open.descriptor(), mine, file);
+  } catch (...) {
+    ::unlink(file.c_str());  // nobody's, or it would be another's for ever
+    throw;
+  }
   return true;
 }
 

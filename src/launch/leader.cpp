@@ -57,6 +57,8 @@ void Leader::inherit(const Epoch& last, const std::set<int>& agents) {
   epoch_ = last;
   last_set_ = agents;
   fault_ = "the leading agent is lost";
+  // It was lost between the first epoch's beginning and telling of it.
+  if (last.number == 0 && options_.last_epoch > 0) options_.resumes = true;
 }
 
 void Leader::joined(int agent, const AgentFacts& facts, Clock::time_point now) {
@@ -224,10 +226,18 @@ void Leader::begin(Clock::time_point now) {
     if (seconds_between(phase_began_, now) < options_.folder_seconds) return;
     return finish(kFailed, "another process is training in the run folder; stop it, or choose another --out");
   }
-  if (!hands_.take_epoch(next_->number)) {
-    deposed_ = true;
-    return finish(kFailed, fmt::format("another agent has begun epoch {} of this run", next_->number));
+  try {
+    if (!hands_.take_epoch(next_->number)) {
+      deposed_ = true;
+      return finish(kFailed, fmt::format("another agent has begun epoch {} of this run", next_->number));
+    }
+  } catch (const EnvironmentError& error) {  // its disk is full, or gone for a while
+    if (seconds_between(phase_began_, now) >= options_.folder_seconds) return finish(kFailed, error.what());
+    if (!std::exchange(told_of_folder_, true))
+      hands_.tell(fmt::format("{}; trying for {:.0f} s", error.what(), options_.folder_seconds));
+    return;
   }
+  told_of_folder_ = false;
   epoch_ = *std::exchange(next_, std::nullopt);
   ends_.clear();
   running_.clear();

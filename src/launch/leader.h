@@ -42,7 +42,8 @@ class Leader {
     std::function<void(int agent, const EpochOrder& order)> start;
     std::function<void(int agent)> ask_to_end;
     std::function<void(int agent)> kill;
-    std::function<bool(std::uint32_t epoch)> take_epoch;  // in the run folder; false: another agent has it
+    // In the run folder; false: another agent has it. EnvironmentError where the folder takes nothing: tried again.
+    std::function<bool(std::uint32_t epoch)> take_epoch;
     std::function<bool(std::uint32_t epoch)> epoch_is_taken =
         {};                                           // by whichever agent; asked while the folder is not free
     std::function<bool()> folder_is_free;             // nobody trains there
@@ -74,7 +75,7 @@ class Leader {
     double wait_seconds = 600;      // for lost ones to come back
     double grace_seconds = 2;       // for ranks whose peer has failed to end by themselves
     double grow_after_seconds = 5;  // that a host must have been back
-    double folder_seconds = 60;     // for the folder to be free
+    double folder_seconds = 60;     // for the folder to be free, and to take the next epoch
     std::int64_t steps = 0;         // of the whole run
     int stopped_code = 0;           // of a run that ends well before its last step: it was asked to
   };
@@ -152,6 +153,7 @@ class Leader {
   std::int64_t furthest_ = 0;  // step, at any fault so far
 
   bool stopping_ = false, over_ = false, deposed_ = false;
+  bool told_of_folder_ = false;  // that takes no epoch
   int code_ = 0;
   std::string reason_;
 };

@@ -15,16 +15,28 @@ void RankWatch::epoch_began(int ranks) {
   ranks_ = ranks;
   began_ = seconds_since_1970();
   stopped_.clear();
+  before_.clear();
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (const auto last = read(rank)) before_[rank] = {last->host, last->pid};
+}
+
+std::optional<RankNow> RankWatch::read(int rank) const {
+  try {
+    auto now = read_rank_now(folder_ / "ranks" / fmt::format("rank-{:05}.now", rank));
+    return now && now->rank == rank ? std::move(now) : std::nullopt;
+  } catch (const UserError&) {  // of something else: it says nothing of the rank
+    return std::nullopt;
+  }
 }
 
 std::vector<RankNow> RankWatch::read() const {
   std::vector<RankNow> all;
   for (int rank = 0; rank < ranks_; ++rank) {
-    try {
-      const auto now = read_rank_now(folder_ / "ranks" / fmt::format("rank-{:05}.now", rank));
-      if (now && now->time >= began_ && now->rank == rank) all.push_back(*now);
-    } catch (const UserError&) {  // of something else: it says nothing of the rank
-    }
+    const auto now = read(rank);
+    if (!now) continue;
+    const auto before = before_.find(rank);
+    const bool is_new = before == before_.end() || before->second != std::pair(now->host, now->pid);
+    if (is_new || now->time >= began_) all.push_back(*now);
   }
   return all;
 }
@@ -56,9 +68,8 @@ std::optional<RankEnd> RankWatch::look() {
 }
 
 bool RankWatch::is_unfinished(std::optional<int> rank) const {
-  return std::ranges::any_of(read(), [&](const RankNow& now) {
-    return (!rank || now.rank == *rank) && now.doing != DoingKind::ended;
-  });
+  return std::ranges::any_of(
+      read(), [&](const RankNow& now) { return (!rank || now.rank == *rank) && now.doing != DoingKind::ended; });
 }
 
 std::vector<pid_t> RankWatch::processes_here() const {

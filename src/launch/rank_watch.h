@@ -2,7 +2,8 @@
 //
 // Each host watches its own processes (host_ranks.h). This is the leader's look at all of them, once per second: a rank
 // that makes no progress while its process is alive (telemetry/stalls.h), and, of ranks that mpirun has started and no
-// agent is the parent of, one whose process is stopped. Only what was written since the epoch began counts.
+// agent is the parent of, one whose process is stopped. Only what processes of this epoch have written counts: those
+// that were not there when it began, or have written since; the calendar alone could have jumped.
 //
 // One thread.
 #pragma once
@@ -12,6 +13,8 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/epoch.h"
@@ -33,12 +36,14 @@ class RankWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  std::optional<RankNow> read(int rank) const;
   std::vector<RankNow> read() const;
 
   std::filesystem::path folder_;
   StallRules rules_;
   int ranks_ = 0;
-  double began_ = 0;  // seconds since 1970
+  double began_ = 0;                                            // seconds since 1970
+  std::map<int, std::pair<std::string, std::int64_t>> before_;  // host and process that a rank was until then
   Clock::time_point looked_{};
   struct Stopped {
     Clock::time_point since;

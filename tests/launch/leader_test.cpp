@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+
 namespace lockstep::tests {
 namespace {
 
@@ -21,9 +23,10 @@ class Led {
  public:
   explicit Led(int agents, int ranks,
                std::vector<OnFault> rules = {OnFault::restart, OnFault::spare, OnFault::shrink, OnFault::wait},
-               int stopped_code = 0)
+               int stopped_code = 0, std::uint32_t last_epoch = 0)
       : leader_({.plan = {.wanted = {.ranks = ranks}, .rules = std::move(rules), .layouts = any},
                  .agents = agents,
+                 .last_epoch = last_epoch,
                  .start_seconds = 10,
                  .wait_seconds = 30,
                  .grow_after_seconds = 1,
@@ -58,7 +61,7 @@ class Led {
   std::map<int, EpochOrder> orders;  // the last of each agent
   int kills = 0, asks = 0;
   std::set<std::uint32_t> taken;  // by others
-  bool folder_free = true;
+  bool folder_free = true, folder_full = false;
   std::int64_t step = 0;
   std::optional<int> named;
   std::set<int> unfinished;  // ranks, though they have ended
@@ -70,7 +73,11 @@ class Led {
     return {.start = [this](int agent, const EpochOrder& order) { orders[agent] = order; },
             .ask_to_end = [this](int) { ++asks; },
             .kill = [this](int) { ++kills; },
-            .take_epoch = [this](std::uint32_t epoch) { return taken.insert(epoch).second; },
+            .take_epoch =
+                [this](std::uint32_t epoch) {
+                  if (folder_full) throw EnvironmentError("no space left");
+                  return taken.insert(epoch).second;
+                },
             .epoch_is_taken = [this](std::uint32_t epoch) { return taken.contains(epoch); },
             .folder_is_free = [this] { return folder_free; },
             .last_step = [this] { return step; },
@@ -105,6 +112,43 @@ TEST(Leader, EndsWellWhenAllRanksHave) {
   run.tick();
   EXPECT_TRUE(run.leader().over());
   EXPECT_EQ(run.leader().code(), 0);
+}
+
+// A disk that is full for a while costs that while, and not the run.
+TEST(Leader, TriesAgainWhereTheRunFolderTakesNoEpoch) {
+  Led run(2, 4);
+  run.folder_full = true;
+  run.join_all(2);
+  run.tick(20);
+  run.tick(20);
+  EXPECT_TRUE(run.orders.empty());
+  EXPECT_FALSE(run.leader().over());
+  EXPECT_THAT(run.told, ::testing::ElementsAre("no space left; trying for 60 s"));
+  run.folder_full = false;
+  run.tick();
+  EXPECT_EQ(run.orders.size(), 2u);
+}
+
+TEST(Leader, EndsWhereTheRunFolderTakesNoEpochForAMinute) {
+  Led run(2, 4);
+  run.folder_full = true;
+  run.join_all(2);
+  run.tick(61);
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 5);
+  EXPECT_EQ(run.leader().reason(), "no space left");
+}
+
+// The leader was lost before it could tell of the epoch that it had begun: its run folder is there.
+TEST(Leader, ResumesWhatALostLeaderHasJustBegun) {
+  for (const std::uint32_t last : {0U, 1U}) {
+    Led run(2, 4, {OnFault::restart, OnFault::wait}, 0, last);
+    run.leader().inherit(Epoch{}, {0, 1});
+    run.join_all(2);
+    ASSERT_EQ(run.orders.size(), 2u);
+    EXPECT_EQ(run.orders[1].resumes, last > 0);
+    EXPECT_EQ(run.orders[1].epoch, last + 1);
+  }
 }
 
 // A scheduler's script can tell a run that was stopped from one that is done.

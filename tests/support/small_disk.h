@@ -1,9 +1,10 @@
 // A small disk of its own at a path, while it lives: one that can be filled and emptied.
 #pragma once
+#include <fcntl.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -23,11 +24,13 @@ class SmallDisk {
   SmallDisk& operator=(const SmallDisk&) = delete;
   explicit operator bool() const { return there_; }
 
+  // Programs that are started meanwhile do not get the file: what is open to one takes its room after empty() too.
   void fill() const {
-    std::ofstream file(at_ / "filler", std::ios::binary);
+    const int file = ::open((at_ / "filler").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     const std::string part(4096, 'x');
-    while (file.write(part.data(), std::ssize(part)) && file.flush()) {
+    while (::write(file, part.data(), part.size()) > 0) {
     }
+    ::close(file);
   }
   void empty() const { std::filesystem::remove(at_ / "filler"); }
 
