@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+
+#include "base/checksum.h"
 
 namespace lockstep {
 
@@ -19,15 +22,33 @@ struct OpenedToRead {
   OpenedToRead& operator=(const OpenedToRead&) = delete;
   int descriptor;
 };
+
+// Of the bytes before an offset, which are those of a line with its time: two files that have them alike there are
+// alike up to there.
+std::uint64_t checksum_before(int descriptor, std::int64_t offset) {
+  std::array<std::byte, 256> bytes;
+  const std::int64_t count = std::min<std::int64_t>(std::ssize(bytes), offset);
+  const ssize_t got = ::pread(descriptor, bytes.data(), static_cast<std::size_t>(count), offset - count);
+  return checksum(std::span(bytes).first(static_cast<std::size_t>(std::max<ssize_t>(got, 0))));
+}
 }  // namespace
 
-void FollowedLines::read(const std::function<void()>& anew, const std::function<void(std::string_view line)>& line) {
+void FollowedLines::read(const std::function<void()>& anew, const std::function<void(std::string_view line)>& line,
+                         const Marks* marks) {
   const OpenedToRead file(path_);
   struct stat about {};
   const bool there = file.descriptor >= 0 && ::fstat(file.descriptor, &about) == 0 && S_ISREG(about.st_mode);
   if (!there || about.st_dev != device_ || about.st_ino != inode_ || about.st_size < offset_) {
-    if (offset_ > 0) anew();
-    offset_ = 0;
+    while (there && !marks_.empty() &&
+           (marks_.back().offset > about.st_size ||
+            marks_.back().before != checksum_before(file.descriptor, marks_.back().offset)))
+      marks_.pop_back();
+    if (!there) marks_.clear();
+    if (marks && !marks_.empty())
+      marks->back(marks_.size());
+    else if (offset_ > 0)
+      anew();
+    offset_ = marks && !marks_.empty() ? marks_.back().offset : 0;
   }
   exists_ = there;
   if (!there) return;
@@ -53,6 +74,10 @@ void FollowedLines::read(const std::function<void()>& anew, const std::function<
       if (!skipping || too_long)
         line(skipping ? std::string_view() : std::string_view(held).substr(begin, end - begin));
       skipping = too_long = false;
+      if (marks && offset_ - (marks_.empty() ? 0 : marks_.back().offset) >= kMarkBytes) {
+        marks_.push_back({offset_, checksum_before(file.descriptor, offset_)});
+        marks->made();
+      }
     }
     held.erase(0, begin);
     if (held.size() > kMostLineBytes || skipping) {

@@ -17,16 +17,13 @@ double seconds_between(double from, double until) {
 
 }  // namespace
 
-void GoodputAccount::forget_steps() {
-  first_ = last_ = kUnknown;
-  step_seconds_ = 0;
-}
+void GoodputAccount::forget_steps() { steps_ = {}; }
 
 void GoodputAccount::add_step(double time, double seconds) {
-  if (known(seconds) && seconds > 0) step_seconds_ += seconds;
+  if (known(seconds) && seconds > 0) steps_.seconds += seconds;
   if (!known(time)) return;
-  if (!known(first_)) first_ = known(seconds) ? time - seconds : time;
-  last_ = later(last_, time);
+  if (!known(steps_.first)) steps_.first = known(seconds) ? time - seconds : time;
+  steps_.last = later(steps_.last, time);
 }
 
 // A try begins to train. What was before it, since the last step that stays, is lost, recovery, or nobody's.
@@ -86,11 +83,11 @@ void GoodputAccount::add_event(const RunEvent& event) {
 
 std::optional<Goodput> GoodputAccount::value(double now, bool running) const {
   const Events& e = events_;
-  const double begun = known(e.begun) ? e.begun : first_;
+  const double begun = known(e.begun) ? e.begun : steps_.first;
   if (!known(begun)) return std::nullopt;
   Goodput all = e.sums;
-  all.steps = step_seconds_;
-  const double done = later(later(last_, e.held_until), later(e.started, e.ended));
+  all.steps = steps_.seconds;
+  const double done = later(later(steps_.last, e.held_until), later(e.started, e.ended));
   double until = done;
   // Since a fault that nothing has followed yet.
   if (known(e.told) && (e.restarts || e.told > done)) {
@@ -108,16 +105,28 @@ std::optional<Goodput> GoodputAccount::value(double now, bool running) const {
 }
 
 std::optional<Goodput> GoodputReader::update(double now, bool running) {
-  metrics_.read([&] { account_.forget_steps(); },
-                [&](std::string_view line) {
-                  double time = kUnknown, ms = kUnknown;
-                  const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {
-                    if (keys.size() != 1) return;
-                    if (keys[0] == "time") time = number_in(value).value_or(kUnknown);
-                    if (keys[0] == "step_ms") ms = number_in(value).value_or(kUnknown);
-                  });
-                  if (whole && known(ms)) account_.add_step(time, ms * 1e-3);  // an evaluation has none
-                });
+  const FollowedLines::Marks marks{.made = [&] { at_marks_.push_back(account_.steps_); },
+                                   .back =
+                                       [&](std::size_t kept) {
+                                         at_marks_.resize(kept);
+                                         account_.steps_ = at_marks_.back();
+                                       }};
+  const auto anew = [&] {
+    at_marks_.clear();
+    account_.forget_steps();
+  };
+  metrics_.read(
+      anew,
+      [&](std::string_view line) {
+        double time = kUnknown, ms = kUnknown;
+        const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {
+          if (keys.size() != 1) return;
+          if (keys[0] == "time") time = number_in(value).value_or(kUnknown);
+          if (keys[0] == "step_ms") ms = number_in(value).value_or(kUnknown);
+        });
+        if (whole && known(ms)) account_.add_step(time, ms * 1e-3);  // an evaluation has none
+      },
+      &marks);
   events_.read([&] { account_.forget_events(); },
                [&](std::string_view line) {
                  if (const auto event = read_run_event(line)) account_.add_event(*event);

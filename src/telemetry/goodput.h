@@ -23,6 +23,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "telemetry/followed_lines.h"
 #include "telemetry/run_event.h"
@@ -63,6 +64,10 @@ class GoodputAccount {
   std::optional<Goodput> value(double now, bool running) const;
 
  private:
+  friend class GoodputReader;
+  struct Steps {
+    double first = kUnknown, last = kUnknown, seconds = 0;
+  };
   struct Events {
     double begun = kUnknown, started = kUnknown;  // set-up of the first try; training of the last
     double ended = kUnknown;                      // in order, since then
@@ -75,7 +80,7 @@ class GoodputAccount {
   void start(const RunEvent& event);
 
   Events events_;
-  double first_ = kUnknown, last_ = kUnknown, step_seconds_ = 0;
+  Steps steps_;
 };
 
 // The same of a run folder, read as far as its files have grown; for who needs nothing else of them.
@@ -88,6 +93,7 @@ class GoodputReader {
  private:
   FollowedLines metrics_, events_;
   GoodputAccount account_;
+  std::vector<GoodputAccount::Steps> at_marks_;  // of metrics_
 };
 
 }  // namespace lockstep

@@ -18,20 +18,21 @@ int MetricsFile::open(const std::filesystem::path& path, std::int64_t last_step)
     const auto found = line.find(key);
     return found != line.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
   };
-  const int descriptor = open_lines(path, [&](const nlohmann::json& line) {
+  const auto keeps = [&](const nlohmann::json& line) {
     const std::int64_t step = line["step"];
-    const bool keeps = step <= last_step;
+    const bool stays = step <= last_step;
     const std::optional<double> ms = number(line, "step_ms"), time = number(line, "time");
-    if (!ms || !time) return keeps;  // an evaluation
-    if (keeps) {
+    if (!ms || !time) return stays;  // an evaluation
+    if (stays) {
       kept = time;
     } else {
       dropped.insert(step);
       if (!began) began = *time - *ms * 1e-3;
       ended = time;
     }
-    return keeps;
-  });
+    return stays;
+  };
+  const int descriptor = open_lines(path, keeps, last_step > 0 ? before_step_after(path, last_step) : 0);
   const std::optional<double> from = kept ? kept : began;
   if (from)
     lost_ = LostSteps{.steps = std::ssize(dropped), .from = *from, .until = std::max(*from, ended.value_or(*from))};

@@ -1,5 +1,6 @@
 #include "telemetry/step_lines.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +11,8 @@
 namespace lockstep {
 
 namespace {
+constexpr std::int64_t kLeastLooked = 256 << 10;  // bytes at a file's end
+
 bool has_step(const nlohmann::json& line) {
   if (!line.is_object()) return false;
   const auto step = line.find("step");
@@ -18,14 +21,37 @@ bool has_step(const nlohmann::json& line) {
 }
 }  // namespace
 
-int open_lines(const std::filesystem::path& path, const std::function<bool(const nlohmann::json& line)>& keeps) {
+int open_lines(const std::filesystem::path& path, const std::function<bool(const nlohmann::json& line)>& keeps,
+               std::int64_t from) {
   PartialFile file(path);
-  std::ifstream old(path);
+  std::ifstream old(path, std::ios::binary);
+  std::string block(std::size_t{1} << 20, '\0');
+  for (std::int64_t left = from; left > 0 && old;) {
+    old.read(block.data(), static_cast<std::streamsize>(std::min<std::int64_t>(left, std::ssize(block))));
+    file.write(std::string_view(block).substr(0, static_cast<std::size_t>(old.gcount())));
+    left -= old.gcount();
+  }
   for (std::string line; std::getline(old, line) && !old.eof();) {
     const auto object = nlohmann::json::parse(line, nullptr, false);
     if (has_step(object) && keeps(object)) file.print("{}\n", line);
   }
   return file.finish_open();
+}
+
+std::int64_t before_step_after(const std::filesystem::path& path, std::int64_t last_step) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::int64_t size = file ? static_cast<std::int64_t>(file.tellg()) : 0;
+  for (std::int64_t window = kLeastLooked; window < size; window *= 4) {
+    file.clear();
+    file.seekg(size - window);
+    std::string line;
+    std::getline(file, line);  // the end of one
+    const std::int64_t begin = file.tellg();
+    if (!std::getline(file, line) || file.eof()) continue;
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (has_step(object) && object["step"].get<std::int64_t>() < last_step) return begin;
+  }
+  return 0;
 }
 
 int open_step_lines(const std::filesystem::path& path, std::int64_t last_step,
