@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -141,8 +142,12 @@ void TrainView::write_plan(const std::string& json) {
   }
 }
 
+// The last lines have as long as the last checkpoint has for a disk to take them.
 std::string TrainView::problem() {
-  metrics_.write("");
+  const double patience = problem_.empty() ? spec_.train.save_retry : 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience);
+  for (metrics_.write(""); !metrics_.failure().empty() && std::chrono::steady_clock::now() < until; metrics_.write(""))
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (!problem_.empty()) return problem_;
   if (metrics_.failure().empty() && metrics_.dropped() == 0) return closed_;
   return metrics_.failure().empty() ? fmt::format("{}: {} lines are missing, the disk was full for too long",
