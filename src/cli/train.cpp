@@ -26,6 +26,7 @@
 #include "plan/plan.h"
 #include "plan/plan_file.h"
 #include "plan/step_prediction.h"
+#include "spec/model/fp8_fit.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -197,6 +198,13 @@ void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& 
                   samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
 }
 
+// Products that were asked for in fp8 and do not fit it.
+void note_fp8(const RunSpec& spec, TrainingRun& run, TrainView& view) {
+  if (spec.precision.compute != Precision::fp8) return;
+  const Model& model = run.replica().model();
+  if (const std::string left = left_in_bf16(spec.model, model.B() * model.T()); !left.empty()) view.note(left);
+}
+
 // Tensor- or context-parallel ranks on several hosts, which is seldom meant and always slow.
 void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<LinkRate>& link, TrainView& view) {
   if (p.hosts.empty()) return;
@@ -221,6 +229,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                           progress.step));
   else {
     note_repeated_samples(spec, run.data(), view);
+    note_fp8(spec, run, view);
     note_placement(p, spec, link, view);
   }
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.

@@ -82,7 +82,7 @@ Learned learn(const RunSpec& spec, const std::filesystem::path& folder, bool res
 }
 
 TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8}) {
     const RunSpec spec = small_run(RunDevice::cuda, precision);
     const Learned once = learn(spec, folder_.path() / "once"), twice = learn(spec, folder_.path() / "twice");
     EXPECT_EQ(once.losses, twice.losses);
@@ -94,14 +94,17 @@ TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
 }
 
 TEST_F(TrainingOnTheGpu, ComputingAgainOrCuttingIntoPiecesChangesMemoryOnly) {
-  const RunSpec spec = small_run(RunDevice::cuda, Precision::bf16);
-  const Learned kept = learn(spec, folder_.path() / "kept");
-  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
-    RunSpec again = spec;
-    again.memory.recompute = recompute;
-    const Learned made = learn(again, folder_.path() / std::string(name_of(recompute)));
-    EXPECT_EQ(made.losses, kept.losses) << name_of(recompute);
-    EXPECT_EQ(made.weights, kept.weights) << name_of(recompute);
+  for (const Precision precision : {Precision::bf16, Precision::fp8}) {
+    const RunSpec spec = small_run(RunDevice::cuda, precision);
+    const std::string name(name_of(precision));
+    const Learned kept = learn(spec, folder_.path() / ("kept_" + name));
+    for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
+      RunSpec again = spec;
+      again.memory.recompute = recompute;
+      const Learned made = learn(again, folder_.path() / (std::string(name_of(recompute)) + "_" + name));
+      EXPECT_EQ(made.losses, kept.losses) << name << ", " << name_of(recompute);
+      EXPECT_EQ(made.weights, kept.weights) << name << ", " << name_of(recompute);
+    }
   }
 }
 
@@ -137,6 +140,19 @@ TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp32) {
 
 TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp16) {
   expect_replay_equal(small_run(RunDevice::cuda, Precision::fp16));
+}
+
+TEST_F(TrainingOnTheGpu, ReplaysWhatItWouldRunInFp8) {
+  expect_replay_equal(small_run(RunDevice::cuda, Precision::fp8));
+}
+
+// A value that rounds the other way on one of the two is half a step of FP8 away, so not to the last bits.
+TEST_F(TrainingOnTheGpu, InFp8LearnsWhatTheCpuLearns) {
+  const Learned gpu = learn(small_run(RunDevice::cuda, Precision::fp8), folder_.path() / "gpu"),
+                cpu = learn(small_run(RunDevice::cpu, Precision::fp8), folder_.path() / "cpu");
+  EXPECT_NEAR(gpu.losses[0], cpu.losses[0], 1e-3 * cpu.losses[0]);
+  for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+    EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 1e-2 * cpu.losses[i]) << "step " << i + 1;
 }
 
 TEST_F(TrainingOnTheGpu, StateMovesToTheCpuAndBack) {
@@ -177,6 +193,7 @@ TEST_F(TrainingOnTheGpu, In16BitsEndsWhereFp32OnTheCpuDoes) {
   const double exact = end(RunDevice::cpu, Precision::fp32);
   EXPECT_NEAR(end(RunDevice::cuda, Precision::bf16), exact, 5e-3 * exact);
   EXPECT_NEAR(end(RunDevice::cuda, Precision::fp16), exact, 5e-3 * exact);
+  EXPECT_NEAR(end(RunDevice::cuda, Precision::fp8), exact, 1e-2 * exact);
   EXPECT_LT(exact, 3.0);  // it has learned something
 }
 
