@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& options) : options_(options) {
+Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& options)
+    : options_(options), keeps_inputs_(keep_inputs(b, at.unit, options.in, options.out)) {
   const std::int64_t in = options.in, out = options.out;
   const Half back = other(at.half);
   const std::int64_t N = b.tokens();
@@ -38,7 +39,9 @@ Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& op
   dy8_ = b.slots.add(spec(", gradients in fp8", DType::f8e5m2, {N, out}, Phase::input, Phase::input));
   dy8_turned_ = b.slots.add(spec(", gradients in fp8 turned", DType::f8e5m2, {out, N}, Phase::input, Phase::weight));
   weight8_back_ = within(", weights in fp8 turned", {in, out}, Phase::input);
-  x8_turned_ = within(", inputs in fp8 turned", {in, N}, Phase::weight);
+  const char* turned = ", inputs in fp8 turned";
+  x8_turned_ = keeps_inputs_ ? b.add(spec(turned, DType::f8e4m3, {in, N}, Phase::forward, Phase::weight))
+                             : within(turned, {in, N}, Phase::weight);
 }
 
 void Fp8Products::quantize_to(Tensor q, Tensor turned, const Scaling& s, ConstTensor x, const Call& call) const {
@@ -50,7 +53,7 @@ void Fp8Products::forward(Tensor y, ConstTensor x, ConstTensor weight, ConstTens
   const Forward& slots = again ? again_ : first_;
   const Tensor &x8 = call.at[slots.x], &weight8 = call.at[slots.weight];
   if (!options_.inputs_measured) amax({.amax = call.at[x_.amax], .x = x}, call.stream);
-  quantize_to(x8, {}, x_, x, call);
+  quantize_to(x8, keeps_inputs_ && call.batch.training ? call.at[x8_turned_] : Tensor{}, x_, x, call);
   amax({.amax = call.at[weight_.amax], .x = weight}, call.stream);
   quantize_to(options_.in_out ? Tensor{} : weight8, options_.in_out ? weight8 : Tensor{}, weight_, weight, call);
   matmul({.c = y,
@@ -81,7 +84,7 @@ void Fp8Products::backward_input(Tensor dx, ConstTensor dy, ConstTensor weight, 
 
 void Fp8Products::backward_weight(Tensor gradient, ConstTensor x, const Call& call) const {
   const Tensor &x8 = call.at[x8_turned_], &dy8 = call.at[dy8_turned_];
-  quantize_to({}, x8, x_, x, call);
+  if (!keeps_inputs_) quantize_to({}, x8, x_, x, call);
   matmul({.c = gradient,
           .a = options_.in_out ? x8 : dy8,
           .b = options_.in_out ? dy8 : x8,

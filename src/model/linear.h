@@ -39,6 +39,8 @@ class Linear {
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true,
                bool again = false) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // Its backward does not read x, which the forward has kept in another form.
+  bool keeps_inputs() const { return fp8_ && fp8_->keeps_inputs(); }
   // Where the largest magnitudes of x and of dy belong; none where nobody needs them.
   Tensor inputs_amax(const Call& call) const { return fp8_ ? fp8_->inputs_amax(call) : Tensor{}; }
   Tensor gradients_amax(const Call& call) const { return fp8_ ? fp8_->gradients_amax(call) : Tensor{}; }

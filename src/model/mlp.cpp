@@ -35,11 +35,12 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
   const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
   const BlockRecompute recompute = b.recompute(unit);
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
+  const bool reads_active = !down_.keeps_inputs();  // in its backward
   // The second half of a block's forward, the first of its backward.
   first_.inner =
       b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);
-  first_.active = keeps_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
-                               : b.rows_at_end(unit, "active", F);
+  first_.active = keeps_active && reads_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
+                                               : b.rows_at_end(unit, "active", F);
   again_ = first_;
   if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
   if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);

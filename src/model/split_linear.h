@@ -36,6 +36,7 @@ class RowLinear {
  public:
   RowLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
 
+  bool keeps_inputs() const { return linear_.keeps_inputs(); }
   Tensor inputs_amax(const Call& call) const { return linear_.inputs_amax(call); }
   // y = … + addend, which only a rank alone may have.
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;
