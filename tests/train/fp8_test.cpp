@@ -124,6 +124,27 @@ TEST(Fp8Training, TakesTheBytesThatMetaCountedAndItsFlops) {
     }
 }
 
+TEST(Fp8Training, ABadValueUpdatesNothingAndIsFound) {
+  const Replica::Options o = fp8_options(fit_specs()[0].spec, {.micro = 2});
+  HostRun run(o);
+  run.replica->init_weights();
+  for (const Replica::Named& named : run.replica->tensors()) {
+    if (named.tensor.name != "model.layers.1.mlp.down_proj.weight") continue;
+    const std::vector<double> values = to_doubles(named.master, *run.stream);
+    std::vector<float> changed(values.begin(), values.end());
+    changed[7] = INFINITY;
+    upload(named.master, changed.data(), *run.stream);
+  }
+  run.replica->resume(0, 0);
+  const std::vector<char> before = weight_bytes(run);
+  const TokenBatch batch = random_batch(o, 1);
+  EXPECT_FALSE(run.replica->step(batch.tokens, batch.targets).updated);
+  EXPECT_EQ(weight_bytes(run), before);
+  const auto found = run.replica->find_bad_value(batch.tokens, batch.targets);
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->find("block.1"), std::string::npos) << *found;
+}
+
 // Batches of a sequence that can be learned: each token follows from the one before, one in eight by chance.
 TokenBatch chained_batch(const Replica::Options& o, unsigned seed) {
   std::mt19937 random(seed);
