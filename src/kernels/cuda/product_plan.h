@@ -53,7 +53,7 @@ class ProductPlan {
     const void* a;
     const void* b;
     double beta;
-    const void* addend;  // what beta multiplies: c itself, or something of its layout
+    const void* addend;   // what beta multiplies: c itself, or something of its layout
     const void* scale_a;  // of FP8 operands, on the device
     const void* scale_b;
     void* workspace;
