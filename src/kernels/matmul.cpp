@@ -13,6 +13,7 @@ void check_fp8(const MatmulArgs& a, std::int64_t m, std::int64_t n, std::int64_t
   LOCKSTEP_CHECK(!a.transpose_a && a.transpose_b, "matmul: fp8 operands not along K");
   LOCKSTEP_CHECK(m % 16 == 0 && n % 16 == 0 && k % 16 == 0 && a.a.stride(0) % 16 == 0 && a.b.stride(0) % 16 == 0,
                  "matmul: fp8 operands of {} x {} x {}", m, n, k);
+  LOCKSTEP_CHECK(begins_at(16, a.a) && begins_at(16, a.b), "matmul: fp8 operands not at multiples of 16 bytes");
   Operands("matmul", stream)
       .have("a", a.a, {m, k}, a.a.dtype())
       .have("b", a.b, {n, k}, a.b.dtype())

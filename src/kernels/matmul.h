@@ -9,7 +9,8 @@
 // a and b may be FP8 instead (tensor/fp8.h), either kind but not both E5M2, each with its scale (kernels/quantize.h):
 // the product is that of the values times both scales. c is then bf16 or float, a bias bf16; a is (M, K) and b (N, K)
 // with transpose_b, rows of both contiguous along K, the only form that GPUs have; M, N and K are multiples of 16, and
-// so is every stride. `fast_sums` allows a GPU to keep fewer bits of the sums within an instruction than fp32 has.
+// so are every stride and the addresses where a and b begin. `fast_sums` allows a GPU to keep fewer bits of the sums
+// within an instruction than fp32 has.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

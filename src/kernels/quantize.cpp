@@ -16,15 +16,16 @@ void quantize(const QuantizeArgs& a, Stream& stream) {
   const std::int64_t rows = a.x.dim(0), columns = a.x.dim(1);
   const DType type = a.q ? a.q.dtype() : a.turned.dtype();
   LOCKSTEP_CHECK(is_fp8(type), "quantize: to {}", name_of(type));
-  LOCKSTEP_CHECK(rows % 16 == 0 && columns % 16 == 0 && a.x.stride(0) % 8 == 0, "quantize: x is {}, rows {} apart",
-                 a.x.shape(), a.x.stride(0));
+  LOCKSTEP_CHECK(rows % 16 == 0 && columns % 16 == 0, "quantize: x is {}", a.x.shape());
   Operands("quantize", stream)
       .have("x", a.x, a.x.shape(), DType::bf16)
       .have("amax", a.amax, {1}, DType::f32)
       .have("scale", a.scale, {1}, DType::f32)
       .may_have("q", a.q, {rows, columns}, type)
       .may_have("turned", a.turned, {columns, rows}, type);
-  LOCKSTEP_CHECK((!a.q || a.q.contiguous()) && (!a.turned || a.turned.contiguous()), "quantize: gaps in the result");
+  for (const Tensor& result : {a.q, a.turned})
+    LOCKSTEP_CHECK(!result || (result.contiguous() && begins_at(16, result)),
+                   "quantize: the result has gaps, or does not begin at a multiple of 16 bytes");
   dispatch(cpu::quantize, cuda::quantize, meta::quantize, a, stream);
 }
 

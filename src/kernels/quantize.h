@@ -7,8 +7,10 @@
 // every product of q, which keeps a bad value visible.
 //
 // Shapes: x (R, C) bf16; amax, scale (1) float; q (R, C) and turned (C, R) of one FP8 type, either of the two or both.
-// R and C are multiples of 16, x's rows begin at multiples of 16 bytes, q and turned are contiguous. quantize reads x
-// once for both. The largest value does not depend on an order, so the bits are the same for any number of threads.
+// amax takes any R and C; quantize takes multiples of 16, reads x once for both results, and they are contiguous and
+// begin at multiples of 16 bytes, as products want them. x may lie anywhere; a GPU is faster where its rows begin at
+// multiples of 16 bytes. The largest value does not depend on an order, so the bits are the same for any number of
+// threads.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

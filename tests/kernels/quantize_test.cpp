@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/fp8_scale.h"
+#include "kernels/matmul.h"
 #include "kernels/swiglu.h"
 #include "support/tensor_box.h"
 
@@ -31,6 +32,33 @@ TEST(Quantize, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
     EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after));
     swiglu_backward({.d_gate_up = d_gate_up, .dy = dy, .gate_up = gate_up, .amax = found}, box.stream());
     EXPECT_EQ(TensorBox::read(found, 0), largest_of(d_gate_up));
+  }
+}
+
+// Products read 16 bytes at a time: a result elsewhere is refused here, not met there.
+TEST(Quantize, AResultThatDoesNotBeginAtAMultipleOf16BytesIsRefused) {
+  TensorBox box;
+  const Tensor x = box.make(DType::bf16, {16, 16}, normal(), 1), amax = box.make(DType::f32, {1}, constant(1)),
+               scale = box.make(DType::f32, {1}, constant(1)), room = box.make(DType::f8e4m3, {2 * 16 * 16}),
+               c = box.make(DType::bf16, {16, 16});
+  const auto at = [&](std::int64_t first) { return room.slice(0, first, 16 * 16).reshape({16, 16}); };
+  for (const std::int64_t first : {0, 16, 1, 8}) {
+    const Tensor q = at(first);
+    const auto straight = [&] { quantize({.q = q, .scale = scale, .x = x, .amax = amax}, box.stream()); };
+    const auto turned = [&] { quantize({.turned = q, .scale = scale, .x = x, .amax = amax}, box.stream()); };
+    const auto product = [&](const Tensor& a, const Tensor& b) {
+      matmul({.c = c, .a = a, .b = b, .transpose_b = true, .scale_a = scale, .scale_b = scale}, box.stream());
+    };
+    if (first % 16 == 0) {
+      straight();
+      turned();
+      product(q, q);
+    } else {
+      EXPECT_THROW(straight(), ProgramError);
+      EXPECT_THROW(turned(), ProgramError);
+      EXPECT_THROW(product(q, at(0)), ProgramError);
+      EXPECT_THROW(product(at(0), q), ProgramError);
+    }
   }
 }
 

@@ -16,17 +16,33 @@ namespace {
 // integers, two at a time, and their order does not matter.
 __device__ unsigned largest_of(unsigned a, unsigned b) { return __vmaxu2(a, b & 0x7fff7fffu); }
 
+// Eight values as they are stored; the first `count` of them, and zeros, where they may lie anywhere.
+template <bool Whole>
+__device__ inline Pack<bf16> load_bits(const bf16* from, std::int64_t count) {
+  if constexpr (Whole) {
+    return load_pack(from);
+  } else {
+    Pack<bf16> p;
+    const auto at = [&](int i) { return i < count ? static_cast<unsigned>(from[i].bits) : 0u; };
+#pragma unroll
+    for (int j = 0; j < 4; ++j) p.word[j] = at(2 * j) | at(2 * j + 1) << 16;
+    return p;
+  }
+}
+
 constexpr int kAmaxPacks = 4;  // of a thread at once
 
 // `amax` holds a float's bits, zero before.
+template <bool Whole>
 __global__ void __launch_bounds__(kThreads)
-    amax_rows(unsigned* amax, Rows<const bf16> x, std::int64_t rows, std::int64_t packs) {
+    amax_rows(unsigned* amax, Rows<const bf16> x, std::int64_t rows, std::int64_t columns) {
   unsigned largest = 0;
+  const std::int64_t packs = (columns + kPack<bf16> - 1) / kPack<bf16>;
   const std::int64_t all = rows * packs, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const auto at = [&](std::int64_t pack) {
-    const std::int64_t row = pack / packs;
-    return load_pack(x[RowPlace{row, 0}] + (pack - row * packs) * kPack<bf16>);
+    const std::int64_t row = pack / packs, column = (pack - row * packs) * kPack<bf16>;
+    return load_bits<Whole>(x[RowPlace{row, 0}] + column, columns - column);
   };
   for (; i + (kAmaxPacks - 1) * step < all; i += kAmaxPacks * step) {
     Pack<bf16> p[kAmaxPacks];
@@ -80,7 +96,7 @@ struct QuantizeTo {
 constexpr int kTile = 128, kSide = kTile / 8;
 static_assert(kSide * kSide == kThreads);
 
-template <class Q, bool Straight, bool Turned>
+template <class Q, bool Whole, bool Straight, bool Turned>
 __global__ void __launch_bounds__(kThreads) quantize_tiles(QuantizeTo to, const float* amax, const bf16* x,
                                                            std::int64_t stride, std::int64_t R, std::int64_t C) {
   constexpr int largest_exponent = std::is_same_v<Q, f8e4m3> ? 8 : 15;
@@ -97,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(QuantizeTo to, const 
   if (inside) {
     Pack<bf16> p[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) p[i] = load_pack(x + (row + i) * stride + column);
+    for (int i = 0; i < 8; ++i) p[i] = load_bits<Whole>(x + (row + i) * stride + column, 8);
 #pragma unroll
     for (int i = 0; i < 8; ++i) square[i] = to_fp8<Q>(p[i], inverse);
     if constexpr (Straight) {
@@ -130,9 +146,12 @@ void launch(const QuantizeArgs& a, Stream& stream) {
   const std::int64_t R = a.x.dim(0), C = a.x.dim(1);
   const QuantizeTo to{static_cast<unsigned char*>(a.q.raw()), static_cast<unsigned char*>(a.turned.raw()),
                       a.scale.data<float>()};
-  const auto kernel = a.q && a.turned ? quantize_tiles<Q, true, true>
-                      : a.q           ? quantize_tiles<Q, true, false>
-                                      : quantize_tiles<Q, false, true>;
+  const auto chosen = [&](auto whole) {
+    return a.q && a.turned ? quantize_tiles<Q, whole, true, true>
+           : a.q           ? quantize_tiles<Q, whole, true, false>
+                           : quantize_tiles<Q, whole, false, true>;
+  };
+  const auto kernel = in_packs(C, rows<bf16>(a.x)) ? chosen(std::true_type{}) : chosen(std::false_type{});
   const dim3 grid(static_cast<unsigned>(ceil_div(C, kTile)), static_cast<unsigned>(ceil_div(R, kTile)));
   kernel<<<grid, kThreads, 0, native(stream)>>>(to, a.amax.data<float>(), a.x.data<bf16>(), a.x.stride(0), R, C);
 }
@@ -144,9 +163,10 @@ void amax(const AmaxArgs& a, lockstep::Stream& stream) {
   begin_amax(a.amax, stream);
   if (R == 0 || C == 0) return;
   // Few blocks, so that few meet at one address.
-  const unsigned blocks = std::min(blocks_for(R * (C / kPack<bf16>), kThreads * kAmaxPacks), 132u * 8u);
-  amax_rows<<<blocks, kThreads, 0, native(stream)>>>(static_cast<unsigned*>(a.amax.raw()), rows<bf16>(a.x), R,
-                                                     C / kPack<bf16>);
+  const unsigned blocks = std::min(blocks_for(R * ceil_div(C, kPack<bf16>), kThreads * kAmaxPacks), 132u * 8u);
+  const Rows<const bf16> x = rows<bf16>(a.x);
+  const auto kernel = in_packs(C, x) ? amax_rows<true> : amax_rows<false>;
+  kernel<<<blocks, kThreads, 0, native(stream)>>>(static_cast<unsigned*>(a.amax.raw()), x, R, C);
   check_launch("amax");
 }
 

@@ -122,6 +122,7 @@ Cases fp8_cases(DType dtype) {
   for (const auto& [rows, columns, gap] : {std::array<std::int64_t, 3>{16, 16, 0},
                                            {48, 32, 0},
                                            {16, 144, 8},
+                                           {32, 48, 2},  // rows at even places only
                                            {144, 272, 0},
                                            {304, 16, 0},
                                            {1040, 528, 16}}) {
@@ -130,6 +131,8 @@ Cases fp8_cases(DType dtype) {
       for (const Forms forms : {Forms{true, false}, {false, true}, {true, true}})
         cases.push_back(quantize_case(rows, columns, to, forms, gap, normal(), ""));
   }
+  for (const std::int64_t columns : {43, 48, 5})  // and an odd gap: nothing to read 16 bytes of at once
+    cases.push_back(amax_case(5, columns, 3, normal(), ""));
   cases.push_back(amax_case(16, 32, 0, constant(0), "_zeros"));
   cases.push_back(amax_case(16, 32, 0, magnitudes(-130, 120), "_wide"));
   for (const DType to : {DType::f8e4m3, DType::f8e5m2}) {
