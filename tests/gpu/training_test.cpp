@@ -182,7 +182,8 @@ FirstStep first_step(RunDevice on, Precision precision, const std::vector<std::v
     tokens[i] = static_cast<std::int32_t>(i * 31 % 257);
     targets[i] = static_cast<std::int32_t>((i * i + 7) % 257);
   }
-  FirstStep made{.loss = replica.compute_gradients(tokens, targets)};
+  FirstStep made;
+  made.loss = replica.compute_gradients(tokens, targets);
   for (const auto& t : tensors) {
     made.names.push_back(t.tensor.name);
     made.weights.push_back(to_doubles(t.master, *stream));
