@@ -16,6 +16,7 @@
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
+#include "cli/start_notes.h"
 #include "cli/start_ranks.h"
 #include "cli/train_view.h"
 #include "comm/control/socket.h"
@@ -26,7 +27,6 @@
 #include "plan/plan.h"
 #include "plan/plan_file.h"
 #include "plan/step_prediction.h"
-#include "spec/model/fp8_fit.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -188,23 +188,6 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   p.from = p.checkpoint->path().string();
 }
 
-// A step of more samples than the data has repeats some of them, which is seldom meant.
-void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& view) {
-  const std::int64_t samples = data.training_samples(), batch = spec.train.global_batch;
-  if (batch <= samples) return;
-  view.note(
-      fmt::format("the data has {} sample{} of {} tokens to train on and a step takes {}: every step has some of "
-                  "them several times; use train.global_batch={} or less, a shorter data.seq, or more data",
-                  samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
-}
-
-// Products that were asked for in fp8 and do not fit it.
-void note_fp8(const RunSpec& spec, TrainingRun& run, TrainView& view) {
-  if (spec.precision.compute != Precision::fp8) return;
-  const Model& model = run.replica().model();
-  if (const std::string left = left_in_bf16(spec.model, model.B() * model.T()); !left.empty()) view.note(left);
-}
-
 // Tensor- or context-parallel ranks on several hosts, which is seldom meant and always slow.
 void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<LinkRate>& link, TrainView& view) {
   if (p.hosts.empty()) return;
@@ -228,8 +211,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
     view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N continues",
                           progress.step));
   else {
-    note_repeated_samples(spec, run.data(), view);
-    note_fp8(spec, run, view);
+    for (const std::string& line : start_notes(spec, run)) view.note(line);
     note_placement(p, spec, link, view);
   }
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.
