@@ -7,13 +7,16 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/matmul.h"
 #include "kernels/norm_sum.h"
 #include "kernels/optimizers.h"
+#include "kernels/quantize.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/step_control.h"
 #include "kernels/swiglu.h"
 #include "parallel/zero_shards.h"
+#include "spec/model/fp8_fit.h"
 
 namespace lockstep {
 
@@ -114,6 +117,49 @@ void add_rows(std::vector<KernelBench>& all, const Sizes& s) {
                  }});
 }
 
+// Of the widest projection, the feed-forward part's inputs (model/fp8_products.h).
+void add_fp8(std::vector<KernelBench>& all, const Sizes& s, std::int64_t out) {
+  if (!fits_fp8(s.N, s.C, out)) return;
+  all.push_back({"amax", [=](TimedTensors& d) {
+                   AmaxArgs args{.amax = d.room({1}, DType::f32), .x = d.tensor({s.N, out})};
+                   return [args, &d] { amax(args, d.stream()); };
+                 }});
+  const auto quantizes = [=](const char* name, std::int64_t columns, DType type, bool straight) {
+    return KernelBench{name, [=](TimedTensors& d) {
+                         QuantizeArgs args{.turned = d.room({columns, s.N}, type),
+                                           .scale = d.room({1}, DType::f32),
+                                           .x = d.tensor({s.N, columns}),
+                                           .amax = d.tensor({1}, DType::f32)};
+                         if (straight) args.q = d.room({s.N, columns}, type);
+                         return [args, &d] { quantize(args, d.stream()); };
+                       }};
+  };
+  all.push_back(quantizes("quantize_gradient", out, DType::f8e5m2, true));
+  all.push_back(quantizes("quantize_turned", s.C, DType::f8e4m3, false));
+  struct Product {
+    const char* name;
+    std::int64_t m, n, k;
+    DType a;
+    bool to_gradient, fast_sums;
+  };
+  for (const Product& p : {Product{"fp8_product_forward", s.N, out, s.C, DType::f8e4m3, false, true},
+                           Product{"fp8_product_full_sums", s.N, out, s.C, DType::f8e4m3, false, false},
+                           Product{"fp8_product_input", s.N, s.C, out, DType::f8e5m2, false, false},
+                           Product{"fp8_product_weight", out, s.C, s.N, DType::f8e5m2, true, false}})
+    all.push_back({p.name, [=](TimedTensors& d) {
+                     const TimedTensors::Quantized a = d.fp8({p.m, p.k}, p.a), b = d.fp8({p.n, p.k}, DType::f8e4m3);
+                     MatmulArgs args{.c = p.to_gradient ? d.tensor({p.m, p.n}, s.types.gradient) : d.tensor({p.m, p.n}),
+                                     .a = a.q,
+                                     .b = b.q,
+                                     .transpose_b = true,
+                                     .accumulate = p.to_gradient,
+                                     .scale_a = a.scale,
+                                     .scale_b = b.scale,
+                                     .fast_sums = p.fast_sums};
+                     return [args, &d] { matmul(args, d.stream()); };
+                   }});
+}
+
 void add_ends(std::vector<KernelBench>& all, const Sizes& s, std::int64_t tile, std::int64_t flat) {
   all.push_back({"cross_entropy", [=](TimedTensors& d) {
                    CrossEntropyArgs args{.losses = d.sums({tile}),
@@ -180,6 +226,7 @@ std::vector<KernelBench> kernel_benches(const RunSpec& run, const Model& model) 
   std::vector<KernelBench> all;
   add_attention(all, s, run.run.device == RunDevice::cuda);
   add_rows(all, s);
+  if (run.precision.compute == Precision::fp8) add_fp8(all, s, m.mlp == MlpKind::swiglu ? 2 * s.F : s.F);
   add_ends(all, s, head_tile(model), model.unit(1).layout().owned());
   return all;
 }

@@ -139,6 +139,9 @@ std::string_view safetensors_name(DType dtype) {
       return "I32";
     case DType::i64:
       return "I64";
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;  // no weight is stored in them
   }
   return "?";
 }

@@ -16,6 +16,7 @@
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
+#include "cli/start_notes.h"
 #include "cli/start_ranks.h"
 #include "cli/train_view.h"
 #include "comm/control/socket.h"
@@ -187,16 +188,6 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   p.from = p.checkpoint->path().string();
 }
 
-// A step of more samples than the data has repeats some of them, which is seldom meant.
-void note_repeated_samples(const RunSpec& spec, const RunData& data, TrainView& view) {
-  const std::int64_t samples = data.training_samples(), batch = spec.train.global_batch;
-  if (batch <= samples) return;
-  view.note(
-      fmt::format("the data has {} sample{} of {} tokens to train on and a step takes {}: every step has some of "
-                  "them several times; use train.global_batch={} or less, a shorter data.seq, or more data",
-                  samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
-}
-
 // Tensor- or context-parallel ranks on several hosts, which is seldom meant and always slow.
 void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<LinkRate>& link, TrainView& view) {
   if (p.hosts.empty()) return;
@@ -220,7 +211,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
     view.note(fmt::format("nothing is left to do: all {} steps are done; --set train.steps=N with a larger N continues",
                           progress.step));
   else {
-    note_repeated_samples(spec, run.data(), view);
+    for (const std::string& line : start_notes(spec, run)) view.note(line);
     note_placement(p, spec, link, view);
   }
   // Ranks that are threads share a GPU, and have cores of their own; processes have a GPU each.

@@ -5,6 +5,12 @@
 // accumulator type whatever the storage. `bias` (of the type of a and b) is added to each row; `accumulate` adds the
 // product to what c holds; `addend`, of c's type and shape, is a residual: it is added in the accumulator type before c
 // is rounded, and excludes `accumulate`. c overlaps none of the others. The same bits for any number of threads.
+//
+// a and b may be FP8 instead (tensor/fp8.h), either kind but not both E5M2, each with its scale (kernels/quantize.h):
+// the product is that of the values times both scales. c is then bf16 or float, a bias bf16; a is (M, K) and b (N, K)
+// with transpose_b, rows of both contiguous along K, the only form that GPUs have; M, N and K are multiples of 16, and
+// so are every stride and the addresses where a and b begin. `fast_sums` allows a GPU to keep fewer bits of the sums
+// within an instruction than fp32 has.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -20,6 +26,9 @@ struct MatmulArgs {
   ConstTensor bias = {};
   bool accumulate = false;
   ConstTensor addend = {};
+  ConstTensor scale_a = {};  // (1) float; of FP8 operands, and only of those
+  ConstTensor scale_b = {};
+  bool fast_sums = false;
 };
 
 using Matmul = void(const MatmulArgs&, Stream&);

@@ -4,6 +4,8 @@
 // naming the op, the operand and both shapes. Every operand must live on the stream's device and have its last dim
 // contiguous.
 #pragma once
+#include <cstdint>
+
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -28,6 +30,11 @@ class Operands {
   const char* op_;
   Device device_;
 };
+
+// Whether a tensor begins at a multiple of so many bytes; one that is only counted does.
+inline bool begins_at(std::uintptr_t bytes, const ConstTensor& t) {
+  return reinterpret_cast<std::uintptr_t>(t.raw()) % bytes == 0;
+}
 
 // Runs the twin of the stream's device.
 template <class Args>

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/build.h"
 #include "model/dropout.h"
+#include "model/fp8_products.h"
 
 namespace lockstep {
 
@@ -18,10 +19,11 @@ struct BranchSlots {
   }
 };
 
-// The output of a branch's norm: kept for the weight phase, or alive in the forward alone; and the one that the
-// backward reads, the same where it is kept.
-inline Slot normed_slot(const Build& b, int unit, const std::string& name) {
-  const bool keeps = b.recompute(unit).keeps_norm_outputs();
+// The output of a branch's norm, which a projection of so many outputs reads: kept for the weight phase, or alive in
+// the forward alone; and the one that the backward reads, the same where it is kept.
+inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs) {
+  const bool keeps =
+      b.recompute(unit).keeps_norm_outputs() && !Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first) {

@@ -34,7 +34,17 @@ struct Execution {
   bool weights_later = false;
   std::vector<int> stage_of_block = {};  // empty: one stage has them all
   bool halves = false;                   // of blocks are units (spec/model/model_units.h)
+  bool fp8 = false;                      // the products of blocks, in a bf16 model (model/fp8_products.h)
 };
+
+// Where in a block a layer stands, and what its slots are called.
+struct LayerPlace {
+  int unit;
+  Half half;  // of the forward; in backward the other one
+  const char* name;
+  bool ends_branch = false;  // its last product
+};
+inline Half other(Half half) { return half == Half::first ? Half::second : Half::first; }
 
 // Rows of a table that is split over ranks.
 inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {

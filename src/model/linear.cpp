@@ -33,7 +33,7 @@ std::vector<Run> runs_of(const Linear::Options& o, const std::vector<Part>& part
 
 }  // namespace
 
-Linear::Linear(UnitLayout& layout, const Options& o) : in_out_(o.in_out) {
+Linear::Linear(UnitLayout& layout, const Build& b, const LayerPlace& place, const Options& o) : in_out_(o.in_out) {
   LOCKSTEP_CHECK(!o.in_out || o.pieces.size() == 1,
                  "pieces stacked along out are not contiguous in an (in, out) weight");
   std::int64_t all = 0;
@@ -62,29 +62,37 @@ Linear::Linear(UnitLayout& layout, const Options& o) : in_out_(o.in_out) {
   }
   weight_ = layout.add(std::move(weight));
   if (o.bias) bias_ = layout.add(std::move(bias));
+  if (Fp8Products::fit(b, o.in.each, all))
+    fp8_.emplace(b, place,
+                 Fp8Products::Options{.in = o.in.each,
+                                      .out = all,
+                                      .in_out = o.in_out,
+                                      .inputs_measured = o.inputs_measured,
+                                      .gradients_measured = o.gradients_measured});
 }
 
-void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend, bool with_bias) const {
-  matmul({.c = y,
-          .a = x,
-          .b = call.weight(weight_),
-          .transpose_b = !in_out_,
-          .bias = bias_ < 0 || !with_bias ? ConstTensor{} : call.weight(bias_),
-          .addend = addend},
+void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend, bool with_bias, bool again) const {
+  const ConstTensor bias = bias_ < 0 || !with_bias ? ConstTensor{} : call.weight(bias_);
+  if (fp8_) return fp8_->forward(y, x, call.weight(weight_), bias, addend, again, call);
+  matmul({.c = y, .a = x, .b = call.weight(weight_), .transpose_b = !in_out_, .bias = bias, .addend = addend},
          call.stream);
 }
 
 void Linear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  if (fp8_) return fp8_->backward_input(dx, dy, call.weight(weight_), call);
   matmul({.c = dx, .a = dy, .b = call.weight(weight_), .transpose_b = in_out_}, call.stream);
 }
 
 void Linear::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
-  matmul({.c = call.gradient(weight_),
-          .a = in_out_ ? x : dy,
-          .b = in_out_ ? dy : x,
-          .transpose_a = true,
-          .accumulate = call.accumulate},
-         call.stream);
+  if (fp8_)
+    fp8_->backward_weight(call.gradient(weight_), x, call);
+  else
+    matmul({.c = call.gradient(weight_),
+            .a = in_out_ ? x : dy,
+            .b = in_out_ ? dy : x,
+            .transpose_a = true,
+            .accumulate = call.accumulate},
+           call.stream);
   if (bias_ >= 0) bias_backward({.dbias = call.gradient(bias_), .dy = dy, .accumulate = call.accumulate}, call.stream);
 }
 

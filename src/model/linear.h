@@ -1,11 +1,13 @@
 // A projection: y = x · weightᵀ (+ bias), the weight stored (out, in), or (in, out) as GPT-2's Conv1D stores it.
 //
 // x (N, in), y (N, out). Nothing is owned: indices of parameters, and the three products of a projection and its
-// gradients.
+// gradients, which may be of FP8 (model/fp8_products.h).
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/fp8_products.h"
 #include "model/unit.h"
 #include "spec/layout/tensor_split.h"
 
@@ -26,17 +28,27 @@ class Linear {
     double init_std = 0.02;
     std::vector<Stacked> pieces;  // along `out`
     bool bias = false;
+    // Who writes x, or dy, gives its largest magnitude too, where products are of FP8: below.
+    bool inputs_measured = false, gradients_measured = false;
   };
 
-  Linear(UnitLayout& layout, const Options& options);
+  Linear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Options& options);
 
-  // y = … + addend; the bias is left out where another rank adds it.
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true) const;
+  // y = … + addend; the bias is left out where another rank adds it. In the forward of the unit, or `again`: within its
+  // input phase, where what it gave was not kept.
+  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true,
+               bool again = false) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // Its backward does not read x, which the forward has kept in another form.
+  bool keeps_inputs() const { return fp8_ && fp8_->keeps_inputs(); }
+  // Where the largest magnitudes of x and of dy belong; none where nobody needs them.
+  Tensor inputs_amax(const Call& call) const { return fp8_ ? fp8_->inputs_amax(call) : Tensor{}; }
+  Tensor gradients_amax(const Call& call) const { return fp8_ ? fp8_->gradients_amax(call) : Tensor{}; }
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
   bool in_out_;
+  std::optional<Fp8Products> fp8_;  // none: in the model's type
   int weight_;
   int bias_ = -1;
 };

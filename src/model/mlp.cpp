@@ -9,8 +9,12 @@ namespace lockstep {
 
 namespace {
 Linear::Options up_options(const ModelSpec& s, const BlockNames& names, const Part& width) {
-  Linear::Options o{
-      .in = Part::whole(s.width), .in_out = s.in_out_weights, .init_std = s.init_std, .pieces = {}, .bias = s.mlp_bias};
+  Linear::Options o{.in = Part::whole(s.width),
+                    .in_out = s.in_out_weights,
+                    .init_std = s.init_std,
+                    .pieces = {},
+                    .bias = s.mlp_bias,
+                    .gradients_measured = s.mlp == MlpKind::swiglu};
   if (s.mlp == MlpKind::swiglu) o.pieces.push_back({names.gate, {width}});
   o.pieces.push_back({names.up, {width}});
   return o;
@@ -26,15 +30,17 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
              .in_out = b.spec.in_out_weights,
              .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
              .pieces = {{names.down, {Part::whole(b.spec.width)}}},
-             .bias = b.spec.mlp_bias}) {
+             .bias = b.spec.mlp_bias,
+             .inputs_measured = b.spec.mlp == MlpKind::swiglu}) {
   const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
   const BlockRecompute recompute = b.recompute(unit);
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
+  const bool reads_active = !down_.keeps_inputs();  // in its backward
   // The second half of a block's forward, the first of its backward.
   first_.inner =
       b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);
-  first_.active = keeps_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
-                               : b.rows_at_end(unit, "active", F);
+  first_.active = keeps_active && reads_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
+                                               : b.rows_at_end(unit, "active", F);
   again_ = first_;
   if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
   if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);
@@ -45,7 +51,7 @@ void Mlp::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residua
   const Tensor &inner = call.at[first_.inner], &active = call.at[first_.active];
   up_.forward(inner, x, call);
   if (kind_ == MlpKind::swiglu)
-    swiglu_forward({.y = active, .gate_up = inner}, call.stream);
+    swiglu_forward({.y = active, .gate_up = inner, .amax = down_.inputs_amax(call)}, call.stream);
   else
     gelu_forward({.y = active, .x = inner}, call.stream);
   down_.forward(y, active, call, residual);
@@ -57,7 +63,9 @@ void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& c
   if (again_.inner != first_.inner) up_.forward_again(inner, x, call);
   down_.backward_input(d_active, dy, call);
   if (kind_ == MlpKind::swiglu)
-    swiglu_backward({.d_gate_up = inner, .dy = d_active, .gate_up = inner, .y = active}, call.stream);
+    swiglu_backward(
+        {.d_gate_up = inner, .dy = d_active, .gate_up = inner, .y = active, .amax = up_.gradients_amax(call)},
+        call.stream);
   else
     gelu_backward({.dx = inner, .dy = d_active, .x = inner, .y = active}, call.stream);
   up_.backward_input(dx, inner, call);

@@ -3,7 +3,10 @@
 namespace lockstep {
 
 namespace {
-Half other(Half half) { return half == Half::first ? Half::second : Half::first; }
+LayerPlace at_end(LayerPlace place) {
+  place.ends_branch = true;
+  return place;
+}
 
 // Rows [first, first + count) of a product.
 template <class Multiply>
@@ -15,7 +18,7 @@ TensorParallel::Product by_rows(Multiply&& multiply) {
 }  // namespace
 
 ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, options) {
+    : linear_(layout, b, at, options) {
   if (!b.how.split.sequence) return;
   const Half back = other(at.half);
   const auto slot = [&](const char* what, Phase phase, Half half) {
@@ -27,8 +30,8 @@ ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace&
   whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
 }
 
-void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, const Call& call) const {
-  if (!call.split().sequence) return linear_.forward(y, x, call);
+void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, bool again, const Call& call) const {
+  if (!call.split().sequence) return linear_.forward(y, x, call, {}, true, again);
   const Tensor& whole = call.at[slot];
   call.tensor->gather(whole, x, by_rows([&](auto&& rows) { linear_.forward(rows(y), rows(whole), call); }));
 }
@@ -50,7 +53,7 @@ void ColumnLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gat
 }
 
 RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, options) {
+    : linear_(layout, b, at_end(at), options) {
   if (!b.how.split.sequence) return;
   const std::int64_t width = b.spec.width;
   const std::string partial = std::string(at.name) + " in part";

@@ -11,28 +11,22 @@
 
 namespace lockstep {
 
-// Where in a block a layer stands, and what its slots are called.
-struct LayerPlace {
-  int unit;
-  Half half;  // of the forward; in backward the other one
-  const char* name;
-};
-
 class ColumnLinear {
  public:
   ColumnLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
 
-  void forward(Tensor y, ConstTensor x, const Call& call) const { project(whole_, y, x, call); }
+  void forward(Tensor y, ConstTensor x, const Call& call) const { project(whole_, y, x, false, call); }
   // Once more, in the input phase, where what it gave was not kept.
-  void forward_again(Tensor y, ConstTensor x, const Call& call) const { project(whole_again_, y, x, call); }
+  void forward_again(Tensor y, ConstTensor x, const Call& call) const { project(whole_again_, y, x, true, call); }
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  Tensor gradients_amax(const Call& call) const { return linear_.gradients_amax(call); }
   // The weight's gradient, in two calls: between them other work may be done while the inputs are gathered.
   using Gathering = TensorParallel::Gathering;
   [[nodiscard]] Gathering begin_weight(ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const;
 
  private:
-  void project(Slot whole, Tensor y, ConstTensor x, const Call& call) const;
+  void project(Slot whole, Tensor y, ConstTensor x, bool again, const Call& call) const;
 
   Linear linear_;
   Slot whole_ = -1, whole_again_ = -1, whole_inputs_ = -1, d_whole_ = -1;  // only with sequence parallelism
@@ -42,6 +36,8 @@ class RowLinear {
  public:
   RowLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
 
+  bool keeps_inputs() const { return linear_.keeps_inputs(); }
+  Tensor inputs_amax(const Call& call) const { return linear_.inputs_amax(call); }
   // y = … + addend, which only a rank alone may have.
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;

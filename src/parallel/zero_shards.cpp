@@ -14,6 +14,7 @@ DType compute_type(Precision precision) {
     case Precision::fp32:
       return DType::f32;
     case Precision::bf16:
+    case Precision::fp8:  // products round what they multiply once more
       return DType::bf16;
     case Precision::fp16:
       return DType::f16;

@@ -28,7 +28,7 @@ double sent_between_threads(const MachineRates& machine) { return machine.bytes 
 
 FitRates stated_rates(const RunSpec& spec) {
   if (spec.run.device == RunDevice::cuda) {
-    const bool narrow = spec.precision.compute == Precision::bf16 || spec.precision.compute == Precision::fp16;
+    const bool narrow = spec.precision.compute != Precision::fp64 && spec.precision.compute != Precision::fp32;
     return {.machine = {.flops = narrow ? kGpuNarrow : kGpuWide, .bytes = kGpuBytes},
             .kernel = 3e-6,
             .sent = kNvlinkSent,

@@ -27,6 +27,7 @@ KernelPrices::KernelPrices(const MachineSpec& machine, int threads) : machine_(m
 double KernelPrices::peak(DType dtype) const {
   const MachineSpec::Peaks& p = machine_.peaks;
   const double peak = dtype == DType::f64    ? p.fp64
+                      : is_fp8(dtype)        ? (p.fp8 > 0 ? p.fp8 : p.bf16)
                       : dtype == DType::bf16 ? p.bf16
                       : dtype == DType::f16  ? p.fp16
                                              : p.fp32;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/median.h"
+#include "kernels/quantize.h"
 #include "kernels/random.h"
 #include "parallel/zero_shards.h"
 #include "tensor/make_stream.h"
@@ -53,6 +54,14 @@ Tensor TimedTensors::doubles(const std::vector<double>& values) {
   const Tensor t = room({std::ssize(values)}, DType::f64);
   upload(t, values.data(), *stream_);
   return t;
+}
+
+TimedTensors::Quantized TimedTensors::fp8(const Shape& shape, DType dtype) {
+  const Tensor x = tensor(shape, DType::bf16), largest = room({1}, DType::f32);
+  const Quantized made{.q = room(shape, dtype), .scale = room({1}, DType::f32)};
+  amax({.amax = largest, .x = x}, *stream_);
+  quantize({.q = made.q, .scale = made.scale, .x = x, .amax = largest}, *stream_);
+  return made;
 }
 
 double seconds_of(const std::function<void()>& work, Stream& stream) {

@@ -27,14 +27,17 @@ class TimedTensors {
   Tensor zeros(const Shape& shape, DType dtype);           // of a type of 8 bytes
   Tensor indices(const Shape& shape, std::int64_t below);  // int32, scattered over [0, below)
   Tensor doubles(const std::vector<double>& values);       // as given
+  struct Quantized {
+    Tensor q, scale;
+  };
+  Quantized fp8(const Shape& shape, DType dtype);  // normal numbers, as kernels/quantize.h makes them
+  Tensor room(const Shape& shape, DType dtype);    // of anything
   DType dtype() const { return dtype_; }
   Device runs_on() const { return runs_on_; }  // or what the counting desk stands for
   Memory& memory() { return *memory_; }
   Stream& stream() { return *stream_; }
 
  private:
-  Tensor room(const Shape& shape, DType dtype);
-
   DType dtype_;
   Device runs_on_;
   Ledger ledger_;

@@ -1,4 +1,4 @@
-// Element types of tensors, and the two 16-bit floats C++20 does not have.
+// Element types of tensors, and the two 16-bit floats C++20 does not have (the two 8-bit ones: tensor/fp8.h).
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -6,9 +6,12 @@
 
 namespace lockstep {
 
-enum class DType : std::uint8_t { f64, f32, bf16, f16, i32, i64 };
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i32, i64, f8e4m3, f8e5m2 };
 
+// What kernels of floats compute with. The 8-bit floats are operands of products, with a scale beside them, and of
+// nothing else.
 constexpr bool is_float(DType t) { return t < DType::i32; }
+constexpr bool is_fp8(DType t) { return t == DType::f8e4m3 || t == DType::f8e5m2; }
 
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
@@ -21,6 +24,9 @@ constexpr std::int64_t size_of(DType t) {
     case DType::bf16:
     case DType::f16:
       return 2;
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      return 1;
   }
   return 0;
 }
@@ -39,6 +45,10 @@ constexpr std::string_view name_of(DType t) {
       return "int32";
     case DType::i64:
       return "int64";
+    case DType::f8e4m3:
+      return "fp8e4m3";
+    case DType::f8e5m2:
+      return "fp8e5m2";
   }
   return "?";
 }

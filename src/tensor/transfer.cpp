@@ -6,6 +6,7 @@
 
 #include "tensor/cuda/device.h"
 #include "tensor/disk/file_memory.h"
+#include "tensor/fp8.h"
 
 namespace lockstep {
 
@@ -143,7 +144,7 @@ std::vector<double> widened(const ConstTensor& from, Stream& stream) {
   download(values.data(), from, stream);
   std::vector<double> wide(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if constexpr (sizeof(T) == 2)
+    if constexpr (sizeof(T) <= 2)
       wide[i] = static_cast<float>(values[i]);
     else
       wide[i] = values[i];
@@ -162,6 +163,10 @@ std::vector<double> to_doubles(ConstTensor from, Stream& stream) {
       return widened<bf16>(from, stream);
     case DType::f16:
       return widened<f16>(from, stream);
+    case DType::f8e4m3:
+      return widened<f8e4m3>(from, stream);
+    case DType::f8e5m2:
+      return widened<f8e5m2>(from, stream);
     default:
       LOCKSTEP_CHECK(false, "a tensor of {} as doubles", name_of(from.dtype()));
   }

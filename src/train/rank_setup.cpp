@@ -50,6 +50,7 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
   how.weights_later = weights_come_later(o.layout);
   how.halves = o.layout.wrap.is_of_halves();
   how.runs_on = runs_on(o, stream);
+  how.fp8 = o.precision.compute == Precision::fp8;
   if (!how.memory.recompute_stages.empty() || how.memory.offload_blocks > 0)
     how.stage_of_block = stage_of_block(o, stream);
   if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();

@@ -14,6 +14,7 @@
 #include "checkpoint/state_share.h"
 #include "spec/layout/mesh_axis.h"
 #include "spec/layout/updates.h"
+#include "tensor/cuda/device.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/host_memory.h"
 #include "tensor/make_stream.h"
@@ -112,6 +113,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     of_stream.time = &stream_time_;
     of_stream.times_messages = false;
   }
+  if (device == Device::cuda && spec.precision.compute == Precision::fp8) cuda::require_fp8();
   steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();

@@ -69,6 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Setting{"llama-1m", 64, 4, 1, Precision::fp64}, Setting{"llama-1m", 63, 6, 3, Precision::fp32},
                       Setting{"llama-1m", 17, 6, 6, Precision::bf16}, Setting{"llama-5m", 128, 2, 1, Precision::fp32},
                       Setting{"llama-5m", 33, 4, 2, Precision::bf16}, Setting{"llama-1m", 17, 6, 3, Precision::fp16},
+                      Setting{"llama-1m", 32, 6, 3, Precision::fp8},
                       Setting{
                           "llama-1m", 21, 4, 4, {Precision::bf16, StateType::bf16, StateType::bf16, StateType::bf16}},
                       Setting{"bench-a", 64, 2, 2, Precision::fp32}, Setting{"llama-15m", 32, 2, 1, Precision::fp32},

@@ -39,6 +39,7 @@ std::vector<RunSpec> runs() {
               "model.dropout=0.1", "model.attention_dropout=0.1"}),
       run_of({"precision.compute=bf16"}),
       run_of({"precision.compute=fp16"}),
+      run_of({"precision.compute=fp8"}),
       run_of({"train.copy_every=5", "train.loss_spikes=rewind", "train.save_every=10"}),
       run_of({"layout.dp=2", "layout.zero=3", "layout.micro=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.zero=3", "layout.shard=2", "train.global_batch=32"}),

@@ -282,6 +282,8 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   expect_inverse(odd);
   odd.precision.master = StateType::bf16;
   expect_inverse(odd);
+  odd.precision = Precision::fp8;
+  expect_inverse(odd);
   for (const LossScale& scale :
        {LossScale{}, LossScale{.kind = LossScale::Kind::fixed, .exponent = 32},
         LossScale{.kind = LossScale::Kind::fixed}, LossScale{.kind = LossScale::Kind::dynamic, .growth = 3}}) {

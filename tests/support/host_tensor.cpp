@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "tensor/fp8.h"
+
 namespace lockstep::tests {
 
 namespace {
@@ -69,6 +71,11 @@ double round_bits(double value, int bits, int least, double largest) {
 }
 }  // namespace
 
+// What is larger than the largest is that.
+static double saturated(double value, int bits, int least, double largest) {
+  return std::isnan(value) ? value : std::clamp(round_bits(value, bits, least, INFINITY), -largest, largest);
+}
+
 double round_to(DType dtype, double value) {
   switch (dtype) {
     case DType::f64:
@@ -82,6 +89,10 @@ double round_to(DType dtype, double value) {
     case DType::i32:
     case DType::i64:
       return std::trunc(value);
+    case DType::f8e4m3:
+      return saturated(value, 4, -9, 448);
+    case DType::f8e5m2:
+      return saturated(value, 3, -16, 57344);
   }
   return value;
 }
@@ -101,6 +112,10 @@ void store_element(std::byte* at, DType dtype, double value) {
       return put(static_cast<std::int32_t>(value));
     case DType::i64:
       return put(static_cast<std::int64_t>(value));
+    case DType::f8e4m3:
+      return put(f8e4m3(static_cast<float>(value)));
+    case DType::f8e5m2:
+      return put(f8e5m2(static_cast<float>(value)));
   }
 }
 
@@ -122,6 +137,10 @@ double load_element(const std::byte* at, DType dtype) {
       return get(std::int32_t{});
     case DType::i64:
       return static_cast<double>(get(std::int64_t{}));
+    case DType::f8e4m3:
+      return static_cast<float>(get(f8e4m3{}));
+    case DType::f8e5m2:
+      return static_cast<float>(get(f8e5m2{}));
   }
   return 0;
 }

@@ -23,5 +23,12 @@ TEST(GpuCode, IsRefusedElsewhereWithARemedy) {
   EXPECT_NE(no_code_for(7, 5, "compute_80"), "");
 }
 
+TEST(GpuCode, Fp8IsRefusedBeforeThereWasAnyWithARemedy) {
+  for (const auto& [major, minor] : {std::pair{8, 9}, {9, 0}, {10, 0}, {12, 0}}) EXPECT_EQ(no_fp8_on(major, minor), "");
+  const std::string older = no_fp8_on(8, 6);
+  EXPECT_NE(older.find("8.6"), std::string::npos) << older;
+  EXPECT_NE(older.find("precision.compute=bf16"), std::string::npos) << older;
+}
+
 }  // namespace
 }  // namespace lockstep::cuda

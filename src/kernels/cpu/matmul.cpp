@@ -17,6 +17,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/types.h"
 #include "tensor/cpu/stream.h"
+#include "tensor/fp8.h"
 
 namespace lockstep::cpu {
 
@@ -26,9 +27,9 @@ constexpr std::int64_t kMostSlivers = 16;  // of A in one piece of work
 
 // How much of C is worked on at a time. A worker's scratch holds its own slivers of A; the first worker's, the slivers
 // of B and the sums where C cannot hold them as well.
-template <class T, class R>
+template <class T, class R, bool kScaled>
 struct Block {
-  static constexpr bool kSumsApart = !std::is_same_v<T, R>;
+  static constexpr bool kSumsApart = kScaled || !std::is_same_v<T, R>;
   static constexpr std::int64_t kRows = kSumsApart ? 1008 : std::int64_t{1} << 40;
   static constexpr std::int64_t kColumns = kSumsApart ? 512 : sizeof(T) == 4 ? 1536 : 960;
   static constexpr std::int64_t kPanel = 512 * 4 / sizeof(T);  // columns whose slivers stay in L2
@@ -44,11 +45,14 @@ std::int64_t block_size(std::int64_t extent, std::int64_t largest, std::int64_t 
   return extent == 0 ? unit : round_up(ceil_div(extent, ceil_div(extent, largest)), unit);
 }
 
-template <class S, class R>
+// Of elements of types S and U. FP8's are multiplied as they are, and their sums by both scales at the end.
+template <class S, class U, class R>
 class Product {
   using T = Compute<S>;
   using G = Gemm<T>;
-  using B = Block<T, R>;
+  static constexpr bool kScaled = sizeof(S) == 1;
+  using B = Block<T, R, kScaled>;
+  using Bias = std::conditional_t<kScaled, bf16, S>;
   static constexpr bool kInPlace = std::is_same_v<S, T>;  // A's elements can be multiplied in place
 
  public:
@@ -57,13 +61,15 @@ class Product {
         stream_(stream),
         workers_(stream.workers()),
         pa_(a.a.data<S>()),
-        pb_(a.b.data<S>()),
+        pb_(a.b.data<U>()),
         pc_(a.c.data<R>()),
         M_(a.c.dim(0)),
         N_(a.c.dim(1)),
         K_(a.a.dim(a.transpose_a ? 0 : 1)),
         packed_b_(static_cast<T*>(stream.scratch(0)) + B::kA),
-        sums_(packed_b_ + B::kB) {}
+        sums_(packed_b_ + B::kB) {
+    if constexpr (kScaled) scale_ = *a.scale_a.data<float>() * *a.scale_b.data<float>();
+  }
 
   void run() {
     const std::int64_t rows = block_size(M_, B::kRows, G::kRows), columns = block_size(N_, B::kColumns, G::kColumns);
@@ -159,20 +165,25 @@ class Product {
       const R* c = pc_ + (i0_ + i) * a_.c.stride(0) + j0_ + left;
       T* sums = sums_at(i, left);
       for_vectors<T>(right - left, [&](std::int64_t j, auto load, auto store) {
-        store(sums + j, a_.accumulate ? load(c + j) : Vec<T>{});
+        store(sums + j, a_.accumulate && !kScaled ? load(c + j) : Vec<T>{});
       });
     }
   }
 
-  // After the last of K: the bias joins, and sums kept apart are rounded into C.
+  // After the last of K: scales and the bias join, and sums kept apart are rounded into C.
   void finish(std::int64_t begin, std::int64_t end, std::int64_t left, std::int64_t right) {
     if (!a_.bias && !B::kSumsApart) return;
-    const S* bias = a_.bias ? a_.bias.template data<S>() + j0_ + left : nullptr;
+    const Bias* bias = a_.bias ? a_.bias.template data<Bias>() + j0_ + left : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
       const T* from = sums_at(i, left);
       R* to = pc_ + (i0_ + i) * a_.c.stride(0) + j0_ + left;
       for_vectors<T>(right - left, [&](std::int64_t j, auto load, auto store) {
-        store(to + j, bias ? load(from + j) + load(bias + j) : load(from + j));
+        Vec<T> sum = load(from + j);
+        if constexpr (kScaled) {
+          sum *= broadcast(scale_);
+          if (a_.accumulate) sum += load(to + j);
+        }
+        store(to + j, bias ? sum + load(bias + j) : sum);
       });
     }
   }
@@ -180,12 +191,22 @@ class Product {
   const MatmulArgs& a_;
   Stream& stream_;
   Workers& workers_;
-  const S *pa_, *pb_;
+  const S* pa_;
+  const U* pb_;
   R* pc_;
   std::int64_t M_, N_, K_;
   T *packed_b_, *sums_;
+  T scale_ = 1;
   std::int64_t i0_ = 0, j0_ = 0, k0_ = 0, m_ = 0, n_ = 0, depth_ = 0;  // the block at hand
 };
+
+template <class S, class U>
+void fp8_product(const MatmulArgs& a, Stream& stream) {
+  if (a.c.dtype() == DType::bf16)
+    Product<S, U, bf16>(a, stream).run();
+  else
+    Product<S, U, float>(a, stream).run();
+}
 
 }  // namespace
 
@@ -204,8 +225,12 @@ void matmul(const MatmulArgs& a, lockstep::Stream& stream) {
     rest.accumulate = true;
     return cpu::matmul(rest, stream);
   }
+  if (a.a.dtype() == DType::f8e5m2) return fp8_product<f8e5m2, f8e4m3>(a, Stream::of(stream));
+  if (a.b.dtype() == DType::f8e5m2) return fp8_product<f8e4m3, f8e5m2>(a, Stream::of(stream));
+  if (a.a.dtype() == DType::f8e4m3) return fp8_product<f8e4m3, f8e4m3>(a, Stream::of(stream));
   with_float_and_result(a.a.dtype(), a.c.dtype(), [&](auto s, auto r) {
-    Product<typename decltype(s)::Type, typename decltype(r)::Type>(a, Stream::of(stream)).run();
+    using S = typename decltype(s)::Type;
+    Product<S, S, typename decltype(r)::Type>(a, Stream::of(stream)).run();
   });
 }
 

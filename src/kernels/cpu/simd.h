@@ -89,6 +89,8 @@ template <class S>
 #else
     for (int i = 0; i < 16; ++i) v[i] = static_cast<float>(p[i]);
 #endif
+  } else if constexpr (sizeof(S) == 1) {  // FP8, by its table
+    for (int i = 0; i < 16; ++i) v[i] = static_cast<float>(p[i]);
   } else {
 #if defined(__AVX512F__)
     v = (Vec<float>)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -3,6 +3,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
+#include "kernels/quantize.h"
 
 namespace lockstep::cpu {
 
@@ -22,6 +23,7 @@ void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
       });
     });
   });
+  if (a.amax) cpu::amax({.amax = a.amax, .x = a.y}, stream);
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
@@ -44,6 +46,7 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
       });
     });
   });
+  if (a.amax) cpu::amax({.amax = a.amax, .x = a.d_gate_up}, stream);
 }
 
 }  // namespace lockstep::cpu

@@ -16,6 +16,7 @@
 #include "kernels/norm_sum.h"
 #include "kernels/optimizers.h"
 #include "kernels/product_tuning.h"
+#include "kernels/quantize.h"
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -63,6 +64,8 @@ void adamw(const AdamWArgs&, lockstep::Stream&) { absent(); }
 void sgd(const SgdArgs&, lockstep::Stream&) { absent(); }
 void init_normal(const InitNormalArgs&, lockstep::Stream&) { absent(); }
 void dropout(const DropoutArgs&, lockstep::Stream&) { absent(); }
+void amax(const AmaxArgs&, lockstep::Stream&) { absent(); }
+void quantize(const QuantizeArgs&, lockstep::Stream&) { absent(); }
 void rmsnorm_forward(const RmsNormForwardArgs&, lockstep::Stream&) { absent(); }
 void rmsnorm_backward_input(const RmsNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
 void rmsnorm_backward_weight(const RmsNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }

@@ -26,7 +26,8 @@ __global__ void finish(R* c, std::int64_t stride, const Compute<R>* sums, std::i
 void finish_rows(const MatmulArgs& m, std::int64_t first, std::int64_t rows, const Tensor& sums, bool accumulate,
                  Stream& stream) {
   const std::int64_t N = m.c.dim(1);
-  with_float_and_result(m.a.dtype(), m.c.dtype(), [&](auto s, auto r) {
+  // A bias of FP8 operands is bf16.
+  with_float_and_result(is_fp8(m.a.dtype()) ? DType::bf16 : m.a.dtype(), m.c.dtype(), [&](auto s, auto r) {
     using S = typename decltype(s)::Type;
     using R = typename decltype(r)::Type;
     finish<R, S><<<blocks_for(rows * N), kThreads, 0, native(stream)>>>(
@@ -71,7 +72,8 @@ void matmul(const MatmulArgs& m, lockstep::Stream& on) {
   }
   // A bias joins before a 16-bit result is rounded. Some of the library's kernels round in between, so the sums are
   // made in fp32 in half of the scratch, as many rows at a time as fit, and the other half is the library's.
-  const std::int64_t rows_at_a_time = std::max<std::int64_t>(1, kScratchBytes / 2 / (N * 4));
+  std::int64_t rows_at_a_time = std::max<std::int64_t>(1, kScratchBytes / 2 / (N * 4));
+  if (is_fp8(m.a.dtype())) rows_at_a_time = std::max<std::int64_t>(16, rows_at_a_time / 16 * 16);
   for (std::int64_t first = 0; first < M; first += rows_at_a_time) {
     const std::int64_t rows = std::min(rows_at_a_time, M - first);
     const Tensor sums(stream.scratch(), DType::f32, Device::cuda, {rows, N});
@@ -79,7 +81,10 @@ void matmul(const MatmulArgs& m, lockstep::Stream& on) {
                        .a = m.a.slice(m.transpose_a ? 1 : 0, first, rows),
                        .b = m.b,
                        .transpose_a = m.transpose_a,
-                       .transpose_b = m.transpose_b},
+                       .transpose_b = m.transpose_b,
+                       .scale_a = m.scale_a,
+                       .scale_b = m.scale_b,
+                       .fast_sums = m.fast_sums},
                       static_cast<char*>(stream.scratch()) + kScratchBytes / 2, kScratchBytes / 2, stream);
     finish_rows(m, first, rows, sums, m.accumulate, stream);
   }

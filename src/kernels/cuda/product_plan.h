@@ -22,10 +22,11 @@ void check_product(cublasStatus_t status, const char* call);
 struct ProductForm {
   std::int64_t M, N, K;
   bool transpose_a, transpose_b;
-  DType operands, result;
+  DType operands, other, result;           // of a, b, c
   std::array<std::int64_t, 3> strides;     // from row to row of a, b, c
   std::array<std::int64_t, 3> alignments;  // of a, b, c
   std::int64_t workspace;                  // bytes
+  bool fast_sums;
   auto operator<=>(const ProductForm&) const = default;
   static ProductForm of(const MatmulArgs& product, std::int64_t workspace);
   std::string text() const;
@@ -52,7 +53,9 @@ class ProductPlan {
     const void* a;
     const void* b;
     double beta;
-    const void* addend;  // what beta multiplies: c itself, or something of its layout
+    const void* addend;   // what beta multiplies: c itself, or something of its layout
+    const void* scale_a;  // of FP8 operands, on the device
+    const void* scale_b;
     void* workspace;
     void* stream;
   };
@@ -63,6 +66,7 @@ class ProductPlan {
  private:
   // Whether it runs here, in the workspace there is, and always gives the same bits.
   bool usable(const ProductAlgorithm& algorithm) const;
+  void point(cublasLtMatmulDescAttributes_t which, const void* to) const;  // to something on the device
 
   ProductForm form_;
   cublasLtHandle_t handle_;  // not owned

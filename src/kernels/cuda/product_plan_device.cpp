@@ -20,6 +20,10 @@ cudaDataType_t type_of(DType t) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       LOCKSTEP_CHECK(false, "a product of {}", name_of(t));
   }
@@ -45,16 +49,20 @@ ProductForm ProductForm::of(const MatmulArgs& m, std::int64_t workspace) {
           .transpose_a = m.transpose_a,
           .transpose_b = m.transpose_b,
           .operands = m.a.dtype(),
+          .other = m.b.dtype(),
           .result = m.c.dtype(),
           .strides = {stride(m.a), stride(m.b), stride(m.c)},
           .alignments = {alignment_of(m.a.raw()), alignment_of(m.b.raw()), alignment_of(m.c.raw())},
-          .workspace = workspace};
+          .workspace = workspace,
+          .fast_sums = m.fast_sums};
 }
 
 std::string ProductForm::text() const {
-  return fmt::format("{}x{}x{} {}{} {}>{} strides {},{},{} aligned {},{},{} room {}", M, N, K, transpose_a ? 't' : 'n',
-                     transpose_b ? 't' : 'n', name_of(operands), name_of(result), strides[0], strides[1], strides[2],
-                     alignments[0], alignments[1], alignments[2], workspace);
+  const std::string types =
+      std::string(name_of(operands)) + (other == operands ? "" : fmt::format("*{}", name_of(other)));
+  return fmt::format("{}x{}x{} {}{} {}>{} strides {},{},{} aligned {},{},{} room {}{}", M, N, K,
+                     transpose_a ? 't' : 'n', transpose_b ? 't' : 'n', types, name_of(result), strides[0], strides[1],
+                     strides[2], alignments[0], alignments[1], alignments[2], workspace, fast_sums ? " fast" : "");
 }
 
 std::string to_text(const ProductAlgorithm& algorithm) {
@@ -74,6 +82,14 @@ ProductPlan::ProductPlan(const ProductForm& form, cublasLtHandle_t handle) : for
   };
   turn(CUBLASLT_MATMUL_DESC_TRANSA, form.transpose_b);
   turn(CUBLASLT_MATMUL_DESC_TRANSB, form.transpose_a);
+  if (is_fp8(form.operands)) {
+    // Proposals may depend on there being scales; multiply() says where they are.
+    for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      point(which, this);
+    const std::int8_t fast = form.fast_sums;
+    check_product(cublas_lt().product_set(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast),
+                  "cublasLtMatmulDescSetAttribute");
+  }
   const auto layout = [](cublasLtMatrixLayout_t& made, DType type, std::int64_t rows, std::int64_t columns,
                          std::int64_t stride) {
     check_product(cublas_lt().layout_create(&made, type_of(type), static_cast<std::uint64_t>(columns),
@@ -81,9 +97,13 @@ ProductPlan::ProductPlan(const ProductForm& form, cublasLtHandle_t handle) : for
                   "cublasLtMatrixLayoutCreate");
   };
   const auto& [M, N, K] = std::tie(form.M, form.N, form.K);
-  layout(a_, form.operands, form.transpose_b ? N : K, form.transpose_b ? K : N, form.strides[1]);
+  layout(a_, form.other, form.transpose_b ? N : K, form.transpose_b ? K : N, form.strides[1]);
   layout(b_, form.operands, form.transpose_a ? K : M, form.transpose_a ? M : K, form.strides[0]);
   layout(c_, form.result, M, N, form.strides[2]);
+}
+
+void ProductPlan::point(cublasLtMatmulDescAttributes_t which, const void* to) const {
+  check_product(cublas_lt().product_set(product_, which, &to, sizeof to), "cublasLtMatmulDescSetAttribute");
 }
 
 ProductPlan::~ProductPlan() {
@@ -151,6 +171,10 @@ cublasStatus_t ProductPlan::multiply(const ProductAlgorithm& algorithm, const Ca
   const double wide_one = 1;
   const float one = 1, beta = static_cast<float>(call.beta);
   const bool wide = form_.operands == DType::f64;
+  if (is_fp8(form_.operands)) {  // the library's operands are the other way round
+    point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
+    point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
+  }
   return cublas_lt().matmul(handle_, product_, wide ? static_cast<const void*>(&wide_one) : &one, call.b, a_, call.a,
                             b_, wide ? static_cast<const void*>(&call.beta) : &beta, call.addend, c_, call.c, c_,
                             &algorithm, call.workspace, static_cast<std::size_t>(form_.workspace),

@@ -148,6 +148,8 @@ void Products::multiply(const MatmulArgs& m, void* workspace, std::int64_t works
                                .b = m.b.raw(),
                                .beta = m.accumulate || m.addend ? 1.0 : 0.0,
                                .addend = m.addend ? m.addend.raw() : m.c.raw(),
+                               .scale_a = m.scale_a ? m.scale_a.raw() : nullptr,
+                               .scale_b = m.scale_b ? m.scale_b.raw() : nullptr,
                                .workspace = workspace,
                                .stream = stream.native()};
   std::unique_ptr<ProductPlan>& kept = plans_[form];

@@ -1,5 +1,6 @@
 #include "kernels/swiglu.h"
 
+#include "kernels/cuda/amax.cuh"
 #include "kernels/cuda/packs.cuh"
 
 namespace lockstep::cuda {
@@ -39,18 +40,20 @@ struct Silu {
   __device__ T for_gradients() const { return gate * sigmoid; }
 };
 
-template <class S, bool Whole>
-__global__ void forward(Rows<S> y, Rows<const S> gate_up, std::int64_t count, std::int64_t width) {
+template <class S, bool Whole, bool Amax>
+__global__ void forward(Rows<S> y, Rows<const S> gate_up, std::int64_t count, std::int64_t width, unsigned* amax) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_pack<S>(count, width, [&](std::int64_t row, std::int64_t c, int n) {
     const RowPlace at{row, 0};
     const S* in = gate_up[at] + c;
     T g[kPack<S>], u[kPack<S>];
     read<Whole>(g, in, n);
     read<Whole>(u, in + width, n);
-    for (int i = 0; i < kPack<S>; ++i) g[i] = Silu<S>(g[i]).for_y() * u[i];
+    for (int i = 0; i < kPack<S>; ++i) largest.note(g[i] = Silu<S>(g[i]).for_y() * u[i]);
     write<Whole>(y[at] + c, g, n);
   });
+  largest.add_to(amax);
 }
 
 template <class S>
@@ -58,14 +61,16 @@ struct Backward {
   Rows<S> d_gate_up, y;
   Rows<const S> dy, gate_up;
   std::int64_t count, width;
+  unsigned* amax;
 };
 
 // A thread has two rows at once, six packs on their way: one row's would not outlast what is computed of them.
 // d_gate_up may be gate_up, and y dy: a thread reads all of its elements before it writes any.
 constexpr int kRowsAtOnce = 2;
-template <class S, bool Whole, bool Again>
+template <class S, bool Whole, bool Again, bool Amax>
 __global__ void __launch_bounds__(kThreads, Whole ? 4 : 2) backward(Backward<S> a) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   const std::int64_t pairs = (a.count + kRowsAtOnce - 1) / kRowsAtOnce;
   each_pack<S>(pairs, a.width, [&](std::int64_t pair, std::int64_t c, int n) {
     const std::int64_t first = pair * kRowsAtOnce;
@@ -91,8 +96,8 @@ __global__ void __launch_bounds__(kThreads, Whole ? 4 : 2) backward(Backward<S> 
         const Silu<S> s(g[i]);
         const T silu = s.for_gradients(), gradient = d[i];
         if constexpr (Again) d[i] = s.for_y() * u[i];
-        g[i] = gradient * u[i] * std::fma(silu, T(1) - s.sigmoid, s.sigmoid);
-        u[i] = gradient * silu;
+        largest.note(g[i] = gradient * u[i] * std::fma(silu, T(1) - s.sigmoid, s.sigmoid));
+        largest.note(u[i] = gradient * silu);
       }
       S* out = a.d_gate_up[at] + c;
       write<Whole>(out, g, n);
@@ -100,25 +105,33 @@ __global__ void __launch_bounds__(kThreads, Whole ? 4 : 2) backward(Backward<S> 
       if constexpr (Again) write<Whole>(a.y[at] + c, d, n);
     }
   });
+  largest.add_to(a.amax);
 }
+
+unsigned* bits_of(const Tensor& amax) { return static_cast<unsigned*>(amax.raw()); }
 
 }  // namespace
 
 void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
   const std::int64_t count = a.y.dim(0), width = a.y.dim(1);
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const Rows<S> y = rows<S>(a.y);
     const Rows<const S> gate_up = rows<S>(a.gate_up);
-    const auto kernel = in_packs(width, y, gate_up) ? forward<S, true> : forward<S, false>;
+    const bool whole = in_packs(width, y, gate_up);
+    auto kernel = whole ? forward<S, true, false> : forward<S, false, false>;
+    if constexpr (std::is_same_v<S, bf16>)
+      if (a.amax) kernel = whole ? forward<S, true, true> : forward<S, false, true>;
     const auto [blocks, threads] = pack_grid(count, width, kPack<S>);
-    kernel<<<blocks, threads, 0, native(stream)>>>(y, gate_up, count, width);
+    kernel<<<blocks, threads, 0, native(stream)>>>(y, gate_up, count, width, bits_of(a.amax));
   });
   check_launch("swiglu_forward");
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
   const std::int64_t count = a.dy.dim(0), width = a.dy.dim(1);
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.dy.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const Backward<S> args{.d_gate_up = rows<S>(a.d_gate_up),
@@ -126,11 +139,17 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
                            .dy = rows<S>(a.dy),
                            .gate_up = rows<S>(a.gate_up),
                            .count = count,
-                           .width = width};
+                           .width = width,
+                           .amax = bits_of(a.amax)};
     const bool whole = in_packs(width, args.d_gate_up, args.y, args.dy, args.gate_up), again = !a.y.none();
-    const auto kernel = whole   ? again ? backward<S, true, true> : backward<S, true, false>
-                          : again ? backward<S, false, true>
-                                : backward<S, false, false>;
+    const auto chosen = [&](auto amax) {
+      return whole   ? again ? backward<S, true, true, amax> : backward<S, true, false, amax>
+               : again ? backward<S, false, true, amax>
+                     : backward<S, false, false, amax>;
+    };
+    auto kernel = chosen(std::false_type{});
+    if constexpr (std::is_same_v<S, bf16>)
+      if (a.amax) kernel = chosen(std::true_type{});
     const auto [blocks, threads] = pack_grid(ceil_div(count, kRowsAtOnce), width, kPack<S>);
     kernel<<<blocks, threads, 0, native(stream)>>>(args);
   });

@@ -6,11 +6,12 @@
 namespace lockstep::meta {
 
 void swiglu_forward(const SwigluForwardArgs& a, lockstep::Stream& stream) {
-  count(stream, KernelKind::activation, 5 * a.y.elements(), {a.gate_up}, {a.y});
+  count(stream, KernelKind::activation, 5 * a.y.elements(), {a.gate_up}, {a.y, a.amax});
 }
 
 void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
-  count(stream, KernelKind::activation, (a.y ? 13 : 11) * a.dy.elements(), {a.dy, a.gate_up}, {a.d_gate_up, a.y});
+  count(stream, KernelKind::activation, (a.y ? 13 : 11) * a.dy.elements(), {a.dy, a.gate_up},
+        {a.d_gate_up, a.y, a.amax});
 }
 
 void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {

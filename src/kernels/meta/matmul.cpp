@@ -13,7 +13,7 @@ void matmul(const MatmulArgs& a, lockstep::Stream& stream) {
          .n = a.c.dim(1),
          .k = k,
          .flops = 2 * a.c.elements() * k},
-        {a.a, a.b, a.bias, a.addend, if_accumulating(a.accumulate, a.c)}, {a.c});
+        {a.a, a.b, a.scale_a, a.scale_b, a.bias, a.addend, if_accumulating(a.accumulate, a.c)}, {a.c});
 }
 
 }  // namespace lockstep::meta

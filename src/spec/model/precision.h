@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-// What activations and the weights that compute are stored in.
-enum class Precision { fp64, fp32, bf16, fp16 };
+// What activations and the weights that compute are stored in. fp8: in bf16, and the products of blocks are computed of
+// their 8-bit roundings (model/fp8_products.h).
+enum class Precision { fp64, fp32, bf16, fp16, fp8 };
 
 constexpr std::string_view name_of(Precision p) {
   switch (p) {
@@ -19,6 +20,8 @@ constexpr std::string_view name_of(Precision p) {
       return "bf16";
     case Precision::fp16:
       return "fp16";
+    case Precision::fp8:
+      return "fp8";
   }
   return "?";
 }

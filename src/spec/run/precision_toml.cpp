@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-static constexpr std::array<Precision, 4> values_of(Precision) {
-  return {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16};
+static constexpr std::array<Precision, 5> values_of(Precision) {
+  return {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8};
 }
 static constexpr auto values_of(StateType) { return kStateTypes; }
 

@@ -129,7 +129,8 @@ class RunChecker {
           "use offload_update = \"device\"");
     const Precision computes = spec_.precision.compute;
     const bool has_masters =
-        (computes == Precision::bf16 || computes == Precision::fp16) && spec_.precision.master == StateType::full;
+        (computes == Precision::bf16 || computes == Precision::fp16 || computes == Precision::fp8) &&
+        spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
@@ -196,6 +197,11 @@ class RunChecker {
 
   void precision() const {
     const PrecisionSpec& precision = spec_.precision;
+    if (precision.compute == Precision::fp8 && spec_.layout.tp > 1)
+      fail("precision", "compute",
+           fmt::format("fp8 scales a tensor by its largest value, which ranks that split layers (tp = {}) do not share",
+                       spec_.layout.tp),
+           "use layout.tp=1, or compute = \"bf16\"");
     if (precision.gradients != StateType::full && precision.compute != Precision::bf16) {
       fail("precision", "gradients",
            fmt::format("gradients = \"{}\" needs weights that compute in it, and compute is \"{}\"",

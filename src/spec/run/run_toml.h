@@ -30,7 +30,7 @@
 //   micro = 1                 # layout_spec.h: also dp_kind, overlap, bucket, uneven, reduce. docs/design.md's other
 //                             # keys are known, and refused unless they change nothing
 //   [precision]
-//   compute = "fp32"          # fp64, fp32, bf16, fp16
+//   compute = "fp32"          # fp64, fp32, bf16, fp16, fp8
 //   gradients = "fp32"        # or bf16, beside compute = "bf16"
 //   moments = "fp32"          # or bf16
 //   master = "fp32"           # or bf16, beside compute = "bf16"; none of the three in fp64 runs

@@ -18,6 +18,7 @@ std::string gpu_name() { refuse(); }
 std::int64_t free_bytes() { refuse(); }
 std::string gpu_bus_id() { refuse(); }
 std::int64_t used_bytes() { refuse(); }
+void require_fp8() { refuse(); }
 void check_cuda(int, const char*) {}
 void* take_pinned(std::int64_t) { refuse(); }
 void give_back_pinned(void*) noexcept {}

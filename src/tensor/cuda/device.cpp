@@ -100,6 +100,12 @@ std::int64_t used_bytes() {
   return static_cast<std::int64_t>(total - free);
 }
 
+void require_fp8() {
+  const cudaDeviceProp gpu = properties_of_current();
+  if (const std::string reason = no_fp8_on(gpu.major, gpu.minor); !reason.empty())
+    throw EnvironmentError(fmt::format("{}: {}", gpu.name, reason));
+}
+
 DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t arena_bytes) : Memory(Device::cuda, ledger) {
   if (gpu_count() == 0)
     throw EnvironmentError(

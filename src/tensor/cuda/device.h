@@ -24,6 +24,9 @@ std::int64_t used_bytes();  // of its memory, now, by whomever
 // Why code built for `targets` ("sm_90a compute_80 …", as nvcc names them) does not run on a GPU of this compute
 // capability; empty when it does.
 std::string no_code_for(int major, int minor, const std::string& targets);
+// Why a GPU of this compute capability multiplies no FP8; empty when it does.
+std::string no_fp8_on(int major, int minor);
+void require_fp8();  // of the GPU in use: EnvironmentError where it multiplies none
 
 // What the driver, the libraries' code and the graphs of a run take beside its buffers: an estimate from measurement
 // (docs/cuda.md), which a run's report compares with what it finds.

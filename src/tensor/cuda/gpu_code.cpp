@@ -26,4 +26,10 @@ std::string no_code_for(int major, int minor, const std::string& targets) {
       major, minor, targets, here, here);
 }
 
+std::string no_fp8_on(int major, int minor) {
+  if (major * 10 + minor >= 89) return "";
+  return fmt::format("its compute capability is {}.{} and FP8 products begin with 8.9; use precision.compute=bf16",
+                     major, minor);
+}
+
 }  // namespace lockstep::cuda

@@ -1,0 +1,27 @@
+#include "spec/model/fp8_fit.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+std::string left_in_bf16(const ModelSpec& s, std::int64_t tokens) {
+  if (tokens % 16 != 0)
+    return fmt::format(
+        "no product is computed in fp8: a micro-batch has {} tokens, which is no multiple of 16; all are in bf16, use "
+        "another data.seq or layout.micro",
+        tokens);
+  const std::int64_t heads = s.heads * s.head_width, keys = 2 * s.kv_heads * s.head_width;
+  const std::int64_t inner = s.mlp == MlpKind::swiglu ? 2 * s.ffn_width : s.ffn_width;
+  std::string left;
+  const auto add = [&](const char* name, std::int64_t in, std::int64_t out) {
+    if (!fits_fp8(tokens, in, out)) left += fmt::format("{}{} ({} x {})", left.empty() ? "" : ", ", name, in, out);
+  };
+  add("queries, keys and values", s.width, heads + keys);
+  add("attention's outputs", heads, s.width);
+  add("feed-forward's inputs", s.width, inner);
+  add("feed-forward's outputs", s.ffn_width, s.width);
+  if (left.empty()) return "";
+  return fmt::format("computed in bf16, since fp8 needs multiples of 16: {}", left);
+}
+
+}  // namespace lockstep
