@@ -32,6 +32,7 @@ constexpr Amount kRate{.kind = QuantityKind::rate, .least = kSlowestRate, .most 
 constexpr Amount kSomeRate{.kind = QuantityKind::rate, .least = kSlowestRate, .most = kFastestRate, .or_none = true};
 constexpr Amount kSomeOperations{.kind = QuantityKind::operations, .least = 1e6, .most = 1e18, .or_none = true};
 constexpr Amount kLatency{.kind = QuantityKind::time, .most = 1};
+constexpr Amount kSomeLatency{.kind = QuantityKind::time, .most = 1, .or_none = true};
 constexpr Amount kSomeSeconds{.kind = QuantityKind::time, .most = 1e6, .or_none = true};
 constexpr Amount kHalf{.most = 1e6, .or_none = true};
 constexpr Amount kScoreBytes{.most = 1e3, .or_none = true};
@@ -45,6 +46,7 @@ void visit_machine(Spec& m, Visitor&& visit) {
   visit("devices_per_node", m.devices_per_node, Whole{1, 1 << 16});
   visit("memory", m.memory, kBytes);
   visit("launch", m.launch, kSomeSeconds);
+  visit("split", m.split, kSomeSeconds);
   visit("step", m.step, kSomeSeconds);
   visit("overlap_slowdown", m.overlap_slowdown, Amount{.most = 10, .or_none = true});
   visit("spine_nodes", m.spine_nodes, Whole{0, 1 << 24});
@@ -92,8 +94,10 @@ template <class Spec, class Visitor>
 void visit_machine_link(Spec& link, Visitor&& visit) {
   visit("bandwidth", link.bandwidth, kRate);
   visit("latency", link.latency, kLatency);
+  visit("collective_latency", link.collective_latency, kSomeLatency);
   visit("efficiency", link.efficiency, kShare);
   visit("pair_efficiency", link.pair_efficiency, kShare);
+  visit("both_ways", link.both_ways, kShare);
 }
 
 // Every table inside [machine] that is a list of keys.
@@ -154,6 +158,8 @@ void check_machine(const MachineSpec& m, const TomlTable& table, const std::stri
     refuse("threads that exchange messages have no sum_rate or no copy_rate", "set both");
   if (!threads && m.copy_rate > 0)
     refuse("copy_rate does nothing with kind = \"devices\", whose messages go over links", "remove it");
+  if (!threads && m.split > 0)
+    refuse("split does nothing with kind = \"devices\", whose kernels nothing shares", "add it to launch instead");
   if (m.oversubscription > 1 && m.spine_nodes == 0)
     refuse("oversubscription does nothing without spine_nodes, the nodes joined at full rate",
            "set machine.spine_nodes as well");
