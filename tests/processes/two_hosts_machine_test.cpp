@@ -1,4 +1,5 @@
 // lockstep bench machine on two hosts (tools/two_hosts) with a cable of 200 Mbit/s: the file has the cable's rate.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
