@@ -53,7 +53,7 @@ TEST(TwoHostsMachine, HasTheCablesRateAndADeviceForEachRank) {
   const Outcome fits = plan("tp=2");
   ASSERT_EQ(fits.code, 0) << fits.err;
   EXPECT_GT(nlohmann::json::parse(fits.out)["exposed_seconds"]["tp"].get<double>(), 0);
-  EXPECT_THAT(plan("dp=3").err, ::testing::HasSubstr("2 devices (2 nodes of 1)"));
+  EXPECT_THAT(plan("dp=4").err, ::testing::HasSubstr("2 devices (2 nodes of 1)"));
 }
 
 }  // namespace
