@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/quartile.h"
 #include "kernels/elementwise.h"
@@ -97,22 +96,6 @@ double CoreBench::launch() const {
   TimedTensors t(bench_run_in(device_, Precision::fp32), TimedTensors::Kind::real);
   const AddArgs args{.y = t.tensor({64}), .a = t.tensor({64}), .b = t.tensor({64})};
   return time(t, [&] { add(args, t.stream()); });
-}
-
-double CoreBench::pass(const RunSpec& run, const std::vector<KernelBench>& benches) const {
-  constexpr int kPasses = 20;
-  TimedTensors t(run, TimedTensors::Kind::real);
-  std::vector<std::function<void()>> calls;
-  for (const KernelBench& bench : benches) calls.push_back(bench.make(t));
-  together_();
-  std::vector<double> times;
-  for (int pass = 0; pass <= kPasses; ++pass) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (const auto& call : calls) call();
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  times.erase(times.begin());  // pages and caches are filled
-  return lower_quartile(std::move(times));
 }
 
 double CoreBench::time(TimedTensors& t, const std::function<void()>& call) const {

@@ -51,8 +51,6 @@ class CoreBench {
   double kernel(const RunSpec& run, const KernelBench& bench) const;
   double copy(std::int64_t touched) const;  // bytes read and written
   double launch() const;
-  // Of all of these kernels one after the other, by the clock: with several threads what counts is when the last ends.
-  double pass(const RunSpec& run, const std::vector<KernelBench>& benches) const;
 
  private:
   double time(TimedTensors& tensors, const std::function<void()>& call) const;

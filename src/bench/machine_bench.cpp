@@ -105,7 +105,6 @@ class ThisMachine {
     measure_products();
     measure_attention();
     measure_kernels();
-    measure_split();
     measure_messages_here();
     if (gpu_) measure_host();
     if (options_.disk) measure_disk_of(*options_.disk);
@@ -201,18 +200,6 @@ class ThisMachine {
       own += std::max(taken - m.launch, taken / 4);
     }
     for (const auto& [kind, of] : seconds) m.kernels[kind] = rounded(of.first / of.second);
-  }
-
-  // The kernels of a layer by each core alone, all at once, and by all cores together.
-  void measure_split() {
-    if (gpu_ || cores_ == 1) return;
-    RunSpec run = kernels_run(options_.device, precision(), sizes_, sizes_.tokens[1]);
-    const std::vector<KernelBench> benches = benches_of(run);
-    const double alone = on_all([&](const CoreBench& core) { return core.pass(run, benches); });
-    run.run.threads = cores_;
-    const double together = CoreBench(options_.device, [] {}).pass(run, benches);
-    const double beside = (together - alone / cores_) / static_cast<double>(benches.size());
-    bench_.machine.split = rounded(std::max(0.0, beside));
   }
 
   void measure_messages_here() {

@@ -11,7 +11,6 @@
 //   copies      y = x of fp32 tensors, from those that a first-level cache holds to those that memory must
 //   kernels     those of a step at the sizes of a small model: the time of a copy of as many bytes over theirs
 //   launch      a sum of 64 elements
-//   split       those kernels by all cores together, less the share of each core alone
 //   sum_rate, copy_rate, intra_node.latency
 //               messages between as many thread ranks as cores; under MPI between the processes of rank 0's host
 //   inter_node  under MPI, between the first ranks of two hosts: one way, both ways at once, and sums over all hosts,

@@ -148,8 +148,6 @@ void make_devices(MachineSpec& machine, std::int64_t ranks) {
   machine.devices_per_node = ranks;
   machine.memory /= ranks;
   machine.copy_rate = 0;
-  if (cores > 1) machine.launch += machine.split;
-  machine.split = 0;
   if (ranks == 1) machine.intra_node = {};
   MachineSpec::Peaks& p = machine.peaks;
   for (double* peak : {&p.fp64, &p.fp32, &p.bf16, &p.fp16}) *peak = rounded(*peak * cores);

@@ -70,7 +70,6 @@ void print_machine(const MachineBench& bench) {
     row(fmt::format("copy of {}", byte_text(static_cast<std::int64_t>(copy.size))), rate(copy.rate));
   for (const auto& [kind, share] : m.kernels) row(kind, of_peak_text(share) + " of a copy");
   row("launch", quantity_text(m.launch, QuantityKind::time));
-  if (m.split > 0) row("split over the cores, each kernel", quantity_text(m.split, QuantityKind::time));
   const auto time = [](double value) { return quantity_text(value, QuantityKind::time); };
   if (m.sum_rate > 0) row("messages, latency", time(m.intra_node.latency));
   if (m.copy_rate > 0) row("messages, summed and copied", fmt::format("{}, {}", rate(m.sum_rate), rate(m.copy_rate)));
@@ -144,7 +143,8 @@ void add_bench_machine(CLI::App& bench, std::function<int()>& chosen) {
       "Measures products by type and shape, attention, copies by size, the other kernels beside them, launching,\n"
       "messages between ranks and, with --disk, a disk; on the cpu per core, while all cores do the same. Under "
       "mpirun\n"
-      "the processes measure messages: those of one host within it, one of each host between them. docs/choosing.md\n"
+      "the processes measure messages: those of one host within it, one of each host between them, and\n"
+      "each process is a device of the file where there are several hosts. docs/choosing.md\n"
       "says what each key of the file means. Takes about ten seconds; keep the machine quiet meanwhile.\n\n"
       "--refine measures nothing: it scales the kernels' shares and the rates of messages of a machine file by what\n"
       "these runs took beside what it predicts of them, and prints the error before and after.\n\n"

@@ -39,23 +39,17 @@ double KernelPrices::peak(DType dtype) const {
 
 double KernelPrices::copy_rate(double bytes) const { return machine_.rate_of_copy(bytes / threads_) * threads_; }
 
-// A kernel of fewer bytes is one piece of work, which one thread does (kernels/cpu/rows.h).
-double KernelPrices::shared(const meta::Kernel& kernel) const {
-  constexpr std::int64_t kOnePiece = 16384 * 4 * 2;
-  return threads_ > 1 && kernel.read + kernel.written > kOnePiece ? machine_.split : 0;
-}
-
 double KernelPrices::seconds(const meta::Kernel& kernel) const {
   const auto bytes = static_cast<double>(kernel.read + kernel.written), flops = static_cast<double>(kernel.flops);
   const double share = shares_[static_cast<std::size_t>(kernel.kind)];
-  const double moved = bytes > 0 ? bytes / (copy_rate(bytes) * share) : 0, beside = machine_.launch + shared(kernel);
+  const double moved = bytes > 0 ? bytes / (copy_rate(bytes) * share) : 0;
   const auto& attention = machine_.attention;
   switch (kernel.kind) {
     case meta::KernelKind::product: {
       const double rate =
           peak(kernel.dtype) * machine_.products.share(static_cast<double>(kernel.m), static_cast<double>(kernel.n),
                                                        static_cast<double>(kernel.k));
-      return std::max(flops / rate, moved) + beside;
+      return std::max(flops / rate, moved) + machine_.launch;
     }
     case meta::KernelKind::attention_forward:
     case meta::KernelKind::attention_backward: {
@@ -66,10 +60,10 @@ double KernelPrices::seconds(const meta::Kernel& kernel) const {
                             static_cast<double>(kernel.k) *
                             (forward ? attention.forward_scores : attention.backward_scores);
       const double passed = scores > 0 ? scores / copy_rate(scores) : 0;
-      return std::max(flops / rate, moved) + passed + beside;
+      return std::max(flops / rate, moved) + passed + machine_.launch;
     }
     default:
-      return moved + beside;
+      return moved + machine_.launch;
   }
 }
 

@@ -2,8 +2,7 @@
 //
 // A product or attention is as slow as its operations, at the share of the peak that its shape reaches, or as its
 // bytes; every other kernel is as slow as its bytes, at the share of the copy rate that its kind reaches. To that comes
-// what every launch costs, and where several threads of a rank share a kernel, what waking them and waiting for the
-// last costs.
+// what every launch costs.
 #pragma once
 #include "spec/machine/machine_spec.h"
 #include "tensor/meta/kernel.h"
@@ -21,8 +20,6 @@ class KernelPrices final : public meta::KernelPricer {
   double copy_rate(double bytes) const;  // bytes read and written per second of a kernel that touches that many
 
  private:
-  double shared(const meta::Kernel& kernel) const;
-
   const MachineSpec machine_;
   double threads_;
   std::array<double, meta::kKernelNames.size()> shares_;

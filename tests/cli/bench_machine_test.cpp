@@ -41,8 +41,6 @@ TEST(BenchMachine, WritesAFileThatReadsBackWithNumbersThatCanBe) {
     EXPECT_GT(m.sum_rate, 1e7);
     EXPECT_GT(m.copy_rate, 1e7);
     EXPECT_GT(m.intra_node.latency, 0);
-    EXPECT_GE(m.split, 0);
-    EXPECT_LT(m.split, 0.05);  // seconds: kernels of 1,024 tokens take less, on cores of anything
   }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);  // the file and nothing else
 }

@@ -41,19 +41,6 @@ TEST(KernelPrices, ScoresThatPassThroughMemoryTakeTheirBytes) {
   EXPECT_DOUBLE_EQ(KernelPrices(machine).seconds(long_attention(128)), without + bytes / machine.rate_of_copy(bytes));
 }
 
-// A kernel that the threads of a rank share costs what waking them does; one of a single piece of work does not.
-TEST(KernelPrices, SharingAKernelCostsWhatTheMachineSays) {
-  MachineSpec machine = find_machine("laptop");
-  const auto copy = [](std::int64_t bytes) { return meta::Kernel{.read = bytes, .written = bytes}; };
-  const double two = KernelPrices(machine, 2).seconds(copy(1 << 20)),
-               small = KernelPrices(machine, 2).seconds(copy(1 << 12)),
-               one = KernelPrices(machine, 1).seconds(copy(1 << 20));
-  machine.split = 1e-3;
-  EXPECT_DOUBLE_EQ(KernelPrices(machine, 2).seconds(copy(1 << 20)), two + 1e-3);
-  EXPECT_DOUBLE_EQ(KernelPrices(machine, 2).seconds(copy(1 << 12)), small);
-  EXPECT_DOUBLE_EQ(KernelPrices(machine, 1).seconds(copy(1 << 20)), one);
-}
-
 StageMessage over_nodes(CommOp op, Algorithm algorithm) {
   return {.op = op,
           .algorithm = algorithm,

@@ -37,7 +37,6 @@ MachineSpec every_field() {
   m.kernels = {{"norm", 0.5},          {"activation", 0.6}, {"rope", 4.2},      {"embedding", 0.7},
                {"cross_entropy", 0.8}, {"sum", 0.55},       {"optimizer", 1.1}, {"elementwise", 2}};
   m.launch = 1.5e-6;
-  m.split = 2.5e-6;
   m.step = 2e-3;
   m.overlap_slowdown = 0.25;
   m.intra_node = {.bandwidth = 2e9,
@@ -132,7 +131,6 @@ nodes = 3
 devices_per_node = 5
 memory = 7516192769
 launch = "1.5us"
-split = "2.5us"
 step = "2ms"
 overlap_slowdown = 0.25
 spine_nodes = 2
@@ -266,8 +264,7 @@ TEST(MachineToml, EveryKeyCanBeSetByItself) {
   to.attention = {0.1, 0.2, 4, 5, 6, 7};
   for (auto& copy : to.copies) copy.rate *= 2;
   for (auto& [kind, share] : to.kernels) share /= 2;
-  to.launch = 1e-6, to.split = 2e-6, to.step = 1e-3, to.overlap_slowdown = 0.5, to.spine_nodes = 3,
-  to.oversubscription = 2;
+  to.launch = 1e-6, to.step = 1e-3, to.overlap_slowdown = 0.5, to.spine_nodes = 3, to.oversubscription = 2;
   to.intra_node = {3e9, 4e-6, 5e-6, 0.4, 0.3, 0.2};
   to.inter_node = {4e9, 5e-6, 6e-6, 0.3, 0.2, 0.1};
   to.sum_rate = 1e9, to.copy_rate = 2e9, to.host_memory = 6, to.host_link = 7e9, to.host_copy = 8e9;
@@ -287,7 +284,7 @@ TEST(MachineToml, EveryKeyCanBeSetByItself) {
     }
   }
   EXPECT_EQ(from, to);
-  EXPECT_EQ(set, 22 + 5 + 4 + 6 + 6 + 6 + 3 + 8);  // as many as there are fields
+  EXPECT_EQ(set, 21 + 5 + 4 + 6 + 6 + 6 + 3 + 8);  // as many as there are fields
   set_machine_field(from, "kind", "threads");
 }
 
@@ -321,7 +318,6 @@ TEST(MachineToml, RefusesWrongSettingsInOneLine) {
   EXPECT_THAT(message_of_setting(h200, "memory", "nan"), HasSubstr("a size as in 80GiB"));
   EXPECT_THAT(message_of_setting(h200, "peaks.bf16", "inf"), HasSubstr("operations per second as in 312TF"));
   EXPECT_THAT(message_of_setting(h200, "copy_rate", "1GB/s"), HasSubstr("does nothing with kind = \"devices\""));
-  EXPECT_THAT(message_of_setting(h200, "split", "1us"), HasSubstr("add it to launch instead"));
   EXPECT_THAT(message_of_setting(h200, "kernels.product", "1"), HasSubstr("unknown key 'product'"));
 }
 

@@ -79,10 +79,8 @@ struct MachineSpec {
   std::vector<CopyRate> copies;           // by size, rising; at least one
   std::map<std::string, double> kernels;  // of kCopyLikeKernels, the share of the copy rate that it reaches; else 1
   double launch = 0;                      // seconds that every kernel takes beside its work
-  double split = 0;             // of kind threads: seconds that a kernel which several threads of a rank share
-                                // takes beside its work
-  double step = 0;              // seconds of a step beside all kernels and messages
-  double overlap_slowdown = 0;  // while a message of a device moves, its work takes 1 + this times as long
+  double step = 0;                        // seconds of a step beside all kernels and messages
+  double overlap_slowdown = 0;            // while a message of a device moves, its work takes 1 + this times as long
 
   MachineLink intra_node;        // NVLink, PCIe, or memory between threads: see `sum_rate`
   MachineLink inter_node;        // InfiniBand, Ethernet

@@ -46,7 +46,6 @@ void visit_machine(Spec& m, Visitor&& visit) {
   visit("devices_per_node", m.devices_per_node, Whole{1, 1 << 16});
   visit("memory", m.memory, kBytes);
   visit("launch", m.launch, kSomeSeconds);
-  visit("split", m.split, kSomeSeconds);
   visit("step", m.step, kSomeSeconds);
   visit("overlap_slowdown", m.overlap_slowdown, Amount{.most = 10, .or_none = true});
   visit("spine_nodes", m.spine_nodes, Whole{0, 1 << 24});
@@ -158,8 +157,6 @@ void check_machine(const MachineSpec& m, const TomlTable& table, const std::stri
     refuse("threads that exchange messages have no sum_rate or no copy_rate", "set both");
   if (!threads && m.copy_rate > 0)
     refuse("copy_rate does nothing with kind = \"devices\", whose messages go over links", "remove it");
-  if (!threads && m.split > 0)
-    refuse("split does nothing with kind = \"devices\", whose kernels nothing shares", "add it to launch instead");
   if (m.oversubscription > 1 && m.spine_nodes == 0)
     refuse("oversubscription does nothing without spine_nodes, the nodes joined at full rate",
            "set machine.spine_nodes as well");
