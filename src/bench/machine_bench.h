@@ -13,7 +13,9 @@
 //   launch      a sum of 64 elements
 //   sum_rate, copy_rate, intra_node.latency
 //               messages between as many thread ranks as cores; under MPI between the processes of rank 0's host
-//   inter_node  under MPI, between the first ranks of two hosts: both ways at once, one way, and a sum over all hosts
+//   inter_node  under MPI, between the first ranks of two hosts: one way, both ways at once, and sums over all hosts,
+//               each by how much longer 8 MiB take than 1 MiB; how much slower work is beside them. The machine is one
+//               of devices then, one for each rank, with its share of its host's cores
 //   host, disk  of a GPU copies over its link and of the host's memory; of a folder its file system's rates
 //
 // Takes about ten seconds on a core.

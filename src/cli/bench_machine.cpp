@@ -49,7 +49,7 @@ std::string of_peak_text(double share) { return fmt::format("{:.2f}", share); }
 
 void print_machine(const MachineBench& bench) {
   const MachineSpec& m = bench.machine;
-  const auto rate = [](double value) { return quantity_text(value, QuantityKind::rate); };
+  const auto rate = [](double value) { return quantity_text(rounded(value), QuantityKind::rate); };
   TextTable table{.title = "", .heads = {"", "value"}, .rows = {}};
   const auto row = [&](const std::string& what, const std::string& value) { table.rows.push_back({what, value}); };
   row(m.kind == MachineSpec::Kind::threads ? "nodes x cores" : "nodes x devices",
@@ -70,11 +70,18 @@ void print_machine(const MachineBench& bench) {
     row(fmt::format("copy of {}", byte_text(static_cast<std::int64_t>(copy.size))), rate(copy.rate));
   for (const auto& [kind, share] : m.kernels) row(kind, of_peak_text(share) + " of a copy");
   row("launch", quantity_text(m.launch, QuantityKind::time));
-  if (m.sum_rate > 0) row("messages, latency", quantity_text(m.intra_node.latency, QuantityKind::time));
-  if (m.sum_rate > 0) row("messages, summed and copied", fmt::format("{}, {}", rate(m.sum_rate), rate(m.copy_rate)));
-  if (m.nodes > 1)
-    row("between nodes",
-        fmt::format("{}, {}", rate(m.inter_node.bandwidth), quantity_text(m.inter_node.latency, QuantityKind::time)));
+  const auto time = [](double value) { return quantity_text(value, QuantityKind::time); };
+  if (m.sum_rate > 0) row("messages, latency", time(m.intra_node.latency));
+  if (m.copy_rate > 0) row("messages, summed and copied", fmt::format("{}, {}", rate(m.sum_rate), rate(m.copy_rate)));
+  if (m.nodes > 1) {
+    const MachineLink& link = m.inter_node;
+    row("between nodes", fmt::format("{}, {}", rate(link.bandwidth), time(link.latency)));
+    row("  sums",
+        fmt::format("{}, {} per step", rate(link.bandwidth * link.efficiency), time(link.collective_latency)));
+    row("  one way, both ways", fmt::format("{}, {} each", rate(link.bandwidth * link.pair_efficiency),
+                                            rate(link.bandwidth * link.pair_efficiency * link.both_ways)));
+    row("  work beside messages", fmt::format("{:.2f} times as long", 1 + m.overlap_slowdown));
+  }
   if (m.host_link > 0) row("host link, each way", rate(m.host_link));
   if (m.disk_read > 0) row("disk, read and written", fmt::format("{}, {}", rate(m.disk_read), rate(m.disk_write)));
   fmt::print("{}", table.plain());
@@ -136,7 +143,8 @@ void add_bench_machine(CLI::App& bench, std::function<int()>& chosen) {
       "Measures products by type and shape, attention, copies by size, the other kernels beside them, launching,\n"
       "messages between ranks and, with --disk, a disk; on the cpu per core, while all cores do the same. Under "
       "mpirun\n"
-      "the processes measure messages: those of one host within it, one of each host between them. docs/choosing.md\n"
+      "the processes measure messages: those of one host within it, one of each host between them, and\n"
+      "each process is a device of the file where there are several hosts. docs/choosing.md\n"
       "says what each key of the file means. Takes about ten seconds; keep the machine quiet meanwhile.\n\n"
       "--refine measures nothing: it scales the kernels' shares and the rates of messages of a machine file by what\n"
       "these runs took beside what it predicts of them, and prints the error before and after.\n\n"

@@ -295,6 +295,15 @@ class DeviceClock {
       change_speed(l);
     }
   }
+  // Whether the stage that it is sent to sends to its stage at the same time. Those of one way follow each other.
+  bool is_opposed(const LiveMessage& m) {
+    if (shape_of(m).peer < 0 || prices_[static_cast<std::size_t>(m.shape)].opposed == 1) return false;
+    return std::ranges::any_of(lane(m.lanes[0]).active, [&](int id) {
+      const LiveMessage& other = message(id);
+      return other.channel != m.channel && shape_of(other).peer >= 0 &&
+             std::ranges::is_permutation(other.lanes, m.lanes);
+    });
+  }
   // All that move over the links of this message's lanes find their share of them, each once.
   void share_links(const LiveMessage& changed) {
     ++sharing_;
@@ -305,7 +314,7 @@ class DeviceClock {
         m.looked_at = sharing_;
         int most = 1;
         each_use(m, [&](const int& uses) { most = std::max(most, uses); });
-        const double rate = 1.0 / most;
+        const double rate = (is_opposed(m) ? prices_[static_cast<std::size_t>(m.shape)].opposed : 1) / most;
         if (rate == m.rate) continue;
         m.left = std::max(0.0, m.left - (now_ - m.since) * m.rate);
         m.since = now_;
@@ -399,10 +408,11 @@ PhaseTime time_of(const PhaseScript& phase, const std::vector<MessagePrice>& pri
       LOCKSTEP_CHECK(m.peer < 0 && m.group.axis != MeshAxis::pp, "a phase sends to another stage");
       // A rank sends while it receives as much: the way out is counted with the way in.
       const double begin = m.op == CommOp::send ? now : std::max(now, link);
-      ends.push_back(begin + price.seconds());
+      const double moves = price.transfer / price.opposed;
+      ends.push_back(begin + price.latency + moves);
       shapes.push_back(piece.index);
-      if (m.op != CommOp::send) link = begin + price.transfer;
-      moving_until = std::max(moving_until, begin + price.transfer);
+      if (m.op != CommOp::send) link = ends.back();  // collectives of a group go one after the other, latencies too
+      moving_until = std::max(moving_until, begin + moves);
     }
     if (piece.kind == PieceKind::wait) {
       const auto number = static_cast<std::size_t>(piece.number);

@@ -50,12 +50,13 @@ MessagePrice price_of(const StageMessage& m, const MachineSpec& machine) {
   MessagePrice price{.latency = link.latency, .level = inside ? LinkLevel::within_node : LinkLevel::between_nodes};
   if (point_to_point(m.op)) {
     price.transfer = static_cast<double>(m.sent) / (link.bandwidth * link.pair_efficiency) * spine;
+    price.opposed = link.both_ways;
     return price;
   }
   const auto rounds = algorithm_of(m) == Algorithm::native
                           ? static_cast<double>(std::bit_width(static_cast<unsigned>(m.group.ranks - 1)))
                           : static_cast<double>(std::max<std::int64_t>(1, m.steps));
-  price.latency *= rounds;
+  price.latency = rounds * (link.collective_latency > 0 ? link.collective_latency : link.latency);
   if (inside) {
     price.transfer = static_cast<double>(m.sent) / rate_of_collective(link);
   } else {

@@ -6,7 +6,8 @@
 //     ring                 n over the network: the ring leaves a node by one card
 //     native, and what     n / g over the network: NCCL has a ring for every card of a node, and n within the node
 //     gathers whatever the algorithm of sums
-//   a send                 latency + bytes / (bandwidth · pair_efficiency)
+//   a send                 latency + bytes / (bandwidth · pair_efficiency); while the other end sends to it too, each
+//                          has `both_ways` of that rate
 //
 // Where the group reaches beyond the nodes that the network joins at full rate, its share that leaves them has
 // 1 / oversubscription of it: of a ring the share of one rank in all those inside, else that of the ranks outside.
@@ -24,6 +25,7 @@ inline constexpr int kLinkLevels = 2;
 struct MessagePrice {
   double latency = 0;   // seconds beside moving bytes
   double transfer = 0;  // seconds of the busiest link
+  double opposed = 1;   // of a send: the share of its rate that it keeps while another goes the other way
   LinkLevel level = LinkLevel::within_node;
   double seconds() const { return latency + transfer; }
 };

@@ -44,6 +44,12 @@ double host_update_seconds(const RunSpec& spec, const MachineSpec& machine, cons
 }  // namespace
 
 void require_machine(const RunSpec& spec, const MachineSpec& machine, const std::string& remedy) {
+  if (machine.kind == MachineSpec::Kind::threads && machine.nodes > 1)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("machine {} has {} nodes of kind \"threads\", whose messages between nodes have no price",
+                    machine.name, machine.nodes),
+        "measure it again with lockstep bench machine under mpirun, or use --set machine.nodes=1");
   if (machine.kind == MachineSpec::Kind::threads || spec.layout.ranks() <= machine.devices()) return;
   throw UserError(
       ExitCode::usage,

@@ -95,6 +95,12 @@ TEST_F(Prediction, RefusesAMachineThatIsNotThereOrTooSmallBeforeAnythingStarts) 
   refused({"--machine", folder_ / "none.toml"}, "none.toml");
   refused({"--machine", "h200", "--layout", "dp=2"},
           "the layout has 2 ranks, and machine h200 has 1 devices (1 nodes of 1); use a smaller layout");
+  MachineSpec two = find_machine("laptop");
+  two.nodes = 2;
+  two.inter_node.bandwidth = 1e8;
+  std::ofstream(folder_ / "two.toml") << to_toml(two);
+  refused({"--machine", folder_ / "two.toml"},
+          "2 nodes of kind \"threads\", whose messages between nodes have no price");
 }
 
 TEST_F(Prediction, ReadsAMachineOfARunFileFromItsFolder) {

@@ -170,6 +170,38 @@ TEST(DeviceClock, AStageSendsWhileItReceives) {
   for (const StageTimes& stage : times[0]) EXPECT_DOUBLE_EQ(step_seconds(stage), 2);
 }
 
+// Two stages send 1 s to each other and wait: alone each keeps the rate, and with a share of it while both move it
+// takes as many times as long.
+TEST(DeviceClock, SendsThatMeetOnALinkKeepTheShareOfItsFile) {
+  const std::vector<StageMessage> messages = {between_stages(CommOp::send, 1, 1), between_stages(CommOp::recv, 1, 1),
+                                              between_stages(CommOp::send, 0, 1), between_stages(CommOp::recv, 0, 1)};
+  HandMadeStage first, second;
+  first.start(0).start(1).wait(0).wait(1);
+  second.start(2).start(3).wait(0).wait(1);
+  const WorldScript script = hand_made_script(messages, {first, second});
+  MachineSpec machine = hand_made_machine();
+  EXPECT_NEAR(only_step(script, machine), 1, 1e-9);
+  for (const double share : {0.5, 0.25}) {
+    machine.intra_node.both_ways = share;
+    EXPECT_NEAR(only_step(script, machine), 1 / share, 1e-9);
+  }
+}
+
+// What passes stage 1 on its way does not meet: it receives from stage 0 while it sends to stage 2.
+TEST(DeviceClock, SendsOfThreeStagesInOneDirectionDoNotMeet) {
+  const std::vector<StageMessage> messages = {between_stages(CommOp::send, 1, 1), between_stages(CommOp::recv, 0, 1),
+                                              between_stages(CommOp::send, 2, 1), between_stages(CommOp::recv, 1, 1)};
+  HandMadeStage first, second, third;
+  first.start(0).wait(0);
+  second.start(1).start(2).wait(0).wait(1);
+  third.start(3).wait(0);
+  const WorldScript script = hand_made_script(messages, {first, second, third});
+  MachineSpec machine = hand_made_machine();
+  const double alone = only_step(script, machine);
+  machine.intra_node.both_ways = 0.5;
+  EXPECT_NEAR(only_step(script, machine), alone, 1e-9);
+}
+
 TEST(DeviceClock, AWaitThatNeverEndsIsAnError) {
   const WorldScript script = hand_made_script({between_stages(CommOp::recv, 1, 1)},
                                               {HandMadeStage().start(0).wait(0), HandMadeStage().work(1)});
@@ -200,6 +232,18 @@ TEST(DeviceClock, APhaseExposesWhatItsOwnWorkDoesNotHide) {
 }
 
 // One replica has worked at 2, the other at 6; their message of 1 s begins then.
+// Pieces of a product's tokens are exchanged one after the other: 3 times 1 s and 0.5 s until it is known of.
+TEST(DeviceClock, CollectivesOfAPhaseWaitForTheEndOfTheOneBefore) {
+  const PhaseScript phase{.pieces = {{.kind = StagePieceKind::start, .index = 0, .number = 0},
+                                     {.kind = StagePieceKind::start, .index = 0, .number = 1},
+                                     {.kind = StagePieceKind::start, .index = 0, .number = 2},
+                                     {.kind = StagePieceKind::wait, .number = 2}},
+                          .work = {}};
+  const std::vector<StageMessage> messages = {collective(MeshAxis::tp, 4, 1)};
+  const PhaseTime time = time_of(phase, {{.latency = 0.5, .transfer = 1}}, messages, 0);
+  EXPECT_NEAR(time.waited[kTp], 4.5, 1e-9);
+}
+
 TEST(DeviceClock, KindsOfReplicasMeetWhereTheyReduce) {
   const WorldScript script =
       hand_made_script({collective(MeshAxis::dp, 4, 1)}, {HandMadeStage().work(2).start(0).wait(0)});

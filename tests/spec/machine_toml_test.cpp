@@ -39,8 +39,18 @@ MachineSpec every_field() {
   m.launch = 1.5e-6;
   m.step = 2e-3;
   m.overlap_slowdown = 0.25;
-  m.intra_node = {.bandwidth = 2e9, .latency = 3e-6, .efficiency = 0.5, .pair_efficiency = 0.75};
-  m.inter_node = {.bandwidth = 12.5e9, .latency = 0, .efficiency = 0.9, .pair_efficiency = 0.8};
+  m.intra_node = {.bandwidth = 2e9,
+                  .latency = 3e-6,
+                  .collective_latency = 4e-6,
+                  .efficiency = 0.5,
+                  .pair_efficiency = 0.75,
+                  .both_ways = 0.95};
+  m.inter_node = {.bandwidth = 12.5e9,
+                  .latency = 0,
+                  .collective_latency = 7e-6,
+                  .efficiency = 0.9,
+                  .pair_efficiency = 0.8,
+                  .both_ways = 0.55};
   m.spine_nodes = 2;
   m.oversubscription = 7;
   m.sum_rate = 6e9;
@@ -156,13 +166,17 @@ backward_scores = 19
 [machine.intra_node]
 bandwidth = "2GB/s"
 latency = "3us"
+collective_latency = "4us"
 efficiency = 0.5
 pair_efficiency = 0.75
+both_ways = 0.95
 [machine.inter_node]
 bandwidth = "100Gbit/s"
 latency = 0
+collective_latency = "7us"
 efficiency = 0.9
 pair_efficiency = 0.8
+both_ways = 0.55
 [machine.copies]
 1MiB = "1GB/s"
 1000 = "5GB/s"
@@ -251,8 +265,8 @@ TEST(MachineToml, EveryKeyCanBeSetByItself) {
   for (auto& copy : to.copies) copy.rate *= 2;
   for (auto& [kind, share] : to.kernels) share /= 2;
   to.launch = 1e-6, to.step = 1e-3, to.overlap_slowdown = 0.5, to.spine_nodes = 3, to.oversubscription = 2;
-  to.intra_node = {3e9, 4e-6, 0.4, 0.3};
-  to.inter_node = {4e9, 5e-6, 0.3, 0.2};
+  to.intra_node = {3e9, 4e-6, 5e-6, 0.4, 0.3, 0.2};
+  to.inter_node = {4e9, 5e-6, 6e-6, 0.3, 0.2, 0.1};
   to.sum_rate = 1e9, to.copy_rate = 2e9, to.host_memory = 6, to.host_link = 7e9, to.host_copy = 8e9;
   to.disk_read = 1e9, to.disk_write = 2e9, to.disk = 9, to.hours_between_failures = 10, to.restart_seconds = 11;
   std::istringstream lines(to_toml(to));
@@ -270,7 +284,7 @@ TEST(MachineToml, EveryKeyCanBeSetByItself) {
     }
   }
   EXPECT_EQ(from, to);
-  EXPECT_EQ(set, 21 + 5 + 4 + 6 + 4 + 4 + 3 + 8);  // as many as there are fields
+  EXPECT_EQ(set, 21 + 5 + 4 + 6 + 6 + 6 + 3 + 8);  // as many as there are fields
   set_machine_field(from, "kind", "threads");
 }
 
@@ -336,6 +350,7 @@ TEST(MachineToml, RefusesWhatIsWrongInAFile) {
   expect_machine_refused(under("[machine.inter_node]\nbandwidth = 1e9\nefficiency = 1.5"), {"m.toml:10", "at most 1"});
   expect_machine_refused(under("[machine.inter_node]\nbandwidth = 1e9\nefficiency = 0"), {"m.toml:10", "above 0"});
   expect_machine_refused(under("[machine.inter_node]\nbandwidth = 1e9\nlatency = \"2s\""), {"m.toml:10", "at most 1s"});
+  expect_machine_refused(under("[machine.inter_node]\nbandwidth = 1e9\nboth_ways = 0"), {"m.toml:10", "above 0"});
   expect_machine_refused(under("[machine.kernels]\nmatmul = 1"), {"m.toml:9: unknown key 'matmul'"});
   expect_machine_refused(under("[machine.kernels]\nnorm = 0"), {"m.toml:9", "above 0"});
   expect_machine_refused(under("[machine.products]\nbest = 3"), {"m.toml:9", "at most 2"});

@@ -18,10 +18,12 @@ namespace lockstep {
 
 // A link between devices. A message of n bytes takes latency + n / (bandwidth · efficiency).
 struct MachineLink {
-  double bandwidth = 1e9;      // that a device can send while it receives as much
-  double latency = 1e-5;       // seconds of a message that has hardly a byte
-  double efficiency = 1;       // of the bandwidth that collectives reach with large messages
-  double pair_efficiency = 1;  // the same of one device that sends to one other
+  double bandwidth = 1e9;         // that a device can send
+  double latency = 1e-5;          // seconds of a message that has hardly a byte
+  double collective_latency = 0;  // of each step of a collective that has hardly a byte; 0: as `latency`
+  double efficiency = 1;          // of the bandwidth that collectives reach with large messages, both ways at once
+  double pair_efficiency = 1;     // the same of one device that sends to one other, which sends nothing
+  double both_ways = 1;           // of the rate of a pair that each keeps while both send to each other
   bool operator==(const MachineLink&) const = default;
 };
 

@@ -32,6 +32,7 @@ constexpr Amount kRate{.kind = QuantityKind::rate, .least = kSlowestRate, .most 
 constexpr Amount kSomeRate{.kind = QuantityKind::rate, .least = kSlowestRate, .most = kFastestRate, .or_none = true};
 constexpr Amount kSomeOperations{.kind = QuantityKind::operations, .least = 1e6, .most = 1e18, .or_none = true};
 constexpr Amount kLatency{.kind = QuantityKind::time, .most = 1};
+constexpr Amount kSomeLatency{.kind = QuantityKind::time, .most = 1, .or_none = true};
 constexpr Amount kSomeSeconds{.kind = QuantityKind::time, .most = 1e6, .or_none = true};
 constexpr Amount kHalf{.most = 1e6, .or_none = true};
 constexpr Amount kScoreBytes{.most = 1e3, .or_none = true};
@@ -92,8 +93,10 @@ template <class Spec, class Visitor>
 void visit_machine_link(Spec& link, Visitor&& visit) {
   visit("bandwidth", link.bandwidth, kRate);
   visit("latency", link.latency, kLatency);
+  visit("collective_latency", link.collective_latency, kSomeLatency);
   visit("efficiency", link.efficiency, kShare);
   visit("pair_efficiency", link.pair_efficiency, kShare);
+  visit("both_ways", link.both_ways, kShare);
 }
 
 // Every table inside [machine] that is a list of keys.
