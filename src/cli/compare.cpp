@@ -76,6 +76,10 @@ int report(const CompareSettings& s, const RunSpec& run, const Comparison& compa
 // Before anything is timed.
 void require_machines(const RunSpec& run, const std::vector<LayoutSpec>& layouts,
                       const std::optional<MachineSpec>& machine) {
+  if (run.sync.takes_local_steps())
+    refuse(fmt::format("sync.kind = \"{}\": replicas agree after every {} steps, and single steps are compared",
+                       name_of(run.sync.kind), run.sync.every),
+           "use --set sync.kind=full");
   for (const LayoutSpec& layout : layouts)
     if (machine) require_machine(laid_out(run, layout), *machine);
 }
