@@ -371,6 +371,10 @@ void RankState::publish() {
   }
   exchange_tied_weight();
   if (local_) local_->set_anchor();
+  send_weights();
+}
+
+void RankState::send_weights() {
   if (!setup_.step.shape.publishes) return;
   for (const auto& [u, shard] : shards_) {
     weights_->publish(u);
@@ -379,8 +383,10 @@ void RankState::publish() {
 }
 
 void RankState::synchronize() {
+  for (const auto& [u, shard] : shards_) weights_->ready(u);  // what the step has published of it
   local_->synchronize();
   exchange_tied_weight();
+  send_weights();
 }
 
 // A copy of a tied weight becomes what its owner says. Of ranks that update nothing, it becomes that when it is

@@ -100,6 +100,7 @@ class RankState {
   void settle() const;  // offloaded state may be read and changed by others
   void visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work);
   void exchange_tied_weight();
+  void send_weights();  // to the ranks that did not update them
   void write_control();
 
   RankSetup& setup_;

@@ -108,6 +108,14 @@ TEST(RunToml, LocalStepsAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
   uneven.emplace_back("sync.group=3");
   EXPECT_NE(refusal(kBase, uneven).find("dp (4) is not a multiple of group (3); use a group that divides dp"),
             std::string::npos);
+  std::vector<std::string> sharded = mixed;
+  sharded.insert(sharded.end(), {"sync.group=2", "layout.zero=2", "layout.shard=4"});
+  EXPECT_NE(refusal(kBase, sharded)
+                .find("groups of 2 ranks have weights of their own, and 4 ranks shard them; use "
+                      "layout.shard=2"),
+            std::string::npos);
+  sharded.back() = "layout.shard=2";
+  EXPECT_EQ(parse(kBase, sharded).layout.shards(), 2);
   EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use 'full', 'partial' or 'mixed'"), std::string::npos);
 }
 

@@ -142,7 +142,8 @@ LocalTrajectory train_local_steps(const Replica::Options& o) {
   const std::int64_t steps = o.sync.every * ((kLocalSteps + o.sync.every - 1) / o.sync.every);
   const std::vector<LogicalTensor> names = logical_tensors(Model(o.spec, 1, o.T, DType::f64));
   LocalTrajectory found;
-  std::vector<LocalValues> groups(static_cast<std::size_t>(o.layout.dp));
+  std::mutex mutex;
+  std::vector<LocalValues> groups(static_cast<std::size_t>(o.sync.groups(o.layout.dp)));
   for (LocalValues& one : groups)
     for (const LogicalTensor& name : names) one.emplace_back(static_cast<std::size_t>(name.elements()));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
@@ -159,7 +160,8 @@ LocalTrajectory train_local_steps(const Replica::Options& o) {
       const Replica::Result result = replica.step(part(all.tokens), part(all.targets));
       if (group->rank() == 0) found.losses.push_back(result.loss);
     }
-    LocalValues& mine = groups[static_cast<std::size_t>(o.layout.dp_rank(group->rank()))];
+    const std::lock_guard lock(mutex);
+    LocalValues& mine = groups[static_cast<std::size_t>(o.layout.dp_rank(group->rank()) / o.sync.together())];
     for (const Replica::Named& t : replica.tensors()) {
       const auto at = std::ranges::find(names, t.tensor.name, &LogicalTensor::name) - names.begin();
       if (t.counted && !t.runs.empty()) t.put(to_doubles(t.master, cpu.stream()), mine[static_cast<std::size_t>(at)]);
@@ -241,6 +243,19 @@ TEST(LocalStepsOfMany, OfGroupsAreTheSerialModels) {
       sync.kind = SyncKind::mixed;
       sync.group = group;
       expect_follows_serial_model(local_options(spec, {.dp = dp, .micro = 2}, sync, 2 * dp));
+    }
+}
+
+// Each group shards its own state.
+TEST(LocalStepsOfMany, OfGroupsWithZeroAreTheSerialModels) {
+  for (const std::int64_t zero : {1, 2, 3})
+    for (const OuterStep outer : {OuterStep::average, OuterStep::nesterov}) {
+      SyncSpec sync = local_sync(5, outer);
+      sync.kind = SyncKind::mixed;
+      sync.group = 3;
+      const GradSync when = LayoutSpec::usual_sync(zero);
+      const LayoutSpec layout{.dp = 6, .micro = 2, .zero = zero, .grad_sync = when, .shard = 3};
+      expect_follows_serial_model(local_options(tiny_specs()[0].spec, layout, sync, 12));
     }
 }
 

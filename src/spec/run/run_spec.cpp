@@ -165,10 +165,17 @@ class RunChecker {
     if (layout.dp_kind != DpKind::ddp)
       refuse("layout", "dp_kind", fmt::format("every replica updates, and dp_kind is \"{}\"", name_of(layout.dp_kind)),
              "use layout.dp_kind=ddp, or sync.kind=full");
-    if (layout.zero > 0)
-      refuse("layout", "zero", "replicas have weights of their own, which they cannot shard",
-             "use layout.zero=0, or sync.kind=full");
-    if (layout.grad_sync != GradSync::step)
+    const std::int64_t together = sync.together() * layout.cp;
+    if (layout.zero > 0 && layout.shards() != together) {
+      if (together == 1)
+        refuse("layout", "zero", "replicas have weights of their own, which they cannot shard",
+               "use layout.zero=0, or sync.kind=full");
+      refuse("layout", "shard",
+             fmt::format("groups of {} ranks have weights of their own, and {} ranks shard them", together,
+                         layout.shards()),
+             fmt::format("use layout.shard={}, or layout.zero=0", together));
+    }
+    if (layout.grad_sync != GradSync::step && layout.zero < 2)
       refuse("layout", "grad_sync", "gradients are summed once per step, where they are at all",
              "use layout.grad_sync=step");
     if (layout.reduce != ReduceKind::canonical)
