@@ -181,6 +181,10 @@ int compare(const CompareSettings& s) {
   CompareSettings without = s;
   without.run = arguments;
   const RunSpec run = s.layouts.empty() && !s.list ? arguments.read() : arguments.read_for_any_layout();
+  if (run.sync.takes_local_steps())
+    refuse(fmt::format("sync.kind = \"{}\": replicas agree in some steps only, and single steps are compared",
+                       name_of(run.sync.kind)),
+           "use --set sync.kind=full");
   return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }
 

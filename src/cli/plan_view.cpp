@@ -58,11 +58,12 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
   out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed per step{}", count_text(plan.model_flops),
                                  count_text(static_cast<double>(plan.executed.flops)),
-                                 spec.layout.pp > 1        ? fmt::format(" by rank {}", plan.rank)
+                                 spec.layout.pp > 1 || spec.layout.servers > 0 ? fmt::format(" by rank {}", plan.rank)
                                  : spec.layout.ranks() > 1 ? fmt::format(" by each of {} ranks", spec.layout.ranks())
                                                            : ""));
   out += row("memory", fmt::format("{} = {} bytes at most{}", byte_text(plan.peak), grouped_digits(plan.peak),
-                                   spec.layout.pp > 1        ? fmt::format(", of rank {}, which needs most", plan.rank)
+                                   spec.layout.pp > 1 || spec.layout.servers > 0
+                                       ? fmt::format(", of rank {}, which needs most", plan.rank)
                                    : spec.layout.ranks() > 1 ? ", of each rank"
                                                              : ""));
   for (int t = 0; t < kTags; ++t)
@@ -89,14 +90,21 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     out += row("activations",
                fmt::format("{} per step from the device, and as much back", byte_text(plan.moved_activations)));
   out += message_rows(plan);
+  if (const SentMessages all = plan.synchronization.total(); all.calls > 0)
+    out += row("synchronized", fmt::format("{:.3f} Ψ = {} elements = {} more every {} steps, when replicas agree",
+                                           static_cast<double>(all.sent) / static_cast<double>(plan.stored),
+                                           grouped_digits(all.sent), byte_text(all.bytes_sent), spec.sync.every));
   out.pop_back();
   return out;
 }
 
 std::string stage_table(const std::vector<Plan>& plans) {
-  TextTable table{.title = "stages of the pipeline, by their first rank",
-                  .heads = {"units", "parameters", "memory", "activations", "FLOP", "sent"},
-                  .rows = {}};
+  const bool serves = plans.back().serves, piped = plans.size() > (serves ? 2U : 1U);
+  TextTable table{
+      .title = fmt::format("{}{}, by their first rank", piped ? "stages of the pipeline" : "ranks that compute",
+                           serves ? ", and parameter servers" : ""),
+      .heads = {"units", "parameters", "memory", "activations", "FLOP", "sent"},
+      .rows = {}};
   for (const Plan& plan : plans)
     table.rows.push_back(
         {plan.units, grouped_digits(plan.layer_part), byte_text(plan.peak), byte_text(plan.peak_of(Tag::activation)),
@@ -169,7 +177,8 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"units", rows},
           {"ranks", spec.layout.ranks()},
           {"layout", to_text(spec.layout)},
-          {"messages", messages_json(plan.messages)}};
+          {"messages", messages_json(plan.messages)},
+          {"synchronization", messages_json(plan.synchronization)}};
 }
 
 nlohmann::ordered_json messages_json(const StepMessages& messages) {

@@ -72,7 +72,16 @@ RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_
 RunSpec RunArguments::read_for_any_layout() const {
   RunArguments others = *this;
   std::erase_if(others.sets, sets_layout);
-  RunSpec spec = others.read("zero=3");  // beside which every other key acts
+  RunSpec spec;
+  try {
+    spec = others.read("zero=3");  // beside which every other key acts
+  } catch (const UserError&) {     // but what replicas of their own weights are: they refuse to be sharded
+    try {
+      spec = others.read("dp=1");
+    } catch (const UserError&) {  // the first says why
+    }
+    if (!spec.sync.takes_local_steps()) throw;
+  }
   spec.layout = {};
   return spec;
 }

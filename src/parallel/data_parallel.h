@@ -11,6 +11,9 @@
 //   weights    none are sent, or all-gather of the shards      broadcast from rank 0
 //   overlap    as the layout says                              none: every message is waited for
 //
+// With parameter servers (server_dp.h) ranks read and compute as in distributed data parallel; gradients go to ranks
+// apart, which sum them, update a shard of the weights each, and send these back, overlapped as the layout says.
+//
 // make_data_parallel chooses; everything else in a step is written against this interface. What follows from dp_kind
 // for lists of actions and for checkpoints is in spec/layout/updates.h.
 //
@@ -37,7 +40,7 @@ class DataParallel {
     std::int64_t B, T;  // samples of the global batch, tokens of a sample
     Device device;      // where the step runs; on meta there are no tokens
   };
-  // The ranks that have the same weights: for tensors, and for values of the host.
+  // The ranks that have the same weights, servers last: for tensors, and for values of the host.
   struct Ranks {
     Communicator& replicas;
     Communicator& hosts;
@@ -64,6 +67,8 @@ class DataParallel {
   virtual std::optional<int> root() const = 0;
   // Whether messages run while ranks compute.
   virtual bool overlaps() const = 0;
+  // Whether this rank is a parameter server.
+  bool serves() const { return options_.layout.serves(options_.rank); }
   // After the ranks that update have decided on it (kernels/step_control.h): the others learn norm and decision.
   virtual void share_control(const Tensor& control) const = 0;
 

@@ -41,7 +41,7 @@ DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroup
   cut_into_buckets(buckets);
   buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
-  pending_.reserve(ends_.size());
+  pending_.reserve(ends_.size() * static_cast<std::size_t>(groups_.servers() ? groups_.shard().count : 1));
   for (std::size_t u = 0; u < layouts_.size(); ++u) {
     const std::int64_t tied = layouts_[u]->elements() - layouts_[u]->owned();
     if (tied > 0) {
@@ -69,7 +69,7 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
     begins_[unit] = elements_;
     sizes_[unit] = groups_.shard().padded(layout.owned());
     const std::vector<std::int64_t> starts = begins_of(layout);
-    for (std::size_t i = 0; i < starts.size() && !groups_.sharded(); ++i) {
+    for (std::size_t i = 0; i < starts.size() && !goes_by_unit(); ++i) {
       const std::int64_t at = elements_ + starts[i];
       const std::int64_t end = elements_ + (i + 1 < starts.size() ? starts[i + 1] : layout.owned());
       if (at > begin && end - begin > most) {
@@ -78,7 +78,7 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
       }
     }
     elements_ += sizes_[unit];
-    if (groups_.sharded()) ends_.push_back(begin = elements_);
+    if (goes_by_unit()) ends_.push_back(begin = elements_);
   }
   if (elements_ > begin) ends_.push_back(elements_);
 }
@@ -100,7 +100,7 @@ void DdpBuckets::whole(int unit, int) {
   if (complete_) complete_(unit, flat(unit));
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
-  if (groups_.sharded()) {
+  if (groups_.sharded() && !groups_.servers()) {
     together_.push_back({reduced(unit), flat(unit)});
     ++started_;
     if (!ends_call_[units_whole_ - 1]) return;
@@ -116,11 +116,15 @@ void DdpBuckets::whole(int unit, int) {
 void DdpBuckets::start(std::int64_t begin, std::int64_t end) {
   const Tensor bucket = view(buffer_, dtype_, {end - begin}, begin);
   Communicator& ranks = groups_.all();
-  if (root_)
+  if (ServerLinks* const servers = groups_.servers())
+    servers->push(bucket, pending_);
+  else if (root_)
     pending_.push_back(ranks.reduce(ranks.rank() == *root_ ? bucket : Tensor{}, bucket, *root_, how_));
   else
     pending_.push_back(ranks.all_reduce(bucket, how_));
-  if (!overlap_) pending_.back()->wait();
+  if (overlap_) return;
+  for (const auto& one : pending_) one->wait();
+  pending_.clear();
 }
 
 void DdpBuckets::wait() {

@@ -8,7 +8,8 @@
 // one range of elements and one message, whatever units it touches. It is summed as soon as all of it is complete on
 // this rank; every rank starts the same buckets in the same order. Where state is sharded (ZeRO 1), a bucket is a unit
 // and a rank receives its shard of the sum; units of a bundle go in one call (ZeRO 3). With a root, only that rank
-// receives the sums (central data parallel).
+// receives the sums (central data parallel). Where there are parameter servers a bucket is a unit too, and goes to them
+// instead (server_links.h).
 //
 // Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
 // sums").
@@ -35,6 +36,7 @@ class DdpBuckets final : public Gradients {
  private:
   void cut_into_buckets(const Buckets& buckets);
   void start(std::int64_t begin, std::int64_t end);
+  bool goes_by_unit() const { return groups_.sharded() || groups_.servers(); }
   Tensor flat(int unit) const { return view(buffer_, dtype_, {sizes_[unit]}, begins_[unit]); }
 
   ZeroGroups& groups_;

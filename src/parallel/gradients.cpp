@@ -2,12 +2,15 @@
 
 #include "parallel/ddp_buckets.h"
 #include "parallel/offloaded_gradients.h"
+#include "parallel/server_gradients.h"
 #include "parallel/zero_gradients.h"
 
 namespace lockstep {
 
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
                                           ZeroGroups& groups, Memory& memory, Stream& stream) {
+  if (groups.servers() && groups.servers()->serves())
+    return std::make_unique<ServerGradients>(options, groups, memory, stream);
   if (layout.passes_on()) return std::make_unique<ZeroGradients>(options, groups, memory, stream);
   if (!options.offloaded.empty()) {
     LOCKSTEP_CHECK(layout.replicas() == 1, "gradients of {} replicas are offloaded, and summed once per step",

@@ -3,8 +3,9 @@
 //
 // Two ways of holding them (docs/zero.md): each rank keeps its own of all units and adds up its micro-batches
 // (parallel/ddp_buckets.h), or they are summed after every micro-batch and each rank keeps its shard of the sums
-// (parallel/zero_gradients.h). What is kept may be offloaded between its uses, of some units or of all: shards of sums,
-// and all gradients of a rank that has no other to sum them with (parallel/offloaded_gradients.h).
+// (parallel/zero_gradients.h). A parameter server computes none and keeps a shard of the sums (server_gradients.h).
+// What is kept may be offloaded between its uses, of some units or of all: shards of sums, and all gradients of a rank
+// that has no other to sum them with (parallel/offloaded_gradients.h).
 //
 // One thread uses it; memory, groups, stream and layouts outlive it.
 #pragma once

@@ -4,6 +4,13 @@
 //   context    the same samples, split by tokens                             (cp varies)
 //   pipeline   the same tokens, other layers: its ranks are the stages       (pp varies)
 //   replicas   the same weights, other tokens: gradients are summed over it  (dp and cp vary)
+//   others     the same place in other groups of replicas                     (dp varies)
+//
+// All dp ranks are replicas of each other, and `others` is this rank alone, unless groups of `together` dp ranks are
+// synchronous among themselves only (parallel/local_steps.h).
+//
+// Parameter servers are in these groups as if they were further dp ranks: in `replicas` they come after the ranks that
+// compute; those of one row are a group along each of the other axes.
 //
 // All ranks construct theirs at the same point. One thread uses it; it is destroyed before the world.
 #pragma once
@@ -17,10 +24,17 @@ namespace lockstep {
 
 class MeshGroups {
  public:
-  MeshGroups(Communicator& world, const LayoutSpec& layout) : world_(world), alone_(world.device()) {
+  // `together`: 0 for all.
+  MeshGroups(Communicator& world, const LayoutSpec& layout, std::int64_t together = 0)
+      : world_(world), alone_(world.device()) {
     const int pp = static_cast<int>(layout.pp), tp = static_cast<int>(layout.tp);
+    const std::int64_t groups = together > 0 ? layout.dp / together : 1;
+    const int all = static_cast<int>(layout.line()),  // ranks of one dp rank
+        rows = groups == 1 ? world.size() / all : static_cast<int>(together);
     const int line = static_cast<int>(layout.cp) * tp;  // the ranks of a stage that work together
-    replicas_ = group(layout.replicas(), own_replicas_, "dp", [=](int r) { return r / line % pp * tp + r % tp; });
+    replicas_ = group(layout.holders() / groups, own_replicas_, "dp",
+                      [=](int r) { return r / (all * rows) * pp * tp + r / line % pp * tp + r % tp; });
+    others_ = group(groups, own_others_, "groups", [=](int r) { return r / all % rows * all + r % all; });
     pipeline_ = group(layout.pp, own_pipeline_, "pp", [=](int r) { return r / (line * pp) * line + r % line; });
     tensor_ = group(layout.tp, own_tensor_, "tp", [=](int r) { return r / tp; });
     // Never the world itself, though it may have the same ranks: its messages are told apart by their name.
@@ -29,11 +43,12 @@ class MeshGroups {
 
   Communicator& world() const { return world_; }
   Communicator& replicas() const { return *replicas_; }
+  Communicator& others() const { return *others_; }
   Communicator& pipeline() const { return *pipeline_; }
   Communicator& tensor() const { return *tensor_; }
   Communicator& context() { return own_context_ ? *own_context_ : alone_; }
   void check() const {
-    for (Communicator* group : {&world_, replicas_, pipeline_, tensor_}) group->check();
+    for (Communicator* group : {&world_, replicas_, others_, pipeline_, tensor_}) group->check();
     if (own_context_) own_context_->check();
   }
 
@@ -52,8 +67,8 @@ class MeshGroups {
 
   Communicator& world_;
   SingleRank alone_;
-  std::unique_ptr<Communicator> own_replicas_, own_pipeline_, own_tensor_, own_context_;
-  Communicator *replicas_, *pipeline_, *tensor_;
+  std::unique_ptr<Communicator> own_replicas_, own_others_, own_pipeline_, own_tensor_, own_context_;
+  Communicator *replicas_, *others_, *pipeline_, *tensor_;
 };
 
 }  // namespace lockstep

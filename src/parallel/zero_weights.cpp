@@ -62,8 +62,9 @@ std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& 
 void ZeroWeights::publish(int unit) {
   const ZeroShard& storage = storage_.at(unit);
   pending_[unit] = std::make_shared<Communicator::Started>(
-      root_ ? groups_.all().broadcast(storage.flat_weight(), *root_)
-            : groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight()));
+      groups_.servers() ? groups_.servers()->pull(storage.flat_weight())
+      : root_           ? groups_.all().broadcast(storage.flat_weight(), *root_)
+                        : groups_.sharers().all_gather(storage.flat_weight(), storage.own_weight()));
   if (!overlap_) ready(unit);
 }
 

@@ -2,8 +2,9 @@
 //
 // A layout has one of three cases:
 // - every rank updates all it has: there is nothing to do;
-// - every rank has all weights and updates a shard (ZeRO 1 and 2), or one rank updates all (central data parallel): the
-//   update is published, and a unit that is being published is waited for before a phase reads it;
+// - every rank has all weights and updates a shard (ZeRO 1 and 2), one rank updates all (central data parallel), or
+//   ranks that do not compute update a shard each (parameter servers): the update is published, and a unit that is
+//   being published is waited for before a phase reads it;
 // - every rank has a shard (ZeRO 3): a unit is gathered before it is read, and released after. Gathered units share one
 //   buffer by lifetime over the list of actions; the lists of a step and of evaluation have places of their own in it.
 //   A shard that is offloaded is brought into its place among the others first; that of a rank that has all there is

@@ -94,11 +94,16 @@ std::optional<std::string> ComparedTrial::why_it_does_not_fit() const {
   }
   const std::int64_t line = spec_.layout.cp * spec_.layout.tp;
   std::int64_t peak = 0, all = 0, disk = 0;  // rank 0 counts the text; the ranks of a stage are alike
-  for (std::int64_t s = 0; s < spec_.layout.pp; ++s) {
-    const Plan one = plan_of(static_cast<int>(s * line));
+  const std::int64_t servers = spec_.layout.servers;
+  const auto count = [&](std::int64_t rank, std::int64_t alike) {
+    const Plan one = plan_of(static_cast<int>(rank));
     peak = std::max(peak, one.peak);
-    all += one.peak * ranks / spec_.layout.pp + (s == 0 ? one.outside : 0);
-    disk += one.disk * ranks / spec_.layout.pp;
+    all += one.peak * alike + (rank == 0 ? one.outside : 0);
+    disk += one.disk * alike;
+  };
+  for (std::int64_t s = 0; s < spec_.layout.pp; ++s) {
+    count(s * line, (ranks - servers) / spec_.layout.pp);
+    if (servers > 0) count(ranks - servers + s * line, servers / spec_.layout.pp);
   }
   if (options_.memory > 0 && peak > options_.memory)
     return fmt::format("{} are needed on a rank, and {} are allowed", byte_text(peak), byte_text(options_.memory));
@@ -159,7 +164,7 @@ bool ComparedTrial::round_of_processes(std::int64_t steps) {
 
 // Spans of several ranks are compared, which takes one clock: that of a host.
 bool ComparedTrial::keeps_spans() const {
-  if (spec_.layout.pp == 1 || on_gpu()) return false;
+  if (spec_.layout.pp == 1 || spec_.layout.servers > 0 || on_gpu()) return false;  // servers run other lists
   return !options_.process || options_.process->ranks_here == options_.process->ranks.size();
 }
 

@@ -93,6 +93,9 @@ bool PlacementCosts::spans(MeshAxis axis) const {
 PlacementCosts placement_costs(const RunSpec& spec, const std::vector<Plan>& stages, const NodeMap& nodes,
                                Route route) {
   const LayoutSpec& layout = spec.layout;
+  if (layout.servers > 0)
+    throw UserError(ExitCode::usage, "what parameter servers send between hosts is not counted",
+                    "leave the hosts out, or use layout.dp_kind=ddp, which learns the same");
   const std::int64_t kv_heads = spec.model.kv_heads;
   PlacementCosts costs{.route = route,
                        .ranks = layout.ranks(),

@@ -10,6 +10,7 @@
 #include "plan/fit_search.h"
 #include "plan/message_tally.h"
 #include "plan/phase_counts.h"
+#include "spec/layout/shard.h"
 #include "spec/model/model_flops.h"
 #include "spec/run/run_extent.h"
 #include "telemetry/number_text.h"
@@ -28,10 +29,11 @@ std::int64_t Plan::current(Tag tag) const {
 
 namespace {
 
-std::int64_t stored_by(const Model& model, const StepShape& shape) {
+std::int64_t stored_by(const Model& model, const StepShape& shape, std::int64_t shards = 1) {
+  const Shard part{.index = 0, .count = shards};
   std::int64_t elements = 0;
   for (int u = 0; u < model.units(); ++u)
-    if (shape.has(u)) elements += model.unit(u).layout().owned();
+    if (shape.has(u)) elements += part.elements(model.unit(u).layout().owned());
   return elements;
 }
 
@@ -84,6 +86,12 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   const StepMessages messages = step_messages(tally, spec.layout);
   const std::vector<GroupMessages> by_group = messages_by_group(tally);
   const meta::Work executed = stream.work();
+  StepMessages synchronization;
+  if (!spec.sync.agrees_after(1)) {
+    tally.clear();
+    run.replica().synchronize();
+    synchronization = step_messages(tally, spec.layout);
+  }
   PhaseCounts forwards(stream, tally);
   run.replica().count_by(&forwards);
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
@@ -91,6 +99,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   run.save({});
 
   Plan plan{.rank = rank,
+            .serves = spec.layout.serves(rank),
             .units = {},
             .parameters = parameter_count(spec.model),
             .stored = all.stored,
@@ -107,6 +116,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .moved_activations = activations,
             .messages = messages,
             .by_group = by_group,
+            .synchronization = synchronization,
             .picture = {},
             .rows = run.ledger().rows(),
             .host_rows = run.host_ledger().rows(),
@@ -114,8 +124,8 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   std::vector<std::string> units;
   for (int u = 0; u < model.units(); ++u) units.push_back(model.unit(u).layout().name());
   const StepShape& shape = run.replica().rank_step().shape;
-  plan.units = units_text(units, shape);
-  plan.layer_part = stored_by(model, shape);
+  plan.units = units_text(units, shape) + (plan.serves ? ", as a server" : "");
+  plan.layer_part = stored_by(model, shape, plan.serves ? spec.layout.shards() : 1);
   if (spec.model.layers <= kMostDrawnLayers) plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
@@ -134,6 +144,9 @@ std::vector<Plan> plan_stages(const RunSpec& spec, const RunData& data) {
   OfAllRanks all{.data = &data, .counts_data = true};
   for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage)
     plans.push_back(plan_rank(spec, static_cast<int>(stage * spec.layout.cp * spec.layout.tp), all));
+  const std::int64_t servers = spec.layout.dp * spec.layout.line();  // the first of them
+  for (std::int64_t stage = 0; stage < spec.layout.pp && servers < spec.layout.ranks(); ++stage)
+    plans.push_back(plan_rank(spec, static_cast<int>(servers + stage * spec.layout.cp * spec.layout.tp), all));
   return plans;
 }
 

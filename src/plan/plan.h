@@ -24,6 +24,7 @@ inline constexpr std::int64_t kMostDrawnLayers = 1024;
 
 struct Plan {
   int rank = 0;                 // whose it is
+  bool serves = false;          // a parameter server's
   std::string units;            // that it has: "embedding", "embedding to block.3", "block.0, block.4 to head"
   std::int64_t parameters = 0;  // elements of the logical tensors
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
@@ -44,6 +45,7 @@ struct Plan {
   }
   StepMessages messages;                // of a training step
   std::vector<GroupMessages> by_group;  // the same, by the names of groups
+  StepMessages synchronization;         // of replicas that take local steps, when they agree; in no other step
   std::string picture;                  // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
   Ledger::Rows rows;                    // by tag and unit
   Ledger::Rows host_rows, disk_rows;    // the same of what is there
@@ -52,8 +54,9 @@ struct Plan {
   std::array<std::int64_t, kTags> peaks{};
 };
 
-// Of the first rank of each stage; without a pipeline, of rank 0. All ranks of a stage need as much. UserError (usage)
-// of a run too large to be counted (spec/run/run_extent.h).
+// Of the first rank of each stage; without a pipeline, of rank 0. All ranks of a stage need as much. Where there are
+// parameter servers, then of the first server of each stage, as which the others are. UserError (usage) of a run too
+// large to be counted (spec/run/run_extent.h).
 std::vector<Plan> plan_stages(const RunSpec& spec);
 std::vector<Plan> plan_stages(const RunSpec& spec, const RunData& data);  // that is there already: the run's own
 // The one of these that needs most memory.

@@ -72,7 +72,8 @@ std::string plan_json(const PlanFacts& facts) {
   std::int64_t moved = 0;
   for (const Plan& plan : facts.stages) moved = std::max(moved, plan.moved.to_device + plan.moved.from_device);
   for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
-    const Plan& plan = facts.stages[static_cast<std::size_t>(layout.stage(rank))];
+    const std::int64_t servers = layout.serves(rank) ? layout.pp : 0;
+    const Plan& plan = facts.stages[static_cast<std::size_t>(servers + layout.stage(rank))];
     memory.push_back(memory_of(plan, rank, rank == 0 ? 0 : facts.shared_corpus));
     sent.push_back(messages_of(plan, rank));
   }

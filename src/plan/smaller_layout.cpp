@@ -27,6 +27,8 @@ std::optional<LayoutSpec> checked(const RunSpec& run, LayoutSpec layout, std::in
   if (run.train.global_batch % (layout.dp * layout.micro) != 0) layout.uneven = Switch::on;
   if (layout.shard > 0 && layout.replicas() % layout.shard != 0) layout.shard = 0;
   if (layout.dp == 1 && layout.dp_kind == DpKind::central) layout.dp_kind = DpKind::ddp;
+  if (layout.servers > 0) layout.dp_kind = DpKind::ddp, layout.servers = 0;  // to the bit the same, on fewer ranks
+  if (run.sync.takes_local_steps() && layout.dp != run.layout.dp) return std::nullopt;  // replicas have moments each
   const RunSpec changed = with_layout(run, layout);
   if (!is_possible(changed)) return std::nullopt;
   if (rank_memory > 0 && fullest(plan_stages(changed)).peak > rank_memory) return std::nullopt;

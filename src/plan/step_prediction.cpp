@@ -50,7 +50,16 @@ void require_machine(const RunSpec& spec, const MachineSpec& machine, const std:
         fmt::format("machine {} has {} nodes of kind \"threads\", whose messages between nodes have no price",
                     machine.name, machine.nodes),
         "measure it again with lockstep bench machine under mpirun, or use --set machine.nodes=1");
-  if (machine.kind == MachineSpec::Kind::threads || spec.layout.ranks() <= machine.devices()) return;
+  if (spec.sync.takes_local_steps())
+    throw UserError(ExitCode::usage,
+                    fmt::format("the time of local steps on machine {} is not predicted", machine.name),
+                    "leave the machine out, or use sync.kind=full");
+  if (machine.kind == MachineSpec::Kind::threads) return;
+  if (spec.layout.servers > 0)
+    throw UserError(ExitCode::usage,
+                    fmt::format("the time of parameter servers on machine {} is not predicted", machine.name),
+                    "leave the machine out, or use layout.dp_kind=ddp, which learns the same");
+  if (spec.layout.ranks() <= machine.devices()) return;
   throw UserError(
       ExitCode::usage,
       fmt::format("the layout has {} ranks, and machine {} has {} devices ({} nodes of {})", spec.layout.ranks(),

@@ -50,7 +50,10 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
   Place& at = places_[place];
-  if (stream.device() == Device::meta) return sum_over(ranks_.replicas, at.valid_targets);
+  if (stream.device() == Device::meta) {
+    sum_over(ranks_.replicas, at.valid_targets);
+    return sum_over(ranks_.others, at.valid_targets);
+  }
   LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
                  "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
                  sizes_.loss_B, sizes_.T);
@@ -59,6 +62,8 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   for (std::int64_t i = 0; i < losses; ++i)
     if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
   sum_over(ranks_.replicas, valid);
+  const std::int64_t summed_here = valid;
+  sum_over(ranks_.others, valid);
   at.valid_targets = valid;
   const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
     for (std::size_t i = 0; i < here.size(); ++i)
@@ -67,7 +72,7 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   take(at.tokens.as<std::int32_t>(), tokens);
   take(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
-  const double scale = at.valid_targets > 0 ? 1.0 / static_cast<double>(at.valid_targets) : 0.0;
+  const double scale = summed_here > 0 ? 1.0 / static_cast<double>(summed_here) : 0.0;
   if (sizes_.sums == DType::f64)
     at.loss_scale.as<double>()[0] = scale;
   else
@@ -144,6 +149,7 @@ double BatchBuffers::mean(int place, double total) const {
 double BatchBuffers::mean_loss(int place) const {
   double total = own_losses(place);
   sum_over(ranks_.replicas, total);
+  sum_over(ranks_.others, total);
   sum_over(ranks_.stages, total);  // of which one has it
   return mean(place, total);
 }
@@ -154,6 +160,7 @@ BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {
   if (sizes_.has_head)
     totals[1] = static_cast<double>(std::ranges::count(places_[place].targets.as<std::int32_t>(), 1));
   sum_over(ranks_.replicas, totals);
+  sum_over(ranks_.others, totals);
   sum_over(ranks_.stages, totals);
   return {.loss = mean(place, totals[0]),
           .likeliest = static_cast<std::int64_t>(totals[1]),

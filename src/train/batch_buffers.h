@@ -4,8 +4,9 @@
 // The batch is this rank's part of the global one: B samples, split into `micro` micro-batches of B / micro samples,
 // and of each sample the tokens that are this rank's (context parallel). The loss's denominator is the number of
 // targets that count in the global batch, known before the first forward, so that how the batch is split, over ranks or
-// micro-batches, changes neither loss nor gradient. Every buffer is allocated by the constructor; setting a batch
-// allocates nothing.
+// micro-batches, changes neither loss nor gradient. Where replicas take local steps, the gradient's is that of the
+// ranks it is summed over, and the loss that is told stays the global batch's. Every buffer is allocated by the
+// constructor; setting a batch allocates nothing.
 //
 // Batches come and losses go through host buffers (tensor/transfer.h), in two places used in turn: while the device
 // works at one batch, the host can already set the next.
@@ -38,10 +39,12 @@ class BatchBuffers {
     ContextSplit context = {};
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
-  // The ranks that share the global batch, and the stages of a pipeline that work at the same part of it; on the host.
-  // They outlive this.
+  // The ranks whose gradients are summed, and the stages of a pipeline that work at the same part of the batch; on the
+  // host. `others`: where replicas take local steps, those that have other parts of the global batch and sum with other
+  // ranks. They outlive this.
   struct Ranks {
     Communicator& replicas;
+    Communicator& others;
     Communicator& stages;
   };
   BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory, Stream& stream);

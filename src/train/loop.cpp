@@ -175,7 +175,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                            .bad_data = unread != nullptr,
                            .save_again = saving.wants_again(),
                            .compare_clocks = events.wants_comparison(),
-                           .copy = begun < t.steps && copying.wants(begun)},
+                           .copy = begun < t.steps && run.agrees_after(begun) && copying.wants(begun)},
                           times, events.tell());
     events.heard(told);
     asked = true;
@@ -226,9 +226,10 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       if (!asked) ask({});
       if (told.any.copy && begun != progress.step) break;  // what is copied is what those in flight leave
       asked = false;
-      if (told.any.save_again) save(progress);
+      if (told.any.save_again && run.agrees_after(progress.step)) save(progress);
       if (told.any.bad_data) failure = run.agreed(unread);
-      stopping = told.any.stop || told.any.bad_data;
+      // A run that takes local steps ends, and is saved, where its replicas agree.
+      stopping = (told.any.stop && run.agrees_after(begun)) || told.any.bad_data;
       if (stopping) break;
       if (events.compare_if_due(begun, timeline.begins(begun == first)) && begun == progress.step)
         before = Clock::now();

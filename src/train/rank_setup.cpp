@@ -17,8 +17,8 @@ std::array<std::unique_ptr<Communicator>, 2> alone_on(Device device) {
 
 void check_sizes(const Options& o, const Communicator& ranks) {
   const LayoutSpec& l = o.layout;
-  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, cp = {}, tp = {}", ranks.size(), l.dp, l.pp,
-                 l.cp, l.tp);
+  LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, cp = {}, tp = {} and {} servers",
+                 ranks.size(), l.dp, l.pp, l.cp, l.tp, l.servers);
   LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
                  "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
 }
@@ -54,7 +54,9 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
   if (!how.memory.recompute_stages.empty() || how.memory.offload_blocks > 0)
     how.stage_of_block = stage_of_block(o, stream);
   if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();
-  return std::make_shared<const Model>(o.spec, dp.own().count / o.layout.micro, how.context.tokens(o.T),
+  // A server runs none of it, and asks it for the layout of its weights.
+  const std::int64_t samples = dp.serves() ? share_of(o.B, o.layout, 0).count : dp.own().count;
+  return std::make_shared<const Model>(o.spec, samples / o.layout.micro, how.context.tokens(o.T),
                                        storage_types(o.precision).compute, how);
 }
 
@@ -63,6 +65,7 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
   return rank_step({.model = model,
                     .layout = o.layout,
                     .stage = static_cast<int>(o.layout.stage(rank)),
+                    .serves = o.layout.serves(rank),
                     .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
                     .seq = o.T,
                     .runs_on = runs_on(o, stream),
@@ -86,8 +89,8 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
     : options(options_),
       alone(with ? std::array<std::unique_ptr<Communicator>, 2>{} : alone_on(stream_.device())),
       ranks(with ? *with : Ranks{*alone[0], *alone[1]}),
-      mesh(ranks.replicas, options.layout),
-      mesh_hosts(ranks.hosts, options.layout),
+      mesh(ranks.replicas, options.layout, options.sync.together()),
+      mesh_hosts(ranks.hosts, options.layout, options.sync.together()),
       dp(make_dp(options, rank(), mesh, mesh_hosts, stream_)),
       memory(memory_),
       offload(offload_),

@@ -78,6 +78,11 @@ struct RankSetup {
   std::vector<bool> units_with_weights_offloaded() const;
   // Where tensors that are sent are stored.
   Memory& sent_memory() const { return seen_by_others ? *seen_by_others : memory; }
+  // Groups of replicas that take local steps (parallel/local_steps.h), and this rank's; otherwise one.
+  std::int64_t step_groups() const { return options.sync.groups(options.layout.dp); }
+  std::int64_t step_group() const {
+    return step_groups() == 1 ? 0 : options.layout.dp_rank(rank()) / options.sync.together();
+  }
   // The type of losses, and of sums.
   DType sums() const { return accumulator_of(model.dtype()); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "checkpoint/local_state.h"
 #include "checkpoint/state_runs.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
@@ -51,14 +52,15 @@ std::map<int, ZeroShard> make_shards(RankSetup& setup) {
     if (setup.holds(u))
       shards.try_emplace(
           u, setup.model.unit(u).layout(),
-          ZeroShard::Options{.types = storage_types(setup.options.precision),
-                             .optimizer = setup.options.optimizer,
-                             .updates = setup.has(u) && setup.dp->updates(),
-                             .shard = setup.groups.shard(),
-                             .whole_weights = !setup.step.shape.gathers,
-                             .weights_in = setup.groups.sharded() ? &setup.sent_memory() : nullptr,
-                             .weights_offloaded_to = weights_go[static_cast<std::size_t>(u)] ? setup.offload : nullptr,
-                             .state_in = state_goes[static_cast<std::size_t>(u)] ? setup.offload : nullptr},
+          ZeroShard::Options{
+              .types = storage_types(setup.options.precision),
+              .optimizer = setup.options.optimizer,
+              .updates = setup.has(u) && setup.dp->updates(),
+              .shard = setup.groups.shard(),
+              .whole_weights = !setup.step.shape.gathers && !setup.dp->serves(),
+              .weights_in = setup.groups.sharded() || setup.groups.servers() ? &setup.sent_memory() : nullptr,
+              .weights_offloaded_to = weights_go[static_cast<std::size_t>(u)] ? setup.offload : nullptr,
+              .state_in = state_goes[static_cast<std::size_t>(u)] ? setup.offload : nullptr},
           setup.memory, setup.stream);
   return shards;
 }
@@ -68,7 +70,7 @@ std::vector<UnitTensors> make_units(const RankSetup& setup, const std::map<int, 
   const Model& model = setup.model;
   std::vector<UnitTensors> units(static_cast<std::size_t>(model.units()));
   for (int u = 0; u < model.units(); ++u) {
-    if (!setup.has(u)) continue;
+    if (!setup.has(u) || setup.dp->serves()) continue;
     const auto& parameters = model.unit(u).layout().parameters();
     units[u].weights.resize(parameters.size());
     for (int p = 0; p < static_cast<int>(parameters.size()) && !setup.step.shape.gathers; ++p)
@@ -101,6 +103,10 @@ RankState::RankState(RankSetup& setup)
                                      if (pass != passes_.end()) staging_->wait_until_back(pass->second, fetching);
                                    }},
           shards_, setup.groups, setup.sent_memory(), setup.stream)),
+      local_(setup.options.sync.takes_local_steps()
+                 ? std::make_unique<LocalSteps>(setup.options.sync, shards_, setup.mesh.others(), setup.memory,
+                                                setup.stream)
+                 : nullptr),
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
       loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
@@ -272,13 +278,15 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
   std::vector<StateTensor> all;
   for (const auto& [u, shard] : shards_)
     if (shard.updates())
-      shard.each_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+      shard.each_piece([&, u = u, &shard = shard](const ZeroShard::Piece& piece) {
         if (counted_alone && !piece.tensor.counted) return;
         const auto add = [&](std::string_view part, const Tensor& flat) {
           for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
         };
         add(kWeightPart, shard.own_master());
-        for (const auto& [name, flat] : shard.optimizer_state()) add(name, flat);
+        for (const auto& [name, flat] : shard.optimizer_state())
+          add(setup_.step_groups() > 1 ? local_part(name, setup_.step_group()) : std::string(name), flat);
+        if (const Tensor momentum = local_ ? local_->momentum(u) : Tensor{}) add(LocalSteps::kMomentumPart, momentum);
       });
   return all;
 }
@@ -362,6 +370,11 @@ void RankState::publish() {
     }
   }
   exchange_tied_weight();
+  if (local_) local_->set_anchor();
+  send_weights();
+}
+
+void RankState::send_weights() {
   if (!setup_.step.shape.publishes) return;
   for (const auto& [u, shard] : shards_) {
     weights_->publish(u);
@@ -369,10 +382,18 @@ void RankState::publish() {
   }
 }
 
-// A copy of a tied weight becomes what its owner says.
+void RankState::synchronize() {
+  for (const auto& [u, shard] : shards_) weights_->ready(u);  // what the step has published of it
+  local_->synchronize();
+  exchange_tied_weight();
+  send_weights();
+}
+
+// A copy of a tied weight becomes what its owner says. Of ranks that update nothing, it becomes that when it is
+// published.
 void RankState::exchange_tied_weight() {
   const StepShape& shape = setup_.step.shape;
-  if (!shape.tie_is_sent()) return;
+  if (!shape.tie_is_sent() || !setup_.dp->updates()) return;
   PipelineLinks links(setup_.mesh.pipeline());
   const Action send{ActionKind::send_tied_weight, shape.tie_owner};
   const Action receive{ActionKind::receive_tied_weight, shape.tie_borrower};

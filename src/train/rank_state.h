@@ -17,6 +17,7 @@
 #include "offload/staging.h"
 #include "parallel/global_norm.h"
 #include "parallel/gradients.h"
+#include "parallel/local_steps.h"
 #include "parallel/partial_gradients.h"
 #include "parallel/zero_shards.h"
 #include "parallel/zero_weights.h"
@@ -43,7 +44,8 @@ class RankState {
   };
   std::vector<Named> tensors() const;
   // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece; all that is
-  // here, or without what another rank of the same layer answers for.
+  // here, or without what another rank of the same layer answers for. Where groups of replicas take local steps, the
+  // moments' parts have the group's number (local_part()).
   std::vector<StateTensor> state(bool counted_alone = false) const;
 
   // All ranks call these three, while no step is under way.
@@ -81,6 +83,9 @@ class RankState {
   // After the norm: the updates that follow use its results, also when they come beside the next step.
   void hold_control();
   void update(int unit);
+  // Where replicas take local steps: they agree on the weights. All ranks call it, after an update.
+  bool takes_local_steps() const { return local_ != nullptr; }
+  void synchronize();
   // What the stream is given from now on comes after the unit's last update, where that runs beside it.
   void updated(int unit);
   // What has been moved to the device and back so far.
@@ -95,6 +100,7 @@ class RankState {
   void settle() const;  // offloaded state may be read and changed by others
   void visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work);
   void exchange_tied_weight();
+  void send_weights();  // to the ranks that did not update them
   void write_control();
 
   RankSetup& setup_;
@@ -102,6 +108,7 @@ class RankState {
   std::unique_ptr<Gradients> gradients_;
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
+  std::unique_ptr<LocalSteps> local_;  // none: all replicas agree in every step
   std::vector<UnitTensors> units_;
   std::map<int, int> passes_;                  // by unit of which an update needs something that is offloaded: its pass
   std::map<int, int> norm_passes_;             // by unit whose gradient is offloaded

@@ -77,14 +77,42 @@ StepLists find_lists(const RankStepOptions& o) {
 
 }  // namespace
 
+namespace {
+
+// What a parameter server does of its stage's list, or the ranks that compute do.
+std::vector<Action> part_of_list(std::vector<Action> all, bool serves) {
+  std::erase_if(all, [serves](const Action& action) {
+    switch (action.kind) {
+      case ActionKind::reduce:
+      case ActionKind::norm:
+      case ActionKind::publish:
+        return false;
+      case ActionKind::update:
+      case ActionKind::send_tied_weight:
+      case ActionKind::receive_tied_weight:
+        return !serves;
+      default:
+        return serves;
+    }
+  });
+  return all;
+}
+
+}  // namespace
+
 RankStep rank_step(const RankStepOptions& o) {
   const auto lists = o.lists ? o.lists : std::make_shared<const StepLists>(find_lists(o));
   const auto stage = static_cast<std::size_t>(o.stage);
-  return {.shape = lists->shapes[stage],
-          .schedule = lists->schedule,
-          .actions = lists->actions[stage],
-          .evaluation = pipeline_forward(lists->schedule, lists->shapes[stage], asks_ahead(o)),
-          .lists = lists};
+  RankStep step{.shape = lists->shapes[stage],
+                .schedule = lists->schedule,
+                .actions = lists->actions[stage],
+                .evaluation = pipeline_forward(lists->schedule, lists->shapes[stage], asks_ahead(o)),
+                .lists = lists};
+  if (o.layout.dp_kind == DpKind::server) {
+    step.actions = part_of_list(std::move(step.actions), o.serves);
+    if (o.serves) step.evaluation.clear();
+  }
+  return step;
 }
 
 }  // namespace lockstep

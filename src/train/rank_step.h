@@ -1,7 +1,9 @@
 // What one rank does in a step and in evaluation: which units it has, and its lists of actions, checked against those
 // of all other ranks (spec/step/world_faults.h).
 //
-// Every rank finds the same stages and lists by itself, from the layout.
+// Every rank finds the same stages and lists by itself, from the layout. Where there are parameter servers, a stage's
+// list is split: its updates, and the exchange of updated tied weights, are the servers', all that computes is the
+// workers', and reductions, the norm and publishing are of both.
 #pragma once
 #include <memory>
 #include <vector>
@@ -31,6 +33,7 @@ struct RankStepOptions {
   const Model& model;
   const LayoutSpec& layout;
   int stage = 0;
+  bool serves = false;       // a parameter server's part of its stage
   std::int64_t samples = 1;  // of a micro-batch of rank 0; with the next two, for the costs of units
   std::int64_t seq = 1;      // tokens of a whole sample
   Device runs_on = Device::cpu;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/hf_tensors.h"
 #include "comm/threads/run_ranks.h"
+#include "spec/layout/updates.h"
 #include "tensor/make_stream.h"
 #include "tensor/transfer.h"
 #include "train/host_values.h"
@@ -129,7 +130,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
   const auto compare_all = [&](const std::string& prefix, Tensor Replica::Named::*which, double tolerance,
                                double absolute, bool by_cosine) {
     const LayoutSpec& layout = options.layout;
-    const bool holds = layout.replica(ranks.rank()) < layout.shards();
+    const bool holds = rank_updates(layout, ranks.rank()) && state_copy(layout, ranks.rank()) == 0;
     std::vector<Compared> all;
     auto own = tensors.begin();  // those of this rank's stage, in the same order
     for (const LogicalTensor& tensor : logical_tensors(replica.model())) {
@@ -140,7 +141,8 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
           for (double& value : whole) value = std::ldexp(value, -replica.loss_scale().exponent);
         ++own;
       }
-      if (layout.shards() > 1 || layout.tp > 1 || layout.pp > 1) sum_over(ranks, std::span(whole));
+      if (layout.shards() > 1 || layout.tp > 1 || layout.pp > 1 || layout.servers > 0)
+        sum_over(ranks, std::span(whole));
       if (ranks.rank() != 0) continue;
       for (Compared& c : split_key_bias(data.spec(), {prefix + tensor.name, std::move(whole),
                                                       data.expected(prefix + tensor.name, tensor.shape)}))
@@ -157,7 +159,7 @@ void verify_rank(const ReferenceData& data, const ReferenceOptions& options, Com
     const auto first = all.begin() + own.first * T * V;
     double error = std::pow(distance(logits, {first, first + std::ssize(logits)}), 2);
     // All of them have the same.
-    if (ranks.rank() % (options.layout.ranks() / options.layout.dp) > 0) error = 0;
+    if (ranks.rank() % options.layout.line() > 0) error = 0;
     sum_over(ranks, error);
     if (ranks.rank() == 0) report.items.push_back({"logits", std::sqrt(error) / norm(all), limits.logits});
   };

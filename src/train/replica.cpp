@@ -85,6 +85,7 @@ double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::spa
 Replica::Result Replica::apply_gradients() {
   upload(state_.control().slice(0, kLearningRate, 1), &learning_rate_, setup_.stream);
   for (const Action& action : executor_.update_actions()) executor_.run(action);
+  executor_.synchronize_after(state_.batches());
   double host[kStepControls] = {};
   download(host, state_.control(), setup_.stream);
   setup_.mesh.check();
@@ -132,6 +133,12 @@ std::optional<std::string> Replica::find_bad_value(std::span<const std::int32_t>
                                                    std::span<const std::int32_t> targets, std::int64_t later) {
   executor_.set_batch(tokens, targets, 0);
   return BadValueSearch(setup_, state_, executor_).find(std::max<std::int64_t>(0, state_.batches() - 1 - later));
+}
+
+void Replica::synchronize() {
+  in_flight_.require_none();
+  LOCKSTEP_CHECK(state_.takes_local_steps(), "all replicas agree in every step");
+  state_.synchronize();
 }
 
 void Replica::show(StepWatch* watch) {

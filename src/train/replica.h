@@ -43,7 +43,7 @@ class Replica {
   const LossScaleState& loss_scale() const { return state_.loss_scale(); }  // of the next step
 
   // The samples of the global batch that the caller gives this rank: its own; under central data parallel, all of them
-  // on rank 0 and none elsewhere.
+  // on rank 0 and none elsewhere; of a parameter server, none.
   Share given() const { return setup_.dp->given(); }
   // One training step on (given().count, T) tokens and their targets (kIgnoredTarget = no loss there).
   Result step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
@@ -68,6 +68,8 @@ class Replica {
   // them is given, of zeros, in the accumulator type's values.
   double evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   std::span<double> logits = {});
+  // Where replicas take local steps: they agree on the weights now, whatever step it is. All ranks call it.
+  void synchronize();
   // What the last evaluation found, of the global batch: the loss, and how many targets were the likeliest token.
   const BatchBuffers::Evaluated& evaluated() const { return evaluated_; }
   // After a step that did not update: which tensor was the first to hold a value that is not finite (bad_values.h).

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
+#include "checkpoint/local_state.h"
 #include "spec/run/run_settings.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
@@ -38,6 +40,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "layout.micro",
                                                              "layout.dp",
                                                              "layout.dp_kind",
+                                                             "layout.servers",
                                                              "layout.overlap",
                                                              "layout.bucket",
                                                              "layout.uneven",
@@ -189,6 +192,34 @@ void compare(const std::string& before, const std::string& now, const std::funct
   }
 }
 
+// Where replicas take local steps, each group's moments are its own: as many groups continue with theirs, and of a run
+// that had one set of moments, all begin with that.
+std::vector<StateTensor> state_to_load(TrainingRun& run, const Checkpoint& checkpoint) {
+  std::vector<StateTensor> state = run.replica().state();
+  std::set<std::int64_t> saved;
+  bool has_outer = false;
+  for (const ManifestTensor& tensor : checkpoint.manifest().tensors) {
+    if (const auto group = group_of_part(tensor.part)) saved.insert(*group);
+    has_outer |= tensor.part == LocalSteps::kMomentumPart;
+  }
+  const auto is_local = [](const StateTensor& t) { return is_local_part(t.part); };
+  const std::int64_t groups = std::ranges::any_of(state, is_local) ? run.spec().sync.groups(run.spec().layout.dp) : 1;
+  if (!saved.empty() && std::ssize(saved) != groups)
+    throw UserError(
+        ExitCode::checkpoint,
+        fmt::format("{}: it has the optimizer's moments of {} groups of replicas that took local steps, and "
+                    "the run has {}",
+                    checkpoint.path().string(), saved.size(), groups),
+        fmt::format("resume with [sync] as it was and {} groups of dp ranks, or begin another run with its "
+                    "weights (model.from)",
+                    saved.size()));
+  if (saved.empty())
+    for (StateTensor& one : state) one.part = part_of_all(one.part);
+  // A run that had no outer momentum begins it at zero.
+  if (!has_outer) std::erase_if(state, [](const StateTensor& t) { return t.part == LocalSteps::kMomentumPart; });
+  return state;
+}
+
 }  // namespace
 
 Progress beginning(const TrainingRun& run) {
@@ -219,7 +250,7 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
     throw UserError(ExitCode::usage,
                     fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
                     "put the same text or tokens back, or begin a new run without --resume and with another --out");
-  checkpoint.load(run.replica().state(), run.stream());
+  checkpoint.load(state_to_load(run, checkpoint), run.stream());
   run.replica().resume(saved.step, saved.updates, saved.loss_scale);
   if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));
   progress.step = saved.step;

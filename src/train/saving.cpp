@@ -79,10 +79,12 @@ bool Saving::wants_again() const {
 bool Saving::finish(const Progress& progress, bool unchanged) {
   const TrainSpec& t = run_.spec().train;
   const bool is_there = unchanged && newest_ >= 0;
-  if ((t.save_last && !is_there) || run_.any_rank(run_.save_is_failing())) save(progress);
+  // Replicas that do not agree yet have no state to save: the run has failed between two synchronizations.
+  const bool can_save = run_.agrees_after(progress.step);
+  if (can_save && ((t.save_last && !is_there) || run_.any_rank(run_.save_is_failing()))) save(progress);
   const SaveResult result = run_.finish_save(progress, t.save_retry);
   tell();
-  if (result.outcome != SaveOutcome::failed) return result.outcome == SaveOutcome::saved;
+  if (result.outcome != SaveOutcome::failed) return !can_save || result.outcome == SaveOutcome::saved;
   try {
     std::rethrow_exception(result.error);
   } catch (...) {

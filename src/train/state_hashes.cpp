@@ -45,7 +45,8 @@ void StateHashes::add(const RankState& state, int u, const ZeroShard& shard) {
   const std::string of_shard = fmt::format("{}/shard{}of{}", of_tp, part.index, part.count);
   const Tensor weights = shard.flat_weight();
   const StorageTypes types = storage_types(setup_.options.precision);
-  const bool has_all = !setup_.step.shape.gathers, masters_apart = types.compute != types.master;
+  const bool has_all = !setup_.step.shape.gathers && !setup_.dp->serves(),
+             masters_apart = types.compute != types.master;
 
   // Weights that an update overwrites by what another tensor or rank says are not what it started from.
   const bool last = all_update_all(layout) && !masters_apart && copies > 1 && shard.updates();

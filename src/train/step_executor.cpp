@@ -14,7 +14,7 @@ std::optional<ContextParallel::Options> context_options(const RankSetup& setup) 
   const RankSetup::Options& o = setup.options;
   bool attends = false;
   for (int u = 1; u + 1 < setup.model.units(); ++u) attends |= setup.has(u);
-  if (o.layout.cp == 1 || !attends) return std::nullopt;
+  if (o.layout.cp == 1 || !attends || setup.dp->serves()) return std::nullopt;
   const HeadSplit heads(o.spec.heads, o.spec.kv_heads, o.layout.tensor_split(setup.rank()));
   return ContextParallel::Options{.split = o.layout.context_split(setup.rank()),
                                   .overlap = setup.dp->overlaps(),
@@ -76,8 +76,9 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
                                     .overlap = setup.dp->overlaps(),
                                     .algorithm = algorithm_of(setup.options.layout.reduce)}),
       links_(setup.mesh.pipeline()),
-      batch_(setup.options.spec, batch_sizes(setup), {setup.mesh_hosts.replicas(), setup.mesh_hosts.pipeline()},
-             setup.memory, setup.stream),
+      batch_(setup.options.spec, batch_sizes(setup),
+             {setup.mesh_hosts.replicas(), setup.mesh_hosts.others(), setup.mesh_hosts.pipeline()}, setup.memory,
+             setup.stream),
       activations_(setup.model.slots(), setup.step.actions, setup.step.evaluation, setup.step.shape,
                    activation_memory(setup)),
       remote_loss_(setup.dp->make_remote_loss({.tensors = batch_.loss_tensors(),
@@ -298,7 +299,8 @@ void StepExecutor::run_step(std::int64_t batch_number, StateHashes* hashes) {
     run_actions(0, norm_at_ + 1);  // after the norm, whose messages are waited for
     wait_for_readers();
     if (hashes_) hashes_->before_updates();
-    return run_actions(norm_at_ + 1, setup_.step.actions.size());
+    run_actions(norm_at_ + 1, setup_.step.actions.size());
+    return synchronize_after(batch_number);
   }
   const Spending computing(setup_.options.account, TimeUse::compute);
   gradients_replay_->run();
@@ -306,6 +308,14 @@ void StepExecutor::run_step(std::int64_t batch_number, StateHashes* hashes) {
   if (hashes_) hashes_->before_updates();
   const Spending updating(setup_.options.account, TimeUse::optimizer);
   updates_replay_->run();
+  synchronize_after(batch_number);
+}
+
+void StepExecutor::synchronize_after(std::int64_t batch_number) {
+  if (!state_.takes_local_steps() || !setup_.options.sync.agrees_after(batch_number + 1)) return;
+  const Spending updating(setup_.options.account, TimeUse::optimizer);
+  links_.settle();
+  state_.synchronize();
 }
 
 void StepExecutor::settle() {

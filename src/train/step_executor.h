@@ -51,6 +51,9 @@ class StepExecutor {
   // run_step().
   void update_after(Event& read) { readers_.push_back(&read); }
 
+  // After a step's updates, where replicas take local steps: they agree, if this batch was the last before they do.
+  void synchronize_after(std::int64_t batch_number);
+
   // Waits for the messages between stages.
   void settle_links() { links_.settle(); }
   // And for weights that are being published, which the next step would wait for.

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "train/host_values.h"
+
 namespace lockstep {
 
 StepResult counted_step(RankState& state, double loss, std::span<const double> controls) {
@@ -67,6 +69,12 @@ StepResult StepsInFlight::finish() {
     hashes_->remember(place.hashes_after.as<StateHash>());
   }
   StepResult result = counted_step(state_, executor_.batch().mean_loss(index), place.controls.as<double>());
+  // Replicas that take local steps decide for themselves; a run that is to stop hears of any of them.
+  if (Communicator& others = setup_.mesh_hosts.others(); others.size() > 1) {
+    std::int64_t bad = result.updated ? 0 : 1;
+    sum_over(others, bad);
+    result.updated = bad == 0;
+  }
   if (place.timed) result.times = setup_.options.times->read();
   return result;
 }

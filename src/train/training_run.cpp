@@ -10,6 +10,7 @@
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/local_state.h"
 #include "checkpoint/shared_folder.h"
 #include "checkpoint/state_share.h"
 #include "spec/layout/mesh_axis.h"
@@ -397,8 +398,18 @@ std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
 std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
-  return share_of_state(replica_->state(true), static_cast<int>(state_copy(layout, rank())),
-                        static_cast<int>(state_copies(layout)));
+  const auto share = [](const std::vector<StateTensor>& state, std::int64_t copy, std::int64_t copies) {
+    return share_of_state(state, static_cast<int>(copy), static_cast<int>(copies));
+  };
+  const std::int64_t copy = state_copy(layout, rank()), copies = state_copies(layout);
+  std::vector<StateTensor> state = replica_->state(true);
+  const std::int64_t groups = spec_.sync.groups(layout.dp), together = copies / groups;
+  if (groups == 1) return share(state, copy, copies);
+  // What replicas that take local steps have of their own is the same in their group alone.
+  const auto own = std::ranges::stable_partition(state, [](const StateTensor& t) { return !is_local_part(t.part); });
+  std::vector<StateTensor> all = share({state.begin(), own.begin()}, copy, copies);
+  for (StateTensor& one : share({own.begin(), own.end()}, copy % together, together)) all.push_back(std::move(one));
+  return all;
 }
 
 void TrainingRun::save(const Progress& progress) {

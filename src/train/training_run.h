@@ -111,6 +111,8 @@ class TrainingRun {
   double compute_gradients(std::int64_t first, double learning_rate);
   // How many steps may be begun before the oldest of them is waited for.
   int steps_at_once() const { return steps_at_once_; }
+  // Whether all ranks agree on the weights after this many steps: then they can be saved and evaluated.
+  bool agrees_after(std::int64_t step) const { return spec_.sync.agrees_after(step); }
   // Over the evaluation batches: the mean loss, and the share of next tokens that no other token had a larger logit
   // than (nothing when no target counts). All ranks call it. AgreedFailure when the data of any rank cannot be read.
   struct Evaluation {

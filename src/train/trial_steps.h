@@ -1,7 +1,8 @@
 // A few steps of training under a layout, its ranks as threads, and what they computed, whole.
 //
 // Every rank trains. Ranks that shard a copy of gradients and master weights put it together after every step; central
-// data parallel has one copy, on rank 0. Values that several ranks of one copy hold must be equal on all.
+// data parallel has one copy, on rank 0, and parameter servers have one between them. Values that several ranks of one
+// copy hold must be equal on all.
 #pragma once
 #include <functional>
 #include <map>

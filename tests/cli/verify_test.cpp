@@ -106,9 +106,10 @@ TEST(VerifyLayouts, AreEqualAndExactWhereTheOrderOfSumsIs) {
   EXPECT_EQ(cut.code, 0) << cut.out << cut.err;
   const Outcome exact = run_in_shell(kVerifyTiny +
                                      "--layout dp=3,micro=2 --layout dp=3,micro=2,overlap=off,bucket=0 "
-                                     "--layout dp=3,micro=2,dp_kind=central --exact");
+                                     "--layout dp=3,micro=2,dp_kind=central "
+                                     "--layout dp=3,micro=2,dp_kind=server,servers=2 --exact");
   EXPECT_EQ(exact.code, 0) << exact.out << exact.err;
-  EXPECT_THAT(exact.out, ::testing::HasSubstr("equal to the bit in fp32: 3 layouts"));
+  EXPECT_THAT(exact.out, ::testing::HasSubstr("equal to the bit in fp32: 4 layouts"));
 }
 
 // Without warm-up Adam makes whole steps of rounding at once, and gradients of layouts differ by more than 1e-5: no

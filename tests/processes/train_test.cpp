@@ -91,6 +91,8 @@ class Processes : public ::testing::Test {
 TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
   for (const std::string layout : {"dp=3,micro=2",
                                    "dp=3,micro=2,dp_kind=central",
+                                   "dp=3,micro=2,dp_kind=server,servers=2",
+                                   "dp=2,pp=2,micro=2,dp_kind=server,servers=4",
                                    "dp=5,micro=2,uneven=on,bucket=0",
                                    "dp=3,micro=2,zero=1",
                                    "dp=5,micro=2,zero=2,uneven=on",
@@ -118,6 +120,24 @@ TEST_F(Processes, LearnTheBitsThatThreadsLearn) {
     EXPECT_EQ(mine.losses, theirs.losses) << layout;
     EXPECT_FALSE(mine.files.empty());
     EXPECT_TRUE(mine == theirs) << layout;
+  }
+}
+
+// Replicas that agree after every third step, two of a group and each by itself.
+TEST_F(Processes, TakeTheLocalStepsOfThreads) {
+  for (const auto& [name, kind] : {std::pair{"partial", std::vector<std::string>{"--set", "sync.kind=partial"}},
+                                   {"mixed", {"--set", "sync.kind=mixed", "--set", "sync.group=2"}}}) {
+    std::vector<std::string> more{"--layout", "dp=4,micro=1",        "--set", "sync.every=3",
+                                  "--set",    "sync.outer=nesterov", "--set", "train.save_every=3",
+                                  "--set",    "train.eval_every=3",  "--set", "train.steps=9"};
+    more.insert(more.end(), kind.begin(), kind.end());
+    const Outcome processes = under_mpirun(4, "mpi-" + std::string(name), more);
+    ASSERT_EQ(processes.code, 0) << processes.out << processes.err;
+    ASSERT_EQ(Program(command("threads-" + std::string(name), more)).wait().code, 0);
+    const RunResults mine = results_in(folder_ / ("mpi-" + std::string(name)));
+    ASSERT_EQ(mine.losses.size(), 12u) << "of nine steps and three evaluations";
+    EXPECT_TRUE(mine == results_in(folder_ / ("threads-" + std::string(name)))) << name;
+    EXPECT_THAT(processes.out + processes.err, HasSubstr("outside the claim of equal results"));
   }
 }
 

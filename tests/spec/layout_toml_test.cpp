@@ -33,7 +33,8 @@ TEST(LayoutText, ReadsBackWhatItSays) {
        {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
         "dp=4,zero=3,prefetch=0", "dp=4,zero=3,prefetch=3,wrap=64MiB", "dp=4,zero=3,wrap=halves",
         "dp=4,zero=3,wrap=2+3", "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro",
-        "dp=2,bucket=0,reduce=ring", "dp=2,dp_kind=central", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
+        "dp=2,bucket=0,reduce=ring", "dp=2,dp_kind=central", "dp=3,dp_kind=server,servers=2",
+        "dp=2,pp=2,tp=2,micro=2,dp_kind=server,servers=8,overlap=off", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
     EXPECT_EQ(to_text(parse_layout(text)), text);
 }
 
@@ -49,6 +50,13 @@ TEST(LayoutText, AKeyThatWouldDoNothingIsRefused) {
         {"dp=2,grad_sync=micro,bucket=4", "'bucket' does nothing with zero = 0 and grad_sync = \"micro\""},
         {"dp=2,dp_kind=central,zero=1", "'zero' does nothing with dp_kind = \"central\""},
         {"dp=2,dp_kind=central,grad_sync=micro", "'grad_sync' does nothing"},
+        {"dp=2,servers=2", "'servers' does nothing with dp_kind = \"ddp\""},
+        {"dp=2,dp_kind=central,servers=2", "'servers' does nothing with dp_kind = \"central\""},
+        {"dp=2,dp_kind=server,zero=1", "'zero' does nothing with dp_kind = \"server\""},
+        {"dp=2,dp_kind=server,grad_sync=micro", "'grad_sync' does nothing with dp_kind = \"server\""},
+        {"dp=2,dp_kind=server,bucket=4", "'bucket' does nothing with dp_kind = \"server\""},
+        {"dp=2,dp_kind=server,tp_chunks=4", "'tp_chunks' does nothing with tp = 1"},
+        {"dp=2,dp_kind=server,servers=0", "'servers'"},
         {"dp=2,zero=4", "zero"},
         {"dp=2,sp=on", "'sp' does nothing with tp = 1"},
         {"tp_chunks=2", "'tp_chunks' does nothing with tp = 1"},
@@ -97,7 +105,7 @@ std::string spread_fault(LayoutSpec layout, std::int64_t ranks) {
                                   words = std::string(key) + ": " + problem + "; " + remedy;
                                 });
   EXPECT_EQ(done, words.empty());
-  EXPECT_EQ(layout.dp, done ? ranks / (layout.pp * layout.cp * layout.tp) : dp);
+  EXPECT_EQ(layout.dp, done ? (ranks - layout.servers) / layout.line() : dp);
   return words;
 }
 
@@ -108,6 +116,12 @@ TEST(LayoutText, RanksAreAllRanksAndDpIsWhatTheOtherAxesLeaveOfThem) {
   EXPECT_EQ(spread_fault({.tp = 2}, 3), "tp: tp (2) does not divide 3 ranks; use -n 2 or -n 4, or another tp");
   EXPECT_EQ(spread_fault({.pp = 2, .tp = 4}, 4),
             "tp: pp times tp (8) does not divide 4 ranks; use -n 8, or a smaller tp");
+  EXPECT_EQ(spread_fault({.dp_kind = DpKind::server, .servers = 3}, 7), "");
+  EXPECT_EQ(spread_fault({.tp = 2, .dp_kind = DpKind::server, .servers = 4}, 10), "");
+  EXPECT_EQ(spread_fault({.dp_kind = DpKind::server, .servers = 4}, 4),
+            "servers: servers (4) leave none of 4 ranks to compute; use -n 5, or fewer servers");
+  EXPECT_EQ(spread_fault({.tp = 2, .dp_kind = DpKind::server, .servers = 2}, 5),
+            "tp: tp (2) does not divide 3 ranks beside 2 servers; use -n 4 or -n 6, or another tp");
   EXPECT_EQ(spread_fault({.cp = 2}, 1), "cp: cp (2) does not divide 1 rank; use -n 2, or a smaller cp");
 }
 

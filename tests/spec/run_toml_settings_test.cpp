@@ -72,6 +72,71 @@ TEST(RunToml, ARunIsSynchronousUnlessItSaysOtherwise) {
             std::string::npos);
 }
 
+TEST(RunToml, LocalStepsAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
+  const std::vector<std::string> partial{"layout.dp=4",         "sync.kind=partial", "sync.every=5",
+                                         "sync.outer=nesterov", "train.steps=20",    "train.save_every=10"};
+  const RunSpec run = parse(kBase, partial);
+  EXPECT_EQ(run.sync.every, 5);
+  EXPECT_EQ(run.sync.groups(run.layout.dp), 4);
+  EXPECT_TRUE(run.sync.changes_numbers());
+  EXPECT_EQ(parse(to_toml(run)), run);
+  const std::pair<const char*, const char*> cases[] = {
+      {"sync.every=0", "'every'"},
+      {"train.steps=21", "of which steps = 21 is no multiple; use train.steps=25 or train.steps=20"},
+      {"train.save_every=4", "of which save_every = 4 is no multiple; use train.save_every=5"},
+      {"layout.dp_kind=central", "every replica updates, and dp_kind is \"central\"; use layout.dp_kind=ddp"},
+      {"layout.dp_kind=server", "every replica updates, and dp_kind is \"server\"; use layout.dp_kind=ddp"},
+      {"layout.zero=1", "which they cannot shard; use layout.zero=0"},
+      {"layout.grad_sync=micro", "use layout.grad_sync=step"},
+      {"layout.reduce=ring", "use layout.reduce=canonical"},
+      {"train.bad_values=skip", "use train.bad_values=stop"},
+      {"train.loss_spikes=rewind", "use train.loss_spikes=ignore"},
+      {"run.check_state=5", "use run.check_state=0"},
+      {"precision.compute=fp16", "replicas would find different loss scales; use precision.compute=bf16"},
+      {"memory.offload_optimizer=disk", "what is averaged stays on the device; remove it"},
+      {"sync.staleness=1", "'staleness' does nothing without kind = \"async\""},
+      {"sync.group=2", "'group' does nothing without kind = \"mixed\""},
+  };
+  for (const auto& [set, words] : cases) {
+    std::vector<std::string> sets = partial;
+    sets.emplace_back(set);
+    EXPECT_NE(refusal(kBase, sets).find(words), std::string::npos) << set << ": " << refusal(kBase, sets);
+  }
+  const std::vector<std::string> mixed{"layout.dp=4", "sync.kind=mixed", "sync.every=5", "train.steps=20",
+                                       "train.save_every=10"};
+  std::vector<std::string> uneven = mixed;
+  uneven.emplace_back("sync.group=3");
+  EXPECT_NE(refusal(kBase, uneven).find("dp (4) is not a multiple of group (3); use a group that divides dp"),
+            std::string::npos);
+  std::vector<std::string> sharded = mixed;
+  sharded.insert(sharded.end(), {"sync.group=2", "layout.zero=2", "layout.shard=4"});
+  EXPECT_NE(refusal(kBase, sharded)
+                .find("groups of 2 ranks have weights of their own, and 4 ranks shard them; use "
+                      "layout.shard=2"),
+            std::string::npos);
+  sharded.back() = "layout.shard=2";
+  EXPECT_EQ(parse(kBase, sharded).layout.shards(), 2);
+  EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use 'full', 'partial' or 'mixed'"), std::string::npos);
+}
+
+TEST(RunToml, ParameterServersRefuseWhatTheyDoNotDo) {
+  const std::vector<std::string> served{"layout.dp=4", "layout.dp_kind=server", "layout.servers=2"};
+  EXPECT_EQ(parse(kBase, served).layout.ranks(), 6);
+  EXPECT_EQ(parse(to_toml(parse(kBase, served))), parse(kBase, served));
+  EXPECT_EQ(parse(to_toml(parse(kBase, served)), {"layout.dp_kind=ddp"}).layout.servers, 0);
+  const std::pair<const char*, const char*> cases[] = {
+      {"layout.reduce=tree", "use reduce = \"canonical\", or dp_kind = \"ddp\""},
+      {"layout.tp=4", "servers (2) is not a multiple of pp (1) times cp (1) times tp (4); use servers = 4"},
+      {"memory.offload_optimizer=disk", "do not offload them; use more layout.servers, or remove it"},
+      {"memory.offload_gradients=disk", "do not offload them; use more layout.servers, or remove it"},
+  };
+  for (const auto& [set, words] : cases) {
+    std::vector<std::string> sets = served;
+    sets.emplace_back(set);
+    EXPECT_NE(refusal(kBase, sets).find(words), std::string::npos) << set << ": " << refusal(kBase, sets);
+  }
+}
+
 TEST(RunToml, ABadSettingIsNamedItself) {
   const std::pair<const char*, const char*> cases[] = {
       {"train.steps=-1", "--set train.steps=-1: 'steps' in [train]"},

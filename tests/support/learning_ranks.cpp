@@ -7,6 +7,7 @@
 #include <map>
 
 #include "comm/threads/run_ranks.h"
+#include "spec/layout/updates.h"
 #include "support/devices.h"
 #include "support/host_run.h"
 #include "tensor/transfer.h"
@@ -20,9 +21,9 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
 }
 
 Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
-  const auto cut = static_cast<std::size_t>(o.layout.shards());
   Learned learned;
-  learned.copies.resize(static_cast<std::size_t>(o.layout.replicas()) / cut);
+  learned.copies.resize(
+      static_cast<std::size_t>(o.layout.dp_kind == DpKind::central ? o.layout.replicas() : state_copies(o.layout)));
   std::int64_t elements = 0;
   std::map<std::string, std::int64_t> begins;
   for (const LogicalTensor& t : logical_tensors(Model(o.spec, 1, o.T, DType::f32))) {
@@ -40,8 +41,9 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
     const std::unique_ptr<Memory> offload = offload_memory(o.how.memory, offloaded);
     Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream(), offload.get());
     replica.init_weights();
-    const auto own = static_cast<std::size_t>(o.layout.replica(static_cast<int>(rank))) / cut;
-    const bool sums = o.layout.dp_kind == DpKind::ddp || rank == 0;  // others have their own part's gradients
+    const bool sums = rank_updates(o.layout, group->rank());  // others have their own part's gradients
+    const auto own = static_cast<std::size_t>(
+        o.layout.dp_kind == DpKind::central ? group->rank() : state_copy(o.layout, group->rank()));
     const auto put = [&](::lockstep::Tensor Replica::Named::*which, std::span<double> whole) {
       for (const auto& t : replica.tensors())
         if (t.counted && !t.runs.empty())
@@ -60,7 +62,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       learned.norms.push_back(result.norm);
     }
     replica.settle();
-    put(&Replica::Named::master, learned.copies[own]);
+    if (sums || o.layout.dp_kind == DpKind::central) put(&Replica::Named::master, learned.copies[own]);
   });
   if (o.layout.dp_kind == DpKind::central)
     for (auto& step : learned.gradients) step.resize(1);

@@ -7,6 +7,7 @@
 
 #include "checkpoint/hf_tensors.h"
 #include "comm/threads/run_ranks.h"
+#include "spec/layout/updates.h"
 #include "support/host_run.h"
 #include "tensor/transfer.h"
 #include "train/key_bias.h"
@@ -51,7 +52,8 @@ LearnedWeights learn_reference(const ReferenceData& data, const LayoutSpec& layo
     if (ranks->rank() == 0)
       for (const LogicalTensor& tensor : all) learned.weights.emplace_back(tensor.elements());
     ranks->barrier()->wait();
-    if (layout.replica(ranks->rank()) >= layout.shards()) return;  // the first copy is looked at
+    // The first copy is looked at.
+    if (!rank_updates(layout, ranks->rank()) || state_copy(layout, ranks->rank()) > 0) return;
     for (const Replica::Named& named : tensors) {
       const auto at = std::ranges::find(all, named.tensor.name, &LogicalTensor::name) - all.begin();
       if (named.counted && !named.runs.empty()) named.put(to_doubles(named.master, stream), learned.weights[at]);
@@ -72,6 +74,9 @@ TEST_P(GoldenLayouts, LearnWhatOneRankLearns) {
     for (const int dp : {1, 2, 4, 8}) layouts.push_back({.dp = dp, .dp_kind = kind});
     for (const int dp : {3, 5}) layouts.push_back({.dp = dp, .dp_kind = kind, .uneven = Switch::on});
   }
+  layouts.push_back({.dp = 2, .micro = 2, .dp_kind = DpKind::server, .servers = 1});
+  layouts.push_back({.dp = 3, .dp_kind = DpKind::server, .servers = 2, .uneven = Switch::on});
+  layouts.push_back({.dp = 2, .pp = 2, .micro = 2, .dp_kind = DpKind::server, .servers = 4});
   for (const int zero : {1, 2, 3}) {
     layouts.push_back({.dp = 2, .micro = 2, .zero = zero});
     layouts.push_back({.dp = 8, .zero = zero, .shard = 2});

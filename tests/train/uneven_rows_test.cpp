@@ -22,12 +22,12 @@ Replica::Options uneven(const ModelSpec& spec, const LayoutSpec& layout, std::in
   return options;
 }
 
-struct Case {
+struct UnevenCase {
   LayoutSpec layout;
   std::int64_t T;
 };
 // Rows of a micro-batch: its samples times T / cp; none of them a multiple of tp.
-std::vector<Case> cases() {
+std::vector<UnevenCase> uneven_cases() {
   return {{{.tp = 3, .micro = 3}, 7},
           {{.tp = 3, .tp_chunks = 1, .micro = 6}, 7},
           {{.tp = 3, .micro = 6}, 2},  // the last has no row
@@ -39,7 +39,7 @@ std::vector<Case> cases() {
 
 TEST(UnevenRows, LearnWhatOneRankLearns) {
   for (const NamedSpec& model : llama_and_gpt2())
-    for (const Case& c : cases()) {
+    for (const UnevenCase& c : uneven_cases()) {
       const std::int64_t rows = 6 / c.layout.dp / c.layout.micro * c.T / c.layout.cp;
       ASSERT_NE(rows % c.layout.tp, 0) << to_text(c.layout);
       const Learned one = learn(uneven(model.spec, {}, c.T), 2);
@@ -50,7 +50,7 @@ TEST(UnevenRows, LearnWhatOneRankLearns) {
 
 TEST(UnevenRows, KeepEveryBitWithAndWithoutOverlapAndRecomputing) {
   const NamedSpec model = llama_and_gpt2().front();
-  for (const Case& c : {cases()[0], cases()[5]}) {
+  for (const UnevenCase& c : {uneven_cases()[0], uneven_cases()[5]}) {
     Replica::Options options = uneven(model.spec, c.layout, c.T);
     const Learned plain = learn(options, 2);
     options.how.memory.recompute = Recompute::full;
@@ -79,7 +79,7 @@ Peaks peaks_on_meta(const Replica::Options& o, int rank) {
 
 TEST(UnevenRows, CostWhatMetaSays) {
   for (const NamedSpec& model : llama_and_gpt2())
-    for (const Case& c : cases()) {
+    for (const UnevenCase& c : uneven_cases()) {
       const Replica::Options o = uneven(model.spec, c.layout, c.T);
       const std::string what = fmt::format("{}, {}, T={}", model.name, to_text(c.layout), c.T);
       const std::vector<Recorded> real = on_threads(o);

@@ -34,6 +34,21 @@ std::string multiples_near(std::int64_t seq, std::int64_t unit) {
   return below == 0 ? fmt::format("seq = {}", unit) : fmt::format("seq = {} or {}", below, below + unit);
 }
 
+void check_servers(const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::int64_t line = layout.line(), below = layout.servers / line * line;
+  if (layout.servers != below || below == 0)
+    fail("servers",
+         fmt::format("servers ({}) is not a multiple of pp ({}) times cp ({}) times tp ({})", layout.servers, layout.pp,
+                     layout.cp, layout.tp),
+         below == 0 ? fmt::format("use servers = {}", line)
+                    : fmt::format("use servers = {} or {}", below, below + line));
+  if (layout.reduce != ReduceKind::canonical)
+    fail("reduce",
+         fmt::format("servers sum gradients in the canonical order, not in that of reduce = \"{}\"",
+                     name_of(layout.reduce)),
+         "use reduce = \"canonical\", or dp_kind = \"ddp\"");
+}
+
 }  // namespace
 
 ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
@@ -43,6 +58,7 @@ ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
 
 void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
   const std::int64_t micro = layout.micro, dp = layout.dp, replicas = layout.replicas();
+  if (layout.dp_kind == DpKind::server) check_servers(layout, fail);
   if (layout.shard > replicas || (layout.shard > 0 && replicas % layout.shard != 0))
     fail("shard",
          layout.cp == 1
@@ -151,17 +167,29 @@ void check_wrap(const ModelSpec& model, const LayoutSpec& layout, const LayoutFa
 }
 
 bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail) {
-  const std::int64_t line = layout.ranks() / layout.dp, below = ranks / line * line;
-  if (below == ranks) {
-    layout.dp = ranks / line;
+  const std::int64_t line = layout.line(), servers = layout.servers, workers = ranks - servers;
+  const auto counted = [](std::int64_t n) { return fmt::format("{} rank{}", n, n == 1 ? "" : "s"); };
+  if (servers > 0 && workers < line) {
+    fail("servers",
+         fmt::format("servers ({}) leave{} {} of {} to compute", servers, servers == 1 ? "s" : "",
+                     workers < 1 ? "none" : fmt::format("{}", workers), counted(ranks)),
+         fmt::format("use {}{}, or fewer servers", option, servers + line));
+    return false;
+  }
+  const std::int64_t below = workers / line * line;
+  if (below == workers) {
+    layout.dp = workers / line;
     return true;
   }
   std::string axes, key;
   for (const auto& [name, size] : {std::pair("pp", layout.pp), {"cp", layout.cp}, {"tp", layout.tp}})
     if (size > 1) axes += (axes.empty() ? "" : " times ") + std::string(key = name);
-  fail(key, fmt::format("{} ({}) does not divide {} rank{}", axes, line, ranks, ranks == 1 ? "" : "s"),
-       below == 0 ? fmt::format("use {}{}, or a smaller {}", option, line, key)
-                  : fmt::format("use {0}{1} or {0}{2}, or another {3}", option, below, below + line, key));
+  fail(key,
+       fmt::format("{} ({}) does not divide {}{}", axes, line, counted(workers),
+                   servers > 0 ? fmt::format(" beside {} servers", servers) : ""),
+       below == 0
+           ? fmt::format("use {}{}, or a smaller {}", option, line, key)
+           : fmt::format("use {0}{1} or {0}{2}, or another {3}", option, below + servers, below + line + servers, key));
   return false;
 }
 
@@ -210,6 +238,7 @@ std::string to_text(const LayoutSpec& layout) {
   if (layout.chunks != usual_chunks(layout.schedule)) say("chunks", layout.chunks);
   if (layout.stages != usual.stages) say("stages", layout.stages.text());
   if (layout.dp_kind != usual.dp_kind) say("dp_kind", name_of(layout.dp_kind));
+  if (layout.servers != usual.servers) say("servers", layout.servers);
   if (layout.zero != usual.zero) say("zero", layout.zero);
   if (layout.grad_sync != LayoutSpec::usual_sync(layout.zero)) say("grad_sync", name_of(layout.grad_sync));
   if (layout.reshard != usual.reshard) say("reshard", name_of(layout.reshard));

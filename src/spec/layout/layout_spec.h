@@ -1,8 +1,8 @@
 // A parallel layout as plain data: the sizes of the mesh (dp, pp, cp, tp) and the settings of each technique.
 //
 // The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
-// (overlap, bucket, dp_kind, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to it) do
-// not change a bit.
+// (overlap, bucket, dp_kind, servers, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to
+// it) do not change a bit.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,9 +28,13 @@ constexpr std::string_view name_of(Switch s) { return s == Switch::on ? "on" : "
 enum class DpKind {
   ddp,      // every rank holds everything; gradients are summed over ranks, and every rank updates
   central,  // rank 0 holds the data and the optimizer, deals out tokens and weights, and computes every loss
+  server,   // ranks apart hold the optimizer, take the gradients and give out the weights; the others compute
 };
-inline constexpr std::array kDpKinds{DpKind::ddp, DpKind::central};
-constexpr std::string_view name_of(DpKind kind) { return kind == DpKind::ddp ? "ddp" : "central"; }
+inline constexpr std::array kDpKinds{DpKind::ddp, DpKind::central, DpKind::server};
+constexpr std::string_view name_of(DpKind kind) {
+  constexpr std::string_view kNames[] = {"ddp", "central", "server"};
+  return kNames[static_cast<int>(kind)];
+}
 
 // When gradients are summed over the ranks: once per step, after each rank has added up its micro-batches, or after
 // every micro-batch, so that no rank keeps a whole gradient.
@@ -71,7 +75,8 @@ struct LayoutSpec {
   std::int64_t tp_chunks = 4;  // tp > 1: pieces, at most, in which tokens are exchanged beside a product
   std::int64_t micro = 1;      // micro-batches that a rank's part is split into
   DpKind dp_kind = DpKind::ddp;
-  std::int64_t zero = 0;  // what is sharded: 1 optimizer state, 2 and gradients, 3 and weights
+  std::int64_t servers = 0;  // dp_kind server: ranks that hold the optimizer; whole rows of pp · cp · tp of them
+  std::int64_t zero = 0;     // what is sharded: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
   Switch overlap = Switch::on;  // messages run while something is computed
   std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
@@ -85,8 +90,12 @@ struct LayoutSpec {
 
   static constexpr GradSync usual_sync(std::int64_t zero) { return zero >= 2 ? GradSync::micro : GradSync::step; }
   static constexpr Switch usual_sp(std::int64_t tp) { return tp > 1 ? Switch::on : Switch::off; }
-  std::int64_t ranks() const { return dp * pp * cp * tp; }
-  // A rank's place: tp ranks are neighbours, then come cp, pp and dp.
+  std::int64_t line() const { return pp * cp * tp; }  // ranks of one dp rank
+  std::int64_t ranks() const { return dp * line() + servers; }
+  // Parameter servers come after all ranks that compute: a row of them has the mesh's pp, cp and tp, like one more dp
+  // rank, and each serves the ranks of its own stage and tp rank.
+  bool serves(std::int64_t rank) const { return rank >= dp * line(); }
+  // A rank's place: tp ranks are neighbours, then come cp, pp and dp. The dp rank of a server is dp or more.
   std::int64_t dp_rank(std::int64_t rank) const { return rank / (pp * cp * tp); }
   std::int64_t stage(std::int64_t rank) const { return rank / (cp * tp) % pp; }
   std::int64_t cp_rank(std::int64_t rank) const { return rank / tp % cp; }
@@ -100,19 +109,25 @@ struct LayoutSpec {
   // ZeRO shards over them.
   std::int64_t replicas() const { return dp * cp; }
   std::int64_t replica(std::int64_t rank) const { return dp_rank(rank) * cp + cp_rank(rank); }
-  // Ranks that state is sharded over; 1: each holds all of it.
-  std::int64_t shards() const { return zero == 0 ? 1 : shard > 0 ? shard : replicas(); }
+  // And with the servers of these weights, which come after them.
+  std::int64_t holders() const { return replicas() + servers / (pp * tp); }
+  // Ranks that state is sharded over; 1: each that has any holds all of it.
+  std::int64_t shards() const {
+    if (dp_kind == DpKind::server) return servers / (pp * tp);
+    return zero == 0 ? 1 : shard > 0 ? shard : replicas();
+  }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
   // Gradients are passed on after each micro-batch.
   bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };
 
 // The samples of a global batch that belong to one data-parallel rank: whole multiples of `micro`, as even as can be,
-// the first ranks having more. Of a batch that validate() has let pass.
+// the first ranks having more; a server has none. Of a batch that validate() has let pass.
 struct Share {
   std::int64_t first, count;
 };
 constexpr Share share_of(std::int64_t global_batch, const LayoutSpec& layout, std::int64_t dp_rank) {
+  if (dp_rank >= layout.dp) return {global_batch, 0};
   const std::int64_t rounds = global_batch / layout.micro;  // samples of one micro-batch, over all ranks
   const std::int64_t each = rounds / layout.dp, more = rounds % layout.dp;
   const auto least = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
@@ -136,8 +151,9 @@ void check_pipeline_layout(const ModelSpec& model, const LayoutSpec& layout, con
 // All of them.
 void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSpec& layout, const LayoutFault& fail);
 
-// Gives the layout this number of ranks in all: dp = ranks / (pp · cp · tp). Where these do not divide the ranks `fail`
-// is told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is changed: false.
+// Gives the layout this number of ranks in all: dp = (ranks - servers) / (pp · cp · tp). Where these do not divide the
+// ranks `fail` is told, with numbers that fit as the option has them ("--ranks 4"), and if it returns nothing is
+// changed: false.
 bool spread_over(LayoutSpec& layout, std::int64_t ranks, std::string_view option, const LayoutFault& fail);
 
 // The schedule that the layout names. UserError (usage) where a file is none, or one of another shape.

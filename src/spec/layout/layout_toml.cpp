@@ -33,7 +33,7 @@ bool turns(const LayoutSpec& layout) { return layout.cp > 1 && layout.cp_kind.fa
 template <class Spec, class Visitor>
 void visit_layout(Spec& layout, Visitor&& visit) {
   visit("dp", layout.dp, Whole{1, kMostRanks});
-  if (layout.dp_kind == DpKind::ddp) {
+  if (layout.dp_kind != DpKind::central) {
     visit("pp", layout.pp, Whole{1, kMostStages});
     if (layout.schedule_file.empty())
       visit("schedule", layout.schedule);
@@ -50,6 +50,10 @@ void visit_layout(Spec& layout, Visitor&& visit) {
   }
   visit("micro", layout.micro, Whole{1, kMaxIndex});
   visit("dp_kind", layout.dp_kind);
+  if (layout.dp_kind == DpKind::server) {
+    visit("servers", layout.servers, Whole{1, kMostRanks});
+    visit("overlap", layout.overlap);
+  }
   if (layout.dp_kind == DpKind::ddp) {
     visit("zero", layout.zero, Whole{0, 3});
     visit("grad_sync", layout.grad_sync);
@@ -73,15 +77,15 @@ bool contains(const Keys& keys, std::string_view key) { return std::find(keys.be
 
 void read_layout(const TomlTable& table, LayoutSpec& layout) {
   Collect known;
-  for (const LayoutSpec& any :
-       {LayoutSpec{.cp = 2, .tp = 2}, LayoutSpec{.zero = 3}, LayoutSpec{.pp = 2, .schedule_file = "any"}})
+  for (const LayoutSpec& any : {LayoutSpec{.cp = 2, .tp = 2}, LayoutSpec{.zero = 3},
+                                LayoutSpec{.pp = 2, .schedule_file = "any"}, LayoutSpec{.dp_kind = DpKind::server}})
     visit_layout(any, known);
   table.refuse_unknown(known.keys);
   table("dp_kind", layout.dp_kind);  // before the list, which depends on these
   table("zero", layout.zero, Whole{0, 3});
   table("tp", layout.tp, Whole{1, kMostRanks});
   table("cp", layout.cp, Whole{1, kMostRanks});
-  if (layout.dp_kind == DpKind::ddp && layout.cp > 1) table("cp_kind", layout.cp_kind);
+  if (layout.dp_kind != DpKind::central && layout.cp > 1) table("cp_kind", layout.cp_kind);
   table("schedule", layout.schedule);
   table("schedule_file", layout.schedule_file);
   if (table.has("schedule") && table.has("schedule_file"))
@@ -92,17 +96,19 @@ void read_layout(const TomlTable& table, LayoutSpec& layout) {
   layout.sp = LayoutSpec::usual_sp(layout.tp);
   layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
   table("grad_sync", layout.grad_sync);
+  if (layout.dp_kind == DpKind::server) layout.servers = layout.line();
   Collect used;
   visit_layout(layout, used);
   for (const std::string_view key : known.keys) {
     if (!table.has(key) || contains(used.keys, key)) continue;
-    const bool ddp = layout.dp_kind == DpKind::ddp, of_tp = key == "tp_chunks", of_cp = key.starts_with("cp_");
+    const bool ddp = layout.dp_kind == DpKind::ddp && key != "servers", meshed = layout.dp_kind != DpKind::central;
+    const bool of_tp = key == "tp_chunks", of_cp = key.starts_with("cp_");
     table.refuse(key,
-                 ddp && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
-                 : ddp && of_cp && layout.cp > 1
+                 meshed && of_tp ? fmt::format("'{}' does nothing with tp = {}", key, layout.tp)
+                 : meshed && of_cp && layout.cp > 1
                      ? fmt::format("'{}' does nothing with cp_kind = \"{}\"", key, layout.cp_kind.text())
-                 : ddp && of_cp           ? fmt::format("'{}' does nothing with cp = {}", key, layout.cp)
-                 : ddp && key == "stages" ? std::string("'stages' does nothing where the model is one part")
+                 : meshed && of_cp           ? fmt::format("'{}' does nothing with cp = {}", key, layout.cp)
+                 : meshed && key == "stages" ? std::string("'stages' does nothing where the model is one part")
                  : ddp ? fmt::format("'{}' does nothing with zero = {} and grad_sync = \"{}\"", key, layout.zero,
                                      name_of(layout.grad_sync))
                        : fmt::format("'{}' does nothing with dp_kind = \"{}\"", key, name_of(layout.dp_kind)),
@@ -119,8 +125,9 @@ void unmake_layout_choices(TomlDocument& document) {
     if (!document.set("layout", choice)) return;
     for (const std::string_view key : keys) document.drop("layout", key);
   };
-  drop("dp_kind", {"pp", "schedule", "schedule_file", "chunks", "stages", "cp", "cp_kind", "cp_order", "tp", "sp",
-                   "tp_chunks", "zero", "grad_sync", "overlap", "bucket", "shard", "reshard", "prefetch", "wrap"});
+  drop("dp_kind", {"pp",    "schedule", "schedule_file", "chunks",  "stages", "cp",        "cp_kind", "cp_order",
+                   "tp",    "sp",       "tp_chunks",     "servers", "zero",   "grad_sync", "overlap", "bucket",
+                   "shard", "reshard",  "prefetch",      "wrap"});
   drop("pp", {"stages"});
   drop("schedule", {"chunks", "schedule_file", "stages"});
   drop("schedule_file", {"chunks", "schedule", "stages"});

@@ -7,8 +7,10 @@
 
 namespace lockstep {
 
-// Every rank updates all its weights or its shard of them, but under central data parallel rank 0 alone.
+// Every rank updates all its weights or its shard of them, but under central data parallel rank 0 alone, and where
+// there are parameter servers these, a shard each.
 inline bool rank_updates(const LayoutSpec& layout, std::int64_t rank) {
+  if (layout.dp_kind == DpKind::server) return layout.serves(rank);
   return layout.dp_kind == DpKind::ddp || rank == 0;
 }
 
@@ -17,10 +19,10 @@ inline bool all_update_all(const LayoutSpec& layout) { return layout.dp_kind == 
 
 // Whole copies of the optimizer's state, over all ranks, and the one that a rank has a part of.
 inline std::int64_t state_copies(const LayoutSpec& layout) {
-  return layout.dp_kind == DpKind::central ? 1 : layout.replicas() / layout.shards();
+  return layout.dp_kind == DpKind::ddp ? layout.replicas() / layout.shards() : 1;
 }
 inline std::int64_t state_copy(const LayoutSpec& layout, std::int64_t rank) {
-  return layout.dp_kind == DpKind::central ? 0 : layout.replica(rank) / layout.shards();
+  return layout.dp_kind == DpKind::ddp ? layout.replica(rank) / layout.shards() : 0;
 }
 
 }  // namespace lockstep

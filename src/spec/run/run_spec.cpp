@@ -113,6 +113,11 @@ class RunChecker {
              fmt::format("{} = \"{}\", and other state is offloaded to \"{}\"", key, name_of(where), name_of(to)),
              "offload all to one of the two");
     }
+    if (spec_.layout.servers > 0 &&
+        (spec_.memory.offload_optimizer != Offload::none || spec_.memory.offload_gradients != Offload::none))
+      fail("memory", spec_.memory.offload_optimizer != Offload::none ? "offload_optimizer" : "offload_gradients",
+           "parameter servers hold gradients and optimizer state, and do not offload them",
+           "use more layout.servers, or remove it");
     if (spec_.memory.offload_gradients != Offload::none && spec_.layout.replicas() > 1 && !spec_.layout.passes_on())
       fail("memory", "offload_gradients",
            "gradients that ranks sum once per step are summed where they are kept, and not offloaded",
@@ -146,6 +151,64 @@ class RunChecker {
     if (spec_.layout.reduce == ReduceKind::native && (spec_.layout.replicas() > 1 || spec_.layout.tp > 1))
       fail("run", "check_state", "with reduce = \"native\" nothing promises that replicas are equal to the bit",
            "use layout.reduce=canonical, or check_state = 0");
+  }
+
+  // Local steps: what would need replicas to agree between two synchronizations is refused.
+  void sync() const {
+    const SyncSpec& sync = spec_.sync;
+    if (!sync.takes_local_steps()) return;
+    const LayoutSpec& layout = spec_.layout;
+    const auto kind = fmt::format("kind = \"{}\"", name_of(sync.kind));
+    const auto refuse = [&](std::string_view section, std::string_view key, const std::string& why,
+                            const std::string& remedy) {
+      fail(section, key, fmt::format("with {} in [sync] {}", kind, why), remedy);
+    };
+    if (layout.dp_kind != DpKind::ddp)
+      refuse("layout", "dp_kind", fmt::format("every replica updates, and dp_kind is \"{}\"", name_of(layout.dp_kind)),
+             "use layout.dp_kind=ddp, or sync.kind=full");
+    const std::int64_t together = sync.together() * layout.cp;
+    if (layout.zero > 0 && layout.shards() != together) {
+      if (together == 1)
+        refuse("layout", "zero", "replicas have weights of their own, which they cannot shard",
+               "use layout.zero=0, or sync.kind=full");
+      refuse("layout", "shard",
+             fmt::format("groups of {} ranks have weights of their own, and {} ranks shard them", together,
+                         layout.shards()),
+             fmt::format("use layout.shard={}, or layout.zero=0", together));
+    }
+    if (layout.grad_sync != GradSync::step && layout.zero < 2)
+      refuse("layout", "grad_sync", "gradients are summed once per step, where they are at all",
+             "use layout.grad_sync=step");
+    if (layout.reduce != ReduceKind::canonical)
+      refuse("layout", "reduce", "replicas are averaged in the canonical order", "use layout.reduce=canonical");
+    if (sync.kind == SyncKind::mixed && layout.dp % sync.group != 0)
+      fail("sync", "group", fmt::format("dp ({}) is not a multiple of group ({})", layout.dp, sync.group),
+           "use a group that divides dp");
+    const TrainSpec& train = spec_.train;
+    for (const auto& [key, steps] : {std::pair("steps", train.steps), std::pair("save_every", train.save_every),
+                                     std::pair("eval_every", train.eval_every)})
+      if (const std::int64_t above = (steps / sync.every + 1) * sync.every; steps % sync.every != 0)
+        refuse(
+            "train", key,
+            fmt::format("replicas agree after every {} steps, of which {} = {} is no multiple", sync.every, key, steps),
+            fmt::format("use train.{0}={1}{2}", key, above,
+                        steps > sync.every ? fmt::format(" or train.{}={}", key, above - sync.every) : ""));
+    if (train.bad_values != BadValues::stop)
+      refuse("train", "bad_values", "replicas would skip different steps", "use train.bad_values=stop");
+    if (train.loss_spikes != LossSpikes::ignore)
+      refuse("train", "loss_spikes", "a run does not go back to an earlier step", "use train.loss_spikes=ignore");
+    if (spec_.run.check_state > 0)
+      refuse("run", "check_state", "replicas are not equal between two synchronizations", "use run.check_state=0");
+    if (spec_.precision.loss_scale.kind == LossScale::Kind::dynamic)
+      refuse("precision", "loss_scale", "replicas would find different loss scales",
+             "use precision.compute=bf16, or a loss scale that is a number");
+    if (spec_.precision.master != StateType::full)
+      refuse("precision", "master", "bf16 masters would lose the averages", "leave precision.master out");
+    const MemorySpec& memory = spec_.memory;
+    for (const auto& [key, where] : {std::pair("offload_optimizer", memory.offload_optimizer),
+                                     std::pair("offload_gradients", memory.offload_gradients),
+                                     std::pair("offload_parameters", memory.offload_parameters)})
+      if (where != Offload::none) refuse("memory", key, "what is averaged stays on the device", "remove it");
   }
 
   void loss_spikes() const {
@@ -239,6 +302,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.batch();
   check.memory();
   check.state_check();
+  check.sync();
   check.loss_spikes();
   check.schedule();
   check.evaluation();

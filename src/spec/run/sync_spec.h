@@ -39,13 +39,20 @@ struct SyncSpec {
   OuterStep outer = OuterStep::average;  // partial, mixed
   double outer_lr = 0.7;                 // nesterov
   double outer_momentum = 0.9;
-  std::int64_t group = 0;            // mixed: dp ranks that are synchronous among themselves; 0: those of one host
+  std::int64_t group = 1;            // mixed: dp ranks that are synchronous among themselves
   std::int64_t staleness = 0;        // async: updates that a gradient's weights may be behind
   Compression compress;              // of gradients
   bool feedback = true;              // what compression leaves out of a gradient is added to the next one
   Compression compress_weights;      // of ZeRO-3's gathers
   Compression compress_activations;  // between pipeline stages, and of their gradients
   bool operator==(const SyncSpec&) const = default;
+
+  // partial, mixed: dp ranks that are synchronous in every step; 0: all are. And how many such groups there are.
+  std::int64_t together() const { return kind == SyncKind::partial ? 1 : kind == SyncKind::mixed ? group : 0; }
+  std::int64_t groups(std::int64_t dp) const { return together() > 0 ? dp / together() : 1; }
+  bool takes_local_steps() const { return kind == SyncKind::partial || kind == SyncKind::mixed; }
+  // Whether all ranks agree on the weights after this many steps.
+  bool agrees_after(std::int64_t steps) const { return !takes_local_steps() || steps % every == 0; }
 
   // Whether a run learns something else than one rank would.
   bool changes_numbers() const {

@@ -20,14 +20,12 @@ const Keys kMixedKeys{"group"};
 const Keys kAsyncKeys{"staleness"};
 const Keys kFeedbackKeys{"feedback"};
 
-bool is_partial(const SyncSpec& sync) { return sync.kind == SyncKind::partial || sync.kind == SyncKind::mixed; }
-
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
 // nothing is refused.
 template <class Spec, class Visitor>
 void visit_sync(Spec& sync, Visitor&& visit) {
   visit("kind", sync.kind);
-  if (is_partial(sync)) {
+  if (sync.takes_local_steps()) {
     visit("every", sync.every, Whole{1, kMostBetween});
     visit("outer", sync.outer);
     if (sync.outer == OuterStep::nesterov) {
@@ -35,7 +33,7 @@ void visit_sync(Spec& sync, Visitor&& visit) {
       visit("outer_momentum", sync.outer_momentum, Real{.least = 0, .most = 1, .below_most = true});
     }
   }
-  if (sync.kind == SyncKind::mixed) visit("group", sync.group, Whole{0, kMaxIndex});
+  if (sync.kind == SyncKind::mixed) visit("group", sync.group, Whole{1, kMaxIndex});
   if (sync.kind == SyncKind::async) visit("staleness", sync.staleness, Whole{0, kMaxIndex});
   visit("compress", sync.compress);
   if (sync.compress) visit("feedback", sync.feedback);
@@ -44,8 +42,7 @@ void visit_sync(Spec& sync, Visitor&& visit) {
 }
 
 // Known, and refused unless the value is what happens anyway.
-constexpr Later kLater[] = {
-    {"kind", "'full'"}, {"compress", "'none'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
+constexpr Later kLater[] = {{"compress", "'none'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
 
 }  // namespace
 
@@ -53,15 +50,19 @@ void read_sync(const TomlTable& table, SyncSpec& sync) {
   table.refuse_unknown(Keys{"kind", "compress", "compress_weights", "compress_activations"} + kPartialKeys +
                        kNesterovKeys + kMixedKeys + kAsyncKeys + kFeedbackKeys);
   refuse_later(table, kLater);
-  table("kind", sync.kind);  // before the list, which depends on all of these
+  table("kind", sync.kind);
+  if (sync.kind == SyncKind::async)
+    table.refuse("kind", "kind = 'async' is not in this version", "use 'full', 'partial' or 'mixed'");
+  // before the list, which depends on all of these
   table("outer", sync.outer);
   table("compress", sync.compress);
   const auto refuse_without = [&](const Keys& keys, std::string_view what) {
     for (const std::string_view key : keys)
       if (table.has(key)) table.refuse(key, fmt::format("'{}' does nothing without {}", key, what), "remove it");
   };
-  if (!is_partial(sync)) refuse_without(kPartialKeys, "kind = \"partial\" or \"mixed\"");
-  if (!is_partial(sync) || sync.outer != OuterStep::nesterov) refuse_without(kNesterovKeys, "outer = \"nesterov\"");
+  if (!sync.takes_local_steps()) refuse_without(kPartialKeys, "kind = \"partial\" or \"mixed\"");
+  if (!sync.takes_local_steps() || sync.outer != OuterStep::nesterov)
+    refuse_without(kNesterovKeys, "outer = \"nesterov\"");
   if (sync.kind != SyncKind::mixed) refuse_without(kMixedKeys, "kind = \"mixed\"");
   if (sync.kind != SyncKind::async) refuse_without(kAsyncKeys, "kind = \"async\"");
   if (!sync.compress) refuse_without(kFeedbackKeys, "compress");
