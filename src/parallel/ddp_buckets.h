@@ -10,6 +10,9 @@
 // and a rank receives its shard of the sum; units of a bundle go in one call (ZeRO 3). With a root, only that rank
 // receives the sums (central data parallel).
 //
+// Where less is sent than all (Options::compress), each bucket is summed as parallel/compressed_sum.h says, a unit of a
+// bundle too.
+//
 // Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
 // sums").
 #pragma once
@@ -31,9 +34,13 @@ class DdpBuckets final : public Gradients {
   Tensor tied() override { return tied_gradient_; }
   void wait() override;
   Tensor reduced(int unit) const override;
+  std::vector<Owed> owed() const override;
+  void sum_owed() override;
+  void deal_owed() override;
 
  private:
   void cut_into_buckets(const Buckets& buckets);
+  void compress(const Options& options, Memory& memory);
   void start(std::int64_t begin, std::int64_t end);
   Tensor flat(int unit) const { return view(buffer_, dtype_, {sizes_[unit]}, begins_[unit]); }
 
@@ -58,6 +65,7 @@ class DdpBuckets final : public Gradients {
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
   GradientSums sums_;  // where state is sharded
+  std::optional<CompressedSums> compressed_;  // by bucket; in their place, where less is sent than all
 };
 
 }  // namespace lockstep

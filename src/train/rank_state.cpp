@@ -33,6 +33,8 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
           .overlap = setup.dp->overlaps(),
           .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
           .algorithm = algorithm_of(setup.options.layout.reduce),
+          .compress = setup.options.sync.compress,
+          .feedback = setup.options.sync.feedback,
           .root = setup.dp->root(),
           .offloaded = setup.options.how.memory.offload_gradients == Offload::none
                            ? std::vector<bool>{}
@@ -280,6 +282,24 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
         add(kWeightPart, shard.own_master());
         for (const auto& [name, flat] : shard.optimizer_state()) add(name, flat);
       });
+  return all;
+}
+
+std::vector<StateTensor> RankState::owed() const {
+  std::vector<StateTensor> all;
+  for (const auto& [unit, begin, elements] : gradients_->owed()) {
+    const UnitLayout& layout = setup_.model.unit(unit).layout();
+    for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+      const StoredParameter& parameter = layout.parameters()[static_cast<std::size_t>(p)];
+      const std::int64_t shift = layout.offset(p) - begin;  // from the parameter's beginning to that of `elements`
+      for (std::size_t i = 0; i < parameter.pieces.size() && !parameter.tied; ++i)
+        for (Run run : parameter.runs_of(i)) {
+          run.here.begin += shift;
+          for (const Run& part : clipped(run, 0, elements.elements()))
+            all.push_back(state_of(kResidualPart, parameter.pieces[i], part, elements));
+        }
+    }
+  }
   return all;
 }
 

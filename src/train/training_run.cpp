@@ -395,11 +395,14 @@ std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
 std::vector<StateTensor> TrainingRun::written_here() const {
   if (!ranks_) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
-  return share_of_state(replica_->state(true), static_cast<int>(state_copy(layout, rank())),
-                        static_cast<int>(state_copies(layout)));
+  std::vector<StateTensor> all = share_of_state(replica_->state(true), static_cast<int>(state_copy(layout, rank())),
+                                                static_cast<int>(state_copies(layout)));
+  for (StateTensor& owed : replica_->owed()) all.push_back(std::move(owed));  // which no other rank has
+  return all;
 }
 
 void TrainingRun::save(const Progress& progress) {
+  if (stream_->device() != Device::meta) replica_->sum_owed();
   if (writer_) {
     writer_->save(progress, *stream_);
     if (Event* const read = writer_->being_read()) replica_->update_after(*read);

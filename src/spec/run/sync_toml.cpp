@@ -12,7 +12,7 @@ static constexpr auto values_of(OuterStep) { return kOuterSteps; }
 
 namespace {
 
-constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+constexpr std::int64_t kMostStepsApart = 1'000'000'000'000;
 
 const Keys kPartialKeys{"every", "outer"};
 const Keys kNesterovKeys{"outer_lr", "outer_momentum"};
@@ -28,7 +28,7 @@ template <class Spec, class Visitor>
 void visit_sync(Spec& sync, Visitor&& visit) {
   visit("kind", sync.kind);
   if (is_partial(sync)) {
-    visit("every", sync.every, Whole{1, kMostSteps});
+    visit("every", sync.every, Whole{1, kMostStepsApart});
     visit("outer", sync.outer);
     if (sync.outer == OuterStep::nesterov) {
       visit("outer_lr", sync.outer_lr, Real{.least = 0, .most = 10, .above_least = true});
@@ -45,7 +45,7 @@ void visit_sync(Spec& sync, Visitor&& visit) {
 
 // Known, and refused unless the value is what happens anyway.
 constexpr Later kLater[] = {
-    {"kind", "'full'"}, {"compress", "'none'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
+    {"kind", "'full'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
 
 }  // namespace
 

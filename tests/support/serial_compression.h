@@ -1,0 +1,17 @@
+// Training with compressed gradients as one plain program: no ranks, no messages, no buffers, a loop over workers.
+//
+// Each worker's gradient comes from a model of one rank that is given the worker's samples. What is done with it, from
+// the compression to AdamW, is written here in doubles from the definitions in docs/compression.md and shares nothing
+// with the library. Runs are fp64.
+#pragma once
+#include "support/learning_ranks.h"
+
+namespace lockstep::tests {
+
+// What a list of numbers is replaced by: one parameter, or a part of it that begins a block.
+std::vector<double> plain_compressed(const Compression& form, const std::vector<double>& v);
+
+// What `learn` of these options is to learn, in as many steps. Layout: dp, micro, zero, grad_sync.
+Learned learn_serially(const Replica::Options& options, int steps);
+
+}  // namespace lockstep::tests

@@ -1,0 +1,60 @@
+// Compressed gradients: what any number of ranks learns with them is what a plain serial program learns
+// (support/serial_compression.h).
+#include <gtest/gtest.h>
+
+#include "support/serial_compression.h"
+#include "support/tiny_specs.h"
+
+namespace lockstep::tests {
+namespace {
+
+constexpr int kCompressedSteps = 20;
+
+Compression compression(const std::string& text) { return Compression::parse(text).value(); }
+
+Replica::Options compressed_options(const ModelSpec& spec, const LayoutSpec& layout, const std::string& form,
+                                    bool feedback = true) {
+  Replica::Options o = learning_options(spec, layout, Precision::fp64);
+  o.sync.compress = compression(form);
+  o.sync.feedback = feedback;
+  return o;
+}
+
+// 24 samples, of which 5 and 7 ranks take unequal parts; some ranks work in micro-batches.
+LayoutSpec compressed_layout(int ranks, std::int64_t zero = 0) {
+  LayoutSpec layout{.dp = ranks, .micro = ranks % 2 == 0 ? 2 : 1, .zero = zero};
+  if (kLearningSamples % (ranks * layout.micro) != 0) layout.uneven = Switch::on;
+  return layout;
+}
+
+void expect_as_serial(const Replica::Options& o) {
+  const Learned serial = learn_serially(o, kCompressedSteps);
+  EXPECT_GT(serial.norms[0], o.optimizer.clip) << "clipping is to be active";
+  expect_close(learn(o, kCompressedSteps), serial, 1e-11,
+               fmt::format("{}, {}, feedback {}", to_text(o.layout), o.sync.compress.text(), o.sync.feedback));
+}
+
+class CompressedGradients : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CompressedGradients, TeachManyRanksWhatTheSerialModelLearns) {
+  for (const int ranks : {2, 3, 5, 8})
+    expect_as_serial(compressed_options(tiny_specs()[0].spec, compressed_layout(ranks), GetParam()));
+}
+
+TEST_P(CompressedGradients, TeachEveryFamilyWhatTheSerialModelLearns) {
+  for (const NamedSpec& model : tiny_specs()) {
+    if (model.spec.dropout > 0) continue;  // whose masks are of samples of the global batch
+    SCOPED_TRACE(model.name);
+    expect_as_serial(compressed_options(model.spec, compressed_layout(3), GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, CompressedGradients, ::testing::Values("topk:0.01", "topk:0.3", "bf16", "int8", "onebit"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return c == ':' || c == '.'; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace lockstep::tests
