@@ -134,7 +134,7 @@ Numbers plain_compressed(const Compression& form, const Numbers& v) {
   return sent;
 }
 
-Learned learn_serially(const Replica::Options& o, int steps) {
+Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
   const bool each_micro = o.layout.grad_sync == GradSync::micro;
   const std::int64_t rounds = each_micro ? o.layout.micro : 1;
   std::vector<std::vector<Worker>> workers(static_cast<std::size_t>(rounds));  // by round of sums
@@ -259,6 +259,15 @@ Learned learn_serially(const Replica::Options& o, int steps) {
     }
   }
   learned.copies = {weights};
+  if (!owed) return learned;
+  owed->assign(elements, 0);
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    Numbers here(elements), sum = second[p];
+    for (const auto& [who, left] : residuals)
+      if (who.first == p) add_to(sum, left);
+    scatter(sum, parameters[p], here);
+    add_to(*owed, here);
+  }
   return learned;
 }
 
