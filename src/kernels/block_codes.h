@@ -48,8 +48,8 @@ struct EncodeBlocksArgs {
 
 struct DecodeBlocksArgs {
   Tensor y;
-  std::span<const ConstTensor> codes;    // at most kMostSummands
-  std::span<const std::uint8_t> joins;   // one for each
+  std::span<const ConstTensor> codes;   // at most kMostSummands
+  std::span<const std::uint8_t> joins;  // one for each
   BlockForm form;
 };
 

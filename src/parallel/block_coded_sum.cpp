@@ -5,9 +5,7 @@
 
 namespace lockstep {
 
-namespace {
-
-BlockForm form_of(const Compression& compression) {
+BlockForm block_form(const Compression& compression) {
   switch (compression.kind) {
     case Compression::Kind::bf16:
       return BlockForm::bf16;
@@ -21,11 +19,9 @@ BlockForm form_of(const Compression& compression) {
   LOCKSTEP_CHECK(false, "{} is no code of blocks", compression.text());
 }
 
-}  // namespace
-
 BlockCodedSum::BlockCodedSum(const Options& options, Groups groups, Memory& memory, Stream& stream)
     : options_(options),
-      form_(form_of(options.form)),
+      form_(block_form(options.form)),
       groups_(groups),
       stream_(stream),
       own_{options.pieces[static_cast<std::size_t>(groups.first.rank())],

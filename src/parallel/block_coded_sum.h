@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// Of bf16, int8 and onebit.
+BlockForm block_form(const Compression& compression);
+
 class BlockCodedSum final : public CompressedSum {
  public:
   BlockCodedSum(const Options& options, Groups groups, Memory& memory, Stream& stream);

@@ -19,8 +19,7 @@ std::vector<CompressedSum::Range> CompressedSum::within(const std::vector<Range>
 
 std::unique_ptr<CompressedSum> make_compressed_sum(const CompressedSum::Options& options, CompressedSum::Groups groups,
                                                    Memory& memory, Stream& stream) {
-  if (options.form.kind == Compression::Kind::topk)
-    return std::make_unique<TopKSum>(options, groups, memory, stream);
+  if (options.form.kind == Compression::Kind::topk) return std::make_unique<TopKSum>(options, groups, memory, stream);
   return std::make_unique<BlockCodedSum>(options, groups, memory, stream);
 }
 

@@ -37,11 +37,11 @@ class CompressedSum {
   };
   struct Options {
     Compression form;
-    DType dtype;                           // of the gradients
-    std::vector<Range> parameters;         // ascending, each beginning at a multiple of 256
-    std::vector<std::int64_t> pieces;      // one more than ranks
-    bool gathers = true;                   // every rank gets all sums; false: its piece
-    Tensor residual = {}, second = {};     // of all elements, and of this rank's piece; none without feedback
+    DType dtype;                        // of the gradients
+    std::vector<Range> parameters;      // ascending, each beginning at a multiple of 256
+    std::vector<std::int64_t> pieces;   // one more than ranks
+    bool gathers = true;                // every rank gets all sums; false: its piece
+    Tensor residual = {}, second = {};  // of all elements, and of this rank's piece; none without feedback
   };
   // Legs of one group come in one order on all ranks; those of two groups need not.
   struct Groups {

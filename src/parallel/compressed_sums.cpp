@@ -104,7 +104,8 @@ void CompressedSums::deal_owed() {
     if (!kept.residual) continue;
     fill({.y = kept.residual, .value = 0}, stream_);
     if (kept.second) fill({.y = kept.second, .value = 0}, stream_);
-    cast({.y = kept.residual.slice(0, kept.owed.begin, kept.owed.elements.elements()), .x = kept.owed.elements}, stream_);
+    cast({.y = kept.residual.slice(0, kept.owed.begin, kept.owed.elements.elements()), .x = kept.owed.elements},
+         stream_);
     ranks_.all_reduce(kept.residual, {.reduction = Reduction::mean})->wait();
   }
 }

@@ -36,9 +36,9 @@ class CompressedSums {
   void settle(std::size_t most = 0);
 
   // What all ranks together have left out so far is owed to the sums to come. sum_owed() adds it up, and each rank gets
-  // a piece of it, of each range: [begin, begin + elements); residuals stay as they are. deal_owed() makes the residuals
-  // anew from these pieces: every rank's is the same share of what is owed. None without feedback. All ranks call both,
-  // while no sum is under way.
+  // a piece of it, of each range: [begin, begin + elements); residuals stay as they are. deal_owed() makes the
+  // residuals anew from these pieces: every rank's is the same share of what is owed. None without feedback. All ranks
+  // call both, while no sum is under way.
   struct Owed {
     std::int64_t begin = 0;
     Tensor elements = {};
@@ -49,8 +49,8 @@ class CompressedSums {
 
  private:
   struct Kept {
-    Tensor residual, second;             // of this rank, and of its piece of the sums
-    std::vector<std::int64_t> pieces;    // of what is owed
+    Tensor residual, second;           // of this rank, and of its piece of the sums
+    std::vector<std::int64_t> pieces;  // of what is owed
     Owed owed;
   };
   struct UnderWay {

@@ -83,8 +83,7 @@ void DdpBuckets::compress(const Options& options, Memory& memory) {
     for (const CompressedSum::Range& range : CompressedSum::within(parameters, begin, end))
       site.parameters.push_back({range.begin - begin, range.end - begin});
     const std::int64_t shards = groups_.shard().count;
-    for (std::int64_t r = 0; r <= shards && groups_.sharded(); ++r)
-      site.shards.push_back(r * (site.elements / shards));
+    for (std::int64_t r = 0; r <= shards && groups_.sharded(); ++r) site.shards.push_back(r * (site.elements / shards));
     begin = end;
   }
   compressed_.emplace(CompressedSums::Options{.form = options.compress,

@@ -64,7 +64,7 @@ class DdpBuckets final : public Gradients {
   std::vector<std::vector<Tensor>> tensors_;   // by unit and parameter
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
-  GradientSums sums_;  // where state is sharded
+  GradientSums sums_;                         // where state is sharded
   std::optional<CompressedSums> compressed_;  // by bucket; in their place, where less is sent than all
 };
 

@@ -47,9 +47,8 @@ void TopKSum::start(const ConstTensor& in, const Tensor& out) {
   for (const Choice& choice : choices_)
     select_top({.values = values(to_values, places_ + choice.first, choice.count),
                 .indices = indices(to_indices, places_ + choice.first, choice.count),
-                .residual = options_.residual
-                                ? options_.residual.slice(0, choice.range.begin, choice.range.elements())
-                                : Tensor{},
+                .residual = options_.residual ? options_.residual.slice(0, choice.range.begin, choice.range.elements())
+                                              : Tensor{},
                 .x = in.slice(0, choice.range.begin, choice.range.elements()),
                 .first = choice.range.begin},
                stream_);

@@ -296,10 +296,10 @@ void ZeroGradients::sum_tied(bool first) {
   const Tensor part = all.slice(0, from, to - from);
   ++sums_now_;
   if (compressed_)
-    return compressed_->start(static_cast<int>(layouts_.size()), all, first ? kept_tied_ : part,
-                              first || part.elements() == 0 ? std::function<void()>{} : [this, part] {
-                                add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_);
-                              });
+    return compressed_->start(
+        static_cast<int>(layouts_.size()), all, first ? kept_tied_ : part,
+        first || part.elements() == 0 ? std::function<void()>{}
+                                      : [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); });
   GradientSums::Sum sum{.in = all, .out = first ? kept_tied_ : part, .counts = counts};
   if (!first && part.elements() > 0)
     sum.after = [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); };

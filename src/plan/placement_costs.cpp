@@ -14,7 +14,8 @@ GroupKind kind_of_group(const std::string& name, const LayoutSpec& l, std::int64
   const auto named = [&] {
     if (name == "tp" || (name == "world" && l.tp == l.ranks())) return GroupKind::tp;
     if (name == "pp" || (name == "world" && l.pp == l.ranks())) return GroupKind::pp;
-    if (name == "dp" || name == "compressed" || (name == "world" && l.replicas() == l.ranks())) return GroupKind::replicas;
+    if (name == "dp" || name == "compressed" || (name == "world" && l.replicas() == l.ranks()))
+      return GroupKind::replicas;
     if (name == "copies of heads") return GroupKind::kv_copies;
     if (name == "cp") return GroupKind::cp;
     if (name == "cp ring") return GroupKind::cp_ring;

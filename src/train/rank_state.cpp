@@ -6,6 +6,7 @@
 #include "checkpoint/state_runs.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
+#include "parallel/block_coded_sum.h"
 #include "parallel/pipeline_links.h"
 #include "parallel/reduce_kind.h"
 #include "tensor/transfer.h"
@@ -94,6 +95,9 @@ RankState::RankState(RankSetup& setup)
                                .evaluation = setup.step.evaluation,
                                .shape = setup.step.shape,
                                .overlap = setup.dp->overlaps(),
+                               .codes = setup.options.sync.compress_weights
+                                            ? std::optional(block_form(setup.options.sync.compress_weights))
+                                            : std::nullopt,
                                .root = setup.dp->root(),
                                .on_disk = setup.options.how.memory.offload_parameters == Offload::disk,
                                .rooms = setup.rooms,

@@ -214,9 +214,8 @@ void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
 void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   checkpoint.load(run.replica().state(), run.stream());
   const SyncSpec& sync = run.spec().sync;
-  const bool saved = std::ranges::any_of(checkpoint.manifest().tensors, [](const ManifestTensor& tensor) {
-    return tensor.part == kResidualPart;
-  });
+  const bool saved = std::ranges::any_of(checkpoint.manifest().tensors,
+                                         [](const ManifestTensor& tensor) { return tensor.part == kResidualPart; });
   if (!sync.compress || !sync.feedback) {
     if (saved) note("what compression had left out of the gradients is dropped");
     return;

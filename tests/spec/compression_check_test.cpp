@@ -9,13 +9,20 @@ namespace {
 TEST(CompressedRun, IsReadAndWritten) {
   for (const char* form : {"bf16", "int8", "onebit", "topk:0.01"})
     for (const bool feedback : {true, false}) {
-      const RunSpec run =
-          parse(kBase, {"layout.dp=2", fmt::format("sync.compress={}", form), fmt::format("sync.feedback={}", feedback)});
+      const RunSpec run = parse(
+          kBase, {"layout.dp=2", fmt::format("sync.compress={}", form), fmt::format("sync.feedback={}", feedback)});
       EXPECT_EQ(run.sync.compress.text(), form);
       EXPECT_EQ(run.sync.feedback, feedback);
       EXPECT_TRUE(run.sync.changes_numbers());
       EXPECT_EQ(parse(to_toml(run)), run);
     }
+}
+
+TEST(CompressedRun, MayGatherWeightsInBlocks) {
+  const RunSpec run = parse(kBase, {"layout.dp=2", "layout.zero=3", "sync.compress_weights=int8"});
+  EXPECT_EQ(run.sync.compress_weights.text(), "int8");
+  EXPECT_TRUE(run.sync.changes_numbers());
+  EXPECT_EQ(parse(to_toml(run)), run);
 }
 
 struct RefusedCompression {
@@ -39,6 +46,14 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"run.device=cuda"}, "on the cpu alone", {"run.device=cpu"}},
       {{"layout.zero=2", "memory.offload_gradients=disk"}, "offloaded", {"memory.offload_gradients=none"}},
       {{"layout.zero=2", "model.tied=true"}, "tied", {"layout.grad_sync=step"}},
+      {{"sync.compress_weights=int8"}, "no weights are gathered", {"layout.zero=3"}},
+      {{"layout.zero=3", "sync.compress_weights=bf16"}, "not in bf16", {"sync.compress_weights=int8"}},
+      {{"layout.zero=3", "sync.compress_weights=int8", "sync.compress=none", "layout.tp=2"},
+       "tensor-parallel",
+       {"layout.tp=1"}},
+      {{"layout.zero=3", "sync.compress_weights=int8", "memory.offload_parameters=disk"},
+       "weights that are offloaded",
+       {"memory.offload_parameters=none"}},
   };
   return all;
 }

@@ -98,8 +98,8 @@ Numbers send(const Compression& form, bool feedback, const std::vector<std::size
   for (std::size_t i = 0; i < v.size(); ++i) v[i] += residual[i];
   Numbers sent;
   for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
-    const Numbers part = plain_compressed(
-        form, Numbers(v.begin() + static_cast<std::ptrdiff_t>(cuts[c]), v.begin() + static_cast<std::ptrdiff_t>(cuts[c + 1])));
+    const Numbers part = plain_compressed(form, Numbers(v.begin() + static_cast<std::ptrdiff_t>(cuts[c]),
+                                                        v.begin() + static_cast<std::ptrdiff_t>(cuts[c + 1])));
     sent.insert(sent.end(), part.begin(), part.end());
   }
   for (std::size_t i = 0; i < v.size() && feedback; ++i) residual[i] = v[i] - sent[i];
@@ -192,6 +192,15 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     }
   };
 
+  // Masters as ranks get them from each other.
+  const auto gathered = [&](const Numbers& masters) {
+    if (!o.sync.compress_weights) return masters;
+    Numbers all(elements);
+    for (const PlainParameter& parameter : parameters)
+      scatter(plain_compressed(o.sync.compress_weights, gather(masters, parameter)), parameter, all);
+    return all;
+  };
+
   Numbers weights = read(any, &Replica::Named::master), m(elements), v(elements);
   std::map<std::pair<std::size_t, std::int64_t>, Numbers> residuals;  // by parameter and worker
   std::vector<Numbers> second(parameters.size());                     // of the sums' maker, by parameter
@@ -214,9 +223,10 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
             std::ranges::count_if(of(batch.targets), [](std::int32_t target) { return target != kIgnoredTarget; }));
         std::vector<ConstTensor> values;
         std::vector<Buffer> buffers;
+        const Numbers computes = gathered(weights);
         for (const Learned::Tensor& t : learned.tensors) {
           buffers.push_back(run.memory->allocate(t.count * 8, Tag::data));
-          std::memcpy(buffers.back().data(), weights.data() + t.begin, static_cast<std::size_t>(t.count * 8));
+          std::memcpy(buffers.back().data(), computes.data() + t.begin, static_cast<std::size_t>(t.count * 8));
           values.push_back(view(buffers.back(), DType::f64, {t.count}));
         }
         run.replica->load(values);
@@ -225,11 +235,14 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
         Numbers mine = read(run, &Replica::Named::gradient);
         for (double& g : mine) g *= here / valid;
         for (std::size_t p = 0; p < parameters.size(); ++p)
-          add_to(sums[p], send(o.sync.compress, o.sync.feedback, parameters[p].cuts, gather(mine, parameters[p]),
-                               residuals[{p, static_cast<std::int64_t>(w)}]));
+          add_to(sums[p], !o.sync.compress
+                              ? gather(mine, parameters[p])
+                              : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, gather(mine, parameters[p]),
+                                     residuals[{p, static_cast<std::int64_t>(w)}]));
       }
       for (std::size_t p = 0; p < parameters.size(); ++p) {
-        if (two_legs) sums[p] = send(o.sync.compress, o.sync.feedback, parameters[p].cuts, sums[p], second[p]);
+        if (two_legs && o.sync.compress)
+          sums[p] = send(o.sync.compress, o.sync.feedback, parameters[p].cuts, sums[p], second[p]);
         Numbers here(elements);
         scatter(sums[p], parameters[p], here);
         add_to(gradient, here);

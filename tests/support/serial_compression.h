@@ -2,8 +2,8 @@
 //
 // Each worker's gradient comes from a model of one rank that is given the worker's samples. What is done with it, from
 // the compression to AdamW, is written here in doubles from the definitions in docs/compression.md and shares nothing
-// with the library. Runs are fp64. Where rounding alone decides what is sent (the sign of a gradient that is truly zero,
-// a tie that the last bits of a residual break), no model can follow; the tests keep away from that.
+// with the library. Runs are fp64. Where rounding alone decides what is sent (the sign of a gradient that is truly
+// zero, a tie that the last bits of a residual break), no model can follow; the tests keep away from that.
 #pragma once
 #include "support/learning_ranks.h"
 

@@ -1,4 +1,5 @@
-// What compressed gradients send and hold: the recorder of real ranks, the recorder on meta, and the derivation are one.
+// What compressed gradients send and hold: the recorder of real ranks, the recorder on meta, and the derivation are
+// one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -90,18 +91,42 @@ TEST(CompressedMessages, OfShardsAreOneLeg) {
       }
 }
 
+// As often as without, 65 words for 256 weights; and gathered weights are still released.
+TEST(CompressedMessages, OfWeightsAreTheirBlocks) {
+  for (const int ranks : {2, 3, 5})
+    for (const Reshard reshard : {Reshard::forward, Reshard::never}) {
+      Replica::Options o{.spec = tiny_specs()[0].spec,
+                         .B = 24,
+                         .T = 9,
+                         .layout = {.dp = ranks, .micro = 2, .zero = 3, .reshard = reshard, .uneven = Switch::on},
+                         .seed = 5};
+      o.layout.grad_sync = GradSync::micro;
+      const Recorded plain = on_meta(o, ranks - 1);
+      o.sync.compress_weights = Compression::parse("int8").value();
+      const std::vector<Recorded> real = on_threads(o);
+      for (int r = 0; r < ranks; ++r)
+        EXPECT_EQ(on_meta(o, r).sent, real[static_cast<std::size_t>(r)].sent) << to_text(o.layout) << ", rank " << r;
+      const std::int64_t weights = plain.elements(CommOp::all_gather, DType::f32);
+      EXPECT_GT(weights, 0);
+      EXPECT_EQ(real.back().elements(CommOp::all_gather, DType::i32), weights / 256 * 65) << to_text(o.layout);
+      EXPECT_EQ(real.back().elements(CommOp::all_gather, DType::f32), 0) << to_text(o.layout);
+    }
+}
+
 TEST(CompressedMemory, IsWhatMetaSays) {
   for (const char* form : kForms)
     for (const bool feedback : {true, false})
       for (const std::int64_t zero : {0, 1, 3}) {
-        const Replica::Options o = compressed_step({.dp = 3, .micro = 2, .zero = zero}, form, feedback);
+        Replica::Options o = compressed_step({.dp = 3, .micro = 2, .zero = zero}, form, feedback);
+        if (zero == 3) o.sync.compress_weights = Compression::parse("int8").value();
         run_ranks(3, [&](std::unique_ptr<Communicator> group) {
           CpuDevice cpu;
           MetaDevice meta;
           meta::Communicator counted(group->rank(), 3);
           const Replica real(o, {*group, *group}, cpu.memory(), cpu.stream());
           const Replica planned(o, {counted, counted}, meta.memory(), meta.stream());
-          for (const Tag tag : {Tag::parameter, Tag::gradient, Tag::optimizer, Tag::activation, Tag::communication})
+          for (const Tag tag :
+               {Tag::parameter, Tag::gathered, Tag::gradient, Tag::optimizer, Tag::activation, Tag::communication})
             EXPECT_EQ(cpu.memory().ledger().current(tag), meta.memory().ledger().current(tag))
                 << form << ", zero " << zero << ", " << name_of(tag);
         });

@@ -159,14 +159,14 @@ TEST(Residuals, BeginAtZeroOrAreDroppedWhereCompressionIsSwitched) {
   owed_of(compressed_run(layout, ""), folder.path() / "plain", {});
   owed_of(compressed_run(layout, "int8"), folder.path() / "int8", {});
   std::vector<std::string> notes;
-  const Owed begun =
-      owed_of(compressed_run(layout, "topk:0.05"), folder.path() / "unused", folder.path() / "plain" / step_folder_name(2), &notes);
+  const Owed begun = owed_of(compressed_run(layout, "topk:0.05"), folder.path() / "unused",
+                             folder.path() / "plain" / step_folder_name(2), &notes);
   EXPECT_EQ(norm_of(begun), 0);
   EXPECT_FALSE(begun.empty());
   EXPECT_THAT(notes, ::testing::Contains(::testing::HasSubstr("sync.compress changes from \"none\" to \"topk:0.05\"")));
   notes.clear();
-  const Owed dropped =
-      owed_of(compressed_run(layout, ""), folder.path() / "unused", folder.path() / "int8" / step_folder_name(2), &notes);
+  const Owed dropped = owed_of(compressed_run(layout, ""), folder.path() / "unused",
+                               folder.path() / "int8" / step_folder_name(2), &notes);
   EXPECT_TRUE(dropped.empty());
   EXPECT_THAT(notes, ::testing::Contains("what compression had left out of the gradients is dropped"));
 }

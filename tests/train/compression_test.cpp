@@ -92,8 +92,44 @@ TEST_P(CompressedGradients, DoNotDependOnBucketsOrOverlap) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, CompressedGradients, ::testing::Values("topk:0.01", "topk:0.3", "bf16", "int8", "onebit"),
-                         [](const auto& info) {
+// Weights in int8 blocks, for both passes and every micro-batch; alone and with gradients in int8 too.
+TEST(CompressedWeights, TeachWhatTheSerialModelLearns) {
+  for (const NamedSpec& model : {tiny_specs()[0], tiny_specs()[1], tiny_specs()[4]})
+    for (const int ranks : {2, 3, 8})
+      for (const char* gradients : {"none", "int8"}) {
+        if (model.spec.tied && std::string_view(gradients) != "none") continue;  // is refused
+        LayoutSpec layout = compressed_layout(ranks, 3);
+        layout.grad_sync = GradSync::micro;
+        Replica::Options o = compressed_options(model.spec, layout, gradients);
+        o.sync.compress_weights = compression("int8");
+        SCOPED_TRACE(model.name);
+        expect_as_serial(o);
+      }
+}
+
+TEST(CompressedWeights, DoNotDependOnBundlesPrefetchOrOverlap) {
+  LayoutSpec layout = compressed_layout(3, 3);
+  layout.grad_sync = GradSync::micro;
+  Replica::Options o = compressed_options(tiny_specs()[1].spec, layout, "none");
+  o.precision = Precision::fp32;
+  o.sync.compress_weights = compression("int8");
+  const Learned usual = learn(o, 5);
+  Replica::Options other = o;
+  other.layout.overlap = Switch::off;
+  expect_equal(learn(other, 5), usual, "without overlap");
+  other = o;
+  other.layout.prefetch = 3;
+  expect_equal(learn(other, 5), usual, "three units ahead");
+  other = o;
+  other.layout.wrap = WrapRule::of_blocks({2});
+  expect_equal(learn(other, 5), usual, "two blocks in one call");
+  other = o;
+  other.layout.reshard = Reshard::never;
+  expect_equal(learn(other, 5), usual, "kept until backward");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, CompressedGradients,
+                         ::testing::Values("topk:0.01", "topk:0.3", "bf16", "int8", "onebit"), [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return c == ':' || c == '.'; });
                            return name;

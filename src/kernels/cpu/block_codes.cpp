@@ -78,7 +78,7 @@ void encode_onebit(const Block<A>& v, std::int64_t count, Code* code) {
     negatives += negative;
     signs[i / 32] |= static_cast<std::uint32_t>(negative) << (i % 32);
   }
-  const auto mean = [](const double (&lanes)[kLanes8], std::int64_t elements) {
+  const auto mean = [](const double(&lanes)[kLanes8], std::int64_t elements) {
     double sum = 0;
     for (const double lane : lanes) sum += lane;
     return static_cast<float>(elements > 0 ? sum / static_cast<double>(elements) : 0);
@@ -90,8 +90,7 @@ void encode_onebit(const Block<A>& v, std::int64_t count, Code* code) {
 template <class A>
 void decode_onebit(const Code* code, Block<A>& v) {
   const A means[2] = {static_cast<A>(float_of(code[0])), static_cast<A>(float_of(code[1]))};
-  for (int i = 0; i < kBlock; ++i)
-    v[i] = means[(static_cast<std::uint32_t>(code[2 + i / 32]) >> (i % 32)) & 1];
+  for (int i = 0; i < kBlock; ++i) v[i] = means[(static_cast<std::uint32_t>(code[2 + i / 32]) >> (i % 32)) & 1];
 }
 
 template <class A>

@@ -47,10 +47,29 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
     refuse("gradients are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
+void check_weights(const RunSpec& spec, const CompressionFault& fail) {
+  const LayoutSpec& layout = spec.layout;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("sync", "compress_weights", problem, remedy + ", or compress_weights = \"none\"");
+  };
+  if (spec.sync.compress_weights.kind != Compression::Kind::int8)
+    refuse(fmt::format("weights are gathered in int8 blocks, and not in {}", spec.sync.compress_weights.text()),
+           "use sync.compress_weights=int8");
+  if (!layout.cuts_weights())
+    refuse("compress_weights does nothing: no weights are gathered", "use layout.zero=3 and layout.dp=2 or more");
+  if (layout.cp > 1) refuse("weights of context-parallel ranks are not compressed yet", "use layout.cp=1");
+  if (layout.tp > 1) refuse("weights of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  if (spec.memory.offload_parameters != Offload::none)
+    refuse("weights that are offloaded are not compressed", "use memory.offload_parameters=none");
+  if (spec.run.device == RunDevice::cuda)
+    refuse("weights are compressed on the cpu alone so far", "use run.device=cpu");
+}
+
 }  // namespace
 
 void check_compression(const RunSpec& spec, const CompressionFault& fail) {
   if (spec.sync.compress) check_gradients(spec, fail);
+  if (spec.sync.compress_weights) check_weights(spec, fail);
 }
 
 }  // namespace lockstep

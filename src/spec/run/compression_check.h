@@ -5,9 +5,8 @@
 namespace lockstep {
 
 // `fail` is given the key, the problem and a remedy, and throws.
-using CompressionFault =
-    std::function<void(std::string_view section, std::string_view key, const std::string& problem,
-                       const std::string& remedy)>;
+using CompressionFault = std::function<void(std::string_view section, std::string_view key, const std::string& problem,
+                                            const std::string& remedy)>;
 void check_compression(const RunSpec& spec, const CompressionFault& fail);
 
 }  // namespace lockstep

@@ -44,8 +44,7 @@ void visit_sync(Spec& sync, Visitor&& visit) {
 }
 
 // Known, and refused unless the value is what happens anyway.
-constexpr Later kLater[] = {
-    {"kind", "'full'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
+constexpr Later kLater[] = {{"kind", "'full'"}, {"compress_activations", "'none'"}};
 
 }  // namespace
 

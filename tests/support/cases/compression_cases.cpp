@@ -142,21 +142,15 @@ KernelCase select_case(DType dtype, std::int64_t n, std::int64_t k, bool feedbac
   const DType sums = accumulator_of(dtype);
   KernelCase made{.op = "select_top", .shape = label({n, k}), .dtype = dtype};
   made.shape += fmt::format("{}{}", feedback ? "_feedback" : "", ties ? "_ties" : "");
-  const Recipe some = ties ? Recipe([](std::uint64_t seed, std::int64_t i) {
-    return std::round(2 * normal_number(seed, i)) / 2;
-  })
-                           : magnitudes(-8, 8);
-  made.operands = {{"values", {k}, dtype, Role::out},
-                   {"indices", {k}, DType::i32, Role::out},
-                   {"x", {n}, dtype, Role::in, some}};
+  const Recipe some =
+      ties ? Recipe([](std::uint64_t seed, std::int64_t i) { return std::round(2 * normal_number(seed, i)) / 2; })
+           : magnitudes(-8, 8);
+  made.operands = {
+      {"values", {k}, dtype, Role::out}, {"indices", {k}, DType::i32, Role::out}, {"x", {n}, dtype, Role::in, some}};
   if (feedback) made.operands.push_back({"residual", {n}, sums, Role::inout, some});
   constexpr std::int64_t kFirst = 7;
   made.run = [feedback](Tensors t, Stream& stream) {
-    select_top({.values = t[0],
-                .indices = t[1],
-                .residual = feedback ? t[3] : Tensor{},
-                .x = t[2],
-                .first = kFirst},
+    select_top({.values = t[0], .indices = t[1], .residual = feedback ? t[3] : Tensor{}, .x = t[2], .first = kFirst},
                stream);
   };
   made.reference = [feedback, sums](Hosts t) {
