@@ -181,6 +181,7 @@ int compare(const CompareSettings& s) {
   CompareSettings without = s;
   without.run = arguments;
   const RunSpec run = s.layouts.empty() && !s.list ? arguments.read() : arguments.read_for_any_layout();
+  if (run.sync.compress || run.sync.compress_weights) refuse_compression();
   return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }
 

@@ -72,9 +72,28 @@ RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_
 RunSpec RunArguments::read_for_any_layout() const {
   RunArguments others = *this;
   std::erase_if(others.sets, sets_layout);
-  RunSpec spec = others.read("zero=3");  // beside which every other key acts
-  spec.layout = {};
-  return spec;
+  constexpr const char* kLayout = "zero=3";  // beside which every other key acts
+  try {
+    RunSpec spec = others.read(kLayout);
+    spec.layout = {};
+    return spec;
+  } catch (const UserError&) {
+    std::erase_if(others.sets, [](const std::string& set) { return set.starts_with("sync.feedback="); });
+    others.sets.insert(others.sets.end(), {"sync.compress=none", "sync.compress_weights=none"});
+    try {
+      others.read(kLayout);
+    } catch (const UserError&) {
+      others.sets.clear();  // it is something else
+    }
+    if (others.sets.empty()) throw;
+  }
+  refuse_compression();
+}
+
+void refuse_compression() {
+  throw UserError(ExitCode::usage,
+                  "[sync] compresses messages, which changes what is learned, and not every layout sends them",
+                  "use --set sync.compress=none and --set sync.compress_weights=none");
 }
 
 std::vector<std::string> RunArguments::layout_sets() const {

@@ -35,8 +35,8 @@ struct RefusedCompression {
 const std::vector<RefusedCompression>& refused_compressions() {
   static const std::vector<RefusedCompression> all{
       {{"layout.dp=1"}, "compress does nothing with dp = 1", {"layout.dp=2"}},
-      {{"sync.compress=topk:0"}, "has a value that is not allowed ('topk:0')", {"sync.compress=topk:0.01"}},
-      {{"sync.compress=topk:2"}, "has a value that is not allowed ('topk:2')", {"sync.compress=topk:0.01"}},
+      {{"sync.compress=topk:0"}, "'topk:0' says nothing", {"sync.compress=topk:0.01"}},
+      {{"sync.compress=topk:2"}, "'topk:2' says nothing", {"sync.compress=topk:0.01"}},
       {{"layout.dp_kind=central"}, "dp_kind is \"central\"", {"layout.dp_kind=ddp"}},
       {{"layout.cp=2"}, "context-parallel", {"layout.cp=1"}},
       {{"layout.tp=2"}, "tensor-parallel", {"layout.tp=1"}},
