@@ -22,10 +22,10 @@ Replica::Options compressed_step(const LayoutSpec& layout, const std::string& fo
   return o;
 }
 
-const char* const kForms[] = {"topk:0.01", "topk:0.3", "bf16", "int8", "onebit"};
+const char* const kSentForms[] = {"topk:0.01", "topk:0.3", "bf16", "int8", "onebit"};
 
 TEST(CompressedMessages, MetaCountsWhatRanksSend) {
-  for (const char* form : kForms)
+  for (const char* form : kSentForms)
     for (const std::int64_t zero : {0, 1, 2, 3})
       for (const int ranks : {2, 3, 5}) {
         const Replica::Options o = compressed_step(
@@ -114,7 +114,7 @@ TEST(CompressedMessages, OfWeightsAreTheirBlocks) {
 }
 
 TEST(CompressedMemory, IsWhatMetaSays) {
-  for (const char* form : kForms)
+  for (const char* form : kSentForms)
     for (const bool feedback : {true, false})
       for (const std::int64_t zero : {0, 1, 3}) {
         Replica::Options o = compressed_step({.dp = 3, .micro = 2, .zero = zero}, form, feedback);

@@ -21,7 +21,7 @@
 namespace lockstep::tests {
 namespace {
 
-const char* const kForms[] = {"topk:0.05", "bf16", "int8", "onebit"};
+const char* const kCarriedForms[] = {"topk:0.05", "bf16", "int8", "onebit"};
 
 // Every tensor's residual, whole, by name.
 using Owed = std::map<std::string, std::vector<double>>;
@@ -57,7 +57,7 @@ double distance_of(const Owed& a, const Owed& b) {
 }
 
 TEST(Residuals, AddUpToWhatTheSerialModelHasLeftOut) {
-  for (const char* form : kForms)
+  for (const char* form : kCarriedForms)
     for (const std::int64_t zero : {0, 1, 2})
       for (const int ranks : {2, 3, 5}) {
         LayoutSpec layout{.dp = ranks, .micro = 2, .zero = zero, .uneven = Switch::on};
@@ -174,7 +174,7 @@ TEST(Residuals, BeginAtZeroOrAreDroppedWhereCompressionIsSwitched) {
 // A bad value of one rank reaches all of them, whatever is sent: the step updates nothing. What is left over of it is
 // finite, and training continues.
 TEST(Residuals, OfAStepWithABadValueAreFinite) {
-  for (const char* form : kForms) {
+  for (const char* form : kCarriedForms) {
     Replica::Options o = learning_options(tiny_specs()[0].spec, {.dp = 3}, Precision::fp32);
     o.sync.compress = Compression::parse(form).value();
     run_ranks(3, [&](std::unique_ptr<Communicator> group) {
