@@ -22,7 +22,7 @@ namespace lockstep {
 // columns of a matrix; `live` holds the same rows one after the other. All pieces of a tensor whose rows lie apart have
 // one pitch: that of whoever saves it; whoever loads it may have another.
 struct StateTensor {
-  std::string part;      // "weight" (master weights), "m", "v" (AdamW), "momentum" (SGD): [a-z0-9_]
+  std::string part;      // "weight" (master weights), "m", "v" (AdamW), "momentum" (SGD), "residual": [a-z0-9_]
   LogicalTensor tensor;  // Hugging Face's name, the global shape
   StridedRange range;    // its pitch is not below its row
   // A float type, any device, as many elements as the range has. 1-D contiguous, or the rows as (rows, row), which may
@@ -52,5 +52,7 @@ struct Progress {
 
 // The part whose tensors are the model itself. Only it may be loaded in another element type than it was saved in.
 inline constexpr const char* kWeightPart = "weight";
+// What compression has left out of the gradients of all ranks together (parallel/compressed_sums.h).
+inline constexpr const char* kResidualPart = "residual";
 
 }  // namespace lockstep

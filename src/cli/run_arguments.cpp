@@ -72,18 +72,35 @@ RunSpec RunArguments::read(const std::optional<std::string>& layout, std::int64_
 RunSpec RunArguments::read_for_any_layout() const {
   RunArguments others = *this;
   std::erase_if(others.sets, sets_layout);
-  RunSpec spec;
-  try {
-    spec = others.read("zero=3");  // beside which every other key acts
-  } catch (const UserError&) {     // but what replicas of their own weights are: they refuse to be sharded
+  constexpr const char* kLayout = "zero=3";  // beside which every other key acts
+  const auto reads = [&](const char* layout) -> std::optional<RunSpec> {
     try {
-      spec = others.read("dp=1");
+      return others.read(layout);
     } catch (const UserError&) {  // the first says why
+      return std::nullopt;
     }
-    if (!spec.sync.takes_local_steps()) throw;
+  };
+  try {
+    RunSpec spec = others.read(kLayout);
+    spec.layout = {};
+    return spec;
+  } catch (const UserError&) {
+    // Replicas of their own weights refuse to be sharded.
+    if (std::optional<RunSpec> spec = reads("dp=1"); spec && spec->sync.takes_local_steps()) {
+      spec->layout = {};
+      return *spec;
+    }
+    std::erase_if(others.sets, [](const std::string& set) { return set.starts_with("sync.feedback="); });
+    others.sets.insert(others.sets.end(), {"sync.compress=none", "sync.compress_weights=none"});
+    if (!reads(kLayout)) throw;  // it is something else
   }
-  spec.layout = {};
-  return spec;
+  refuse_compression();
+}
+
+void refuse_compression() {
+  throw UserError(ExitCode::usage,
+                  "[sync] compresses messages, which changes what is learned, and not every layout sends them",
+                  "use --set sync.compress=none and --set sync.compress_weights=none");
 }
 
 std::vector<std::string> RunArguments::layout_sets() const {

@@ -32,6 +32,9 @@ struct RunArguments {
   std::vector<std::string> layout_sets() const;  // those that change a key of the layout
 };
 
+// UserError (usage): of a command that runs many layouts side by side.
+[[noreturn]] void refuse_compression();
+
 struct LayoutArguments {
   std::optional<std::string> layout;
   int ranks = 0;  // 0: as the run file says

@@ -23,24 +23,22 @@ std::vector<std::uint8_t> balanced_joins(int operands) {
   return joins;
 }
 
-namespace {
-void check_order(std::span<const std::uint8_t> joins, std::size_t ins) {
-  LOCKSTEP_CHECK(joins.size() == ins, "tree_sum: {} joins for {} ins", joins.size(), ins);
+void check_joins(const char* op, std::span<const std::uint8_t> joins, std::size_t operands) {
+  LOCKSTEP_CHECK(joins.size() == operands, "{}: {} joins for {} ins", op, joins.size(), operands);
   int height = 0, highest = 0;
   for (const int some : joins) {
     highest = std::max(highest, ++height);
     height -= some;
-    LOCKSTEP_CHECK(height >= 1, "tree_sum: the joins take more partial sums than there are");
+    LOCKSTEP_CHECK(height >= 1, "{}: the joins take more partial sums than there are", op);
   }
-  LOCKSTEP_CHECK(height == 1, "tree_sum: the joins leave {} partial sums", height);
-  LOCKSTEP_CHECK(highest <= kMostPartials, "tree_sum: {} partial sums at once, at most {}", highest, kMostPartials);
+  LOCKSTEP_CHECK(height == 1, "{}: the joins leave {} partial sums", op, height);
+  LOCKSTEP_CHECK(highest <= kMostPartials, "{}: {} partial sums at once, at most {}", op, highest, kMostPartials);
 }
-}  // namespace
 
 void tree_sum(const TreeSumArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(!a.ins.empty() && a.ins.size() <= kMostSummands && a.outs.size() <= kMostSummands,
                  "tree_sum: {} ins and {} outs, at most {}", a.ins.size(), a.outs.size(), kMostSummands);
-  check_order(a.joins, a.ins.size());
+  check_joins("tree_sum", a.joins, a.ins.size());
   const ConstTensor& first = a.ins[0];
   Operands operands("tree_sum", stream);
   for (std::size_t i = 0; i < a.ins.size(); ++i)

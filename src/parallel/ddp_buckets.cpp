@@ -6,19 +6,6 @@
 
 namespace lockstep {
 
-namespace {
-
-// The parameters of a unit that it owns, by where they begin in its flat buffer.
-std::vector<std::int64_t> begins_of(const UnitLayout& layout) {
-  std::vector<std::int64_t> begins;
-  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p)
-    if (!layout.parameters()[p].tied) begins.push_back(layout.offset(p));
-  std::ranges::sort(begins);
-  return begins;
-}
-
-}  // namespace
-
 DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroups& groups, Memory& memory,
                        Stream& stream)
     : groups_(groups),
@@ -39,6 +26,7 @@ DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroup
       ends_call_.push_back(!goes_with_next(options.actions, i, options.shape));
     }
   cut_into_buckets(buckets);
+  if (options.compress) compress(options, memory);
   buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(buffer_, dtype_, {elements_}), .value = 0}, stream);  // padding stays so
   pending_.reserve(ends_.size() * static_cast<std::size_t>(groups_.servers() ? groups_.shard().count : 1));
@@ -68,10 +56,10 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
     const UnitLayout& layout = *layouts_[unit];
     begins_[unit] = elements_;
     sizes_[unit] = groups_.shard().padded(layout.owned());
-    const std::vector<std::int64_t> starts = begins_of(layout);
-    for (std::size_t i = 0; i < starts.size() && !goes_by_unit(); ++i) {
-      const std::int64_t at = elements_ + starts[i];
-      const std::int64_t end = elements_ + (i + 1 < starts.size() ? starts[i + 1] : layout.owned());
+    const std::vector<CompressedSum::Range> parameters = parameter_ranges(layout);
+    for (std::size_t i = 0; i < parameters.size() && !goes_by_unit(); ++i) {
+      const std::int64_t at = elements_ + parameters[i].begin;
+      const std::int64_t end = elements_ + (i + 1 < parameters.size() ? parameters[i + 1].begin : layout.owned());
       if (at > begin && end - begin > most) {
         ends_.push_back(at);
         begin = at;
@@ -83,9 +71,55 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
   if (elements_ > begin) ends_.push_back(elements_);
 }
 
+void DdpBuckets::compress(const Options& options, Memory& memory) {
+  std::vector<CompressedSum::Range> parameters;  // of all units
+  for (const int unit : order_)
+    for (const CompressedSum::Range& range : parameter_ranges(*layouts_[unit]))
+      parameters.push_back({begins_[unit] + range.begin, begins_[unit] + range.end});
+  std::vector<CompressedSums::Site> sites;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends_) {
+    CompressedSums::Site& site = sites.emplace_back(CompressedSums::Site{.parameters = {}, .elements = end - begin});
+    for (const CompressedSum::Range& range : CompressedSum::within(parameters, begin, end))
+      site.parameters.push_back({range.begin - begin, range.end - begin});
+    const std::int64_t shards = groups_.shard().count;
+    for (std::int64_t r = 0; r <= shards && groups_.sharded(); ++r) site.shards.push_back(r * (site.elements / shards));
+    begin = end;
+  }
+  compressed_.emplace(CompressedSums::Options{.form = options.compress,
+                                              .feedback = options.feedback,
+                                              .dtype = dtype_,
+                                              .overlap = overlap_,
+                                              .sites = std::move(sites)},
+                      groups_.all(), memory, stream_);
+}
+
 Tensor DdpBuckets::reduced(int unit) const {
   const std::int64_t owned = layouts_[unit]->owned();
   return flat(unit).slice(0, groups_.shard().begin(owned), groups_.shard().elements(owned));
+}
+
+void DdpBuckets::sum_owed() {
+  if (compressed_) compressed_->sum_owed();
+}
+
+void DdpBuckets::deal_owed() {
+  if (compressed_) compressed_->deal_owed();
+}
+
+// A bucket may have parts of several units, and a unit parts in several buckets.
+std::vector<Gradients::Owed> DdpBuckets::owed() const {
+  std::vector<Owed> all;
+  for (std::size_t s = 0; s < ends_.size() && compressed_; ++s) {
+    const auto [from, elements] = compressed_->owed(static_cast<int>(s));
+    if (elements.none()) continue;
+    const std::int64_t begin = (s == 0 ? 0 : ends_[s - 1]) + from, end = begin + elements.elements();
+    for (const int unit : order_) {
+      const std::int64_t first = std::max(begin, begins_[unit]), last = std::min(end, begins_[unit] + sizes_[unit]);
+      if (first < last) all.push_back({unit, first - begins_[unit], elements.slice(0, first - begin, last - first)});
+    }
+  }
+  return all;
 }
 
 // The two homes of a tied weight's gradient become one, and this rank's gradient that of the global batch. Every target
@@ -100,6 +134,10 @@ void DdpBuckets::whole(int unit, int) {
   if (complete_) complete_(unit, flat(unit));
   const std::int64_t filled = begins_[unit] + sizes_[unit];
   ++units_whole_;
+  if (groups_.sharded() && compressed_) {
+    compressed_->start(static_cast<int>(started_++), flat(unit), reduced(unit));
+    return;
+  }
   if (groups_.sharded() && !groups_.servers()) {
     together_.push_back({reduced(unit), flat(unit)});
     ++started_;
@@ -115,6 +153,7 @@ void DdpBuckets::whole(int unit, int) {
 
 void DdpBuckets::start(std::int64_t begin, std::int64_t end) {
   const Tensor bucket = view(buffer_, dtype_, {end - begin}, begin);
+  if (compressed_) return compressed_->start(static_cast<int>(started_), bucket, bucket);
   Communicator& ranks = groups_.all();
   if (ServerLinks* const servers = groups_.servers())
     servers->push(bucket, pending_);
@@ -133,6 +172,7 @@ void DdpBuckets::wait() {
   for (const auto& bucket : pending_) bucket->wait();
   pending_.clear();
   sums_.settle();
+  if (compressed_) compressed_->settle();
   units_whole_ = started_ = 0;
 }
 

@@ -11,6 +11,9 @@
 // receives the sums (central data parallel). Where there are parameter servers a bucket is a unit too, and goes to them
 // instead (server_links.h).
 //
+// Where less is sent than all (Options::compress), each bucket is summed as parallel/compressed_sum.h says, a unit of a
+// bundle too.
+//
 // Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
 // sums").
 #pragma once
@@ -32,9 +35,13 @@ class DdpBuckets final : public Gradients {
   Tensor tied() override { return tied_gradient_; }
   void wait() override;
   Tensor reduced(int unit) const override;
+  std::vector<Owed> owed() const override;
+  void sum_owed() override;
+  void deal_owed() override;
 
  private:
   void cut_into_buckets(const Buckets& buckets);
+  void compress(const Options& options, Memory& memory);
   void start(std::int64_t begin, std::int64_t end);
   bool goes_by_unit() const { return groups_.sharded() || groups_.servers(); }
   Tensor flat(int unit) const { return view(buffer_, dtype_, {sizes_[unit]}, begins_[unit]); }
@@ -59,7 +66,8 @@ class DdpBuckets final : public Gradients {
   std::vector<std::vector<Tensor>> tensors_;   // by unit and parameter
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
-  GradientSums sums_;  // where state is sharded
+  GradientSums sums_;                         // where state is sharded
+  std::optional<CompressedSums> compressed_;  // by bucket; in their place, where less is sent than all
 };
 
 }  // namespace lockstep

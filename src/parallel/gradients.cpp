@@ -1,5 +1,7 @@
 #include "parallel/gradients.h"
 
+#include <algorithm>
+
 #include "parallel/ddp_buckets.h"
 #include "parallel/offloaded_gradients.h"
 #include "parallel/server_gradients.h"
@@ -19,6 +21,16 @@ std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, con
   }
   return std::make_unique<DdpBuckets>(options, DdpBuckets::Buckets{.bytes = layout.bucket << 20}, groups, memory,
                                       stream);
+}
+
+std::vector<CompressedSum::Range> parameter_ranges(const UnitLayout& layout) {
+  std::vector<CompressedSum::Range> ranges;
+  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+    const StoredParameter& stored = layout.parameters()[static_cast<std::size_t>(p)];
+    if (!stored.tied) ranges.push_back({layout.offset(p), layout.offset(p) + stored.elements()});
+  }
+  std::ranges::sort(ranges, {}, &CompressedSum::Range::begin);
+  return ranges;
 }
 
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied) {

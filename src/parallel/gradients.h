@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "offload/staging.h"
+#include "parallel/compressed_sums.h"
 #include "parallel/zero_groups.h"
 #include "spec/model/parameters.h"
 #include "spec/step/actions.h"
@@ -46,6 +47,8 @@ class Gradients {
     // (partial_gradients.h).
     std::function<void(int unit, const Tensor& flat)> complete = {};
     Algorithm algorithm = Algorithm::canonical;
+    Compression compress = {};  // of what is sent; then no `root`, and one copy that state is sharded over
+    bool feedback = true;
     std::optional<int> root = {};      // the rank that alone gets the sums; none: every rank, or each its shard
     std::vector<bool> offloaded = {};  // by unit: whether what is kept of it is offloaded; empty: nothing is
     Memory* offload = nullptr;         // where to
@@ -77,11 +80,24 @@ class Gradients {
   virtual void wait_until_back(Stream&) {}
   virtual void settle() {}
   virtual Staging::Traffic traffic() const { return {}; }
+  // What compression has left out of all ranks' gradients so far, of a part of a unit that begins so far into it
+  // (compressed_sums.h): as the last sum_owed() found it, or as deal_owed() is to deal it to the ranks.
+  struct Owed {
+    int unit;
+    std::int64_t begin;
+    Tensor elements;
+  };
+  virtual std::vector<Owed> owed() const { return {}; }
+  virtual void sum_owed() {}
+  virtual void deal_owed() {}
 };
 
 // In the way that the layout asks for.
 std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, const LayoutSpec& layout,
                                           ZeroGroups& groups, Memory& memory, Stream& stream);
+
+// Where a unit's own parameters are in its flat buffer, in order.
+std::vector<CompressedSum::Range> parameter_ranges(const UnitLayout& layout);
 
 // A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them.
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied);

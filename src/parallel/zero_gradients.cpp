@@ -28,9 +28,51 @@ ZeroGradients::ZeroGradients(const Options& options, ZeroGroups& groups, Memory&
     const auto [begin, end] = tied_range(groups.shard().index);
     kept_tied_ = view(kept_tied_buffer_, dtype_, {end - begin});
   }
+  if (options.compress) compress(options, memory);
   if (!offloaded_.empty()) plan_visits(options, memory);
   current_ = passes_.size() - 1;
 }
+
+void ZeroGradients::compress(const Options& options, Memory& memory) {
+  const Shard shard = groups_.shard();
+  std::vector<CompressedSums::Site> sites;
+  for (const UnitLayout* layout : layouts_) {
+    CompressedSums::Site& site = sites.emplace_back(
+        CompressedSums::Site{.parameters = parameter_ranges(*layout), .elements = shard.padded(layout->owned())});
+    for (std::int64_t r = 0; r <= shard.count && groups_.sharded(); ++r)
+      site.shards.push_back(r * shard.elements(layout->owned()));
+  }
+  if (tie_ && tie_->has_borrower) {
+    const std::int64_t elements = tie_->owner->parameters()[tie_->owner_parameter].elements();
+    CompressedSums::Site& site =
+        sites.emplace_back(CompressedSums::Site{.parameters = {{0, elements}}, .elements = elements});
+    for (std::int64_t r = 0; r < shard.count && groups_.sharded(); ++r) site.shards.push_back(tied_range(r).first);
+    if (groups_.sharded()) site.shards.push_back(elements);
+  }
+  compressed_.emplace(CompressedSums::Options{.form = options.compress,
+                                              .feedback = options.feedback,
+                                              .dtype = dtype_,
+                                              .overlap = options.overlap,
+                                              .sites = std::move(sites)},
+                      groups_.all(), memory, stream_);
+}
+
+void ZeroGradients::sum_owed() {
+  if (compressed_) compressed_->sum_owed();
+}
+
+void ZeroGradients::deal_owed() {
+  if (compressed_) compressed_->deal_owed();
+}
+
+std::vector<Gradients::Owed> ZeroGradients::owed() const {
+  std::vector<Owed> all;
+  for (int unit = 0; unit < static_cast<int>(layouts_.size()) && compressed_; ++unit)
+    if (const auto [begin, elements] = compressed_->owed(unit); elements) all.push_back({unit, begin, elements});
+  return all;
+}
+
+void ZeroGradients::settle_sums(std::size_t most) { compressed_ ? compressed_->settle(most) : sums_.settle(most); }
 
 // Room for what is kept: one buffer, and of each offloaded unit its own elsewhere.
 void ZeroGradients::keep(const Options& options, Memory& memory) {
@@ -130,7 +172,7 @@ const std::vector<Tensor>& ZeroGradients::open(int unit, int micro) {
   LOCKSTEP_CHECK(is(pass), "unit {}, micro-batch {} is written out of its turn", unit, micro);
   if (current_ == 0 || pass.call != call_before) {
     sums_before_ = std::exchange(sums_now_, 0);
-    sums_.settle(sums_before_);
+    settle_sums(sums_before_);
   }
   const UnitLayout& layout = *layouts_[unit];
   const std::int64_t tied = tied_elements(unit);
@@ -175,7 +217,7 @@ void ZeroGradients::whole(int unit, int micro) {
 }
 
 void ZeroGradients::wait() {
-  sums_.settle();
+  settle_sums();
   if (!std::exchange(joins_tied_, false) || kept_tied_.elements() == 0) return;
   const Tensor kept = joins_offloaded() ? visits_->enter(tie_->owner_unit) : kept_[tie_->owner_unit];
   const std::int64_t table = tie_->owner->offset(tie_->owner_parameter) - groups_.shard().begin(tie_->owner->owned());
@@ -185,7 +227,7 @@ void ZeroGradients::wait() {
 }
 
 Tensor ZeroGradients::tied() {
-  if (tie_->has_borrower) sums_.settle();
+  if (tie_->has_borrower) settle_sums();
   return kept_tied_;
 }
 
@@ -211,6 +253,17 @@ void ZeroGradients::sum_call() {
     const bool first = pass->micro == 0, adds = !first || is_offloaded(pass->unit);
     all.push_back({adds ? part : kept, flat});
     if (adds) later.push_back({pass->unit, part, first});
+  }
+  if (compressed_) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::function<void()> after;
+      if (const auto one = std::ranges::find(later, complete_passes_[i]->unit, &Added::unit); one != later.end())
+        after = [this, added = *one] { add_to_kept(added.unit, added.part, added.first); };
+      compressed_->start(complete_passes_[i]->unit, all[i].in, all[i].out, std::move(after));
+      ++sums_now_;
+    }
+    complete_passes_.clear();
+    return;
   }
   complete_passes_.clear();
   GradientSums::Sum sum{.in = all.front().in, .out = all.front().out, .also = {all.begin() + 1, all.end()}};
@@ -241,11 +294,16 @@ void ZeroGradients::sum_tied(bool first) {
   const auto [from, to] = tied_range(shard.index);
   const Tensor all = tied_.slice(0, 0, tie_->owner->parameters()[tie_->owner_parameter].elements());
   const Tensor part = all.slice(0, from, to - from);
+  ++sums_now_;
+  if (compressed_)
+    return compressed_->start(
+        static_cast<int>(layouts_.size()), all, first ? kept_tied_ : part,
+        first || part.elements() == 0 ? std::function<void()>{}
+                                      : [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); });
   GradientSums::Sum sum{.in = all, .out = first ? kept_tied_ : part, .counts = counts};
   if (!first && part.elements() > 0)
     sum.after = [this, part] { add({.y = kept_tied_, .a = kept_tied_, .b = part}, stream_); };
   sums_.start(std::move(sum));
-  ++sums_now_;
 }
 
 }  // namespace lockstep

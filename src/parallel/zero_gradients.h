@@ -11,6 +11,9 @@
 // of the unit that owns the weight when all micro-batches are in both. So neither waits for the other at full size, and
 // the order in which they arrive does not change the sum.
 //
+// Where less is sent than all (Options::compress), each unit, and the tied parameter, is summed as
+// parallel/compressed_sum.h says.
+//
 // A shard that is offloaded is on the device while a micro-batch's sum is added to it (offload/visits.h).
 #pragma once
 #include "offload/visits.h"
@@ -31,6 +34,9 @@ class ZeroGradients final : public Gradients {
   Tensor reduced(int unit) const override { return kept_[unit]; }
   bool is_offloaded(int unit) const override { return !offloaded_.empty() && offloaded_[unit]; }
   void wait_until_back(Stream& stream) override;
+  std::vector<Owed> owed() const override;
+  void sum_owed() override;
+  void deal_owed() override;
   void settle() override;
   Staging::Traffic traffic() const override { return visits_ ? visits_->traffic() : Staging::Traffic{}; }
 
@@ -42,6 +48,7 @@ class ZeroGradients final : public Gradients {
     int call;             // that sums it
   };
   void plan(const Options& options, Memory& memory);
+  void compress(const Options& options, Memory& memory);
   void clear_padding(const UnitLayout& layout) const;
   Tensor flat_of(const Pass& pass) const;
   void keep(const Options& options, Memory& memory);
@@ -49,6 +56,7 @@ class ZeroGradients final : public Gradients {
   bool joins_offloaded() const;
   void add_to_kept(int unit, const Tensor& part, bool first);
   void sum_call();
+  void settle_sums(std::size_t most = 0);
   void sum_tied(bool first);
   // The elements of the tied weight that are in shard `part` of its owner, from the weight's
   // beginning.
@@ -76,6 +84,7 @@ class ZeroGradients final : public Gradients {
   std::function<void(int, const Tensor&)> complete_;
   std::optional<Visits> visits_;  // of what is offloaded
   GradientSums sums_;
+  std::optional<CompressedSums> compressed_;  // in their place, where less is sent than all: by unit, then the tied
 };
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/integers.h"
+#include "kernels/tree_sum.h"
+#include "parallel/gradients.h"
 #include "spec/step/lifetimes.h"
 
 namespace lockstep {
@@ -12,12 +14,15 @@ ZeroWeights::ZeroWeights(const Options& options, std::map<int, ZeroShard>& stora
     : layouts_(options.layouts),
       storage_(storage),
       groups_(groups),
+      stream_(stream),
       shape_(options.shape),
       overlap_(options.overlap),
+      codes_(options.codes),
       root_(options.root),
       on_disk_(options.on_disk),
       before_fetch_(options.before_fetch),
       pending_(layouts_.size()),
+      coded_(layouts_.size()),
       fetches_(static_cast<int>(layouts_.size()), stream) {
   std::int64_t bytes = 0;
   gathers_[0] = places(options.evaluation, bytes);
@@ -49,9 +54,11 @@ std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& 
     }
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
-  for (const Whole& whole : found)
-    lives.add(stays(whole.unit) ? 0 : groups_.shard().padded(layouts_[whole.unit]->owned()) * width, whole.begin,
-              whole.end);
+  for (const Whole& whole : found) {
+    const std::int64_t elements = groups_.shard().padded(layouts_[whole.unit]->owned());
+    const std::int64_t code = codes_ ? 4 * coded_words(*codes_, elements) : 0;
+    lives.add(stays(whole.unit) ? 0 : elements * width + code, whole.begin, whole.end);
+  }
   most = std::max(most, lives.plan());
   std::vector<Gather> gathers;
   for (std::size_t k = 0; k < found.size(); ++k)
@@ -93,7 +100,8 @@ Tensor ZeroWeights::gather(int unit) {
     if (groups_.sharded()) fetches_.finish(unit);  // before others get it
   }
   if (groups_.sharded()) {
-    together_.push_back({whole, shard.weights_are_offloaded() ? place : held});
+    together_.push_back(codes_ ? coded(unit, whole, gather.offset)
+                               : Operands{whole, shard.weights_are_offloaded() ? place : held});
     units_together_.push_back(unit);
     if (!gather.ends_call) return whole;
     const auto call = std::make_shared<Communicator::Started>(groups_.sharers().all_gather(together_));
@@ -105,6 +113,37 @@ Tensor ZeroWeights::gather(int unit) {
   return whole;
 }
 
+// The codes of all shards, of which this rank makes those of its own.
+Operands ZeroWeights::coded(int unit, const Tensor& whole, std::int64_t offset) {
+  const UnitLayout& layout = *layouts_[unit];
+  const Tensor held = storage_.at(unit).own_weight();
+  const std::int64_t words = coded_words(*codes_, whole.elements()), begin = groups_.shard().begin(layout.owned());
+  const Tensor code =
+      view(gathered_, DType::i32, {words}, (offset + whole.elements()) * size_of(whole.dtype()) / size_of(DType::i32));
+  for (const CompressedSum::Range& part :
+       CompressedSum::within(parameter_ranges(layout), begin, begin + held.elements()))
+    encode_blocks({.code = code.slice(0, coded_words(*codes_, part.begin), coded_words(*codes_, part.elements())),
+                   .residual = {},
+                   .x = held.slice(0, part.begin - begin, part.elements()),
+                   .form = *codes_},
+                  stream_);
+  coded_[unit] = Coded{whole, code};
+  return {code, code.slice(0, coded_words(*codes_, begin), coded_words(*codes_, held.elements()))};
+}
+
+void ZeroWeights::decode(int unit) {
+  const auto [whole, code] = *coded_[unit];
+  for (const CompressedSum::Range& part : parameter_ranges(*layouts_[unit])) {
+    const ConstTensor words = code.slice(0, coded_words(*codes_, part.begin), coded_words(*codes_, part.elements()));
+    decode_blocks({.y = whole.slice(0, part.begin, part.elements()),
+                   .codes = {&words, 1},
+                   .joins = balanced_joins(1),
+                   .form = *codes_},
+                  stream_);
+  }
+  coded_[unit].reset();
+}
+
 void ZeroWeights::release(int unit) { ready(unit); }
 
 void ZeroWeights::ready(int unit) {
@@ -114,6 +153,7 @@ void ZeroWeights::ready(int unit) {
   if (call) call->wait();
   call.reset();  // of all units that it gathers
   pending_[unit].reset();
+  if (coded_[unit]) decode(unit);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,10 @@
 //   A shard that is offloaded is brought into its place among the others first; that of a rank that has all there is
 //   arrives while the phase before the one that reads it computes.
 //   Units of a bundle whose gathers follow each other are gathered in one call, which the last of them starts.
+//   They may be gathered in block codes ([sync] compress_weights; kernels/block_codes.h): each rank encodes its shard,
+//   parameter by parameter, and every rank, that one too, computes with what all the codes decode to. Blocks lie the
+//   same in any shard, so the number of ranks changes no bit; masters know nothing of it. Each gathered unit's codes
+//   lie behind it and live as long.
 //
 // One thread uses it; storage, groups, memory and lists outlive it.
 #pragma once
@@ -20,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/block_codes.h"
 #include "offload/fetches.h"
 #include "parallel/zero_groups.h"
 #include "parallel/zero_shards.h"
@@ -33,11 +38,12 @@ class ZeroWeights {
     std::vector<const UnitLayout*> layouts;  // by unit; an empty one of units that are elsewhere
     const std::vector<Action>& step;
     const std::vector<Action>& evaluation;
-    StepShape shape = {};          // whose bundles go in one call
-    bool overlap = true;           // false: every message is waited for before anything else is done
-    std::optional<int> root = {};  // the rank that moves all
-    bool on_disk = false;          // where offloaded shards are
-    Memory* rooms = nullptr;       // of a disk: room on the host, if the device's memory is not the host's
+    StepShape shape = {};                 // whose bundles go in one call
+    bool overlap = true;                  // false: every message is waited for before anything else is done
+    std::optional<BlockForm> codes = {};  // that shards are gathered in; none: as they are
+    std::optional<int> root = {};         // the rank that moves all
+    bool on_disk = false;                 // where offloaded shards are
+    Memory* rooms = nullptr;              // of a disk: room on the host, if the device's memory is not the host's
     // Of a unit whose weights are offloaded: what is fetched next waits for its last update.
     std::function<void(int unit, Stream& fetching)> before_fetch = {};
   };
@@ -60,14 +66,22 @@ class ZeroWeights {
     std::int64_t offset;  // in elements
     bool ends_call;
   };
+  // A unit that is gathered in codes.
+  struct Coded {
+    Tensor whole, code;
+  };
   bool stays(int unit) const;
+  Operands coded(int unit, const Tensor& whole, std::int64_t offset);
+  void decode(int unit);
   std::vector<Gather> places(const std::vector<Action>& list, std::int64_t& most) const;
 
   std::vector<const UnitLayout*> layouts_;
   std::map<int, ZeroShard>& storage_;
   ZeroGroups& groups_;
+  Stream& stream_;
   StepShape shape_;
   bool overlap_;
+  std::optional<BlockForm> codes_;
   std::optional<int> root_;
   bool on_disk_;
   std::function<void(int, Stream&)> before_fetch_;
@@ -80,6 +94,7 @@ class ZeroWeights {
   std::vector<Operands> together_;  // of the call that is to be started
   std::vector<int> units_together_;
   std::vector<std::shared_ptr<Communicator::Started>> pending_;  // by unit; those of one call share it
+  std::vector<std::optional<Coded>> coded_;                      // by unit, until it is ready
   Fetches fetches_;                                              // by unit
 };
 

@@ -9,12 +9,13 @@ namespace lockstep {
 namespace {
 
 // By the names that communicators have (parallel/mesh_groups.h, zero_groups.h, context_parallel.h,
-// partial_gradients.h); an axis that has all ranks is the world.
+// partial_gradients.h, compressed_sums.h); an axis that has all ranks is the world.
 GroupKind kind_of_group(const std::string& name, const LayoutSpec& l, std::int64_t kv_heads) {
   const auto named = [&] {
     if (name == "tp" || (name == "world" && l.tp == l.ranks())) return GroupKind::tp;
     if (name == "pp" || (name == "world" && l.pp == l.ranks())) return GroupKind::pp;
-    if (name == "dp" || (name == "world" && l.replicas() == l.ranks())) return GroupKind::replicas;
+    if (name == "dp" || name == "compressed" || (name == "world" && l.replicas() == l.ranks()))
+      return GroupKind::replicas;
     if (name == "copies of heads") return GroupKind::kv_copies;
     if (name == "cp") return GroupKind::cp;
     if (name == "cp ring") return GroupKind::cp_ring;

@@ -6,6 +6,7 @@
 #include "checkpoint/all_or_none.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "train/host_values.h"
+#include "train/resume.h"
 
 namespace lockstep {
 
@@ -65,7 +66,7 @@ Progress go_back(TrainingRun& run, const Progress& progress, const std::string& 
     return "";
   });
   const Progress& saved = found->progress();
-  found->load(run.replica().state(), run.stream());
+  load_state(run, *found, [](const std::string&) {});
   run.replica().resume(saved.step, saved.updates, saved.loss_scale);
   Progress at = progress;
   at.step = saved.step;

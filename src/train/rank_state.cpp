@@ -7,6 +7,7 @@
 #include "checkpoint/state_runs.h"
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
+#include "parallel/block_coded_sum.h"
 #include "parallel/pipeline_links.h"
 #include "parallel/reduce_kind.h"
 #include "tensor/transfer.h"
@@ -34,6 +35,8 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
           .overlap = setup.dp->overlaps(),
           .complete = [&partial](int unit, const Tensor& flat) { partial.sum(unit, flat); },
           .algorithm = algorithm_of(setup.options.layout.reduce),
+          .compress = setup.options.sync.compress,
+          .feedback = setup.options.sync.feedback,
           .root = setup.dp->root(),
           .offloaded = setup.options.how.memory.offload_gradients == Offload::none
                            ? std::vector<bool>{}
@@ -94,6 +97,9 @@ RankState::RankState(RankSetup& setup)
                                .evaluation = setup.step.evaluation,
                                .shape = setup.step.shape,
                                .overlap = setup.dp->overlaps(),
+                               .codes = setup.options.sync.compress_weights
+                                            ? std::optional(block_form(setup.options.sync.compress_weights))
+                                            : std::nullopt,
                                .root = setup.dp->root(),
                                .on_disk = setup.options.how.memory.offload_parameters == Offload::disk,
                                .rooms = setup.rooms,
@@ -288,6 +294,24 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
           add(setup_.step_groups() > 1 ? local_part(name, setup_.step_group()) : std::string(name), flat);
         if (const Tensor momentum = local_ ? local_->momentum(u) : Tensor{}) add(LocalSteps::kMomentumPart, momentum);
       });
+  return all;
+}
+
+std::vector<StateTensor> RankState::owed() const {
+  std::vector<StateTensor> all;
+  for (const auto& [unit, begin, elements] : gradients_->owed()) {
+    const UnitLayout& layout = setup_.model.unit(unit).layout();
+    for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+      const StoredParameter& parameter = layout.parameters()[static_cast<std::size_t>(p)];
+      const std::int64_t shift = layout.offset(p) - begin;  // from the parameter's beginning to that of `elements`
+      for (std::size_t i = 0; i < parameter.pieces.size() && !parameter.tied; ++i)
+        for (Run run : parameter.runs_of(i)) {
+          run.here.begin += shift;
+          for (const Run& part : clipped(run, 0, elements.elements()))
+            all.push_back(state_of(kResidualPart, parameter.pieces[i], part, elements));
+        }
+    }
+  }
   return all;
 }
 

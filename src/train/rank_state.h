@@ -47,6 +47,12 @@ class RankState {
   // here, or without what another rank of the same layer answers for. Where groups of replicas take local steps, the
   // moments' parts have the group's number (local_part()).
   std::vector<StateTensor> state(bool counted_alone = false) const;
+  // What compression has left out of all ranks' gradients and owes the sums to come, the pieces of it that are here: of
+  // a checkpoint too, where [sync] has feedback. sum_owed() before it is read, deal_owed() after it was set; all ranks
+  // call them, while no step is under way.
+  std::vector<StateTensor> owed() const;
+  void sum_owed() { gradients_->sum_owed(); }
+  void deal_owed() { gradients_->deal_owed(); }
 
   // All ranks call these three, while no step is under way.
   void init_weights();  // from the seed and the tensors' names

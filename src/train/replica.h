@@ -36,6 +36,9 @@ class Replica {
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }
   std::vector<StateTensor> state(bool counted_alone = false) const { return state_.state(counted_alone); }
+  std::vector<StateTensor> owed() const { return state_.owed(); }
+  void sum_owed() { state_.sum_owed(); }
+  void deal_owed() { state_.deal_owed(); }
   void init_weights();
   void load(std::span<const ConstTensor> values);
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/local_state.h"
+#include "kernels/elementwise.h"
 #include "spec/run/run_settings.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
@@ -106,6 +107,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "sync.group",
                                                              "sync.staleness",
                                                              "sync.compress",
+                                                             "sync.feedback",
                                                              "sync.feedback",
                                                              "sync.compress_weights",
                                                              "sync.compress_activations"});
@@ -240,6 +242,23 @@ void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
                   done));
 }
 
+void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
+  checkpoint.load(state_to_load(run, checkpoint), run.stream());
+  const SyncSpec& sync = run.spec().sync;
+  const bool saved = std::ranges::any_of(checkpoint.manifest().tensors,
+                                         [](const ManifestTensor& tensor) { return tensor.part == kResidualPart; });
+  if (!sync.compress || !sync.feedback) {
+    if (saved) note("what compression had left out of the gradients is dropped");
+    return;
+  }
+  const std::vector<StateTensor> owed = run.replica().owed();
+  if (saved)
+    checkpoint.load(owed, run.stream());
+  else
+    for (const StateTensor& one : owed) fill({.y = one.live, .value = 0}, run.stream());
+  run.replica().deal_owed();
+}
+
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   const Progress& saved = checkpoint.progress();
   check_steps(run.spec(), checkpoint);
@@ -250,7 +269,7 @@ Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
     throw UserError(ExitCode::usage,
                     fmt::format("{}: the data is not the data it was trained on", checkpoint.path().string()),
                     "put the same text or tokens back, or begin a new run without --resume and with another --out");
-  checkpoint.load(state_to_load(run, checkpoint), run.stream());
+  load_state(run, checkpoint, note);
   run.replica().resume(saved.step, saved.updates, saved.loss_scale);
   if (run.is_first_rank()) run.keep_companions(companions_of(checkpoint));
   progress.step = saved.step;

@@ -21,6 +21,10 @@ namespace lockstep {
 // changed.
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note);
 
+// The tensors alone: weights, moments, and what compression owes ([sync] feedback). Where the checkpoint has none of
+// that, the run owes nothing; what the run has no use for is dropped, with a note. All ranks call it.
+void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note);
+
 // UserError (usage) where the run is to have fewer steps than the checkpoint has done. resume() checks this too; called
 // before there are ranks, the message names none.
 void check_steps(const RunSpec& spec, const Checkpoint& checkpoint);

@@ -404,15 +404,18 @@ std::vector<StateTensor> TrainingRun::written_here() const {
   const std::int64_t copy = state_copy(layout, rank()), copies = state_copies(layout);
   std::vector<StateTensor> state = replica_->state(true);
   const std::int64_t groups = spec_.sync.groups(layout.dp), together = copies / groups;
-  if (groups == 1) return share(state, copy, copies);
   // What replicas that take local steps have of their own is the same in their group alone.
-  const auto own = std::ranges::stable_partition(state, [](const StateTensor& t) { return !is_local_part(t.part); });
+  const auto own =
+      groups == 1 ? std::ranges::subrange(state.end(), state.end())
+                  : std::ranges::stable_partition(state, [](const StateTensor& t) { return !is_local_part(t.part); });
   std::vector<StateTensor> all = share({state.begin(), own.begin()}, copy, copies);
   for (StateTensor& one : share({own.begin(), own.end()}, copy % together, together)) all.push_back(std::move(one));
+  for (StateTensor& owed : replica_->owed()) all.push_back(std::move(owed));  // which no other rank has
   return all;
 }
 
 void TrainingRun::save(const Progress& progress) {
+  if (stream_->device() != Device::meta) replica_->sum_owed();
   if (writer_) {
     writer_->save(progress, *stream_);
     if (Event* const read = writer_->being_read()) replica_->update_after(*read);

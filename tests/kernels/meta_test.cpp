@@ -17,7 +17,7 @@ const Operand* find(const KernelCase& kernel, const std::string& name) {
 }
 
 // What a kernel must read and write once: its inputs and its outputs. Of an embedding's tables, only the rows looked
-// up; of a split loss without gradients, no logits.
+// up; of a split loss without gradients, no logits; of what is added to at some places, these.
 std::pair<std::int64_t, std::int64_t> bytes_moved(const KernelCase& kernel) {
   std::int64_t read = 0, written = 0;
   for (const Operand& operand : kernel.operands) {
@@ -29,6 +29,11 @@ std::pair<std::int64_t, std::int64_t> bytes_moved(const KernelCase& kernel) {
       if (const Operand* t = find(kernel, table)) read += bytes_of(*find(kernel, "y")) - bytes_of(*t);
   if (kernel.op == "split_cross_entropy" && !find(kernel, "dlogits") && find(kernel, "logits")->role == Role::in)
     read -= bytes_of(*find(kernel, "logits"));
+  if (kernel.op == "add_at") {
+    const std::int64_t more = bytes_of(*find(kernel, "values")) - bytes_of(*find(kernel, "y"));
+    read += more;
+    written += more;
+  }
   if (kernel.op == "embedding_backward") {
     const Operand &dtable = *find(kernel, "dtable"), &dy = *find(kernel, "dy");
     const std::int64_t rows = dy.shape.elements() * size_of(dtable.dtype);  // read, added to, written

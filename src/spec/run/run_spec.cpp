@@ -2,6 +2,7 @@
 
 #include "base/integers.h"
 #include "spec/model/vocabulary_remedy.h"
+#include "spec/run/compression_check.h"
 
 namespace lockstep {
 namespace {
@@ -250,6 +251,11 @@ class RunChecker {
     }
   }
 
+  void compression() const {
+    check_compression(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                                 const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void evaluation() const {
     if (spec_.train.eval_every > 0 && spec_.data.eval_share == 0) {
       fail("train", "eval_every",
@@ -307,6 +313,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.schedule();
   check.evaluation();
   check.precision();
+  check.compression();
 }
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ void visit_sync(Spec& sync, Visitor&& visit) {
 }
 
 // Known, and refused unless the value is what happens anyway.
-constexpr Later kLater[] = {{"compress", "'none'"}, {"compress_weights", "'none'"}, {"compress_activations", "'none'"}};
+constexpr Later kLater[] = {{"compress_activations", "'none'"}};
 
 }  // namespace
 

@@ -1,0 +1,79 @@
+#include "spec/run/compression_check.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::int64_t kMostCompressing = 1024;  // ranks: as many codes as one kernel adds up
+
+void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
+  const LayoutSpec& layout = spec.layout;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("sync", "compress", problem, remedy + ", or compress = \"none\"");
+  };
+  if (spec.sync.kind != SyncKind::full)
+    refuse(fmt::format("gradients are compressed where all ranks sum them in every step, and kind is \"{}\"",
+                       name_of(spec.sync.kind)),
+           "use sync.kind=full");
+  if (layout.dp_kind != DpKind::ddp)
+    refuse(fmt::format("gradients are compressed where ranks sum them among themselves, and dp_kind is \"{}\"",
+                       name_of(layout.dp_kind)),
+           "use layout.dp_kind=ddp");
+  if (layout.cp > 1) refuse("gradients that context-parallel ranks sum are not compressed yet", "use layout.cp=1");
+  if (layout.tp > 1) refuse("gradients of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  if (layout.replicas() == 1)
+    refuse("compress does nothing with dp = 1: no gradients are sent", "use layout.dp=2 or more");
+  if (layout.replicas() > kMostCompressing)
+    refuse(fmt::format("gradients of {} ranks are more than are compressed", layout.replicas()),
+           fmt::format("use layout.dp={} or fewer", kMostCompressing));
+  if (layout.reduce != ReduceKind::canonical)
+    refuse(fmt::format("reduce = \"{}\" does nothing: compressed sums have a way of their own", name_of(layout.reduce)),
+           "use layout.reduce=canonical");
+  if (layout.shards() > 1 && layout.shards() < layout.replicas())
+    refuse(fmt::format("gradients that are sharded over {} of {} ranks are not compressed yet", layout.shards(),
+                       layout.replicas()),
+           "leave layout.shard out");
+  if (spec.model.tied && layout.passes_on())
+    refuse("a tied weight's gradients that are summed after every micro-batch are not compressed yet",
+           "use layout.grad_sync=step");
+  if (spec.memory.offload_gradients != Offload::none)
+    refuse("gradients that are offloaded are not compressed", "use memory.offload_gradients=none");
+  if (spec.precision.loss_scale.kind != LossScale::Kind::none)
+    refuse("what a compressed gradient leaves out is added to the next one, which may have another loss scale",
+           "use precision.compute=bf16");
+  if (spec.run.device == RunDevice::cuda)
+    refuse("gradients are compressed on the cpu alone so far", "use run.device=cpu");
+}
+
+void check_weights(const RunSpec& spec, const CompressionFault& fail) {
+  const LayoutSpec& layout = spec.layout;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("sync", "compress_weights", problem, remedy + ", or compress_weights = \"none\"");
+  };
+  if (spec.sync.compress_weights.kind != Compression::Kind::int8)
+    refuse(fmt::format("weights are gathered in int8 blocks, and not in {}", spec.sync.compress_weights.text()),
+           "use sync.compress_weights=int8");
+  if (!layout.cuts_weights())
+    refuse("compress_weights does nothing: no weights are gathered", "use layout.zero=3 and layout.dp=2 or more");
+  if (spec.sync.kind != SyncKind::full)
+    refuse(fmt::format("weights are compressed where all ranks agree on them in every step, and kind is \"{}\"",
+                       name_of(spec.sync.kind)),
+           "use sync.kind=full");
+  if (layout.cp > 1) refuse("weights of context-parallel ranks are not compressed yet", "use layout.cp=1");
+  if (layout.tp > 1) refuse("weights of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  if (spec.memory.offload_parameters != Offload::none)
+    refuse("weights that are offloaded are not compressed", "use memory.offload_parameters=none");
+  if (spec.run.device == RunDevice::cuda)
+    refuse("weights are compressed on the cpu alone so far", "use run.device=cpu");
+}
+
+}  // namespace
+
+void check_compression(const RunSpec& spec, const CompressionFault& fail) {
+  if (spec.sync.compress) check_gradients(spec, fail);
+  if (spec.sync.compress_weights) check_weights(spec, fail);
+}
+
+}  // namespace lockstep

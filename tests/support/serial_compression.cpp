@@ -1,0 +1,287 @@
+#include "support/serial_compression.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "kernels/cross_entropy.h"
+#include "spec/layout/shard.h"
+#include "support/devices.h"
+#include "support/host_run.h"
+
+namespace lockstep::tests {
+
+namespace {
+
+using Numbers = std::vector<double>;
+using Kind = Compression::Kind;
+constexpr std::size_t kPlainBlock = 256;
+
+// To 8 significant bits, ties to even: a bf16 of a size that has one.
+double plain_bf16(double v) {
+  if (v == 0) return 0;
+  int exponent = 0;
+  const double mantissa = std::frexp(v, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+}
+
+Numbers plain_int8(const Numbers& v) {
+  double largest = 0;
+  for (const double x : v) largest = std::max(largest, std::abs(x));
+  const double scale = static_cast<float>(static_cast<float>(largest) / 127.0f);
+  Numbers sent;
+  for (const double x : v)
+    sent.push_back(scale > 0 ? scale * std::min(127.0, std::max(-127.0, std::nearbyint(x / scale))) : 0);
+  return sent;
+}
+
+Numbers plain_onebit(const Numbers& v) {
+  double sums[2] = {}, counts[2] = {};
+  for (const double x : v) {
+    sums[x < 0] += x;
+    counts[x < 0] += 1;
+  }
+  Numbers sent;
+  for (const double x : v) sent.push_back(static_cast<float>(sums[x < 0] / counts[x < 0]));
+  return sent;
+}
+
+Numbers plain_topk(double share, const Numbers& v) {
+  std::vector<std::size_t> places(v.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::stable_sort(places.begin(), places.end(),
+                   [&](std::size_t a, std::size_t b) { return std::abs(v[a]) > std::abs(v[b]); });
+  places.resize(static_cast<std::size_t>(std::ceil(share * static_cast<double>(v.size()))));
+  Numbers sent(v.size());
+  for (const std::size_t i : places) sent[i] = v[i];
+  return sent;
+}
+
+// A stored parameter: the logical tensors that it consists of, and where it is cut between ranks.
+struct PlainParameter {
+  std::vector<std::pair<std::string, std::size_t>> tensors;  // names and elements
+  bool decays = false;
+  std::vector<std::size_t> cuts;  // 0, the bounds of shards within it, its elements
+};
+
+std::vector<PlainParameter> parameters_of(const Model& model, const LayoutSpec& layout) {
+  std::vector<PlainParameter> all;
+  for (int u = 0; u < model.units(); ++u) {
+    const UnitLayout& unit = model.unit(u).layout();
+    for (int p = 0; p < static_cast<int>(unit.parameters().size()); ++p) {
+      const StoredParameter& stored = unit.parameters()[p];
+      if (stored.tied) continue;
+      PlainParameter& one = all.emplace_back();
+      for (const ParameterPiece& piece : stored.pieces)
+        one.tensors.emplace_back(piece.name, static_cast<std::size_t>(piece.elements()));
+      one.decays = stored.shape.size() >= 2;
+      const std::int64_t begin = unit.offset(p), end = begin + stored.elements();
+      one.cuts.push_back(0);
+      const Shard shard{.index = 0, .count = layout.shards()};
+      const std::int64_t each = shard.elements(unit.owned());
+      for (std::int64_t at = each; shard.count > 1 && at < end; at += each)
+        if (at > begin) one.cuts.push_back(static_cast<std::size_t>(at - begin));
+      one.cuts.push_back(static_cast<std::size_t>(end - begin));
+    }
+  }
+  return all;
+}
+
+// v is replaced by what is sent of it; where it is carried, the residual joins it first and takes the rest.
+Numbers send(const Compression& form, bool feedback, const std::vector<std::size_t>& cuts, const Numbers& gradient,
+             Numbers& residual) {
+  Numbers v = gradient;
+  residual.resize(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] += residual[i];
+  Numbers sent;
+  for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+    const Numbers part = plain_compressed(form, Numbers(v.begin() + static_cast<std::ptrdiff_t>(cuts[c]),
+                                                        v.begin() + static_cast<std::ptrdiff_t>(cuts[c + 1])));
+    sent.insert(sent.end(), part.begin(), part.end());
+  }
+  for (std::size_t i = 0; i < v.size() && feedback; ++i) residual[i] = v[i] - sent[i];
+  return sent;
+}
+
+void add_to(Numbers& sum, const Numbers& one) {
+  sum.resize(one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
+}
+
+// One worker: a model of one rank for its samples, or for those of one micro-batch.
+struct Worker {
+  std::unique_ptr<HostRun> run;
+  std::int64_t first, count;  // samples
+};
+
+}  // namespace
+
+Numbers plain_compressed(const Compression& form, const Numbers& v) {
+  if (form.kind == Kind::topk) return plain_topk(form.share, v);
+  Numbers sent;
+  for (std::size_t at = 0; at < v.size(); at += kPlainBlock) {
+    const Numbers block(v.begin() + static_cast<std::ptrdiff_t>(at),
+                        v.begin() + static_cast<std::ptrdiff_t>(std::min(v.size(), at + kPlainBlock)));
+    Numbers part;
+    if (form.kind == Kind::bf16) std::ranges::transform(block, std::back_inserter(part), plain_bf16);
+    if (form.kind == Kind::int8) part = plain_int8(block);
+    if (form.kind == Kind::onebit) part = plain_onebit(block);
+    sent.insert(sent.end(), part.begin(), part.end());
+  }
+  return sent;
+}
+
+Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
+  const bool each_micro = o.layout.grad_sync == GradSync::micro;
+  const std::int64_t rounds = each_micro ? o.layout.micro : 1;
+  std::vector<std::vector<Worker>> workers(static_cast<std::size_t>(rounds));  // by round of sums
+  std::map<std::int64_t, std::shared_ptr<HostRun>> runs;                       // by samples
+  struct Part {
+    std::int64_t first, count;
+  };
+  std::vector<std::vector<Part>> parts(static_cast<std::size_t>(rounds));
+  for (std::int64_t r = 0; r < o.layout.dp; ++r) {
+    const Share share = share_of(o.B, o.layout, r);
+    for (std::int64_t m = 0; m < rounds; ++m) {
+      const Part part{share.first + m * (share.count / rounds), share.count / rounds};
+      parts[static_cast<std::size_t>(m)].push_back(part);
+      if (runs.contains(part.count)) continue;
+      Replica::Options one = o;
+      one.B = part.count;
+      one.layout = {};
+      one.sync = {};
+      runs[part.count] = std::make_shared<HostRun>(one);
+      runs[part.count]->replica->init_weights();
+    }
+  }
+  HostRun& any = *runs.begin()->second;
+  const std::vector<PlainParameter> parameters = parameters_of(any.replica->model(), o.layout);
+
+  Learned learned;
+  std::map<std::string, std::size_t> begins;
+  Learned::Tensor last{};
+  for (const LogicalTensor& t : logical_tensors(any.replica->model())) {
+    begins[t.name] = static_cast<std::size_t>(last.begin + last.count);
+    last = {t.name, last.begin + last.count, t.elements()};
+    learned.tensors.push_back(last);
+  }
+  const auto elements = static_cast<std::size_t>(last.begin + last.count);
+  // All logical tensors of one run, one after the other.
+  const auto read = [&](HostRun& run, Tensor Replica::Named::*which) {
+    Numbers all(elements);
+    for (const auto& t : run.replica->tensors())
+      t.put(to_doubles(t.*which, *run.stream), std::span(all).subspan(begins.at(t.tensor.name)));
+    return all;
+  };
+  const auto gather = [&](const Numbers& all, const PlainParameter& parameter) {
+    Numbers values;
+    for (const auto& [name, count] : parameter.tensors) {
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begins.at(name));
+      values.insert(values.end(), from, from + static_cast<std::ptrdiff_t>(count));
+    }
+    return values;
+  };
+  const auto scatter = [&](const Numbers& values, const PlainParameter& parameter, Numbers& all) {
+    auto from = values.begin();
+    for (const auto& [name, count] : parameter.tensors) {
+      std::copy_n(from, count, all.begin() + static_cast<std::ptrdiff_t>(begins.at(name)));
+      from += static_cast<std::ptrdiff_t>(count);
+    }
+  };
+
+  // Masters as ranks get them from each other.
+  const auto gathered = [&](const Numbers& masters) {
+    if (!o.sync.compress_weights) return masters;
+    Numbers all(elements);
+    for (const PlainParameter& parameter : parameters)
+      scatter(plain_compressed(o.sync.compress_weights, gather(masters, parameter)), parameter, all);
+    return all;
+  };
+
+  Numbers weights = read(any, &Replica::Named::master), m(elements), v(elements);
+  std::map<std::pair<std::size_t, std::int64_t>, Numbers> residuals;  // by parameter and worker
+  std::vector<Numbers> second(parameters.size());                     // of the sums' maker, by parameter
+  const bool two_legs = o.sync.compress.kind != Kind::topk && o.layout.shards() == 1;
+  for (int step = 0; step < steps; ++step) {
+    const TokenBatch batch = random_batch(o, static_cast<unsigned>(step));
+    const auto valid = static_cast<double>(
+        std::ranges::count_if(batch.targets, [](std::int32_t target) { return target != kIgnoredTarget; }));
+    Numbers gradient(elements);
+    double loss = 0;
+    for (const std::vector<Part>& round : parts) {
+      std::vector<Numbers> sums(parameters.size());
+      for (std::size_t w = 0; w < round.size(); ++w) {
+        HostRun& run = *runs.at(round[w].count);
+        const auto of = [&](const std::vector<std::int32_t>& all) {
+          return std::span(all).subspan(static_cast<std::size_t>(round[w].first * o.T),
+                                        static_cast<std::size_t>(round[w].count * o.T));
+        };
+        const auto here = static_cast<double>(
+            std::ranges::count_if(of(batch.targets), [](std::int32_t target) { return target != kIgnoredTarget; }));
+        std::vector<ConstTensor> values;
+        std::vector<Buffer> buffers;
+        const Numbers computes = gathered(weights);
+        for (const Learned::Tensor& t : learned.tensors) {
+          buffers.push_back(run.memory->allocate(t.count * 8, Tag::data));
+          std::memcpy(buffers.back().data(), computes.data() + t.begin, static_cast<std::size_t>(t.count * 8));
+          values.push_back(view(buffers.back(), DType::f64, {t.count}));
+        }
+        run.replica->load(values);
+        const double own = run.replica->compute_gradients(of(batch.tokens), of(batch.targets));
+        loss += own * here / valid;
+        Numbers mine = read(run, &Replica::Named::gradient);
+        for (double& g : mine) g *= here / valid;
+        for (std::size_t p = 0; p < parameters.size(); ++p)
+          add_to(sums[p], !o.sync.compress
+                              ? gather(mine, parameters[p])
+                              : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, gather(mine, parameters[p]),
+                                     residuals[{p, static_cast<std::int64_t>(w)}]));
+      }
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        if (two_legs && o.sync.compress)
+          sums[p] = send(o.sync.compress, o.sync.feedback, parameters[p].cuts, sums[p], second[p]);
+        Numbers here(elements);
+        scatter(sums[p], parameters[p], here);
+        add_to(gradient, here);
+      }
+    }
+    double square = 0;
+    for (const double g : gradient) square += g * g;
+    const double norm = std::sqrt(square);
+    const OptimizerSpec& how = o.optimizer;
+    const double scale = how.clip > 0 ? std::min(1.0, how.clip / (norm + 1e-6)) : 1;
+    learned.losses.push_back(loss);
+    learned.norms.push_back(norm);
+    learned.gradients.push_back({gradient});
+    const double first = 1 - std::pow(how.beta1, step + 1), next = std::sqrt(1 - std::pow(how.beta2, step + 1));
+    Numbers decays(elements);
+    for (const PlainParameter& parameter : parameters) {
+      std::size_t count = 0;
+      for (const auto& [name, some] : parameter.tensors) count += some;
+      scatter(Numbers(count, parameter.decays ? how.weight_decay : 0), parameter, decays);
+    }
+    for (std::size_t i = 0; i < elements; ++i) {
+      const double g = gradient[i] * scale;
+      weights[i] -= how.learning_rate * decays[i] * weights[i];
+      m[i] = how.beta1 * m[i] + (1 - how.beta1) * g;
+      v[i] = how.beta2 * v[i] + (1 - how.beta2) * g * g;
+      weights[i] -= how.learning_rate / first * m[i] / (std::sqrt(v[i]) / next + how.eps);
+    }
+  }
+  learned.copies = {weights};
+  if (!owed) return learned;
+  owed->assign(elements, 0);
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    Numbers here(elements), sum = second[p];
+    for (const auto& [who, left] : residuals)
+      if (who.first == p) add_to(sum, left);
+    scatter(sum, parameters[p], here);
+    add_to(*owed, here);
+  }
+  return learned;
+}
+
+}  // namespace lockstep::tests
