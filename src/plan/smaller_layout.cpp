@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -70,6 +71,8 @@ std::optional<LayoutSpec> fastest(const RunSpec& run, std::int64_t ranks, std::i
           // The machine has as many devices as are asked about: which they are changes the order of layouts little.
           MachineSpec large = machine;
           large.nodes = std::max(large.nodes, (ranks + large.devices_per_node - 1) / large.devices_per_node);
+          if (large.kind == MachineSpec::Kind::threads)  // on one node, with the cores of all
+            large.devices_per_node *= std::exchange(large.nodes, 1);
           const RunSpec changed = with_layout(run, *possible);
           const double seconds = predict_step(changed, large, data, plan_stages(changed, data)).step_seconds;
           if (!best || seconds < least) {
