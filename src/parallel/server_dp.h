@@ -1,10 +1,9 @@
 // Data parallel with parameter servers: ranks apart from those that compute hold the weights and the optimizer's state,
 // each server a shard of them. In every step workers send their gradients and receive the updated weights.
 //
-//   worker   forward, backward; sends each unit's gradient as soon as it is whole; receives the weights of the next
-//   step server   receives the workers' gradients and adds them up (server_gradients.h); norm, clipping and update of
-//   its
-//            shard; sends it to every worker (server_links.h)
+//   worker   forward, backward; sends each unit's gradient as soon as it is whole; receives the next step's weights
+//   server   receives the workers' gradients and sums them (server_gradients.h); norm, clipping and update of its
+//            shard, which it sends to every worker (server_links.h)
 //
 // The step is synchronous and the sums are ddp's, so what is learned is equal to ddp's bit for bit. Workers read their
 // own samples and compute their losses; servers have none. Servers find norm and decision together, and the first tells

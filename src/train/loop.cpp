@@ -100,14 +100,16 @@ std::string newest_text(const Saving& saving) {
   }
 }
 
-std::string bad_values_text(const std::string& bad_value, bool good, const Progress& progress, const Saving& saving) {
+std::string bad_values_text(const RunSpec& spec, const std::string& bad_value, bool good, const Progress& progress,
+                            const Saving& saving) {
   const std::string what =
       bad_value.empty() ? fmt::format("step {}: a weight is not finite", progress.step) : bad_value;
   if (!good)
     return fmt::format(
         "{}; weights that are not finite are not saved, {}: lower optim.lr, and resume from that or start over", what,
         newest_text(saving));
-  return fmt::format("{}; {}: lower optim.lr, or set train.bad_values=skip, and --resume", what, newest_text(saving));
+  return fmt::format("{}; {}: lower optim.lr{}, and --resume", what, newest_text(saving),
+                     spec.sync.takes_local_steps() ? "" : ", or set train.bad_values=skip");
 }
 
 }  // namespace
@@ -349,7 +351,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   const bool good = saving.finish(progress, progress.updates == first_updates);
   if (failure) rethrow_after(failure, progress, saving);
   if (!good) ending = Ending::bad_values;
-  if (ending == Ending::bad_values) watcher.ended_by(bad_values_text(bad_value, good, progress, saving));
+  if (ending == Ending::bad_values) watcher.ended_by(bad_values_text(run.spec(), bad_value, good, progress, saving));
   return ending;
 }
 
