@@ -227,8 +227,8 @@ TEST_F(TrainEndings, ARunThatLearnsNothingPushesNoCheckpointOut) {
 // As timeout(1) does it: to the process, then to its group.
 TEST_F(TrainEndings, TheSameSignalTwiceAtOnceIsOneWish) {
   for (const int pause : {20, 500}) {
-    Program run({"train", "--out", folder_ / "slow", "--set", "train.global_batch=96", "--set", "run.threads=1",
-                 "--set", "train.steps=100", "--overwrite"});  // steps of about a second
+    Program run({"train", "--out", folder_ / "slow", "--set", "train.global_batch=384", "--set", "run.threads=1",
+                 "--set", "train.steps=100", "--overwrite"});  // steps of seconds
     run.wait_for_output("step   1/");
     run.signal(SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(pause));

@@ -364,7 +364,7 @@ TEST_F(TrainCommand, EveryMistakeIsOneLineWithARemedy) {
       {with({"--layout", "pp=2,schedule=zb-v,chunks=3"}), 2, "use chunks = 2"},
       {with({"--layout", "pp=2,stages=1+7"}), 2, "name 2 numbers that add up to 2"},
       {with({"--ranks", "3"}), 2, "dp (3) times micro (2) is more than global_batch (4)"},
-      {with({"--set", "precision.compute=fp8"}), 2, "bf16"},
+      {with({"--set", "precision.compute=fp9"}), 2, "bf16"},
       {with({"--set", "run.device=gpu"}), 2, "use \"cpu\" or \"cuda\""},
       {with({"--set", "data.text=" + (folder_ / "absent")}), 2, "vocabulary"},
       {with({"--set", "model.vocabulary=257", "--set", "data.text=" + (folder_ / "absent")}), 4, "absent"},
