@@ -226,16 +226,20 @@ TEST_F(TrainEndings, ARunThatLearnsNothingPushesNoCheckpointOut) {
 
 // As timeout(1) does it: to the process, then to its group.
 TEST_F(TrainEndings, TheSameSignalTwiceAtOnceIsOneWish) {
-  for (const int pause : {20, 500}) {
-    Program run({"train", "--out", folder_ / "slow", "--set", "train.global_batch=384", "--set", "run.threads=1",
+  const auto code_after = [&](int pause) {
+    Program run({"train", "--out", folder_ / "slow", "--set", "train.global_batch=192", "--set", "run.threads=1",
                  "--set", "train.steps=100", "--overwrite"});  // steps of seconds
     run.wait_for_output("step   1/");
     run.signal(SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(pause));
     run.signal(SIGTERM);
-    const Outcome o = run.wait();
-    EXPECT_EQ(o.code, pause < 200 ? 0 : 130) << pause << ": " << o.err;
-  }
+    return run.wait().code;
+  };
+  EXPECT_EQ(code_after(20), 0);
+  int code = 0;
+  for (const int pause : {500, 700, 1000, 1400})  // on a full machine the first may be heard late
+    if (code = code_after(pause); code == 130) break;
+  EXPECT_EQ(code, 130);
 }
 
 TEST_F(TrainEndings, AReaderThatGoesEndsTheRunAfterASave) {
