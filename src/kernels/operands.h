@@ -31,7 +31,7 @@ class Operands {
   Device device_;
 };
 
-// Whether a tensor begins at a multiple of so many bytes; one that is only counted does.
+// Whether a tensor begins at a multiple of that many bytes; one that is only counted does.
 inline bool begins_at(std::uintptr_t bytes, const ConstTensor& t) {
   return reinterpret_cast<std::uintptr_t>(t.raw()) % bytes == 0;
 }

@@ -38,7 +38,7 @@ struct TreeSumArgs {
 
 // The canonical tree over this many operands.
 std::vector<std::uint8_t> balanced_joins(int operands);
-// ProgramError unless they make one sum of so many operands.
+// ProgramError unless they make one sum of that many operands.
 void check_joins(const char* op, std::span<const std::uint8_t> joins, std::size_t operands);
 
 using TreeSum = void(const TreeSumArgs&, Stream&);

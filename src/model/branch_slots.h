@@ -19,7 +19,7 @@ struct BranchSlots {
   }
 };
 
-// The output of a branch's norm, which a projection of so many outputs reads: kept for the weight phase, or alive in
+// The output of a branch's norm, which a projection of N outputs reads: kept for the weight phase, or alive in
 // the forward alone; and the one that the backward reads, the same where it is kept.
 inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs) {
   const bool keeps =

@@ -15,7 +15,7 @@ namespace {
 
 using Matrix = std::vector<double>;
 
-// The nearest numbers of a type with so many bits of mantissa, after division by the smallest power of two that brings
+// The nearest numbers of a type with n bits of mantissa, after division by the smallest power of two that brings
 // the largest into range; multiplied again.
 Matrix quantized(const Matrix& x, bool gradient) {
   const double top = gradient ? 57344 : 448, bits = gradient ? 2 : 3, least = gradient ? -14 : -6;
