@@ -107,6 +107,7 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
   scores_ =
       memory.allocate(one_.model.head().vocabulary().each * tensor_.split().size * size_of(sums_), Tag::activation);
   logits_.resize(s.vocabulary);
+  read_.reserve(static_cast<std::size_t>(options.positions));
   narrow_logits_.resize(sums_ == DType::f64 ? 0 : s.vocabulary);
 }
 
@@ -202,20 +203,20 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
   upload(view(pass.tokens, DType::i32, {T}), tokens.data(), stream_);
   Batch batch{.tokens = view(pass.tokens, DType::i32, {1, T}),
               .targets = {},
-              .positions = view(positions_, DType::i32, {T}, length_),
+              .positions = view(positions_, DType::i32, {T}, length()),
               .loss_scale = {},
               .losses = {},
               .training = false};
   if (cos_.memory()) {
     const std::int64_t half = options_.spec.head_width / 2;
-    batch.rope_cos = view(cos_, sums_, {T, half}, length_ * half);
-    batch.rope_sin = view(sin_, sums_, {T, half}, length_ * half);
+    batch.rope_cos = view(cos_, sums_, {T, half}, length() * half);
+    batch.rope_sin = view(sin_, sums_, {T, half}, length() * half);
   }
   links_.settle();  // what was sent of the tokens before may be where these are written
   for (const Action& action : pass.actions)
     if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
   rows_.add(T);
-  length_ += T;
+  read_.insert(read_.end(), tokens.begin(), tokens.end());
 }
 
 void Generator::run(const Action& action, const Pass& pass, const Batch& batch) {
@@ -243,8 +244,8 @@ Tensor Generator::all_scores() const {
 }
 
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
-  LOCKSTEP_CHECK(!tokens.empty() && length_ + std::ssize(tokens) <= options_.positions,
-                 "{} tokens after {}, with room for {}", tokens.size(), length_, options_.positions);
+  LOCKSTEP_CHECK(!tokens.empty() && length() + std::ssize(tokens) <= options_.positions,
+                 "{} tokens after {}, with room for {}", tokens.size(), length(), options_.positions);
   require_in_vocabulary(tokens, options_.spec);
   while (many_ && std::ssize(tokens) > options_.prefill) {
     run(*many_, tokens.first(options_.prefill), false);
@@ -265,7 +266,7 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
 
 void Generator::clear() {
   rows_.clear();
-  length_ = 0;
+  read_.clear();
 }
 
 void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec) {
@@ -277,11 +278,19 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
 
 Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
              const std::function<bool(std::int32_t)>& give) {
+  const std::span<const std::int32_t> read = generator.tokens();
+  if (read.size() >= prompt.size() || !std::equal(read.begin(), read.end(), prompt.begin())) generator.clear();
   std::vector<Candidate> room;
-  std::span<const double> logits = generator.feed(prompt);
+  std::span<const double> logits = generator.feed(prompt.subspan(generator.tokens().size()));
+  std::vector<double> penalized;
   for (std::int64_t given = 1;; ++given) {
+    if (how.sampling.repetition != 1) {
+      penalized.assign(logits.begin(), logits.end());
+      penalize(penalized, generator.tokens(), how.sampling.repetition);
+      logits = penalized;
+    }
     const std::int32_t token = pick(logits, how.sampling, generator.length(), room);
-    if (token == how.end) return Finish::end_of_text;
+    if (std::find(how.ends.begin(), how.ends.end(), token) != how.ends.end()) return Finish::end_of_text;
     if (!give(token)) return Finish::stopped;
     if (given >= how.max_tokens) return Finish::enough;
     if (generator.length() == generator.positions()) return Finish::no_positions;

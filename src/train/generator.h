@@ -71,7 +71,8 @@ class Generator {
   std::span<const double> feed(std::span<const std::int32_t> tokens);
   void clear();  // forgets what was read
 
-  std::int64_t length() const { return length_; }  // tokens read
+  std::int64_t length() const { return std::ssize(read_); }
+  std::span<const std::int32_t> tokens() const { return read_; }  // read so far
   std::int64_t positions() const { return options_.positions; }
   const ModelSpec& spec() const { return options_.spec; }
 
@@ -114,7 +115,7 @@ class Generator {
   Buffer scores_;  // all ranks' columns, rank by rank; after the vocabulary there may be padding
   std::vector<double> logits_;
   std::vector<float> narrow_logits_;  // where they land when they are fp32
-  std::int64_t length_ = 0;
+  std::vector<std::int32_t> read_;    // with room for all positions
 };
 
 // UserError (usage) naming the first id that the model does not have.
@@ -123,14 +124,15 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
 struct Continuation {
   std::int64_t max_tokens = 200;
   Sampling sampling = {};
-  std::optional<std::int32_t> end = {};  // the token that ends a text; it is not given
+  std::vector<std::int32_t> ends = {};  // the tokens that end a text; they are not given
 };
 
 enum class Finish { enough, end_of_text, no_positions, stopped };
 
 // Reads the prompt (at least one token) and gives the tokens that follow, one by one, until there are enough, the text
 // ends, the positions are used up, or `give` returns false. As many tokens as positions can be read, so one more than
-// those can be given.
+// those can be given. Where the generator has read a beginning of the prompt and nothing else, it continues from there;
+// otherwise it forgets what it has read.
 Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
              const std::function<bool(std::int32_t)>& give);
 
