@@ -29,9 +29,9 @@ constexpr auto kTests = std::to_array<std::string_view>(
      "ne",      "none",    "number",      "odd",      "sequence", "string",   "true",        "undefined"});
 
 // Of ASCII alone: letters of other alphabets have no case here.
-char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
+char to_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool is_letter(char c) { return to_lower(c) >= 'a' && to_lower(c) <= 'z'; }
 
 std::string with_case(std::string text, char (*change)(char), std::string_view filter) {
   for (char& c : text) {
@@ -42,15 +42,15 @@ std::string with_case(std::string text, char (*change)(char), std::string_view f
   return text;
 }
 std::string capitalized(std::string text) {
-  text = with_case(std::move(text), lower, "capitalize");
-  if (!text.empty()) text[0] = upper(text[0]);
+  text = with_case(std::move(text), to_lower, "capitalize");
+  if (!text.empty()) text[0] = to_upper(text[0]);
   return text;
 }
 std::string titled(std::string text, bool of_python) {
-  text = with_case(std::move(text), lower, "title");
+  text = with_case(std::move(text), to_lower, "title");
   bool begins = true;
   for (char& c : text) {
-    if (begins) c = upper(c);
+    if (begins) c = to_upper(c);
     // Python begins a word after whatever is no letter, Jinja's filter after spaces, '-' and brackets.
     begins = of_python ? !is_letter(c) : std::string_view(" \t\n\r\v\f-([{<").find(c) != std::string_view::npos;
   }
@@ -306,7 +306,7 @@ List without_repeats(const Value& value) {
     const bool seen = std::any_of(out.begin(), out.end(), [&](const Value& other) {
       const auto *a = one.get<std::string>(), *b = other.get<std::string>();
       return a && b ? std::equal(a->begin(), a->end(), b->begin(), b->end(),
-                                 [](char x, char y) { return lower(x) == lower(y); })
+                                 [](char x, char y) { return to_lower(x) == to_lower(y); })
                     : equal(one, other);
     });
     if (!seen) out.push_back(std::move(one));
@@ -373,8 +373,8 @@ TemplateValue apply_filter(std::string_view name, const TemplateValue& value, co
   if (name == "indent") return indented(value.text(), arguments);
   none();
   if (name == "length" || name == "count") return value.length();
-  if (name == "upper") return with_case(value.text(), upper, name);
-  if (name == "lower") return with_case(value.text(), lower, name);
+  if (name == "upper") return with_case(value.text(), to_upper, name);
+  if (name == "lower") return with_case(value.text(), to_lower, name);
   if (name == "capitalize") return capitalized(value.text());
   if (name == "title") return titled(value.text(), false);
   if (name == "string") return value.text();
@@ -384,7 +384,7 @@ TemplateValue apply_filter(std::string_view name, const TemplateValue& value, co
   if (name == "dictsort") {
     List pairs = pairs_of(value, "dictsort");
     const auto key = [](const Value& pair) {
-      return with_case(string_of((*pair.list())[0], "a key"), lower, "dictsort");
+      return with_case(string_of((*pair.list())[0], "a key"), to_lower, "dictsort");
     };
     std::stable_sort(pairs.begin(), pairs.end(), [&](const Value& a, const Value& b) { return key(a) < key(b); });
     return pairs;
@@ -492,8 +492,8 @@ TemplateValue call_method(const TemplateValue& value, std::string_view name, con
     }
     if (name == "join") return joined(at(0) ? at(0)->elements() : List{}, *text);
     refuse_more(0);
-    if (name == "upper") return with_case(*text, upper, name);
-    if (name == "lower") return with_case(*text, lower, name);
+    if (name == "upper") return with_case(*text, to_upper, name);
+    if (name == "lower") return with_case(*text, to_lower, name);
     if (name == "capitalize") return capitalized(*text);
     if (name == "title") return titled(*text, true);
     if (name == "splitlines") return split_lines(*text);

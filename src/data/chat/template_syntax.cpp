@@ -13,8 +13,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr const char* kMend = "mend the template, or fetch it again";
-constexpr const char* kWithout = "write the template without it";
+constexpr const char* kWithoutIt = "write the template without it";
 
 using Kind = TemplateToken::Kind;
 using Expression = TemplateExpression;
@@ -64,7 +63,7 @@ class Parser {
         return quote_text(here().text);
     }
   }
-  [[noreturn]] void fail(const std::string& problem, const char* remedy = kMend) const {
+  [[noreturn]] void fail(const std::string& problem, const char* remedy = kMendTemplate) const {
     refuse_template(where_, here().line, problem, remedy);
   }
   struct Deeper {
@@ -133,7 +132,7 @@ class Parser {
     } else if (name.starts_with("end") || name.starts_with("el")) {
       fail(fmt::format("'{}' ends nothing", name));
     } else {
-      fail(fmt::format("the statement {} is not supported", quote_text(name)), kWithout);
+      fail(fmt::format("the statement {} is not supported", quote_text(name)), kWithoutIt);
     }
     return statement;
   }
@@ -169,7 +168,7 @@ class Parser {
     statement.of.push_back(listed());
     no_condition_ = false;
     if (take_word("if")) statement.of.push_back(expression());
-    if (word("recursive")) fail("recursive loops are not supported", kWithout);
+    if (word("recursive")) fail("recursive loops are not supported", kWithoutIt);
     end_tag();
     ++loops_;
     statement.bodies.push_back(statements({"else", "endfor"}));
@@ -191,7 +190,7 @@ class Parser {
       statement.of.push_back(listed());
       return end_tag();
     }
-    if (sign("|")) fail("a filter of a set block is not supported", kWithout);
+    if (sign("|")) fail("a filter of a set block is not supported", kWithoutIt);
     statement.kind = Statement::Kind::set_block;
     end_tag();
     statement.bodies.push_back(statements({"endset"}));
@@ -436,7 +435,7 @@ class Parser {
         call.named.emplace_back(name, inside());
         deepen(call, call.named.back().second);
       } else {
-        if (sign("*") || sign("**")) fail("arguments with '*' are not supported", kWithout);
+        if (sign("*") || sign("**")) fail("arguments with '*' are not supported", kWithoutIt);
         if (!call.named.empty()) fail("an argument without a name comes after one with a name");
         hold(call, inside());
       }
@@ -449,7 +448,8 @@ class Parser {
     for (;;) {
       if (take_sign("|")) {
         const std::string name = expect_name();
-        if (!is_template_filter(name)) fail(fmt::format("the filter {} is not supported", quote_text(name)), kWithout);
+        if (!is_template_filter(name))
+          fail(fmt::format("the filter {} is not supported", quote_text(name)), kWithoutIt);
         a = make(Expression::Kind::filter, name, std::move(a));
         if (sign("(")) arguments(a);
       } else if (word("is")) {
@@ -467,7 +467,7 @@ class Parser {
     take();
     const bool negated = take_word("not");
     const std::string name = expect_name();
-    if (!is_template_test(name)) fail(fmt::format("the test {} is not supported", quote_text(name)), kWithout);
+    if (!is_template_test(name)) fail(fmt::format("the test {} is not supported", quote_text(name)), kWithoutIt);
     a = make(Expression::Kind::test, name, std::move(a));
     const bool value_follows = here().kind == Kind::string || here().kind == Kind::whole || here().kind == Kind::real ||
                                sign("[") || sign("{") ||
@@ -510,7 +510,7 @@ std::vector<TemplateStatement> parse_template(std::string_view source, const std
                     fmt::format("{}: the chat template is larger than {} KiB", where, kMostTemplateBytes >> 10),
                     "check that it is the file you meant");
   if (valid_utf8(source) != source.size())
-    throw UserError(ExitCode::bad_input_file, where + ": the chat template is not UTF-8", kMend);
+    throw UserError(ExitCode::bad_input_file, where + ": the chat template is not UTF-8", kMendTemplate);
   return Parser(template_tokens(source, where), where).run();
 }
 

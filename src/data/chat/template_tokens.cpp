@@ -18,9 +18,8 @@ void refuse_template(const std::string& where, int line, const std::string& prob
 namespace {
 
 constexpr std::string_view kSpaces = " \t\n\r\v\f";
-constexpr const char* kMend = "mend the template, or fetch it again";
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 using Kind = TemplateToken::Kind;
@@ -57,7 +56,7 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& problem) const { refuse_template(where_, line_, problem, kMend); }
+  [[noreturn]] void fail(const std::string& problem) const { refuse_template(where_, line_, problem, kMendTemplate); }
 
   void add(Kind kind, std::string text = {}) {
     tokens_.push_back({.kind = kind, .line = line_, .text = std::move(text)});
@@ -132,9 +131,9 @@ class Lexer {
 
   void take_token(std::string_view rest, std::string& open_brackets) {
     const char c = rest[0];
-    if (is_letter(c)) {
+    if (begins_name(c)) {
       std::size_t size = 1;
-      while (size < rest.size() && (is_letter(rest[size]) || is_digit(rest[size]))) ++size;
+      while (size < rest.size() && (begins_name(rest[size]) || is_digit(rest[size]))) ++size;
       add(Kind::name, std::string(rest.substr(0, size)));
       at_ += size;
     } else if (is_digit(c)) {

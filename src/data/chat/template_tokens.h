@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+inline constexpr const char* kMendTemplate = "mend the template, or fetch it again";
+
 struct TemplateToken {
   enum class Kind { text, print_begin, print_end, tag_begin, tag_end, name, string, whole, real, sign, end };
   Kind kind;
