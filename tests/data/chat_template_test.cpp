@@ -12,20 +12,21 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 const TemplateValue::Entries kTokens{{"bos_token", std::string("<s>")}, {"eos_token", std::string("</s>")}};
-const Json kHello = Json::array({{{"role", "user"}, {"content", "Hello!"}}});
+const OrderedJson kHello = OrderedJson::array({{{"role", "user"}, {"content", "Hello!"}}});
 
-std::string rendered(const std::string& source, const Json& messages = kHello, AnswerBegins answer = AnswerBegins::no) {
+std::string rendered(const std::string& source, const OrderedJson& messages = kHello,
+                     AnswerBegins answer = AnswerBegins::no) {
   return ChatTemplate(source, kTokens, "chat.jinja").render(messages, answer).text;
 }
 
 // tests/golden/chat_templates/make_cases.py has the templates, and made the texts with Jinja itself.
 TEST(ChatTemplates, GiveWhatJinjaGives) {
-  const Json cases = Json::parse(bytes_of(tests::kGolden + "chat_templates/cases.json"));
+  const OrderedJson cases = OrderedJson::parse(bytes_of(tests::kGolden + "chat_templates/cases.json"));
   ASSERT_GT(cases.size(), 90u);
-  for (const Json& one : cases) {
+  for (const OrderedJson& one : cases) {
     const auto render = [&] {
       return rendered(one["template"], one["messages"],
                       one["add_generation_prompt"].get<bool>() ? AnswerBegins::yes : AnswerBegins::no);
@@ -47,10 +48,10 @@ TEST(ChatTemplates, SayWhichBytesAreAnswers) {
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
       "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
       {}, "chat.jinja");
-  const Json talk = Json::array({{{"role", "user"}, {"content", "é"}},
-                                 {{"role", "assistant"}, {"content", "one"}},
-                                 {{"role", "user"}, {"content", "?"}},
-                                 {{"role", "assistant"}, {"content", ""}}});
+  const OrderedJson talk = OrderedJson::array({{{"role", "user"}, {"content", "é"}},
+                                               {{"role", "assistant"}, {"content", "one"}},
+                                               {{"role", "user"}, {"content", "?"}},
+                                               {{"role", "assistant"}, {"content", ""}}});
   const RenderedTemplate all = chat.render(talk, AnswerBegins::no);
   std::vector<std::string> answers;
   for (const auto& [from, to] : all.generated) answers.push_back(all.text.substr(from, to - from));
