@@ -175,7 +175,7 @@ std::string chat_folder(const std::string& run, const std::string& folder) {
   return folder;
 }
 
-std::string text_of(const nlohmann::json& ids) {
+std::string text_of_ids(const nlohmann::json& ids) {
   std::string text;
   for (const auto& id : ids) text += static_cast<char>(id.get<int>());
   return text;
@@ -184,7 +184,7 @@ std::string text_of(const nlohmann::json& ids) {
 TEST_F(GenerateCommand, AnswersAsTheChatTemplateSays) {
   const std::string chat = chat_folder(text_run(), folder_ + "/chat");
   const auto one = json_of(chat + " --chat --system 'Be.' --prompt 'Hi' --max-tokens 5");
-  EXPECT_EQ(text_of(one["prompt_tokens"]), "<s>Be.\n<u>Hi\n<a>");
+  EXPECT_EQ(text_of_ids(one["prompt_tokens"]), "<s>Be.\n<u>Hi\n<a>");
   std::ofstream(folder_ + "/talk.json")
       << R"({"messages": [{"role": "system", "content": "Be."}, {"role": "user", "content": "Hi"}]})";
   EXPECT_EQ(json_of(chat + " --messages " + folder_ + "/talk.json --max-tokens 5")["tokens"], one["tokens"]);
@@ -202,10 +202,10 @@ TEST_F(GenerateCommand, AConversationHasAllThatWasSaidBefore) {
     std::getline(lines, second);
     EXPECT_FALSE(std::getline(lines, more)) << more;
     const auto a = nlohmann::json::parse(first), b = nlohmann::json::parse(second);
-    EXPECT_EQ(text_of(a["prompt_tokens"]), "<u>Hi\n<a>");
+    EXPECT_EQ(text_of_ids(a["prompt_tokens"]), "<u>Hi\n<a>");
     const std::string said = a["text"];
     if (std::all_of(said.begin(), said.end(), [](unsigned char c) { return c < 0x80; })) {
-      EXPECT_EQ(text_of(b["prompt_tokens"]), "<u>Hi\n<a>" + said + "\n<u>You?\n<a>");
+      EXPECT_EQ(text_of_ids(b["prompt_tokens"]), "<u>Hi\n<a>" + said + "\n<u>You?\n<a>");
     }
     // What the model has kept of the conversation is what it would read anew.
     const nlohmann::json whole{{{"role", "user"}, {"content", "Hi"}},
