@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-inline constexpr std::int64_t kMostTemplateSteps = 20'000'000;
+inline constexpr std::int64_t kMostTemplateSteps = 5'000'000;
 
 struct RenderedTemplate {
   std::string text;
