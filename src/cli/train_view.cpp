@@ -157,11 +157,17 @@ std::string TrainView::problem() {
 
 void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
   start_ = std::chrono::steady_clock::now();
+  sample_work_ = data.sample_work();
   if (spec_.sync.changes_numbers())
     note("[sync] changes what is learned on purpose: this run is outside the claim of equal results");
   if (options_.quiet) return;
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
+  if (const DocumentIndex* index = data.document_index())
+    print(fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
+                      index->filled() * 100, grouped_digits(index->tokens()),
+                      index->truncated() > 0 ? fmt::format("; {} more are truncated", grouped_digits(index->truncated()))
+                                             : ""));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
@@ -294,7 +300,7 @@ void TrainView::show_verdict() {
   if (!mfu) return;
   const double tokens = static_cast<double>(spec_.train.global_batch) * static_cast<double>(spec_.data.seq);
   const double by_6n = 6 * static_cast<double>(parameter_count(spec_.model)) * tokens /
-                       model_flops(spec_.model, spec_.train.global_batch, spec_.data.seq);
+                       model_flops(spec_.model, spec_.train.global_batch, sample_work_);
   const MfuBand band = mfu_band(*mfu);
   print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", *mfu * 100,
                     *mfu * by_6n * 100, name_of(band)));

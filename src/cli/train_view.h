@@ -9,6 +9,7 @@
 #include "cli/rank_log.h"
 #include "cli/status_line.h"
 #include "plan/plan.h"
+#include "spec/model/model_flops.h"
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
 #include "telemetry/event_log.h"
@@ -79,6 +80,7 @@ class TrainView final : public Watcher {
   std::string bar(std::int64_t step) const;
 
   const RunSpec& spec_;
+  SampleWork sample_work_;
   const RunFolder& folder_;
   const std::atomic<bool>& stop_;
   TrainViewOptions options_;

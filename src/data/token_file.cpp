@@ -77,6 +77,14 @@ std::pair<std::int64_t, std::int64_t> TokenFile::document(std::int64_t index) co
   return {static_cast<std::int64_t>(first), static_cast<std::int64_t>(end)};
 }
 
+bool TokenFile::each_document(const VisitDocument& visit) const {
+  for (std::int64_t i = 0; i < documents(); ++i) {
+    const auto [first, end] = document(i);
+    visit(first, end - first);
+  }
+  return documents() > 0;
+}
+
 void TokenFile::verify() const {
   if (checksum(bytes_.subspan(static_cast<std::size_t>(kTokenFileHeaderBytes))) != header_.payload_checksum) {
     refuse(name_, "is damaged: the checksum of its tokens is wrong");

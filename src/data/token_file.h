@@ -32,7 +32,8 @@ class TokenFile final : public TokenSource {
   std::int64_t tokens() const override { return header_.tokens; }
   std::int64_t vocabulary() const override { return header_.vocabulary; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
-  std::uint64_t fingerprint() const override;  // from the header alone: opening is enough
+  bool each_document(const VisitDocument& visit) const override;  // by the document index
+  std::uint64_t fingerprint() const override;                     // from the header alone: opening is enough
 
   std::int64_t documents() const { return header_.documents; }  // 0: the file has no index
   // The tokens [first, second) of a document. ProgramError unless index is in [0, documents()).

@@ -28,9 +28,19 @@ TokenizedText::TokenizedText(std::span<const std::string> paths, const std::file
   each_text_document(paths, [&](const std::filesystem::path&, std::string_view text) {
     const std::span<const std::int32_t> ids = encoder.encode(text);
     tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+    ends_.push_back(tokens());
   });
   tokens_.shrink_to_fit();
   fingerprint_ = checksum(std::as_bytes(std::span(tokens_)));
+}
+
+bool TokenizedText::each_document(const VisitDocument& visit) const {
+  std::int64_t first = 0;
+  for (const std::int64_t end : ends_) {
+    visit(first, end - first);
+    first = end;
+  }
+  return true;
 }
 
 void TokenizedText::read(std::int64_t first, std::span<std::int32_t> to) const {

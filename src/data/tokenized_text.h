@@ -42,11 +42,13 @@ class TokenizedText final : public TokenSource {
   std::int64_t tokens() const override { return std::ssize(tokens_); }
   std::int64_t vocabulary() const override { return vocabulary_; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
+  bool each_document(const VisitDocument& visit) const override;  // each file
   std::uint64_t fingerprint() const override { return fingerprint_; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(tokens_.capacity() * sizeof(std::int32_t)); }
 
  private:
   std::vector<std::int32_t> tokens_;
+  std::vector<std::int64_t> ends_;  // of documents
   std::int64_t vocabulary_ = 0;
   std::uint64_t fingerprint_ = 0;
 };

@@ -1,6 +1,6 @@
 // Embedding: y[b, t] = table[tokens[b, t]] (+ positions_table[positions[t]]), and the gradient of a table.
 //
-// Shapes: tokens (B, T) int32; y, dy (B, T, C); table (V, C); positions (T) int32 and its table (P, C) come together or
+// Shapes: tokens (B, T) int32; y, dy (B, T, C); table (V, C); positions (T) or (B, T) int32 and their table (P, C) come together or
 // not at all. Backward: dtable[indices] += dy, with indices (B, T), or (T) when every batch entry has the same (the
 // positions). dtable is of dy's type or of its accumulator type, and many tokens may share a row: the contributions to
 // a row are added in the order of (b, t), in the accumulator type, to what the row holds (without `accumulate`: to

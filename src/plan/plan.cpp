@@ -104,7 +104,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .parameters = parameter_count(spec.model),
             .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
-            .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
+            .model_flops = model_flops(spec.model, spec.train.global_batch, run.data().sample_work()),
             .executed = executed,
             .peak = run.ledger().peak(),
             .steady = run.ledger().current(),

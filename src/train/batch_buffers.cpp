@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/dataset.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/rope.h"
 #include "tensor/transfer.h"
@@ -10,15 +11,23 @@
 
 namespace lockstep {
 
+static_assert(kNoTarget == kIgnoredTarget);
+
 BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory,
                            Stream& stream)
     : spec_(spec), sizes_(sizes), ranks_(ranks) {
   const std::int64_t T = sizes.tokens(), tokens = sizes.B * T, losses = sizes.loss_B * T;
+  const std::int64_t attended = sizes.documents ? sizes.B * sizes.context.share(sizes.T) : 0;
   tokens_ = memory.allocate(tokens * 4, Tag::data);
   targets_ = memory.allocate(losses * 4, Tag::data);
   losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
   loss_scale_ = memory.allocate(8, Tag::data);
+  if (sizes.documents) {
+    in_document_ = memory.allocate(tokens * 4, Tag::data);
+    starts_ = memory.allocate(attended * 4, Tag::data);
+    sample_starts_.resize(static_cast<std::size_t>(sizes.T));
+  }
   if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
@@ -26,6 +35,9 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
       place.targets = HostBuffer(losses * 4, stream);
       place.loss_scale = HostBuffer(8, stream);
       place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
+      if (!sizes.documents) continue;
+      place.in_document = HostBuffer(tokens * 4, stream);
+      place.starts = HostBuffer(attended * 4, stream);
     }
   if (memory.device() != Device::meta) {
     std::vector<std::int32_t> positions(T);
@@ -34,12 +46,22 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
     upload(view(positions_, DType::i32, {T}), positions.data(), stream);
   }
   if (spec.positions != PositionKind::rope) return;
-  const Shape shape{T, spec.head_width / 2};
+  // Documents have positions from 0 on wherever they are, so that a rank needs the angles of all.
+  const std::int64_t rows = sizes.documents ? sizes.T : T;
+  if (sizes.documents) {
+    every_position_ = memory.allocate(rows * 4, Tag::data);
+    if (memory.device() != Device::meta) {
+      std::vector<std::int32_t> all(static_cast<std::size_t>(rows));
+      std::iota(all.begin(), all.end(), 0);
+      upload(view(every_position_, DType::i32, {rows}), all.data(), stream);
+    }
+  }
+  const Shape shape{rows, spec.head_width / 2};
   cos_ = memory.allocate(shape.elements() * size_of(sizes.sums), Tag::data);
   sin_ = memory.allocate(shape.elements() * size_of(sizes.sums), Tag::data);
   RopeTableArgs args{.cos = view(cos_, sizes.sums, shape),
                      .sin = view(sin_, sizes.sums, shape),
-                     .positions = view(positions_, DType::i32, {T}),
+                     .positions = view(sizes.documents ? every_position_ : positions_, DType::i32, {rows}),
                      .theta = spec.rope_theta};
   if (const auto& s = spec.rope_scaling)
     args.slowing =
@@ -70,6 +92,7 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
       here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
   };
   take(at.tokens.as<std::int32_t>(), tokens);
+  if (sizes_.documents) set_documents(tokens, at, stream);
   take(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
   const double scale = summed_here > 0 ? 1.0 / static_cast<double>(summed_here) : 0.0;
@@ -80,6 +103,32 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   upload_later(view(tokens_, DType::i32, {count}), at.tokens.as<char>().data(), stream);
   upload_later(view(targets_, DType::i32, {losses}), at.targets.as<char>().data(), stream);
   upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
+}
+
+void BatchBuffers::set_documents(std::span<const std::int32_t> tokens, Place& at, Stream& stream) {
+  const auto T = static_cast<std::size_t>(sizes_.T);
+  const std::int64_t here = sizes_.tokens(), share = sizes_.context.share(sizes_.T);
+  const std::span own = at.tokens.as<std::int32_t>(), in_document = at.in_document.as<std::int32_t>(),
+                  starts = at.starts.as<std::int32_t>();
+  for (std::int32_t& token : own) token &= ~kBeginsDocument;
+  for (std::int64_t b = 0; b < sizes_.B; ++b) {
+    const std::span sample = tokens.subspan(static_cast<std::size_t>(b) * T, T);
+    std::int32_t start = 0;
+    for (std::size_t t = 0; t < T; ++t) {
+      if (sample[t] & kBeginsDocument) start = static_cast<std::int32_t>(t);
+      sample_starts_[t] = start;
+    }
+    for (std::int64_t t = 0; t < here; ++t) {
+      const std::int64_t position = sizes_.context.position(sizes_.T, t);
+      in_document[static_cast<std::size_t>(b * here + t)] =
+          static_cast<std::int32_t>(position) - sample_starts_[static_cast<std::size_t>(position)];
+    }
+    for (std::int64_t t = 0; t < share; ++t)
+      starts[static_cast<std::size_t>(b * share + t)] =
+          sample_starts_[static_cast<std::size_t>(sizes_.context.share_position(sizes_.T, t))];
+  }
+  upload_later(view(in_document_, DType::i32, {sizes_.B * here}), at.in_document.as<char>().data(), stream);
+  upload_later(view(starts_, DType::i32, {sizes_.B * share}), at.starts.as<char>().data(), stream);
 }
 
 void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
@@ -106,8 +155,13 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
               .training = training,
               .micro = m};
   if (own_losses && !training) batch.likeliest = view(targets_, DType::i32, {B * T}, first * T);
+  if (sizes_.documents) {
+    const std::int64_t share = sizes_.context.share(sizes_.T);
+    batch.in_document = view(in_document_, DType::i32, {B, T}, first * T);
+    batch.starts = view(starts_, DType::i32, {B, share}, first * share);
+  }
   if (cos_.memory()) {
-    const Shape shape{T, spec_.head_width / 2};
+    const Shape shape{sizes_.documents ? sizes_.T : T, spec_.head_width / 2};
     batch.rope_cos = view(cos_, sizes_.sums, shape);
     batch.rope_sin = view(sin_, sizes_.sums, shape);
   }

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "kernels/step_control.h"
@@ -37,6 +38,7 @@ class BatchBuffers {
     bool has_head = true;  // false: another stage computes the losses
     bool scaled = false;   // the loss is, on the device (scale_loss)
     ContextSplit context = {};
+    bool documents = false;  // samples are several: tokens say where they begin (data/dataset.h)
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
   // The ranks whose gradients are summed, and the stages of a pipeline that work at the same part of the batch; on the
@@ -52,7 +54,7 @@ class BatchBuffers {
   static constexpr int kPlaces = 2;
 
   // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
-  // the stream. The place's last batch must be done.
+  // the stream. Where samples are documents, tokens have kBeginsDocument at the first of each. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Before the forwards of a batch to train on: its targets weigh as much more in the gradient as the step's control
   // says (kernels/step_control.h), where losses are scaled at all.
@@ -83,7 +85,13 @@ class BatchBuffers {
   std::int64_t place_of(std::int64_t i) const;
 
  private:
+  struct Place {
+    HostBuffer tokens, targets, loss_scale, losses, in_document, starts;
+    std::int64_t valid_targets = 0;  // of the global batch
+  };
   Tensor loss_scale() const { return view(sizes_.scaled ? scaled_ : loss_scale_, sizes_.sums, {1}); }
+  // Where in its sample the document of each token begins.
+  void set_documents(std::span<const std::int32_t> tokens, Place& at, Stream& stream);
   double own_losses(int place) const;  // their sum; zero where another stage has them
   double mean(int place, double total) const;
 
@@ -91,11 +99,10 @@ class BatchBuffers {
   Sizes sizes_;
   Ranks ranks_;
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
-  Buffer scaled_;  // the weight of a target times the loss scale
-  struct Place {
-    HostBuffer tokens, targets, loss_scale, losses;
-    std::int64_t valid_targets = 0;  // of the global batch
-  };
+  // Where samples are documents: (B, tokens), (B, share), and all positions that there are.
+  Buffer in_document_, starts_, every_position_;
+  std::vector<std::int32_t> sample_starts_;  // of one, on the host
+  Buffer scaled_;                // the weight of a target times the loss scale
   std::array<Place, kPlaces> places_;
 };
 

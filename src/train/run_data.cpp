@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/document_index_builder.h"
+#include "data/packed_dataset.h"
 #include "data/story_grammar.h"
 #include "data/synthetic_dataset.h"
 #include "data/text_source.h"
@@ -11,6 +13,14 @@
 #include "spec/model/vocabulary_remedy.h"
 
 namespace lockstep {
+
+namespace {
+// Beside a token file; none: what is in memory is indexed there.
+std::filesystem::path index_path(const DataSpec& d) {
+  if (d.tokens.empty()) return {};
+  return fmt::format("{}.{}-{}-{}.index", d.tokens, name_of(d.documents), d.seq, d.eval_share);
+}
+}  // namespace
 
 RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
   const DataSpec& d = spec.data;
@@ -37,9 +47,18 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
       source_ = std::move(text);
       name = d.example ? "the built-in stories" : d.text.size() == 1 ? d.text[0] : "the text";
     }
-    const WindowSplit split = split_windows(name, source_->tokens(), T_, d.eval_share);
-    training_ = std::make_unique<WindowedDataset>(*source_, T_, 0, split.train);
-    if (split.eval > 0) evaluation_ = std::make_unique<WindowedDataset>(*source_, T_, split.train, split.eval);
+    if (d.documents == Documents::stream) {
+      const WindowSplit split = split_windows(name, source_->tokens(), T_, d.eval_share);
+      training_ = std::make_unique<WindowedDataset>(*source_, T_, 0, split.train);
+      if (split.eval > 0) evaluation_ = std::make_unique<WindowedDataset>(*source_, T_, split.train, split.eval);
+    } else {
+      index_ = open_document_index(index_path(d), *source_, {.kind = d.documents, .T = T_, .eval_share = d.eval_share},
+                                   name);
+      corpus_bytes_ += index_->bytes();
+      const std::int64_t train = index_->training_samples(), eval = index_->evaluation_samples();
+      training_ = std::make_unique<PackedDataset>(*source_, *index_, 0, train);
+      if (eval > 0) evaluation_ = std::make_unique<PackedDataset>(*source_, *index_, train, eval);
+    }
   }
   sampler_.emplace(*training_, random_key(spec.train.seed, "data order"));
   if (training_->vocabulary() > spec.model.vocabulary)
@@ -47,6 +66,11 @@ RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
                     fmt::format("the data has token ids up to {} and the model's vocabulary is {}",
                                 training_->vocabulary() - 1, spec.model.vocabulary),
                     vocabulary_remedy(spec, training_->vocabulary()));
+}
+
+SampleWork RunData::sample_work() const {
+  const auto documents = training_->documents();
+  return documents ? documents->work() : SampleWork::of_sequence(T_);
 }
 
 void RunData::fill(const Dataset& set, std::int64_t row, std::int64_t index, std::span<std::int32_t> tokens,

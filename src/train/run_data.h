@@ -3,6 +3,10 @@
 // The n-th sample ever consumed is a pure function of n, the seed and the data. So a resumed run, in any layout or
 // batch size, sees what an uninterrupted one would. Evaluation samples are never trained on.
 //
+// Samples of documents come from an index (data/document_index.h): of a token file it is kept beside the file, as
+// FILE.packed-T-SHARE.index, built where it is not there or of other data, and held in memory where it cannot be
+// written; of text it is built with the tokens.
+//
 // Failure: UserError (bad_input_file) for data that cannot be read or is too small, (usage) when the model's vocabulary
 // is smaller than the data's.
 #pragma once
@@ -12,6 +16,7 @@
 #include <span>
 
 #include "data/dataset.h"
+#include "data/document_index.h"
 #include "data/sampler.h"
 #include "data/synthetic_language.h"
 #include "data/token_source.h"
@@ -31,8 +36,15 @@ class RunData {
   std::int64_t training_samples() const { return training_->samples(); }
   bool has_evaluation() const { return evaluation_ != nullptr; }
 
+  // The documents of a training sample, where it is several (Dataset::documents).
+  std::shared_ptr<const DocumentPairs> documents() const { return training_->documents(); }
+  // What a training sample is, for the useful work of a step (spec/model/model_flops.h).
+  SampleWork sample_work() const;
+  // Of samples that are packed: what part of them are tokens, and of how many tokens documents were truncated.
+  const DocumentIndex* document_index() const { return index_.get(); }
+
   std::uint64_t fingerprint() const { return training_->fingerprint(); }
-  std::int64_t corpus_bytes() const { return corpus_bytes_; }  // of text kept in memory
+  std::int64_t corpus_bytes() const { return corpus_bytes_; }  // of text and of a document index kept in memory
   // The best loss any model can have, where it is known (synthetic data).
   std::optional<double> floor() const { return floor_; }
 
@@ -44,6 +56,7 @@ class RunData {
   std::int64_t corpus_bytes_ = 0;
   std::optional<double> floor_;
   std::unique_ptr<TokenSource> source_;
+  std::unique_ptr<const DocumentIndex> index_;
   std::unique_ptr<SyntheticLanguage> language_;
   std::unique_ptr<Dataset> training_, evaluation_;
   std::optional<Sampler> sampler_;

@@ -37,7 +37,8 @@ BatchBuffers::Sizes batch_sizes(const RankSetup& setup) {
           .loss_B = setup.dp->loss_samples(),
           .has_head = setup.has(setup.model.units() - 1),
           .scaled = o.precision.loss_scale.kind != LossScale::Kind::none,
-          .context = o.layout.context_split(setup.rank())};
+          .context = o.layout.context_split(setup.rank()),
+          .documents = o.how.documents != nullptr};
 }
 
 // Where layers, samples or the depth are split, activations are sent.

@@ -111,7 +111,8 @@ TEST_P(EveryContract, RefusesAMissingOperand) {
     const bool optional = name == "addend" || name == "bias" ? kernel().op == "matmul"
                           : name == "residual" ? kernel().op == "encode_blocks" || kernel().op == "select_top"
                           : name == "y"        ? kernel().op.find("_backward") != std::string::npos
-                                               : name == "dresidual" || name == "dlogits" || name == "momentum" ||
+                                               : name == "starts" || (name == "positions" && kernel().op == "rope") ||
+                                              name == "dresidual" || name == "dlogits" || name == "momentum" ||
                                               (name == "weight" && (kernel().op == "adamw" || kernel().op == "sgd"));
     if (optional) continue;
     std::vector<Tensor> broken = operands();

@@ -32,6 +32,10 @@ class RunChecker {
     if (!data.tokenizer.empty() && data.text.empty())
       fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text", first),
            "remove it, or use text");
+    if (data.synthetic && data.documents != Documents::stream)
+      fail("data", "documents",
+           fmt::format("documents = \"{}\" does nothing beside synthetic, which has none", name_of(data.documents)),
+           "remove it, or use text or tokens");
     if (data.synthetic && data.synthetic->branching > data.synthetic->vocabulary) {
       fail("data.synthetic", "branching",
            fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,

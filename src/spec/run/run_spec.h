@@ -36,6 +36,19 @@ struct SyntheticSpec {
   bool operator==(const SyntheticSpec&) const = default;
 };
 
+// What a sample is made of (docs/data.md, "Documents").
+enum class Documents {
+  stream,   // a window of the data, in which a token sees all tokens before it
+  masked,   // a window, in which it sees those of its own document
+  packed,   // pieces of documents that fill it best, each by itself; documents longer than a sample are split
+  nosplit,  // whole documents, each by itself, and padding; longer ones are truncated
+};
+inline constexpr std::array kDocuments{Documents::stream, Documents::masked, Documents::packed, Documents::nosplit};
+constexpr std::string_view name_of(Documents documents) {
+  constexpr std::string_view kNames[] = {"stream", "masked", "packed", "nosplit"};
+  return kNames[static_cast<int>(documents)];
+}
+
 // Exactly one source: text, tokens, synthetic or example.
 struct DataSpec {
   std::vector<std::string> text;  // files and folders, absolute (run_toml.h says from where)
@@ -44,6 +57,7 @@ struct DataSpec {
   std::optional<SyntheticSpec> synthetic;
   bool example = false;      // the text built into the program
   std::int64_t seq = 256;    // T
+  Documents documents = Documents::stream;
   double eval_share = 0.05;  // the last share of the samples is for evaluation; 0 = none
   bool operator==(const DataSpec&) const = default;
 };

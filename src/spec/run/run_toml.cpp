@@ -24,6 +24,7 @@ namespace lockstep {
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
+static constexpr auto values_of(Documents) { return kDocuments; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
@@ -49,6 +50,7 @@ void visit_synthetic(Spec& synthetic, Visitor&& visit) {
 template <class Spec, class Visitor>
 void visit_samples(Spec& data, Visitor&& visit) {
   visit("seq", data.seq, Whole{1, kMaxIndex});
+  visit("documents", data.documents);
   visit("eval_share", data.eval_share, Real{.least = 0, .most = 1, .below_most = true});
 }
 
