@@ -164,10 +164,10 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
   if (const DocumentIndex* index = data.document_index())
-    print(fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
-                      index->filled() * 100, grouped_digits(index->tokens()),
-                      index->truncated() > 0 ? fmt::format("; {} more are truncated", grouped_digits(index->truncated()))
-                                             : ""));
+    print(fmt::format(
+        "{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
+        index->filled() * 100, grouped_digits(index->tokens()),
+        index->truncated() > 0 ? fmt::format("; {} more are truncated", grouped_digits(index->truncated())) : ""));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
@@ -298,7 +298,7 @@ void TrainView::show_score() {
 void TrainView::show_verdict() {
   const std::optional<double> mfu = mfu_.value();
   if (!mfu) return;
-  const double tokens = static_cast<double>(spec_.train.global_batch) * static_cast<double>(spec_.data.seq);
+  const double tokens = static_cast<double>(spec_.train.global_batch) * sample_work_.tokens;
   const double by_6n = 6 * static_cast<double>(parameter_count(spec_.model)) * tokens /
                        model_flops(spec_.model, spec_.train.global_batch, sample_work_);
   const MfuBand band = mfu_band(*mfu);

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Numbers in [0, count) that are in a set, with the smallest one that is at least n: a bit each, and over every 64 words
-// a bit that says which of them are not zero.
+// Numbers in [0, count) that are in a set, with the smallest one that is at least n: a bit each, and over every 64
+// words a bit that says which of them are not zero.
 class OrderedSet {
  public:
   explicit OrderedSet(std::int64_t count) {

@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "indexes are little-en
 
 constexpr std::string_view kMagic = "LSDOCIDX";
 constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kVersionAt = 8, kHeaderChecksumAt = kDocumentIndexHeaderBytes - 8;
+constexpr std::size_t kVersionAt = 8, kReservedAt = 12, kHeaderChecksumAt = kDocumentIndexHeaderBytes - 8;
 // Of the fields, in their order; zeros up to the checksum.
 constexpr std::size_t kFieldsAt = 16, kFieldsEnd = 80;
 
@@ -38,9 +38,9 @@ std::array<std::byte, kDocumentIndexHeaderBytes> encode(const DocumentIndexHeade
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   put(kVersionAt, kVersion);
   std::size_t at = kFieldsAt;
-  for (const std::int64_t field : {static_cast<std::int64_t>(h.identity), h.T, h.source_tokens, h.training_samples,
-                                   h.evaluation_samples, h.pieces, h.truncated,
-                                   static_cast<std::int64_t>(h.payload_checksum)}) {
+  for (const std::int64_t field :
+       {static_cast<std::int64_t>(h.identity), h.T, h.source_tokens, h.training_samples, h.evaluation_samples, h.pieces,
+        h.truncated, static_cast<std::int64_t>(h.payload_checksum)}) {
     put(at, field);
     at += 8;
   }
@@ -58,23 +58,25 @@ DocumentIndexHeader parse_document_index_header(std::span<const std::byte> file,
     refuse(name, fmt::format("is of version {}; version {} can be read", version, kVersion));
   if (checksum(file.first(kHeaderChecksumAt)) != get<std::uint64_t>(file, kHeaderChecksumAt))
     refuse(name, "the header is damaged: its checksum is wrong");
-  for (std::size_t at = kFieldsEnd; at < kHeaderChecksumAt; ++at)
-    if (file[at] != std::byte{0}) refuse(name, fmt::format("byte {} is not zero", at));
+  if (get<std::uint32_t>(file, kReservedAt) != 0 ||
+      std::ranges::any_of(file.subspan(kFieldsEnd, kHeaderChecksumAt - kFieldsEnd),
+                          [](std::byte b) { return b != std::byte{0}; }))
+    refuse(name, "bytes 12 to 15 and 80 to 119 are not all zero");
 
   DocumentIndexHeader h{.identity = get<std::uint64_t>(file, kFieldsAt),
                         .payload_checksum = get<std::uint64_t>(file, kFieldsEnd - 8)};
   std::int64_t at = kFieldsAt + 8;
   // Each count is bounded by the file's size before it is multiplied.
   const std::int64_t most = std::ssize(file);
-  for (const auto& [field, what, bound] : {std::tuple(&h.T, "T", std::int64_t{1} << 31),
-                                           std::tuple(&h.source_tokens, "tokens", std::int64_t{1} << 62),
-                                           std::tuple(&h.training_samples, "samples", most),
-                                           std::tuple(&h.evaluation_samples, "samples for evaluation", most),
-                                           std::tuple(&h.pieces, "pieces", most),
-                                           std::tuple(&h.truncated, "truncated tokens", std::int64_t{1} << 62)}) {
+  for (const auto& [field, what, bound] :
+       {std::tuple(&h.T, "T", std::int64_t{1} << 31), std::tuple(&h.source_tokens, "tokens", std::int64_t{1} << 62),
+        std::tuple(&h.training_samples, "samples", most),
+        std::tuple(&h.evaluation_samples, "samples for evaluation", most), std::tuple(&h.pieces, "pieces", most),
+        std::tuple(&h.truncated, "truncated tokens", std::int64_t{1} << 62)}) {
     *field = get<std::int64_t>(file, at);
     if (*field < 0 || *field > bound)
-      refuse(name, fmt::format("{} {} do not fit in a file of {} bytes", static_cast<std::uint64_t>(*field), what, most));
+      refuse(name,
+             fmt::format("{} {} do not fit in a file of {} bytes", static_cast<std::uint64_t>(*field), what, most));
     at += 8;
   }
   if (h.T < 1 || h.training_samples < 1) refuse(name, "has no samples");

@@ -61,7 +61,7 @@ class DocumentIndex {
   std::int64_t evaluation_samples() const { return header_.evaluation_samples; }
   std::int64_t tokens() const { return tokens_; }  // in all samples
   std::int64_t truncated() const { return header_.truncated; }
-  double filled() const;                                  // what part of all samples are tokens
+  double filled() const;                                   // what part of all samples are tokens
   std::int64_t bytes() const { return std::ssize(own_); }  // of memory held
   // Of the samples: the same for the same data and settings.
   std::uint64_t fingerprint() const { return header_.identity ^ header_.payload_checksum; }

@@ -100,7 +100,8 @@ Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& se
                     last == 0 ? fmt::format("{}: it is one document, which training and evaluation cannot share", name)
                               : fmt::format("{}: its documents leave none for training beside data.eval_share = {}",
                                             name, settings.eval_share),
-                    "use a smaller data.eval_share, or 0, or give more documents");
+                    last == 0 ? "use data.eval_share=0 or data.documents=masked, or give more documents"
+                              : "use a smaller data.eval_share, or give more documents");
   Packed packed;
   pack(packed.samples, training, settings.T);
   packed.training = packed.samples.count();
@@ -168,8 +169,8 @@ DocumentIndex::Expected expected_index(const TokenSource& source, const Document
 std::vector<std::byte> build_document_index(const TokenSource& source, const DocumentIndexSettings& settings,
                                             const std::string& name) {
   LOCKSTEP_CHECK(settings.kind != Documents::stream, "a stream has no index");
-  Packed packed = settings.kind == Documents::masked ? cut_windows(source, settings, name)
-                                                     : pack_documents(source, settings, name);
+  Packed packed =
+      settings.kind == Documents::masked ? cut_windows(source, settings, name) : pack_documents(source, settings, name);
   Samples& samples = packed.samples;
   DocumentIndexHeader header{.identity = expected_index(source, settings).identity,
                              .T = settings.T,

@@ -7,8 +7,8 @@
 //   masked    Sample w is tokens w·T … w·T + T - 1, as of windowed_dataset.h, cut where documents end.
 //
 // The last documents, with at least `eval_share` of the tokens, are for evaluation, and packed by themselves (masked:
-// the last windows). Packed samples stand in a random order of their own, the same for the same data, so that any run of
-// them is like all; a sample's pieces stand in the order of the data.
+// the last windows). Packed samples stand in a random order of their own, the same for the same data, so that any run
+// of them is like all; a sample's pieces stand in the order of the data.
 //
 // Memory while it is built: about 50 bytes per piece. Failure: UserError (bad_input_file) for a source that does not
 // know its documents or has too few of them.
@@ -38,9 +38,9 @@ DocumentIndex::Expected expected_index(const TokenSource& source, const Document
 std::vector<std::byte> build_document_index(const TokenSource& source, const DocumentIndexSettings& settings,
                                             const std::string& name);
 
-// Opens the file at `path`, or builds the index and writes it there, under another name first. One that is of other data
-// or settings is replaced; one that is damaged is refused. Where nothing can be written, or `path` is empty, the index is
-// in memory.
+// Opens the file at `path`, or builds the index and writes it there, under another name first. One that is of other
+// data or settings is replaced; one that is damaged is refused. Where nothing can be written, or `path` is empty, the
+// index is in memory.
 std::unique_ptr<const DocumentIndex> open_document_index(const std::filesystem::path& path, const TokenSource& source,
                                                          const DocumentIndexSettings& settings,
                                                          const std::string& name);

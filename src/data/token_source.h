@@ -22,8 +22,8 @@ class TokenSource {
   // (bad_input_file) when the source turns out to be damaged there.
   virtual void read(std::int64_t first, std::span<std::int32_t> to) const = 0;
 
-  // Visits the tokens [first, first + count) of every document, in order: together they are all tokens, and a token that
-  // ends a document is its last. false, and no visit: where documents end is not known here.
+  // Visits the tokens [first, first + count) of every document, in order: together they are all tokens, and a token
+  // that ends a document is its last. false, and no visit: where documents end is not known here.
   using VisitDocument = std::function<void(std::int64_t first, std::int64_t count)>;
   virtual bool each_document(const VisitDocument&) const { return false; }
 

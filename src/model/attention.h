@@ -75,7 +75,7 @@ class Attention {
   CachedAttention cached_;
   DropoutSite dropout_;
   bool deterministic_;
-  double pairs_;  // expected of samples that are several documents
+  double pairs_;             // expected of samples that are several documents
   Projected first_, again_;  // in the forward and for the backward: the same where it is kept
   Slot mixed_, d_fused_, d_mixed_;
   Slot lse_ = -1;        // where samples are whole

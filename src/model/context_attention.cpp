@@ -7,7 +7,12 @@
 namespace lockstep {
 
 ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
-    : split_(b.how.context), B_(b.B), share_(b.T * split_.heads), D_(sizes.width), deterministic_(b.how.deterministic), documents_(b.how.documents) {
+    : split_(b.how.context),
+      B_(b.B),
+      share_(b.T * split_.heads),
+      D_(sizes.width),
+      deterministic_(b.how.deterministic),
+      documents_(b.how.documents) {
   const HeadSplit own(sizes.heads, sizes.keys, {.rank = split_.heads_rank(), .size = split_.heads});
   H_ = own.queries.each;
   K_ = own.keys.each;

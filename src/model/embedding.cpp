@@ -64,12 +64,11 @@ void Embedding::backward_weight(const Call& call) const {
                       .first = vocabulary_.first},
                      call.stream);
   if (positions_ >= 0)
-    embedding_backward(
-        {.dtable = call.gradient(positions_),
-         .dy = dy,
-         .indices = call.batch.document_positions(),
-         .accumulate = call.accumulate},
-        call.stream);
+    embedding_backward({.dtable = call.gradient(positions_),
+                        .dy = dy,
+                        .indices = call.batch.document_positions(),
+                        .accumulate = call.accumulate},
+                       call.stream);
 }
 
 }  // namespace lockstep

@@ -23,15 +23,16 @@ namespace lockstep {
 
 // What a micro-batch brings with it: B samples, T tokens of each, which may be some of them.
 struct Batch {
-  ConstTensor tokens;         // (B, T) int32
-  ConstTensor targets;        // (B·T) int32, kIgnoredTarget where no loss is taken
-  ConstTensor positions;      // (T) int32
-  // Of samples that are several documents (kernels/attention.h): each token's position in its document, (B, T) int32, and
-  // where in the sample the documents begin of the tokens that attention has here, (B, their number). None: positions
-  // are as above, and a sample is one document.
+  ConstTensor tokens;     // (B, T) int32
+  ConstTensor targets;    // (B·T) int32, kIgnoredTarget where no loss is taken
+  ConstTensor positions;  // (T) int32
+  // Of samples that are several documents (kernels/attention.h): each token's position in its document, (B, T) int32,
+  // and where in the sample the documents begin of the tokens that attention has here, (B, their number). None:
+  // positions are as above, and a sample is one document.
   ConstTensor in_document = {};
   ConstTensor starts = {};
-  ConstTensor rope_cos = {};  // (T, D/2) for the positions, or (all of a sample, D/2) with in_document; none without RoPE
+  ConstTensor rope_cos =
+      {};  // (T, D/2) for the positions, or (all of a sample, D/2) with in_document; none without RoPE
   ConstTensor rope_sin = {};
   ConstTensor loss_scale;          // (1) accumulator type: the weight of each target's loss in the gradient
   Tensor losses;                   // (B·T) accumulator type: the head writes each token's loss here

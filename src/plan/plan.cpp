@@ -105,6 +105,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
             .model_flops = model_flops(spec.model, spec.train.global_batch, run.data().sample_work()),
+            .useful_tokens = static_cast<double>(spec.train.global_batch) * run.data().sample_work().tokens,
             .executed = executed,
             .peak = run.ledger().peak(),
             .steady = run.ledger().current(),

@@ -31,6 +31,7 @@ struct Plan {
   std::int64_t layer_part = 0;  // those of this rank's part of every layer; alone, Ψ
   std::int64_t tokens_a_step = 0;
   double model_flops = 0;    // per step, as the field counts them (spec/model/model_flops.h)
+  double useful_tokens = 0;  // that they are of: not padding
   meta::Work executed;       // per step, as the kernels count them
   std::int64_t peak = 0;     // bytes, of the whole run
   std::int64_t steady = 0;   // bytes held while training

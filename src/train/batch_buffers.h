@@ -54,7 +54,8 @@ class BatchBuffers {
   static constexpr int kPlaces = 2;
 
   // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
-  // the stream. Where samples are documents, tokens have kBeginsDocument at the first of each. The place's last batch must be done.
+  // the stream. Where samples are documents, tokens have kBeginsDocument at the first of each. The place's last batch
+  // must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   // Before the forwards of a batch to train on: its targets weigh as much more in the gradient as the step's control
   // says (kernels/step_control.h), where losses are scaled at all.
@@ -102,7 +103,7 @@ class BatchBuffers {
   // Where samples are documents: (B, tokens), (B, share), and all positions that there are.
   Buffer in_document_, starts_, every_position_;
   std::vector<std::int32_t> sample_starts_;  // of one, on the host
-  Buffer scaled_;                // the weight of a target times the loss scale
+  Buffer scaled_;                            // the weight of a target times the loss scale
   std::array<Place, kPlaces> places_;
 };
 

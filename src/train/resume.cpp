@@ -129,6 +129,7 @@ constexpr auto kBefore =
                                                                   {"layout.bucket", "25"},
                                                                   {"layout.uneven", "\"off\""},
                                                                   {"layout.reduce", "\"canonical\""},
+                                                                  {"data.documents", "\"stream\""},
                                                                   {"run.pin", "true"},
                                                                   {"run.deadline", "30"},
                                                                   {"run.trace", "0"},

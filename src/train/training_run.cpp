@@ -120,26 +120,25 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
   const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
-  const Replica::Options options{
-      .spec = spec.model,
-      .B = spec.train.global_batch,
-      .T = spec.data.seq,
-      .layout = spec.layout,
-      .precision = spec.precision,
-      .optimizer = spec.optimizer,
-      .sync = spec.sync,
-      .seed = spec.train.seed,
-      .lists = where.lists,
-      .model = where.model,
-      .how = {.runs_on = device_of(spec),
-              .deterministic = spec.train.deterministic,
-              .memory = spec.memory,
-              .documents = data_->documents()},
-      .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
-      .host_threads = threads_,
-      .check_state = spec.run.check_state > 0,
-      .account = stream_times_ ? &stream_time_ : account(),
-      .times = stream_times_.get()};
+  const Replica::Options options{.spec = spec.model,
+                                 .B = spec.train.global_batch,
+                                 .T = spec.data.seq,
+                                 .layout = spec.layout,
+                                 .precision = spec.precision,
+                                 .optimizer = spec.optimizer,
+                                 .sync = spec.sync,
+                                 .seed = spec.train.seed,
+                                 .lists = where.lists,
+                                 .model = where.model,
+                                 .how = {.runs_on = device_of(spec),
+                                         .deterministic = spec.train.deterministic,
+                                         .memory = spec.memory,
+                                         .documents = data_->documents()},
+                                 .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
+                                 .host_threads = threads_,
+                                 .check_state = spec.run.check_state > 0,
+                                 .account = stream_times_ ? &stream_time_ : account(),
+                                 .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)

@@ -138,8 +138,8 @@ TEST(DocumentIndex, SplitsOnlyWhatIsLongerThanASample) {
       const auto piece = made.index->piece(s, i);
       pieces[piece.first] = piece.count * (piece.continues ? -1 : 1);
     }
-  EXPECT_EQ(pieces,
-            (std::map<std::int64_t, std::int64_t>{{0, 9}, {9, 3}, {12, -10}, {22, -10}, {32, 5}, {37, 10}, {47, 10}, {57, 1}}));
+  EXPECT_EQ(pieces, (std::map<std::int64_t, std::int64_t>{
+                        {0, 9}, {9, 3}, {12, -10}, {22, -10}, {32, 5}, {37, 10}, {47, 10}, {57, 1}}));
   EXPECT_EQ(made.index->samples(), 6);
 }
 
@@ -261,8 +261,9 @@ TEST_F(IndexFile, OfOtherDataOrSettingsIsReplaced) {
   const CountedSource other(text_lengths(60, 7));
   EXPECT_NE(open(other)->fingerprint(), before);
   const std::vector<char> of_other = content();
-  for (auto change : {+[](DocumentIndexSettings& s) { s.kind = Documents::nosplit; },
-                      +[](DocumentIndexSettings& s) { s.T = 99; }, +[](DocumentIndexSettings& s) { s.eval_share = 0.2; }}) {
+  for (auto change :
+       {+[](DocumentIndexSettings& s) { s.kind = Documents::nosplit; }, +[](DocumentIndexSettings& s) { s.T = 99; },
+        +[](DocumentIndexSettings& s) { s.eval_share = 0.2; }}) {
     put(of_other);
     DocumentIndexSettings changed = settings_;
     change(changed);

@@ -50,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     put(kHeader - 8, lockstep::checksum(std::span(bytes).first(kHeader - 8)));
   }
   try {
-    check(lockstep::DocumentIndex(std::move(bytes), "fuzz",
-                                  {.identity = kIdentity, .T = kT, .source_tokens = kTokens}));
+    check(
+        lockstep::DocumentIndex(std::move(bytes), "fuzz", {.identity = kIdentity, .T = kT, .source_tokens = kTokens}));
   } catch (const lockstep::UserError& error) {
     const std::string text = error.what();
     require(error.code() == lockstep::ExitCode::bad_input_file);

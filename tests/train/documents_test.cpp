@@ -4,11 +4,13 @@
 #include <cmath>
 #include <map>
 
+#include "comm/meta/communicator.h"
 #include "support/host_run.h"
 #include "support/learning_ranks.h"
 #include "support/mesh_matrix.h"
 #include "support/naive_model.h"
 #include "support/tiny_specs.h"
+#include "tensor/meta/stream.h"
 
 namespace lockstep::tests {
 namespace {
@@ -77,8 +79,7 @@ Found run_one_by_one(const Replica::Options& options, const TokenBatch& batch) {
     const Found one = run_batch(alone, own);
     const double share = valid(own.targets) / valid(batch.targets);
     sum.loss += one.loss * share;
-    std::ranges::copy(one.logits,
-                      sum.logits.begin() + static_cast<std::ptrdiff_t>(d.begin) * options.spec.vocabulary);
+    std::ranges::copy(one.logits, sum.logits.begin() + static_cast<std::ptrdiff_t>(d.begin) * options.spec.vocabulary);
     if (sum.gradients.empty()) {
       sum.gradients = one.gradients;
       for (auto& [name, values] : sum.gradients) std::ranges::fill(values, 0);
@@ -157,10 +158,10 @@ TEST_P(DocumentsOf, HaveTheLogitsOfThePublishedModel) {
     std::vector<int> tokens(batch.tokens.begin() + static_cast<std::ptrdiff_t>(d.begin),
                             batch.tokens.begin() + static_cast<std::ptrdiff_t>(d.begin + d.count));
     tokens[0] &= ~kBeginsDocument;
-    const Values expected =
-        naive_logits(options.spec, [&](const std::string& name) -> const Values& { return values.at(name); }, tokens);
-    const std::span own = std::span(logits).subspan(d.begin * static_cast<std::size_t>(options.spec.vocabulary),
-                                                    expected.size());
+    const Values expected = naive_logits(
+        options.spec, [&](const std::string& name) -> const Values& { return values.at(name); }, tokens);
+    const std::span own =
+        std::span(logits).subspan(d.begin * static_cast<std::size_t>(options.spec.vocabulary), expected.size());
     EXPECT_LT(relative(own, expected), 1e-11) << "the document at " << d.begin;
   }
 }
@@ -236,8 +237,44 @@ TEST(DocumentsInLayouts, LearnWhatOneRankLearnsInEveryKindOfContext) {
 }
 
 TEST(DocumentsInLayouts, CostWhatMetaSays) {
-  for (const MeshCase& one : mesh_sample(15, kSampleSeed + 1))
-    expect_costs_as_on_meta(one, {}, some_documents(one.T));
+  for (const MeshCase& one : mesh_sample(15, kSampleSeed + 1)) expect_costs_as_on_meta(one, {}, some_documents(one.T));
+}
+
+// FLOPs of a step of all ranks, as meta counts them.
+double flops_of(Replica::Options options) {
+  double all = 0;
+  const auto ranks = static_cast<int>(options.layout.ranks());
+  for (int rank = 0; rank < ranks; ++rank) {
+    Ledger ledger;
+    const auto memory = make_memory(Device::meta, ledger);
+    meta::Stream stream;
+    meta::Communicator group(rank, ranks);
+    Replica replica(options, {group, group}, *memory, stream);
+    stream.work() = {};
+    replica.compute_gradients({}, {});
+    all += static_cast<double>(stream.work().flops);
+  }
+  return all;
+}
+
+// A plan counts the pairs that documents have, alone and in every kind of context.
+TEST(DocumentsInLayouts, CountTheAttentionThatIsDone) {
+  const std::int64_t T = 48, B = 4;
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(T) + 1);
+  lengths[5] = 12, lengths[17] = 8, lengths[30] = 4;
+  for (const CpKind kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
+    Replica::Options options = document_options(cut_specs()[8].spec, Precision::fp32, B, T);
+    options.layout.cp = 4;
+    options.layout.cp_kind = kind;
+    options.how.documents = std::make_shared<const DocumentPairs>(B, T, lengths);
+    Replica::Options whole = options;
+    whole.how.documents = nullptr;
+    // Forward and backward are 4 and 10 operations for each pair and element of a head (kernels/meta/attention.cpp).
+    const ModelSpec& spec = options.spec;
+    const double each = 14 * static_cast<double>(spec.layers * spec.heads * spec.head_width * B);
+    const double hidden = static_cast<double>(T * (T + 1) / 2) - options.how.documents->all_pairs();
+    EXPECT_NEAR(flops_of(whole) - flops_of(options), each * hidden, 1e-3 * each * hidden) << kind.text();
+  }
 }
 
 TEST(DocumentsInLayouts, LearnUnderCentralDataParallelAndServers) {

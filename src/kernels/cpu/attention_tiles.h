@@ -85,15 +85,15 @@ struct AttentionTile {
   void products(T_* out, TileRows<T_> x, const T_* y_t, std::int64_t q0, std::int64_t k0, std::int64_t keys) const {
     each_group(q0, k0, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
       TileProduct<T_>{out + j * kQueries + first,
-                     kQueries,
-                     x.data + j * x.stride,
-                     x.stride,
-                     1,
-                     y_t + first,
-                     kQueries,
-                     count,
-                     D,
-                     false}
+                      kQueries,
+                      x.data + j * x.stride,
+                      x.stride,
+                      1,
+                      y_t + first,
+                      kQueries,
+                      count,
+                      D,
+                      false}
           .run((kQueries - first) / kLanes<T_>);
     });
   }
@@ -118,8 +118,7 @@ struct AttentionTile {
     for (int i = 0; i < W; ++i) lane[i] = static_cast<T_>(i);
     V first_key_of[4];  // relative to k0
     for (std::int64_t i = 0; i < kQueries; ++i)
-      first_key_of[i / W][i % W] =
-          static_cast<T_>(std::clamp<std::int64_t>(first_seen(q0 + i) - k0, 0, kKeys));
+      first_key_of[i / W][i % W] = static_cast<T_>(std::clamp<std::int64_t>(first_seen(q0 + i) - k0, 0, kKeys));
     each_group(q0, k0, keys, [&](std::int64_t begin, std::int64_t count, std::int64_t first) {
       for (std::int64_t j = begin; j < begin + count; ++j)
         for (int v = static_cast<int>(first / W); v < 4; ++v) {
@@ -143,7 +142,8 @@ struct AttentionTile {
     std::fill_n(factor, keys * kQueries, T_(0));
     for (std::int64_t i = 0; i < queries; ++i) {
       auto keep = mask.row(sample, dropout.first_query + q0 + i);
-      for (std::int64_t j = 0; j < keys; ++j) factor[j * kQueries + i] = keep(dropout.first_key + k0 + j) ? kept : T_(0);
+      for (std::int64_t j = 0; j < keys; ++j)
+        factor[j * kQueries + i] = keep(dropout.first_key + k0 + j) ? kept : T_(0);
     }
   }
 };

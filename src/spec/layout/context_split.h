@@ -33,7 +33,9 @@ struct ContextSplit {
   std::int64_t segment_begins(std::int64_t T, std::int64_t share, std::int64_t c) const {
     return (c == 0 ? share : 2 * ring - 1 - share) * segment(T);
   }
-  std::int64_t position(std::int64_t T, std::int64_t t) const { return share_position(T, heads_rank() * tokens(T) + t); }
+  std::int64_t position(std::int64_t T, std::int64_t t) const {
+    return share_position(T, heads_rank() * tokens(T) + t);
+  }
   // And token `in_share` of its share.
   std::int64_t share_position(std::int64_t T, std::int64_t in_share) const {
     return segment_begins(T, ring_rank(), in_share / segment(T)) + in_share % segment(T);

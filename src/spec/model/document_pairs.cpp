@@ -9,8 +9,8 @@ namespace lockstep {
 
 DocumentPairs::DocumentPairs(std::int64_t samples, std::int64_t T, std::span<const std::int64_t> lengths)
     : shares_(static_cast<std::size_t>(T)) {
-  LOCKSTEP_CHECK(samples >= 1 && T >= 1 && std::ssize(lengths) <= T + 1, "{} samples of {} tokens with lengths up to {}",
-                 samples, T, lengths.size());
+  LOCKSTEP_CHECK(samples >= 1 && T >= 1 && std::ssize(lengths) <= T + 1,
+                 "{} samples of {} tokens with lengths up to {}", samples, T, lengths.size());
   // Documents longer than d have Σ (n - d) pairs that far apart: from the longest distance down.
   double documents = 0, pairs = 0;
   for (std::int64_t d = T - 1; d >= 0; --d) {

@@ -1,8 +1,8 @@
 // How much attention there is in samples that are several documents: the pairs of query and key that see each other,
 // as many as are expected where the documents' lengths are known and their places are not.
 //
-// Two tokens of a sample, d apart, are of one document with a probability that depends on d alone: as many such pairs as
-// the documents have, over the T - d that the sample has. So it is exact for a whole sample, Σ n(n + 1)/2, and an
+// Two tokens of a sample, d apart, are of one document with a probability that depends on d alone: as many such pairs
+// as the documents have, over the T - d that the sample has. So it is exact for a whole sample, Σ n(n + 1)/2, and an
 // average for a segment of queries against a segment of keys. Padding counts as nothing.
 #pragma once
 #include <cstdint>

@@ -55,8 +55,8 @@ struct DataSpec {
   std::string tokens;             // a token file, absolute
   std::string tokenizer;          // of the text: a folder with a tokenizer.json, absolute; empty: bytes
   std::optional<SyntheticSpec> synthetic;
-  bool example = false;      // the text built into the program
-  std::int64_t seq = 256;    // T
+  bool example = false;    // the text built into the program
+  std::int64_t seq = 256;  // T
   Documents documents = Documents::stream;
   double eval_share = 0.05;  // the last share of the samples is for evaluation; 0 = none
   bool operator==(const DataSpec&) const = default;

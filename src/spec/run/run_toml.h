@@ -12,6 +12,7 @@
 //   tokens = "FILE"
 //   example = true            # the text built into the program
 //   seq = 256
+//   documents = "stream"
 //   eval_share = 0.05
 //   [data.synthetic]
 //   vocabulary = 64

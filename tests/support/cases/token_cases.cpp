@@ -30,8 +30,8 @@ KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool 
                      bool restarts = false) {
   const Held held(s.vocabulary, part);
   KernelCase made{.op = "embedding_forward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
-  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (restarts ? "_restarts" : "") + (strided ? "_strided" : "") +
-                (part ? "_part" : "");
+  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (restarts ? "_restarts" : "") +
+                (strided ? "_strided" : "") + (part ? "_part" : "");
   const auto gaps = row_gap(2, strided);
   made.operands = {{"y", {s.batch, s.length, s.width}, dtype, Role::out},
                    {"table", {held.rows, s.width}, dtype, Role::in, normal(), gaps},

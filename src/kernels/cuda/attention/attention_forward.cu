@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
       T high = top[i];
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        p[i][j] = problem.hidden(t0 + i, s0 + j) || s0 + j < first[i] ? -std::numeric_limits<T>::infinity() : p[i][j] * problem.scale;
+        p[i][j] = problem.hidden(t0 + i, s0 + j) || s0 + j < first[i] ? -std::numeric_limits<T>::infinity()
+                                                                      : p[i][j] * problem.scale;
         high = max_of(p[i][j], high);
       }
       const T highest = Tile::max_of_row(high);
