@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <numeric>
+#include <random>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -138,7 +139,7 @@ void append(std::vector<std::byte>& to, const std::vector<T>& values) {
 // false: it cannot be written there.
 bool write_index(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   std::filesystem::path partial = path;
-  partial += fmt::format(".{}.partial", ::getpid());
+  partial += fmt::format(".{}-{:08x}.partial", ::getpid(), std::random_device{}());  // hosts may share the folder
   std::error_code error;
   {
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);

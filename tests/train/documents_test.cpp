@@ -236,6 +236,24 @@ TEST(DocumentsInLayouts, LearnWhatOneRankLearnsInEveryKindOfContext) {
     }
 }
 
+TEST(DocumentsInLayouts, LoseLittleInBf16) {
+  const auto learned = [](const LayoutSpec& layout) {
+    Replica::Options options = learning_options(cut_specs()[8].spec, layout, Precision::bf16);
+    options.B = 6;
+    options.T = 24;
+    options.how.documents = some_documents(24);
+    return learn(options, 2);
+  };
+  const Learned one = learned({});
+  for (const CpKind kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
+    LayoutSpec layout{.cp = 4};
+    layout.cp_kind = kind;
+    const Learned cut = learned(layout);
+    for (std::size_t step = 0; step < one.losses.size(); ++step)
+      EXPECT_NEAR(cut.losses[step], one.losses[step], 5e-3) << kind.text();
+  }
+}
+
 TEST(DocumentsInLayouts, CostWhatMetaSays) {
   for (const MeshCase& one : mesh_sample(15, kSampleSeed + 1)) expect_costs_as_on_meta(one, {}, some_documents(one.T));
 }
