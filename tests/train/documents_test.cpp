@@ -3,14 +3,18 @@
 
 #include <cmath>
 #include <map>
+#include <random>
 
 #include "comm/meta/communicator.h"
+#include "data/token_file_writer.h"
 #include "support/host_run.h"
 #include "support/learning_ranks.h"
 #include "support/mesh_matrix.h"
 #include "support/naive_model.h"
+#include "support/program.h"
 #include "support/tiny_specs.h"
 #include "tensor/meta/stream.h"
+#include "train/layout_trial.h"
 
 namespace lockstep::tests {
 namespace {
@@ -258,6 +262,29 @@ TEST(DocumentsInLayouts, CostWhatMetaSays) {
   for (const MeshCase& one : mesh_sample(15, kSampleSeed + 1)) expect_costs_as_on_meta(one, {}, some_documents(one.T));
 }
 
+// A run of packed documents, by its run file's keys: every layout sees the same samples.
+TEST(DocumentsInLayouts, OfATokenFileTrainAsOnOneRank) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "some.tokens").string();
+  std::mt19937 random(8);
+  TokenFileWriter writer(path, 16);
+  for (int document = 0; document < 60; ++document) {
+    std::vector<std::int32_t> ids(1 + random() % 40);
+    for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 16);
+    writer.add(ids);
+  }
+  writer.finish();
+  for (const Documents documents : {Documents::masked, Documents::packed, Documents::nosplit}) {
+    MeshCase one{.model = cut_specs()[8], .layout = {.dp = 2, .pp = 2, .cp = 2, .tp = 2, .zero = 2}, .T = 24, .B = 4};
+    RunSpec run = one.run(Precision::fp64);
+    run.data.synthetic.reset();
+    run.data.tokens = path;
+    run.data.documents = documents;
+    const LayoutReport report = compare_layouts(run, {LayoutSpec{}, one.layout}, {.steps = 4});
+    EXPECT_FALSE(report.verdicts.at(0).first) << name_of(documents) << ": " << report.verdicts.at(0).first->what;
+  }
+}
+
 // FLOPs of a step of all ranks, as meta counts them.
 double flops_of(Replica::Options options) {
   double all = 0;
@@ -297,7 +324,7 @@ TEST(DocumentsInLayouts, CountTheAttentionThatIsDone) {
 
 TEST(DocumentsInLayouts, LearnUnderCentralDataParallelAndServers) {
   const NamedSpec model = cut_specs()[8];
-  LayoutSpec central{.dp = 3, .tp = 2};
+  LayoutSpec central{.dp = 3};
   central.dp_kind = DpKind::central;
   LayoutSpec server{.dp = 2};
   server.dp_kind = DpKind::server;
