@@ -189,6 +189,23 @@ TEST(Documents, ThatAreOneLearnTheBitsOfAStream) {
   }
 }
 
+// Where attention's tiles begin with the document, every sum is in the same order as alone: positions too are the same,
+// though RoPE, which only turns queries against keys, would learn nearly as much from shifted ones.
+TEST(Documents, AtABorderOfTilesHaveTheBitsTheyHaveAlone) {
+  constexpr std::int64_t kEach = 64;
+  for (NamedSpec model : tiny_specs()) {
+    model.spec.max_positions = std::max<std::int64_t>(model.spec.max_positions, 3 * kEach);
+    const Replica::Options options = document_options(model.spec, Precision::fp32, 1, 3 * kEach);
+    TokenBatch batch = random_batch(options, 9);
+    for (std::int32_t& token : batch.tokens) token &= ~kBeginsDocument;
+    for (const std::int64_t begin : {kEach, 2 * kEach}) {
+      batch.tokens[static_cast<std::size_t>(begin)] |= kBeginsDocument;
+      batch.targets[static_cast<std::size_t>(begin - 1)] = kNoTarget;
+    }
+    EXPECT_EQ(run_batch(options, batch).logits, run_one_by_one(options, batch).logits) << model.name;
+  }
+}
+
 // What was recomputed sees the same masks.
 TEST(Documents, ChangeNoBitWithWhatIsRecomputed) {
   for (const NamedSpec& model : tiny_specs()) {
