@@ -45,15 +45,19 @@ class DocumentAttention : public ::testing::Test {
                         .documents = documents},
                        box_.stream(2));
   }
-  // Everything that was computed, from a token on.
-  std::vector<double> results(const Operands& x, std::int64_t from = 0) {
+  // Everything that was computed of tokens [from, end).
+  std::vector<double> results(const Operands& x, std::int64_t from, std::int64_t end) {
     std::vector<double> all;
-    const std::int64_t T = x.q.dim(1);
     for (std::int64_t h = 0; h < kHeads; ++h)
-      for (std::int64_t t = from; t < T; ++t) all.push_back(box_.read(x.lse, h * T + t));
+      for (std::int64_t t = from; t < end; ++t) all.push_back(box_.read(x.lse, h * x.q.dim(1) + t));
     for (const Tensor& t : {x.o, x.dq, x.dk, x.dv})
-      for (std::int64_t i = from * t.dim(2) * kWidth; i < t.elements(); ++i) all.push_back(box_.read(t, i));
+      for (std::int64_t i = from * t.dim(2) * kWidth; i < end * t.dim(2) * kWidth; ++i) all.push_back(box_.read(t, i));
     return all;
+  }
+  void poison(const Operands& x, std::int64_t from, std::int64_t end) {
+    for (const Tensor& t : {x.q, x.k, x.v, x.d_o})
+      for (std::int64_t i = from * t.dim(2) * kWidth; i < end * t.dim(2) * kWidth; ++i)
+        box_.write(t, i, std::numeric_limits<double>::quiet_NaN());
   }
   DocumentMask mask(const std::vector<double>& starts) {
     const auto T = static_cast<std::int64_t>(starts.size());
@@ -73,28 +77,26 @@ TEST_F(DocumentAttention, OfOneDocumentHasTheBitsOfPlainAttention) {
         std::memcpy(to.raw(), from.raw(), static_cast<std::size_t>(from.bytes()));
       run(plain, {});
       run(one, mask(std::vector<double>(static_cast<std::size_t>(T), 0)));
-      EXPECT_EQ(results(one), results(plain)) << name_of(type) << ", " << T;
+      EXPECT_EQ(results(one, 0, T), results(plain, 0, T)) << name_of(type) << ", " << T;
     }
 }
 
-// A document of whole tiles beside others: what is read of them is what it gives.
+// Documents of whole tiles beside others: what is read of them is what they give.
 TEST_F(DocumentAttention, ReadsNoTileThatNoQuerySees) {
-  constexpr std::int64_t kHidden = 128, kSeen = 192, T = kHidden + kSeen;
-  std::vector<double> starts;
-  for (std::int64_t t = 0; t < T; ++t) starts.push_back(static_cast<double>(t < kHidden ? 0 : t < 200 ? kHidden : 200));
-  for (const DType type : kFloatTypes) {
-    const Operands all = make(type, T);
-    run(all, mask(starts));
-    const std::vector<double> before = results(all, kHidden);
-    for (const double v : before) ASSERT_TRUE(std::isfinite(v));
-    for (const Tensor& t : {all.q, all.k, all.v, all.d_o}) {
-      const Tensor hidden = t.slice(1, 0, kHidden);
-      const Tensor nan = box_.make(type, hidden.shape(), constant(std::numeric_limits<double>::quiet_NaN()));
-      std::memcpy(hidden.raw(), nan.raw(), static_cast<std::size_t>(nan.bytes()));  // the first tokens of one sample
+  constexpr std::int64_t kBorder = 128, T = 320;
+  std::vector<double> starts;  // two documents before the border, two after it
+  for (std::int64_t t = 0; t < T; ++t) starts.push_back(t < 50 ? 0 : t < kBorder ? 50 : t < 200 ? kBorder : 200);
+  for (const DType type : kFloatTypes)
+    for (const bool first : {true, false}) {
+      const std::int64_t from = first ? 0 : kBorder, end = first ? kBorder : T;
+      const Operands all = make(type, T);
+      run(all, mask(starts));
+      const std::vector<double> before = results(all, from, end);
+      for (const double v : before) ASSERT_TRUE(std::isfinite(v));
+      first ? poison(all, kBorder, T) : poison(all, 0, kBorder);
+      run(all, mask(starts));
+      EXPECT_EQ(results(all, from, end), before) << name_of(type) << (first ? ", first" : ", last");
     }
-    run(all, mask(starts));
-    EXPECT_EQ(results(all, kHidden), before) << name_of(type);
-  }
 }
 
 }  // namespace
