@@ -52,6 +52,12 @@ void CheckpointWriter::join() {
   if (broken_) std::rethrow_exception(broken_);
 }
 
+void CheckpointWriter::save(const Progress& progress, std::vector<StateTensor> pieces, Stream& stream) {
+  LOCKSTEP_CHECK(pieces.size() == live_.size(), "{} pieces of a state of {}", pieces.size(), live_.size());
+  live_ = std::move(pieces);
+  save(progress, stream);
+}
+
 void CheckpointWriter::save(const Progress& progress, Stream& stream) {
   {
     const std::lock_guard lock(mutex_);

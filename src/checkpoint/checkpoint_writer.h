@@ -64,6 +64,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void save(const Progress& progress, Stream& stream);
+  // The same pieces, which are elsewhere by now.
+  void save(const Progress& progress, std::vector<StateTensor> pieces, Stream& stream);
   // Reached when the last save has read the live tensors; null where it has by now.
   Event* being_read();
   // Until the last save is on the disk, or was refused, or has failed again `patience` seconds from now on. What is

@@ -94,6 +94,14 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     out += row("synchronized", fmt::format("{:.3f} Ψ = {} elements = {} more every {} steps, when replicas agree",
                                            static_cast<double>(all.sent) / static_cast<double>(plan.stored),
                                            grouped_digits(all.sent), byte_text(all.bytes_sent), spec.sync.every));
+  if (!plan.relayouts.empty()) {
+    const Relayout &first = plan.relayouts.front(), &last = plan.relayouts.back();
+    out +=
+        row("sparsity", fmt::format("optimizer state {} before the mask step after {} steps, {}{} after the last one "
+                                    "after {}, with {:.4g} of the blocks' matrices masked",
+                                    grouped_digits(first.before), first.steps, plan.exact_relayouts ? "" : "at most ",
+                                    grouped_digits(last.after), last.steps, last.share));
+  }
   out.pop_back();
   return out;
 }
@@ -154,6 +162,10 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
   for (const auto& [key, count] : plan.rows)
     rows.push_back(
         {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
+  Json relayouts = Json::array();
+  for (const Relayout& one : plan.relayouts)
+    relayouts.push_back(
+        {{"after_steps", one.steps}, {"share", one.share}, {"before", one.before}, {"after", one.after}});
   return {{"rank", plan.rank},
           {"units_of_rank", plan.units},
           {"parameters", plan.parameters},
@@ -178,7 +190,9 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"ranks", spec.layout.ranks()},
           {"layout", to_text(spec.layout)},
           {"messages", messages_json(plan.messages)},
-          {"synchronization", messages_json(plan.synchronization)}};
+          {"synchronization", messages_json(plan.synchronization)},
+          {"relayouts", relayouts},
+          {"relayouts_exact", plan.exact_relayouts}};
 }
 
 nlohmann::ordered_json messages_json(const StepMessages& messages) {

@@ -159,6 +159,10 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   start_ = std::chrono::steady_clock::now();
   if (spec_.sync.changes_numbers())
     note("[sync] changes what is learned on purpose: this run is outside the claim of equal results");
+  if (spec_.sparsity)
+    note(
+        "[sparsity] changes what is learned on purpose: the claim of equal results is of layouts under the same mask, "
+        "not of this run and one without it");
   if (options_.quiet) return;
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));

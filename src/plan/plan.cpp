@@ -37,6 +37,8 @@ std::int64_t stored_by(const Model& model, const StepShape& shape, std::int64_t 
   return elements;
 }
 
+constexpr std::int64_t kMostRelayouts = 16;  // that are gone through
+
 // Runs of units that are here.
 std::string units_text(const std::vector<std::string>& names, const StepShape& shape) {
   std::string text;
@@ -60,6 +62,26 @@ struct OfAllRanks {
   std::shared_ptr<const Model> model = {};  // all these ranks have the same part of every layer and sample
   std::int64_t stored = 0;
 };
+
+// All mask steps of the run, on meta, and a save under the last mask.
+std::vector<Relayout> relayouts_of(TrainingRun& run) {
+  std::vector<Relayout> all;
+  const SparsitySpec& sparsity = run.spec().sparsity;
+  if (!sparsity) return all;
+  for (std::int64_t step = sparsity.begin + sparsity.every; step <= sparsity.end; step += sparsity.every) {
+    // The first and the last ones are what is told; of a long growth, not all that is between.
+    if (std::ssize(all) >= kMostRelayouts - 1) step = sparsity.end;
+    all.push_back(run.replica().grow_mask(step));
+  }
+  run.save({});
+  return all;
+}
+
+bool has_exact_relayouts(const RunSpec& spec) {
+  const SparsitySpec& sparsity = spec.sparsity;
+  const bool whole = spec.layout.tp == 1 && spec.layout.shards() == 1;
+  return whole || !sparsity;
+}
 
 Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   MessageTally tally;
@@ -97,6 +119,14 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
   run.replica().count_by(nullptr);
   run.save({});
+  const std::int64_t steady = run.ledger().current();
+  Ledger::Rows rows = run.ledger().rows();
+  const std::vector<Relayout> relayouts = relayouts_of(run);
+  // Current bytes are those before the first mask step, peaks those of the whole run.
+  for (const auto& [key, count] : run.ledger().rows()) {
+    const auto [row, added] = rows.try_emplace(key, Ledger::Count{.current = 0, .peak = count.peak});
+    if (!added) row->second.peak = count.peak;
+  }
 
   Plan plan{.rank = rank,
             .serves = spec.layout.serves(rank),
@@ -107,18 +137,20 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
             .executed = executed,
             .peak = run.ledger().peak(),
-            .steady = run.ledger().current(),
+            .steady = steady,
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
             .disk = run.disk_ledger().peak(),
-            .copies = spec.train.copy_every == 0 ? CopyBytes{} : run.copy_bytes(),
+            .copies = spec.train.copy_every == 0 || spec.sparsity ? CopyBytes{} : run.copy_bytes(),
             .moved = moved,
             .moved_activations = activations,
             .messages = messages,
             .by_group = by_group,
             .synchronization = synchronization,
+            .relayouts = relayouts,
+            .exact_relayouts = has_exact_relayouts(spec),
             .picture = {},
-            .rows = run.ledger().rows(),
+            .rows = std::move(rows),
             .host_rows = run.host_ledger().rows(),
             .disk_rows = run.disk_ledger().rows()};
   std::vector<std::string> units;

@@ -14,6 +14,7 @@
 #include "spec/run/run_spec.h"
 #include "tensor/ledger.h"
 #include "tensor/meta/stream.h"
+#include "train/relayout.h"
 
 namespace lockstep {
 
@@ -46,9 +47,13 @@ struct Plan {
   StepMessages messages;                // of a training step
   std::vector<GroupMessages> by_group;  // the same, by the names of groups
   StepMessages synchronization;         // of replicas that take local steps, when they agree; in no other step
-  std::string picture;                  // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
-  Ledger::Rows rows;                    // by tag and unit
-  Ledger::Rows host_rows, disk_rows;    // the same of what is there
+  // Mask steps of a run with [sparsity]: bytes of optimizer state before and after each. Not `exact`: they are the most
+  // that this rank may have, as which elements of a split matrix stay is not known before the run.
+  std::vector<Relayout> relayouts;
+  bool exact_relayouts = true;
+  std::string picture;                // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
+  Ledger::Rows rows;                  // by tag and unit
+  Ledger::Rows host_rows, disk_rows;  // the same of what is there
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};

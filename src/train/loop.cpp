@@ -127,7 +127,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   const auto first_sample = [&](std::int64_t of) { return spikes.first_sample(progress, of); };
   // After such a step the weights are checked, so none may be begun before it is finished.
   const auto looked_at = [&](std::int64_t step) {
-    return due(t.save_every, step) || due(run.spec().run.check_state, step) ||
+    return due(t.save_every, step) || due(run.spec().run.check_state, step) || run.spec().sparsity.masks_after(step) ||
            (run.data().has_evaluation() && due(t.eval_every, step));
   };
 
@@ -244,6 +244,13 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
       run.begin_loaded_step(rate_of(begun));
+      if (const auto relayout = run.replica().take_relayout())
+        events.add({.kind = EventKind::relayout,
+                    .step = begun + 1,
+                    .seconds = relayout->seconds,
+                    .text = fmt::format("{:.4g} of the matrices of blocks masked, and the optimizer's state laid out "
+                                        "anew: {} bytes before, {} after",
+                                        relayout->share, relayout->before, relayout->after)});
       if (++begun < t.steps) {
         const Spending reading(account, TimeUse::data);  // on a full machine the reader may run in this thread's place
         run.read_ahead(first_sample(begun));

@@ -113,6 +113,7 @@ RankState::RankState(RankSetup& setup)
                  ? std::make_unique<LocalSteps>(setup.options.sync, shards_, setup.mesh.others(), setup.memory,
                                                 setup.stream)
                  : nullptr),
+      masks_(setup.options.sparsity ? std::make_unique<MaskSteps>(setup, shards_) : nullptr),
       units_(make_units(setup, shards_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
       loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
@@ -202,6 +203,7 @@ void RankState::hold_control() {
 void RankState::update(int unit) {
   ZeroShard& shard = shards_.at(unit);
   const ConstTensor gradient = gradients_->reduced(unit);
+  if (masks_) return shard.update(gradient, control(), masks_->room(), setup_.stream);
   const auto pass = passes_.find(unit);
   if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
   if (host_updates_)
@@ -273,8 +275,10 @@ std::vector<RankState::Named> RankState::tensors() const {
   for (const auto& [u, shard] : shards_)
     if (setup_.has(u))
       shard.each_piece([&, u = u, &shard = shard](const ZeroShard::Piece& piece) {
-        all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(shard.own_master()),
-                       piece.of(gradients_->reduced(u))});
+        // Of masters that are packed, what computes.
+        const Tensor masters = shard.packed() ? shard.own_weight() : shard.own_master();
+        all.push_back(
+            {piece.tensor, piece.runs, piece.tensor.counted, piece.of(masters), piece.of(gradients_->reduced(u))});
       });
   return all;
 }
@@ -289,9 +293,18 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
         const auto add = [&](std::string_view part, const Tensor& flat) {
           for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
         };
-        add(kWeightPart, shard.own_master());
-        for (const auto& [name, flat] : shard.optimizer_state())
-          add(setup_.step_groups() > 1 ? local_part(name, setup_.step_group()) : std::string(name), flat);
+        const auto whole = [&](std::string_view part, const Tensor& flat) {
+          const Tensor copy = masks_ ? masks_->whole(u, part) : Tensor{};
+          LOCKSTEP_CHECK(copy || !shard.packed() || flat.elements() == shard.part_elements(),
+                         "{} of {} is packed, and the state is not open", part, piece.tensor.name);
+          return copy ? copy : flat;
+        };
+        add(kWeightPart, whole(kWeightPart, shard.own_master()));
+        if (masks_ && masks_->whole(u, MaskSteps::kMaskPart) && is_masked(piece.tensor))
+          add(MaskSteps::kMaskPart, masks_->whole(u, MaskSteps::kMaskPart));
+        for (const auto& [name, packed] : shard.optimizer_state())
+          add(setup_.step_groups() > 1 ? local_part(name, setup_.step_group()) : std::string(name),
+              whole(name, packed));
         if (const Tensor momentum = local_ ? local_->momentum(u) : Tensor{}) add(LocalSteps::kMomentumPart, momentum);
       });
   return all;
@@ -313,6 +326,26 @@ std::vector<StateTensor> RankState::owed() const {
     }
   }
   return all;
+}
+
+Relayout RankState::grow_mask(std::int64_t steps) {
+  settle();
+  for (const auto& [u, shard] : shards_) weights_->ready(u);  // what the step before has published of it
+  const Relayout done = masks_->grow(steps);
+  send_weights();
+  return done;
+}
+
+void RankState::open_state() {
+  if (masks_) masks_->open();
+}
+
+void RankState::close_state() {
+  if (masks_) masks_->close();
+}
+
+void RankState::mask_gradients() {
+  if (masks_) masks_->mask(*gradients_);
 }
 
 void RankState::init_weights() {
@@ -374,6 +407,11 @@ void RankState::load(std::span<const ConstTensor> values) {
 
 void RankState::resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale) {
   publish();
+  if (masks_ && masks_->is_open()) {
+    masks_->take();
+    for (const auto& [u, shard] : shards_) weights_->ready(u);
+    send_weights();
+  }
   if (scale && setup_.options.precision.loss_scale.kind == LossScale::Kind::dynamic) loss_scale_ = *scale;
   batches_ = batches;
   updates_ = updates;

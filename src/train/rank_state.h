@@ -21,6 +21,7 @@
 #include "parallel/partial_gradients.h"
 #include "parallel/zero_shards.h"
 #include "parallel/zero_weights.h"
+#include "train/mask_steps.h"
 #include "train/rank_setup.h"
 
 namespace lockstep {
@@ -43,6 +44,13 @@ class RankState {
     void take(std::span<double> here, std::span<const double> there) const;
   };
   std::vector<Named> tensors() const;
+  // Under a mask ([sparsity]): grows it as after so many steps. No step is in flight; all ranks call it.
+  Relayout grow_mask(std::int64_t steps);
+  // Makes packed state and its mask whole, in copies, for whoever reads or fills state(), and takes the copies away.
+  void open_state();
+  void close_state();
+  // After the gradients were summed and before their norm.
+  void mask_gradients();
   // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece; all that is
   // here, or without what another rank of the same layer answers for. Where groups of replicas take local steps, the
   // moments' parts have the group's number (local_part()).
@@ -60,7 +68,7 @@ class RankState {
   // passed over.
   void load(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: continues as the run that was saved, also with its loss
-  // scale, if it is given and this run's is dynamic.
+  // scale, if it is given and this run's is dynamic, and with its mask, where the state is open.
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
 
   std::int64_t updates() const { return updates_; }  // what the optimizer's bias correction counts
@@ -115,6 +123,7 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::unique_ptr<LocalSteps> local_;  // none: all replicas agree in every step
+  std::unique_ptr<MaskSteps> masks_;   // none: nothing is ever masked
   std::vector<UnitTensors> units_;
   std::map<int, int> passes_;                  // by unit of which an update needs something that is offloaded: its pass
   std::map<int, int> norm_passes_;             // by unit whose gradient is offloaded

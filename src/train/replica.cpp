@@ -47,6 +47,17 @@ void Replica::resume(std::int64_t batches, std::int64_t updates, const std::opti
   remember_state();
 }
 
+Relayout Replica::grow_mask(std::int64_t steps) {
+  in_flight_.require_none();
+  settle();
+  return state_.grow_mask(steps);
+}
+
+void Replica::grow_mask_if_due() {
+  const std::int64_t steps = state_.batches() + in_flight_.count();
+  if (setup_.options.sparsity.masks_after(steps)) relayout_ = grow_mask(steps);
+}
+
 void Replica::remember_state() {
   if (!hashes_ || setup_.on_meta()) return;
   settle();
@@ -70,6 +81,7 @@ Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<co
 
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   in_flight_.require_none();
+  grow_mask_if_due();
   executor_.set_batch(tokens, targets, 0);
   executor_.begin(true, state_.batches());
   for (const Action& action : executor_.gradient_actions()) executor_.run(action);

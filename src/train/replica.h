@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/rank_setup.h"
@@ -54,6 +55,7 @@ class Replica {
   // kStepsInFlight may be begun and not finished.
   static constexpr int kStepsInFlight = StepsInFlight::kMost;
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+    grow_mask_if_due();
     in_flight_.begin(tokens, targets, learning_rate_);
   }
   Result finish_step() { return in_flight_.finish(); }
@@ -63,7 +65,16 @@ class Replica {
   void settle() { executor_.settle(); }
   void set_learning_rate(double rate) { learning_rate_ = rate; }  // of the steps that follow
 
+  // Under a mask ([sparsity]) a step first makes the mask step that is due, and then none may be in flight. What it has
+  // done, once.
+  std::optional<Relayout> take_relayout() { return std::exchange(relayout_, std::nullopt); }
+
   // These need all steps to be finished.
+  // The mask step that comes after so many training steps.
+  Relayout grow_mask(std::int64_t steps);
+  // Packed state and masks, made whole for state() (rank_state.h).
+  void open_state() { state_.open_state(); }
+  void close_state() { state_.close_state(); }
   // A step in two halves: forward and backward; then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result apply_gradients();
@@ -105,6 +116,7 @@ class Replica {
 
  private:
   void remember_state();
+  void grow_mask_if_due();
 
   RankSetup setup_;
   RankState state_;
@@ -113,6 +125,7 @@ class Replica {
   StepsInFlight in_flight_;
   double learning_rate_;
   double last_loss_ = 0;  // of compute_gradients
+  std::optional<Relayout> relayout_;
   BatchBuffers::Evaluated evaluated_;
 };
 

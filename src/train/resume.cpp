@@ -153,6 +153,7 @@ constexpr auto kBefore =
                                                                   {"sync.compress", "\"none\""},
                                                                   {"sync.compress_weights", "\"none\""},
                                                                   {"sync.compress_activations", "\"none\""},
+                                                                  {"sparsity.kind", "\"none\""},
                                                                   {"layout.cp", "1"},
                                                                   {"layout.tp", "1"},
                                                                   {"layout.sp", "\"off\""},
@@ -243,6 +244,7 @@ void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
 }
 
 void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
+  run.replica().open_state();
   checkpoint.load(state_to_load(run, checkpoint), run.stream());
   const SyncSpec& sync = run.spec().sync;
   const bool saved = std::ranges::any_of(checkpoint.manifest().tensors,

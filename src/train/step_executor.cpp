@@ -200,6 +200,7 @@ void StepExecutor::logits(const Tensor& out, const Action& forward) {
 void StepExecutor::run_norm() {
   links_.settle();
   state_.gradients().wait();
+  state_.mask_gradients();
   const auto each_window = [&](int unit, const GlobalNorm::Window& window) {
     state_.each_gradient_window(unit, window);
   };

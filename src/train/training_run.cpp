@@ -128,6 +128,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       .precision = spec.precision,
       .optimizer = spec.optimizer,
       .sync = spec.sync,
+      .sparsity = spec.sparsity,
       .seed = spec.train.seed,
       .lists = where.lists,
       .model = where.model,
@@ -152,9 +153,12 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
   folder_.stream = stream_.get();
-  if (saves() && spec.train.async_save)
+  if (saves() && spec.train.async_save) {
+    replica_->open_state();
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
+    replica_->close_state();
+  }
   const Share given = replica_->given();
   batch_ = std::make_unique<BatchReader>(
       device == Device::meta ? 0 : given.count * spec.data.seq,  // on meta batches are counted, and none is made
@@ -416,6 +420,13 @@ std::vector<StateTensor> TrainingRun::written_here() const {
 
 void TrainingRun::save(const Progress& progress) {
   if (stream_->device() != Device::meta) replica_->sum_owed();
+  replica_->open_state();
+  save_open(progress);
+  replica_->close_state();
+}
+
+void TrainingRun::save_open(const Progress& progress) {
+  if (writer_ && spec_.sparsity) return writer_->save(progress, written_here(), *stream_);
   if (writer_) {
     writer_->save(progress, *stream_);
     if (Event* const read = writer_->being_read()) replica_->update_after(*read);

@@ -203,6 +203,7 @@ class TrainingRun {
   void init_from_checkpoint(const std::function<void(const std::string&)>& note);
   int size() const { return ranks_ ? ranks_->size() : 1; }
   std::vector<StateTensor> written_here() const;
+  void save_open(const Progress& progress);
 
   RunSpec spec_;
   TimeAccount time_;

@@ -119,6 +119,29 @@ TEST(RunToml, LocalStepsAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
   EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use 'full', 'partial' or 'mixed'"), std::string::npos);
 }
 
+TEST(RunToml, AMaskGrowsByTheScheduleThatTheRunNames) {
+  EXPECT_EQ(parse(kBase).sparsity, SparsitySpec{});
+  EXPECT_FALSE(parse(kBase).sparsity);
+  const RunSpec run = parse(kBase, {"train.steps=100", "sparsity.kind=unstructured", "sparsity.share=0.8",
+                                    "sparsity.begin=10", "sparsity.end=50", "sparsity.every=10"});
+  EXPECT_EQ(parse(to_toml(run)), run);
+  const SparsitySpec& s = run.sparsity;
+  std::vector<std::int64_t> mask_steps;
+  for (std::int64_t step = 0; step <= 100; ++step)
+    if (s.masks_after(step)) mask_steps.push_back(step);
+  EXPECT_EQ(mask_steps, (std::vector<std::int64_t>{20, 30, 40, 50}));
+  // 0.8 (1 - (3/4)³), and so on; between mask steps the share stays.
+  const std::pair<std::int64_t, double> shares[] = {{10, 0},   {19, 0},      {20, 0.4625}, {29, 0.4625},
+                                                    {30, 0.7}, {40, 0.7875}, {50, 0.8},    {99, 0.8}};
+  for (const auto& [step, share] : shares) EXPECT_NEAR(s.share_after(step), share, 1e-15) << step;
+  EXPECT_EQ(s.kept(1001, 50), 200);
+  const RunSpec half = parse(kBase, {"train.steps=100", "sparsity.kind=2:4", "sparsity.end=40", "sparsity.every=10",
+                                     "sparsity.schedule=linear"});
+  EXPECT_EQ(parse(to_toml(half)), half);
+  EXPECT_EQ(half.sparsity.share_after(10), 0.125);
+  EXPECT_EQ(half.sparsity.kept(1000, 40), 500);
+}
+
 TEST(RunToml, ParameterServersRefuseWhatTheyDoNotDo) {
   const std::vector<std::string> served{"layout.dp=4", "layout.dp_kind=server", "layout.servers=2"};
   EXPECT_EQ(parse(kBase, served).layout.ranks(), 6);

@@ -16,6 +16,7 @@
 #include "spec/run/learning_rate_spec.h"
 #include "spec/run/memory_spec.h"
 #include "spec/run/optimizer_spec.h"
+#include "spec/run/sparsity_spec.h"
 #include "spec/run/sync_spec.h"
 #include "spec/run/tuning_spec.h"
 
@@ -132,6 +133,7 @@ struct RunSpec {
   LayoutSpec layout;
   MemorySpec memory;
   SyncSpec sync;
+  SparsitySpec sparsity;
   RunSettings run;
   TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;

@@ -12,6 +12,7 @@
 #include "spec/model/presets.h"
 #include "spec/run/memory_toml.h"
 #include "spec/run/precision_toml.h"
+#include "spec/run/sparsity_toml.h"
 #include "spec/run/stop_signals.h"
 #include "spec/run/sync_toml.h"
 #include "spec/text/text_input.h"
@@ -142,6 +143,7 @@ void unmake_choices(TomlDocument& document) {
   }
   unmake_memory_choices(document);
   unmake_sync_choices(document);
+  unmake_sparsity_choices(document);
   unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
@@ -386,7 +388,8 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
     document.replace("layout", "--layout", items);
     told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
   }
-  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "tuning"});
+  top.refuse_unknown(
+      Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
@@ -400,6 +403,7 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
   read_sync(top.table("sync"), spec.sync);
+  read_sparsity(top.table("sparsity"), spec.sparsity);
   if (std::string& folder = spec.memory.offload_folder; !folder.empty())
     folder = resolve(top.table("memory"), "offload_folder", folder, base_folder);
   // What is saved beside the training is copied first: a second time what was moved because there is no room for it.
@@ -454,6 +458,8 @@ std::string to_toml(const RunSpec& spec) {
   write_memory(spec.memory, writer);
   writer.table("sync");
   write_sync(spec.sync, writer);
+  writer.table("sparsity");
+  write_sparsity(spec.sparsity, writer);
   writer.table("run");
   visit_run(spec.run, writer);
   write_tuning(spec.tuning, writer);

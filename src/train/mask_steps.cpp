@@ -1,0 +1,141 @@
+#include "train/mask_steps.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "checkpoint/state.h"
+#include "kernels/elementwise.h"
+#include "tensor/transfer.h"
+
+namespace lockstep {
+
+MaskSteps::MaskSteps(RankSetup& setup, std::map<int, ZeroShard>& shards)
+    : setup_(setup), shards_(shards), room_(setup.memory, accumulator_of(setup.model.dtype())) {}
+
+Relayout MaskSteps::grow(std::int64_t steps) {
+  const auto began = std::chrono::steady_clock::now();
+  const Ledger& ledger = setup_.memory.ledger();
+  Relayout done{
+      .steps = steps, .share = setup_.options.sparsity.share_after(steps), .before = ledger.current(Tag::optimizer)};
+  for (auto& [u, shard] : shards_) {
+    if (!masks(u) || !shard.updates()) continue;
+    const MaskWords words = find(u, shard, steps);
+    shard.set_mask(survivors(u, shard, words, steps), room_, setup_.memory, setup_.stream);
+  }
+  done.after = ledger.current(Tag::optimizer);
+  done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return done;
+}
+
+// The masters of the unit, whole, and the mask of them.
+MaskWords MaskSteps::find(int unit, const ZeroShard& shard, std::int64_t steps) {
+  const UnitLayout& layout = setup_.model.unit(unit).layout();
+  const Shard part = setup_.groups.shard();
+  const std::int64_t all = part.padded(layout.owned());
+  const Tensor master = shard.own_master();
+  const Buffer buffer = setup_.memory.allocate(all * size_of(master.dtype()), Tag::workspace, "sparsity");
+  const Tensor whole = view(buffer, master.dtype(), {all});
+  const Tensor own = whole.slice(0, part.begin(layout.owned()), part.elements(layout.owned()));
+  constexpr double kMasked = std::numeric_limits<double>::quiet_NaN();
+  if (shard.packed() && shard.masters_apart()) {
+    shard.unpack_to(own, master, kMasked, setup_.stream);
+  } else {
+    cast({.y = own, .x = master}, setup_.stream);
+    if (shard.packed()) keep({.dense = own, .mask = shard.mask(), .rest = kMasked}, setup_.stream);
+  }
+  if (part.count > 1) setup_.groups.sharers().all_gather(whole, own)->wait();
+  return MagnitudeMask{
+      .sparsity = setup_.options.sparsity, .steps = steps, .inputs_first = setup_.options.spec.in_out_weights}
+      .find(layout, whole, setup_.mesh_hosts.tensor());
+}
+
+Survivors MaskSteps::survivors(int unit, const ZeroShard& shard, const MaskWords& words, std::int64_t steps) const {
+  const UnitLayout& layout = setup_.model.unit(unit).layout();
+  const std::int64_t begin = setup_.groups.shard().begin(layout.owned()), part = shard.part_elements();
+  const std::int64_t decayed = std::clamp<std::int64_t>(layout.decayed() - begin, 0, part);
+  if (!setup_.on_meta()) return survivors_of(words, begin, part, decayed);
+  const SparsitySpec& sparsity = setup_.options.sparsity;
+  const bool half =
+      sparsity.kind == SparsityKind::two_of_four && steps >= sparsity.end && !setup_.options.spec.in_out_weights;
+  Survivors most;
+  shard.each_piece([&](const ZeroShard::Piece& piece) {
+    std::int64_t here = 0;
+    for (const Run& run : piece.runs) here += run.elements();
+    if (is_masked(piece.tensor)) here = half ? here / 2 : std::min(here, sparsity.kept(piece.tensor.elements(), steps));
+    most.kept += here;
+    if (piece.parameter.shape.size() >= 2) most.decayed += here;
+  });
+  return most;
+}
+
+void MaskSteps::mask(const Gradients& gradients) {
+  for (const auto& [u, shard] : shards_)
+    if (shard.packed())
+      keep({.dense = gradients.reduced(u).slice(0, 0, shard.part_elements()), .mask = shard.mask()}, setup_.stream);
+}
+
+void MaskSteps::open() {
+  close();
+  for (const auto& [u, shard] : shards_) {
+    if (!masks(u) || !shard.updates()) continue;
+    const std::int64_t elements = shard.part_elements();
+    const auto add = [&, u = u](std::string_view part, DType dtype) {
+      Whole& whole = whole_[{u, std::string(part)}];
+      whole.buffer = setup_.memory.allocate(elements * size_of(dtype), Tag::workspace, "checkpoint");
+      return whole.tensor = view(whole.buffer, dtype, {elements});
+    };
+    const Tensor mask = add(kMaskPart, DType::bf16);
+    fill({.y = mask, .value = 1}, setup_.stream);
+    if (!shard.packed()) continue;
+    keep({.dense = mask, .mask = shard.mask()}, setup_.stream);
+    if (shard.masters_apart())
+      shard.unpack_to(add(kWeightPart, shard.own_master().dtype()), shard.own_master(), 0, setup_.stream);
+    for (const auto& [name, packed] : shard.optimizer_state()) {
+      const std::int64_t kept = shard.kept();
+      shard.unpack_to(add(name, packed.dtype()), packed.slice(0, 0, kept), 0, setup_.stream);
+    }
+  }
+  open_ = true;
+}
+
+Tensor MaskSteps::whole(int unit, std::string_view part) const {
+  const auto found = whole_.find({unit, std::string(part)});
+  return found == whole_.end() ? Tensor{} : found->second.tensor;
+}
+
+void MaskSteps::take() {
+  if (!open_) return;
+  for (auto& [u, shard] : shards_) {
+    const Tensor mask = whole(u, kMaskPart);
+    if (!mask || setup_.on_meta()) continue;
+    LOCKSTEP_CHECK(!shard.packed(), "the state of {} is packed already", setup_.model.unit(u).layout().name());
+    const UnitLayout& layout = setup_.model.unit(u).layout();
+    const std::vector<double> values = to_doubles(mask, setup_.stream);
+    MaskWords words(static_cast<std::size_t>(mask_words(shard.part_elements())));
+    bool all = true;
+    shard.each_piece([&](const ZeroShard::Piece& piece) {
+      for (const Run& run : piece.runs)
+        for (std::int64_t row = 0; row < run.rows(); ++row)
+          for (std::int64_t e = 0; e < run.row(); ++e) {
+            const std::int64_t at = piece.offset + run.here.begin + row * run.here.pitch + e;
+            const bool stays = values[static_cast<std::size_t>(at)] != 0;
+            all = all && stays;
+            if (stays) words[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+          }
+    });
+    if (all) continue;  // saved before the first mask step
+    const std::int64_t part = shard.part_elements();
+    const std::int64_t decayed =
+        std::clamp<std::int64_t>(layout.decayed() - setup_.groups.shard().begin(layout.owned()), 0, part);
+    shard.set_mask(survivors_of(words, 0, part, decayed), room_, setup_.memory, setup_.stream);
+  }
+  close();
+}
+
+void MaskSteps::close() {
+  whole_.clear();
+  open_ = false;
+}
+
+}  // namespace lockstep
