@@ -96,11 +96,12 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                            grouped_digits(all.sent), byte_text(all.bytes_sent), spec.sync.every));
   if (!plan.relayouts.empty()) {
     const Relayout &first = plan.relayouts.front(), &last = plan.relayouts.back();
-    out +=
-        row("sparsity", fmt::format("optimizer state {} before the mask step after {} steps, {}{} after the last one "
-                                    "after {}, with {:.4g} of the blocks' matrices masked",
-                                    grouped_digits(first.before), first.steps, plan.exact_relayouts ? "" : "at most ",
-                                    grouped_digits(last.after), last.steps, last.share));
+    const std::string after = plan.exact_relayouts ? grouped_digits(last.after)
+                                                   : fmt::format("about {}, at most {},", grouped_digits(last.evenly),
+                                                                 grouped_digits(last.after));
+    out += row("sparsity", fmt::format("optimizer state {} before the mask step after {} steps, {} after the last one "
+                                       "after {}, with {:.4g} of the blocks' matrices masked",
+                                       grouped_digits(first.before), first.steps, after, last.steps, last.share));
   }
   out.pop_back();
   return out;
@@ -164,8 +165,11 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
         {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
   Json relayouts = Json::array();
   for (const Relayout& one : plan.relayouts)
-    relayouts.push_back(
-        {{"after_steps", one.steps}, {"share", one.share}, {"before", one.before}, {"after", one.after}});
+    relayouts.push_back({{"after_steps", one.steps},
+                         {"share", one.share},
+                         {"before", one.before},
+                         {"after", one.after},
+                         {"evenly", one.evenly}});
   return {{"rank", plan.rank},
           {"units_of_rank", plan.units},
           {"parameters", plan.parameters},

@@ -44,6 +44,7 @@ struct Survivors {
   MaskWords words = {};      // of the shard; none on meta
   std::int64_t kept = 0;     // in all
   std::int64_t decayed = 0;  // of those that have weight decay
+  std::int64_t evenly = 0;   // on meta: how many would be kept if what stays were spread evenly
 };
 // Of elements [begin, begin + count) of a unit, `decayed` of which have decay; begin is a multiple of 64.
 Survivors survivors_of(const MaskWords& unit, std::int64_t begin, std::int64_t count, std::int64_t decayed);

@@ -47,7 +47,7 @@ struct Plan {
   StepMessages messages;                // of a training step
   std::vector<GroupMessages> by_group;  // the same, by the names of groups
   StepMessages synchronization;         // of replicas that take local steps, when they agree; in no other step
-  // Mask steps of a run with [sparsity]: bytes of optimizer state before and after each. Not `exact`: they are the most
+  // Mask steps of a run with [sparsity]: bytes of optimizer state before and after each. Not exact: they are the most
   // that this rank may have, as which elements of a split matrix stay is not known before the run.
   std::vector<Relayout> relayouts;
   bool exact_relayouts = true;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 
+#include "base/integers.h"
 #include "checkpoint/state.h"
 #include "kernels/elementwise.h"
 #include "tensor/transfer.h"
@@ -18,12 +20,20 @@ Relayout MaskSteps::grow(std::int64_t steps) {
   const Ledger& ledger = setup_.memory.ledger();
   Relayout done{
       .steps = steps, .share = setup_.options.sparsity.share_after(steps), .before = ledger.current(Tag::optimizer)};
+  std::int64_t uneven = 0;  // bytes
   for (auto& [u, shard] : shards_) {
     if (!masks(u) || !shard.updates()) continue;
-    const MaskWords words = find(u, shard, steps);
-    shard.set_mask(survivors(u, shard, words, steps), room_, setup_.memory, setup_.stream);
+    const Survivors stay = survivors(u, shard, find(u, shard, steps), steps);
+    shard.set_mask(stay, room_, setup_.memory, setup_.stream);
+    const auto bytes = [](std::int64_t elements, const Tensor& state) {
+      return round_up(elements * size_of(state.dtype()), kAlignment);
+    };
+    const auto add = [&](const Tensor& state) { uneven += bytes(stay.kept, state) - bytes(stay.evenly, state); };
+    for (const auto& [name, state] : shard.optimizer_state()) add(state);
+    if (shard.masters_apart()) add(shard.own_master());
   }
   done.after = ledger.current(Tag::optimizer);
+  if (setup_.on_meta()) done.evenly = done.after - uneven;
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return done;
 }
@@ -62,9 +72,16 @@ Survivors MaskSteps::survivors(int unit, const ZeroShard& shard, const MaskWords
   shard.each_piece([&](const ZeroShard::Piece& piece) {
     std::int64_t here = 0;
     for (const Run& run : piece.runs) here += run.elements();
-    if (is_masked(piece.tensor)) here = half ? here / 2 : std::min(here, sparsity.kept(piece.tensor.elements(), steps));
-    most.kept += here;
-    if (piece.parameter.shape.size() >= 2) most.decayed += here;
+    std::int64_t stay = here, evenly = here;
+    if (is_masked(piece.tensor)) {
+      const std::int64_t all = piece.tensor.elements(), kept = sparsity.kept(all, steps);
+      stay = half ? here / 2 : std::min(here, kept);
+      evenly = static_cast<std::int64_t>(
+          std::llround(static_cast<double>(here) * static_cast<double>(kept) / static_cast<double>(all)));
+    }
+    most.kept += stay;
+    most.evenly += evenly;
+    if (piece.parameter.shape.size() >= 2) most.decayed += stay;
   });
   return most;
 }

@@ -1,4 +1,5 @@
 // A run under a growing mask, as a user has it: what it says, what plan says of it beforehand, and its events.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
