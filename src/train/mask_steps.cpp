@@ -92,33 +92,67 @@ void MaskSteps::mask(const Gradients& gradients) {
       keep({.dense = gradients.reduced(u).slice(0, 0, shard.part_elements()), .mask = shard.mask()}, setup_.stream);
 }
 
-void MaskSteps::open() {
+namespace {
+// Parts that are copied: the mask, and what is packed.
+std::vector<std::pair<std::string, DType>> copied_parts(const ZeroShard& shard) {
+  std::vector<std::pair<std::string, DType>> parts{{MaskSteps::kMaskPart, DType::bf16}};
+  if (!shard.packed()) return parts;
+  if (shard.masters_apart()) parts.emplace_back(kWeightPart, shard.own_master().dtype());
+  for (const auto& [name, packed] : shard.optimizer_state()) parts.emplace_back(name, packed.dtype());
+  return parts;
+}
+}  // namespace
+
+std::int64_t MaskSteps::copied_bytes(int unit, const ZeroShard& shard) const {
+  if (!masks(unit) || !shard.updates()) return 0;
+  std::int64_t bytes = 0;
+  for (const auto& [part, dtype] : copied_parts(shard)) bytes += shard.part_elements() * size_of(dtype);
+  return bytes;
+}
+
+void MaskSteps::open(bool in_turns) {
   close();
+  std::int64_t most = 0;
+  for (const auto& [u, shard] : shards_) most = std::max(most, copied_bytes(u, shard));
   for (const auto& [u, shard] : shards_) {
-    if (!masks(u) || !shard.updates()) continue;
-    const std::int64_t elements = shard.part_elements();
-    const auto add = [&, u = u](std::string_view part, DType dtype) {
-      Whole& whole = whole_[{u, std::string(part)}];
-      whole.buffer = setup_.memory.allocate(elements * size_of(dtype), Tag::workspace, "checkpoint");
-      return whole.tensor = view(whole.buffer, dtype, {elements});
-    };
-    const Tensor mask = add(kMaskPart, DType::bf16);
-    fill({.y = mask, .value = 1}, setup_.stream);
-    if (!shard.packed()) continue;
-    keep({.dense = mask, .mask = shard.mask()}, setup_.stream);
-    if (shard.masters_apart())
-      shard.unpack_to(add(kWeightPart, shard.own_master().dtype()), shard.own_master(), 0, setup_.stream);
-    for (const auto& [name, packed] : shard.optimizer_state()) {
-      const std::int64_t kept = shard.kept();
-      shard.unpack_to(add(name, packed.dtype()), packed.slice(0, 0, kept), 0, setup_.stream);
+    const std::int64_t bytes = copied_bytes(u, shard);
+    if (bytes == 0) continue;
+    Buffer& buffer = copies_[in_turns ? 0 : u];
+    if (!buffer.memory()) buffer = setup_.memory.allocate(in_turns ? most : bytes, Tag::workspace, "checkpoint");
+    std::int64_t at = 0;
+    for (const auto& [part, dtype] : copied_parts(shard)) {
+      whole_[{u, part}] = view(buffer, dtype, {shard.part_elements()}, at / size_of(dtype));
+      at += shard.part_elements() * size_of(dtype);
     }
+    if (!in_turns) fill_copies(u);
+    for (const StoredParameter& parameter : setup_.model.unit(u).layout().parameters())
+      for (const ParameterPiece& piece : parameter.pieces)
+        if (in_turns) unit_of_[piece.name] = u;
   }
   open_ = true;
 }
 
+void MaskSteps::turn_to(const std::string& tensor) {
+  const auto found = unit_of_.find(tensor);
+  if (found == unit_of_.end() || found->second == turn_) return;
+  turn_ = found->second;
+  fill_copies(turn_);
+}
+
+void MaskSteps::fill_copies(int unit) {
+  const ZeroShard& shard = shards_.at(unit);
+  const Tensor mask = whole(unit, kMaskPart);
+  fill({.y = mask, .value = 1}, setup_.stream);
+  if (!shard.packed()) return;
+  keep({.dense = mask, .mask = shard.mask()}, setup_.stream);
+  if (shard.masters_apart()) shard.unpack_to(whole(unit, kWeightPart), shard.own_master(), 0, setup_.stream);
+  for (const auto& [name, packed] : shard.optimizer_state())
+    shard.unpack_to(whole(unit, name), packed.slice(0, 0, shard.kept()), 0, setup_.stream);
+}
+
 Tensor MaskSteps::whole(int unit, std::string_view part) const {
   const auto found = whole_.find({unit, std::string(part)});
-  return found == whole_.end() ? Tensor{} : found->second.tensor;
+  return found == whole_.end() ? Tensor{} : found->second;
 }
 
 void MaskSteps::take() {
@@ -152,6 +186,9 @@ void MaskSteps::take() {
 
 void MaskSteps::close() {
   whole_.clear();
+  copies_.clear();
+  unit_of_.clear();
+  turn_ = -1;
   open_ = false;
 }
 

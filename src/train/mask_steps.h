@@ -10,7 +10,8 @@
 // holds whole matrices, and under a whole 2:4 mask of (out, in) matrices; elsewhere it is an upper bound.
 //
 // A checkpoint speaks of whole tensors: between open() and close() there are copies of packed state in its places, and
-// of the mask, 1 for what stays (part "mask").
+// of the mask, 1 for what stays (part "mask"). They are there all at once, or in turns, one unit after the other in the
+// same memory.
 //
 // One thread uses it; setup and shards outlive it.
 #pragma once
@@ -42,8 +43,9 @@ class MaskSteps {
   void mask(const Gradients& gradients);
 
   // Copies of the state, whole, as views by unit and part: "weight", "mask", and the optimizer's names. Parts that are
-  // not packed have none. open() fills them with what is there.
-  void open();
+  // not packed have none. They hold what is there; in turns, after turn_to() was told of any tensor of the unit.
+  void open(bool in_turns = false);
+  void turn_to(const std::string& tensor);
   bool is_open() const { return open_; }
   Tensor whole(int unit, std::string_view part) const;  // none: it is not packed
   // The checkpoint's masks become this rank's, and the copies go.
@@ -52,17 +54,18 @@ class MaskSteps {
 
  private:
   bool masks(int unit) const { return unit > 0 && unit + 1 < setup_.model.units(); }
+  void fill_copies(int unit);
+  std::int64_t copied_bytes(int unit, const ZeroShard& shard) const;
   MaskWords find(int unit, const ZeroShard& shard, std::int64_t steps);
   Survivors survivors(int unit, const ZeroShard& shard, const MaskWords& words, std::int64_t steps) const;
 
   RankSetup& setup_;
   std::map<int, ZeroShard>& shards_;
   ZeroShard::Room room_;
-  struct Whole {
-    Buffer buffer;
-    Tensor tensor;
-  };
-  std::map<std::pair<int, std::string>, Whole> whole_;
+  std::map<int, Buffer> copies_;  // by unit, or one for all
+  std::map<std::pair<int, std::string>, Tensor> whole_;
+  std::map<std::string, int> unit_of_;  // by tensor, where copies are in turns
+  int turn_ = -1;                       // the unit whose they are
   bool open_ = false;
 };
 

@@ -336,9 +336,11 @@ Relayout RankState::grow_mask(std::int64_t steps) {
   return done;
 }
 
-void RankState::open_state() {
-  if (masks_) masks_->open();
+void RankState::open_state(bool in_turns) {
+  if (masks_) masks_->open(in_turns);
 }
+
+void RankState::turn_state_to(const std::string& tensor) { masks_->turn_to(tensor); }
 
 void RankState::close_state() {
   if (masks_) masks_->close();

@@ -47,7 +47,9 @@ class RankState {
   // Under a mask ([sparsity]): grows it as after so many steps. No step is in flight; all ranks call it.
   Relayout grow_mask(std::int64_t steps);
   // Makes packed state and its mask whole, in copies, for whoever reads or fills state(), and takes the copies away.
-  void open_state();
+  // In turns: turn_state_to() is called before a tensor's pieces are read, unit after unit.
+  void open_state(bool in_turns = false);
+  void turn_state_to(const std::string& tensor);
   void close_state();
   // After the gradients were summed and before their norm.
   void mask_gradients();

@@ -73,7 +73,8 @@ class Replica {
   // The mask step that comes after so many training steps.
   Relayout grow_mask(std::int64_t steps);
   // Packed state and masks, made whole for state() (rank_state.h).
-  void open_state() { state_.open_state(); }
+  void open_state(bool in_turns = false) { state_.open_state(in_turns); }
+  void turn_state_to(const std::string& tensor) { state_.turn_state_to(tensor); }
   void close_state() { state_.close_state(); }
   // A step in two halves: forward and backward; then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);

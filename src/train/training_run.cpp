@@ -154,7 +154,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   }
   folder_.stream = stream_.get();
   if (saves() && spec.train.async_save) {
-    replica_->open_state();
+    replica_->open_state(true);
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
     replica_->close_state();
@@ -420,13 +420,16 @@ std::vector<StateTensor> TrainingRun::written_here() const {
 
 void TrainingRun::save(const Progress& progress) {
   if (stream_->device() != Device::meta) replica_->sum_owed();
-  replica_->open_state();
+  if (stream_->device() == Device::meta && !saves()) return;
+  replica_->open_state(writer_ != nullptr);
   save_open(progress);
   replica_->close_state();
 }
 
 void TrainingRun::save_open(const Progress& progress) {
-  if (writer_ && spec_.sparsity) return writer_->save(progress, written_here(), *stream_);
+  if (writer_ && spec_.sparsity)
+    return writer_->save(progress, written_here(), *stream_,
+                         [this](const StateTensor& next) { replica_->turn_state_to(next.tensor.name); });
   if (writer_) {
     writer_->save(progress, *stream_);
     if (Event* const read = writer_->being_read()) replica_->update_after(*read);
