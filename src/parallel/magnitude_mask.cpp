@@ -27,6 +27,18 @@ void set_bit(MaskWords& words, std::int64_t i) {
   words[static_cast<std::size_t>(i / 64)] |= std::uint64_t{1} << (i % 64);
 }
 
+// No group of four is split.
+void check_groups(const LogicalTensor& tensor, const std::vector<Run>& runs, bool inputs_first) {
+  const std::int64_t four = inputs_first ? 4 * tensor.shape[1] : 4;  // in the tensor, from group to group
+  for (const Run& run : runs) {
+    const bool whole = inputs_first && run.rows() > 1
+                           ? run.rows() % 4 == 0 && run.there.begin / tensor.shape[1] % 4 == 0
+                           : run.there.begin % four == 0 && run.row() % four == 0;
+    LOCKSTEP_CHECK(whole, "{}: a part of {} rows of {} splits groups of four inputs", tensor.name, run.rows(),
+                   run.row());
+  }
+}
+
 // What a rank has of one matrix, and what is known of the last element that stays.
 template <class T>
 class Select {
@@ -180,6 +192,7 @@ MaskWords MagnitudeMask::find(const UnitLayout& layout, const ConstTensor& weigh
         continue;
       }
       if (k == 0) continue;
+      if (sparsity.kind == SparsityKind::two_of_four) check_groups(piece, runs, inputs_first);
       const auto select = [&](auto of) {
         using T = decltype(of);
         Select<T>(piece, std::move(runs), meta ? nullptr : weights.data<T>(),

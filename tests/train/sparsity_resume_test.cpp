@@ -26,7 +26,7 @@ RunSpec sparse_run(const LayoutSpec& layout, SparsityKind kind, Precision precis
   spec.model = tiny_specs()[0].spec;
   spec.model.heads = 8;
   spec.model.kv_heads = 2;
-  spec.model.ffn_width = 28;
+  spec.model.ffn_width = 32;
   spec.data.synthetic = SyntheticSpec{.vocabulary = 16, .order = 1, .branching = 3};
   spec.data.seq = 8;
   spec.train = {.steps = kSparseEnd, .global_batch = 12, .save_every = 2, .keep = 100, .seed = 4};

@@ -10,7 +10,7 @@
 #include "support/host_run.h"
 #include "support/serial_sparsity.h"
 #include "support/tiny_specs.h"
-#include "tensor/meta/stream.h"
+#include "tensor/make_stream.h"
 
 namespace lockstep::tests {
 namespace {
@@ -78,16 +78,24 @@ TEST_P(Sparsity, OfShardsTeachesWhatTheSerialModelLearns) {
 }
 
 TEST_P(Sparsity, OfSplitLayersTeachesWhatTheSerialModelLearns) {
-  for (const NamedSpec& model : cut_specs()) {
+  for (NamedSpec model : cut_specs()) {
     if (model.name != "llama_8_heads" && model.name != "gpt2_8_heads") continue;
     SCOPED_TRACE(model.name);
-    const SparseLearned serial = learn_sparsely(sparse_options(model.spec, {}, GetParam()), kSparseSteps);
+    model.spec.width = 32;
+    model.spec.head_width = 4;
+    const auto options = [&](const LayoutSpec& layout) {
+      Replica::Options o = sparse_options(model.spec, layout, GetParam());
+      o.spec.ffn_width = 48;  // 4 divides a quarter of it
+      o.T = 12;               // which cp divides
+      return o;
+    };
+    const SparseLearned serial = learn_sparsely(options({}), kSparseSteps);
     for (const LayoutSpec& layout :
          {LayoutSpec{.tp = 2}, LayoutSpec{.pp = 2, .micro = 4}, LayoutSpec{.cp = 2},
           LayoutSpec{.dp = 2, .tp = 2, .micro = 2, .zero = 1},
           LayoutSpec{.dp = 2, .pp = 2, .tp = 2, .micro = 2, .zero = 1}, LayoutSpec{.dp = 2, .tp = 4, .zero = 1},
           LayoutSpec{.dp = 3, .tp = 2, .zero = 3}}) {
-      Replica::Options o = sparse_options(model.spec, layout, GetParam());
+      Replica::Options o = options(layout);
       o.layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
       if (layout.tp > 1) o.layout.sp = Switch::on;
       expect_as_serial(o, serial);
@@ -170,17 +178,19 @@ void compare_with_meta(const Replica::Options& o, bool exact_steps, bool exact_e
   const std::string what = fmt::format("{}, {}", to_text(o.layout), name_of(o.sparsity.kind));
   std::vector<Bytes> real(static_cast<std::size_t>(o.layout.ranks()));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
-    CpuDevice cpu;
-    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
+    Ledger ledger;
+    const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
+    const std::unique_ptr<Stream> stream = make_stream(*memory, 1, Device::cpu);
+    Replica replica(o, {*group, *group}, *memory, *stream);
     replica.init_weights();
-    real[static_cast<std::size_t>(group->rank())] = bytes_of(replica, cpu.memory().ledger(), o.sparsity);
+    real[static_cast<std::size_t>(group->rank())] = bytes_of(replica, ledger, o.sparsity);
   });
   for (std::size_t r = 0; r < real.size(); ++r) {
     Ledger ledger;
     const std::unique_ptr<Memory> memory = make_memory(Device::meta, ledger);
-    meta::Stream stream;
+    const std::unique_ptr<Stream> stream = make_stream(*memory, 1, Device::cpu);
     meta::Communicator ranks(static_cast<int>(r), static_cast<int>(real.size()), "world");
-    Replica replica(o, {ranks, ranks}, *memory, stream);
+    Replica replica(o, {ranks, ranks}, *memory, *stream);
     replica.init_weights();
     const Bytes said = bytes_of(replica, ledger, o.sparsity);
     EXPECT_EQ(real[r].optimizer.front(), said.optimizer.front()) << what;
@@ -205,14 +215,15 @@ void compare_with_meta(const Replica::Options& o, bool exact_steps, bool exact_e
 }
 
 TEST(SparsityBytes, AreWhatMetaSays) {
-  const ModelSpec spec = cut_specs()[8].spec;  // llama with 8 heads
+  ModelSpec spec = cut_specs()[8].spec;  // llama with 8 heads
+  spec.ffn_width = 48;
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     for (const SparsityKind kind : {SparsityKind::unstructured, SparsityKind::two_of_four})
       for (const LayoutSpec& layout :
            {LayoutSpec{}, LayoutSpec{.dp = 3}, LayoutSpec{.pp = 2, .micro = 2}, LayoutSpec{.dp = 2, .zero = 1},
             LayoutSpec{.dp = 3, .zero = 3}, LayoutSpec{.tp = 2}, LayoutSpec{.dp = 2, .tp = 2, .zero = 2}}) {
-        Replica::Options o = sparse_options(spec, layout, kind);
-        o.precision = precision;
+        Replica::Options o = learning_options(spec, layout, precision);
+        o.sparsity = growing(kind);
         o.layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
         const bool whole = layout.zero == 0 && layout.tp == 1;
         compare_with_meta(o, whole, kind == SparsityKind::two_of_four);
