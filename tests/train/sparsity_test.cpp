@@ -139,6 +139,42 @@ TEST(SparsityShare, IsExactlyZero) {
     }
 }
 
+// By element of each matrix of a block, whether it stays.
+std::vector<double> masks_of(HostRun& run) {
+  std::vector<double> all;
+  run.replica->open_state();
+  for (const StateTensor& t : run.replica->state())
+    if (t.part == MaskSteps::kMaskPart)
+      for (const double bit : to_doubles(t.live, *run.stream)) all.push_back(bit);
+  run.replica->close_state();
+  return all;
+}
+
+// Weights that stay may become zero, and are not taken for masked ones.
+TEST(SparsityMask, OnlyGrowsAlsoWhereWeightsThatStayAreZero) {
+  for (const SparsityKind kind : {SparsityKind::unstructured, SparsityKind::two_of_four}) {
+    HostRun run(sparse_options(tiny_specs()[0].spec, {}, kind));
+    run.replica->init_weights();
+    run.replica->grow_mask(6);
+    const std::vector<double> before = masks_of(run);
+    for (const auto& t : run.replica->tensors())
+      if (is_block_matrix(t.tensor)) {
+        const std::int64_t n = t.master.elements();
+        std::fill_n(t.master.data<double>() + n / 4, n - n / 4, 0);  // masked ones at the beginning have lower indices
+      }
+    run.replica->grow_mask(14);
+    const std::vector<double> after = masks_of(run);
+    ASSERT_EQ(before.size(), after.size());
+    std::size_t back = 0, gone = 0;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      back += before[i] == 0 && after[i] != 0;
+      gone += before[i] != 0 && after[i] == 0;
+    }
+    EXPECT_EQ(back, 0U) << name_of(kind);
+    EXPECT_GT(gone, 0U) << name_of(kind);
+  }
+}
+
 // Stages with one way of summing are equal bit for bit, in 16 bits too, where masters are packed as well as moments.
 TEST(SparsityLayouts, ThatKeepTheOrderOfSumsKeepTheBits) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
