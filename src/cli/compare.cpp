@@ -186,10 +186,7 @@ int compare(const CompareSettings& s) {
                        name_of(run.sync.kind)),
            "use --set sync.kind=full");
   if (run.sync.compress || run.sync.compress_weights) refuse_compression();
-  if (run.sparsity)
-    refuse(
-        fmt::format("sparsity.kind = \"{}\": masks grow over more steps than are compared", name_of(run.sparsity.kind)),
-        "use --set sparsity.kind=none");
+  refuse_growing_mask(run);
   return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }
 
