@@ -47,32 +47,51 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
   rope_table(args, stream);
 }
 
+std::int64_t BatchBuffers::valid_targets(std::span<const std::int32_t> targets) const {
+  LOCKSTEP_CHECK(std::ssize(targets) == sizes_.loss_B * sizes_.T, "{} targets for {} samples of {}", targets.size(),
+                 sizes_.loss_B, sizes_.T);
+  std::int64_t valid = 0;
+  for (std::int64_t i = 0; i < sizes_.loss_B * sizes_.tokens(); ++i)
+    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
+  return valid;
+}
+
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
-  Place& at = places_[place];
-  if (stream.device() == Device::meta) {
-    sum_over(ranks_.replicas, at.valid_targets);
-    return sum_over(ranks_.others, at.valid_targets);
-  }
-  LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
-                 "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
-                 sizes_.loss_B, sizes_.T);
-  const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
-  std::int64_t valid = 0;
-  for (std::int64_t i = 0; i < losses; ++i)
-    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
+  first_sample_ = sizes_.first;
+  const bool meta = stream.device() == Device::meta;
+  std::int64_t valid = meta ? 0 : valid_targets(targets);
   sum_over(ranks_.replicas, valid);
   const std::int64_t summed_here = valid;
   sum_over(ranks_.others, valid);
-  at.valid_targets = valid;
-  const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
+  places_[place].valid_targets = valid;
+  if (!meta) take(tokens, targets, summed_here, place, stream);
+}
+
+void BatchBuffers::set_apart(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                             std::int64_t first, int place, Stream& stream) {
+  first_sample_ = first;
+  if (stream.device() == Device::meta) return;
+  const std::int64_t valid = valid_targets(targets);
+  places_[place].valid_targets = valid;
+  take(tokens, targets, valid, place, stream);
+}
+
+// `summed_over`: the targets that the gradient's sum is divided by.
+void BatchBuffers::take(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                        std::int64_t summed_over, int place, Stream& stream) {
+  LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T, "{} tokens for {} samples of {}", tokens.size(), sizes_.B,
+                 sizes_.T);
+  Place& at = places_[place];
+  const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
+  const auto put = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
     for (std::size_t i = 0; i < here.size(); ++i)
       here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
   };
-  take(at.tokens.as<std::int32_t>(), tokens);
-  take(at.targets.as<std::int32_t>(), targets);
+  put(at.tokens.as<std::int32_t>(), tokens);
+  put(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
-  const double scale = summed_here > 0 ? 1.0 / static_cast<double>(summed_here) : 0.0;
+  const double scale = summed_over > 0 ? 1.0 / static_cast<double>(summed_over) : 0.0;
   if (sizes_.sums == DType::f64)
     at.loss_scale.as<double>()[0] = scale;
   else
@@ -101,7 +120,7 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
               .positions = view(positions_, DType::i32, {T}),
               .loss_scale = loss_scale(),
               .losses = own_losses ? view(losses_, sizes_.sums, {B * T}, first * T) : Tensor{},
-              .first_sample = sizes_.first + first,
+              .first_sample = first_sample_ + first,
               .dropout_seed = dropout_seed,
               .training = training,
               .micro = m};
@@ -152,6 +171,12 @@ double BatchBuffers::mean_loss(int place) const {
   sum_over(ranks_.others, total);
   sum_over(ranks_.stages, total);  // of which one has it
   return mean(place, total);
+}
+
+BatchBuffers::OwnLosses BatchBuffers::losses_apart(int place) const {
+  OwnLosses own{.sum = own_losses(place), .targets = places_[place].valid_targets};
+  sum_over(ranks_.stages, own.sum);  // of which one has it
+  return own;
 }
 
 BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {

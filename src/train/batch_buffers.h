@@ -54,6 +54,10 @@ class BatchBuffers {
   // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
   // the stream. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
+  // The same for a batch of this rank's samples alone, the first of which has this number in the global batch: its loss
+  // and gradient are means over its own targets. No message is sent.
+  void set_apart(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, std::int64_t first,
+                 int place, Stream& stream);
   // Before the forwards of a batch to train on: its targets weigh as much more in the gradient as the step's control
   // says (kernels/step_control.h), where losses are scaled at all.
   void scale_loss(const ConstTensor& control, Stream& stream);
@@ -68,6 +72,12 @@ class BatchBuffers {
   // of samples, whatever the micro-batches were, then the ranks' sums are added. Zero when no target counts. All ranks
   // call it and get the same.
   double mean_loss(int place) const;
+  // Of a batch that was set apart: the sum of its losses, and its targets that count. All stages call it.
+  struct OwnLosses {
+    double sum = 0;
+    std::int64_t targets = 0;
+  };
+  OwnLosses losses_apart(int place) const;
   // Of a batch that was not for training, after its last forward: copies the marks of its targets to the host, without
   // waiting.
   void fetch_likeliest(int place, Stream& stream);
@@ -84,6 +94,9 @@ class BatchBuffers {
 
  private:
   Tensor loss_scale() const { return view(sizes_.scaled ? scaled_ : loss_scale_, sizes_.sums, {1}); }
+  std::int64_t valid_targets(std::span<const std::int32_t> targets) const;
+  void take(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, std::int64_t summed_over,
+            int place, Stream& stream);
   double own_losses(int place) const;  // their sum; zero where another stage has them
   double mean(int place, double total) const;
 
@@ -97,6 +110,7 @@ class BatchBuffers {
     std::int64_t valid_targets = 0;  // of the global batch
   };
   std::array<Place, kPlaces> places_;
+  std::int64_t first_sample_ = 0;  // of the batch that was set last, in the global batch
 };
 
 }  // namespace lockstep

@@ -45,6 +45,7 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
                             ? std::nullopt
                             : std::optional(result.loss_scale),
           .overflow = result.overflowed,
+          .arrivals = result.arrivals,
           .bytes = bytes_of(run.ledger(), &Ledger::current),
           .peak_bytes = bytes_of(run.ledger(), &Ledger::peak),
           .time = seconds_since_1970()};
@@ -178,7 +179,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                            .save_again = saving.wants_again(),
                            .compare_clocks = events.wants_comparison(),
                            .copy = begun < t.steps && run.agrees_after(begun) && copying.wants(begun)},
-                          times, events.tell());
+                          times, run.agrees_after(begun) ? events.tell() : ToldEvents{});
     events.heard(told);
     asked = true;
   };

@@ -175,6 +175,11 @@ void RankState::count_batch(std::span<const double> controls) {
   loss_scale_ = {static_cast<int>(controls[kLossExponent]), static_cast<std::int64_t>(controls[kScaledSteps])};
 }
 
+void RankState::count_step(std::int64_t updates) {
+  updates_ = updates;
+  ++batches_;
+}
+
 void RankState::open_gradients(int unit, int micro) {
   units_[static_cast<std::size_t>(unit)].gradients = gradients_->open(unit, micro);
 }

@@ -69,6 +69,8 @@ class RankState {
   const LossScaleState& loss_scale() const { return loss_scale_; }
   // A step has ended with these scalars, all kStepControls of them.
   void count_batch(std::span<const double> controls);
+  // The same of an asynchronous step, after which so many updates have been made.
+  void count_step(std::int64_t updates);
 
   // The scalars of a step on the device (kernels/step_control.h), with the number of updates so far and the loss scale.
   Tensor control() const { return view(control_, DType::f64, {kStepControls}); }

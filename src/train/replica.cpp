@@ -13,6 +13,10 @@ std::optional<StateHashes> make_hashes(RankSetup& setup, const RankState& state)
   if (!setup.options.check_state) return std::nullopt;
   return std::optional<StateHashes>(std::in_place, setup, state);
 }
+
+std::unique_ptr<AsyncSteps> make_async(RankSetup& setup, RankState& state, StepExecutor& executor) {
+  return setup.options.sync.is_asynchronous() ? std::make_unique<AsyncSteps>(setup, state, executor) : nullptr;
+}
 }  // namespace
 
 Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload, Memory* rooms)
@@ -21,6 +25,7 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory*
       executor_(setup_, state_),
       hashes_(make_hashes(setup_, state_)),
       in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
+      async_(make_async(setup_, state_, executor_)),
       learning_rate_(options.optimizer.learning_rate) {}
 
 Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload,
@@ -30,6 +35,7 @@ Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Str
       executor_(setup_, state_),
       hashes_(make_hashes(setup_, state_)),
       in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
+      async_(make_async(setup_, state_, executor_)),
       learning_rate_(options.optimizer.learning_rate) {}
 
 void Replica::init_weights() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "train/async_steps.h"
 #include "train/rank_setup.h"
 #include "train/rank_state.h"
 #include "train/state_hashes.h"
@@ -43,6 +44,7 @@ class Replica {
   void load(std::span<const ConstTensor> values);
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
   std::int64_t steps_done() const { return state_.updates(); }
+  std::int64_t batches() const { return state_.batches(); }
   const LossScaleState& loss_scale() const { return state_.loss_scale(); }  // of the next step
 
   // The samples of the global batch that the caller gives this rank: its own; under central data parallel, all of them
@@ -56,12 +58,18 @@ class Replica {
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
     in_flight_.begin(tokens, targets, learning_rate_);
   }
-  Result finish_step() { return in_flight_.finish(); }
+  Result finish_step() { return async_ ? async_->finish() : in_flight_.finish(); }
   int steps_in_flight() const { return in_flight_.count(); }
   // Waits for what the last step has left under way: weights that are being published, which the next would wait for.
   // All ranks call it before they part.
   void settle() { executor_.settle(); }
   void set_learning_rate(double rate) { learning_rate_ = rate; }  // of the steps that follow
+
+  // Asynchronous steps (async_steps.h), where [sync] has them: the batch of a step begins with sample `first`, and the
+  // ranks read theirs themselves, when they get a ticket.
+  bool is_asynchronous() const { return async_ != nullptr; }
+  AsyncSteps& async() { return *async_; }
+  void begin_step(std::int64_t first) { async_->begin(first, learning_rate_); }
 
   // These need all steps to be finished.
   // A step in two halves: forward and backward; then norm, clipping and update.
@@ -111,6 +119,7 @@ class Replica {
   StepExecutor executor_;
   std::optional<StateHashes> hashes_;  // none: state is not checked
   StepsInFlight in_flight_;
+  std::unique_ptr<AsyncSteps> async_;  // none: steps are synchronous
   double learning_rate_;
   double last_loss_ = 0;  // of compute_gradients
   BatchBuffers::Evaluated evaluated_;

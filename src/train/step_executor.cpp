@@ -254,12 +254,14 @@ void StepExecutor::exchange(const Action& action) {
     links_.receive(action, tensor, other);
 }
 
-void StepExecutor::run_actions(std::size_t first, std::size_t end) {
+// `publishing`: those alone that publish, or that do not.
+void StepExecutor::run_actions(std::size_t first, std::size_t end, std::optional<bool> publishing) {
   const std::vector<Action>& actions = setup_.step.actions;
   TimeAccount* const account = setup_.options.account;
   const Spending computing(account, TimeUse::compute);
   for (std::size_t i = first; i < end; ++i) {
     const Action& action = actions[i];
+    if (publishing && (action.kind == ActionKind::publish) != *publishing) continue;
     if (watch_) watch_->comes_to(i);
     if (account) account->enter(use_of(action.kind));
     if (doing_) doing_->begin_action(static_cast<int>(i));
@@ -269,6 +271,21 @@ void StepExecutor::run_actions(std::size_t first, std::size_t end) {
     if (stream_.runs_ahead()) stream_.end_range();
     if (watch_ && stream_.runs_ahead() && watch_->holds_stream()) stream_.synchronize();
     if (watch_) watch_->is_done_with(action);
+  }
+}
+
+void StepExecutor::run_part(StepPart part) {
+  const std::size_t all = setup_.step.actions.size();
+  switch (part) {
+    case StepPart::gradients:
+      return run_actions(0, norm_at_);
+    case StepPart::updates:
+      run_actions(norm_at_, norm_at_ + 1);
+      wait_for_readers();
+      settle();
+      return run_actions(norm_at_ + 1, all, false);
+    case StepPart::publishing:
+      return run_actions(norm_at_ + 1, all, true);
   }
 }
 

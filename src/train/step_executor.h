@@ -28,6 +28,9 @@
 
 namespace lockstep {
 
+// A step's list in three: what makes the gradients; norm and updates; weights on their way to those that compute.
+enum class StepPart { gradients, updates, publishing };
+
 class StepExecutor {
  public:
   StepExecutor(RankSetup& setup, RankState& state);
@@ -47,6 +50,8 @@ class StepExecutor {
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
   // `hashes` are made around its updates; whether there are any is the same in all steps.
   void run_step(std::int64_t batch_number, StateHashes* hashes = nullptr);
+  // One of the three alone, after begin() (async_steps.h). Updates wait for weights that are being published.
+  void run_part(StepPart part);
   // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
   // run_step().
   void update_after(Event& read) { readers_.push_back(&read); }
@@ -83,7 +88,7 @@ class StepExecutor {
   void update(int unit);
   void exchange(const Action& action);
   Tensor message(const Action& action) const;
-  void run_actions(std::size_t first, std::size_t end);
+  void run_actions(std::size_t first, std::size_t end, std::optional<bool> publishing = {});
   void wait_for_readers();
   void capture_halves(std::int64_t batch_number);
   Call call(const Action& action, const Batch& batch) const;

@@ -10,7 +10,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "telemetry/arrivals.h"
 #include "tensor/transfer.h"
 #include "train/state_hashes.h"
 #include "train/step_executor.h"
@@ -24,6 +26,7 @@ struct StepResult {
   double loss_scale = 1;                 // of this step
   bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
   std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
+  std::vector<Arrival> arrivals = {};    // of an asynchronous step (async_steps.h)
 };
 
 // Of a step that has ended with these scalars, which the state then counts.

@@ -156,6 +156,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
   const Share given = replica_->given();
+  if (replica_->is_asynchronous()) use_async();
   batch_ = std::make_unique<BatchReader>(
       device == Device::meta ? 0 : given.count * spec.data.seq,  // on meta batches are counted, and none is made
       [this, first_here = given.first](std::int64_t first, std::span<std::int32_t> tokens,
@@ -215,13 +216,43 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
   if (is_first_rank() && saves()) keep_companions(companions_of(*found));
 }
 
-void TrainingRun::load_batch(std::int64_t first) { batch_->load(first); }
+// Which samples an asynchronous step has for this rank is not known before.
+void TrainingRun::load_batch(std::int64_t first) {
+  first_sample_ = first;
+  if (!replica_->is_asynchronous()) batch_->load(first);
+}
 
-void TrainingRun::read_ahead(std::int64_t first) { batch_->read_ahead(first); }
+void TrainingRun::read_ahead(std::int64_t first) {
+  if (!replica_->is_asynchronous()) batch_->read_ahead(first);
+}
+
+void TrainingRun::use_async() {
+  AsyncSteps::Options options{.read = [this](std::int64_t first, std::span<std::int32_t> tokens,
+                                             std::span<std::int32_t> targets) {
+                                const Spending reading(account(), TimeUse::data);
+                                data_->training_batch(first, tokens, targets);
+                              },
+                              .meets = {}};
+  if (stream_->device() != Device::meta) {
+    options.meets = [this, began = std::optional<std::int64_t>()](std::int64_t steps) mutable {
+      const TrainSpec& t = spec_.train;
+      if (!began) began = replica_->batches();
+      const auto due = [&](std::int64_t every) { return every > 0 && steps % every == 0; };
+      return steps >= t.steps || due(t.save_every) || (data_->has_evaluation() && due(t.eval_every)) ||
+             (spec_.run.trace > 0 && steps <= *began + 1 + spec_.run.trace);
+    };
+    if (!spec_.sync.replay.empty()) {
+      options.record = read_arrivals(spec_.sync.replay);
+      ArrivalOrder::check(options.record, spec_.layout.dp, spec_.sync.replay);
+    }
+  }
+  replica_->async().use(options);
+}
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
   const Spending computing(account(), TimeUse::compute);
   replica_->set_learning_rate(learning_rate);
+  if (replica_->is_asynchronous()) return replica_->begin_step(first_sample_);
   replica_->begin_step(batch_->tokens(), batch_->targets());
 }
 
@@ -256,6 +287,7 @@ double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) 
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
+  if (replica_->is_asynchronous()) return replica_->async().bad_value();
   batch_->load(first);
   return replica_->find_bad_value(batch_->tokens(), batch_->targets(), later);
 }
@@ -330,6 +362,10 @@ ToldEvents told_events_of(std::span<const double, kEventWords> words) {
 
 TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
   if (!raw_ranks_) return {mine, {times}, {events}};
+  if (replica_->is_asynchronous() && !replica_->async().met()) {
+    if (mine.stop) replica_->async().wish_to_meet();
+    return {{.stop = mine.stop}, {times}, {ToldEvents{}}};
+  }
   constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
   std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again +
                                                      8 * mine.compare_clocks + 16 * mine.copy)};

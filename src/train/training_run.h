@@ -112,7 +112,10 @@ class TrainingRun {
   // How many steps may be begun before the oldest of them is waited for.
   int steps_at_once() const { return steps_at_once_; }
   // Whether all ranks agree on the weights after this many steps: then they can be saved and evaluated.
-  bool agrees_after(std::int64_t step) const { return spec_.sync.agrees_after(step); }
+  // Those of an asynchronous run do where they meet (async_steps.h), which is known when the step has ended.
+  bool agrees_after(std::int64_t step) const {
+    return replica_->is_asynchronous() ? replica_->async().met() : spec_.sync.agrees_after(step);
+  }
   // Over the evaluation batches: the mean loss, and the share of next tokens that no other token had a larger logit
   // than (nothing when no target counts). All ranks call it. AgreedFailure when the data of any rank cannot be read.
   struct Evaluation {
@@ -136,7 +139,8 @@ class TrainingRun {
     bool compare_clocks = false;
     bool copy = false;  // of the state, into memory, before the step
   };
-  // And where the time of each went, and what happened. One message, which the account of messages leaves out.
+  // And where the time of each went, and what happened. One message, which the account of messages leaves out. Ranks
+  // that do not meet hear of themselves alone; a wish to stop makes them meet.
   struct Told {
     Wishes any;
     std::vector<TimesByUse> times;   // by rank
@@ -203,6 +207,7 @@ class TrainingRun {
   void init_from_checkpoint(const std::function<void(const std::string&)>& note);
   int size() const { return ranks_ ? ranks_->size() : 1; }
   std::vector<StateTensor> written_here() const;
+  void use_async();
 
   RunSpec spec_;
   TimeAccount time_;
@@ -242,6 +247,7 @@ class TrainingRun {
   std::unique_ptr<Communicator> copiers_;  // the ranks once more, for copies alone; none: alone, or no copies
   std::unique_ptr<CheckpointWriter> copy_writer_;
   std::unique_ptr<BatchReader> batch_;  // of this rank
+  std::int64_t first_sample_ = 0;       // of the next asynchronous step
   std::int64_t tellings_ = 0;
 };
 

@@ -60,6 +60,7 @@ std::string TrainingRun::begin_copies(const CopyPlace& place) {
 }
 
 void TrainingRun::copy(const Progress& progress) {
+  if (replica_->is_asynchronous()) replica_->async().wish_to_meet();  // where the copy is settled
   replica_->sum_owed();
   copy_writer_->save(progress, *stream_);
   if (Event* const read = copy_writer_->being_read()) replica_->update_after(*read);

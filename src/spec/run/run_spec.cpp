@@ -2,6 +2,7 @@
 
 #include "base/integers.h"
 #include "spec/model/vocabulary_remedy.h"
+#include "spec/run/async_check.h"
 #include "spec/run/compression_check.h"
 
 namespace lockstep {
@@ -251,6 +252,11 @@ class RunChecker {
     }
   }
 
+  void async() const {
+    check_async(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                           const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void compression() const {
     check_compression(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
                                  const std::string& remedy) { fail(section, key, problem, remedy); });
@@ -309,6 +315,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.memory();
   check.state_check();
   check.sync();
+  check.async();
   check.loss_spikes();
   check.schedule();
   check.evaluation();

@@ -400,6 +400,8 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
   read_sync(top.table("sync"), spec.sync);
+  if (std::string& replay = spec.sync.replay; !replay.empty())
+    replay = resolve(top.table("sync"), "replay", replay, base_folder);
   if (std::string& folder = spec.memory.offload_folder; !folder.empty())
     folder = resolve(top.table("memory"), "offload_folder", folder, base_folder);
   // What is saved beside the training is copied first: a second time what was moved because there is no room for it.
