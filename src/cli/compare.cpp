@@ -185,6 +185,9 @@ int compare(const CompareSettings& s) {
     refuse(fmt::format("sync.kind = \"{}\": replicas agree in some steps only, and single steps are compared",
                        name_of(run.sync.kind)),
            "use --set sync.kind=full");
+  if (run.sync.is_asynchronous())
+    refuse("sync.kind = \"async\": which worker does how much depends on the moment, and single steps are compared",
+           "use --set sync.kind=full");
   if (run.sync.compress || run.sync.compress_weights) refuse_compression();
   return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }

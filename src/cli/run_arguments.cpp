@@ -90,6 +90,11 @@ RunSpec RunArguments::read_for_any_layout() const {
       spec->layout = {};
       return *spec;
     }
+    // Asynchronous training is of parameter servers.
+    if (std::optional<RunSpec> spec = reads("dp_kind=server"); spec && spec->sync.kind == SyncKind::async) {
+      spec->layout = {};
+      return *spec;
+    }
     std::erase_if(others.sets, [](const std::string& set) { return set.starts_with("sync.feedback="); });
     others.sets.insert(others.sets.end(), {"sync.compress=none", "sync.compress_weights=none"});
     if (!reads(kLayout)) throw;  // it is something else

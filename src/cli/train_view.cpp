@@ -16,6 +16,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "spec/model/model_flops.h"
+#include "telemetry/step_lines.h"
 #include "telemetry/advice.h"
 #include "telemetry/number_text.h"
 
@@ -67,6 +68,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
   tell_second_signal(log_.descriptor());
+  if (spec.sync.is_asynchronous()) arrivals_.emplace(folder.arrivals(), open_step_lines(folder.arrivals(), first_step));
   if (!spec.run.tensorboard) return;
   try {
     tensorboard_.emplace(folder.tensorboard(), first_step);
@@ -177,6 +179,7 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
+  for (const Arrival& one : r.arrivals) arrivals_->write(to_json_line(r.step, one));
   write_held();
   held_ = r;
   rank_log_.held(r);

@@ -85,6 +85,7 @@ class TrainView final : public Watcher {
   bool colour_;
   StatusLine status_;
   MetricsFile metrics_;
+  std::optional<AppendedFile> arrivals_;  // of an asynchronous run
   std::optional<TensorboardFile> tensorboard_;
   RankLog rank_log_;
   EventLog events_;

@@ -54,6 +54,10 @@ void require_machine(const RunSpec& spec, const MachineSpec& machine, const std:
     throw UserError(ExitCode::usage,
                     fmt::format("the time of local steps on machine {} is not predicted", machine.name),
                     "leave the machine out, or use sync.kind=full");
+  if (spec.sync.is_asynchronous())
+    throw UserError(ExitCode::usage,
+                    fmt::format("the time of asynchronous steps on machine {} is not predicted", machine.name),
+                    "leave the machine out, or use sync.kind=full");
   if (machine.kind == MachineSpec::Kind::threads) return;
   if (spec.layout.servers > 0)
     throw UserError(ExitCode::usage,

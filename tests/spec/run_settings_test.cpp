@@ -47,6 +47,8 @@ std::vector<RunSpec> runs() {
       run_of({"layout.dp=2", "layout.dp_kind=server", "train.global_batch=32"}),
       run_of({"layout.dp=8", "train.global_batch=32", "train.steps=8", "optim.warmup=2", "train.eval_every=0",
               "train.save_every=0", "sync.kind=mixed", "sync.every=2", "sync.group=2", "sync.outer=nesterov"}),
+      run_of({"layout.dp=2", "layout.dp_kind=server", "train.global_batch=32", "sync.kind=async", "sync.staleness=3",
+              "sync.replay=other/arrivals.jsonl"}),
       run_of({"layout.pp=2", "layout.micro=4", "layout.tp=2", "layout.cp=2", "train.global_batch=32"}),
       run_of({"layout.pp=2", "layout.micro=4", "layout.schedule=interleaved", "train.global_batch=32",
               "memory.recompute=full", "memory.recompute_stages=1+0"}),

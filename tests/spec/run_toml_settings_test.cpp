@@ -116,7 +116,32 @@ TEST(RunToml, LocalStepsAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
             std::string::npos);
   sharded.back() = "layout.shard=2";
   EXPECT_EQ(parse(kBase, sharded).layout.shards(), 2);
-  EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use 'full', 'partial' or 'mixed'"), std::string::npos);
+}
+
+TEST(RunToml, AsynchronousServersAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
+  EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use layout.dp_kind=server"), std::string::npos);
+  const std::vector<std::string> served{"layout.dp=4", "layout.dp_kind=server", "sync.kind=async"};
+  EXPECT_EQ(parse(kBase, served).sync.staleness, kNoStalenessBound);
+  EXPECT_TRUE(parse(kBase, served).sync.is_asynchronous());
+  auto bounded = served;
+  bounded.insert(bounded.end(), {"sync.staleness=3", "sync.replay=here/arrivals.jsonl"});
+  EXPECT_EQ(parse(kBase, bounded).sync.staleness, 3);
+  EXPECT_EQ(parse(to_toml(parse(kBase, served))), parse(kBase, served));
+  EXPECT_EQ(parse(to_toml(parse(kBase, bounded))), parse(kBase, bounded));
+  EXPECT_TRUE(parse(kBase, bounded).sync.replay.ends_with("/here/arrivals.jsonl"));
+  bounded[3] = "sync.staleness=0";
+  EXPECT_NE(refusal(kBase, bounded).find("'replay' does nothing with staleness = 0"), std::string::npos);
+  bounded.pop_back();
+  EXPECT_FALSE(parse(kBase, bounded).sync.changes_numbers()) << "the synchronous server";
+  for (const auto& [set, remedy] :
+       {std::pair{"train.global_batch=6", "use train.global_batch=8"}, {"train.loss_spikes=rewind", "loss_spikes=ignore"},
+        {"run.check_state=2", "use run.check_state=0"}, {"layout.overlap=off", "use layout.overlap=on"},
+        {"layout.cp=2", "use layout.cp=1"}, {"train.bad_values=skip", "use train.bad_values=stop"},
+        {"run.device=cuda", "use run.device=cpu"}}) {
+    auto sets = served;
+    sets.emplace_back(set);
+    EXPECT_NE(refusal(kBase, sets).find(remedy), std::string::npos) << set << ": " << refusal(kBase, sets);
+  }
 }
 
 TEST(RunToml, ParameterServersRefuseWhatTheyDoNotDo) {
