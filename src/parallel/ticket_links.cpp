@@ -38,7 +38,7 @@ std::vector<double> TicketLinks::words_of(const TicketNotice& n) const {
                             static_cast<double>(n.ticket), static_cast<double>(n.pulls),
                             n.loss,                        n.norm,
                             static_cast<double>(n.updated), static_cast<double>(n.meets),
-                            static_cast<double>(n.updates)};
+                            static_cast<double>(n.updates), n.seconds};
   words.push_back(n.arrivals.empty() ? -1 : static_cast<double>(n.arrivals.front().update));
   for (const Arrival& one : n.arrivals)
     words.insert(words.end(), {static_cast<double>(one.worker), static_cast<double>(one.ticket),
@@ -56,10 +56,11 @@ TicketNotice TicketLinks::notice_of(const std::vector<double>& w) const {
                       .norm = w[5],
                       .updated = w[6] != 0,
                       .meets = w[7] != 0,
-                      .updates = static_cast<std::int64_t>(w[8])};
-  for (std::int64_t i = 0; i < layout_.dp && w[9] >= 0; ++i) {
+                      .updates = static_cast<std::int64_t>(w[8]),
+                      .seconds = w[9]};
+  for (std::int64_t i = 0; i < layout_.dp && w[10] >= 0; ++i) {
     const auto at = static_cast<std::size_t>(kNoticeWords + kArrivalWords * i);
-    notice.arrivals.push_back({.update = static_cast<std::int64_t>(w[9]) + i,
+    notice.arrivals.push_back({.update = static_cast<std::int64_t>(w[10]) + i,
                                .worker = static_cast<std::int64_t>(w[at]),
                                .ticket = static_cast<std::int64_t>(w[at + 1]),
                                .version = static_cast<std::int64_t>(w[at + 2])});

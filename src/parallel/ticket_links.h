@@ -39,6 +39,7 @@ struct TicketNotice {
   bool updated = true;  // false: the update of `worker` on `ticket` was left out, its norm not being finite
   bool meets = false;   // all ranks have come to this end, and workers get the weights of now
   std::int64_t updates = 0;
+  double seconds = 0;  // that the step took the servers
   std::vector<Arrival> arrivals = {};  // the step's, dp of them
 };
 
@@ -68,7 +69,7 @@ class TicketLinks {
   void settle();  // all that was told has been heard
 
  private:
-  static constexpr std::int64_t kRequestWords = 3, kNoticeWords = 10;
+  static constexpr std::int64_t kRequestWords = 3, kNoticeWords = 11;
   struct OfWorker {
     std::array<double, kRequestWords> request{};
     Communicator::Started asked;

@@ -162,6 +162,7 @@ void AsyncSteps::lead() {
     untold_.resize(workers);
     requests_.resize(workers);
   }
+  if (met_) began_ = std::chrono::steady_clock::now();
   ended_ = {};
   while (order_->applied() < last) {
     hear_wishes();
@@ -199,6 +200,8 @@ void AsyncSteps::lead() {
                    .meets = meets_after(step + 1),
                    .updates = static_cast<std::int64_t>(host[kStep]),
                    .arrivals = ended_.arrivals};
+  const auto now = std::chrono::steady_clock::now();
+  end.seconds = std::chrono::duration<double>(now - std::exchange(began_, now)).count();
   if (bad_ && end.meets) {
     end.updated = false;
     end.worker = static_cast<int>(bad_->worker);
@@ -270,7 +273,8 @@ void AsyncSteps::end(const TicketNotice& end) {
              .norm = end.norm,
              .updated = end.updated,
              .loss_scale = std::ldexp(1.0, state_.loss_scale().exponent),
-             .arrivals = end.arrivals};
+             .arrivals = end.arrivals,
+             .seconds = end.seconds};
 }
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 //
 // One thread uses it; setup, state and executor outlive it.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -93,6 +94,7 @@ class AsyncSteps {
   std::vector<std::vector<TicketNotice>> untold_;     // by worker: ends of steps that it has not heard of
   std::vector<TicketRequest> requests_;               // by worker, of the gradient that waits
   Ended ended_;                                       // of the step that runs
+  std::chrono::steady_clock::time_point began_;       // when the last one ended, or this one began after a meeting
   std::vector<std::int32_t> tokens_, targets_;
   StepResult result_{};
   bool met_ = true, wishes_to_meet_ = false;

@@ -264,6 +264,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     // out the next step, as it is once more work waits than the device's queue takes.
     if (times && run.stream().runs_ahead())
       seconds = times->total() - (*times)[TimeUse::save] - (*times)[TimeUse::evaluate];
+    if (result.seconds) seconds = *result.seconds;
     const double rate = rate_of(progress.step);
     std::vector<SentByAxis> sent = run.take_sent();
     for (SentByAxis& along : sent) along.link = options.link;

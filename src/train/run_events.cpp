@@ -69,6 +69,8 @@ void RunEvents::add(const Event& event) {
                      .step = event.step,
                      .time = clock_.of(event.began.value_or(clock_.now())),
                      .seconds = event.seconds.value_or(-1)});
+  constexpr std::size_t kMostUntold = 4096;  // of ranks that seldom meet (train/async_steps.h)
+  if (untold_.size() > kMostUntold) untold_.pop_front();
 }
 
 void RunEvents::stepped(std::int64_t step, double seconds) {
