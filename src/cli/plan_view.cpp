@@ -95,9 +95,10 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                            static_cast<double>(all.sent) / static_cast<double>(plan.stored),
                                            grouped_digits(all.sent), byte_text(all.bytes_sent), spec.sync.every));
   if (spec.sync.is_asynchronous())
-    out += row("asynchronous",
-               fmt::format("{} updates per step, each of one worker's gradient; messages are of a worker that makes one",
-                           spec.layout.dp));
+    out +=
+        row("asynchronous",
+            fmt::format("{} updates per step, each of one worker's gradient; messages are of a worker that makes one",
+                        spec.layout.dp));
   out.pop_back();
   return out;
 }

@@ -16,9 +16,9 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "spec/model/model_flops.h"
-#include "telemetry/step_lines.h"
 #include "telemetry/advice.h"
 #include "telemetry/number_text.h"
+#include "telemetry/step_lines.h"
 
 namespace lockstep {
 

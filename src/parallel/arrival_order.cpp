@@ -22,7 +22,8 @@ void ArrivalOrder::check(const std::vector<Arrival>& record, std::int64_t worker
       throw UserError(ExitCode::bad_input_file, fmt::format("{}: update {} {}", where, one.update, what), remedy);
     };
     if (one.worker >= workers)
-      refuse(fmt::format("is of worker {}, and dp is {}", one.worker, workers), "use the layout.dp of the run it is of");
+      refuse(fmt::format("is of worker {}, and dp is {}", one.worker, workers),
+             "use the layout.dp of the run it is of");
     if (one.version < idle_from[one.worker] || !tickets.insert(one.ticket).second)
       refuse("cannot be: its worker or its ticket was busy", "name the file of one run");
     idle_from[one.worker] = one.update + 1;

@@ -63,10 +63,10 @@ class ArrivalOrder {
   std::map<std::int64_t, Arrival> record_;                 // by update
   std::multimap<std::int64_t, std::int64_t> computed_on_;  // updates of the record, by version
   std::int64_t applied_ = 0, next_ticket_ = 0;
-  std::set<std::int64_t> dealt_;                           // of the record, from next_ticket_ on
-  std::vector<int> idle_;                                  // longest first
-  std::vector<int> arrived_;                               // in this order
-  std::map<int, Begun> begun_;                             // by worker
+  std::set<std::int64_t> dealt_;  // of the record, from next_ticket_ on
+  std::vector<int> idle_;         // longest first
+  std::vector<int> arrived_;      // in this order
+  std::map<int, Begun> begun_;    // by worker
 };
 
 }  // namespace lockstep

@@ -52,7 +52,7 @@ class ServerLinks {
 
   int workers_;
   bool asynchronous_;
-  std::optional<int> served_;  // none: all
+  std::optional<int> served_;                         // none: all
   int own_;                                           // the server that this rank is; -1: a worker
   std::vector<std::unique_ptr<Communicator>> links_;  // by server; of a server its own alone
 };

@@ -17,11 +17,7 @@ TicketLinks::TicketLinks(Communicator& world, const LayoutSpec& layout)
       tickets_(world.split([](int r) { return Place{.color = 0, .key = r}; }, "tickets")) {
   const int line = static_cast<int>(layout.line()), computing = static_cast<int>(layout.dp) * line;
   if (line > 1)
-    replica_ = world.split(
-        [=](int r) {
-          return Place{.color = r < computing ? r / line : -1, .key = r};
-        },
-        "replica");
+    replica_ = world.split([=](int r) { return Place{.color = r < computing ? r / line : -1, .key = r}; }, "replica");
   if (layout.servers > 1)
     servers_ = world.split([=](int r) { return Place{.color = r < computing ? -1 : 0, .key = r}; }, "servers");
   if (first_server_) workers_.resize(static_cast<std::size_t>(layout.dp));
@@ -34,15 +30,20 @@ Tensor TicketLinks::tensor(double* words, std::int64_t count) const {
 }
 
 std::vector<double> TicketLinks::words_of(const TicketNotice& n) const {
-  std::vector<double> words{static_cast<double>(n.kind),  static_cast<double>(n.worker),
-                            static_cast<double>(n.ticket), static_cast<double>(n.pulls),
-                            n.loss,                        n.norm,
-                            static_cast<double>(n.updated), static_cast<double>(n.meets),
-                            static_cast<double>(n.updates), n.seconds};
+  std::vector<double> words{static_cast<double>(n.kind),
+                            static_cast<double>(n.worker),
+                            static_cast<double>(n.ticket),
+                            static_cast<double>(n.pulls),
+                            n.loss,
+                            n.norm,
+                            static_cast<double>(n.updated),
+                            static_cast<double>(n.meets),
+                            static_cast<double>(n.updates),
+                            n.seconds};
   words.push_back(n.arrivals.empty() ? -1 : static_cast<double>(n.arrivals.front().update));
   for (const Arrival& one : n.arrivals)
-    words.insert(words.end(), {static_cast<double>(one.worker), static_cast<double>(one.ticket),
-                               static_cast<double>(one.version)});
+    words.insert(words.end(),
+                 {static_cast<double>(one.worker), static_cast<double>(one.ticket), static_cast<double>(one.version)});
   words.resize(static_cast<std::size_t>(kNoticeWords + kArrivalWords * layout_.dp));
   return words;
 }
@@ -75,8 +76,7 @@ TicketNotice TicketLinks::hear() {
     servers_->broadcast(all, 0)->wait();
     return notice_of(words);
   }
-  if (!replica_ || replica_->rank() == 0)
-    tickets_->recv(all, static_cast<int>(layout_.dp * layout_.line()))->wait();
+  if (!replica_ || replica_->rank() == 0) tickets_->recv(all, static_cast<int>(layout_.dp * layout_.line()))->wait();
   if (replica_) replica_->broadcast(all, 0)->wait();
   return notice_of(words);
 }

@@ -39,7 +39,7 @@ struct TicketNotice {
   bool updated = true;  // false: the update of `worker` on `ticket` was left out, its norm not being finite
   bool meets = false;   // all ranks have come to this end, and workers get the weights of now
   std::int64_t updates = 0;
-  double seconds = 0;  // that the step took the servers
+  double seconds = 0;                  // that the step took the servers
   std::vector<Arrival> arrivals = {};  // the step's, dp of them
 };
 
@@ -83,7 +83,7 @@ class TicketLinks {
 
   const LayoutSpec layout_;
   const bool first_server_, serves_;
-  std::unique_ptr<Communicator> tickets_;           // all ranks
+  std::unique_ptr<Communicator> tickets_;            // all ranks
   std::unique_ptr<Communicator> replica_, servers_;  // of this rank; none where it would be alone
   std::vector<OfWorker> workers_;                    // the first server's
 };

@@ -25,10 +25,8 @@ namespace {
 
 std::optional<Arrival> arrival_in(const std::string& line) {
   Arrival found;
-  std::map<std::string, std::int64_t*> missing{{"update", &found.update},
-                                               {"worker", &found.worker},
-                                               {"ticket", &found.ticket},
-                                               {"version", &found.version}};
+  std::map<std::string, std::int64_t*> missing{
+      {"update", &found.update}, {"worker", &found.worker}, {"ticket", &found.ticket}, {"version", &found.version}};
   const bool whole = read_json_line(line, [&](JsonKeys keys, const JsonScalar& value) {
     const auto wanted = keys.size() == 1 ? missing.find(keys[0]) : missing.end();
     const std::optional<std::int64_t> number = whole_number_in(value);

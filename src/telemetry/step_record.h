@@ -52,7 +52,7 @@ struct StepRecord {
   std::optional<double> loss_scale = {};     // of this step; nothing where the loss is not scaled
   bool overflow = false;                     // not updated: too large for the scale, which the next step has halved
   std::optional<std::int64_t> skipped = {};  // batches that were left out so far, of a run that rewinds
-  std::vector<Arrival> arrivals = {};  // of an asynchronous step, its updates
+  std::vector<Arrival> arrivals = {};        // of an asynchronous step, its updates
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -65,8 +65,7 @@ void AsyncSteps::compute(const TicketNotice& begin, std::int64_t first) {
   executor_.settle_links();
   setup_.stream.synchronize();
   const BatchBuffers::OwnLosses own = executor_.batch().losses_apart(0);
-  links_.ask(
-      {.losses = own.sum, .targets = own.targets, .wants_meeting = std::exchange(wishes_to_meet_, false)});
+  links_.ask({.losses = own.sum, .targets = own.targets, .wants_meeting = std::exchange(wishes_to_meet_, false)});
   executor_.run_part(StepPart::updates);  // waits until the servers have taken the gradient
   servers.serve_all();
 }
@@ -119,8 +118,7 @@ void AsyncSteps::begin_all() {
 }
 
 void AsyncSteps::tell_ends(int worker) {
-  for (const TicketNotice& end : std::exchange(untold_[static_cast<std::size_t>(worker)], {}))
-    links_.tell(worker, end);
+  for (const TicketNotice& end : std::exchange(untold_[static_cast<std::size_t>(worker)], {})) links_.tell(worker, end);
 }
 
 // All meet at the next end of a step before which no ticket of a later step was dealt.

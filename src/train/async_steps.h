@@ -34,8 +34,7 @@ namespace lockstep {
 class AsyncSteps {
  public:
   // Tokens and targets of the samples from number `first` on, of those ever consumed.
-  using Read =
-      std::function<void(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+  using Read = std::function<void(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
   struct Options {
     Read read;
     std::function<bool(std::int64_t steps)> meets;  // whether all ranks meet after so many steps; none: after each
@@ -67,8 +66,8 @@ class AsyncSteps {
 
   void work(std::int64_t first);  // a worker's step
   void compute(const TicketNotice& begin, std::int64_t first);
-  void lead();    // the first server's step
-  void follow();  // another server's
+  void lead();        // the first server's step
+  void follow();      // another server's
   void count_step();  // on meta
   void hear_wishes();
   void tell_ends(int worker);
@@ -89,16 +88,16 @@ class AsyncSteps {
   StepExecutor& executor_;
   TicketLinks links_;
   Options options_;
-  std::optional<ArrivalOrder> order_;                 // the first server's
-  std::vector<std::int64_t> versions_;                // by worker: of the weights that it has
-  std::vector<std::vector<TicketNotice>> untold_;     // by worker: ends of steps that it has not heard of
-  std::vector<TicketRequest> requests_;               // by worker, of the gradient that waits
-  Ended ended_;                                       // of the step that runs
-  std::chrono::steady_clock::time_point began_;       // when the last one ended, or this one began after a meeting
+  std::optional<ArrivalOrder> order_;              // the first server's
+  std::vector<std::int64_t> versions_;             // by worker: of the weights that it has
+  std::vector<std::vector<TicketNotice>> untold_;  // by worker: ends of steps that it has not heard of
+  std::vector<TicketRequest> requests_;            // by worker, of the gradient that waits
+  Ended ended_;                                    // of the step that runs
+  std::chrono::steady_clock::time_point began_;    // when the last one ended, or this one began after a meeting
   std::vector<std::int32_t> tokens_, targets_;
   StepResult result_{};
   bool met_ = true, wishes_to_meet_ = false;
-  std::optional<Arrival> bad_;  // the first update since the last meeting that was left out
+  std::optional<Arrival> bad_;            // the first update since the last meeting that was left out
   std::optional<std::int64_t> meets_at_;  // steps; because somebody wishes it
   std::string bad_value_;
 };

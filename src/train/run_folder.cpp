@@ -59,8 +59,8 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
-    for (const fs::path& old : {run_file(), plan(), metrics(), arrivals(), log(), events(), trace(),
-                                launch_file(path_), ranks(), tensorboard(), checkpoints()})
+    for (const fs::path& old : {run_file(), plan(), metrics(), arrivals(), log(), events(), trace(), launch_file(path_),
+                                ranks(), tensorboard(), checkpoints()})
       disk.remove_tree(old);
 }
 

@@ -227,12 +227,13 @@ void TrainingRun::read_ahead(std::int64_t first) {
 }
 
 void TrainingRun::use_async() {
-  AsyncSteps::Options options{.read = [this](std::int64_t first, std::span<std::int32_t> tokens,
-                                             std::span<std::int32_t> targets) {
-                                const Spending reading(account(), TimeUse::data);
-                                data_->training_batch(first, tokens, targets);
-                              },
-                              .meets = {}};
+  AsyncSteps::Options options{
+      .read =
+          [this](std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+            const Spending reading(account(), TimeUse::data);
+            data_->training_batch(first, tokens, targets);
+          },
+      .meets = {}};
   if (stream_->device() != Device::meta) {
     options.meets = [this, began = std::optional<std::int64_t>()](std::int64_t steps) mutable {
       const TrainSpec& t = spec_.train;

@@ -24,8 +24,8 @@ std::vector<Arrival> run_order(ArrivalOrder& order, std::int64_t updates, unsign
   while (std::ssize(record) < updates) {
     while (const auto begun = order.begin(updates)) {
       EXPECT_EQ(begun->version, order.applied());
-      computing.emplace_back(now + 1 + static_cast<std::int64_t>(random() % 20) + (begun->worker == slow_worker ? 200 : 0),
-                             begun->worker);
+      computing.emplace_back(
+          now + 1 + static_cast<std::int64_t>(random() % 20) + (begun->worker == slow_worker ? 200 : 0), begun->worker);
     }
     if (const auto next = order.apply()) {
       record.push_back(*next);

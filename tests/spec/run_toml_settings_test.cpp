@@ -133,11 +133,13 @@ TEST(RunToml, AsynchronousServersAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsR
   EXPECT_NE(refusal(kBase, bounded).find("'replay' does nothing with staleness = 0"), std::string::npos);
   bounded.pop_back();
   EXPECT_FALSE(parse(kBase, bounded).sync.changes_numbers()) << "the synchronous server";
-  for (const auto& [set, remedy] :
-       {std::pair{"train.global_batch=6", "use train.global_batch=8"}, {"train.loss_spikes=rewind", "loss_spikes=ignore"},
-        {"run.check_state=2", "use run.check_state=0"}, {"layout.overlap=off", "use layout.overlap=on"},
-        {"layout.cp=2", "use layout.cp=1"}, {"train.bad_values=skip", "use train.bad_values=stop"},
-        {"run.device=cuda", "use run.device=cpu"}}) {
+  for (const auto& [set, remedy] : {std::pair{"train.global_batch=6", "use train.global_batch=8"},
+                                    {"train.loss_spikes=rewind", "loss_spikes=ignore"},
+                                    {"run.check_state=2", "use run.check_state=0"},
+                                    {"layout.overlap=off", "use layout.overlap=on"},
+                                    {"layout.cp=2", "use layout.cp=1"},
+                                    {"train.bad_values=skip", "use train.bad_values=stop"},
+                                    {"run.device=cuda", "use run.device=cpu"}}) {
     auto sets = served;
     sets.emplace_back(set);
     EXPECT_NE(refusal(kBase, sets).find(remedy), std::string::npos) << set << ": " << refusal(kBase, sets);

@@ -44,8 +44,7 @@ SyncSpec async_sync(std::int64_t bound) {
   return sync;
 }
 
-Replica::Options async_options(const ModelSpec& spec, const LayoutSpec& layout, std::int64_t bound,
-                               std::int64_t each) {
+Replica::Options async_options(const ModelSpec& spec, const LayoutSpec& layout, std::int64_t bound, std::int64_t each) {
   Replica::Options o{.spec = spec,
                      .B = layout.dp * each,
                      .T = 9,
@@ -62,8 +61,7 @@ Replica::Options async_options(const ModelSpec& spec, const LayoutSpec& layout, 
 AsyncLearned train_async(const Replica::Options& o, const AsyncTraining& training) {
   AsyncLearned learned;
   const std::vector<LogicalTensor> names = logical_tensors(Model(o.spec, 1, o.T, DType::f64));
-  for (const LogicalTensor& name : names)
-    learned.weights.emplace_back(static_cast<std::size_t>(name.elements()));
+  for (const LogicalTensor& name : names) learned.weights.emplace_back(static_cast<std::size_t>(name.elements()));
   std::mutex mutex;
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const int rank = group->rank();
@@ -80,7 +78,8 @@ AsyncLearned train_async(const Replica::Options& o, const AsyncTraining& trainin
                std::ranges::copy(batch.tokens, tokens.begin());
                std::ranges::copy(batch.targets, targets.begin());
              },
-         .meets = [&](std::int64_t steps) { return steps == training.steps || (training.meets && training.meets(steps)); },
+         .meets =
+             [&](std::int64_t steps) { return steps == training.steps || (training.meets && training.meets(steps)); },
          .record = training.record});
     for (std::int64_t step = 0; step < training.steps; ++step) {
       replica.set_learning_rate(rate_of(training, step));

@@ -26,10 +26,10 @@ struct AsyncLearned {
 
 struct AsyncTraining {
   std::int64_t steps = 20;
-  std::vector<Arrival> record = {};                      // to be repeated
-  std::function<bool(std::int64_t steps)> meets = {};    // none: at the end alone
+  std::vector<Arrival> record = {};                                         // to be repeated
+  std::function<bool(std::int64_t steps)> meets = {};                       // none: at the end alone
   std::function<void(int worker, std::int64_t ticket)> before_ticket = {};  // called by the first rank of a worker
-  std::function<double(std::int64_t step)> rate = {};    // none: kAsyncRate
+  std::function<double(std::int64_t step)> rate = {};                       // none: kAsyncRate
 };
 AsyncLearned train_async(const Replica::Options& options, const AsyncTraining& training = {});
 

@@ -1,5 +1,5 @@
-// Asynchronous servers and a slow worker: the others keep their pace, where synchronous ones fall to the slowest. Work is
-// sleeping, so that it needs no cores.
+// Asynchronous servers and a slow worker: the others keep their pace, where synchronous ones fall to the slowest. Work
+// is sleeping, so that it needs no cores.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -30,8 +30,8 @@ struct Pace {
 };
 
 Pace pace_of(bool asynchronous, bool slowed) {
-  const Replica::Options o = async_options(tiny_specs()[0].spec, async_layout(kSpeedWorkers, 1),
-                                           asynchronous ? kNoStalenessBound : 0, 1);
+  const Replica::Options o =
+      async_options(tiny_specs()[0].spec, async_layout(kSpeedWorkers, 1), asynchronous ? kNoStalenessBound : 0, 1);
   std::vector<std::vector<SpeedClock::time_point>> begun(kSpeedWorkers);  // tickets, by worker
   const auto work = [&](int worker) {
     begun[static_cast<std::size_t>(worker)].push_back(SpeedClock::now());
@@ -55,8 +55,7 @@ Pace pace_of(bool asynchronous, bool slowed) {
   }
   const auto rate = [&](int worker) {
     const auto& times = begun[static_cast<std::size_t>(worker)];
-    return static_cast<double>(times.size() - 1) /
-           std::chrono::duration<double>(times.back() - times.front()).count();
+    return static_cast<double>(times.size() - 1) / std::chrono::duration<double>(times.back() - times.front()).count();
   };
   Pace pace{.slow = rate(kSpeedWorkers - 1)};
   for (int worker = 0; worker + 1 < kSpeedWorkers; ++worker) pace.others += rate(worker) / (kSpeedWorkers - 1);

@@ -44,11 +44,11 @@ AsyncSent async_sends(const Replica::Options& o, const AsyncTraining& training, 
     return all;
   };
   const AsyncSent before = counted();
-  replica.async().use({.read = [](std::int64_t, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> targets) {
-                         std::ranges::fill(tokens, 1);
-                         std::ranges::fill(targets, 2);
-                       },
+  replica.async().use({.read =
+                           [](std::int64_t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+                             std::ranges::fill(tokens, 1);
+                             std::ranges::fill(targets, 2);
+                           },
                        .meets = [&](std::int64_t steps) { return steps == training.steps; },
                        .record = training.record});
   for (std::int64_t step = 0; step < training.steps; ++step) {
@@ -176,8 +176,8 @@ TEST(AsyncCheckpoint, ContinuesToTheBitsOfAnUnbrokenRun) {
     EXPECT_TRUE(async_state(first.path(), step) == async_state(whole.path(), step)) << step;
   const AsyncRan rest = run_async(spec, second.path(), whole.path() / step_folder_name(3));
   EXPECT_TRUE(async_state(second.path(), 6) == async_state(whole.path(), 6));
-  EXPECT_TRUE(std::equal(rest.watcher.arrivals.begin(), rest.watcher.arrivals.end(),
-                         once.watcher.arrivals.begin() + 9, once.watcher.arrivals.end()));
+  EXPECT_TRUE(std::equal(rest.watcher.arrivals.begin(), rest.watcher.arrivals.end(), once.watcher.arrivals.begin() + 9,
+                         once.watcher.arrivals.end()));
   // Other layouts, synchronous and not, continue from it.
   for (const LayoutSpec& other : {LayoutSpec{.dp = 3, .micro = 2, .zero = 1}, async_layout(2, 3), LayoutSpec{}}) {
     const TemporaryFolder next;

@@ -1,6 +1,6 @@
 // Asynchronous parameter servers against a slow, plain, serial model of them: one thread, no messages, loops over
-// doubles, given the order in which gradients were applied. Of the program it uses the gradient of one rank alone, which
-// other tests hold to references.
+// doubles, given the order in which gradients were applied. Of the program it uses the gradient of one rank alone,
+// which other tests hold to references.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -67,9 +67,9 @@ TEST_P(AsyncStepsOfFamilies, AreTheSerialModels) {
                                                        {5, 3, 1, std::int64_t{1}}}) {
     const Replica::Options o = async_options(GetParam().spec, async_layout(workers, servers, micro), bound, 2);
     expect_follows_serial_model(o, {.before_ticket = jitter}, async_text(o));
-    expect_follows_serial_model(
-        o, {.record = random_record(workers, kAsyncSteps, bound, static_cast<unsigned>(workers))},
-        async_text(o) + ", of a record");
+    expect_follows_serial_model(o,
+                                {.record = random_record(workers, kAsyncSteps, bound, static_cast<unsigned>(workers))},
+                                async_text(o) + ", of a record");
   }
 }
 
@@ -167,8 +167,8 @@ TEST(AsyncSteps, KeepTheBoundWithASlowWorker) {
     const Replica::Options o = async_options(tiny_specs()[0].spec, async_layout(4, 1), bound);
     const AsyncLearned learned =
         train_async(o, {.before_ticket = [](int worker, std::int64_t) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(worker == 3 ? 12 : 1));
-        }});
+                      std::this_thread::sleep_for(std::chrono::milliseconds(worker == 3 ? 12 : 1));
+                    }});
     expect_is_an_order(learned.arrivals, kAsyncSteps * 4, bound, async_text(o));
     if (bound < 0) {
       EXPECT_GT(most_stale(learned.arrivals), 4) << "without a bound it would not hold";

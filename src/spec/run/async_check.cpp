@@ -27,7 +27,8 @@ void check_async(const RunSpec& spec, const AsyncFault& fail) {
            fmt::format("use train.global_batch={}", below + each));
   }
   if (layout.overlap == Switch::off)
-    refuse("layout", "overlap", "a worker computes on while its gradients wait for their turn", "use layout.overlap=on");
+    refuse("layout", "overlap", "a worker computes on while its gradients wait for their turn",
+           "use layout.overlap=on");
   if (spec.train.bad_values != BadValues::stop)
     refuse("train", "bad_values", "a worker's gradient is one of many in a step, and steps are not skipped",
            "use train.bad_values=stop");
@@ -44,7 +45,8 @@ void check_async(const RunSpec& spec, const AsyncFault& fail) {
   if (memory.offload_parameters != Offload::none)
     refuse("memory", "offload_parameters", "weights come from servers and are not offloaded", "remove it");
   if (spec.run.device == RunDevice::cuda)
-    refuse("run", "device", "servers and workers run on the cpu alone so far", "use run.device=cpu, or sync.staleness=0");
+    refuse("run", "device", "servers and workers run on the cpu alone so far",
+           "use run.device=cpu, or sync.staleness=0");
 }
 
 }  // namespace lockstep

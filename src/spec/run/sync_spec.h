@@ -42,7 +42,7 @@ struct SyncSpec {
   OuterStep outer = OuterStep::average;  // partial, mixed
   double outer_lr = 0.7;                 // nesterov
   double outer_momentum = 0.9;
-  std::int64_t group = 1;            // mixed: dp ranks that are synchronous among themselves
+  std::int64_t group = 1;  // mixed: dp ranks that are synchronous among themselves
   // async: updates that a gradient's weights may be behind. 0: workers wait for each other, as synchronous ones do.
   std::int64_t staleness = kNoStalenessBound;
   std::string replay;                // async: the arrivals (telemetry/arrivals.h) to repeat; empty: as they come
