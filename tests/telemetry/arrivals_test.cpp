@@ -62,7 +62,8 @@ TEST(ArrivalsOfAStep, GiveItsStaleness) {
   const Staleness staleness = staleness_of(kThree);
   EXPECT_DOUBLE_EQ(staleness.mean, (2 + 4 + 1) / 3.0);
   EXPECT_EQ(staleness.most, 4);
-  StepRecord record{.step = 3};
+  StepRecord record;
+  record.step = 3;
   EXPECT_EQ(to_json_line(record).find("staleness"), std::string::npos);
   record.arrivals = kThree;
   EXPECT_NE(to_json_line(record).find("\"staleness_mean\":2.3333333333333335,\"staleness_max\":4"), std::string::npos)
