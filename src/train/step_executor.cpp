@@ -54,6 +54,19 @@ bool steps_repeat(const RankSetup& setup) {
          o.how.memory.offloads_to() == Offload::none;
 }
 
+// Every tensor between units has this shape.
+std::optional<ActivationCodes::Options> code_options(const RankSetup& setup) {
+  const StepShape& shape = setup.step.shape;
+  if (!setup.options.sync.compress_activations || shape.stages.count() == 1 || setup.dp->serves()) return std::nullopt;
+  const SlotSpec& between = setup.model.slots().all()[static_cast<std::size_t>(setup.model.between(1).x)];
+  return ActivationCodes::Options{.form = setup.options.sync.compress_activations,
+                                  .rows = between.shape[0],
+                                  .width = between.shape[1],
+                                  .dtype = between.dtype,
+                                  .actions = setup.step.actions,
+                                  .shape = shape};
+}
+
 std::vector<ActivationOffload::Move> moves_of(const StepActivations& activations) {
   std::vector<ActivationOffload::Move> moves;
   for (const StepActivations::Move& m : activations.moves())
@@ -91,6 +104,7 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
       repeats_(steps_repeat(setup)) {
   if (const auto context = context_options(setup))
     context_.emplace(setup.mesh.context(), *context, setup.sent_memory());
+  if (const auto codes = code_options(setup)) codes_.emplace(*codes, setup.sent_memory(), stream_);
   if (!activations_.moves().empty()) {
     LOCKSTEP_CHECK(setup.offload, "there is no memory to offload to");
     offload_.emplace(
@@ -111,6 +125,7 @@ void StepExecutor::begin(bool training, std::int64_t batch_number) {
   batch_number_ = batch_number;
   if (training) batch_.scale_loss(state_.control(), stream_);
   at_ = 0;
+  if (codes_) codes_->begin();
   if (offload_ && training) offload_->begin();
   state_.weights().begin(training);
 }
@@ -155,11 +170,11 @@ void StepExecutor::run(const Action& action) {
 void StepExecutor::run_phase_of(const Action& action) {
   const Model& model = setup_.model;
   if (action.kind == ActionKind::forward) {
-    links_.ready({ActionKind::receive_input, action.unit, action.micro});
+    arrive({ActionKind::receive_input, action.unit, action.micro});
     if (action.unit == setup_.step.shape.tie_borrower) links_.ready({ActionKind::receive_tied_weight, action.unit});
   }
   if (action.kind == ActionKind::backward_input)
-    links_.ready({ActionKind::receive_output_gradient, action.unit, action.micro});
+    arrive({ActionKind::receive_output_gradient, action.unit, action.micro});
   for (const int unit : units_read(action, setup_.step.shape)) {
     state_.updated(unit);
     state_.weights().ready(unit);
@@ -248,10 +263,18 @@ void StepExecutor::exchange(const Action& action) {
   const int other = other_end(action, setup_.step.shape);
   if (action.kind == ActionKind::send_tied_weight) state_.updated(action.unit);
   const Tensor tensor = message(action);
-  if (is_send(action.kind))
-    links_.send(tensor, other);
-  else
-    links_.receive(action, tensor, other);
+  const bool coded = codes_ && training_ && is_handed_on(action.kind) && tensor.elements() > 0;
+  if (is_send(action.kind)) {
+    if (coded) links_.make_room(other);
+    links_.send(coded ? codes_->encode(tensor, other) : tensor, other);
+  } else {
+    links_.receive(action, coded ? codes_->room_for(action) : tensor, other);
+  }
+}
+
+// What the action receives is here, and is what was sent.
+void StepExecutor::arrive(const Action& receive) {
+  if (links_.ready(receive) && codes_ && training_) codes_->decode(receive, message(receive));
 }
 
 void StepExecutor::run_actions(std::size_t first, std::size_t end) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "offload/activation_offload.h"
+#include "parallel/activation_codes.h"
 #include "parallel/context_parallel.h"
 #include "parallel/global_norm.h"
 #include "parallel/pipeline_links.h"
@@ -82,6 +83,7 @@ class StepExecutor {
   void run_norm();
   void update(int unit);
   void exchange(const Action& action);
+  void arrive(const Action& receive);
   Tensor message(const Action& action) const;
   void run_actions(std::size_t first, std::size_t end);
   void wait_for_readers();
@@ -97,6 +99,7 @@ class StepExecutor {
   TensorParallel tensor_;
   std::optional<ContextParallel> context_;  // where samples are split
   PipelineLinks links_;
+  std::optional<ActivationCodes> codes_;  // none: activations are sent as they are
   BatchBuffers batch_;
   StepActivations activations_;
   std::optional<ActivationOffload> offload_;  // none: they stay

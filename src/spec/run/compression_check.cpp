@@ -69,11 +69,41 @@ void check_weights(const RunSpec& spec, const CompressionFault& fail) {
     refuse("weights are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
+// Of an element of what a run computes in.
+std::int64_t activation_bytes(const PrecisionSpec& precision) {
+  return precision.compute == Precision::fp64 ? 8 : precision.compute == Precision::fp32 ? 4 : 2;
+}
+
+void check_activations(const RunSpec& spec, const CompressionFault& fail) {
+  const Compression& form = spec.sync.compress_activations;
+  const std::int64_t bytes = activation_bytes(spec.precision);
+  constexpr std::int64_t kPlaceBytes = 2, kMostPlaces = 65536;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("sync", "compress_activations", problem, remedy + ", or compress_activations = \"none\"");
+  };
+  if (spec.layout.pp == 1)
+    refuse("compress_activations does nothing with pp = 1: no activations are sent", "use layout.pp=2 or more");
+  if (form.kind == Compression::Kind::bf16 && bytes == 2)
+    refuse(fmt::format("activations of compute = \"{}\" have 16 bits already", name_of(spec.precision.compute)),
+           "use sync.compress_activations=int8");
+  if (form.kind == Compression::Kind::topk && spec.model.width > kMostPlaces)
+    refuse(fmt::format("places in a row of width {} do not fit into 16 bits", spec.model.width),
+           "use sync.compress_activations=int8");
+  const double most = static_cast<double>(bytes) / static_cast<double>(bytes + kPlaceBytes);
+  if (form.kind == Compression::Kind::topk && form.share >= most)
+    refuse(fmt::format("{} sends {} bytes and a place of {} for each element that it keeps: no fewer than all have",
+                       form.text(), bytes, kPlaceBytes),
+           fmt::format("use a share below {:.2f}", most));
+  if (spec.run.device == RunDevice::cuda)
+    refuse("activations are compressed on the cpu alone so far", "use run.device=cpu");
+}
+
 }  // namespace
 
 void check_compression(const RunSpec& spec, const CompressionFault& fail) {
   if (spec.sync.compress) check_gradients(spec, fail);
   if (spec.sync.compress_weights) check_weights(spec, fail);
+  if (spec.sync.compress_activations) check_activations(spec, fail);
 }
 
 }  // namespace lockstep

@@ -41,15 +41,11 @@ void visit_sync(Spec& sync, Visitor&& visit) {
   visit("compress_activations", sync.compress_activations);
 }
 
-// Known, and refused unless the value is what happens anyway.
-constexpr Later kLater[] = {{"compress_activations", "'none'"}};
-
 }  // namespace
 
 void read_sync(const TomlTable& table, SyncSpec& sync) {
   table.refuse_unknown(Keys{"kind", "compress", "compress_weights", "compress_activations"} + kPartialKeys +
                        kNesterovKeys + kMixedKeys + kAsyncKeys + kFeedbackKeys);
-  refuse_later(table, kLater);
   table("kind", sync.kind);
   if (sync.kind == SyncKind::async)
     table.refuse("kind", "kind = 'async' is not in this version", "use 'full', 'partial' or 'mixed'");
