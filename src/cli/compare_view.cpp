@@ -33,7 +33,7 @@ std::string differences(const ComparedLayout& one) {
     say(one.fullest, fmt::format("bytes of {}", name_of(static_cast<Tag>(t))), one.fullest_plan.peaks[t],
         fullest.peaks[t]);
   say(one.fullest, "bytes of all", one.fullest_plan.peak, fullest.peak);
-  for (int op = 0; op < kCommOps; ++op)
+  for (int op = 0; op < kCommOps && !one.messages_as_planned(); ++op)
     say(one.sender, fmt::format("elements sent by {}", name_of(static_cast<CommOp>(op))),
         one.sender_plan.messages.sent(static_cast<CommOp>(op)),
         one.sender_rank().messages.sent(static_cast<CommOp>(op)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/text_table.h"
+#include "parallel/embedding_rows.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -35,6 +36,25 @@ std::string message_rows(const Plan& plan) {
                 fmt::format("{:.3f} Ψ", psi(of.sent)), of);
   if (numbers.calls > 0) out += line("numbers", "", "", numbers);
   return out;
+}
+
+// How many rows of the embedding's gradient are summed; nothing where all are.
+std::string embedding_row(const RunSpec& spec) {
+  const LayoutSpec& layout = spec.layout;
+  if (layout.embedding_gradient == EmbeddingGradient::dense || layout.replicas() == 1) return "";
+  if (spec.model.tied) return row("embedding", "all rows are summed: those of a tied table all have a gradient");
+  const std::int64_t all = spec.model.vocabulary;
+  const EmbeddingRows::Options options{
+      .form = layout.embedding_gradient,
+      .rows = Part::whole(all),
+      .width = spec.model.width,
+      .most_tokens = spec.train.global_batch * spec.data.seq,
+      .beside = layout.shards() > 1 && spec.model.positions == PositionKind::learned ? spec.model.max_positions : 0};
+  const std::int64_t most = EmbeddingRows::most_rows(options);
+  const bool falls_back = most < std::min(all, options.most_tokens);
+  return row("embedding",
+             fmt::format("at most {} of {} rows are summed per step{}", grouped_digits(most), grouped_digits(all),
+                         falls_back ? "; all, as counted here, where more occur" : ""));
 }
 
 }  // namespace
@@ -90,6 +110,7 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     out += row("activations",
                fmt::format("{} per step from the device, and as much back", byte_text(plan.moved_activations)));
   out += message_rows(plan);
+  out += embedding_row(spec);
   if (const SentMessages all = plan.synchronization.total(); all.calls > 0)
     out += row("synchronized", fmt::format("{:.3f} Ψ = {} elements = {} more every {} steps, when replicas agree",
                                            static_cast<double>(all.sent) / static_cast<double>(plan.stored),

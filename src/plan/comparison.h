@@ -63,7 +63,7 @@ struct ComparedLayout {
   // Of the forecast step's time, over the measured one: 0.1 is a tenth too long.
   double forecast_error() const { return forecast->step_seconds / step_seconds() - 1; }
   bool memory_as_planned() const;
-  bool messages_as_planned() const;
+  bool messages_as_planned() const;  // where rows of the embedding are summed: no more than planned
   bool ok() const { return memory_as_planned() && messages_as_planned(); }
 };
 

@@ -54,6 +54,10 @@ class BatchBuffers {
   // (B, T) tokens and (loss_B, T) targets of whole samples, kIgnoredTarget where no loss is taken; does not wait for
   // the stream. The place's last batch must be done.
   void set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
+  // Of the place's batch, those that are here, on the host; none on meta.
+  std::span<const std::int32_t> tokens(int place) {
+    return places_[static_cast<std::size_t>(place)].tokens.as<std::int32_t>();
+  }
   // Before the forwards of a batch to train on: its targets weigh as much more in the gradient as the step's control
   // says (kernels/step_control.h), where losses are scaled at all.
   void scale_loss(const ConstTensor& control, Stream& stream);

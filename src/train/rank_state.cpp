@@ -16,6 +16,21 @@ namespace lockstep {
 
 namespace {
 
+// Where the embedding is here and its gradient has rows that nobody has: a tied head adds to all of them.
+std::optional<EmbeddingRows::Options> embedding_rows(const RankSetup& setup) {
+  const RankSetup::Options& o = setup.options;
+  if (o.layout.embedding_gradient == EmbeddingGradient::dense || o.spec.tied || !setup.has(0) ||
+      o.layout.replicas() == 1)
+    return std::nullopt;
+  return EmbeddingRows::Options{
+      .form = o.layout.embedding_gradient,
+      .rows = o.layout.tensor_split(setup.rank()).part(o.spec.vocabulary),
+      .width = o.spec.width,
+      .most_tokens = o.B * o.T,
+      .beside = o.layout.shards() > 1 && o.spec.positions == PositionKind::learned ? o.spec.max_positions : 0,
+      .dtype = storage_types(o.precision).gradient};
+}
+
 Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& partial) {
   const StepShape& shape = setup.step.shape;
   std::optional<TiedParameter> tie;
@@ -37,6 +52,7 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
           .algorithm = algorithm_of(setup.options.layout.reduce),
           .compress = setup.options.sync.compress,
           .feedback = setup.options.sync.feedback,
+          .rows = embedding_rows(setup),
           .root = setup.dp->root(),
           .offloaded = setup.options.how.memory.offload_gradients == Offload::none
                            ? std::vector<bool>{}

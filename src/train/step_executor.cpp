@@ -118,12 +118,14 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
 
 void StepExecutor::set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place) {
   batch_.set(setup_.dp->own_tokens(tokens), targets, place, stream_);
+  place_ = place;
 }
 
 void StepExecutor::begin(bool training, std::int64_t batch_number) {
   training_ = training;
   batch_number_ = batch_number;
   if (training) batch_.scale_loss(state_.control(), stream_);
+  if (training) state_.gradients().begin(batch_.tokens(place_));
   at_ = 0;
   if (codes_) codes_->begin();
   if (offload_ && training) offload_->begin();

@@ -101,6 +101,7 @@ class StepExecutor {
   PipelineLinks links_;
   std::optional<ActivationCodes> codes_;  // none: activations are sent as they are
   BatchBuffers batch_;
+  int place_ = 0;  // of the batch that was set last
   StepActivations activations_;
   std::optional<ActivationOffload> offload_;  // none: they stay
   std::size_t at_ = 0;                        // the action of the step's list that comes next

@@ -25,6 +25,15 @@ TEST(CompressedRun, MayGatherWeightsInBlocks) {
   EXPECT_EQ(parse(to_toml(run)), run);
 }
 
+TEST(CompressedRun, MaySendActivationsInFewerBytes) {
+  for (const char* form : {"bf16", "int8", "onebit", "topk:0.1"}) {
+    const RunSpec run = parse(kBase, {"layout.pp=2", fmt::format("sync.compress_activations={}", form)});
+    EXPECT_EQ(run.sync.compress_activations.text(), form);
+    EXPECT_TRUE(run.sync.changes_numbers());
+    EXPECT_EQ(parse(to_toml(run)), run);
+  }
+}
+
 struct RefusedCompression {
   Sets sets;
   const char* problem;
@@ -54,6 +63,17 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"layout.zero=3", "sync.compress_weights=int8", "memory.offload_parameters=disk"},
        "weights that are offloaded",
        {"memory.offload_parameters=none"}},
+      {{"layout.embedding_gradient=auto"}, "embedding_gradient is \"auto\"", {"layout.embedding_gradient=dense"}},
+      {{"sync.compress_activations=int8"}, "no activations are sent", {"layout.pp=2"}},
+      {{"layout.pp=2", "sync.compress_activations=bf16", "precision.compute=bf16"},
+       "16 bits already",
+       {"sync.compress_activations=int8"}},
+      {{"layout.pp=2", "sync.compress_activations=topk:0.7"},
+       "no fewer than all have",
+       {"sync.compress_activations=topk:0.66"}},
+      {{"layout.pp=2", "sync.compress=none", "sync.compress_activations=int8", "run.device=cuda"},
+       "activations are compressed on the cpu alone",
+       {"run.device=cpu"}},
   };
   return all;
 }

@@ -21,6 +21,10 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
     refuse(fmt::format("gradients are compressed where ranks sum them among themselves, and dp_kind is \"{}\"",
                        name_of(layout.dp_kind)),
            "use layout.dp_kind=ddp");
+  if (layout.embedding_gradient != EmbeddingGradient::dense)
+    refuse(fmt::format("a compressed gradient has no rows, and embedding_gradient is \"{}\"",
+                       name_of(layout.embedding_gradient)),
+           "use layout.embedding_gradient=dense");
   if (layout.cp > 1) refuse("gradients that context-parallel ranks sum are not compressed yet", "use layout.cp=1");
   if (layout.tp > 1) refuse("gradients of tensor-parallel layers are not compressed yet", "use layout.tp=1");
   if (layout.replicas() == 1)
