@@ -313,19 +313,21 @@ std::vector<StateTensor> RankState::state(bool counted_alone) const {
   return all;
 }
 
-std::vector<StateTensor> RankState::owed() const {
+std::vector<StateTensor> RankState::owed(bool counted_alone) const {
   std::vector<StateTensor> all;
   for (const auto& [unit, begin, elements] : gradients_->owed()) {
     const UnitLayout& layout = setup_.model.unit(unit).layout();
     for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
       const StoredParameter& parameter = layout.parameters()[static_cast<std::size_t>(p)];
       const std::int64_t shift = layout.offset(p) - begin;  // from the parameter's beginning to that of `elements`
-      for (std::size_t i = 0; i < parameter.pieces.size() && !parameter.tied; ++i)
+      for (std::size_t i = 0; i < parameter.pieces.size() && !parameter.tied; ++i) {
+        if (counted_alone && !parameter.pieces[i].counted) continue;
         for (Run run : parameter.runs_of(i)) {
           run.here.begin += shift;
           for (const Run& part : clipped(run, 0, elements.elements()))
             all.push_back(state_of(kResidualPart, parameter.pieces[i], part, elements));
         }
+      }
     }
   }
   return all;

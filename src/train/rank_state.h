@@ -49,8 +49,8 @@ class RankState {
   std::vector<StateTensor> state(bool counted_alone = false) const;
   // What compression has left out of all ranks' gradients and owes the sums to come, the pieces of it that are here: of
   // a checkpoint too, where [sync] has feedback. sum_owed() before it is read, deal_owed() after it was set; all ranks
-  // call them, while no step is under way.
-  std::vector<StateTensor> owed() const;
+  // call them, while no step is under way. Without what another rank of the same layer answers for, if asked.
+  std::vector<StateTensor> owed(bool counted_alone = false) const;
   void sum_owed() { gradients_->sum_owed(); }
   void deal_owed() { gradients_->deal_owed(); }
 

@@ -36,7 +36,7 @@ class Replica {
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }
   std::vector<StateTensor> state(bool counted_alone = false) const { return state_.state(counted_alone); }
-  std::vector<StateTensor> owed() const { return state_.owed(); }
+  std::vector<StateTensor> owed(bool counted_alone = false) const { return state_.owed(counted_alone); }
   void sum_owed() { state_.sum_owed(); }
   void deal_owed() { state_.deal_owed(); }
   void init_weights();

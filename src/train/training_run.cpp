@@ -410,7 +410,7 @@ std::vector<StateTensor> TrainingRun::written_here() const {
                   : std::ranges::stable_partition(state, [](const StateTensor& t) { return !is_local_part(t.part); });
   std::vector<StateTensor> all = share({state.begin(), own.begin()}, copy, copies);
   for (StateTensor& one : share({own.begin(), own.end()}, copy % together, together)) all.push_back(std::move(one));
-  for (StateTensor& owed : replica_->owed()) all.push_back(std::move(owed));  // which no other rank has
+  for (StateTensor& owed : replica_->owed(true)) all.push_back(std::move(owed));
   return all;
 }
 

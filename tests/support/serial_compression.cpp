@@ -62,23 +62,28 @@ Numbers plain_topk(double share, const Numbers& v) {
   return sent;
 }
 
-// A stored parameter: the logical tensors that it consists of, and where it is cut between ranks.
+// A stored parameter: which elements of all logical tensors it consists of, and where it is cut between ranks.
 struct PlainParameter {
-  std::vector<std::pair<std::string, std::size_t>> tensors;  // names and elements
+  std::vector<std::int64_t> places;  // -1: padding
   bool decays = false;
   std::vector<std::size_t> cuts;  // 0, the bounds of shards within it, its elements
 };
 
-std::vector<PlainParameter> parameters_of(const Model& model, const LayoutSpec& layout) {
-  std::vector<PlainParameter> all;
+// Of one tensor-parallel rank; without those that another one has too and answers for.
+void add_parameters(const Model& model, const LayoutSpec& layout, const std::map<std::string, std::size_t>& begins,
+                    std::vector<PlainParameter>& all) {
   for (int u = 0; u < model.units(); ++u) {
     const UnitLayout& unit = model.unit(u).layout();
     for (int p = 0; p < static_cast<int>(unit.parameters().size()); ++p) {
       const StoredParameter& stored = unit.parameters()[p];
-      if (stored.tied) continue;
+      if (stored.tied || !stored.pieces.front().counted) continue;
       PlainParameter& one = all.emplace_back();
-      for (const ParameterPiece& piece : stored.pieces)
-        one.tensors.emplace_back(piece.name, static_cast<std::size_t>(piece.elements()));
+      one.places.assign(static_cast<std::size_t>(stored.elements()), -1);
+      for (std::size_t piece = 0; piece < stored.pieces.size(); ++piece)
+        for (const Run& run : stored.runs_of(piece))
+          for (std::int64_t i = 0; i < run.elements(); ++i)
+            one.places[static_cast<std::size_t>(run.here.at(i))] =
+                static_cast<std::int64_t>(begins.at(stored.pieces[piece].name)) + run.there.at(i);
       one.decays = stored.shape.size() >= 2;
       const std::int64_t begin = unit.offset(p), end = begin + stored.elements();
       one.cuts.push_back(0);
@@ -89,7 +94,6 @@ std::vector<PlainParameter> parameters_of(const Model& model, const LayoutSpec& 
       one.cuts.push_back(static_cast<std::size_t>(end - begin));
     }
   }
-  return all;
 }
 
 // v is replaced by what is sent of it; where it is carried, the residual joins it first and takes the rest.
@@ -221,8 +225,6 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     }
   }
   SerialRun& any = *runs.begin()->second;
-  const std::vector<PlainParameter> parameters = parameters_of(any.model(), o.layout);
-
   Learned learned;
   std::map<std::string, std::size_t> begins;
   Learned::Tensor last{};
@@ -232,6 +234,10 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     learned.tensors.push_back(last);
   }
   const auto elements = static_cast<std::size_t>(last.begin + last.count);
+  std::vector<PlainParameter> parameters;
+  for (std::int64_t r = 0; r < o.layout.tp; ++r)
+    add_parameters(Model(o.spec, 1, o.T, DType::f64, {.split = o.layout.tensor_split(r)}), o.layout, begins,
+                   parameters);
   // All logical tensors of one run, one after the other.
   const auto read = [&](SerialRun& run, Tensor Replica::Named::*which) {
     Numbers all(elements);
@@ -241,18 +247,12 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
   };
   const auto gather = [&](const Numbers& all, const PlainParameter& parameter) {
     Numbers values;
-    for (const auto& [name, count] : parameter.tensors) {
-      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begins.at(name));
-      values.insert(values.end(), from, from + static_cast<std::ptrdiff_t>(count));
-    }
+    for (const std::int64_t at : parameter.places) values.push_back(at < 0 ? 0 : all[static_cast<std::size_t>(at)]);
     return values;
   };
   const auto scatter = [&](const Numbers& values, const PlainParameter& parameter, Numbers& all) {
-    auto from = values.begin();
-    for (const auto& [name, count] : parameter.tensors) {
-      std::copy_n(from, count, all.begin() + static_cast<std::ptrdiff_t>(begins.at(name)));
-      from += static_cast<std::ptrdiff_t>(count);
-    }
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (parameter.places[i] >= 0) all[static_cast<std::size_t>(parameter.places[i])] = values[i];
   };
 
   // Masters as ranks get them from each other.
@@ -318,9 +318,7 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     const double first = 1 - std::pow(how.beta1, step + 1), next = std::sqrt(1 - std::pow(how.beta2, step + 1));
     Numbers decays(elements);
     for (const PlainParameter& parameter : parameters) {
-      std::size_t count = 0;
-      for (const auto& [name, some] : parameter.tensors) count += some;
-      scatter(Numbers(count, parameter.decays ? how.weight_decay : 0), parameter, decays);
+      scatter(Numbers(parameter.places.size(), parameter.decays ? how.weight_decay : 0), parameter, decays);
     }
     for (std::size_t i = 0; i < elements; ++i) {
       const double g = gradient[i] * scale;

@@ -15,7 +15,7 @@ namespace lockstep::tests {
 // What a list of numbers is replaced by: one parameter, or a part of it that begins a block.
 std::vector<double> plain_compressed(const Compression& form, const std::vector<double>& v);
 
-// What `learn` of these options is to learn, in as many steps. Layout: dp, micro, zero, grad_sync, and where stages
+// What `learn` of these options is to learn, in as many steps. Layout: dp, tp, micro, zero, grad_sync, and where stages
 // end; all of it where only activations are compressed. `owed`: what compression has left out by then, of all workers
 // together, in the order of the tensors.
 Learned learn_serially(const Replica::Options& options, int steps, std::vector<double>* owed = nullptr);

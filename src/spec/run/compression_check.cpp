@@ -8,6 +8,17 @@ namespace {
 
 constexpr std::int64_t kMostCompressing = 1024;  // ranks: as many codes as one kernel adds up
 
+// Each tensor-parallel rank compresses its own part. What several of them have must be the same on all, and a key/value
+// head in a part with other queries would not be.
+template <class Refuse>
+void check_heads(const RunSpec& spec, const Refuse& refuse) {
+  if (spec.layout.tp > spec.model.kv_heads)
+    refuse(fmt::format(
+               "{} tensor-parallel ranks have the same key/value heads ({}) in parts that are not compressed alike",
+               spec.layout.tp, spec.model.kv_heads),
+           fmt::format("use layout.tp={}", spec.model.kv_heads));
+}
+
 void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
   const LayoutSpec& layout = spec.layout;
   const auto refuse = [&](const std::string& problem, const std::string& remedy) {
@@ -26,7 +37,10 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
                        name_of(layout.embedding_gradient)),
            "use layout.embedding_gradient=dense");
   if (layout.cp > 1) refuse("gradients that context-parallel ranks sum are not compressed yet", "use layout.cp=1");
-  if (layout.tp > 1) refuse("gradients of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  check_heads(spec, refuse);
+  if (layout.tp > 1 && spec.sync.compress.kind == Compression::Kind::onebit)
+    refuse("a sign for each element would give the padding of layers that are split a gradient",
+           "use layout.tp=1, or compress = \"int8\"");
   if (layout.replicas() == 1)
     refuse("compress does nothing with dp = 1: no gradients are sent", "use layout.dp=2 or more");
   if (layout.replicas() > kMostCompressing)
@@ -66,7 +80,7 @@ void check_weights(const RunSpec& spec, const CompressionFault& fail) {
                        name_of(spec.sync.kind)),
            "use sync.kind=full");
   if (layout.cp > 1) refuse("weights of context-parallel ranks are not compressed yet", "use layout.cp=1");
-  if (layout.tp > 1) refuse("weights of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  check_heads(spec, refuse);
   if (spec.memory.offload_parameters != Offload::none)
     refuse("weights that are offloaded are not compressed", "use memory.offload_parameters=none");
   if (spec.run.device == RunDevice::cuda)
