@@ -56,6 +56,10 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
+  for (const SourceUse& use : plan.sources)
+    out += row("source", fmt::format("{}: {:.2f} % of the run's samples, {} = {:.2f} epochs of {}{}", use.name,
+                                     use.share * 100, grouped_digits(use.used), use.epochs, grouped_digits(use.samples),
+                                     use.evaluation > 0 ? fmt::format(", and {} for evaluation", use.evaluation) : ""));
   out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed per step{}", count_text(plan.model_flops),
                                  count_text(static_cast<double>(plan.executed.flops)),
                                  spec.layout.pp > 1 || spec.layout.servers > 0 ? fmt::format(" by rank {}", plan.rank)

@@ -104,6 +104,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .parameters = parameter_count(spec.model),
             .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
+            .sources = run.data().uses(spec.train.steps * spec.train.global_batch),
             .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
             .executed = executed,
             .peak = run.ledger().peak(),

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "checkpoint/state_runs.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 #include "kernels/rope.h"
 #include "spec/layout/stage_cut.h"
 #include "spec/pipeline/stage_step.h"
@@ -101,6 +103,15 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
   LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.prefill >= 1,
                  "{} positions of {}, {} at a time", options.positions, s.max_positions, options.prefill);
   if (prefills(options)) many_.emplace(*this, options.prefill, false);
+  if (options.score_tokens > 0) {
+    LOCKSTEP_CHECK(mesh_.world().size() == 1 && options.score_tokens <= options.positions,
+                   "{} tokens are scored by {} ranks", options.score_tokens, mesh_.world().size());
+    scored_.emplace(*this, options.score_tokens, true);
+    targets_ = memory.allocate(options.score_tokens * 4, Tag::data);
+    losses_ = memory.allocate(options.score_tokens * size_of(sums_), Tag::data);
+    scale_ = memory.allocate(size_of(sums_), Tag::data);
+    fill({.y = view(scale_, sums_, {1}), .value = 1}, stream);
+  }
   take_weights();
   take_caches();
   take_positions();
@@ -261,6 +272,48 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   }
   mesh_.check();
   return logits_;
+}
+
+std::vector<double> Generator::score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  const std::int64_t T = options_.score_tokens, count = std::ssize(tokens);
+  LOCKSTEP_CHECK(scored_ && count >= 1 && count <= T && targets.size() == tokens.size(), "{} tokens to score, of {}",
+                 count, T);
+  require_in_vocabulary(tokens, options_.spec);
+  // The rest of the room is after all that counts, so it changes nothing.
+  std::vector<std::int32_t> padded(static_cast<std::size_t>(T), 0), wanted(padded.size(), kIgnoredTarget);
+  std::ranges::copy(tokens, padded.begin());
+  std::ranges::copy(targets, wanted.begin());
+  upload(view(scored_->tokens, DType::i32, {T}), padded.data(), stream_);
+  upload(view(targets_, DType::i32, {T}), wanted.data(), stream_);
+  const std::int64_t half = options_.spec.head_width / 2;
+  Batch batch{.tokens = view(scored_->tokens, DType::i32, {1, T}),
+              .targets = view(targets_, DType::i32, {T}),
+              .positions = view(positions_, DType::i32, {T}),
+              .loss_scale = view(scale_, sums_, {1}),
+              .losses = view(losses_, sums_, {T}),
+              .training = false};
+  if (cos_.memory()) {
+    batch.rope_cos = view(cos_, sums_, {T, half});
+    batch.rope_sin = view(sin_, sums_, {T, half});
+  }
+  for (const Action& action : scored_->actions) {
+    const Call call{.unit = units_.at(action.unit),
+                    .at = scored_->activations.of(0),
+                    .batch = batch,
+                    .stream = stream_,
+                    .tensor = &tensor_};
+    scored_->model.unit(action.unit).forward(call);
+  }
+  std::vector<double> losses(static_cast<std::size_t>(T));
+  if (sums_ == DType::f64) {
+    download(losses.data(), view(losses_, sums_, {T}), stream_);
+  } else {
+    std::vector<float> narrow(losses.size());
+    download(narrow.data(), view(losses_, sums_, {T}), stream_);
+    std::ranges::copy(narrow, losses.begin());
+  }
+  losses.resize(static_cast<std::size_t>(count));
+  return losses;
 }
 
 void Generator::clear() {

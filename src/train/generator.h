@@ -49,8 +49,9 @@ class Generator {
  public:
   struct Options {
     ModelSpec spec;
-    std::int64_t positions;     // tokens there is room for; at most the model's positions
-    std::int64_t prefill = 64;  // tokens of a prompt that are read at once
+    std::int64_t positions;         // tokens there is room for; at most the model's positions
+    std::int64_t prefill = 64;      // tokens of a prompt that are read at once
+    std::int64_t score_tokens = 0;  // that score() takes at most; 0: it is not called
     Precision precision = Precision::fp32;
     // The ranks that the model is split over, on the generator's device; they outlive it. Null: one rank has all of it.
     Communicator* ranks = nullptr;
@@ -70,6 +71,11 @@ class Generator {
   // for length() + tokens.size() <= positions().
   std::span<const double> feed(std::span<const std::int32_t> tokens);
   void clear();  // forgets what was read
+
+  // The loss of each target, -log of its probability after tokens[0..i], by itself: what feed() has read plays no part.
+  // 1 to score_tokens of them; one of kIgnoredTarget (kernels/cross_entropy.h) has loss 0. Only where one rank has the
+  // whole model.
+  std::vector<double> score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
   std::int64_t length() const { return length_; }  // tokens read
   std::int64_t positions() const { return options_.positions; }
@@ -104,6 +110,8 @@ class Generator {
   PipelineLinks links_;
   StepShape shape_;  // of a forward: which units are here
   Pass one_;
+  std::optional<Pass> scored_;  // with a head and its losses
+  Buffer targets_, losses_, scale_;
   std::optional<Pass> many_;             // without a head: the last token is always read by itself
   UnitLayout borrowed_;                  // the tied weight where the unit that owns it is another stage's
   std::map<int, ZeroShard> weights_;     // by unit: of those that are here, and of what they borrow

@@ -184,7 +184,7 @@ void compare(const std::string& before, const std::string& now, const std::funct
       at->second.first = value;
   for (const auto& [name, values] : different) {
     const auto& [was, is] = values;
-    if (was == is || contains(kPlaces, name)) continue;
+    if (was == is || contains(kPlaces, name) || is_place_of_source(name)) continue;
     const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
     if (!contains(kMayChange, name))
       throw UserError(ExitCode::usage,

@@ -1,5 +1,7 @@
 #include "spec/run/run_spec.h"
 
+#include <algorithm>
+
 #include "base/integers.h"
 #include "spec/model/vocabulary_remedy.h"
 #include "spec/run/compression_check.h"
@@ -17,19 +19,22 @@ class RunChecker {
   void source() const {
     const DataSpec& data = spec_.data;
     std::string_view first, second;
-    for (const auto& [key, given] :
-         {std::pair("text", !data.text.empty()), std::pair("tokens", !data.tokens.empty()),
-          std::pair("synthetic", data.synthetic.has_value()), std::pair("example", data.example)}) {
+    for (const auto& [key, given] : {std::pair("text", !data.text.empty()), std::pair("tokens", !data.tokens.empty()),
+                                     std::pair("synthetic", data.synthetic.has_value()),
+                                     std::pair("example", data.example), std::pair("source", !data.sources.empty())}) {
       if (given) (first.empty() ? first : second) = key;
     }
     if (first.empty()) {
       fail("data", "", "[data] names no source",
-           "add one of text = \"FILE or FOLDER\", tokens = \"FILE\", [data.synthetic] or example = true");
+           "add one of text = \"FILE or FOLDER\", tokens = \"FILE\", [data.synthetic], example = true or "
+           "[data.source.NAME]");
     }
     if (!second.empty()) {
       fail("data", second, fmt::format("[data] names both {} and {}", first, second), "keep one of the two");
     }
-    if (!data.tokenizer.empty() && data.text.empty())
+    const bool text =
+        !data.text.empty() || std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.text.empty(); });
+    if (!data.tokenizer.empty() && !text)
       fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text", first),
            "remove it, or use text");
     if (data.synthetic && data.synthetic->branching > data.synthetic->vocabulary) {
@@ -45,6 +50,17 @@ class RunChecker {
     }
   }
 
+  // Weights of which none counts leave nothing to take a sample from.
+  void mixture() const {
+    const std::vector<SourceSpec>& sources = spec_.data.sources;
+    for (const SourceSpec& source : sources)
+      for (const WeightSteps::Step& step : source.weight.steps) {
+        if (std::ranges::any_of(sources, [&](const SourceSpec& s) { return s.weight.at(step.from) > 0; })) continue;
+        fail("data", "source", fmt::format("no source has a weight above 0 from sample {} on", step.from),
+             "give one of them a weight there");
+      }
+  }
+
   void fits_model() const {
     const DataSpec& data = spec_.data;
     if (data.seq > spec_.model.max_positions) {
@@ -53,7 +69,9 @@ class RunChecker {
            fmt::format("use seq = {} or a model with more positions", spec_.model.max_positions));
     }
     // What a token file or a tokenizer holds is known only when it is opened.
-    if (!data.tokens.empty() || !data.tokenizer.empty()) return;
+    const bool bytes = data.tokenizer.empty() &&
+                       std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.text.empty(); });
+    if (!data.tokens.empty() || !data.tokenizer.empty() || (!data.sources.empty() && !bytes)) return;
     const std::int64_t needed = data.synthetic ? data.synthetic->vocabulary : kByteVocabulary;
     if (spec_.model.vocabulary < needed) {
       fail("model", "vocabulary",
@@ -257,7 +275,11 @@ class RunChecker {
   }
 
   void evaluation() const {
-    if (spec_.train.eval_every > 0 && spec_.data.eval_share == 0) {
+    const std::vector<SourceSpec>& sources = spec_.data.sources;
+    const bool any = sources.empty()
+                         ? spec_.data.eval_share > 0
+                         : std::ranges::any_of(sources, [](const SourceSpec& s) { return s.eval_share > 0; });
+    if (spec_.train.eval_every > 0 && !any) {
       fail("train", "eval_every",
            fmt::format("eval_every is {} but eval_share is 0, so no sample is for evaluation", spec_.train.eval_every),
            "set eval_share = 0.05 in [data], or eval_every = 0");
@@ -304,6 +326,7 @@ class RunChecker {
 void validate(const RunSpec& spec, const KeyPlace& place) {
   const RunChecker check(spec, place);
   check.source();
+  check.mixture();
   check.fits_model();
   check.batch();
   check.memory();

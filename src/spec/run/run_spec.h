@@ -16,6 +16,7 @@
 #include "spec/run/learning_rate_spec.h"
 #include "spec/run/memory_spec.h"
 #include "spec/run/optimizer_spec.h"
+#include "spec/run/source_spec.h"
 #include "spec/run/sync_spec.h"
 #include "spec/run/tuning_spec.h"
 
@@ -36,11 +37,14 @@ struct SyntheticSpec {
   bool operator==(const SyntheticSpec&) const = default;
 };
 
-// Exactly one source: text, tokens, synthetic or example.
+// Exactly one: text, tokens, synthetic, example or a mixture of sources.
 struct DataSpec {
   std::vector<std::string> text;  // files and folders, absolute (run_toml.h says from where)
-  std::string tokens;             // a token file, absolute
-  std::string tokenizer;          // of the text: a folder with a tokenizer.json, absolute; empty: bytes
+  std::string tokens;             // a token file, of this program or another (data/open_tokens.h), absolute
+  TokenType token_type = TokenType::named;
+  std::vector<SourceSpec> sources = {};  // of a mixture, in the order of their names
+  WeighBy weigh_by = WeighBy::tokens;
+  std::string tokenizer;  // of the text: a folder with a tokenizer.json, absolute; empty: bytes
   std::optional<SyntheticSpec> synthetic;
   bool example = false;      // the text built into the program
   std::int64_t seq = 256;    // T

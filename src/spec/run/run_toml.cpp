@@ -12,6 +12,7 @@
 #include "spec/model/presets.h"
 #include "spec/run/memory_toml.h"
 #include "spec/run/precision_toml.h"
+#include "spec/run/source_toml.h"
 #include "spec/run/stop_signals.h"
 #include "spec/run/sync_toml.h"
 #include "spec/text/text_input.h"
@@ -25,6 +26,7 @@ static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
+static constexpr auto values_of(WeighBy) { return kWeighBy; }
 static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 
@@ -50,6 +52,7 @@ template <class Spec, class Visitor>
 void visit_samples(Spec& data, Visitor&& visit) {
   visit("seq", data.seq, Whole{1, kMaxIndex});
   visit("eval_share", data.eval_share, Real{.least = 0, .most = 1, .below_most = true});
+  if (!data.sources.empty()) visit("weigh_by", data.weigh_by);
 }
 
 template <class Spec, class Visitor>
@@ -130,12 +133,13 @@ void unmake_choices(TomlDocument& document) {
     if (!document.set("model", choice)) continue;
     for (const std::string_view key : model_keys() + kModelChoices) document.drop("model", key);
   }
-  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic"};
+  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic", "source", "weigh_by"};
   for (const std::string_view source : std::span(kSources).first(3)) {
     if (!document.set("data", source)) continue;
     if (source == "example" && document.top().table("data").shown("example") != "true") continue;
     for (const std::string_view other : kSources) document.drop("data", other);
     if (source != "text") document.drop("data", "tokenizer");
+    if (source != "tokens") document.drop("data", "token_type");
   }
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
@@ -251,13 +255,15 @@ void read_model(const TomlTable& model, const std::filesystem::path& base_folder
 void read_data(const TomlTable& table, const std::filesystem::path& base_folder, DataSpec& data) {
   Collect known;
   visit_samples(data, known);
-  table.refuse_unknown(Keys{"text", "tokens", "tokenizer", "synthetic", "example"} + known.keys + keys_of(kDataLater));
+  table.refuse_unknown(Keys{"text", "tokens", "token_type", "tokenizer", "synthetic", "example", "source", "weigh_by"} +
+                       known.keys + keys_of(kDataLater));
   refuse_later(table, kDataLater);
   table("text", data.text);
   for (std::string& path : data.text) path = resolve(table, "text", path, base_folder);
   if (table.has("text") && data.text.empty()) table.refuse("text", "text is empty", "name files or folders");
   table("tokens", data.tokens);
   if (table.has("tokens")) data.tokens = resolve(table, "tokens", data.tokens, base_folder);
+  read_token_type(table, !data.tokens.empty(), data.token_type);
   table("tokenizer", data.tokenizer);
   if (data.tokenizer == "bytes")
     data.tokenizer.clear();
@@ -272,6 +278,14 @@ void read_data(const TomlTable& table, const std::filesystem::path& base_folder,
     visit_synthetic(*data.synthetic, inner);
   }
   visit_samples(data, table);
+  data.sources = read_sources(table.table("source"), data.eval_share,
+                              [&](const TomlTable& inner, std::string_view key, const std::string& path) {
+                                return resolve(inner, key, path, base_folder);
+                              });
+  if (table.has("weigh_by") && data.sources.empty())
+    table.refuse("weigh_by", "weigh_by does nothing without a mixture of sources",
+                 "remove it, or add [data.source.NAME]");
+  visit_samples(data, table);  // again, for what only a mixture has
 }
 
 void read_optim(const TomlTable& table, RunSpec& spec) {
@@ -436,8 +450,10 @@ std::string to_toml(const RunSpec& spec) {
   if (!spec.data.text.empty()) writer("text", spec.data.text);
   if (!spec.data.tokens.empty()) writer("tokens", spec.data.tokens);
   if (!spec.data.tokenizer.empty()) writer("tokenizer", spec.data.tokenizer);
+  if (spec.data.token_type != TokenType::named) writer("token_type", spec.data.token_type);
   if (spec.data.example) writer("example", true);
   visit_samples(spec.data, writer);
+  write_sources(spec.data.sources, writer);
   if (spec.data.synthetic) {
     writer.table("data.synthetic");
     visit_synthetic(*spec.data.synthetic, writer);
