@@ -115,7 +115,9 @@ constexpr std::string_view kLegend =
 
 // What the predicted times are based on.
 std::string calibration_text(const LayoutForecast& forecast) {
-  const auto& [machine, messages, actions] = forecast.from;
+  const MachineRates& machine = forecast.from.machine;
+  const MessageRates& messages = forecast.from.messages;
+  const ActionRates& actions = forecast.from.actions;
   std::string out = fmt::format("plan of times: made before any layout ran. A rank has products at {:.1f} GFLOP/s",
                                 machine.flops / 1e9);
   out += fmt::format(" and copies at {:.1f} GB/s", machine.bytes / 1e9);
