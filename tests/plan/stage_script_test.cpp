@@ -174,10 +174,13 @@ TEST(StepPrediction, OfParameterServersIsTheirLinksTime) {
   const StepPrediction one = seconds("dp=4,dp_kind=server,servers=1", 5);
   const StepPrediction two = seconds("dp=4,dp_kind=server,servers=2", 6);
   const StepPrediction eight = seconds("dp=4,dp_kind=server,servers=8", 12);
-  EXPECT_NEAR(one.step_seconds, 4 * (gradients + weights), 0.1 * one.step_seconds);
-  EXPECT_NEAR(two.step_seconds, 2 * (gradients + weights), 0.1 * two.step_seconds);
-  // With more servers than workers, a worker's own link is the slowest.
-  EXPECT_NEAR(eight.step_seconds, gradients + weights, 0.2 * eight.step_seconds);
+  const auto expect_time = [](const StepPrediction& predicted, double least) {
+    EXPECT_GT(predicted.step_seconds, least);
+    EXPECT_LT(predicted.step_seconds, 1.2 * least) << "beside it: latencies and work";
+  };
+  expect_time(one, 4 * (gradients + weights));
+  expect_time(two, 2 * (gradients + weights));
+  expect_time(eight, gradients + weights);  // with more servers than workers, a worker's own link is the slowest
   ASSERT_TRUE(one.served && two.served);
   EXPECT_GT(*one.served, *two.served) << "half of the state each";
 }
