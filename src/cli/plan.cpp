@@ -183,8 +183,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
         return static_cast<int>(ExitCode::done);
       }
       std::optional<OnNodes> nodes;
-      if (on && *per_node == 0 && on->kind == MachineSpec::Kind::devices && on->nodes > 1 &&
-          spec.layout.servers == 0)
+      if (on && *per_node == 0 && on->kind == MachineSpec::Kind::devices && on->nodes > 1 && spec.layout.servers == 0)
         nodes = on_nodes(spec, stages, on->devices_per_node,
                          NetworkRate{.bytes_per_second = on->inter_node.bandwidth * on->inter_node.efficiency});
       if (*per_node > 0) nodes = on_nodes(spec, stages, *per_node);
