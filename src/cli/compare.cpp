@@ -76,8 +76,10 @@ int report(const CompareSettings& s, const RunSpec& run, const Comparison& compa
 // Before anything is timed.
 void require_machines(const RunSpec& run, const std::vector<LayoutSpec>& layouts,
                       const std::optional<MachineSpec>& machine) {
-  for (const LayoutSpec& layout : layouts)
+  for (const LayoutSpec& layout : layouts) {
+    refuse_unflushed(layout);
     if (machine) require_machine(laid_out(run, layout), *machine);
+  }
 }
 
 int compare_threads(const CompareSettings& s, RunSpec run, const std::optional<MachineSpec>& machine) {
@@ -181,6 +183,7 @@ int compare(const CompareSettings& s) {
   CompareSettings without = s;
   without.run = arguments;
   const RunSpec run = s.layouts.empty() && !s.list ? arguments.read() : arguments.read_for_any_layout();
+  refuse_unflushed(run.layout);
   if (run.sync.takes_local_steps())
     refuse(fmt::format("sync.kind = \"{}\": replicas agree in some steps only, and single steps are compared",
                        name_of(run.sync.kind)),

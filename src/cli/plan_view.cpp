@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/text_table.h"
+#include "parallel/weight_versions.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -16,6 +17,13 @@ namespace {
 std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<12} {}\n", name, text); }
 
 // What the rank sends in a step; nothing where it is alone.
+std::int64_t stashed_bytes(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (const auto& [key, count] : plan.rows)
+    if (key.first == Tag::parameter && key.second.ends_with(WeightVersions::kRow)) bytes += count.peak;
+  return bytes;
+}
+
 std::string message_rows(const Plan& plan) {
   const SentMessages all = plan.messages.total(), &numbers = plan.messages.numbers;
   if (all.calls + numbers.calls == 0) return "";
@@ -70,6 +78,9 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
                          grouped_digits(plan.peaks[t]));
+  if (const std::int64_t stashed = stashed_bytes(plan); stashed > 0)
+    out += row("stashed", fmt::format("{} = {} of the parameters: earlier versions of the weights", byte_text(stashed),
+                                      grouped_digits(stashed)));
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));

@@ -97,6 +97,14 @@ RunSpec RunArguments::read_for_any_layout() const {
   refuse_compression();
 }
 
+void refuse_unflushed(const LayoutSpec& layout) {
+  if (!layout.unflushed()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("schedule \"{}\" changes what is learned, so layouts are not equal under it",
+                              name_of(layout.schedule)),
+                  "use schedule=1f1b");
+}
+
 void refuse_compression() {
   throw UserError(ExitCode::usage,
                   "[sync] compresses messages, which changes what is learned, and not every layout sends them",

@@ -157,8 +157,10 @@ std::string TrainView::problem() {
 
 void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
   start_ = std::chrono::steady_clock::now();
-  if (spec_.sync.changes_numbers())
-    note("[sync] changes what is learned on purpose: this run is outside the claim of equal results");
+  if (spec_.changes_numbers())
+    note(fmt::format("{} changes what is learned on purpose: this run is outside the claim of equal results",
+                     spec_.layout.unflushed() ? fmt::format("schedule \"{}\"", name_of(spec_.layout.schedule))
+                                              : std::string("[sync]")));
   if (options_.quiet) return;
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));

@@ -27,6 +27,11 @@ class PipelineLinks {
     }
     queue.push_back(stages_.send(x, to));
   }
+  // At most so many of what was sent there are still under way.
+  void keep_at_most(int sends, int to) {
+    std::deque<Communicator::Started>& queue = sends_[to];
+    for (; std::ssize(queue) > sends; queue.pop_front()) queue.front()->wait();
+  }
   void receive(const Action& action, const Tensor& x, int from) {
     if (x.elements() > 0) receives_[key(action)] = stages_.recv(x, from);
   }

@@ -48,6 +48,7 @@ class ZeroShard {
   // The layout outlives the storage.
   ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
 
+  const UnitLayout& layout() const { return layout_; }
   // One stored parameter that is not tied, where the weights are whole.
   Tensor weight(int parameter) const;
 

@@ -81,6 +81,11 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   PhaseCounts counts(stream, tally);
   run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
+  if (spec.layout.unflushed()) {  // the first step fills the pipeline: all others are like the second
+    stream.work() = {};
+    tally.clear();
+    run.step(0, spec.optimizer.learning_rate);
+  }
   const Staging::Traffic moved = run.replica().traffic();
   const std::int64_t activations = run.replica().moved_activations().from_device;
   const StepMessages messages = step_messages(tally, spec.layout);
@@ -92,6 +97,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
     run.replica().synchronize();
     synchronization = step_messages(tally, spec.layout);
   }
+  run.drain();
   PhaseCounts forwards(stream, tally);
   run.replica().count_by(&forwards);
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
@@ -126,7 +132,8 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   const StepShape& shape = run.replica().rank_step().shape;
   plan.units = units_text(units, shape) + (plan.serves ? ", as a server" : "");
   plan.layer_part = stored_by(model, shape, plan.serves ? spec.layout.shards() : 1);
-  if (spec.model.layers <= kMostDrawnLayers) plan.picture = picture_of(run.replica().actions(), shape, units);
+  if (spec.model.layers <= kMostDrawnLayers && !spec.layout.unflushed())
+    plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }

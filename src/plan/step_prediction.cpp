@@ -54,6 +54,11 @@ void require_machine(const RunSpec& spec, const MachineSpec& machine, const std:
     throw UserError(ExitCode::usage,
                     fmt::format("the time of local steps on machine {} is not predicted", machine.name),
                     "leave the machine out, or use sync.kind=full");
+  if (spec.layout.unflushed())
+    throw UserError(ExitCode::usage,
+                    fmt::format("the time of steps with schedule \"{}\" on machine {} is not predicted",
+                                name_of(spec.layout.schedule), machine.name),
+                    "leave the machine out, or use layout.schedule=1f1b");
   if (machine.kind == MachineSpec::Kind::threads) return;
   if (spec.layout.servers > 0)
     throw UserError(ExitCode::usage,

@@ -12,19 +12,20 @@ namespace lockstep {
 
 BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory,
                            Stream& stream)
-    : spec_(spec), sizes_(sizes), ranks_(ranks) {
+    : spec_(spec), sizes_(sizes), ranks_(ranks), valid_(static_cast<std::size_t>(scales())) {
   const std::int64_t T = sizes.tokens(), tokens = sizes.B * T, losses = sizes.loss_B * T;
-  tokens_ = memory.allocate(tokens * 4, Tag::data);
-  targets_ = memory.allocate(losses * 4, Tag::data);
-  losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
+  const std::int64_t batches = sizes.overlaps ? kPlaces : 1;
+  tokens_ = memory.allocate(batches * tokens * 4, Tag::data);
+  targets_ = memory.allocate(batches * losses * 4, Tag::data);
+  losses_ = memory.allocate(batches * losses * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
-  loss_scale_ = memory.allocate(8, Tag::data);
+  loss_scale_ = memory.allocate(batches * scales() * 8, Tag::data);
   if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
       place.tokens = HostBuffer(tokens * 4, stream);
       place.targets = HostBuffer(losses * 4, stream);
-      place.loss_scale = HostBuffer(8, stream);
+      place.loss_scale = HostBuffer(scales() * 8, stream);
       place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
     }
   if (memory.device() != Device::meta) {
@@ -50,21 +51,18 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
   Place& at = places_[place];
+  place_ = place;
   if (stream.device() == Device::meta) {
-    sum_over(ranks_.replicas, at.valid_targets);
+    sum_over(ranks_.replicas, std::span(valid_));
     return sum_over(ranks_.others, at.valid_targets);
   }
   LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
                  "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
                  sizes_.loss_B, sizes_.T);
-  const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
-  std::int64_t valid = 0;
-  for (std::int64_t i = 0; i < losses; ++i)
-    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
-  sum_over(ranks_.replicas, valid);
-  const std::int64_t summed_here = valid;
-  sum_over(ranks_.others, valid);
-  at.valid_targets = valid;
+  count_targets(targets);
+  sum_over(ranks_.replicas, std::span(valid_));
+  at.valid_targets = std::accumulate(valid_.begin(), valid_.end(), std::int64_t{0});
+  sum_over(ranks_.others, at.valid_targets);
   const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
     for (std::size_t i = 0; i < here.size(); ++i)
       here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
@@ -72,19 +70,44 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   take(at.tokens.as<std::int32_t>(), tokens);
   take(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
-  const double scale = summed_here > 0 ? 1.0 / static_cast<double>(summed_here) : 0.0;
-  if (sizes_.sums == DType::f64)
-    at.loss_scale.as<double>()[0] = scale;
-  else
-    at.loss_scale.as<float>()[0] = static_cast<float>(scale);
-  upload_later(view(tokens_, DType::i32, {count}), at.tokens.as<char>().data(), stream);
-  upload_later(view(targets_, DType::i32, {losses}), at.targets.as<char>().data(), stream);
-  upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
+  for (std::size_t i = 0; i < valid_.size(); ++i) {
+    const double scale = valid_[i] > 0 ? 1.0 / static_cast<double>(valid_[i]) : 0.0;
+    if (sizes_.sums == DType::f64)
+      at.loss_scale.as<double>()[i] = scale;
+    else
+      at.loss_scale.as<float>()[i] = static_cast<float>(scale);
+  }
+  upload_later(this->tokens(kept(place)), at.tokens.as<char>().data(), stream);
+  upload_later(this->targets(kept(place)), at.targets.as<char>().data(), stream);
+  upload_later(view(loss_scale_, sizes_.sums, {scales()}, kept(place) * scales()), at.loss_scale.as<char>().data(),
+               stream);
+}
+
+void BatchBuffers::count_targets(std::span<const std::int32_t> targets) {
+  std::ranges::fill(valid_, 0);
+  const std::int64_t losses = sizes_.loss_B * sizes_.tokens(), each = losses / scales();
+  for (std::int64_t i = 0; i < losses; ++i)
+    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid_[static_cast<std::size_t>(i / each)];
+}
+
+Tensor BatchBuffers::tokens(int kept) const {
+  const std::int64_t count = sizes_.B * sizes_.tokens();
+  return view(tokens_, DType::i32, {count}, kept * count);
+}
+
+Tensor BatchBuffers::targets(int kept) const {
+  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
+  return view(targets_, DType::i32, {count}, kept * count);
+}
+
+Tensor BatchBuffers::losses(int kept) const {
+  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
+  return view(losses_, sizes_.sums, {count}, kept * count);
 }
 
 void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
   if (!sizes_.scaled) return;
-  lockstep::scale_loss({.scaled = loss_scale(), .weight = view(loss_scale_, sizes_.sums, {1}), .control = control},
+  lockstep::scale_loss({.scaled = loss_scale(0, 0), .weight = view(loss_scale_, sizes_.sums, {1}), .control = control},
                        stream);
 }
 
@@ -93,19 +116,21 @@ std::int64_t BatchBuffers::place_of(std::int64_t i) const {
   return i / T * sizes_.T + sizes_.context.position(sizes_.T, i % T);
 }
 
-Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training) const {
+Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training, int before) const {
   const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.tokens(), first = m * B;
   const bool own_losses = sizes_.loss_B == sizes_.B;
-  Batch batch{.tokens = view(tokens_, DType::i32, {B, T}, first * T),
-              .targets = own_losses ? view(targets_, DType::i32, {B * T}, first * T) : Tensor{},
+  const int at = kept((place_ + before) % kPlaces);
+  const auto part = [&](const Tensor& all) { return own_losses ? all.slice(0, first * T, B * T) : Tensor{}; };
+  Batch batch{.tokens = tokens(at).slice(0, first * T, B * T).reshape({B, T}),
+              .targets = part(targets(at)),
               .positions = view(positions_, DType::i32, {T}),
-              .loss_scale = loss_scale(),
-              .losses = own_losses ? view(losses_, sizes_.sums, {B * T}, first * T) : Tensor{},
+              .loss_scale = loss_scale(at, m),
+              .losses = part(losses(at)),
               .first_sample = sizes_.first + first,
               .dropout_seed = dropout_seed,
               .training = training,
               .micro = m};
-  if (own_losses && !training) batch.likeliest = view(targets_, DType::i32, {B * T}, first * T);
+  if (!training) batch.likeliest = part(targets(at));
   if (cos_.memory()) {
     const Shape shape{T, spec_.head_width / 2};
     batch.rope_cos = view(cos_, sizes_.sums, shape);
@@ -115,23 +140,17 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
 }
 
 RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
-  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
-  return {.targets = view(targets_, DType::i32, {count}),
-          .scale = loss_scale(),
-          .losses = view(losses_, sizes_.sums, {count}),
-          .likeliest = view(targets_, DType::i32, {count})};
+  return {.targets = targets(0), .scale = loss_scale(0, 0), .losses = losses(0), .likeliest = targets(0)};
 }
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.tokens()}),
-                 stream);
+  download_later(places_[place].losses.as<char>().data(), losses(kept(place)), stream);
 }
 
 void BatchBuffers::fetch_likeliest(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].targets.as<char>().data(),
-                 view(targets_, DType::i32, {sizes_.loss_B * sizes_.tokens()}), stream);
+  download_later(places_[place].targets.as<char>().data(), targets(kept(place)), stream);
 }
 
 double BatchBuffers::own_losses(int place) const {
@@ -146,10 +165,15 @@ double BatchBuffers::mean(int place, double total) const {
   return valid == 0 ? 0 : total / static_cast<double>(valid);
 }
 
-double BatchBuffers::mean_loss(int place) const {
+double BatchBuffers::loss_of_stage(int place) const {
   double total = own_losses(place);
   sum_over(ranks_.replicas, total);
   sum_over(ranks_.others, total);
+  return total;
+}
+
+double BatchBuffers::mean_loss(int place) const {
+  double total = loss_of_stage(place);
   sum_over(ranks_.stages, total);  // of which one has it
   return mean(place, total);
 }

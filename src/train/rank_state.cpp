@@ -29,7 +29,7 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
            .has_borrower = shape.has(t->borrower_unit)};
   return {.layouts = setup.layouts(),
           .tie = tie,
-          .actions = setup.step.actions,
+          .actions = setup.step.unflushed ? setup.step.unflushed->reductions : setup.step.actions,
           .shape = shape,
           .dtype = storage_types(setup.options.precision).gradient,
           .overlap = setup.dp->overlaps(),
@@ -83,6 +83,15 @@ std::vector<UnitTensors> make_units(const RankSetup& setup, const std::map<int, 
   return units;
 }
 
+std::unique_ptr<WeightVersions> make_versions(const RankSetup& setup, const std::map<int, ZeroShard>& shards,
+                                              const std::vector<UnitTensors>& units) {
+  if (!setup.step.unflushed) return nullptr;
+  std::map<int, std::vector<ConstTensor>> whole;
+  for (const auto& [u, shard] : shards) whole[u] = units[static_cast<std::size_t>(u)].weights;
+  return std::make_unique<WeightVersions>(setup.step.unflushed->stage.stashes(), shards, whole, setup.memory,
+                                          setup.stream);
+}
+
 }  // namespace
 
 RankState::RankState(RankSetup& setup)
@@ -114,6 +123,7 @@ RankState::RankState(RankSetup& setup)
                                                 setup.stream)
                  : nullptr),
       units_(make_units(setup, shards_)),
+      versions_(make_versions(setup, shards_, units_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
       loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
   offload();
@@ -170,13 +180,22 @@ void RankState::write_control() {
 }
 
 void RankState::count_batch(std::span<const double> controls) {
-  if (controls[kFinite] != 0) ++updates_;
+  // Without a flush they are those of the step, also where some are still to come.
+  if (setup_.step.unflushed)
+    updates_ += setup_.step.unflushed->stage.updates_per_step();
+  else if (controls[kFinite] != 0)
+    ++updates_;
   ++batches_;
   loss_scale_ = {static_cast<int>(controls[kLossExponent]), static_cast<std::int64_t>(controls[kScaledSteps])};
 }
 
 void RankState::open_gradients(int unit, int micro) {
   units_[static_cast<std::size_t>(unit)].gradients = gradients_->open(unit, micro);
+}
+
+void RankState::use_current_weights() {
+  if (!versions_) return;
+  for (const auto& [u, shard] : shards_) units_[static_cast<std::size_t>(u)].weights = versions_->current(u);
 }
 
 void RankState::gather(int unit) {

@@ -19,6 +19,7 @@
 #include "parallel/gradients.h"
 #include "parallel/local_steps.h"
 #include "parallel/partial_gradients.h"
+#include "parallel/weight_versions.h"
 #include "parallel/zero_shards.h"
 #include "parallel/zero_weights.h"
 #include "train/rank_setup.h"
@@ -77,6 +78,14 @@ class RankState {
   ZeroWeights& weights() { return *weights_; }
   // What the phases of a unit compute with.
   const UnitTensors& unit(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  // Of a pipeline without a flush (parallel/weight_versions.h); none: there is one version. use_version(): phases of
+  // the unit compute with that one from now on.
+  WeightVersions* versions() const { return versions_.get(); }
+  void use_version(int unit, std::int64_t version) {
+    units_[static_cast<std::size_t>(unit)].weights = versions_->weights(unit, version);
+  }
+  // All units compute with the weights that are updated.
+  void use_current_weights();
   // The phases of a unit that write its gradients come next.
   void open_gradients(int unit, int micro);
   void close_gradients(int unit) { gradients_->close(unit); }
@@ -116,6 +125,7 @@ class RankState {
   std::unique_ptr<ZeroWeights> weights_;
   std::unique_ptr<LocalSteps> local_;  // none: all replicas agree in every step
   std::vector<UnitTensors> units_;
+  std::unique_ptr<WeightVersions> versions_;
   std::map<int, int> passes_;                  // by unit of which an update needs something that is offloaded: its pass
   std::map<int, int> norm_passes_;             // by unit whose gradient is offloaded
   std::unique_ptr<Staging> staging_;           // of state that is brought to be updated

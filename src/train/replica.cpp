@@ -68,8 +68,20 @@ Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<co
   return finish_step();
 }
 
+bool Replica::drain() {
+  if (executor_.is_drained()) return true;
+  in_flight_.require_none();
+  executor_.drain();
+  double host[kStepControls] = {};
+  download(host, state_.control(), setup_.stream);
+  setup_.mesh.check();
+  sum_over(setup_.mesh_hosts.pipeline(), host[kHalted]);
+  return host[kHalted] == 0;
+}
+
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   in_flight_.require_none();
+  LOCKSTEP_CHECK(!setup_.step.unflushed, "steps that overlap have no halves");
   executor_.set_batch(tokens, targets, 0);
   executor_.begin(true, state_.batches());
   for (const Action& action : executor_.gradient_actions()) executor_.run(action);

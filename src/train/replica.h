@@ -61,6 +61,10 @@ class Replica {
   // Waits for what the last step has left under way: weights that are being published, which the next would wait for.
   // All ranks call it before they part.
   void settle() { executor_.settle(); }
+  // Where steps overlap: the last backwards of the steps so far, which the next would run beside. Then the state is
+  // whole, and may be saved and evaluated; false: a stage has found a value that is not finite, and it is not. All
+  // ranks call it, no step being in flight. Elsewhere there is nothing to do.
+  bool drain();
   void set_learning_rate(double rate) { learning_rate_ = rate; }  // of the steps that follow
 
   // These need all steps to be finished.

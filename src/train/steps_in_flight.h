@@ -44,12 +44,17 @@ class StepsInFlight {
   StepResult finish();
 
  private:
+  void tell_stages(int index);
+
   // The scalars of a step: the learning rate on its way to the device, all of them on their way back.
   struct Place {
     HostBuffer rate, controls;
     HostBuffer hashes_before, hashes_after;  // of guarded state: before the update, and after it
     std::unique_ptr<Event> done;
     bool timed = false;
+    // Without a flush: loss, square of the norm, whether updates are halted; and their sum over the stages under way.
+    std::array<double, 3> told{};
+    Communicator::Started telling;
   };
 
   RankSetup& setup_;

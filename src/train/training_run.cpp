@@ -115,7 +115,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     of_stream.times_messages = false;
   }
   if (device == Device::cuda && spec.precision.compute == Precision::fp8) cuda::require_fp8();
-  steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
+  steps_at_once_ = where.steps_at_once > 0         ? where.steps_at_once
+                   : runs_ahead || steps_overlap() ? Replica::kStepsInFlight
+                                                   : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
   const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
@@ -229,7 +231,15 @@ Replica::Result TrainingRun::finish_step() {
   const Spending computing(account(), TimeUse::compute);
   Replica::Result result = replica_->finish_step();
   last_times_ = std::exchange(result.times, std::nullopt);
+  if (spec_.layout.unflushed() && !result.updated) stages_differ_ = true;
   return result;
+}
+
+bool TrainingRun::drain() {
+  const Spending computing(account(), TimeUse::compute);
+  if (!replica_->drain()) stages_differ_ = true;
+  if (telling_) telling_->pending->wait();  // all ranks are here
+  return !stages_differ_;
 }
 
 std::optional<TimesByUse> TrainingRun::take_times() {
@@ -298,65 +308,7 @@ void TrainingRun::check_state(std::int64_t step) {
   throw CommError(found->text, true);
 }
 
-namespace {
-
-constexpr std::size_t kEventWords = 2 + 4 * kEventsATell;
-
-std::array<double, kEventWords> event_words_of(const ToldEvents& told) {
-  std::array<double, kEventWords> words{told.error.value_or(-1), told.step_seconds};
-  for (std::size_t i = 0; i < kEventsATell; ++i) {
-    const RankEvent& event = told.events[i];
-    const double kind = event.kind ? static_cast<double>(*event.kind) : -1;
-    std::ranges::copy(std::array{kind, static_cast<double>(event.step), event.time, event.seconds},
-                      words.begin() + static_cast<std::ptrdiff_t>(2 + 4 * i));
-  }
-  return words;
-}
-
-ToldEvents told_events_of(std::span<const double, kEventWords> words) {
-  ToldEvents told{.error = words[0] < 0 ? std::nullopt : std::optional(words[0]), .step_seconds = words[1]};
-  for (std::size_t i = 0; i < kEventsATell; ++i) {
-    const std::span<const double> of = words.subspan(2 + 4 * i, 4);
-    if (of[0] < 0) continue;
-    told.events[i] = {.kind = static_cast<EventKind>(of[0]),
-                      .step = static_cast<std::int64_t>(of[1]),
-                      .time = of[2],
-                      .seconds = of[3]};
-  }
-  return told;
-}
-
-}  // namespace
-
-TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
-  if (!raw_ranks_) return {mine, {times}, {events}};
-  constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
-  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again +
-                                                     8 * mine.compare_clocks + 16 * mine.copy)};
-  std::ranges::copy(times.seconds, own.begin() + 1);
-  std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
-  std::vector<double> all(kWords * static_cast<std::size_t>(size()));
-  {
-    const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
-    const InCall held(doing(), "world", "all_gather", ++tellings_);
-    raw_ranks_
-        ->all_gather(Tensor(all.data(), DType::f64, raw_ranks_->device(), {std::ssize(all)}),
-                     ConstTensor(own.data(), DType::f64, raw_ranks_->device(), {kWords}))
-        ->wait();
-  }
-  Told told;
-  for (auto rank = all.begin(); rank != all.end(); rank += kWords) {
-    const int votes = static_cast<int>(*rank);
-    told.any.stop |= (votes & 1) != 0;
-    told.any.bad_data |= (votes & 2) != 0;
-    told.any.save_again |= (votes & 4) != 0;
-    told.any.compare_clocks |= (votes & 8) != 0;
-    told.any.copy |= (votes & 16) != 0;
-    told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
-    std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
-  }
-  return told;
-}
+TimeUse TrainingRun::wait_in(const std::string& group) const { return uses_of(spec_.layout)(group); }
 
 void TrainingRun::note_in(Doing& doing) {
   comm_account_.doing = device_comm_account_.doing = &doing;

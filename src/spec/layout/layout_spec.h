@@ -1,6 +1,7 @@
 // A parallel layout as plain data: the sizes of the mesh (dp, pp, cp, tp) and the settings of each technique.
 //
-// The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
+// The names are those of docs/design.md. No setting here changes what is learned, but for a schedule without a flush
+// (unflushed()), which does so on purpose. Settings that keep the order of sums
 // (overlap, bucket, dp_kind, servers, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to
 // it) do not change a bit.
 #pragma once
@@ -117,6 +118,8 @@ struct LayoutSpec {
     return zero == 0 ? 1 : shard > 0 ? shard : replicas();
   }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
+  // The pipeline is not emptied at the end of a step (spec/pipeline/pipedream.h).
+  bool unflushed() const { return schedule_file.empty() && !flushes(schedule); }
   // Gradients are passed on after each micro-batch.
   bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };

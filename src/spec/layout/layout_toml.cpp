@@ -16,7 +16,7 @@ static constexpr auto values_of(DpKind) { return kDpKinds; }
 static constexpr auto values_of(GradSync) { return kGradSyncs; }
 static constexpr auto values_of(Reshard) { return kReshards; }
 static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
-static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
+static constexpr auto values_of(ScheduleKind) { return kAllScheduleKinds; }
 
 namespace {
 

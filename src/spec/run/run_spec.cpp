@@ -3,6 +3,7 @@
 #include "base/integers.h"
 #include "spec/model/vocabulary_remedy.h"
 #include "spec/run/compression_check.h"
+#include "spec/run/unflushed_check.h"
 
 namespace lockstep {
 namespace {
@@ -256,6 +257,11 @@ class RunChecker {
                                  const std::string& remedy) { fail(section, key, problem, remedy); });
   }
 
+  void unflushed() const {
+    check_unflushed(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                               const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void evaluation() const {
     if (spec_.train.eval_every > 0 && spec_.data.eval_share == 0) {
       fail("train", "eval_every",
@@ -314,6 +320,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.evaluation();
   check.precision();
   check.compression();
+  check.unflushed();
 }
 
 }  // namespace lockstep

@@ -135,6 +135,9 @@ struct RunSpec {
   RunSettings run;
   TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;
+
+  // Whether the run learns something else than one rank would (docs/design.md, rule 2).
+  bool changes_numbers() const { return sync.changes_numbers() || layout.unflushed(); }
 };
 
 // UserError of code usage when values that are good by themselves contradict each other: no source of data or several,

@@ -54,7 +54,7 @@ struct SyncSpec {
   // Whether all ranks agree on the weights after this many steps.
   bool agrees_after(std::int64_t steps) const { return !takes_local_steps() || steps % every == 0; }
 
-  // Whether a run learns something else than one rank would.
+  // Whether a run learns something else than one rank would; RunSpec::changes_numbers() asks the layout too.
   bool changes_numbers() const {
     return kind != SyncKind::full || compress || compress_weights || compress_activations;
   }
