@@ -22,6 +22,7 @@ TEST(PipeDreamOverProcesses, LearnsAndSavesWhatThreadsDo) {
                   launcher)
               .wait();
       EXPECT_EQ(o.code, 0) << o.err;
+      EXPECT_NE((o.out + o.err).find("outside the claim of equal results"), std::string::npos) << o.err;
       return results_in(folder / out);
     };
     const RunResults threads = train("threads" + kind, {}), processes = train("processes" + kind, mpirun);
