@@ -61,6 +61,11 @@ struct OfAllRanks {
   std::int64_t stored = 0;
 };
 
+// Without a flush, only when the run file says how often (train/loop.cpp).
+bool makes_copies(const RunSpec& spec) {
+  return spec.train.copy_every != 0 && (!spec.layout.unflushed() || spec.train.copy_every != kCopyAuto);
+}
+
 Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   MessageTally tally;
   CountingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", tally);
@@ -117,7 +122,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
             .disk = run.disk_ledger().peak(),
-            .copies = spec.train.copy_every == 0 ? CopyBytes{} : run.copy_bytes(),
+            .copies = makes_copies(spec) ? run.copy_bytes() : CopyBytes{},
             .moved = moved,
             .moved_activations = activations,
             .messages = messages,

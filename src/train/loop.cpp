@@ -120,7 +120,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                           const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
   Saving saving(run, watcher, events, progress);
-  Copying copying(run, watcher, progress, options.copies);
+  // Where steps overlap, a copy empties the pipeline, which changes what is learned: no measurement chooses when.
+  const bool copies = !run.steps_overlap() || t.copy_every != kCopyAuto;
+  Copying copying(run, watcher, progress, copies ? options.copies : std::nullopt);
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "checkpoint/hf_tensors.h"
@@ -144,7 +145,22 @@ TEST(PipeDream, IsTheSerialModelBesideDataAndTensorParallel) {
     expect_is_the_serial_model(pipedream_run(spec, kind, 2, 2, 3));
     expect_is_the_serial_model(pipedream_run(spec, kind, 2, 3, 1, 3));
     expect_is_the_serial_model(pipedream_run(spec, kind, 2, 2, 2, 3));
+    PipeDreamRun uneven = pipedream_run(spec, kind, 2, 3, 2);
+    uneven.options.B = 3 * 5;  // two samples and three of each micro-batch
+    uneven.options.layout.uneven = Switch::on;
+    expect_is_the_serial_model(uneven);
   }
+}
+
+// What a backward computes again, it computes with its forward's version.
+TEST(PipeDream, IsTheSerialModelWithRecomputation) {
+  for (const ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::pipedream_2bw})
+    for (const Recompute what : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
+      PipeDreamRun run = pipedream_run(tiny_specs()[0].spec, kind, 3, 4);
+      run.steps = 6;
+      run.options.how.memory.recompute = what;
+      expect_is_the_serial_model(run);
+    }
 }
 
 // The model is none that always says yes: other versions, or the gradients of 1f1b, are other weights.
@@ -196,6 +212,39 @@ TEST(PipeDream, OfTwoVersionsIsTheSameOnAnyNumberOfStages) {
     EXPECT_EQ(many.losses, one.losses) << pp;
     EXPECT_TRUE(many.weights == one.weights) << pp;
   }
+}
+
+// Makes the gradient of the first unit bad, once it is whole.
+class PoisonsGradient final : public StepWatch {
+ public:
+  explicit PoisonsGradient(Replica& replica) : replica_(replica) {}
+  void comes_to(std::size_t) override {}
+  void runs(const Action&) override {}
+  void is_done_with(const Action& action) override {
+    if (action.kind != ActionKind::reduce || action.unit != 0) return;
+    replica_.tensors().front().gradient.data<double>()[0] = std::numeric_limits<double>::quiet_NaN();
+  }
+
+ private:
+  Replica& replica_;
+};
+
+// The first stage's update comes with the drain: all ranks hear there that it was none.
+TEST(PipeDream, ThatDrainsABadValueIsNotWhole) {
+  const PipeDreamRun run = pipedream_run(tiny_specs()[0].spec, ScheduleKind::pipedream, 2, 1);
+  run_ranks(2, [&](std::unique_ptr<Communicator> group) {
+    CpuDevice cpu;
+    Replica replica(run.options, {*group, *group}, cpu.memory(), cpu.stream());
+    replica.init_weights();
+    const auto weights = [&] { return to_doubles(replica.tensors().front().master, cpu.stream()); };
+    const std::vector<double> before = weights();
+    PoisonsGradient poison(replica);
+    if (group->rank() == 0) replica.show(&poison);
+    const TokenBatch batch = run.batch(0);
+    EXPECT_TRUE(replica.step(batch.tokens, batch.targets).updated);
+    EXPECT_FALSE(replica.drain());
+    EXPECT_EQ(weights() == before, group->rank() == 0) << "a bad value never updates";
+  });
 }
 
 }  // namespace
