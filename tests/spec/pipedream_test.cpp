@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+
+#include "spec/run/run_spec.h"
 
 namespace lockstep::tests {
 namespace {
@@ -33,6 +36,14 @@ TEST(PipeDreamLists, AreOnesOfEveryShape) {
         EXPECT_EQ(find_pipedream_fault(kind, unflushed_lists(kind, shape), shape), std::nullopt)
             << name_of(kind) << " on " << stages << " stages with " << micro << " micro-batches";
       }
+}
+
+TEST(PipeDreamLists, AreOfTheTwoSchedulesThatChangeWhatIsLearned) {
+  for (const ScheduleKind kind : kAllScheduleKinds) {
+    RunSpec run;
+    run.layout.schedule = kind;
+    EXPECT_EQ(run.changes_numbers(), std::ranges::find(kUnflushed, kind) != kUnflushed.end()) << name_of(kind);
+  }
 }
 
 // Counted anew: a version is kept from when it is made (the first, from the beginning) to its last use.
