@@ -12,6 +12,7 @@
 #include "bench/host_link_bench.h"
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
+#include "plan/coding_rates.h"
 #include "plan/message_rates.h"
 #include "plan/plan.h"
 #include "spec/machine/known_gpus.h"
@@ -32,6 +33,7 @@ static_assert(std::ranges::all_of(kCopyLikeKernels, [](std::string_view name) {
 }));
 
 constexpr std::int64_t kBytesPerCore = std::int64_t{512} << 20;
+constexpr std::int64_t kCodedElements = std::int64_t{1} << 20;
 
 std::int64_t whole_mebibytes(std::int64_t bytes) { return bytes >> 20 << 20; }
 
@@ -200,6 +202,21 @@ class ThisMachine {
       own += std::max(taken - m.launch, taken / 4);
     }
     for (const auto& [kind, of] : seconds) m.kernels[kind] = rounded(of.first / of.second);
+    if (!gpu_) measure_coding_kernels(run);  // which no GPU has
+  }
+
+  // Of compression: each form by itself, since they differ tenfold.
+  void measure_coding_kernels(const RunSpec& run) {
+    MachineSpec& m = bench_.machine;
+    for (const auto& [kind, form] :
+         {std::pair{"code_bf16", "bf16"}, {"code_int8", "int8"}, {"code_onebit", "onebit"}, {"top_k", "topk:0.01"}}) {
+      const Compression compression = Compression::parse(form).value();
+      const meta::Work work = coding_work(run, compression, kCodedElements);
+      const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+      const double each = bytes / static_cast<double>(work.calls);  // whose size the copy rate depends on
+      m.kernels[kind] =
+          rounded(1 / (m.rate_of_copy(each) * measure_coding(run, compression, 1, cores_, kCodedElements)));
+    }
   }
 
   void measure_messages_here() {

@@ -141,7 +141,7 @@ Bench run_bench(const RunSpec& asked, int rounds) {
 
   // A step and the products timed right after it meet the same noise: the ratio is the median of their ratios, and the
   // ceiling is the step's median rate over that.
-  const double work = model_flops(spec.model, spec.train.global_batch, spec.data.seq);
+  const double work = model_flops(spec.model, spec.train.global_batch, run.data().sample_work());
   std::vector<double> ratios;
   for (std::size_t i = 0; i < times.steps.size(); ++i)
     ratios.push_back(work / times.steps[i] / (products.flops() / times.products[i]));

@@ -52,7 +52,16 @@ void CheckpointWriter::join() {
   if (broken_) std::rethrow_exception(broken_);
 }
 
-void CheckpointWriter::save(const Progress& progress, Stream& stream) {
+void CheckpointWriter::save(const Progress& progress, Stream& stream) { save(progress, stream, {}); }
+
+void CheckpointWriter::save(const Progress& progress, std::vector<StateTensor> pieces, Stream& stream,
+                            const Turn& turn) {
+  LOCKSTEP_CHECK(pieces.size() == live_.size(), "{} pieces of a state of {}", pieces.size(), live_.size());
+  live_ = std::move(pieces);
+  save(progress, stream, turn);
+}
+
+void CheckpointWriter::save(const Progress& progress, Stream& stream, const Turn& turn) {
   {
     const std::lock_guard lock(mutex_);
     given_up_ = true;  // one that is failing: this state is newer
@@ -63,7 +72,7 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream) {
   result_ = {};
   tried_ = given_up_ = hurry_ = false;
   end_.reset();
-  snapshot(stream);
+  snapshot(stream, turn);
   try {
     thread_ = std::thread([this, progress] { write(progress); });
   } catch (const std::system_error& error) {
@@ -72,7 +81,7 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream) {
 }
 
 // What is on the device goes beside the stream's next work; what is offloaded, now.
-void CheckpointWriter::snapshot(Stream& stream) {
+void CheckpointWriter::snapshot(Stream& stream, const Turn& turn) {
   if (stream.runs_ahead() && !side_) {
     side_.emplace(stream.device());
     complete_ = stream.make_event();
@@ -83,6 +92,7 @@ void CheckpointWriter::snapshot(Stream& stream) {
     side_->stream().wait(*complete_);
   }
   for (std::size_t i = 0; i < live_.size(); ++i) {
+    if (turn) turn(live_[i]);
     void* const to = snapshot_[i].live.raw();
     if (side_ && live_[i].live.device() == stream.device())
       download_later(to, live_[i].live, side_->stream());

@@ -30,6 +30,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -64,6 +65,9 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   void save(const Progress& progress, Stream& stream);
+  // The same pieces, which are elsewhere by now. They are read one after the other, and `turn` is called before each.
+  using Turn = std::function<void(const StateTensor& next)>;
+  void save(const Progress& progress, std::vector<StateTensor> pieces, Stream& stream, const Turn& turn);
   // Reached when the last save has read the live tensors; null where it has by now.
   Event* being_read();
   // Until the last save is on the disk, or was refused, or has failed again `patience` seconds from now on. What is
@@ -75,7 +79,8 @@ class CheckpointWriter {
  private:
   using Clock = std::chrono::steady_clock;
   enum class Next { again, give_up, pause };
-  void snapshot(Stream& stream);
+  void save(const Progress& progress, Stream& stream, const Turn& turn);
+  void snapshot(Stream& stream, const Turn& turn);
   void write(const Progress& progress);
   void tell(const Progress& progress, const SaveResult& result);
   bool pause(double seconds);

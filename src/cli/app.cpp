@@ -15,8 +15,10 @@
 #include "cli/choose.h"
 #include "cli/compare.h"
 #include "cli/dashboard.h"
+#include "cli/data.h"
 #include "cli/doctor.h"
 #include "cli/draw.h"
+#include "cli/eval.h"
 #include "cli/export.h"
 #include "cli/generate.h"
 #include "cli/inspect.h"
@@ -69,7 +71,7 @@ void refuse_empty(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const CLI::Option* option : command->get_options()) {
       const std::string name = option->get_name();
-      if (name == "--prompt" || name == "--tokens" || option->get_expected_min() == 0) continue;
+      if (name == "--prompt" || name == "--tokens" || name == "--between" || option->get_expected_min() == 0) continue;
       for (const std::string& value : option->results())
         if (value.empty())
           throw UserError(ExitCode::usage, fmt::format("{} is empty", name), "give it a value, or leave it out");
@@ -104,10 +106,12 @@ int run_app(int argc, char** argv) {
   add_schedule(app, chosen);
   add_draw(app, chosen);
   add_generate(app, chosen);
+  add_eval(app, chosen);
   add_export(app, chosen);
   add_tokenize(app, chosen);
   add_train_tokenizer(app, chosen);
   add_inspect(app, chosen);
+  add_data(app, chosen);
   add_status(app, chosen);
   add_doctor(app, chosen);
   add_report(app, chosen);

@@ -101,6 +101,11 @@ int choose(ChooseSettings& s) {
     throw UserError(ExitCode::usage, fmt::format("machine {} has threads that share cores", machine->name),
                     "use lockstep compare, which measures layouts where they run");
   RunSpec run = s.run.read_for_any_layout();
+  if (run.sync.takes_local_steps())
+    throw UserError(ExitCode::usage,
+                    fmt::format("sync.kind = \"{}\": layouts are ranked by steps in which all replicas agree",
+                                name_of(run.sync.kind)),
+                    "use --set sync.kind=full; `lockstep plan --machine` predicts the mean step of one layout");
   run.run.device = RunDevice::cuda;
   run.memory = {};
   const RunData data(run);

@@ -14,6 +14,7 @@
 #include "cli/agree.h"
 #include "cli/compare_layouts.h"
 #include "cli/compare_levers.h"
+#include "cli/compare_sync.h"
 #include "cli/compare_view.h"
 #include "cli/progress_line.h"
 #include "cli/same_start.h"
@@ -76,8 +77,10 @@ int report(const CompareSettings& s, const RunSpec& run, const Comparison& compa
 // Before anything is timed.
 void require_machines(const RunSpec& run, const std::vector<LayoutSpec>& layouts,
                       const std::optional<MachineSpec>& machine) {
-  for (const LayoutSpec& layout : layouts)
+  for (const LayoutSpec& layout : layouts) {
+    refuse_unflushed(layout);
     if (machine) require_machine(laid_out(run, layout), *machine);
+  }
 }
 
 int compare_threads(const CompareSettings& s, RunSpec run, const std::optional<MachineSpec>& machine) {
@@ -172,6 +175,8 @@ int compare_processes(const CompareSettings& s, RunSpec run, const std::optional
 
 int compare(const CompareSettings& s) {
   if (s.levers) return compare_levers_of(s);
+  if (!s.sync.empty()) return compare_sync_of(s);
+  if (s.tokens > 0) refuse("--tokens without --sync: layouts learn the same from any number of them", "add --sync");
   RunArguments arguments = s.run;
   const std::optional<MachineSpec> machine = s.machine.read(arguments);
   if (!s.memory.empty())
@@ -181,11 +186,16 @@ int compare(const CompareSettings& s) {
   CompareSettings without = s;
   without.run = arguments;
   const RunSpec run = s.layouts.empty() && !s.list ? arguments.read() : arguments.read_for_any_layout();
+  refuse_unflushed(run.layout);
   if (run.sync.takes_local_steps())
     refuse(fmt::format("sync.kind = \"{}\": replicas agree in some steps only, and single steps are compared",
                        name_of(run.sync.kind)),
+           "use --set sync.kind=full, or compare --sync KEY=VALUE,.. in place of layouts");
+  if (run.sync.is_asynchronous())
+    refuse("sync.kind = \"async\": which worker does how much depends on the moment, and single steps are compared",
            "use --set sync.kind=full");
-  if (run.sync.compress || run.sync.compress_weights) refuse_compression();
+  if (run.sync.compress || run.sync.compress_weights || run.sync.compress_activations) refuse_compression();
+  refuse_growing_mask(run);
   return launched_as_one_of_many() ? compare_processes(without, run, machine) : compare_threads(without, run, machine);
 }
 
@@ -233,6 +243,10 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "the host and the disk, predicted and measured; bytes that move and are sent per step beside ceilings that are\n"
       "measured first; tokens/s relative to none. What does not fit, or takes more than --memory on a rank, is shown\n"
       "and not run.\n\n"
+      "--sync compares techniques of [sync] with full synchronization, in the run's own layout: bytes and step, waits "
+      "and\ntokens/s on the link of --link, predicted and measured, and with --tokens the loss that each comes to. "
+      "Each is\nkeys of [sync] with commas between them; several have semicolons between them, or options of their "
+      "own.\n\n"
       "Examples: lockstep compare --ranks 4\n"
       "          lockstep compare my.toml --ranks 8 --scale 1,2,4,8 --steps 10 --markdown\n"
       "          lockstep compare my.toml --ranks 4 --layout zero=2 --layout tp=2,zero=1\n"
@@ -240,6 +254,7 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep compare my.toml --layouts layouts.txt --json\n"
       "          lockstep compare my.toml --ranks 4 --link 1GB/s,50us\n"
       "          lockstep compare my.toml --levers --memory 2GiB\n"
+      "          lockstep compare my.toml --ranks 4 --link 100MB/s,1ms --sync 'compress=int8;kind=partial,every=16'\n"
       "          mpirun -n 4 lockstep compare my.toml\n"
       "          torchrun --no-python --nproc-per-node 8 lockstep compare my.toml --set run.device=cuda");
   settings->run.add_to(*command);
@@ -286,7 +301,19 @@ void add_compare(CLI::App& app, std::function<int()>& chosen) {
   CLI::Option* levers = command->add_flag("--levers", settings->levers,
                                           "Levers that lower memory, in the run's layout, in place of layouts");
   machine->excludes(link)->excludes(brief);
-  for (CLI::Option* other : {ranks, scale, layout, list, link, brief, machine}) levers->excludes(other);
+  CLI::Option* sync = command
+                          ->add_option("--sync", settings->sync,
+                                       "Techniques of [sync] beside full synchronization, in place of layouts; may be "
+                                       "given several times")
+                          ->type_name("KEY=VALUE,..;..")
+                          ->allow_extra_args(false);
+  for (CLI::Option* other : {ranks, scale, layout, list, link, brief, machine, sync}) levers->excludes(other);
+  for (CLI::Option* other : {scale, list, brief, machine}) sync->excludes(other);
+  command
+      ->add_option("--tokens", settings->tokens,
+                   "With --sync: train each on so many tokens, without the link, and show the loss")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}).description(""))
+      ->type_name("N");
   command
       ->add_option("--memory", settings->memory,
                    "With --levers: bytes that a rank may take, as in 24GiB [its share of what is free]")

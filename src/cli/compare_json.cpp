@@ -26,7 +26,9 @@ Json axes_json(const ComparedLayout& one) {
 Json forecast_json(const ComparedLayout& one, bool by_machine) {
   if (!one.forecast) return {};
   const LayoutForecast& f = *one.forecast;
-  const auto& [machine, messages, actions] = f.from;
+  const MachineRates& machine = f.from.machine;
+  const MessageRates& messages = f.from.messages;
+  const ActionRates& actions = f.from.actions;
   Json all{{"step_seconds", f.step_seconds},
            {"step_error", one.forecast_error()},
            {"exposed_seconds", f.exposed_seconds},

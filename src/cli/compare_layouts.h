@@ -18,10 +18,10 @@ inline constexpr std::int64_t kUsualRanks = 4;    // where the run file names on
 struct CompareSettings {
   RunArguments run;
   MachineArguments machine;
-  std::vector<std::string> layouts;
-  std::optional<std::string> list;  // a file of them
+  std::vector<std::string> layouts, sync;
+  std::optional<std::string> list;  // a file of layouts
   std::string scale, link, memory;
-  std::int64_t ranks = 0, steps = ComparisonOptions{}.steps;
+  std::int64_t ranks = 0, steps = ComparisonOptions{}.steps, tokens = 0;
   bool json = false, markdown = false, brief = false, levers = false;
 };
 

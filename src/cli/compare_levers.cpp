@@ -69,11 +69,19 @@ std::int64_t allowed_memory(const CompareSettings& s) {
 
 }  // namespace
 
+void refuse_growing_mask(const RunSpec& run) {
+  if (run.sparsity)
+    refuse(
+        fmt::format("sparsity.kind = \"{}\": masks grow over more steps than are compared", name_of(run.sparsity.kind)),
+        "use --set sparsity.kind=none");
+}
+
 int compare_levers_of(const CompareSettings& s) {
   if (launched_as_one_of_many())
     refuse("--levers under a launcher: it compares ranks that are threads of one process", "start without one");
   const std::int64_t memory = allowed_memory(s);
   const RunSpec run = s.run.read();
+  refuse_growing_mask(run);
   if (run.layout.ranks() > kMostComparedThreads)
     refuse(fmt::format("--levers: the layout has {} ranks, and one process has at most {}", run.layout.ranks(),
                        kMostComparedThreads),

@@ -26,6 +26,9 @@ struct LeversShown {
 std::string levers_text(const RunSpec& run, const LeverComparison& comparison, const LeversShown& shown);
 std::string levers_json(const RunSpec& run, const LeverComparison& comparison, const LeversShown& shown);
 
+// UserError where the run's mask grows: what is planned of it takes more steps than are compared.
+void refuse_growing_mask(const RunSpec& run);
+
 // Returns the exit code.
 int compare_levers_of(const CompareSettings& settings);
 

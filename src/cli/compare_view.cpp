@@ -33,7 +33,7 @@ std::string differences(const ComparedLayout& one) {
     say(one.fullest, fmt::format("bytes of {}", name_of(static_cast<Tag>(t))), one.fullest_plan.peaks[t],
         fullest.peaks[t]);
   say(one.fullest, "bytes of all", one.fullest_plan.peak, fullest.peak);
-  for (int op = 0; op < kCommOps; ++op)
+  for (int op = 0; op < kCommOps && !one.messages_as_planned(); ++op)
     say(one.sender, fmt::format("elements sent by {}", name_of(static_cast<CommOp>(op))),
         one.sender_plan.messages.sent(static_cast<CommOp>(op)),
         one.sender_rank().messages.sent(static_cast<CommOp>(op)));
@@ -115,7 +115,9 @@ constexpr std::string_view kLegend =
 
 // What the predicted times are based on.
 std::string calibration_text(const LayoutForecast& forecast) {
-  const auto& [machine, messages, actions] = forecast.from;
+  const MachineRates& machine = forecast.from.machine;
+  const MessageRates& messages = forecast.from.messages;
+  const ActionRates& actions = forecast.from.actions;
   std::string out = fmt::format("plan of times: made before any layout ran. A rank has products at {:.1f} GFLOP/s",
                                 machine.flops / 1e9);
   out += fmt::format(" and copies at {:.1f} GB/s", machine.bytes / 1e9);

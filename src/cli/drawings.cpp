@@ -71,6 +71,34 @@ std::string draw_schedules() {
                                           "each; numbers are micro-batches; messages take no time."});
 }
 
+// Three steps one after the other: with a flush after each, and without.
+std::string draw_pipedream() {
+  constexpr int kStages = 4, kMicro = 4, kSteps = 3;
+  const auto times = [](int) { return ChunkTimes{}; };
+  PipelineTimeline flushed,
+      unflushed = timed(make_schedule(ScheduleKind::pipedream, {kStages, kSteps * kMicro, 1}), times);
+  flushed.stages.resize(kStages);
+  for (int step = 0; step < kSteps; ++step) {
+    const double begin = flushed.makespan();
+    const PipelineTimeline one = timed(make_schedule(ScheduleKind::one_f_one_b, {kStages, kMicro, 1}), times);
+    for (std::size_t s = 0; s < one.stages.size(); ++s)
+      for (ChunkSpan span : one.stages[s]) {
+        span.action.micro += step * kMicro;
+        flushed.stages[s].push_back({span.action, begin + span.begin, begin + span.end});
+      }
+  }
+  std::vector<PicturePanel> panels;
+  for (const auto& [name, line] : {std::pair("1f1b: a flush after each step", &flushed),
+                                   std::pair("pipedream: versions of the weights instead", &unflushed)})
+    panels.push_back({.line = *line,
+                      .caption = fmt::format("{}; {:g} units of time, bubble {:.1f} %", name, line->makespan(),
+                                             line->bubble() * 100)});
+  return svg_picture(panels,
+                     {.title = fmt::format("{} steps of {} micro-batches on {} stages", kSteps, kMicro, kStages),
+                      .subtitle = "A forward takes one unit of time and a backward two; numbers are "
+                                  "micro-batches; messages take no time."});
+}
+
 std::string draw_memory() {
   constexpr std::int64_t kGpu = 80'000'000'000;
   std::vector<MemoryBar> bars;
@@ -192,6 +220,7 @@ constexpr DrawingEntry kDrawings[] = {
     {"ulysses", "tokens and heads of four ranks before and after the all-to-all", draw_ulysses},
     {"tensor-parallel", "a block's two products split by columns and rows, without and with sp", draw_tensor_parallel},
     {"schedules", "afab, 1f1b, interleaved, zb-h1 and zb-v of four stages on one clock", draw_schedules},
+    {"pipedream", "three steps of four stages with a flush after each, and without", draw_pipedream},
     {"memory", "bytes by tag of one rank for llama3-8b under several layouts", draw_memory},
     {"offload", "bytes by tag on the GPU for llama3-8b, with and without optimizer state on the host", draw_offload},
     {"memory-timeline", "bytes in use from action to action of one step under ZeRO 3, and what makes the peak",

@@ -45,6 +45,10 @@ int show_timeline(const TimelineSettings& s, const RunSpec& spec) {
     refuse(fmt::format("--timeline: {} layers times {} micro-batches are too many to show", spec.model.layers,
                        spec.layout.micro),
            fmt::format("use fewer, which repeat: {} in all at most", kMostTimedPhases));
+  if (spec.layout.unflushed())
+    refuse(fmt::format("--timeline with schedule \"{}\": it shows one step, and steps overlap",
+                       name_of(spec.layout.schedule)),
+           "use --set layout.schedule=1f1b, or leave --timeline out");
   if (s.rank >= spec.layout.ranks())
     refuse(fmt::format("--rank {}: the layout has {} rank{}", s.rank, spec.layout.ranks(),
                        spec.layout.ranks() == 1 ? "" : "s"),
@@ -183,7 +187,7 @@ void add_plan(CLI::App& app, std::function<int()>& chosen) {
         return static_cast<int>(ExitCode::done);
       }
       std::optional<OnNodes> nodes;
-      if (on && *per_node == 0 && on->kind == MachineSpec::Kind::devices && on->nodes > 1)
+      if (on && *per_node == 0 && on->kind == MachineSpec::Kind::devices && on->nodes > 1 && spec.layout.servers == 0)
         nodes = on_nodes(spec, stages, on->devices_per_node,
                          NetworkRate{.bytes_per_second = on->inter_node.bandwidth * on->inter_node.efficiency});
       if (*per_node > 0) nodes = on_nodes(spec, stages, *per_node);

@@ -31,10 +31,14 @@ std::string prediction_table(const RunSpec& spec, const MachineSpec& machine, co
                                                 threads ? "cores" : "devices", byte_text(machine.memory)));
   out += line("step time", fmt::format("{}: {} tokens/s, MFU {:.1f} %", seconds_text(p.step_seconds),
                                        count_text(p.tokens_per_second), 100 * p.mfu));
+  if (p.local)
+    out += line("", fmt::format("mean of {} steps: {} without the synchronization, {} with it", p.local->every,
+                                seconds_text(p.local->local), seconds_text(p.local->synchronizing)));
   out += line("  computing", part_of_step(p.computed, p.step_seconds));
   for (const MeshAxis axis : kMeshAxes)
     if (const double waited = p.exposed[static_cast<std::size_t>(axis)]; waited > 0)
       out += line(fmt::format("  waits, {}", name_of(axis)), part_of_step(waited, p.step_seconds));
+  if (p.served) out += line("  servers", fmt::format("compute {} of it", seconds_text(*p.served)));
   if (p.offload > 0) out += line("  offload", fmt::format("{} beside it", part_of_step(p.offload, p.step_seconds)));
   if (p.bubble) out += line("bubble", fmt::format("{:.1f} %", 100 * *p.bubble));
   if (!fits_device(machine, spec, fullest))

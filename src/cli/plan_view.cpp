@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "cli/text_table.h"
+#include "parallel/embedding_rows.h"
+#include "parallel/weight_versions.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -16,6 +18,13 @@ namespace {
 std::string row(std::string_view name, const std::string& text) { return fmt::format("{:<12} {}\n", name, text); }
 
 // What the rank sends in a step; nothing where it is alone.
+std::int64_t stashed_bytes(const Plan& plan) {
+  std::int64_t bytes = 0;
+  for (const auto& [key, count] : plan.rows)
+    if (key.first == Tag::parameter && key.second.ends_with(WeightVersions::kRow)) bytes += count.peak;
+  return bytes;
+}
+
 std::string message_rows(const Plan& plan) {
   const SentMessages all = plan.messages.total(), &numbers = plan.messages.numbers;
   if (all.calls + numbers.calls == 0) return "";
@@ -37,6 +46,25 @@ std::string message_rows(const Plan& plan) {
   return out;
 }
 
+// How many rows of the embedding's gradient are summed; nothing where all are.
+std::string embedding_row(const RunSpec& spec) {
+  const LayoutSpec& layout = spec.layout;
+  if (layout.embedding_gradient == EmbeddingGradient::dense || layout.replicas() == 1) return "";
+  if (spec.model.tied) return row("embedding", "all rows are summed: those of a tied table all have a gradient");
+  const std::int64_t all = spec.model.vocabulary;
+  const EmbeddingRows::Options options{
+      .form = layout.embedding_gradient,
+      .rows = Part::whole(all),
+      .width = spec.model.width,
+      .most_tokens = spec.train.global_batch * spec.data.seq,
+      .beside = layout.shards() > 1 && spec.model.positions == PositionKind::learned ? spec.model.max_positions : 0};
+  const std::int64_t most = EmbeddingRows::most_rows(options);
+  const bool falls_back = most < std::min(all, options.most_tokens);
+  return row("embedding",
+             fmt::format("at most {} of {} rows are summed per step{}", grouped_digits(most), grouped_digits(all),
+                         falls_back ? "; all, as counted here, where more occur" : ""));
+}
+
 }  // namespace
 
 std::string plan_table(const RunSpec& spec, const Plan& plan) {
@@ -56,6 +84,10 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
       row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
                                 spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
                                 spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
+  for (const SourceUse& use : plan.sources)
+    out += row("source", fmt::format("{}: {:.2f} % of the run's samples, {} = {:.2f} epochs of {}{}", use.name,
+                                     use.share * 100, grouped_digits(use.used), use.epochs, grouped_digits(use.samples),
+                                     use.evaluation > 0 ? fmt::format(", and {} for evaluation", use.evaluation) : ""));
   out += row("work", fmt::format("{}FLOP of the model, {}FLOP executed per step{}", count_text(plan.model_flops),
                                  count_text(static_cast<double>(plan.executed.flops)),
                                  spec.layout.pp > 1 || spec.layout.servers > 0 ? fmt::format(" by rank {}", plan.rank)
@@ -70,6 +102,9 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     if (plan.peaks[t] > 0)
       out += fmt::format("  {:<12} {:>10}  {:>20}\n", name_of(static_cast<Tag>(t)), byte_text(plan.peaks[t]),
                          grouped_digits(plan.peaks[t]));
+  if (const std::int64_t stashed = stashed_bytes(plan); stashed > 0)
+    out += row("stashed", fmt::format("{} = {} of the parameters: earlier versions of the weights", byte_text(stashed),
+                                      grouped_digits(stashed)));
   if (plan.outside > 0) out += row("", fmt::format("and about {} of driver and libraries", byte_text(plan.outside)));
   if (plan.host > 0) out += row("", fmt::format("and {} on the host", byte_text(plan.host)));
   if (plan.disk > 0) out += row("", fmt::format("and {} on the disk", byte_text(plan.disk)));
@@ -90,10 +125,25 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
     out += row("activations",
                fmt::format("{} per step from the device, and as much back", byte_text(plan.moved_activations)));
   out += message_rows(plan);
+  out += embedding_row(spec);
   if (const SentMessages all = plan.synchronization.total(); all.calls > 0)
     out += row("synchronized", fmt::format("{:.3f} Ψ = {} elements = {} more every {} steps, when replicas agree",
                                            static_cast<double>(all.sent) / static_cast<double>(plan.stored),
                                            grouped_digits(all.sent), byte_text(all.bytes_sent), spec.sync.every));
+  if (!plan.relayouts.empty()) {
+    const Relayout &first = plan.relayouts.front(), &last = plan.relayouts.back();
+    const std::string after = plan.exact_relayouts ? grouped_digits(last.after)
+                                                   : fmt::format("about {}, at most {},", grouped_digits(last.evenly),
+                                                                 grouped_digits(last.after));
+    out += row("sparsity", fmt::format("optimizer state {} before the mask step after {} steps, {} after the last one "
+                                       "after {}, with {:.4g} of the blocks' matrices masked",
+                                       grouped_digits(first.before), first.steps, after, last.steps, last.share));
+  }
+  if (spec.sync.is_asynchronous())
+    out +=
+        row("asynchronous",
+            fmt::format("{} updates per step, each of one worker's gradient; messages are of a worker that makes one",
+                        spec.layout.dp));
   out.pop_back();
   return out;
 }
@@ -154,6 +204,13 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
   for (const auto& [key, count] : plan.rows)
     rows.push_back(
         {{"tag", name_of(key.first)}, {"unit", key.second}, {"steady", count.current}, {"peak", count.peak}});
+  Json relayouts = Json::array();
+  for (const Relayout& one : plan.relayouts)
+    relayouts.push_back({{"after_steps", one.steps},
+                         {"share", one.share},
+                         {"before", one.before},
+                         {"after", one.after},
+                         {"evenly", one.evenly}});
   return {{"rank", plan.rank},
           {"units_of_rank", plan.units},
           {"parameters", plan.parameters},
@@ -178,7 +235,9 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
           {"ranks", spec.layout.ranks()},
           {"layout", to_text(spec.layout)},
           {"messages", messages_json(plan.messages)},
-          {"synchronization", messages_json(plan.synchronization)}};
+          {"synchronization", messages_json(plan.synchronization)},
+          {"relayouts", relayouts},
+          {"relayouts_exact", plan.exact_relayouts}};
 }
 
 nlohmann::ordered_json messages_json(const StepMessages& messages) {

@@ -38,7 +38,7 @@ RefiningRun measured_of(const std::string& folder, const RunSpec& spec) {
         ExitCode::bad_input_file,
         fmt::format("{} has the times of {} steps, and {} are needed", quote_text(folder), steps.size(), kLeastSteps),
         "name a run of more steps");
-  const PredictionScore score = score_prediction({}, steps);
+  const PredictionScore score = score_prediction({.every = spec.sync.takes_local_steps() ? spec.sync.every : 1}, steps);
   RefiningRun run{.name = folder, .step_seconds = *score.step.measured, .ranks = spec.layout.ranks()};
   if (!score.exposed.measured) return run;
   run.exposed.emplace();

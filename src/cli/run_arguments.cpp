@@ -90,11 +90,24 @@ RunSpec RunArguments::read_for_any_layout() const {
       spec->layout = {};
       return *spec;
     }
+    // Asynchronous training is of parameter servers.
+    if (std::optional<RunSpec> spec = reads("dp_kind=server"); spec && spec->sync.kind == SyncKind::async) {
+      spec->layout = {};
+      return *spec;
+    }
     std::erase_if(others.sets, [](const std::string& set) { return set.starts_with("sync.feedback="); });
     others.sets.insert(others.sets.end(), {"sync.compress=none", "sync.compress_weights=none"});
     if (!reads(kLayout)) throw;  // it is something else
   }
   refuse_compression();
+}
+
+void refuse_unflushed(const LayoutSpec& layout) {
+  if (!layout.unflushed()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("schedule \"{}\" changes what is learned, so layouts are not equal under it",
+                              name_of(layout.schedule)),
+                  "use schedule=1f1b");
 }
 
 void refuse_compression() {

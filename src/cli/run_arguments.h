@@ -34,6 +34,8 @@ struct RunArguments {
 
 // UserError (usage): of a command that runs many layouts side by side.
 [[noreturn]] void refuse_compression();
+// Of a layout whose schedule changes what is learned, where results are compared.
+void refuse_unflushed(const LayoutSpec& layout);
 
 struct LayoutArguments {
   std::optional<std::string> layout;

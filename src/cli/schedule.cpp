@@ -54,7 +54,7 @@ std::string json_text(const nlohmann::ordered_json& json) {
 
 ScheduleKind kind_of(const std::string& word) {
   std::vector<std::string_view> names;
-  for (const ScheduleKind kind : kScheduleKinds) {
+  for (const ScheduleKind kind : kAllScheduleKinds) {
     if (word == name_of(kind)) return kind;
     names.push_back(name_of(kind));
   }
@@ -86,7 +86,11 @@ NamedSchedule named(const ScheduleSettings& s, ScheduleKind kind, int chunks) {
     refuse(fmt::format("--pp {} with --micro {} and {} chunk{}: more than {} micro-batches of all chunks", s.pp,
                        s.micro, chunks, chunks == 1 ? "" : "s", kMostDrawn),
            "use fewer micro-batches or stages");
+  if (!flushes(kind) && s.text)
+    refuse(fmt::format("--text of {}: a schedule written by hand is of a step with a flush", name_of(kind)),
+           "use --kind 1f1b, whose order it has");
   NamedSchedule out{.name = std::string(name_of(kind)), .schedule = make_schedule(kind, shape), .line = {}};
+  if (!flushes(kind)) out.unflushed = kind;
   out.line = timed(out.schedule, s.times);
   return out;
 }
@@ -182,6 +186,9 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
       "Kinds: afab (all forwards, then all backwards), 1f1b, interleaved (several chunks per stage), zb-h1 (backwards "
       "in\n"
       "halves: inputs, and weights where there is a gap), zb-v (the same, two chunks per stage in a V).\n"
+      "pipedream and pipedream-2bw change what is learned: 1f1b without a flush at the end of a step, with versions "
+      "of\n"
+      "the weights; --micro is then of all steps from an empty pipeline to the next.\n"
       "The bubble is the share of all stages' time, from the first step to the last, in which they do nothing.\n"
       "--text prints the schedule with a line per stage: F forward, B backward, I and W its halves, each with its\n"
       "micro-batch, and with @ its chunk where there are several. Change it and give it back by --file.\n"
@@ -199,7 +206,8 @@ void add_schedule(CLI::App& app, std::function<int()>& chosen) {
   const auto time = [&](const char* flag, double& value, const std::string& help) {
     return command->add_option(flag, value, fmt::format("{} [{:g}]", help, value))->type_name("TIME");
   };
-  CLI::Option* kind = command->add_option("--kind", s->kind, "afab, 1f1b, interleaved, zb-h1 or zb-v [1f1b]");
+  CLI::Option* kind =
+      command->add_option("--kind", s->kind, "afab, 1f1b, interleaved, zb-h1, zb-v, pipedream or pipedream-2bw [1f1b]");
   kind->type_name("KIND");
   CLI::Option* pp = number(command->add_option("--pp", s->pp, "Stages [4]"), 1, kMostStages);
   CLI::Option* micro = number(command->add_option("--micro", s->micro, "Micro-batches [8]"), 1, kMostMicro);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/text_table.h"
+#include "spec/pipeline/pipedream.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -77,14 +78,24 @@ std::string shape_text(const PipelineShape& s) {
                      s.chunks > 1 ? fmt::format(" of {} chunks", s.chunks) : "", s.micro, s.micro == 1 ? "" : "es");
 }
 
+// Of the weights of a stage of a pipeline without a flush.
+static int versions_of(const NamedSchedule& drawn, std::size_t stage) {
+  const PipelineShape& shape = drawn.schedule.shape;
+  return 1 +
+         PipeDreamStage{.kind = *drawn.unflushed, .stages = shape.stages, .stage = static_cast<int>(stage)}.stashes();
+}
+
 std::string stage_table(const NamedSchedule& drawn) {
   TextTable table{.title = fmt::format("makespan {:g}, bubble {}", drawn.line.makespan(), percent(drawn.line.bubble())),
                   .heads = {"stage", "idle", "idle, first step to last", "activations at peak"},
                   .rows = {}};
-  for (std::size_t s = 0; s < drawn.schedule.stages.size(); ++s)
+  if (drawn.unflushed) table.heads.push_back("versions of weights");
+  for (std::size_t s = 0; s < drawn.schedule.stages.size(); ++s) {
     table.rows.push_back({fmt::format("{}", s), percent(idle_of_makespan(drawn.line, s)),
                           percent(drawn.line.own_bubble(static_cast<int>(s))),
                           fmt::format("{}", in_flight(drawn.schedule.stages[s]))});
+    if (drawn.unflushed) table.rows.back().push_back(fmt::format("{}", versions_of(drawn, s)));
+  }
   return table.plain() +
          fmt::format("activations: micro-batches of a chunk in flight{}\n",
                      drawn.schedule.shape.chunks > 1
@@ -94,11 +105,13 @@ std::string stage_table(const NamedSchedule& drawn) {
 
 ordered_json schedule_json(const NamedSchedule& drawn) {
   ordered_json stages = ordered_json::array();
-  for (std::size_t s = 0; s < drawn.schedule.stages.size(); ++s)
+  for (std::size_t s = 0; s < drawn.schedule.stages.size(); ++s) {
     stages.push_back({{"bubble", idle_of_makespan(drawn.line, s)},
                       {"own_bubble", drawn.line.own_bubble(static_cast<int>(s))},
                       {"in_flight", in_flight(drawn.schedule.stages[s])},
                       {"steps", steps_json(drawn.line.stages[s])}});
+    if (drawn.unflushed) stages.back()["versions"] = versions_of(drawn, s);
+  }
   return {{"schedule", drawn.name},
           {"shape", shape_json(drawn.schedule.shape)},
           {"stage_of", drawn.schedule.stage_of},

@@ -21,6 +21,7 @@ struct NamedSchedule {
   PipelineSchedule schedule;
   PipelineTimeline line;
   std::optional<std::int64_t> activation_bytes = {};  // of the fullest stage, where a run was planned
+  std::optional<ScheduleKind> unflushed = {};         // without a flush: of all steps of a window
 };
 
 std::string shape_text(const PipelineShape& shape);  // "4 stages, 8 micro-batches"

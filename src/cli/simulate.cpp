@@ -107,6 +107,13 @@ int show_simulation(const SimulateSettings& s, const RunSpec& spec, const Machin
   if (machine.kind == MachineSpec::Kind::threads)
     refuse(fmt::format("machine {}: its ranks are threads that share cores", machine.name),
            "simulate one whose ranks have devices (kind = \"devices\"), as in --machine h100-sxm");
+  if (spec.sync.takes_local_steps())
+    refuse(fmt::format("sync.kind = \"{}\": steps with slow ranks are simulated of replicas that agree in each",
+                       name_of(spec.sync.kind)),
+           "use --set sync.kind=full; `lockstep plan --machine` predicts the mean step");
+  if (spec.layout.servers > 0)
+    refuse("parameter servers: slow ranks are simulated of ranks that all compute",
+           "use layout.dp_kind=ddp, which learns the same; `lockstep plan --machine` predicts the step with servers");
   SimulatedRun run{.spec = spec, .machine = machine, .asked = simulation_of(s)};
   check_extent(spec);
   require_machine(spec, machine);

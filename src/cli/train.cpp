@@ -190,7 +190,7 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
 
 // Tensor- or context-parallel ranks on several hosts, which is seldom meant and always slow.
 void note_placement(const Prepared& p, const RunSpec& spec, const std::optional<LinkRate>& link, TrainView& view) {
-  if (p.hosts.empty()) return;
+  if (p.hosts.empty() || spec.layout.servers > 0) return;  // what servers send between hosts is not counted
   const NodeMap nodes = NodeMap::of_hosts(p.hosts);
   if (nodes.nodes() == 1) return;
   const Route route = route_of(device_of(spec));
@@ -222,7 +222,8 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
                  .step_seconds = p.predicted->step_seconds,
                  .exposed = p.predicted->exposed,
                  .bubble = p.predicted->bubble,
-                 .mfu = p.predicted->mfu});
+                 .mfu = p.predicted->mfu,
+                 .every = p.predicted->local ? p.predicted->local->every : 1});
   if (!nothing_left)
     view.write_plan(
         plan_json({.spec = run.spec(),

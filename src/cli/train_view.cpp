@@ -18,6 +18,7 @@
 #include "spec/model/model_flops.h"
 #include "telemetry/advice.h"
 #include "telemetry/number_text.h"
+#include "telemetry/step_lines.h"
 
 namespace lockstep {
 
@@ -67,6 +68,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       first_step_(first_step),
       start_(std::chrono::steady_clock::now()) {
   tell_second_signal(log_.descriptor());
+  if (spec.sync.is_asynchronous()) arrivals_.emplace(folder.arrivals(), open_step_lines(folder.arrivals(), first_step));
   if (!spec.run.tensorboard) return;
   try {
     tensorboard_.emplace(folder.tensorboard(), first_step);
@@ -157,11 +159,23 @@ std::string TrainView::problem() {
 
 void TrainView::show_start(const Plan& plan, const RunData& data, const std::string& machine) {
   start_ = std::chrono::steady_clock::now();
-  if (spec_.sync.changes_numbers())
-    note("[sync] changes what is learned on purpose: this run is outside the claim of equal results");
+  sample_work_ = data.sample_work();
+  if (spec_.changes_numbers())
+    note(fmt::format("{} changes what is learned on purpose: this run is outside the claim of equal results",
+                     spec_.layout.unflushed() ? fmt::format("schedule \"{}\"", name_of(spec_.layout.schedule))
+                                              : std::string("[sync]")));
+  if (spec_.sparsity)
+    note(
+        "[sparsity] changes what is learned on purpose: the claim of equal results is of layouts under the same mask, "
+        "not of this run and one without it");
   if (options_.quiet) return;
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
+  for (const DocumentIndex* index : data.document_indexes())
+    print(fmt::format(
+        "{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
+        index->filled() * 100, grouped_digits(index->tokens()),
+        index->truncated() > 0 ? fmt::format("; {} more are truncated", grouped_digits(index->truncated())) : ""));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));
@@ -177,6 +191,7 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
+  for (const Arrival& one : r.arrivals) arrivals_->write(to_json_line(r.step, one));
   write_held();
   held_ = r;
   rank_log_.held(r);
@@ -292,9 +307,9 @@ void TrainView::show_score() {
 void TrainView::show_verdict() {
   const std::optional<double> mfu = mfu_.value();
   if (!mfu) return;
-  const double tokens = static_cast<double>(spec_.train.global_batch) * static_cast<double>(spec_.data.seq);
+  const double tokens = static_cast<double>(spec_.train.global_batch) * sample_work_.tokens;
   const double by_6n = 6 * static_cast<double>(parameter_count(spec_.model)) * tokens /
-                       model_flops(spec_.model, spec_.train.global_batch, spec_.data.seq);
+                       model_flops(spec_.model, spec_.train.global_batch, sample_work_);
   const MfuBand band = mfu_band(*mfu);
   print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", *mfu * 100,
                     *mfu * by_6n * 100, name_of(band)));

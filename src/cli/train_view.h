@@ -9,6 +9,7 @@
 #include "cli/rank_log.h"
 #include "cli/status_line.h"
 #include "plan/plan.h"
+#include "spec/model/model_flops.h"
 #include "spec/run/run_spec.h"
 #include "telemetry/appended_file.h"
 #include "telemetry/event_log.h"
@@ -79,12 +80,14 @@ class TrainView final : public Watcher {
   std::string bar(std::int64_t step) const;
 
   const RunSpec& spec_;
+  SampleWork sample_work_;
   const RunFolder& folder_;
   const std::atomic<bool>& stop_;
   TrainViewOptions options_;
   bool colour_;
   StatusLine status_;
   MetricsFile metrics_;
+  std::optional<AppendedFile> arrivals_;  // of an asynchronous run
   std::optional<TensorboardFile> tensorboard_;
   RankLog rank_log_;
   EventLog events_;

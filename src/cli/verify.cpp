@@ -54,6 +54,7 @@ int against_each_other(const VerifySettings& s) {
   if (s.precision) arguments.sets.push_back(fmt::format("precision.compute={}", name_of(*s.precision)));
   arguments.sets.push_back(fmt::format("run.threads={}", s.threads));
   RunSpec run = arguments.read_for_any_layout();
+  for (const LayoutSpec& layout : layouts) refuse_unflushed(layout);
   if (run.sync.changes_numbers())
     refuse("[sync] changes what is learned, so layouts are not equal under it", "leave [sync] out");
   if (s.device == Device::cuda) run.run.device = RunDevice::cuda;

@@ -9,6 +9,7 @@
 //
 // Threads: the functions are pure; a Utf8Stream belongs to one thread at a time.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -27,7 +28,10 @@ std::vector<std::int32_t> encode_bytes(std::string_view text);
 
 // Whether the tokens of such data are bytes. What a token file holds is not known.
 inline bool speaks_bytes(const DataSpec& data) {
-  return data.example || (!data.text.empty() && data.tokenizer.empty());
+  if (!data.tokenizer.empty()) return false;
+  return data.example || !data.text.empty() ||
+         (!data.sources.empty() &&
+          std::ranges::all_of(data.sources, [](const SourceSpec& source) { return !source.text.empty(); }));
 }
 
 class Utf8Stream {

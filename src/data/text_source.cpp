@@ -159,6 +159,16 @@ void TextSource::add(std::string_view document) {
 
 void TextSource::seal() { fingerprint_ = checksum(std::as_bytes(std::span(tokens_))); }
 
+bool TextSource::each_document(const VisitDocument& visit) const {
+  std::int64_t first = 0;
+  for (std::int64_t at = 0; at < tokens(); ++at) {
+    if (tokens_[static_cast<std::size_t>(at)] != kEndOfDocument) continue;
+    visit(first, at + 1 - first);
+    first = at + 1;
+  }
+  return true;
+}
+
 std::int64_t TextSource::vocabulary() const { return kByteVocabulary; }
 
 std::int64_t TextSource::bytes() const { return static_cast<std::int64_t>(tokens_.capacity() * sizeof(std::uint16_t)); }

@@ -36,6 +36,7 @@ class TextSource final : public TokenSource {
   std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t vocabulary() const override;
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
+  bool each_document(const VisitDocument& visit) const override;  // to each kEndOfDocument
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
   std::int64_t documents() const { return documents_; }

@@ -18,12 +18,12 @@
 #include <utility>
 
 #include "base/mapped_file.h"
+#include "data/document_tokens.h"
 #include "data/token_file_header.h"
-#include "data/token_source.h"
 
 namespace lockstep {
 
-class TokenFile final : public TokenSource {
+class TokenFile final : public DocumentTokens {
  public:
   explicit TokenFile(const std::filesystem::path& path);
   // A token file's bytes, wherever they are; they must outlive this object. `name` is what messages call them.
@@ -34,11 +34,12 @@ class TokenFile final : public TokenSource {
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
   std::uint64_t fingerprint() const override;  // from the header alone: opening is enough
 
-  std::int64_t documents() const { return header_.documents; }  // 0: the file has no index
+  std::int64_t documents() const override { return header_.documents; }  // 0: the file has no index
   // The tokens [first, second) of a document. ProgramError unless index is in [0, documents()).
-  std::pair<std::int64_t, std::int64_t> document(std::int64_t index) const;
+  std::pair<std::int64_t, std::int64_t> document(std::int64_t index) const override;
 
-  void verify() const;  // reads everything; throws at the first thing that is wrong
+  void verify() const override;
+  std::string_view form() const override { return "a token file"; }
 
   const TokenFileHeader& header() const { return header_; }
 

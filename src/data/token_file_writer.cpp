@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -39,67 +41,155 @@ void sync_folder(const std::filesystem::path& folder) {
   if (result != 0 && error != EINVAL) fail("fsync", folder);  // EINVAL: a file system whose folders need no sync
 }
 
+// What a reader of the partial file sees from byte `from` on, in pieces.
+template <class Use>
+void each_piece(int fd, std::int64_t from, std::int64_t end, const std::filesystem::path& path, Use use) {
+  std::vector<std::byte> piece(kBufferBytes);
+  while (from < end) {
+    const auto most = static_cast<std::size_t>(std::min<std::int64_t>(end - from, std::ssize(piece)));
+    const ssize_t count = ::pread(fd, piece.data(), most, from);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail("read", path);
+    use(std::span<const std::byte>(piece).first(static_cast<std::size_t>(count)));
+    from += count;
+  }
+}
+
 }  // namespace
 
-TokenFileWriter::TokenFileWriter(std::filesystem::path path, std::int64_t vocabulary)
-    : path_(std::move(path)), partial_(path_) {
+std::filesystem::path TokenFileWriter::partial_of(const std::filesystem::path& path) {
+  std::filesystem::path partial = path;
+  return partial += ".partial";
+}
+
+std::filesystem::path TokenFileWriter::partial_index_of(const std::filesystem::path& path) {
+  std::filesystem::path partial = path;
+  return partial += ".partial-index";
+}
+
+TokenFileWriter::TokenFileWriter(std::filesystem::path path, std::int64_t vocabulary) : path_(std::move(path)) {
   header_.vocabulary = vocabulary;
   header_.width = token_width(vocabulary);
-  buffer_.reserve(kBufferBytes);
-  partial_ += ".partial";
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd_ < 0) fail("open", partial_);
+  open(true);
+  tokens_.written = kTokenFileHeaderBytes;
+}
+
+TokenFileWriter::TokenFileWriter(std::filesystem::path path, std::int64_t vocabulary, const WrittenTokens& before)
+    : path_(std::move(path)), keep_(true) {
+  header_.vocabulary = vocabulary;
+  header_.width = token_width(vocabulary);
+  header_.tokens = before.tokens;
+  header_.documents = before.documents;
+  open(false);
+  try {
+    take_up(tokens_, kTokenFileHeaderBytes + before.tokens * header_.width);
+    take_up(starts_, before.documents * 8);
+    each_piece(tokens_.fd, kTokenFileHeaderBytes, tokens_.written, tokens_.path,
+               [this](std::span<const std::byte> bytes) { payload_.update(bytes); });
+  } catch (...) {
+    ::close(tokens_.fd), ::close(starts_.fd);
+    throw;
+  }
+  keep_ = false;
+}
+
+void TokenFileWriter::open(bool anew) {
+  tokens_.path = partial_of(path_);
+  starts_.path = partial_index_of(path_);
+  for (Appended* file : {&tokens_, &starts_}) {
+    file->buffer.reserve(kBufferBytes);
+    file->fd = ::open(file->path.c_str(), O_RDWR | O_CREAT | (anew ? O_TRUNC : 0) | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file->fd >= 0) continue;
+    const int error = errno;
+    if (file == &starts_) {
+      ::close(tokens_.fd);
+      if (anew) ::unlink(tokens_.path.c_str());
+    }
+    errno = error;
+    fail("open", file->path);
+  }
+}
+
+// What was written after the last sync() is written again.
+void TokenFileWriter::take_up(Appended& file, std::int64_t bytes) const {
+  const off_t size = ::lseek(file.fd, 0, SEEK_END);
+  if (size < bytes)
+    throw UserError(ExitCode::bad_input_file,
+                    fmt::format("{}: has {} bytes, and {} were written before", file.path.string(), size, bytes),
+                    "remove the .progress file beside it to begin anew");
+  file.written = bytes;
 }
 
 TokenFileWriter::~TokenFileWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(partial_.c_str());
+  if (tokens_.fd < 0) return;
+  for (Appended* file : {&tokens_, &starts_}) {
+    ::close(file->fd);
+    if (!keep_) ::unlink(file->path.c_str());
+  }
 }
 
 void TokenFileWriter::add(std::span<const std::int32_t> document) {
-  LOCKSTEP_CHECK(fd_ >= 0, "{}: the token file is finished", path_.string());
+  LOCKSTEP_CHECK(tokens_.fd >= 0, "{}: the token file is finished", path_.string());
   for (const std::int32_t id : document) {
     LOCKSTEP_CHECK(id >= 0 && id < header_.vocabulary, "{}: id {} in a vocabulary of {}", path_.string(), id,
                    header_.vocabulary);
   }
   if (document.empty()) return;
-  starts_.push_back(static_cast<std::uint64_t>(header_.tokens));
+  const auto start = static_cast<std::uint64_t>(header_.tokens);
+  append(starts_, std::as_bytes(std::span(&start, 1)));
+  ++header_.documents;
   header_.tokens += static_cast<std::int64_t>(document.size());
-  for (const std::int32_t id : document) {  // little-endian: the low bytes come first
-    append(std::as_bytes(std::span(&id, 1)).first(static_cast<std::size_t>(header_.width)));
+  const auto width = static_cast<std::size_t>(header_.width);
+  std::array<std::byte, 4096> piece;
+  for (std::size_t at = 0; at < document.size();) {
+    std::size_t used = 0;
+    // Little-endian: the low bytes come first.
+    for (; at < document.size() && used < piece.size(); ++at, used += width)
+      std::memcpy(piece.data() + used, &document[at], width);
+    append(tokens_, std::span(piece).first(used));
   }
+}
+
+WrittenTokens TokenFileWriter::sync() {
+  for (Appended* file : {&tokens_, &starts_}) {
+    flush(*file);
+    if (::fdatasync(file->fd) != 0) fail("fsync", file->path);
+  }
+  return written();
 }
 
 void TokenFileWriter::finish() {
-  LOCKSTEP_CHECK(fd_ >= 0, "{}: the token file is finished", path_.string());
+  LOCKSTEP_CHECK(tokens_.fd >= 0, "{}: the token file is finished", path_.string());
   const std::byte zero{0};
   for (std::int64_t at = header_.tokens_at() + header_.tokens * header_.width; at < header_.index_at(); ++at) {
-    append({&zero, 1});
+    append(tokens_, {&zero, 1});
   }
-  header_.documents = static_cast<std::int64_t>(starts_.size());
-  for (const std::uint64_t start : starts_) append(std::as_bytes(std::span(&start, 1)));
-  flush();
+  flush(starts_);
+  each_piece(starts_.fd, 0, starts_.written, starts_.path,
+             [this](std::span<const std::byte> bytes) { append(tokens_, bytes); });
+  flush(tokens_);
   header_.payload_checksum = payload_.value();
   // Last, so that what a killed writer leaves is not a token file.
-  write_at(fd_, 0, encode(header_), partial_);
+  write_at(tokens_.fd, 0, encode(header_), tokens_.path);
 
-  if (::fsync(fd_) != 0) fail("fsync", partial_);
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("rename", path_);
-  ::close(std::exchange(fd_, -1));  // after fsync there is nothing left that it could fail to write
+  if (::fsync(tokens_.fd) != 0) fail("fsync", tokens_.path);
+  if (::rename(tokens_.path.c_str(), path_.c_str()) != 0) fail("rename", path_);
+  ::close(std::exchange(tokens_.fd, -1));  // after fsync there is nothing left that it could fail to write
+  ::close(std::exchange(starts_.fd, -1));
+  ::unlink(starts_.path.c_str());
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
-void TokenFileWriter::append(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+void TokenFileWriter::append(Appended& file, std::span<const std::byte> bytes) {
+  if (file.buffer.size() + bytes.size() > kBufferBytes) flush(file);
+  file.buffer.insert(file.buffer.end(), bytes.begin(), bytes.end());
 }
 
-void TokenFileWriter::flush() {
-  write_at(fd_, written_, buffer_, partial_);
-  payload_.update(buffer_);
-  written_ += static_cast<std::int64_t>(buffer_.size());
-  buffer_.clear();
+void TokenFileWriter::flush(Appended& file) {
+  write_at(file.fd, file.written, file.buffer, file.path);
+  if (&file == &tokens_) payload_.update(file.buffer);
+  file.written += static_cast<std::int64_t>(file.buffer.size());
+  file.buffer.clear();
 }
 
 }  // namespace lockstep

@@ -8,11 +8,15 @@
 // as the vocabulary needs. The bytes go to `path` + ".partial"; finish() syncs it, renames it to `path` and syncs the
 // folder, so a reader of `path` sees the old file or the new one, never half of one. Without finish() nothing appears.
 //
-// Memory: a buffer of 1 MiB and eight bytes per document. One thread at a time; two writers never on one path.
+// The index goes to `path` + ".partial-index" until then. What sync() has returned can be continued after the process
+// was killed: a writer made with it begins where that one was, and writes the same file in the end.
+//
+// Memory: two buffers of 1 MiB. One thread at a time; two writers never on one path.
 //
 // Failure: EnvironmentError with the call that failed and what the system said (a full disk, a missing folder); the
-// writer can then only be destroyed, which removes the partial file, as it does when finish() is never called. A file
-// already at `path` stays as it was. ProgramError for an id outside the vocabulary.
+// writer can then only be destroyed, which removes the partial files, as it does when finish() is never called, unless
+// keep() was. A file already at `path` stays as it was. UserError (bad_input_file) when there is less to continue than
+// is said. ProgramError for an id outside the vocabulary.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,9 +29,16 @@
 
 namespace lockstep {
 
+// What a writer has on the disk.
+struct WrittenTokens {
+  std::int64_t tokens = 0;
+  std::int64_t documents = 0;
+};
+
 class TokenFileWriter {
  public:
   TokenFileWriter(std::filesystem::path path, std::int64_t vocabulary);  // vocabulary in [1, 2^31]
+  TokenFileWriter(std::filesystem::path path, std::int64_t vocabulary, const WrittenTokens& before);
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
@@ -35,17 +46,32 @@ class TokenFileWriter {
   void add(std::span<const std::int32_t> document);  // one without tokens is passed over: it is not a document
   void finish();                                     // once, and last
 
- private:
-  void append(std::span<const std::byte> bytes);
-  void flush();
+  WrittenTokens written() const { return {.tokens = header_.tokens, .documents = header_.documents}; }
+  WrittenTokens sync();          // all of it reaches the disk
+  void keep() { keep_ = true; }  // leave the partial files when this goes
 
-  std::filesystem::path path_, partial_;
-  int fd_ = -1;
+  // What a writer of this path leaves when it is killed or keeps.
+  static std::filesystem::path partial_of(const std::filesystem::path& path);
+  static std::filesystem::path partial_index_of(const std::filesystem::path& path);
+
+ private:
+  // A file that is appended to through a buffer.
+  struct Appended {
+    std::filesystem::path path;
+    int fd = -1;
+    std::int64_t written = 0;  // where the buffer goes
+    std::vector<std::byte> buffer = {};
+  };
+  void open(bool anew);
+  void take_up(Appended& file, std::int64_t bytes) const;
+  void append(Appended& file, std::span<const std::byte> bytes);
+  void flush(Appended& file);
+
+  std::filesystem::path path_;
   TokenFileHeader header_;
-  std::vector<std::uint64_t> starts_;
-  std::vector<std::byte> buffer_;
-  std::int64_t written_ = kTokenFileHeaderBytes;  // where the buffer goes
+  Appended tokens_, starts_;
   Checksum payload_;
+  bool keep_ = false;
 };
 
 }  // namespace lockstep

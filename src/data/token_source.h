@@ -3,6 +3,7 @@
 // Threads: after construction every member may be called from any thread at once.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace lockstep {
@@ -20,6 +21,11 @@ class TokenSource {
   // Tokens first, first + 1, … into `to`. ProgramError when some of them are not in [0, tokens()); UserError
   // (bad_input_file) when the source turns out to be damaged there.
   virtual void read(std::int64_t first, std::span<std::int32_t> to) const = 0;
+
+  // Visits the tokens [first, first + count) of every document, in order: together they are all tokens, and a token
+  // that ends a document is its last. false, and no visit: where documents end is not known here.
+  using VisitDocument = std::function<void(std::int64_t first, std::int64_t count)>;
+  virtual bool each_document(const VisitDocument&) const { return false; }
 
   // The content's identity: a run that resumes compares it with what it started on. Two kinds of source may give the
   // same tokens different fingerprints; one kind gives equal tokens equal ones, on every machine.

@@ -23,6 +23,10 @@ Sizes check_sizes(const char* op, const ConstTensor& q, const ConstTensor& k, bo
   return s;
 }
 
+void check_documents(Operands& operands, const DocumentMask& documents, const Sizes& s) {
+  operands.may_have("starts", documents.starts, {s.B, s.T}, DType::i32);
+}
+
 }  // namespace
 
 std::int64_t attention_workspace(Device device, const AttentionSizes& sizes) {
@@ -36,8 +40,9 @@ void attention_forward(const AttentionForwardArgs& a, Stream& stream) {
   const char* op = "attention_forward";
   const Sizes s = check_sizes(op, a.q, a.k, a.causal, a.dropout);
   const DType type = a.q.dtype();
-  Operands(op, stream)
-      .floats("q", a.q)
+  Operands operands(op, stream);
+  check_documents(operands, a.documents, s);
+  operands.floats("q", a.q)
       .have("q", a.q, {s.B, s.T, s.H, s.D}, type)
       .have("k", a.k, {s.B, s.S, s.K, s.D}, type)
       .have("v", a.v, {s.B, s.S, s.K, s.D}, type)
@@ -51,8 +56,9 @@ void attention_backward(const AttentionBackwardArgs& a, Stream& stream) {
   const Sizes s = check_sizes(op, a.q, a.k, a.causal, a.dropout);
   const DType type = a.q.dtype();
   const Shape queries{s.B, s.T, s.H, s.D}, keys{s.B, s.S, s.K, s.D};
-  Operands(op, stream)
-      .floats("q", a.q)
+  Operands operands(op, stream);
+  check_documents(operands, a.documents, s);
+  operands.floats("q", a.q)
       .have("q", a.q, queries, type)
       .have("k", a.k, keys, type)
       .have("v", a.v, keys, type)

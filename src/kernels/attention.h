@@ -15,6 +15,11 @@
 // is its own, fixed unless `deterministic` is false; probabilities and the gradients of scores are rounded to the
 // operands' type before they are multiplied.
 //
+// With a document mask a sample is several documents, one after another, and a query sees the keys of its own alone:
+// from where its document begins. What no query of a tile sees is skipped, so documents cost what they would alone. One
+// document that begins with the keys gives the bits of plain attention. Keys may be of other tokens than the queries (a
+// ring's): a query that then sees none has o = 0, lse = -inf and dq = 0. On GPUs the plain kernels do it.
+//
 // Dropout on the probabilities is keyed on logical indices (sample, head, query position, key position), so that any
 // slice of the batch, heads or sequence sees the mask the whole would see.
 #pragma once
@@ -36,6 +41,14 @@ struct AttentionDropout {
   std::int64_t first_key = 0;
 };
 
+// Query t of sample b sees key s only where first_key + s >= starts[b, t]: starts (B, T) int32 are positions in the
+// sample and never decrease along it, and none is beyond its own query's position.
+struct DocumentMask {
+  ConstTensor starts = {};  // none: every sample is one document
+  std::int64_t first_key = 0;
+  double pairs = -1;  // of query and key that see each other, in one head of a sample, as expected: counted on meta
+};
+
 struct AttentionForwardArgs {
   Tensor o;
   Tensor lse;
@@ -45,6 +58,7 @@ struct AttentionForwardArgs {
   double scale;
   bool causal = true;
   AttentionDropout dropout = {};
+  DocumentMask documents = {};
 };
 
 struct AttentionBackwardArgs {
@@ -61,7 +75,8 @@ struct AttentionBackwardArgs {
   bool causal = true;
   AttentionDropout dropout = {};
   bool deterministic = true;  // false: where that is faster, dq may differ in its last bits from run to run
-  Tensor workspace = {};      // fp32, flat; of attention_workspace() bytes or more; none where that is 0
+  DocumentMask documents = {};
+  Tensor workspace = {};  // fp32, flat; of attention_workspace() bytes or more; none where that is 0
 };
 
 // Bytes that attention_backward needs beside its operands on a device, known before anything runs, on any machine: 0 on
@@ -81,6 +96,7 @@ struct AttentionSizes {
   bool causal = true;
   bool dropout = false;
   bool deterministic = true;
+  bool documents = false;  // with a document mask
 };
 std::int64_t attention_workspace(Device device, const AttentionSizes& sizes);
 

@@ -24,7 +24,9 @@ void embedding_forward(const EmbeddingForwardArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(a.positions.none() == a.position_table.none(),
                  "embedding_forward: positions and their table come together");
   if (a.positions)
-    operands.have_flat("positions", a.positions, {a.y.dim(1)}, DType::i32)
+    operands
+        .have_flat("positions", a.positions,
+                   a.positions.dims() == 1 ? Shape{a.y.dim(1)} : Shape{a.y.dim(0), a.y.dim(1)}, DType::i32)
         .have("position_table", a.position_table, {a.position_table.dim(0), c}, a.y.dtype());
   dispatch(cpu::embedding_forward, cuda::embedding_forward, meta::embedding_forward, a, stream);
 }

@@ -18,10 +18,12 @@ void rope_table(const RopeTableArgs& a, Stream& stream) {
 void rope(const RopeArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(a.x.dims() == 4 && a.x.dim(3) % 2 == 0, "rope: x is {}, expected 4 dims and an even last one",
                  a.x.shape());
-  const Shape table{a.x.dim(1), a.x.dim(3) / 2};
+  LOCKSTEP_CHECK(a.positions.none() || a.cos.dims() == 2, "rope: cos is {}", a.cos.shape());
+  const Shape table{a.positions ? a.cos.dim(0) : a.x.dim(1), a.x.dim(3) / 2};
   Operands("rope", stream)
       .floats("x", a.x)
       .have("x", a.x, a.x.shape(), a.x.dtype())
+      .may_have("positions", a.positions, {a.x.dim(0), a.x.dim(1)}, DType::i32)
       .have_flat("cos", a.cos, table, accumulator_of(a.x.dtype()))
       .have_flat("sin", a.sin, table, accumulator_of(a.x.dtype()));
   dispatch(cpu::rope, cuda::rope, meta::rope, a, stream);

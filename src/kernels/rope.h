@@ -3,7 +3,8 @@
 // rope_table fills cos and sin (T, D/2), in the accumulator type, for any list of positions (T, int32), from the
 // frequencies theta^(-2i/D), slowed for long wavelengths as Llama 3 does when `slowing` is given. Angles are computed
 // in double on every device. rope turns x (B, T, H, D) in place by those tables; with `inverse` it turns back, which is
-// its backward.
+// its backward. Token t has row t of the tables, (T, D/2), or, with positions (B, T) int32, row positions[b, t] of
+// tables of any length: documents that restart. A position outside the tables throws ProgramError on the cpu.
 #pragma once
 #include <optional>
 
@@ -33,6 +34,7 @@ struct RopeArgs {
   ConstTensor cos;
   ConstTensor sin;
   bool inverse = false;
+  ConstTensor positions = {};
 };
 
 using RopeTable = void(const RopeTableArgs&, Stream&);

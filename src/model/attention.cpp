@@ -85,7 +85,8 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
             .bias = b.spec.out_bias}),
       cached_(b, unit, H_, D_),
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
-      deterministic_(b.how.deterministic) {
+      deterministic_(b.how.deterministic),
+      pairs_(b.how.documents ? b.how.documents->all_pairs() : -1) {
   const std::int64_t all = (H_ + 2 * K_) * D_;
   const bool keeps = b.recompute(unit).keeps_projections;
   const Phase last = b.spec.qk_norm && !b.how.weights_later ? Phase::weight : Phase::input;
@@ -137,7 +138,8 @@ void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& c
   rope({.x = split(heads(queries_and_keys, 0, H_ + K_)),
         .cos = call.batch.rope_cos,
         .sin = call.batch.rope_sin,
-        .inverse = inverse},
+        .inverse = inverse,
+        .positions = call.batch.in_document},
        call.stream);
 }
 
@@ -156,6 +158,10 @@ AttentionDropout Attention::dropout(const Call& call) const {
           .key = dropout_.key(call),
           .first_sample = call.batch.first_sample,
           .first_head = heads_.queries.first};
+}
+
+DocumentMask Attention::documents(const Call& call) const {
+  return {.starts = call.batch.starts, .first_key = 0, .pairs = pairs_};
 }
 
 void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
@@ -181,6 +187,7 @@ void Attention::attend(const Call& call) const {
                             .v = in.v,
                             .scale = 1 / std::sqrt(static_cast<double>(D_))};
   args.dropout = dropout(call);
+  args.documents = documents(call);
   attention_forward(args, call.stream);
 }
 
@@ -227,6 +234,7 @@ void Attention::attend_backward(const Heads& gradients, const Heads& in, const C
                              .deterministic = deterministic_};
   if (workspace_ >= 0) args.workspace = call.at[workspace_];
   args.dropout = dropout(call);
+  args.documents = documents(call);
   attention_backward(args, call.stream);
 }
 

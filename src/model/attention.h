@@ -58,6 +58,7 @@ class Attention {
   void finish_projection(const Projected& to, const Call& call) const;  // norms and RoPE
   Heads inputs(const Projected& from, const Call& call) const;          // what attention reads
   AttentionDropout dropout(const Call& call) const;
+  DocumentMask documents(const Call& call) const;
   void attend(const Call& call) const;
   // dq and dk are those of the turned ones.
   void attend_backward(const Heads& gradients, const Heads& in, const Call& call) const;
@@ -74,6 +75,7 @@ class Attention {
   CachedAttention cached_;
   DropoutSite dropout_;
   bool deterministic_;
+  double pairs_;             // expected of samples that are several documents
   Projected first_, again_;  // in the forward and for the backward: the same where it is kept
   Slot mixed_, d_fused_, d_mixed_;
   Slot lse_ = -1;        // where samples are whole

@@ -23,7 +23,8 @@ inline Slot attention_workspace_slot(const Build& b, int unit, std::int64_t toke
                                                                 .dtype = b.dtype,
                                                                 .causal = causal,
                                                                 .dropout = b.spec.attention_dropout > 0,
-                                                                .deterministic = b.how.deterministic}));
+                                                                .deterministic = b.how.deterministic,
+                                                                .documents = b.how.documents != nullptr}));
   if (bytes == 0) return -1;
   const Moment input{unit, Phase::input};
   return b.slots.add({"workspace", DType::f32, {ceil_div(bytes, 4)}, input, input, Half::second});

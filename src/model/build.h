@@ -1,11 +1,14 @@
 // What every part of a model is built from: the spec, the sizes of a micro-batch, the type it computes in, how it is to
 // be run, and where to declare slots.
 #pragma once
+#include <memory>
+
 #include "model/recompute.h"
 #include "model/slots.h"
 #include "model/unit.h"
 #include "spec/layout/context_split.h"
 #include "spec/layout/tensor_split.h"
+#include "spec/model/document_pairs.h"
 #include "spec/model/model_spec.h"
 #include "spec/model/model_units.h"
 #include "spec/model/parameters.h"
@@ -34,7 +37,9 @@ struct Execution {
   bool weights_later = false;
   std::vector<int> stage_of_block = {};  // empty: one stage has them all
   bool halves = false;                   // of blocks are units (spec/model/model_units.h)
-  bool fp8 = false;                      // the products of blocks, in a bf16 model (model/fp8_products.h)
+  // What documents there are in samples of several; none: each is one (data/packed_dataset.h).
+  std::shared_ptr<const DocumentPairs> documents = {};
+  bool fp8 = false;  // the products of blocks, in a bf16 model (model/fp8_products.h)
 };
 
 // Where in a block a layer stands, and what its slots are called.

@@ -7,7 +7,12 @@
 namespace lockstep {
 
 ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
-    : split_(b.how.context), B_(b.B), share_(b.T * split_.heads), D_(sizes.width), deterministic_(b.how.deterministic) {
+    : split_(b.how.context),
+      B_(b.B),
+      share_(b.T * split_.heads),
+      D_(sizes.width),
+      deterministic_(b.how.deterministic),
+      documents_(b.how.documents) {
   const HeadSplit own(sizes.heads, sizes.keys, {.rank = split_.heads_rank(), .size = split_.heads});
   H_ = own.queries.each;
   K_ = own.keys.each;
@@ -82,6 +87,7 @@ void ContextAttention::forward(const Tensor& o, const Heads& own, const Attentio
                               .v = in.v,
                               .scale = 1 / std::sqrt(static_cast<double>(D_)),
                               .dropout = dropout,
+                              .documents = {.starts = call.batch.starts, .expected = documents_.get()},
                               .part = turns ? call.at[part_] : Tensor{},
                               .part_lse = turns ? call.at[part_lse_] : Tensor{},
                               .sums = sums_ >= 0 ? call.at[sums_] : Tensor{}};
@@ -120,6 +126,7 @@ void ContextAttention::backward(const Heads& own_gradients, const Tensor& own_d_
                                .lse = call.at[lse_],
                                .scale = 1 / std::sqrt(static_cast<double>(D_)),
                                .dropout = dropout,
+                               .documents = {.starts = call.batch.starts, .expected = documents_.get()},
                                .deterministic = deterministic_,
                                .workspace = workspace_ >= 0 ? call.at[workspace_] : Tensor{},
                                .part_dq = turns ? call.at[part_dq_] : Tensor{},

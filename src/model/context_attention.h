@@ -39,6 +39,7 @@ class ContextAttention {
   std::int64_t B_, share_;
   std::int64_t H_, K_, D_;  // heads that attention has here
   bool deterministic_;
+  std::shared_ptr<const DocumentPairs> documents_;
   Slot lse_, workspace_ = -1;
   Slot projected_ = -1, projected_again_ = -1, mixed_ = -1, d_projected_ = -1,
        d_mixed_ = -1;                                              // where heads are exchanged

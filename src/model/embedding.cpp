@@ -35,7 +35,7 @@ void Embedding::forward(const Call& call) const {
                             .first = vocabulary_.first};
   if (positions_ >= 0 && split.rank == 0) {
     args.position_table = call.weight(positions_);
-    args.positions = call.batch.positions;
+    args.positions = call.batch.document_positions();
   }
   embedding_forward(args, call.stream);
   if (split.size > 1) call.tensor->sum(y, all);
@@ -64,9 +64,11 @@ void Embedding::backward_weight(const Call& call) const {
                       .first = vocabulary_.first},
                      call.stream);
   if (positions_ >= 0)
-    embedding_backward(
-        {.dtable = call.gradient(positions_), .dy = dy, .indices = call.batch.positions, .accumulate = call.accumulate},
-        call.stream);
+    embedding_backward({.dtable = call.gradient(positions_),
+                        .dy = dy,
+                        .indices = call.batch.document_positions(),
+                        .accumulate = call.accumulate},
+                       call.stream);
 }
 
 }  // namespace lockstep

@@ -76,8 +76,27 @@ struct Places {
   std::int64_t elsewhere_bytes = 0;
 };
 
-Places place(const Kinds& kinds, const Flight& flight, int units) {
+// Of kinds that live beside another micro-batch of the flight: what is handed on, and what a backward finds of its
+// forward where others come between.
+std::vector<bool> beside_others(const Kinds& kinds, const Flight& flight, int units) {
   const FlightMoments moments(flight, units);
+  std::vector<bool> beside(kinds.specs.size(), false);
+  for (std::size_t m = 0; m < flight.micros.size(); ++m)
+    for (std::size_t k = 0; k < kinds.specs.size(); ++k) {
+      const SlotLife life = life_of(*kinds.specs[k], static_cast<int>(m), moments);
+      for (std::int64_t i = life.begin < 0 ? 1 : life.begin / 2; i <= (life.begin < 0 ? 0 : life.end / 2); ++i) {
+        const SlotHappening& h = flight.all[static_cast<std::size_t>(i)];
+        if (h.place != static_cast<int>(m) || h.event > slot_event(Phase::weight)) beside[k] = true;
+      }
+    }
+  return beside;
+}
+
+// `in_turn`: the flight's micro-batches are followed by others at the same places, with no gap between them.
+Places place(const Kinds& kinds, const Flight& flight, int units, bool in_turn) {
+  const FlightMoments moments(flight, units);
+  const std::vector<bool> always =
+      in_turn ? beside_others(kinds, flight, units) : std::vector<bool>(kinds.specs.size(), false);
   Lifetimes lives(kinds.alignment), elsewhere(kinds.alignment);
   const std::size_t count = kinds.specs.size();
   Places places{.offsets = std::vector(flight.micros.size(), std::vector<std::int64_t>(count, -1)), .absent = {}};
@@ -85,7 +104,8 @@ Places place(const Kinds& kinds, const Flight& flight, int units) {
   for (std::size_t m = 0; m < flight.micros.size(); ++m) {
     for (std::size_t k = 0; k < count; ++k)
       if (const SlotLife life = life_of(*kinds.specs[k], static_cast<int>(m), moments); life.begin >= 0)
-        places.offsets[m][k] = lives.add(bytes(k), life.begin, life.end);
+        places.offsets[m][k] = always[k] ? lives.add(bytes(k), 0, 2 * std::ssize(flight.all) - 1)
+                                         : lives.add(bytes(k), life.begin, life.end);
     // It is written after the forward, and has been read when the input phase begins.
     for (const auto& [first, second] : kinds.offloaded)
       if (const SlotAbsence when = absence_of(*kinds.specs[first], static_cast<int>(m), moments); when.happens())
@@ -117,7 +137,7 @@ struct Placed {
   std::vector<Run> runs;  // of all that fly
 };
 
-Placed place_all(const Kinds& kinds, const std::vector<Action>& actions, const StepShape& shape) {
+Placed place_all(const Kinds& kinds, const std::vector<Action>& actions, const StepShape& shape, bool in_turn = false) {
   Placed all;
   struct First {
     std::size_t flight;
@@ -129,7 +149,7 @@ Placed place_all(const Kinds& kinds, const std::vector<Action>& actions, const S
   for (Flight& flight : flights_of(actions, shape)) {
     const auto [known, is_new] = first_of.try_emplace(flight.all, First{all.flights.size(), next});
     if (is_new) {
-      all.flights.push_back(place(kinds, flight, shape.units));
+      all.flights.push_back(place(kinds, flight, shape.units, in_turn));
       all.bytes = std::max(all.bytes, all.flights.back().bytes);
       all.elsewhere_bytes = std::max(all.elsewhere_bytes, all.flights.back().elsewhere_bytes);
       next += static_cast<int>(flight.micros.size());
@@ -180,6 +200,16 @@ std::vector<Activations> activations_of(Placed& placed, const std::shared_ptr<co
 
 StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& actions,
                                  const std::vector<Action>& forwards, const StepShape& shape, Memory& memory) {
+  set_up(slots, {.actions = actions, .shape = shape}, false, forwards, shape, memory);
+}
+
+StepActivations::StepActivations(const Slots& slots, const InTurn& turn, const std::vector<Action>& forwards,
+                                 const StepShape& shape, Memory& memory) {
+  set_up(slots, turn, true, forwards, shape, memory);
+}
+
+void StepActivations::set_up(const Slots& slots, const InTurn& list, bool in_turn, const std::vector<Action>& forwards,
+                             const StepShape& shape, Memory& memory) {
   const auto room = std::make_shared<Activations::Room>();
   room->again = slots.again();
   Kinds kinds{.specs = {}, .offloaded = {}, .alignment = slots.alignment()};
@@ -195,7 +225,7 @@ StepActivations::StepActivations(const Slots& slots, const std::vector<Action>& 
     if (slots.all()[i].offload == SlotOffload::goes && second >= 0)
       kinds.offloaded.emplace_back(room->kind_of[i], second);
   }
-  Placed step = place_all(kinds, actions, shape), alone = place_all(kinds, forwards, shape);
+  Placed step = place_all(kinds, list.actions, list.shape, in_turn), alone = place_all(kinds, forwards, shape);
   const std::int64_t bytes = std::max(step.bytes, alone.bytes);
   // Memory begins at multiples of kAlignment.
   room->buffer = memory.allocate(bytes + (kinds.alignment - kAlignment), Tag::activation);

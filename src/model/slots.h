@@ -143,6 +143,16 @@ class StepActivations {
   StepActivations(const Slots& slots, const std::vector<Action>& actions, const std::vector<Action>& forwards,
                   const StepShape& shape, Memory& memory);
 
+  // For a step whose list is one turn of many that overlap (spec/pipeline/pipedream.h): `turn` has as many
+  // micro-batches as are in flight at a time, all forwards before all backwards. Each micro-batch of it has places of
+  // its own for whatever lives while another one computes or is on its way, so that they can be used in turn.
+  struct InTurn {
+    std::vector<Action> actions;
+    StepShape shape;
+  };
+  StepActivations(const Slots& slots, const InTurn& turn, const std::vector<Action>& forwards, const StepShape& shape,
+                  Memory& memory);
+
   const Activations& of(int micro) const { return step_.of(micro); }
   const Activations& of_forwards(int micro) const { return forwards_.of(micro); }
 
@@ -157,6 +167,9 @@ class StepActivations {
   std::int64_t elsewhere_bytes() const { return elsewhere_bytes_; }
 
  private:
+  void set_up(const Slots& slots, const InTurn& step, bool in_turn, const std::vector<Action>& forwards,
+              const StepShape& shape, Memory& memory);
+
   struct OfList {
     std::vector<Activations> places;
     std::vector<int> place_of;  // for each micro-batch, its index in places

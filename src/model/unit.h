@@ -23,10 +23,16 @@ namespace lockstep {
 
 // What a micro-batch brings with it: B samples, T tokens of each, which may be some of them.
 struct Batch {
-  ConstTensor tokens;         // (B, T) int32
-  ConstTensor targets;        // (B·T) int32, kIgnoredTarget where no loss is taken
-  ConstTensor positions;      // (T) int32
-  ConstTensor rope_cos = {};  // (T, D/2) for those positions; none without RoPE
+  ConstTensor tokens;     // (B, T) int32
+  ConstTensor targets;    // (B·T) int32, kIgnoredTarget where no loss is taken
+  ConstTensor positions;  // (T) int32
+  // Of samples that are several documents (kernels/attention.h): each token's position in its document, (B, T) int32,
+  // and where in the sample the documents begin of the tokens that attention has here, (B, their number). None:
+  // positions are as above, and a sample is one document.
+  ConstTensor in_document = {};
+  ConstTensor starts = {};
+  ConstTensor rope_cos =
+      {};  // (T, D/2) for the positions, or (all of a sample, D/2) with in_document; none without RoPE
   ConstTensor rope_sin = {};
   ConstTensor loss_scale;          // (1) accumulator type: the weight of each target's loss in the gradient
   Tensor losses;                   // (B·T) accumulator type: the head writes each token's loss here
@@ -38,6 +44,9 @@ struct Batch {
   // Where another rank computes the losses: this does, and targets, loss_scale and losses are not used. None: the head
   // computes them.
   const RemoteLoss* remote_loss = nullptr;
+
+  // Where tokens are in their documents: (T), or (B, T) where samples are several.
+  const ConstTensor& document_positions() const { return in_document ? in_document : positions; }
 };
 
 // The tensors of a unit's parameters, by their index in its layout.

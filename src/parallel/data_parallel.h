@@ -36,9 +36,10 @@ class DataParallel {
  public:
   struct Options {
     LayoutSpec layout;
-    int rank;           // this one, in the mesh
-    std::int64_t B, T;  // samples of the global batch, tokens of a sample
-    Device device;      // where the step runs; on meta there are no tokens
+    int rank;                   // this one, in the mesh
+    std::int64_t B, T;          // samples of the global batch, tokens of a sample
+    Device device;              // where the step runs; on meta there are no tokens
+    bool asynchronous = false;  // parameter servers work for one worker at a time (train/async_steps.h)
   };
   // The ranks that have the same weights, servers last: for tensors, and for values of the host.
   struct Ranks {

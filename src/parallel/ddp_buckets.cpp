@@ -1,6 +1,7 @@
 #include "parallel/ddp_buckets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/elementwise.h"
 
@@ -25,6 +26,7 @@ DdpBuckets::DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroup
       order_.push_back(options.actions[i].unit);
       ends_call_.push_back(!goes_with_next(options.actions, i, options.shape));
     }
+  if (options.rows) rows_.emplace(*options.rows, groups.all(), memory, stream);
   cut_into_buckets(buckets);
   if (options.compress) compress(options, memory);
   buffer_ = memory.allocate(elements_ * size_of(dtype_), Tag::gradient, "all units");
@@ -60,10 +62,12 @@ void DdpBuckets::cut_into_buckets(const Buckets& buckets) {
     for (std::size_t i = 0; i < parameters.size() && !goes_by_unit(); ++i) {
       const std::int64_t at = elements_ + parameters[i].begin;
       const std::int64_t end = elements_ + (i + 1 < parameters.size() ? parameters[i + 1].begin : layout.owned());
-      if (at > begin && end - begin > most) {
+      const bool is_table = rows_ && unit == 0 && parameters[i].begin == layout.offset(0);
+      if (at > begin && (end - begin > most || is_table || begin == table_at_)) {
         ends_.push_back(at);
         begin = at;
       }
+      if (is_table) table_at_ = at;
     }
     elements_ += sizes_[unit];
     if (goes_by_unit()) ends_.push_back(begin = elements_);
@@ -139,9 +143,12 @@ void DdpBuckets::whole(int unit, int) {
     return;
   }
   if (groups_.sharded() && !groups_.servers()) {
-    together_.push_back({reduced(unit), flat(unit)});
+    if (rows_ && unit == 0 && !rows_->dense())
+      sum_unit_of_rows();
+    else
+      together_.push_back({reduced(unit), flat(unit)});
     ++started_;
-    if (!ends_call_[units_whole_ - 1]) return;
+    if (!ends_call_[units_whole_ - 1] || together_.empty()) return;
     sums_.start(
         {.in = together_.front().in, .out = together_.front().out, .also = {together_.begin() + 1, together_.end()}});
     together_.clear();
@@ -151,26 +158,51 @@ void DdpBuckets::whole(int unit, int) {
     start(started_ == 0 ? 0 : ends_[started_ - 1], ends_[started_]);
 }
 
+void DdpBuckets::begin(std::span<const std::int32_t> tokens) {
+  if (rows_) rows_->find(tokens);
+}
+
+Tensor DdpBuckets::table() const { return tensors_[0][0].reshape({tensors_[0][0].elements()}); }
+
+void DdpBuckets::sum_rows() {
+  unpacks_ = true;
+  if (const Tensor packed = rows_->pack(table()); packed.elements() > 0)
+    pending_.push_back(groups_.all().all_reduce(packed, how_));
+}
+
+// Rows are no shards: every rank gets all sums.
+void DdpBuckets::sum_unit_of_rows() {
+  sum_rows();
+  for (std::size_t p = 1; p < tensors_[0].size(); ++p)
+    pending_.push_back(groups_.all().all_reduce(tensors_[0][p].reshape({tensors_[0][p].elements()}), how_));
+  if (!overlap_) wait_for_buckets();
+}
+
+void DdpBuckets::wait_for_buckets() {
+  for (const auto& bucket : pending_) bucket->wait();
+  pending_.clear();
+}
+
 void DdpBuckets::start(std::int64_t begin, std::int64_t end) {
   const Tensor bucket = view(buffer_, dtype_, {end - begin}, begin);
   if (compressed_) return compressed_->start(static_cast<int>(started_), bucket, bucket);
   Communicator& ranks = groups_.all();
   if (ServerLinks* const servers = groups_.servers())
     servers->push(bucket, pending_);
+  else if (begin == table_at_ && !rows_->dense())
+    sum_rows();
   else if (root_)
     pending_.push_back(ranks.reduce(ranks.rank() == *root_ ? bucket : Tensor{}, bucket, *root_, how_));
   else
     pending_.push_back(ranks.all_reduce(bucket, how_));
-  if (overlap_) return;
-  for (const auto& one : pending_) one->wait();
-  pending_.clear();
+  if (!overlap_) wait_for_buckets();
 }
 
 void DdpBuckets::wait() {
   if (units_whole_ == 0) return;
   LOCKSTEP_CHECK(started_ == ends_.size(), "{} of {} buckets are whole", started_, ends_.size());
-  for (const auto& bucket : pending_) bucket->wait();
-  pending_.clear();
+  wait_for_buckets();
+  if (std::exchange(unpacks_, false)) rows_->unpack(table());
   sums_.settle();
   if (compressed_) compressed_->settle();
   units_whole_ = started_ = 0;

@@ -14,6 +14,9 @@
 // Where less is sent than all (Options::compress), each bucket is summed as parallel/compressed_sum.h says, a unit of a
 // bundle too.
 //
+// The embedding's table may be summed by rows (Options::rows; parallel/embedding_rows.h): it is a bucket of its own.
+// Where state is sharded, its whole unit is all-reduced in steps that do so.
+//
 // Every element's sum is equal bit for bit for any bucket size, with overlap and without (docs/design.md, "The order of
 // sums").
 #pragma once
@@ -29,6 +32,7 @@ class DdpBuckets final : public Gradients {
   };
   DdpBuckets(const Options& options, const Buckets& buckets, ZeroGroups& groups, Memory& memory, Stream& stream);
 
+  void begin(std::span<const std::int32_t> tokens) override;
   const std::vector<Tensor>& open(int unit, int) override { return tensors_[unit]; }
   bool adds(int micro) const override { return micro > 0; }
   void whole(int unit, int micro) override;
@@ -43,6 +47,10 @@ class DdpBuckets final : public Gradients {
   void cut_into_buckets(const Buckets& buckets);
   void compress(const Options& options, Memory& memory);
   void start(std::int64_t begin, std::int64_t end);
+  void sum_unit_of_rows();
+  void sum_rows();
+  void wait_for_buckets();
+  Tensor table() const;
   bool goes_by_unit() const { return groups_.sharded() || groups_.servers(); }
   Tensor flat(int unit) const { return view(buffer_, dtype_, {sizes_[unit]}, begins_[unit]); }
 
@@ -58,6 +66,7 @@ class DdpBuckets final : public Gradients {
   std::int64_t elements_ = 0;
   std::vector<std::int64_t> begins_, sizes_;  // by unit, padding included
   std::vector<std::int64_t> ends_;            // of the buckets, ascending
+  std::int64_t table_at_ = -1;                // where the bucket begins whose rows may be summed; -1: none
   std::vector<int> order_;
   std::vector<bool> ends_call_;     // by unit of the order
   std::vector<Operands> together_;  // of the call that is to be started
@@ -67,6 +76,8 @@ class DdpBuckets final : public Gradients {
   std::size_t units_whole_ = 0, started_ = 0;  // of this step
   std::vector<Communicator::Started> pending_;
   GradientSums sums_;                         // where state is sharded
+  std::optional<EmbeddingRows> rows_;         // none: all rows of the embedding are summed
+  bool unpacks_ = false;                      // what is summed are rows
   std::optional<CompressedSums> compressed_;  // by bucket; in their place, where less is sent than all
 };
 

@@ -17,6 +17,7 @@
 
 #include "offload/staging.h"
 #include "parallel/compressed_sums.h"
+#include "parallel/embedding_rows.h"
 #include "parallel/zero_groups.h"
 #include "spec/model/parameters.h"
 #include "spec/step/actions.h"
@@ -49,6 +50,7 @@ class Gradients {
     Algorithm algorithm = Algorithm::canonical;
     Compression compress = {};  // of what is sent; then no `root`, and one copy that state is sharded over
     bool feedback = true;
+    std::optional<EmbeddingRows::Options> rows = {};  // of unit 0's first parameter, summed once per step; none: dense
     std::optional<int> root = {};      // the rank that alone gets the sums; none: every rank, or each its shard
     std::vector<bool> offloaded = {};  // by unit: whether what is kept of it is offloaded; empty: nothing is
     Memory* offload = nullptr;         // where to
@@ -58,6 +60,8 @@ class Gradients {
 
   virtual ~Gradients() = default;
 
+  // A step begins in which this rank has these tokens.
+  virtual void begin(std::span<const std::int32_t>) {}
   // Where the phases of a unit write the gradients of a micro-batch, by parameter. Asked before each that writes: the
   // weight phase, and of the last unit the forward too.
   virtual const std::vector<Tensor>& open(int unit, int micro) = 0;

@@ -17,25 +17,35 @@ class PipelineLinks {
  public:
   explicit PipelineLinks(Communicator& stages) : stages_(stages) {}
 
+  // One message more may go to that stage without waiting.
+  void make_room(int to) {
+    std::deque<Communicator::Started>& queue = sends_[to];
+    if (queue.size() < kSendsInFlight) return;
+    queue.front()->wait();
+    queue.pop_front();
+  }
   // Tensors of no elements are not sent, and not waited for.
   void send(const ConstTensor& x, int to) {
     if (x.elements() == 0) return;
+    make_room(to);
+    sends_[to].push_back(stages_.send(x, to));
+  }
+  // At most so many of what was sent there are still under way.
+  void keep_at_most(int sends, int to) {
     std::deque<Communicator::Started>& queue = sends_[to];
-    if (queue.size() == kSendsInFlight) {
-      queue.front()->wait();
-      queue.pop_front();
-    }
-    queue.push_back(stages_.send(x, to));
+    for (; std::ssize(queue) > sends; queue.pop_front()) queue.front()->wait();
   }
   void receive(const Action& action, const Tensor& x, int from) {
     if (x.elements() > 0) receives_[key(action)] = stages_.recv(x, from);
   }
-  // Returns when what was asked for by this action has come; at once where nothing was, or it was waited for before.
-  void ready(const Action& action) {
+  // Returns when what was asked for by this action has come; at once (false) where nothing was, or it was waited for
+  // before.
+  bool ready(const Action& action) {
     const auto found = receives_.find(key(action));
-    if (found == receives_.end()) return;
+    if (found == receives_.end()) return false;
     found->second->wait();
     receives_.erase(found);
+    return true;
   }
   // Everything that is under way has come to its end.
   void settle() {

@@ -77,6 +77,17 @@ AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, int c, int 
   return dropout;
 }
 
+DocumentMask RingAttention::documents_of(const Documents& documents, int c, int of_share, int k) const {
+  if (!documents.starts) return {};
+  const std::int64_t query = split_.segment_begins(sizes_.T, own(), c);
+  const std::int64_t key = split_.segment_begins(sizes_.T, of_share, k);
+  const std::int64_t tokens = split_.segment(sizes_.T);
+  const bool counts = documents.expected && ranks_.device() == Device::meta;
+  return {.starts = documents.starts.slice(1, c * tokens, tokens),
+          .first_key = key,
+          .pairs = counts ? documents.expected->pairs(query, key, tokens) : -1};
+}
+
 RingAttention::Turning RingAttention::begin(const ConstTensor& k, const ConstTensor& v, Stream& stream) const {
   Turning turning(*this);
   if (ring() == 1) return turning;
@@ -112,7 +123,8 @@ void RingAttention::forward(const Forward& a, Stream& stream) const {
                            .v = segment(values, k),
                            .scale = a.scale,
                            .causal = what == Sees::itself,
-                           .dropout = dropout_of(a.dropout, c, of_share, k)},
+                           .dropout = dropout_of(a.dropout, c, of_share, k),
+                           .documents = documents_of(a.documents, c, of_share, k)},
                           stream);
         if (!in_place)
           attention_merge(
@@ -149,6 +161,7 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
                         .causal = sees(c, of_share, k) == Sees::itself,
                         .dropout = dropout_of(a.dropout, c, of_share, k),
                         .deterministic = a.deterministic,
+                        .documents = documents_of(a.documents, c, of_share, k),
                         .workspace = a.workspace},
                        stream);
   };

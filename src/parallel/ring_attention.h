@@ -10,7 +10,8 @@
 // adds; a rank's own share is done last, when the sum of all the others' has arrived. So a rank sends ring − 1 shares
 // of keys and values, and in backward as many of gradients, point to point, and holds two shares at a time.
 //
-// A segment of queries sees a segment of keys wholly, causally (itself) or not at all; a hidden pair costs nothing. The
+// A segment of queries sees a segment of keys wholly, causally (itself) or not at all; a hidden pair costs nothing. Of
+// samples that are several documents, it sees of them what is of its own (kernels/attention.h). The
 // order of sums is fixed: own keys first, then those of the ranks before, nearest first; gradients of keys and values
 // by the ranks after their owner, nearest first, then its own. Without overlap each exchange is waited for at once and
 // nothing else changes: the results are equal bit for bit. One thread uses it; ranks and memory outlive it.
@@ -20,6 +21,7 @@
 #include "comm/communicator.h"
 #include "kernels/attention.h"
 #include "spec/layout/context_split.h"
+#include "spec/model/document_pairs.h"
 #include "tensor/memory.h"
 
 namespace lockstep {
@@ -40,12 +42,20 @@ class RingAttention {
   // The ranks are those of the ring, this one in its place. Takes room for two shares (Tag::communication).
   RingAttention(Communicator& ranks, const ContextSplit& split, bool overlap, const Sizes& sizes, Memory& memory);
 
+  // Samples of several documents, which may begin on one rank and end on another: where in the sample the documents of
+  // this share's tokens begin, (B, share) int32, and what is expected of them, for meta. None: each is one.
+  struct Documents {
+    ConstTensor starts = {};
+    const DocumentPairs* expected = nullptr;
+  };
+
   // q, o (B, share, H, D), k, v (B, share, K, D), as attention has them; lse (segments, B, H, segment), flat.
   struct Forward {
     Tensor o, lse;
     ConstTensor q, k, v;
     double scale;
     AttentionDropout dropout = {};  // samples and heads from where they begin
+    Documents documents = {};
     Tensor part = {},
            part_lse = {};  // room for a segment's: (B, segment, H, D), (B, H, segment); none in a ring of one
     Tensor sums = {};      // in 16 bits: o in the accumulator type
@@ -73,6 +83,7 @@ class RingAttention {
     ConstTensor d_o, q, k, v, o, lse;
     double scale;
     AttentionDropout dropout = {};
+    Documents documents = {};
     bool deterministic = true;
     Tensor workspace = {};  // attention's
     // None in a ring of one: room for a segment's dq, (B, segment, H, D), and for the sums of two shares' dk and dv,
@@ -98,6 +109,7 @@ class RingAttention {
   T segment(const T& x, std::int64_t c) const;
   template <class T>
   T lse_of(const T& lse, std::int64_t c) const;
+  DocumentMask documents_of(const Documents& documents, int c, int of_share, int k) const;
   AttentionDropout dropout_of(AttentionDropout dropout, int c, int of_share, int k) const;
 
   Communicator& ranks_;

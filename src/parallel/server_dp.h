@@ -8,6 +8,8 @@
 // The step is synchronous and the sums are ddp's, so what is learned is equal to ddp's bit for bit. Workers read their
 // own samples and compute their losses; servers have none. Servers find norm and decision together, and the first tells
 // the workers.
+//
+// Asynchronously the same happens for one worker at a time, when its gradient comes: train/async_steps.h.
 #pragma once
 #include "parallel/data_parallel.h"
 
@@ -25,6 +27,7 @@ class ServerDp final : public DataParallel {
   std::optional<int> root() const override { return std::nullopt; }
   bool overlaps() const override { return options_.layout.overlap == Switch::on; }
   void share_control(const Tensor& control) const override {
+    if (options_.asynchronous) return;  // the first server tells at the end of a step
     replicas_.broadcast(control, static_cast<int>(options_.layout.replicas()))->wait();
   }
 

@@ -11,7 +11,7 @@ ServerGradients::ServerGradients(const Options& options, ZeroGroups& groups, Mem
     : links_(*groups.servers()),
       stream_(stream),
       dtype_(options.dtype),
-      joins_(balanced_joins(links_.workers())),
+      joins_(balanced_joins(links_.senders())),
       arriving_(options.overlap ? 2 : 1) {
   std::int64_t elements = 0;
   std::vector<std::int64_t> begins, sizes;
@@ -19,11 +19,12 @@ ServerGradients::ServerGradients(const Options& options, ZeroGroups& groups, Mem
     begins.push_back(elements);
     sizes.push_back(groups.shard().elements(layout->owned()));
     elements += sizes.back();
-    most_ = std::max(most_, sizes.back() * links_.workers());
+    most_ = std::max(most_, sizes.back() * links_.senders());
   }
   kept_buffer_ = memory.allocate(elements * size_of(dtype_), Tag::gradient, "all units");
   fill({.y = view(kept_buffer_, dtype_, {elements}), .value = 0}, stream);
   for (std::size_t u = 0; u < sizes.size(); ++u) kept_.push_back(view(kept_buffer_, dtype_, {sizes[u]}, begins[u]));
+  if (!sums()) return;
   room_ = memory.allocate(std::ssize(arriving_) * most_ * size_of(dtype_), Tag::communication, "gradients of workers");
 }
 
@@ -32,9 +33,10 @@ const std::vector<Tensor>& ServerGradients::open(int unit, int) {
 }
 
 void ServerGradients::whole(int unit, int) {
+  if (!sums()) return coming_.push_back(links_.receive(kept_[static_cast<std::size_t>(unit)]));
   Arriving& one = arriving_[next_];
   add_up(one);  // what came in this room before
-  const std::int64_t elements = kept_[static_cast<std::size_t>(unit)].elements() * links_.workers();
+  const std::int64_t elements = kept_[static_cast<std::size_t>(unit)].elements() * links_.senders();
   one.unit = unit;
   one.all = view(room_, dtype_, {elements}, static_cast<std::int64_t>(next_) * most_);
   one.started = links_.receive(one.all);
@@ -48,12 +50,14 @@ void ServerGradients::add_up(Arriving& one) {
   one.started.reset();
   const Tensor& sum = kept_[static_cast<std::size_t>(one.unit)];
   std::vector<ConstTensor> shards;
-  for (int worker = 0; worker < links_.workers(); ++worker)
+  for (int worker = 0; worker < links_.senders(); ++worker)
     shards.push_back(one.all.slice(0, worker * sum.elements(), sum.elements()));
   tree_sum({.outs = {&sum, 1}, .ins = shards, .joins = joins_}, stream_);
 }
 
 void ServerGradients::wait() {
+  for (const Communicator::Started& one : coming_) one->wait();
+  coming_.clear();
   for (std::size_t i = 0; i < arriving_.size(); ++i) add_up(arriving_[(next_ + i) % arriving_.size()]);
 }
 

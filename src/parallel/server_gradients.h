@@ -6,7 +6,7 @@
 // "The order of sums"). The workers add up their micro-batches themselves (ddp_buckets.h).
 //
 // The shards of all workers of one unit have room while they are added up; with overlap those of two units, so that one
-// can come while the other is summed.
+// can come while the other is summed. Where one worker's gradient comes at a time (server_links.h), it is the sum.
 #pragma once
 
 #include "parallel/gradients.h"
@@ -25,6 +25,7 @@ class ServerGradients final : public Gradients {
   Tensor reduced(int unit) const override { return kept_[static_cast<std::size_t>(unit)]; }
 
  private:
+  bool sums() const { return links_.senders() > 1; }
   struct Arriving {
     int unit = -1;
     Tensor all;  // shards, by worker
@@ -41,6 +42,7 @@ class ServerGradients final : public Gradients {
   std::vector<std::uint8_t> joins_;
   std::vector<Arriving> arriving_;  // as many as there is room for
   std::size_t next_ = 0;
+  std::vector<Communicator::Started> coming_;  // where nothing is summed
 };
 
 }  // namespace lockstep

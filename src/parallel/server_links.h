@@ -8,10 +8,14 @@
 // not made on the way: a server receives every worker's shard apart, in the order of workers, and adds them up itself
 // (server_gradients.h), in the order in which ddp would.
 //
+// Asynchronously each worker is served by itself: between serve(worker) and serve_all(), push, receive and pull are
+// messages between the servers and that worker alone, who is told by others when it is its turn (train/async_steps.h).
+//
 // All ranks construct theirs at the same point, and start the same calls in the same order. One thread uses it; it is
 // destroyed before the communicator that it was made from.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -22,9 +26,14 @@ namespace lockstep {
 class ServerLinks {
  public:
   // `all`: workers, then servers.
-  ServerLinks(Communicator& all, int workers);
+  ServerLinks(Communicator& all, int workers, bool asynchronous = false);
 
   int workers() const { return workers_; }
+  // Workers whose gradients come at a time.
+  int senders() const { return asynchronous_ ? 1 : workers_; }
+  // Of a worker it is itself that is served.
+  void serve(int worker) { served_ = worker; }
+  void serve_all() { served_.reset(); }
   bool serves() const { return own_ >= 0; }
 
   // Of a worker: the unit's flat gradient, all shards of it, goes to the servers. They are under way until each of what
@@ -42,6 +51,8 @@ class ServerLinks {
   Communicator::Counts counts(std::int64_t shard) const;
 
   int workers_;
+  bool asynchronous_;
+  std::optional<int> served_;                         // none: all
   int own_;                                           // the server that this rank is; -1: a worker
   std::vector<std::unique_ptr<Communicator>> links_;  // by server; of a server its own alone
 };

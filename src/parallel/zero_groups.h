@@ -18,10 +18,11 @@ namespace lockstep {
 
 class ZeroGroups {
  public:
-  ZeroGroups(Communicator& all, const LayoutSpec& layout)
+  // `asynchronous`: how parameter servers work.
+  ZeroGroups(Communicator& all, const LayoutSpec& layout, bool asynchronous = false)
       : all_(all), shard_{.index = all.rank() % layout.shards(), .count = layout.shards()} {
     const int ranks = static_cast<int>(layout.shards());
-    if (layout.dp_kind == DpKind::server) connect_servers(static_cast<int>(layout.replicas()));
+    if (layout.dp_kind == DpKind::server) connect_servers(static_cast<int>(layout.replicas()), asynchronous);
     if (links_ || ranks == 1 || ranks == all.size()) return;
     own_sharers_ = all.split([ranks](int r) { return Place{.color = r / ranks, .key = r}; }, "shard");
     across_ = all.split([ranks](int r) { return Place{.color = r % ranks, .key = r}; }, "copies");
@@ -35,8 +36,8 @@ class ZeroGroups {
   ServerLinks* servers() { return links_.get(); }   // none: there are no parameter servers
 
  private:
-  void connect_servers(int workers) {
-    links_ = std::make_unique<ServerLinks>(all_, workers);
+  void connect_servers(int workers, bool asynchronous) {
+    links_ = std::make_unique<ServerLinks>(all_, workers, asynchronous);
     shard_.index = std::max(0, all_.rank() - workers);
     if (shard_.count > 1)
       own_sharers_ = all_.split([=](int r) { return Place{.color = r < workers ? -1 : 0, .key = r}; }, "shard");

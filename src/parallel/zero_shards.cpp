@@ -40,6 +40,7 @@ StorageTypes storage_types(const PrecisionSpec& precision) {
 ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream)
     : layout_(layout),
       types_(options.types),
+      spec_(options.optimizer),
       shard_(options.shard),
       whole_(options.whole_weights),
       offloads_(options.state_in != nullptr),
@@ -81,7 +82,8 @@ Tensor ZeroShard::own_weight() const {
   return view(weights_, types_.compute, {part_elements()}, whole_ ? shard_.begin(layout_.owned()) : 0);
 }
 Tensor ZeroShard::own_master() const {
-  return masters_.memory() ? view(masters_, types_.master, {part_elements()}) : own_weight();
+  if (!masters_.memory()) return own_weight();
+  return view(masters_, types_.master, {packed() ? kept() : part_elements()});
 }
 
 Staging::Pass ZeroShard::offloaded() const {
@@ -104,6 +106,7 @@ Staging::Pass ZeroShard::offloaded_to_publish() const {
 }
 
 void ZeroShard::publish(Stream& stream) {
+  LOCKSTEP_CHECK(!packed(), "the masters of {} are packed", layout_.name());
   if (masters_.memory()) cast({.y = own_weight(), .x = own_master()}, stream);
 }
 

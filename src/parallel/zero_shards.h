@@ -9,13 +9,19 @@
 // is also brought whole where it is gathered (parallel/zero_weights.h). Padding between parameters is zero and stays
 // zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2,
 // master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
+//
+// Under a mask (docs/sparsity.md) moments, and masters that are apart, are packed: they have elements for what stays
+// alone, in the order of the flat buffer, and the mask has a bit for each element. Weights and gradients stay as they
+// are. An update takes a window at a time: it packs the gradient, and puts the new weights back into their places.
 #pragma once
 #include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "kernels/mask.h"
 #include "offload/staging.h"
 #include "optim/flat_optimizer.h"
+#include "parallel/magnitude_mask.h"
 #include "spec/layout/shard.h"
 #include "spec/model/parameters.h"
 #include "spec/model/precision.h"
@@ -48,6 +54,7 @@ class ZeroShard {
   // The layout outlives the storage.
   ZeroShard(const UnitLayout& layout, const Options& options, Memory& memory, Stream& stream);
 
+  const UnitLayout& layout() const { return layout_; }
   // One stored parameter that is not tied, where the weights are whole.
   Tensor weight(int parameter) const;
 
@@ -65,8 +72,37 @@ class ZeroShard {
   bool master_is_offloaded() const { return masters_.memory() ? offloads_ : offloads_weights_; }
   // Where both are kept: what publishing reads and writes of what is offloaded.
   Staging::Pass offloaded_to_publish() const;
+  // What an update under a mask needs beside the state, a window of elements at a time.
+  struct Room {
+    static constexpr std::int64_t kWindow = 1 << 16;
+    Buffer buffer;
+    DType full;
+    Room(Memory& memory, DType sums)
+        : buffer(memory.allocate(2 * kWindow * size_of(sums), Tag::workspace, "sparsity")), full(sums) {}
+    // Two of them, in any type that is not wider.
+    Tensor place(int which, DType dtype, std::int64_t elements) const {
+      return view(buffer, dtype, {elements}, which * kWindow * size_of(full) / size_of(dtype));
+    }
+  };
+  // Whether state is packed. Where it is, optimizer_state() and masters that are apart have elements for what stays
+  // alone.
+  bool packed() const { return mask_.memory() != nullptr; }
+  std::int64_t kept() const { return before_.back(); }
+  bool masters_apart() const { return masters_.memory() != nullptr; }
+  Tensor mask() const { return view(mask_, DType::i64, {mask_words(part_elements())}); }
+  // Lays the state out anew for these, which are among those that stay now; the rest of the weights becomes zero. Old
+  // and new state are there at the same time.
+  void set_mask(const Survivors& stay, const Room& room, Memory& memory, Stream& stream);
+  // Packed state in its places; what is masked is `rest`. `dense` has as many elements as this part.
+  void unpack_to(const Tensor& dense, const Tensor& packed, double rest, Stream& stream) const {
+    unpack({.dense = dense, .packed = packed, .mask = mask(), .rest = rest}, stream);
+  }
+  void update(ConstTensor gradient, ConstTensor control, const Room& room, Stream& stream);
+
   // What the optimizer keeps, by the names a checkpoint gives it.
   std::vector<std::pair<std::string_view, Tensor>> optimizer_state() const { return optimizer_->named_state(); }
+  // How many elements this part has.
+  std::int64_t part_elements() const { return shard_.elements(layout_.owned()); }
 
   // The elements of a logical tensor that are in this rank's part, within a range of its flat buffers. There may be
   // none.
@@ -125,14 +161,27 @@ class ZeroShard {
                       Stream& stream) const;
 
  private:
-  std::int64_t part_elements() const { return shard_.elements(layout_.owned()); }
+  // Elements that stay before each window, and in all.
+  static std::vector<std::int64_t> count_windows(const Survivors& stay, std::int64_t elements);
+  void repack(const Tensor& to, const Tensor& from, const Tensor& mask, const std::vector<std::int64_t>& before,
+              const Room& room, Stream& stream) const;
+  template <class Body>
+  void each_window(const std::vector<std::int64_t>& before, Body&& body) const {
+    for (std::int64_t w = 0; w + 1 < std::ssize(before); ++w) {
+      const std::int64_t begin = w * Room::kWindow, count = std::min(Room::kWindow, part_elements() - begin);
+      body(w, begin, count);
+    }
+  }
 
   const UnitLayout& layout_;
   StorageTypes types_;
+  OptimizerSpec spec_;
   Shard shard_;
   bool whole_;
   bool offloads_, offloads_weights_;
   Buffer weights_, masters_;
+  Buffer mask_;                       // none: nothing is masked
+  std::vector<std::int64_t> before_;  // of it: elements that stay before each window, and in all
   std::optional<FlatOptimizer> optimizer_;
 };
 

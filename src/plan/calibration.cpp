@@ -7,6 +7,7 @@
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
 #include "parallel/zero_shards.h"
+#include "plan/coding_rates.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/step_spans.h"
@@ -32,6 +33,7 @@ RunSpec one_rank(const RunSpec& spec) {
   RunSpec one = spec;
   one.layout = {.micro = std::min<std::int64_t>(2, spec.layout.micro)};
   one.memory.gathered = 0;
+  one.sync = {};
   one.train.global_batch =
       share_of(spec.train.global_batch, spec.layout, 0).count / spec.layout.micro * one.layout.micro;
   return one;
@@ -83,7 +85,18 @@ std::optional<Calibration> Calibrator::of(const RunSpec& spec, int threads) {
   const RunSpec one = one_rank(spec);
   const std::tuple key{threads, copies, one.train.global_batch, one.layout.micro};
   if (!actions_.contains(key)) actions_[key] = measure_actions(one, threads, copies, rates);
-  return Calibration{.machine = rates, .messages = messages_.at(ranks), .actions = actions_.at(key)};
+  return Calibration{.machine = rates,
+                     .messages = messages_.at(ranks),
+                     .actions = actions_.at(key),
+                     .coding = coding_of(spec, threads, copies)};
+}
+
+double Calibrator::coding_of(const RunSpec& spec, int threads, int copies) {
+  const Compression& form = spec.sync.compress ? spec.sync.compress : spec.sync.compress_weights;
+  if (!form) return 0;
+  const std::tuple key{form.text(), threads, copies};
+  if (!coding_.contains(key)) coding_[key] = measure_coding(spec, form, threads, copies);
+  return coding_.at(key);
 }
 
 ActionRates Calibrator::measure_actions(const RunSpec& one, int threads, int copies,

@@ -45,6 +45,7 @@ struct Calibration {
   MachineRates machine;
   MessageRates messages;
   ActionRates actions;
+  double coding = 0;  // seconds of a byte that a kernel of the run's compression reads or writes
 };
 
 // Each measurement is made once, for all layouts that it serves.
@@ -56,12 +57,14 @@ class Calibrator {
   std::optional<Calibration> of(const RunSpec& spec, int threads);
 
  private:
+  double coding_of(const RunSpec& spec, int threads, int copies);
   ActionRates measure_actions(const RunSpec& one, int threads, int copies, const MachineRates& machine) const;
 
   const RunData& data_;
   int cores_;
   std::function<bool()> wants_stop_;
   std::map<std::pair<int, int>, MachineRates> machine_;                              // by threads and copies
+  std::map<std::tuple<std::string, int, int>, double> coding_;                       // by form, threads and copies
   std::map<int, MessageRates> messages_;                                             // by ranks
   std::map<std::tuple<int, int, std::int64_t, std::int64_t>, ActionRates> actions_;  // and samples, micro-batches
 };

@@ -32,6 +32,7 @@ std::string to_text(const ComparedRound& round) {
               {"disk", round.rank.disk},
               {"moved", {round.rank.moved.to_device, round.rank.moved.from_device}},
               {"tensors", tensors},
+              {"sent", round.rank.sent},
               {"numbers", sent_json(round.rank.messages.numbers)},
               {"step", round.step},
               {"exposed", round.exposed},
@@ -55,6 +56,7 @@ ComparedRound compared_round(const std::string& text) {
                                            .dtype = static_cast<DType>(row[1].get<int>()),
                                            .of = sent_messages(row[3]),
                                            .axis = static_cast<MeshAxis>(row[2].get<int>())});
+  round.rank.sent = json["sent"];
   round.rank.messages.numbers = sent_messages(json["numbers"]);
   for (const Json& step : json["spans"]) {
     StepSpans::Step& all = round.spans.emplace_back();

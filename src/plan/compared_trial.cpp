@@ -6,6 +6,7 @@
 #include <cmath>
 #include <future>
 #include <limits>
+#include <numeric>
 
 #include "base/median.h"
 #include "comm/delayed.h"
@@ -74,6 +75,7 @@ ComparedTrial::ComparedTrial(const RunSpec& spec, const RunData& data, const Com
   compared_.threads = options.process ? options.process->threads : threads_of(spec);
   compared_.tokens_a_step = spec.train.global_batch * spec.data.seq;
   compared_.waits_measured = !on_gpu();
+  if (spec.sync.takes_local_steps()) compared_.every = spec.sync.every;
 }
 
 // Of a rank that has its own data, or shares that of this process.
@@ -118,7 +120,8 @@ bool ComparedTrial::forecast(Calibrator& calibrator, int cores) {
   const int threads = compared_.threads;
   const std::optional<Calibration> calibration = calibrator.of(spec_, threads);
   if (calibration)
-    compared_.forecast = forecast_layout(step_script(spec_, data_), *calibration, {.cores = cores, .threads = threads});
+    compared_.forecast =
+        forecast_run(spec_, data_, *calibration, {.cores = cores, .threads = threads, .link = options_.link});
   return calibration.has_value();
 }
 
@@ -132,8 +135,11 @@ void ComparedTrial::predict(const MachineSpec& machine) {
 
 bool ComparedTrial::round(std::int64_t steps) {
   const bool ran = options_.process ? round_of_processes(steps) : round_of_threads(steps);
-  if (ran) add_bubbles(steps), add_round_time(steps);
-  return ran;
+  if (!ran) return false;
+  compared_.round_steps = steps;
+  add_bubbles(steps);
+  add_round_time(steps);
+  return true;
 }
 
 bool ComparedTrial::round_of_threads(std::int64_t steps) {
@@ -196,7 +202,7 @@ bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps
   StepSpans spans;
   if (keeps_spans()) run.replica().show(&spans);
   ComparedRound mine;
-  std::size_t messages_before = 0;
+  std::size_t messages_before = 0, messages_of_first = 0;
   double waited_before = 0;
   auto begin = Clock::now();
   bool stopped = false;
@@ -204,6 +210,7 @@ bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps
     stopped = stop.before(step, rank);
     if (stopped) break;
     messages_before = log.begun();
+    if (step == 1) messages_of_first = messages_before;
     spans.begin_step();
     const double rate = learning_rate(spec_.schedule, spec_.optimizer.learning_rate, step,
                                       std::max<std::int64_t>(1, spec_.train.steps));
@@ -229,6 +236,7 @@ bool ComparedTrial::train(std::unique_ptr<Communicator> comm, std::int64_t steps
   if (keeps_spans()) all.spans = spans.steps();
   if (rank == 0 || options_.process) lists_ = run.replica().rank_step().lists;
   all.rank.messages = step_messages(std::span(records).subspan(messages_before), spec_.layout);
+  all.rank.sent = step_messages(std::span(records).subspan(messages_of_first), spec_.layout).total().bytes_sent;
   all.rank.rows = run.ledger().rows();
   all.rank.peak = run.ledger().peak();
   all.rank.host = run.host_ledger().peak();
@@ -260,17 +268,26 @@ void ComparedTrial::add_bubbles(std::int64_t steps) {
   }
 }
 
+// The median over means of as many steps as are between two synchronizations, one of which ends with one.
+double ComparedTrial::typical(const std::vector<double>& steps) const {
+  std::vector<double> means;
+  for (std::int64_t begin = 0; begin + compared_.every <= std::ssize(steps); begin += compared_.every)
+    means.push_back(std::accumulate(steps.begin() + begin, steps.begin() + begin + compared_.every, 0.0) /
+                    static_cast<double>(compared_.every));
+  return median(std::move(means));
+}
+
 void ComparedTrial::add_round_time(std::int64_t steps) {
   double sum = 0;
-  for (const ComparedRound& round : rounds_) sum += median({round.step.end() - steps, round.step.end()});
+  for (const ComparedRound& round : rounds_) sum += typical({round.step.end() - steps, round.step.end()});
   round_seconds_.push_back(sum / static_cast<double>(rounds_.size()));
 }
 
 ComparedLayout ComparedTrial::result() {
   for (const ComparedRound& round : rounds_) {
     ComparedRank& rank = compared_.ranks.emplace_back(round.rank);
-    rank.step_seconds = median(round.step);
-    rank.exposed_seconds = median(round.exposed);
+    rank.step_seconds = typical(round.step);
+    rank.exposed_seconds = typical(round.exposed);
   }
   const auto most = [&](const auto& of) {
     return static_cast<int>(std::ranges::max_element(compared_.ranks, {}, of) - compared_.ranks.begin());

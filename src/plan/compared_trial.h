@@ -27,7 +27,8 @@ class ComparedTrial {
   bool forecast(Calibrator& calibrator, int cores);
   // The same by a machine's file.
   void predict(const MachineSpec& machine);
-  // Trains from the beginning. False: it was stopped, and nothing of it counts.
+  // Trains from the beginning; with local steps, as many as are a multiple of those between synchronizations. False: it
+  // was stopped, and nothing of it counts.
   bool round(std::int64_t steps);
   bool has_round() const { return !rounds_[0].step.empty(); }
   ComparedLayout result();  // after a round
@@ -42,6 +43,7 @@ class ComparedTrial {
   bool round_of_processes(std::int64_t steps);
   TrainingRun::Where place(Recorder& ranks, Communicator& given, CommLog& log) const;
   bool train(std::unique_ptr<Communicator> comm, std::int64_t steps, Stop& stop);
+  double typical(const std::vector<double>& steps) const;
   void add_bubbles(std::int64_t steps);
   void add_round_time(std::int64_t steps);
 

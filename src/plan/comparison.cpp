@@ -30,7 +30,20 @@ bool ComparedLayout::memory_as_planned() const {
          measured.disk == fullest_plan.disk && measured.moved == fullest_plan.moved_in_all();
 }
 
-bool ComparedLayout::messages_as_planned() const { return sender_rank().messages == sender_plan.messages; }
+// Which rows of the embedding are summed, tokens say; planned are as many as can be.
+bool ComparedLayout::messages_as_planned() const {
+  const StepMessages& measured = sender_rank().messages;
+  if (layout.embedding_gradient != EmbeddingGradient::dense)
+    return measured.total().bytes_sent <= sender_plan.messages.total().bytes_sent;
+  const std::int64_t planned = sender_plan.messages.total().bytes_sent * round_steps +
+                               sender_plan.synchronization.total().bytes_sent * (round_steps / every);
+  return measured == sender_plan.messages && sender_rank().sent == planned;
+}
+
+double ComparedLayout::sent_per_step() const {
+  return static_cast<double>(sender_plan.messages.total().bytes_sent) +
+         static_cast<double>(sender_plan.synchronization.total().bytes_sent) / static_cast<double>(every);
+}
 
 bool Comparison::ok() const { return std::ranges::all_of(layouts, &ComparedLayout::ok); }
 

@@ -34,8 +34,9 @@ struct ComparedRank {
   std::int64_t host = 0, disk = 0;  // bytes there, at most
   Staging::Traffic moved;           // bytes per step of what is offloaded, activations too
   StepMessages messages;            // of the last step
-  double step_seconds = 0;          // median over steps
-  double exposed_seconds = 0;       // of waiting for messages per step; median over steps
+  std::int64_t sent = 0;            // bytes of tensors, of all steps that are timed of the last round
+  double step_seconds = 0;          // median over steps, or over means of as many as are between synchronizations
+  double exposed_seconds = 0;       // of waiting for messages per step; likewise
 };
 
 struct ComparedLayout {
@@ -45,6 +46,8 @@ struct ComparedLayout {
   int fullest = 0, sender = 0;               // the rank that held most bytes, and the one that sent most of them
   Plan fullest_plan = {}, sender_plan = {};  // of these, on meta
   std::int64_t tokens_a_step = 0;
+  std::int64_t every = 1;                       // of local steps: between two synchronizations
+  std::int64_t round_steps = 0;                 // of the last round, that are timed
   double loss = 0;                              // of the last step
   std::optional<double> bubble = {};            // of a pipeline: median over steps
   std::optional<LayoutForecast> forecast = {};  // where it was asked for
@@ -63,7 +66,9 @@ struct ComparedLayout {
   // Of the forecast step's time, over the measured one: 0.1 is a tenth too long.
   double forecast_error() const { return forecast->step_seconds / step_seconds() - 1; }
   bool memory_as_planned() const;
-  bool messages_as_planned() const;
+  bool messages_as_planned() const;  // where rows of the embedding are summed: no more than planned
+  // Bytes of tensors per step by the one that sends most, mean over steps: planned, which is also what was sent.
+  double sent_per_step() const;
   bool ok() const { return memory_as_planned() && messages_as_planned(); }
 };
 

@@ -38,16 +38,17 @@ struct LiveChannel {
 struct Lane {
   const StageScript* script = nullptr;
   int kind = 0, stage = 0;
+  int server = -1;  // of the stage
   double slowness = 1;
   std::size_t piece = 0;
   enum class Does : std::uint8_t { nothing, computes, waits, has_ended } does = Does::nothing;
   double left = 0, speed = 1, since = 0, wait_began = 0, action_began = 0;
   int version = 0, awaited = -1;
-  std::vector<int> numbers = {};                        // message slots by number
-  std::vector<int> active = {};                         // messages of it that move
-  std::array<std::array<int, 2>, kLinkLevels> uses{};   // how many of them by level and direction: out, in
-  std::vector<int> channels = {};                       // by shape of a message, where it starts such
-  std::vector<std::pair<int, std::size_t>> calls = {};  // by channel: how many it has made; there are few
+  std::vector<int> numbers = {};                          // message slots by number
+  std::vector<int> active = {};                           // messages of it that move
+  std::array<std::array<double, 2>, kLinkLevels> uses{};  // by level and direction, out and in: what they would take
+  std::vector<int> channels = {};                         // by shape of a message, where it starts such
+  std::vector<std::pair<int, std::size_t>> calls = {};    // by channel: how many it has made; there are few
   StageTimes times = {};
   bool counts = false;  // the second step has begun
 };
@@ -73,10 +74,14 @@ class DeviceClock {
       for (std::size_t s = 0; s < stages_; ++s) {
         Lane lane{.script = &script.stages[s], .kind = static_cast<int>(kind), .stage = static_cast<int>(s)};
         if (!options.replicas.empty()) lane.slowness = options.replicas[kind][s];
-        lane.numbers.assign(static_cast<std::size_t>(script.stages[s].messages), -1);
-        lane.channels.assign(script.messages.size(), -1);
-        lanes_.push_back(std::move(lane));
+        add(std::move(lane));
       }
+    for (int server = 0; server < script.servers_each; ++server)
+      for (std::size_t s = 0; s < stages_; ++s)
+        add({.script = &script.servers[s],
+             .kind = static_cast<int>(kinds_) + server,
+             .stage = static_cast<int>(s),
+             .server = server});
   }
 
   std::vector<std::vector<StageTimes>> run() {
@@ -92,7 +97,7 @@ class DeviceClock {
       else
         go_on(event.id);
     }
-    std::vector<std::vector<StageTimes>> all(kinds_);
+    std::vector<std::vector<StageTimes>> all(kinds_ + static_cast<std::size_t>(script_.servers_each));
     for (Lane& l : lanes_) {
       LOCKSTEP_CHECK(l.does == Lane::Does::has_ended, "stage {} waits for ever", l.stage);
       all[static_cast<std::size_t>(l.kind)].push_back(std::move(l.times));
@@ -101,6 +106,11 @@ class DeviceClock {
   }
 
  private:
+  void add(Lane lane) {
+    lane.numbers.assign(static_cast<std::size_t>(lane.script->messages), -1);
+    lane.channels.assign(script_.messages.size(), -1);
+    lanes_.push_back(std::move(lane));
+  }
   Lane& lane(int id) { return lanes_[static_cast<std::size_t>(id)]; }
   LiveMessage& message(int id) { return messages_[static_cast<std::size_t>(id)]; }
   const StageMessage& shape_of(const LiveMessage& m) const {
@@ -199,13 +209,27 @@ class DeviceClock {
                                   : ChannelKey{0, l.kind, m.peer, l.stage, 0};
     const int axis = static_cast<int>(m.group.axis);
     if (m.group.axis == MeshAxis::pp) return {1, l.kind, axis, m.group.ranks, 0};
+    if (m.among == StageMessage::Among::link) return {4, l.stage, axis, l.server >= 0 ? l.server : m.server, 0};
+    if (m.group.axis == MeshAxis::dp && m.among != StageMessage::Among::computing)
+      return {5, l.stage, axis, m.group.ranks, static_cast<int>(m.among)};
     if (m.group.axis == MeshAxis::dp) return {2, l.stage, axis, m.group.ranks, m.group.nodes};
     return {3, l.kind, l.stage, axis, m.group.ranks * 2 + point_to_point(m.op)};
   }
   int needed(const StageMessage& m) const {
     if (m.peer >= 0) return 2;
     if (m.group.axis == MeshAxis::pp) return static_cast<int>(stages_);
-    if (m.group.axis == MeshAxis::dp) return static_cast<int>(kinds_);
+    const int kinds = static_cast<int>(kinds_);
+    switch (m.among) {
+      case StageMessage::Among::link:
+        return kinds + 1;
+      case StageMessage::Among::servers:
+        return script_.servers_each;
+      case StageMessage::Among::all:
+        return kinds + script_.servers_each;
+      case StageMessage::Among::computing:
+        break;
+    }
+    if (m.group.axis == MeshAxis::dp) return kinds;
     return 1;
   }
 
@@ -269,7 +293,8 @@ class DeviceClock {
     share_links(m);
   }
 
-  // A send uses the sender's way out and the receiver's way in; any other message both ways of all its lanes.
+  // A send uses the sender's way out and the receiver's way in; any other message both ways of all its lanes. Of a
+  // server's link the server's way is the full one: each rank that computes has its own part of it.
   template <class Use>
   void each_use(const LiveMessage& m, Use&& use) {
     const StageMessage& shape = shape_of(m);
@@ -278,15 +303,18 @@ class DeviceClock {
       Lane& l = lane(id);
       if (shape.peer >= 0) {
         const bool sender = (shape.op == CommOp::send) == (l.stage != shape.peer);
-        use(l.uses[level][sender ? 0 : 1]);
+        use(l.uses[level][sender ? 0 : 1], 1);
+      } else if (shape.among == StageMessage::Among::link) {
+        const bool out = (shape.op == CommOp::broadcast) == (l.server >= 0);
+        use(l.uses[level][out ? 0 : 1], l.server >= 0 ? 1.0 : 1.0 / (shape.group.ranks - 1));
       } else {
-        use(l.uses[level][0]);
-        use(l.uses[level][1]);
+        use(l.uses[level][0], 1);
+        use(l.uses[level][1], 1);
       }
     }
   }
   void use_links(LiveMessage& m, int id, int change) {
-    each_use(m, [&](int& uses) { uses += change; });
+    each_use(m, [&](double& uses, double part) { uses += change * part; });
     for (const int l : m.lanes) {
       if (change > 0)
         lane(l).active.push_back(id);
@@ -312,8 +340,8 @@ class DeviceClock {
         LiveMessage& m = message(other);
         if (m.looked_at == sharing_ || m.state != LiveMessage::State::moving) continue;
         m.looked_at = sharing_;
-        int most = 1;
-        each_use(m, [&](const int& uses) { most = std::max(most, uses); });
+        double most = 1;
+        each_use(m, [&](double uses, double) { most = std::max(most, uses); });
         const double rate = (is_opposed(m) ? prices_[static_cast<std::size_t>(m.shape)].opposed : 1) / most;
         if (rate == m.rate) continue;
         m.left = std::max(0.0, m.left - (now_ - m.since) * m.rate);

@@ -47,7 +47,8 @@ struct StageTimes {
   StepSpans::Step spans;
 };
 
-// By kind of replica, by stage. ProgramError where ranks wait for each other for ever.
+// By kind of replica, by stage; then by server of a stage, by stage, where there are parameter servers. ProgramError
+// where ranks wait for each other for ever.
 std::vector<std::vector<StageTimes>> run_clock(const WorldScript& script, const MachineSpec& machine,
                                                const ClockOptions& options = {});
 

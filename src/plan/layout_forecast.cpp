@@ -22,13 +22,37 @@ ForecastMessage forecast_message(const ScriptMessage& m, const MessageRates& rat
   return {.ranks = m.ranks,
           .channel = m.channel,
           .seconds = m.bytes > kSmallBytes ? static_cast<double>(m.bytes) / rate : 0,
-          .latency = rates.latency};
+          .latency = rates.latency,
+          .one_way = point_to_point(m.op)};
 }
 
+// How long a rank's link carries what it starts: as SimulatedLink has it (comm/delayed.h).
+double link_seconds(const ScriptPiece& piece, const ForecastMachine& machine) {
+  if (!machine.link) return 0;
+  return machine.link->latency_seconds * static_cast<double>(piece.steps) +
+         static_cast<double>(piece.bytes) / machine.link->bytes_per_second;
+}
+
+// Kernels of compression alone, whose seconds a calibration has measured by the byte.
+class CodingPrices final : public meta::KernelPricer {
+ public:
+  explicit CodingPrices(double seconds_of_byte) : seconds_of_byte_(seconds_of_byte) {}
+  double seconds(const meta::Kernel& kernel) const override {
+    return kernel.compresses() ? static_cast<double>(kernel.read + kernel.written) * seconds_of_byte_ : 0;
+  }
+
+ private:
+  double seconds_of_byte_;
+};
+
+// What compresses has seconds of its own, and no part in the roofline.
 double piece_seconds(const ScriptPiece& piece, const RankScript& rank, const Calibration& c) {
-  if (piece.action < 0) return roofline_seconds(piece.work, c.machine) * c.actions.mean;
-  const Action& action = rank.step.actions[static_cast<std::size_t>(piece.action)];
-  return roofline_seconds(piece.work, c.machine) * c.actions.of(action, rank.step.shape);
+  const double coded = c.coding > 0 ? piece.work.seconds / c.coding : 0;  // bytes
+  const double others = std::max(0.0, roofline_seconds(piece.work, c.machine) - coded / c.machine.bytes);
+  const double slowness =
+      piece.action < 0 ? c.actions.mean
+                       : c.actions.of(rank.step.actions[static_cast<std::size_t>(piece.action)], rank.step.shape);
+  return others * slowness + piece.work.seconds;
 }
 
 bool is_mark(Kind kind) { return kind != Kind::work && kind != Kind::start && kind != Kind::wait; }
@@ -80,7 +104,8 @@ ForecastWorld world_of(const StepScript& script, const MessageRates& messages, c
         pieces.push_back({.kind = ForecastPiece::Kind::compute, .seconds = seconds(piece, rank)});
       else if (piece.kind == Kind::start || piece.kind == Kind::wait)
         pieces.push_back({.kind = piece.kind == Kind::start ? ForecastPiece::Kind::start : ForecastPiece::Kind::wait,
-                          .message = piece.message});
+                          .message = piece.message,
+                          .link = link_seconds(piece, machine)});
       else
         pieces.push_back({.kind = ForecastPiece::Kind::mark});
       if (piece.kind == Kind::step_begins)
@@ -121,6 +146,23 @@ LayoutForecast forecast_layout(const StepScript& script, const Calibration& cali
   LayoutForecast result = forecast_of(script, forecast_world(script, calibration, machine));
   result.from = calibration;
   return result;
+}
+
+LayoutForecast forecast_run(const RunSpec& spec, const RunData& data, const Calibration& calibration,
+                            const ForecastMachine& machine) {
+  const CodingPrices prices(calibration.coding);
+  const auto of = [&](StepKind kind) {
+    return forecast_layout(step_script(spec, data, &prices, kind), calibration, machine);
+  };
+  LayoutForecast mean = of(StepKind::usual);
+  if (!spec.sync.takes_local_steps()) return mean;
+  const LayoutForecast one = of(StepKind::synchronizing);
+  const LocalStepTimes times{.every = spec.sync.every, .local = mean.step_seconds, .synchronizing = one.step_seconds};
+  mean.local = times;
+  mean.step_seconds = times.mean();
+  mean.exposed_seconds = times.over(mean.exposed_seconds, one.exposed_seconds);
+  for (std::size_t a = 0; a < mean.exposed.size(); ++a) mean.exposed[a] = times.over(mean.exposed[a], one.exposed[a]);
+  return mean;
 }
 
 LayoutForecast forecast_priced(const StepScript& script, const LayoutSpec& layout, const MessageRates& messages,

@@ -11,6 +11,7 @@ double rate_of_collective(const MachineLink& link) { return link.bandwidth * lin
 
 // Only sums go by an algorithm of ours where ranks have devices; NCCL gathers and broadcasts its own way.
 Algorithm algorithm_of(const StageMessage& m) {
+  if (m.among == StageMessage::Among::link) return Algorithm::canonical;  // from each rank to one, or back
   return m.op == CommOp::all_gather || m.op == CommOp::broadcast ? Algorithm::native : m.algorithm;
 }
 
@@ -27,7 +28,7 @@ double spine_slowness(const StageMessage& m, const MachineSpec& machine) {
 
 // Seconds in which the group's messages pass over the network and within nodes.
 std::pair<double, double> crossing_and_inside(const StageMessage& m, double network, double node) {
-  const auto sent = static_cast<double>(m.sent);
+  const auto sent = static_cast<double>(std::max(m.sent, m.busiest));
   const double here = m.group.on_node, all = m.group.ranks;
   switch (algorithm_of(m)) {
     case Algorithm::ring:
@@ -58,7 +59,7 @@ MessagePrice price_of(const StageMessage& m, const MachineSpec& machine) {
                           : static_cast<double>(std::max<std::int64_t>(1, m.steps));
   price.latency = rounds * (link.collective_latency > 0 ? link.collective_latency : link.latency);
   if (inside) {
-    price.transfer = static_cast<double>(m.sent) / rate_of_collective(link);
+    price.transfer = static_cast<double>(std::max(m.sent, m.busiest)) / rate_of_collective(link);
   } else {
     const auto [crossing, within] =
         crossing_and_inside(m, rate_of_collective(link) / spine, rate_of_collective(machine.intra_node));

@@ -37,6 +37,8 @@ std::int64_t stored_by(const Model& model, const StepShape& shape, std::int64_t 
   return elements;
 }
 
+constexpr std::int64_t kMostRelayouts = 16;  // that are gone through
+
 // Runs of units that are here.
 std::string units_text(const std::vector<std::string>& names, const StepShape& shape) {
   std::string text;
@@ -61,6 +63,32 @@ struct OfAllRanks {
   std::int64_t stored = 0;
 };
 
+// All mask steps of the run, on meta, and a save under the last mask.
+std::vector<Relayout> relayouts_of(TrainingRun& run) {
+  std::vector<Relayout> all;
+  const SparsitySpec& sparsity = run.spec().sparsity;
+  if (!sparsity) return all;
+  for (std::int64_t step = sparsity.begin + sparsity.every; step <= sparsity.end; step += sparsity.every) {
+    // The first and the last ones are what is told; of a long growth, not all that is between.
+    if (std::ssize(all) >= kMostRelayouts - 1) step = sparsity.end;
+    all.push_back(run.replica().grow_mask(step));
+  }
+  run.save({});
+  return all;
+}
+
+bool has_exact_relayouts(const RunSpec& spec) {
+  const SparsitySpec& sparsity = spec.sparsity;
+  const bool whole = spec.layout.tp == 1 && spec.layout.shards() == 1;
+  return whole || !sparsity;
+}
+
+// Without a flush, only when the run file says how often (train/loop.cpp).
+bool makes_copies(const RunSpec& spec) {
+  return spec.train.copy_every != 0 && !spec.sparsity &&
+         (!spec.layout.unflushed() || spec.train.copy_every != kCopyAuto);
+}
+
 Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   MessageTally tally;
   CountingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", tally);
@@ -81,6 +109,11 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   PhaseCounts counts(stream, tally);
   run.replica().count_by(&counts);
   run.step(0, spec.optimizer.learning_rate);
+  if (spec.layout.unflushed()) {  // the first step fills the pipeline: all others are like the second
+    stream.work() = {};
+    tally.clear();
+    run.step(0, spec.optimizer.learning_rate);
+  }
   const Staging::Traffic moved = run.replica().traffic();
   const std::int64_t activations = run.replica().moved_activations().from_device;
   const StepMessages messages = step_messages(tally, spec.layout);
@@ -92,11 +125,20 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
     run.replica().synchronize();
     synchronization = step_messages(tally, spec.layout);
   }
+  run.drain();
   PhaseCounts forwards(stream, tally);
   run.replica().count_by(&forwards);
   if (spec.train.eval_every > 0 && run.data().has_evaluation()) run.evaluate();
   run.replica().count_by(nullptr);
   run.save({});
+  const std::int64_t steady = run.ledger().current();
+  Ledger::Rows rows = run.ledger().rows();
+  const std::vector<Relayout> relayouts = relayouts_of(run);
+  // Current bytes are those before the first mask step, peaks those of the whole run.
+  for (const auto& [key, count] : run.ledger().rows()) {
+    const auto [row, added] = rows.try_emplace(key, Ledger::Count{.current = 0, .peak = count.peak});
+    if (!added) row->second.peak = count.peak;
+  }
 
   Plan plan{.rank = rank,
             .serves = spec.layout.serves(rank),
@@ -104,21 +146,25 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .parameters = parameter_count(spec.model),
             .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
-            .model_flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq),
+            .sources = run.data().uses(spec.train.steps * spec.train.global_batch),
+            .model_flops = model_flops(spec.model, spec.train.global_batch, run.data().sample_work()),
+            .useful_tokens = static_cast<double>(spec.train.global_batch) * run.data().sample_work().tokens,
             .executed = executed,
             .peak = run.ledger().peak(),
-            .steady = run.ledger().current(),
+            .steady = steady,
             .outside = device_of(spec) == Device::cuda ? cuda::kOutsideBytes : 0,
             .host = run.host_ledger().peak(),
             .disk = run.disk_ledger().peak(),
-            .copies = spec.train.copy_every == 0 ? CopyBytes{} : run.copy_bytes(),
+            .copies = makes_copies(spec) ? run.copy_bytes() : CopyBytes{},
             .moved = moved,
             .moved_activations = activations,
             .messages = messages,
             .by_group = by_group,
             .synchronization = synchronization,
+            .relayouts = relayouts,
+            .exact_relayouts = has_exact_relayouts(spec),
             .picture = {},
-            .rows = run.ledger().rows(),
+            .rows = std::move(rows),
             .host_rows = run.host_ledger().rows(),
             .disk_rows = run.disk_ledger().rows()};
   std::vector<std::string> units;
@@ -126,7 +172,8 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   const StepShape& shape = run.replica().rank_step().shape;
   plan.units = units_text(units, shape) + (plan.serves ? ", as a server" : "");
   plan.layer_part = stored_by(model, shape, plan.serves ? spec.layout.shards() : 1);
-  if (spec.model.layers <= kMostDrawnLayers) plan.picture = picture_of(run.replica().actions(), shape, units);
+  if (spec.model.layers <= kMostDrawnLayers && !spec.layout.unflushed())
+    plan.picture = picture_of(run.replica().actions(), shape, units);
   for (int t = 0; t < kTags; ++t) plan.peaks[t] = run.ledger().peak(static_cast<Tag>(t));
   return plan;
 }

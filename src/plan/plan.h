@@ -14,6 +14,8 @@
 #include "spec/run/run_spec.h"
 #include "tensor/ledger.h"
 #include "tensor/meta/stream.h"
+#include "train/relayout.h"
+#include "train/run_data.h"
 
 namespace lockstep {
 
@@ -30,15 +32,17 @@ struct Plan {
   std::int64_t stored = 0;      // Ψ: elements as stored, padding included, by a rank that has all of every layer
   std::int64_t layer_part = 0;  // those of this rank's part of every layer; alone, Ψ
   std::int64_t tokens_a_step = 0;
-  double model_flops = 0;    // per step, as the field counts them (spec/model/model_flops.h)
-  meta::Work executed;       // per step, as the kernels count them
-  std::int64_t peak = 0;     // bytes, of the whole run
-  std::int64_t steady = 0;   // bytes held while training
-  std::int64_t outside = 0;  // bytes that a GPU's driver and libraries take beside it: an estimate
-  std::int64_t host = 0;     // bytes of a GPU's run on the host: what is offloaded there, what is saved, and text
-  std::int64_t disk = 0;     // bytes of state that is offloaded to a disk
-  CopyBytes copies;          // of the state in the host's memory, beside all of that, under launch
-  Staging::Traffic moved;    // bytes per step of offloaded state
+  std::vector<SourceUse> sources = {};  // of a mixture, over the whole run
+  double model_flops = 0;               // per step, as the field counts them (spec/model/model_flops.h)
+  double useful_tokens = 0;             // that they are of: not padding
+  meta::Work executed;                  // per step, as the kernels count them
+  std::int64_t peak = 0;                // bytes, of the whole run
+  std::int64_t steady = 0;              // bytes held while training
+  std::int64_t outside = 0;             // bytes that a GPU's driver and libraries take beside it: an estimate
+  std::int64_t host = 0;   // bytes of a GPU's run on the host: what is offloaded there, what is saved, and text
+  std::int64_t disk = 0;   // bytes of state that is offloaded to a disk
+  CopyBytes copies;        // of the state in the host's memory, beside all of that, under launch
+  Staging::Traffic moved;  // bytes per step of offloaded state
   std::int64_t moved_activations = 0;  // bytes per step of offloaded activations, from the device; as many come back
   Staging::Traffic moved_in_all() const {
     return {.to_device = moved.to_device + moved_activations, .from_device = moved.from_device + moved_activations};
@@ -46,9 +50,13 @@ struct Plan {
   StepMessages messages;                // of a training step
   std::vector<GroupMessages> by_group;  // the same, by the names of groups
   StepMessages synchronization;         // of replicas that take local steps, when they agree; in no other step
-  std::string picture;                  // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
-  Ledger::Rows rows;                    // by tag and unit
-  Ledger::Rows host_rows, disk_rows;    // the same of what is there
+  // Mask steps of a run with [sparsity]: bytes of optimizer state before and after each. Not exact: they are the most
+  // that this rank may have, as which elements of a split matrix stay is not known before the run.
+  std::vector<Relayout> relayouts;
+  bool exact_relayouts = true;
+  std::string picture;                // of its actions (pictures/step_picture.h); none of more than kMostDrawnLayers
+  Ledger::Rows rows;                  // by tag and unit
+  Ledger::Rows host_rows, disk_rows;  // the same of what is there
   std::int64_t current(Tag tag) const;
   std::int64_t peak_of(Tag tag) const { return peaks[static_cast<int>(tag)]; }
   std::array<std::int64_t, kTags> peaks{};

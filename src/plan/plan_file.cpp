@@ -67,7 +67,6 @@ std::string plan_json(const PlanFacts& facts) {
   const RunSpec& spec = facts.spec;
   const LayoutSpec& layout = spec.layout;
   const Plan& first = facts.stages.front();
-  const double tokens = static_cast<double>(first.tokens_a_step);
   PlanJson memory = PlanJson::array(), sent = PlanJson::array();
   std::int64_t moved = 0;
   for (const Plan& plan : facts.stages) moved = std::max(moved, plan.moved.to_device + plan.moved.from_device);
@@ -88,7 +87,7 @@ std::string plan_json(const PlanFacts& facts) {
       {"tokens_a_step", first.tokens_a_step},
       {"parameters", first.parameters},
       {"model_flops_a_step", first.model_flops},
-      {"model_flops_6n_a_step", 6.0 * static_cast<double>(first.parameters) * tokens},
+      {"model_flops_6n_a_step", 6.0 * static_cast<double>(first.parameters) * first.useful_tokens},
       {"peak_flops", or_null(facts.peak_flops)},
       {"peak_source", facts.peak_source},
       {"micro", layout.micro},

@@ -44,6 +44,7 @@ std::set<std::int64_t> sizes(std::int64_t own, std::int64_t most) {
 }
 
 std::optional<LayoutSpec> fastest(const RunSpec& run, std::int64_t ranks, std::int64_t rank_memory) {
+  if (run.layout.unflushed()) return std::nullopt;  // other stages would learn something else
   const MachineSpec machine = find_machine(!run.run.machine.empty()         ? run.run.machine
                                            : device_of(run) == Device::cuda ? "h200"
                                                                             : "laptop");

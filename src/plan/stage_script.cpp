@@ -167,6 +167,11 @@ class StagePending final : public Pending {
   bool of_phase_;
 };
 
+// Which of the servers of its weights it is.
+int server_of(int rank, const LayoutSpec& l) {
+  return static_cast<int>((rank / l.line() - l.dp) * l.cp + rank / l.tp % l.cp);
+}
+
 class StageCommunicator final : public Communicator {
  public:
   struct Place {
@@ -179,7 +184,15 @@ class StageCommunicator final : public Communicator {
         of_(of),
         members_(std::move(members)),
         span_(span_of(members_, of.world_rank, axis_of(name, of.layout), of.machine)),
-        notes_(notes) {}
+        notes_(notes) {
+    if (of.layout.servers == 0 || span_.axis != MeshAxis::dp) return;
+    const bool computes = std::ranges::any_of(members_, [&](int m) { return !of.layout.serves(m); });
+    if (!of.layout.serves(members_.back())) return;
+    among_ = name == "server" ? StageMessage::Among::link
+             : computes       ? StageMessage::Among::all
+                              : StageMessage::Among::servers;
+    if (name == "server") server_ = server_of(members_.back(), of.layout);
+  }
 
   Started start(const Message& message) override {
     check_message(message, rank(), size(), Device::meta);
@@ -201,6 +214,15 @@ class StageCommunicator final : public Communicator {
       noted.steps = 1;
       if (const auto stage = of_.layout.stage(peer); stage != of_.layout.stage(of_.world_rank))
         noted.peer = static_cast<int>(stage);
+    } else if (among_ != StageMessage::Among::computing) {
+      // A rank that computes and a server note the same but for what each sends.
+      noted.group = span_of(members_, members_.back(), span_.axis, of_.machine);
+      noted.among = among_;
+      noted.server = server_;
+      if (has_root(message.op)) {
+        const Traffic root = traffic_of(message, message.peer, size());
+        noted.busiest = std::max(root.sent, root.received) * size_of(dtype);
+      }
     } else if (reduces(message.op) && message.algorithm == Algorithm::canonical) {
       noted.summed = (count + count / size()) * size_of(dtype);
     }
@@ -220,44 +242,77 @@ class StageCommunicator final : public Communicator {
   Place of_;
   std::vector<int> members_;  // by their ranks in the world
   GroupSpan span_;
+  StageMessage::Among among_ = StageMessage::Among::computing;
+  int server_ = 0;
   StageNotes& notes_;
 };
 
-}  // namespace
+// The run of this rank, on meta, for two steps.
+class StageRecording {
+ public:
+  StageRecording(const RunSpec& spec, const MachineSpec& machine, const meta::KernelPricer& prices, const RunData& data,
+                 StepKind kind)
+      : spec_(never_synchronized(spec)),
+        machine_(machine),
+        prices_(prices),
+        data_(data),
+        kind_(kind),
+        world_(static_cast<std::size_t>(spec.layout.ranks())) {
+    std::iota(world_.begin(), world_.end(), 0);
+  }
 
-WorldScript world_script(const RunSpec& spec, const MachineSpec& machine, const meta::KernelPricer& prices,
-                         const RunData& data) {
-  WorldScript script;
-  SharedScript shared(script);
-  std::shared_ptr<const StepLists> lists;
-  std::shared_ptr<const Model> model;
-  std::vector<int> world(static_cast<std::size_t>(spec.layout.ranks()));
-  std::iota(world.begin(), world.end(), 0);
-  // In plain order the last rank of a sample attends to most: the others wait for it.
-  const std::int64_t of_sample = spec.layout.cp_order == CpOrder::plain ? spec.layout.cp - 1 : 0;
-  for (std::int64_t stage = 0; stage < spec.layout.pp; ++stage) {
-    const int rank = static_cast<int>((stage * spec.layout.cp + of_sample) * spec.layout.tp);
+  StageScript of(int rank, SharedScript& shared) {
     StageNotes notes(shared);
-    StageCommunicator ranks(rank, world, "world", {spec.layout, machine, rank}, notes);
-    TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = &data, .lists = lists, .model = model});
-    lists = run.replica().rank_step().lists;
-    model = run.replica().shared_model();
+    StageCommunicator ranks(rank, world_, "world", {spec_.layout, machine_, rank}, notes);
+    TrainingRun run(spec_, Device::meta, "", {.ranks = &ranks, .data = &data_, .lists = lists_, .model = model_});
+    lists_ = run.replica().rank_step().lists;
+    model_ = run.replica().shared_model();
     run.init_weights();
     meta::Stream& stream = meta::Stream::of(run.stream());
-    stream.price_by(&prices);
+    stream.price_by(&prices_);
     notes.begin(stream);
     run.replica().show(&notes);
     run.replica().count_by(&notes);
     for (int step = 0; step < 2; ++step) {
       notes.add({.kind = StagePiece::Kind::step_begins});
-      run.step(0, spec.optimizer.learning_rate);
+      run.step(0, spec_.optimizer.learning_rate);
+      if (step == 1 && kind_ == StepKind::synchronizing) run.replica().synchronize();
       notes.add({.kind = StagePiece::Kind::step_ends});
     }
     run.replica().show(nullptr);
     run.replica().count_by(nullptr);
     stream.price_by(nullptr);
-    script.stages.push_back(notes.take(run.replica().rank_step()));
+    return notes.take(run.replica().rank_step());
   }
+
+ private:
+  RunSpec spec_;
+  const MachineSpec& machine_;
+  const meta::KernelPricer& prices_;
+  const RunData& data_;
+  StepKind kind_;
+  std::vector<int> world_;
+  std::shared_ptr<const StepLists> lists_;
+  std::shared_ptr<const Model> model_;
+};
+
+}  // namespace
+
+WorldScript world_script(const RunSpec& spec, const MachineSpec& machine, const meta::KernelPricer& prices,
+                         const RunData& data, StepKind kind) {
+  WorldScript script;
+  SharedScript shared(script);
+  const LayoutSpec& layout = spec.layout;
+  StageRecording recording(spec, machine, prices, data, kind);
+  // In plain order the last rank of a sample attends to most: the others wait for it.
+  const std::int64_t of_sample = layout.cp_order == CpOrder::plain ? layout.cp - 1 : 0;
+  for (std::int64_t stage = 0; stage < layout.pp; ++stage)
+    script.stages.push_back(recording.of(static_cast<int>((stage * layout.cp + of_sample) * layout.tp), shared));
+  if (layout.servers == 0) return script;
+  script.servers_each = static_cast<int>(layout.servers / (layout.pp * layout.tp));
+  for (std::int64_t stage = 0; stage < layout.pp; ++stage)
+    script.servers.push_back(
+        recording.of(static_cast<int>(layout.dp * layout.line() + stage * layout.cp * layout.tp), shared));
   return script;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/message.h"
+#include "plan/local_step_times.h"
 #include "spec/layout/mesh_axis.h"
 #include "spec/machine/machine_spec.h"
 #include "spec/run/run_spec.h"
@@ -43,6 +44,12 @@ struct StageMessage {
   std::int64_t steps = 1;   // one after the other
   int peer = -1;            // of a send or receive between stages: the other one's stage
   bool number = false;      // counts and norms, not tensors (comm/traffic.h)
+  // Where there are parameter servers, of a message along dp: who takes part. A link is between the ranks that compute
+  // and one server, whose bytes are most: it sends to, or receives from, each of them.
+  enum class Among : std::uint8_t { computing, servers, all, link };
+  Among among = Among::computing;
+  int server = 0;            // of a link: whose, seen from a rank that computes
+  std::int64_t busiest = 0;  // bytes of the root of a call among others than those that compute
   auto operator<=>(const StageMessage&) const = default;
 };
 
@@ -73,10 +80,13 @@ struct WorldScript {
   std::vector<StageMessage> messages;  // the different ones
   std::vector<PhaseScript> phases;
   std::vector<StageScript> stages;
+  std::vector<StageScript> servers = {};  // of the first server of each stage, as which the others are
+  int servers_each = 0;                   // how many servers the weights of a stage have
 };
 
-// `prices` is asked for every kernel once per phase and unit. `data`: what ranks share.
+// `prices` is asked for every kernel once per phase and unit. `data`: what ranks share. `kind`: of the second step,
+// where replicas take local steps.
 WorldScript world_script(const RunSpec& spec, const MachineSpec& machine, const meta::KernelPricer& prices,
-                         const RunData& data);
+                         const RunData& data, StepKind kind = StepKind::usual);
 
 }  // namespace lockstep

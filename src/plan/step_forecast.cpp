@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -14,10 +15,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kGrain = 1 + 1e-12;  // ends that differ by rounding only count as one
 
 struct SimulatedRank {
-  enum class Does : std::uint8_t { nothing_yet, computes, waits, wakes, has_ended };
+  enum class Does : std::uint8_t { nothing_yet, computes, waits, sleeps, wakes, has_ended };
   Does does = Does::nothing_yet;
-  std::size_t next = 0;  // of its pieces
-  double left = 0;       // seconds to compute
+  std::size_t next = 0;                 // of its pieces
+  double left = 0;                      // seconds to compute
+  double link_free = 0;                 // when its link has carried all that it started
+  std::map<int, double> arrivals = {};  // by message: when its link will have carried it
   int awaited = -1;
   double waited = 0;
   std::array<double, 4> by_axis{};
@@ -29,8 +32,9 @@ struct MessageState {
   enum class Is : std::uint8_t { gathering, moving, known_soon, over };
   Is is = Is::gathering;
   int started = 0, helpers = 0;
-  double left = 0;   // seconds of one rank's work
-  double known = 0;  // when those who wait know that it was moved
+  double left = 0;     // seconds of one rank's work
+  double known = 0;    // when those who wait know that it was moved
+  double arrival = 0;  // one way: when the sender's link has carried it
 };
 
 class EventSimulator {
@@ -70,20 +74,41 @@ class EventSimulator {
     for (; rank.next < pieces.size(); ++rank.next) {
       const ForecastPiece& piece = pieces[rank.next];
       if (piece.kind == Kind::mark) seen_[r].marks.push_back({now_, rank.waited, rank.by_axis});
-      if (piece.kind == Kind::start) start(piece.message);
+      if (piece.kind == Kind::start) {
+        carry(rank, piece);
+        start(piece.message);
+      }
       if (piece.kind == Kind::compute && piece.seconds > 0) {
         rank.does = SimulatedRank::Does::computes;
         rank.left = piece.seconds;
       }
-      if (piece.kind == Kind::wait && state(piece.message).is != MessageState::Is::over) {
-        rank.does = SimulatedRank::Does::waits;
+      if (piece.kind == Kind::wait) {
         rank.awaited = piece.message;
+        if (state(piece.message).is != MessageState::Is::over)
+          rank.does = SimulatedRank::Does::waits;
+        else if (arrival(rank) > now_)
+          rank.does = SimulatedRank::Does::sleeps;
       }
       if (rank.does != SimulatedRank::Does::nothing_yet) break;
     }
     if (rank.next++ < pieces.size()) return;
     rank.does = SimulatedRank::Does::has_ended;
     ++ended_;
+  }
+
+  // Its link takes what it starts.
+  void carry(SimulatedRank& rank, const ForecastPiece& piece) {
+    if (piece.link <= 0) return;
+    rank.link_free = std::max(rank.link_free, now_) + piece.link;
+    if (world_.messages[static_cast<std::size_t>(piece.message)].one_way)
+      state(piece.message).arrival = rank.link_free;
+    else
+      rank.arrivals[piece.message] = rank.link_free;
+  }
+  // Of what it waits for.
+  double arrival(const SimulatedRank& rank) {
+    const auto own = rank.arrivals.find(rank.awaited);
+    return own == rank.arrivals.end() ? state(rank.awaited).arrival : own->second;
   }
 
   void start(int message) {
@@ -116,11 +141,16 @@ class EventSimulator {
     take_turn(m.channel);
   }
 
-  // A wait is over when the rank has a core again.
+  // A wait is over when the message has been moved, the link has carried it, and the rank has a core again.
   void wake_who_may_go() {
-    for (SimulatedRank& rank : ranks_)
+    for (SimulatedRank& rank : ranks_) {
       if (rank.does == SimulatedRank::Does::waits && state(rank.awaited).is == MessageState::Is::over)
+        rank.does = SimulatedRank::Does::sleeps;
+      if (rank.does == SimulatedRank::Does::sleeps && arrival(rank) <= now_ * kGrain) {
+        rank.arrivals.erase(rank.awaited);
         rank.does = SimulatedRank::Does::wakes;
+      }
+    }
   }
   bool let_the_woken_go() {
     bool any = false;
@@ -164,6 +194,7 @@ class EventSimulator {
   double until_next() {
     double first = kNever;
     for (const SimulatedRank& rank : ranks_) {
+      if (rank.does == SimulatedRank::Does::sleeps) first = std::min(first, arrival(rank) - now_);
       if (!rank.on_core) continue;
       if (rank.does == SimulatedRank::Does::computes) first = std::min(first, rank.left / speed());
       if (crowded_) first = std::min(first, world_.turn - rank.turn);
@@ -180,7 +211,8 @@ class EventSimulator {
     std::vector<std::size_t> free;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       SimulatedRank& rank = ranks_[r];
-      if (rank.does == SimulatedRank::Does::waits || rank.does == SimulatedRank::Does::wakes) {
+      if (rank.does == SimulatedRank::Does::waits || rank.does == SimulatedRank::Does::sleeps ||
+          rank.does == SimulatedRank::Does::wakes) {
         rank.waited += step;
         rank.by_axis[static_cast<std::size_t>(world_.messages[static_cast<std::size_t>(rank.awaited)].axis)] += step;
       }

@@ -10,6 +10,9 @@
 // cores, they queue for them as an operating system schedules them: a thread that has had its turn goes to the end of
 // the queue. A rank that waits and has nothing to move takes no core. So ranks that share cores and meet often wait for
 // each other's turns, though every core is busy.
+//
+// Ranks may have simulated links (comm/delayed.h). A rank's link carries what the rank starts, one message after the
+// other, beside whatever the rank does; a rank that waits sleeps until its link has carried the message.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,14 +25,16 @@ struct ForecastPiece {
   Kind kind = Kind::mark;
   double seconds = 0;  // that it computes, undisturbed
   int message = -1;    // that it starts or waits for
+  double link = 0;     // seconds that the rank's link carries what it starts
 };
 
 struct ForecastMessage {
-  int ranks = 2;       // that must start it
-  int channel = 0;     // those of one are moved one after the other, in the order of the list
-  double seconds = 0;  // that one rank would work to move it
-  double latency = 0;  // until a rank that waits knows of it
-  int axis = 0;        // of the mesh, that its ranks are along: waits are told apart by it
+  int ranks = 2;         // that must start it
+  int channel = 0;       // those of one are moved one after the other, in the order of the list
+  double seconds = 0;    // that one rank would work to move it
+  double latency = 0;    // until a rank that waits knows of it
+  int axis = 0;          // of the mesh, that its ranks are along: waits are told apart by it
+  bool one_way = false;  // from one rank to another: it arrives when the sender's link has carried it
 };
 
 struct ForecastWorld {

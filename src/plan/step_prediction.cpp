@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.h"
 #include "plan/kernel_prices.h"
@@ -16,11 +17,11 @@ namespace lockstep {
 namespace {
 
 // The clock of threads, with the prices of the machine's file in the place of a calibration.
-StepPrediction predict_threads(const RunSpec& spec, const MachineSpec& machine, const RunData& data) {
+StepPrediction predict_threads(const RunSpec& spec, const MachineSpec& machine, const RunData& data, StepKind kind) {
   const int ranks = static_cast<int>(spec.layout.ranks()), cores = static_cast<int>(machine.devices());
   const int threads = spec.run.threads > 0 ? static_cast<int>(spec.run.threads) : std::max(1, cores / ranks);
   const KernelPrices prices(machine, std::min(threads, cores));
-  const StepScript script = step_script(spec, data, &prices);
+  const StepScript script = step_script(spec, data, &prices, kind);
   const MessageRates messages{.latency = machine.intra_node.latency,
                               .summed = machine.sum_rate > 0 ? machine.sum_rate : machine.intra_node.bandwidth,
                               .copied = machine.copy_rate > 0 ? machine.copy_rate : machine.intra_node.bandwidth};
@@ -50,15 +51,16 @@ void require_machine(const RunSpec& spec, const MachineSpec& machine, const std:
         fmt::format("machine {} has {} nodes of kind \"threads\", whose messages between nodes have no price",
                     machine.name, machine.nodes),
         "measure it again with lockstep bench machine under mpirun, or use --set machine.nodes=1");
-  if (spec.sync.takes_local_steps())
+  if (spec.sync.is_asynchronous())
     throw UserError(ExitCode::usage,
-                    fmt::format("the time of local steps on machine {} is not predicted", machine.name),
+                    fmt::format("the time of asynchronous steps on machine {} is not predicted", machine.name),
                     "leave the machine out, or use sync.kind=full");
-  if (machine.kind == MachineSpec::Kind::threads) return;
-  if (spec.layout.servers > 0)
+  if (spec.layout.unflushed())
     throw UserError(ExitCode::usage,
-                    fmt::format("the time of parameter servers on machine {} is not predicted", machine.name),
-                    "leave the machine out, or use layout.dp_kind=ddp, which learns the same");
+                    fmt::format("the time of steps with schedule \"{}\" on machine {} is not predicted",
+                                name_of(spec.layout.schedule), machine.name),
+                    "leave the machine out, or use layout.schedule=1f1b");
+  if (machine.kind == MachineSpec::Kind::threads) return;
   if (spec.layout.ranks() <= machine.devices()) return;
   throw UserError(
       ExitCode::usage,
@@ -101,7 +103,9 @@ StepPrediction prediction_of(const std::vector<std::vector<StageTimes>>& times, 
   StepPrediction prediction;
   double stages = 0;
   std::vector<WatchedRank> watched;
-  for (const auto& replica : times)
+  const std::span all(times);
+  const auto servers = static_cast<std::size_t>(script.servers_each);
+  for (const auto& replica : all.first(all.size() - servers))
     for (std::size_t s = 0; s < replica.size(); ++s) {
       ++stages;
       prediction.step_seconds += replica[s].end - replica[s].begin;
@@ -113,24 +117,49 @@ StepPrediction prediction_of(const std::vector<std::vector<StageTimes>>& times, 
   prediction.computed /= stages;
   for (double& seconds : prediction.exposed) seconds /= stages;
   if (watched.size() > 1) prediction.bubble = pipeline_bubble(watched);
+  if (servers == 0) return prediction;
+  double served = 0;
+  for (const auto& server : all.last(servers))
+    for (const StageTimes& stage : server) served += stage.computed;
+  prediction.served = served / static_cast<double>(servers * script.servers.size());
   return prediction;
 }
+
+namespace {
+
+// Of one kind of a run's steps: how long it takes, and what it waits for.
+StepPrediction predict_kind(const RunSpec& spec, const MachineSpec& machine, const KernelPrices& prices,
+                            const RunData& data, StepKind kind) {
+  if (machine.kind == MachineSpec::Kind::threads) return predict_threads(spec, machine, data, kind);
+  const WorldScript script = world_script(spec, machine, prices, data, kind);
+  return prediction_of(run_clock(script, machine, {.spans = spec.layout.pp > 1}), script);
+}
+
+// The mean of a run's steps. The bubble is that of most of them.
+StepPrediction predict_mean(const RunSpec& spec, const MachineSpec& machine, const KernelPrices& prices,
+                            const RunData& data) {
+  StepPrediction mean = predict_kind(spec, machine, prices, data, StepKind::usual);
+  if (!spec.sync.takes_local_steps()) return mean;
+  const StepPrediction one = predict_kind(spec, machine, prices, data, StepKind::synchronizing);
+  const LocalStepTimes times{.every = spec.sync.every, .local = mean.step_seconds, .synchronizing = one.step_seconds};
+  mean.local = times;
+  mean.step_seconds = times.mean();
+  mean.computed = times.over(mean.computed, one.computed);
+  for (std::size_t a = 0; a < mean.exposed.size(); ++a) mean.exposed[a] = times.over(mean.exposed[a], one.exposed[a]);
+  return mean;
+}
+
+}  // namespace
 
 StepPrediction predict_step(const RunSpec& spec, const MachineSpec& machine, const RunData& data,
                             const std::vector<Plan>& stages) {
   require_machine(spec, machine);
   const KernelPrices prices(machine);
-  StepPrediction prediction;
-  if (machine.kind == MachineSpec::Kind::threads) {
-    prediction = predict_threads(spec, machine, data);
-  } else {
-    const WorldScript script = world_script(spec, machine, prices, data);
-    prediction = prediction_of(run_clock(script, machine, {.spans = spec.layout.pp > 1}), script);
-  }
+  StepPrediction prediction = predict_mean(spec, machine, prices, data);
   const OffloadSeconds moved = offload_seconds(spec, machine, stages);
   prediction.offload = moved.beside + moved.after;
   prediction.step_seconds = std::max(prediction.step_seconds, moved.beside) + moved.after;
-  const double flops = model_flops(spec.model, spec.train.global_batch, spec.data.seq);
+  const double flops = model_flops(spec.model, spec.train.global_batch, data.sample_work());
   const double devices =
       static_cast<double>(machine.kind == MachineSpec::Kind::threads ? machine.devices() : spec.layout.ranks());
   prediction.mfu = flops / (prediction.step_seconds * devices * prices.peak(storage_types(spec.precision).compute));
@@ -141,14 +170,20 @@ StepPrediction predict_step(const RunSpec& spec, const MachineSpec& machine, con
 nlohmann::ordered_json to_json(const StepPrediction& p, const MachineSpec& machine) {
   nlohmann::ordered_json exposed;
   for (const MeshAxis axis : kMeshAxes) exposed[name_of(axis)] = p.exposed[static_cast<std::size_t>(axis)];
-  return {{"machine", machine.name},
-          {"step_seconds", p.step_seconds},
-          {"tokens_per_second", p.tokens_per_second},
-          {"mfu", p.mfu},
-          {"bubble", p.bubble ? nlohmann::ordered_json(*p.bubble) : nullptr},
-          {"exposed_seconds", exposed},
-          {"compute_seconds", p.computed},
-          {"offload_seconds", p.offload}};
+  nlohmann::ordered_json json{{"machine", machine.name},
+                              {"step_seconds", p.step_seconds},
+                              {"tokens_per_second", p.tokens_per_second},
+                              {"mfu", p.mfu},
+                              {"bubble", p.bubble ? nlohmann::ordered_json(*p.bubble) : nullptr},
+                              {"exposed_seconds", exposed},
+                              {"compute_seconds", p.computed},
+                              {"offload_seconds", p.offload}};
+  if (p.served) json["server_seconds"] = *p.served;
+  if (p.local)
+    json["local_steps"] = {{"every", p.local->every},
+                           {"local_seconds", p.local->local},
+                           {"synchronizing_seconds", p.local->synchronizing}};
+  return json;
 }
 
 }  // namespace lockstep

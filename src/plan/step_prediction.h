@@ -25,6 +25,8 @@ struct StepPrediction {
   std::optional<double> bubble = {};  // of a pipeline
   double mfu = 0;                     // of the peak of the machine's file
   double tokens_per_second = 0;
+  std::optional<double> served = {};         // of it, that parameter servers compute, mean over them
+  std::optional<LocalStepTimes> local = {};  // of replicas that take local steps; all other times are then their mean
   double exposed_seconds() const { return exposed[0] + exposed[1] + exposed[2] + exposed[3]; }
 };
 
@@ -32,7 +34,8 @@ struct StepPrediction {
 StepPrediction predict_step(const RunSpec& spec, const MachineSpec& machine, const RunData& data,
                             const std::vector<Plan>& stages);
 // {machine, step_seconds, tokens_per_second, mfu, bubble, exposed_seconds{dp, pp, cp, tp}, compute_seconds,
-// offload_seconds}
+// offload_seconds}, of parameter servers {server_seconds}, of local steps {local_steps{every, local_seconds,
+// synchronizing_seconds}}
 nlohmann::ordered_json to_json(const StepPrediction& prediction, const MachineSpec& machine);
 // A stage's time on the clock, put together.
 StepPrediction prediction_of(const std::vector<std::vector<StageTimes>>& times, const WorldScript& script);

@@ -71,6 +71,10 @@ class Notes final : public StepWatch {
     if (!stream_) return -1;
     const int number = book_.started(channel, sequence, message, group);
     add(Kind::start, number);
+    if (message.op == CommOp::recv) return number;
+    const Traffic traffic = traffic_of(message, group.rank(), group.size());
+    pieces_.back().bytes = std::max(traffic.sent, traffic.received) * size_of(dtype_of_message(message));
+    pieces_.back().steps = traffic.steps;
     return number;
   }
   void waits(int message) {
@@ -142,7 +146,7 @@ class NotingCommunicator final : public Communicator {
 };
 
 RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, const meta::KernelPricer* prices,
-                       MessageBook& book) {
+                       StepKind kind, MessageBook& book) {
   Notes notes(book);
   NotingCommunicator ranks(rank, static_cast<int>(spec.layout.ranks()), "world", {}, notes);
   TrainingRun run(spec, Device::meta, "", {.ranks = &ranks, .data = &data});
@@ -154,6 +158,7 @@ RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, const
   for (int step = 0; step < 2; ++step) {
     notes.add(ScriptPiece::Kind::step_begins);
     run.step(0, spec.optimizer.learning_rate);
+    if (step == 1 && kind == StepKind::synchronizing) run.replica().synchronize();
     notes.add(ScriptPiece::Kind::step_ends);
   }
   run.replica().show(nullptr);
@@ -162,11 +167,12 @@ RankScript rank_script(const RunSpec& spec, int rank, const RunData& data, const
 
 }  // namespace
 
-StepScript step_script(const RunSpec& spec, const RunData& data, const meta::KernelPricer* prices) {
+StepScript step_script(const RunSpec& run, const RunData& data, const meta::KernelPricer* prices, StepKind kind) {
   MessageBook book;
   StepScript script;
+  const RunSpec spec = never_synchronized(run);
   for (int rank = 0; rank < spec.layout.ranks(); ++rank)
-    script.ranks.push_back(rank_script(spec, rank, data, prices, book));
+    script.ranks.push_back(rank_script(spec, rank, data, prices, kind, book));
   script.messages = book.take();
   return script;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/message.h"
+#include "plan/local_step_times.h"
 #include "spec/run/run_spec.h"
 #include "tensor/meta/stream.h"
 #include "train/rank_step.h"
@@ -22,9 +23,11 @@ class RunData;
 struct ScriptPiece {
   enum class Kind : std::uint8_t { work, start, wait, action_runs, action_done, step_begins, step_ends };
   Kind kind;
-  int action = -1;       // in the rank's list, that it is part of; -1: of none
-  meta::Work work = {};  // of kind work
-  int message = -1;      // of start and wait
+  int action = -1;         // in the rank's list, that it is part of; -1: of none
+  meta::Work work = {};    // of kind work
+  int message = -1;        // of start and wait
+  std::int64_t bytes = 0;  // of start, but of a receive: that the rank sends or receives, whichever are more
+  std::int64_t steps = 0;  // likewise: of the message's algorithm, one after the other
 };
 
 struct ScriptMessage {
@@ -49,7 +52,8 @@ struct StepScript {
 };
 
 // Two steps, since what the first leaves under way is waited for in the second. `data`: what ranks share. `prices`: of
-// kernels, where work is to have seconds.
-StepScript step_script(const RunSpec& spec, const RunData& data, const meta::KernelPricer* prices = nullptr);
+// kernels, where work is to have seconds. `kind`: of the second step, where replicas take local steps.
+StepScript step_script(const RunSpec& run, const RunData& data, const meta::KernelPricer* prices = nullptr,
+                       StepKind kind = StepKind::usual);
 
 }  // namespace lockstep

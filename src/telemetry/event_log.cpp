@@ -11,8 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames = {
-    "start", "step", "save",    "saved",    "evaluation", "fault",    "stall",
-    "clock", "end",  "restart", "decision", "slow",       "slow_end", "rewind"};
+    "start", "step",    "save",     "saved", "evaluation", "fault",  "stall",   "clock",
+    "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout"};
 constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {
@@ -23,7 +23,8 @@ nlohmann::json number_or_null(const std::optional<double>& number) {
 bool happens_again(const nlohmann::json& line) {
   const auto kind = line.find("kind");
   if (kind == line.end() || !kind->is_string()) return true;
-  for (const EventKind again : {EventKind::step, EventKind::save, EventKind::saved, EventKind::evaluation})
+  for (const EventKind again :
+       {EventKind::step, EventKind::save, EventKind::saved, EventKind::evaluation, EventKind::relayout})
     if (kind->get_ref<const std::string&>() == name_of(again)) return true;
   return false;
 }

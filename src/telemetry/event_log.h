@@ -42,8 +42,9 @@ enum class EventKind : std::uint8_t {
   slow,      // a rank computes at less than half the speed of its peers (slow_ranks.h); `seconds`: per step
   slow_end,  // it does no longer
   rewind,    // after a loss spike, to an earlier step; `seconds`: until training continued
+  relayout,  // before a step: a mask grew and the state of what stays was laid out anew; `seconds`: it took
 };
-inline constexpr int kEventKinds = 14;
+inline constexpr int kEventKinds = 15;
 std::string_view name_of(EventKind kind);
 
 // What an agent decides.

@@ -106,6 +106,9 @@ std::optional<PredictedStep> predicted_step(const json& object) {
   PredictedStep step{.machine = machine.value_or(""), .step_seconds = *seconds};
   take(object, "bubble", step.bubble);
   take(object, "mfu", step.mfu);
+  std::optional<std::int64_t> every;
+  take(plan_field(object, "local_steps"), "every", every);
+  step.every = std::max<std::int64_t>(1, every.value_or(1));
   for (std::size_t a = 0; a < kWaitAxes; ++a) {
     std::optional<double> waited;
     take(plan_field(object, "exposed_seconds"), kWaitAxisNames[a].data(), waited);

@@ -10,10 +10,19 @@ namespace lockstep {
 namespace {
 
 template <class Value>
-std::optional<double> median_but_first(const std::vector<MeasuredStep>& steps, const Value& value) {
+std::optional<double> median_but_first(const std::vector<MeasuredStep>& steps, std::int64_t every, const Value& value) {
   std::vector<double> values;
-  for (std::size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i)
-    if (const std::optional<double> one = value(steps[i])) values.push_back(*one);
+  double sum = 0;
+  std::int64_t summed = 0;  // of as many steps as one mean is of
+  for (std::size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
+    const std::optional<double> one = value(steps[i]);
+    if (!one) continue;
+    sum += *one;
+    if (++summed < every) continue;
+    values.push_back(sum / static_cast<double>(every));
+    sum = 0;
+    summed = 0;
+  }
   if (values.empty()) return std::nullopt;
   return median(std::move(values));
 }
@@ -44,10 +53,12 @@ PredictionScore score_prediction(const PredictedStep& predicted, const std::vect
                         .step = {.predicted = predicted.step_seconds},
                         .exposed = {.predicted = sum_of_axes(predicted.exposed)},
                         .mfu = predicted.mfu};
-  score.step.measured = median_but_first(steps, [](const MeasuredStep& s) { return std::optional(s.seconds); });
+  const std::int64_t every = predicted.every;
+  score.step.measured = median_but_first(steps, every, [](const MeasuredStep& s) { return std::optional(s.seconds); });
   const auto waited = [&](const auto& of) {
-    return median_but_first(
-        steps, [&](const MeasuredStep& s) { return s.waited ? std::optional<double>(of(*s.waited)) : std::nullopt; });
+    return median_but_first(steps, every, [&](const MeasuredStep& s) {
+      return s.waited ? std::optional<double>(of(*s.waited)) : std::nullopt;
+    });
   };
   score.exposed.measured = waited(sum_of_axes);
   for (std::size_t a = 0; a < kWaitAxes; ++a) {
@@ -57,7 +68,7 @@ PredictionScore score_prediction(const PredictedStep& predicted, const std::vect
   }
   if (predicted.bubble)
     score.bubble = {.predicted = *predicted.bubble,
-                    .measured = median_but_first(steps, [](const MeasuredStep& s) { return s.bubble; })};
+                    .measured = median_but_first(steps, every, [](const MeasuredStep& s) { return s.bubble; })};
   return score;
 }
 

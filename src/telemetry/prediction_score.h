@@ -1,7 +1,8 @@
 // What was predicted of a run's step, beside what was measured: step time, waits by axis of the mesh, and the bubble.
 //
 // `train` with run.machine writes the prediction into RUN/plan.json before the first step. A measured value is the
-// median over all steps but the first, which warms up, of the mean over ranks; one that no step has is nothing.
+// median over all steps but the first, which warms up, of the mean over ranks; one that no step has is nothing. Of
+// replicas that agree after every k steps, it is the median over the means of k steps each, of which one synchronizes.
 #pragma once
 #include <array>
 #include <optional>
@@ -23,6 +24,7 @@ struct PredictedStep {
   double step_seconds = 0;
   SecondsByAxis exposed{};
   std::optional<double> bubble = {}, mfu = {};
+  std::int64_t every = 1;  // of local steps: between two synchronizations; the times above are means over as many
 };
 
 // One step, mean over ranks.

@@ -60,6 +60,11 @@ std::string to_json_line(const StepRecord& r) {
     line["overflow"] = r.overflow;
   }
   if (r.skipped) line["skipped"] = *r.skipped;
+  if (!r.arrivals.empty()) {
+    const Staleness staleness = staleness_of(r.arrivals);
+    line["staleness_mean"] = staleness.mean;
+    line["staleness_max"] = staleness.most;
+  }
   line["bytes"] = bytes(r.bytes);
   line["peak_bytes"] = bytes(r.peak_bytes);
   line["time"] = number(r.time);

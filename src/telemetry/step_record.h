@@ -1,7 +1,8 @@
 // What one training step did, and the line of metrics.jsonl that says so.
 //
 // A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
-// loss_scale and overflow (of runs that scale the loss), bytes{tag}, peak_bytes{tag}, time; numbers at full precision,
+// loss_scale and overflow (of runs that scale the loss), staleness_mean and staleness_max (of asynchronous runs: over
+// the step's updates), bytes{tag}, peak_bytes{tag}, time; numbers at full precision,
 // null where a number is not finite or not known. An evaluation is a line {step, eval_loss, eval_accuracy, time}.
 //
 // Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "telemetry/arrivals.h"
 #include "telemetry/time_account.h"
 
 namespace lockstep {
@@ -50,6 +52,7 @@ struct StepRecord {
   std::optional<double> loss_scale = {};     // of this step; nothing where the loss is not scaled
   bool overflow = false;                     // not updated: too large for the scale, which the next step has halved
   std::optional<std::int64_t> skipped = {};  // batches that were left out so far, of a run that rewinds
+  std::vector<Arrival> arrivals = {};        // of an asynchronous step, its updates
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -139,6 +139,11 @@ Scalars scalars_of(const StepRecord& r) {
                   {"speed/tokens_per_s", r.tokens_per_s},
                   {"speed/step_ms", r.seconds * 1e3}};
   if (r.mfu) scalars.emplace_back("speed/mfu", *r.mfu);
+  if (!r.arrivals.empty()) {
+    const Staleness staleness = staleness_of(r.arrivals);
+    scalars.emplace_back("staleness/mean", staleness.mean);
+    scalars.emplace_back("staleness/max", static_cast<double>(staleness.most));
+  }
   double all = 0;
   for (const TimesByUse& rank : r.times) all += rank.total() / static_cast<double>(r.times.size());
   for (int u = 0; all > 0 && u < kTimeUses; ++u) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/dataset.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/rope.h"
 #include "tensor/transfer.h"
@@ -10,22 +11,34 @@
 
 namespace lockstep {
 
+static_assert(kNoTarget == kIgnoredTarget);
+
 BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Ranks& ranks, Memory& memory,
                            Stream& stream)
-    : spec_(spec), sizes_(sizes), ranks_(ranks) {
+    : spec_(spec), sizes_(sizes), ranks_(ranks), valid_(static_cast<std::size_t>(scales())) {
   const std::int64_t T = sizes.tokens(), tokens = sizes.B * T, losses = sizes.loss_B * T;
-  tokens_ = memory.allocate(tokens * 4, Tag::data);
-  targets_ = memory.allocate(losses * 4, Tag::data);
-  losses_ = memory.allocate(losses * size_of(sizes.sums), Tag::data);
+  const std::int64_t attended = sizes.documents ? sizes.B * sizes.context.share(sizes.T) : 0;
+  const std::int64_t batches = sizes.overlaps ? kPlaces : 1;
+  tokens_ = memory.allocate(batches * tokens * 4, Tag::data);
+  targets_ = memory.allocate(batches * losses * 4, Tag::data);
+  losses_ = memory.allocate(batches * losses * size_of(sizes.sums), Tag::data);
   positions_ = memory.allocate(T * 4, Tag::data);
-  loss_scale_ = memory.allocate(8, Tag::data);
+  loss_scale_ = memory.allocate(batches * scales() * 8, Tag::data);
+  if (sizes.documents) {
+    in_document_ = memory.allocate(batches * tokens * 4, Tag::data);
+    starts_ = memory.allocate(batches * attended * 4, Tag::data);
+    sample_starts_.resize(static_cast<std::size_t>(sizes.T));
+  }
   if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
       place.tokens = HostBuffer(tokens * 4, stream);
       place.targets = HostBuffer(losses * 4, stream);
-      place.loss_scale = HostBuffer(8, stream);
+      place.loss_scale = HostBuffer(scales() * 8, stream);
       place.losses = HostBuffer(losses * size_of(sizes.sums), stream);
+      if (!sizes.documents) continue;
+      place.in_document = HostBuffer(tokens * 4, stream);
+      place.starts = HostBuffer(attended * 4, stream);
     }
   if (memory.device() != Device::meta) {
     std::vector<std::int32_t> positions(T);
@@ -34,12 +47,22 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
     upload(view(positions_, DType::i32, {T}), positions.data(), stream);
   }
   if (spec.positions != PositionKind::rope) return;
-  const Shape shape{T, spec.head_width / 2};
+  // Documents have positions from 0 on wherever they are, so that a rank needs the angles of all.
+  const std::int64_t rows = sizes.documents ? sizes.T : T;
+  if (sizes.documents) {
+    every_position_ = memory.allocate(rows * 4, Tag::data);
+    if (memory.device() != Device::meta) {
+      std::vector<std::int32_t> all(static_cast<std::size_t>(rows));
+      std::iota(all.begin(), all.end(), 0);
+      upload(view(every_position_, DType::i32, {rows}), all.data(), stream);
+    }
+  }
+  const Shape shape{rows, spec.head_width / 2};
   cos_ = memory.allocate(shape.elements() * size_of(sizes.sums), Tag::data);
   sin_ = memory.allocate(shape.elements() * size_of(sizes.sums), Tag::data);
   RopeTableArgs args{.cos = view(cos_, sizes.sums, shape),
                      .sin = view(sin_, sizes.sums, shape),
-                     .positions = view(positions_, DType::i32, {T}),
+                     .positions = view(sizes.documents ? every_position_ : positions_, DType::i32, {rows}),
                      .theta = spec.rope_theta};
   if (const auto& s = spec.rope_scaling)
     args.slowing =
@@ -49,42 +72,110 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
 
 void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
                        Stream& stream) {
+  first_sample_ = sizes_.first;
+  place_ = place;
+  const bool meta = stream.device() == Device::meta;
   Place& at = places_[place];
-  if (stream.device() == Device::meta) {
-    sum_over(ranks_.replicas, at.valid_targets);
-    return sum_over(ranks_.others, at.valid_targets);
-  }
-  LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T && std::ssize(targets) == sizes_.loss_B * sizes_.T,
-                 "{} tokens and {} targets for {} and {} samples of {}", tokens.size(), targets.size(), sizes_.B,
-                 sizes_.loss_B, sizes_.T);
-  const std::int64_t T = sizes_.tokens(), count = sizes_.B * T, losses = sizes_.loss_B * T;
-  std::int64_t valid = 0;
-  for (std::int64_t i = 0; i < losses; ++i)
-    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid;
-  sum_over(ranks_.replicas, valid);
-  const std::int64_t summed_here = valid;
-  sum_over(ranks_.others, valid);
-  at.valid_targets = valid;
-  const auto take = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
+  if (!meta) count_targets(targets);
+  sum_over(ranks_.replicas, std::span(valid_));
+  at.valid_targets = std::accumulate(valid_.begin(), valid_.end(), std::int64_t{0});
+  sum_over(ranks_.others, at.valid_targets);
+  if (!meta) take(tokens, targets, place, stream);
+}
+
+void BatchBuffers::set_apart(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                             std::int64_t first, int place, Stream& stream) {
+  first_sample_ = first;
+  place_ = place;
+  if (stream.device() == Device::meta) return;
+  count_targets(targets);
+  places_[place].valid_targets = std::accumulate(valid_.begin(), valid_.end(), std::int64_t{0});
+  take(tokens, targets, place, stream);
+}
+
+// The gradient's sum is divided by the targets that were counted.
+void BatchBuffers::take(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place,
+                        Stream& stream) {
+  LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T, "{} tokens for {} samples of {}", tokens.size(), sizes_.B,
+                 sizes_.T);
+  Place& at = places_[place];
+  const auto put = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
     for (std::size_t i = 0; i < here.size(); ++i)
       here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
   };
-  take(at.tokens.as<std::int32_t>(), tokens);
-  take(at.targets.as<std::int32_t>(), targets);
+  put(at.tokens.as<std::int32_t>(), tokens);
+  if (sizes_.documents) set_documents(tokens, place, stream);
+  put(at.targets.as<std::int32_t>(), targets);
   // A batch without a target has loss and gradient zero.
-  const double scale = summed_here > 0 ? 1.0 / static_cast<double>(summed_here) : 0.0;
-  if (sizes_.sums == DType::f64)
-    at.loss_scale.as<double>()[0] = scale;
-  else
-    at.loss_scale.as<float>()[0] = static_cast<float>(scale);
-  upload_later(view(tokens_, DType::i32, {count}), at.tokens.as<char>().data(), stream);
-  upload_later(view(targets_, DType::i32, {losses}), at.targets.as<char>().data(), stream);
-  upload_later(view(loss_scale_, sizes_.sums, {1}), at.loss_scale.as<char>().data(), stream);
+  for (std::size_t i = 0; i < valid_.size(); ++i) {
+    const double scale = valid_[i] > 0 ? 1.0 / static_cast<double>(valid_[i]) : 0.0;
+    if (sizes_.sums == DType::f64)
+      at.loss_scale.as<double>()[i] = scale;
+    else
+      at.loss_scale.as<float>()[i] = static_cast<float>(scale);
+  }
+  upload_later(this->tokens(kept(place)), at.tokens.as<char>().data(), stream);
+  upload_later(this->targets(kept(place)), at.targets.as<char>().data(), stream);
+  upload_later(view(loss_scale_, sizes_.sums, {scales()}, kept(place) * scales()), at.loss_scale.as<char>().data(),
+               stream);
+}
+
+void BatchBuffers::count_targets(std::span<const std::int32_t> targets) {
+  LOCKSTEP_CHECK(std::ssize(targets) == sizes_.loss_B * sizes_.T, "{} targets for {} samples of {}", targets.size(),
+                 sizes_.loss_B, sizes_.T);
+  std::ranges::fill(valid_, 0);
+  const std::int64_t losses = sizes_.loss_B * sizes_.tokens(), each = losses / scales();
+  for (std::int64_t i = 0; i < losses; ++i)
+    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid_[static_cast<std::size_t>(i / each)];
+}
+
+Tensor BatchBuffers::tokens(int kept) const {
+  const std::int64_t count = sizes_.B * sizes_.tokens();
+  return view(tokens_, DType::i32, {count}, kept * count);
+}
+
+Tensor BatchBuffers::targets(int kept) const {
+  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
+  return view(targets_, DType::i32, {count}, kept * count);
+}
+
+Tensor BatchBuffers::losses(int kept) const {
+  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
+  return view(losses_, sizes_.sums, {count}, kept * count);
+}
+
+void BatchBuffers::set_documents(std::span<const std::int32_t> tokens, int place, Stream& stream) {
+  Place& at = places_[place];
+  const auto T = static_cast<std::size_t>(sizes_.T);
+  const std::int64_t here = sizes_.tokens(), share = sizes_.context.share(sizes_.T);
+  const std::span own = at.tokens.as<std::int32_t>(), in_document = at.in_document.as<std::int32_t>(),
+                  starts = at.starts.as<std::int32_t>();
+  for (std::int32_t& token : own) token &= ~kBeginsDocument;
+  for (std::int64_t b = 0; b < sizes_.B; ++b) {
+    const std::span sample = tokens.subspan(static_cast<std::size_t>(b) * T, T);
+    std::int32_t start = 0;
+    for (std::size_t t = 0; t < T; ++t) {
+      if (sample[t] & kBeginsDocument) start = static_cast<std::int32_t>(t);
+      sample_starts_[t] = start;
+    }
+    for (std::int64_t t = 0; t < here; ++t) {
+      const std::int64_t position = sizes_.context.position(sizes_.T, t);
+      in_document[static_cast<std::size_t>(b * here + t)] =
+          static_cast<std::int32_t>(position) - sample_starts_[static_cast<std::size_t>(position)];
+    }
+    for (std::int64_t t = 0; t < share; ++t)
+      starts[static_cast<std::size_t>(b * share + t)] =
+          sample_starts_[static_cast<std::size_t>(sizes_.context.share_position(sizes_.T, t))];
+  }
+  const std::int64_t first = kept(place) * sizes_.B;
+  upload_later(view(in_document_, DType::i32, {sizes_.B * here}, first * here), at.in_document.as<char>().data(),
+               stream);
+  upload_later(view(starts_, DType::i32, {sizes_.B * share}, first * share), at.starts.as<char>().data(), stream);
 }
 
 void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
   if (!sizes_.scaled) return;
-  lockstep::scale_loss({.scaled = loss_scale(), .weight = view(loss_scale_, sizes_.sums, {1}), .control = control},
+  lockstep::scale_loss({.scaled = loss_scale(0, 0), .weight = view(loss_scale_, sizes_.sums, {1}), .control = control},
                        stream);
 }
 
@@ -93,21 +184,28 @@ std::int64_t BatchBuffers::place_of(std::int64_t i) const {
   return i / T * sizes_.T + sizes_.context.position(sizes_.T, i % T);
 }
 
-Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training) const {
+Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training, int before) const {
   const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.tokens(), first = m * B;
   const bool own_losses = sizes_.loss_B == sizes_.B;
-  Batch batch{.tokens = view(tokens_, DType::i32, {B, T}, first * T),
-              .targets = own_losses ? view(targets_, DType::i32, {B * T}, first * T) : Tensor{},
+  const int at = kept((place_ + before) % kPlaces);
+  const auto part = [&](const Tensor& all) { return own_losses ? all.slice(0, first * T, B * T) : Tensor{}; };
+  Batch batch{.tokens = tokens(at).slice(0, first * T, B * T).reshape({B, T}),
+              .targets = part(targets(at)),
               .positions = view(positions_, DType::i32, {T}),
-              .loss_scale = loss_scale(),
-              .losses = own_losses ? view(losses_, sizes_.sums, {B * T}, first * T) : Tensor{},
-              .first_sample = sizes_.first + first,
+              .loss_scale = loss_scale(at, m),
+              .losses = part(losses(at)),
+              .first_sample = first_sample_ + first,
               .dropout_seed = dropout_seed,
               .training = training,
               .micro = m};
-  if (own_losses && !training) batch.likeliest = view(targets_, DType::i32, {B * T}, first * T);
+  if (!training) batch.likeliest = part(targets(at));
+  if (sizes_.documents) {
+    const std::int64_t share = sizes_.context.share(sizes_.T);
+    batch.in_document = view(in_document_, DType::i32, {B, T}, (at * sizes_.B + first) * T);
+    batch.starts = view(starts_, DType::i32, {B, share}, (at * sizes_.B + first) * share);
+  }
   if (cos_.memory()) {
-    const Shape shape{T, spec_.head_width / 2};
+    const Shape shape{sizes_.documents ? sizes_.T : T, spec_.head_width / 2};
     batch.rope_cos = view(cos_, sizes_.sums, shape);
     batch.rope_sin = view(sin_, sizes_.sums, shape);
   }
@@ -115,23 +213,17 @@ Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training
 }
 
 RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
-  const std::int64_t count = sizes_.loss_B * sizes_.tokens();
-  return {.targets = view(targets_, DType::i32, {count}),
-          .scale = loss_scale(),
-          .losses = view(losses_, sizes_.sums, {count}),
-          .likeliest = view(targets_, DType::i32, {count})};
+  return {.targets = targets(0), .scale = loss_scale(0, 0), .losses = losses(0), .likeliest = targets(0)};
 }
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].losses.as<char>().data(), view(losses_, sizes_.sums, {sizes_.loss_B * sizes_.tokens()}),
-                 stream);
+  download_later(places_[place].losses.as<char>().data(), losses(kept(place)), stream);
 }
 
 void BatchBuffers::fetch_likeliest(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].targets.as<char>().data(),
-                 view(targets_, DType::i32, {sizes_.loss_B * sizes_.tokens()}), stream);
+  download_later(places_[place].targets.as<char>().data(), targets(kept(place)), stream);
 }
 
 double BatchBuffers::own_losses(int place) const {
@@ -146,12 +238,23 @@ double BatchBuffers::mean(int place, double total) const {
   return valid == 0 ? 0 : total / static_cast<double>(valid);
 }
 
-double BatchBuffers::mean_loss(int place) const {
+double BatchBuffers::loss_of_stage(int place) const {
   double total = own_losses(place);
   sum_over(ranks_.replicas, total);
   sum_over(ranks_.others, total);
+  return total;
+}
+
+double BatchBuffers::mean_loss(int place) const {
+  double total = loss_of_stage(place);
   sum_over(ranks_.stages, total);  // of which one has it
   return mean(place, total);
+}
+
+BatchBuffers::OwnLosses BatchBuffers::losses_apart(int place) const {
+  OwnLosses own{.sum = own_losses(place), .targets = places_[place].valid_targets};
+  sum_over(ranks_.stages, own.sum);  // of which one has it
+  return own;
 }
 
 BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "checkpoint/state_runs.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 #include "kernels/rope.h"
 #include "spec/layout/stage_cut.h"
 #include "spec/pipeline/stage_step.h"
@@ -101,12 +103,22 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
   LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.prefill >= 1,
                  "{} positions of {}, {} at a time", options.positions, s.max_positions, options.prefill);
   if (prefills(options)) many_.emplace(*this, options.prefill, false);
+  if (options.score_tokens > 0) {
+    LOCKSTEP_CHECK(mesh_.world().size() == 1 && options.score_tokens <= options.positions,
+                   "{} tokens are scored by {} ranks", options.score_tokens, mesh_.world().size());
+    scored_.emplace(*this, options.score_tokens, true);
+    targets_ = memory.allocate(options.score_tokens * 4, Tag::data);
+    losses_ = memory.allocate(options.score_tokens * size_of(sums_), Tag::data);
+    scale_ = memory.allocate(size_of(sums_), Tag::data);
+    fill({.y = view(scale_, sums_, {1}), .value = 1}, stream);
+  }
   take_weights();
   take_caches();
   take_positions();
   scores_ =
       memory.allocate(one_.model.head().vocabulary().each * tensor_.split().size * size_of(sums_), Tag::activation);
   logits_.resize(s.vocabulary);
+  read_.reserve(static_cast<std::size_t>(options.positions));
   narrow_logits_.resize(sums_ == DType::f64 ? 0 : s.vocabulary);
 }
 
@@ -202,20 +214,20 @@ void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool
   upload(view(pass.tokens, DType::i32, {T}), tokens.data(), stream_);
   Batch batch{.tokens = view(pass.tokens, DType::i32, {1, T}),
               .targets = {},
-              .positions = view(positions_, DType::i32, {T}, length_),
+              .positions = view(positions_, DType::i32, {T}, length()),
               .loss_scale = {},
               .losses = {},
               .training = false};
   if (cos_.memory()) {
     const std::int64_t half = options_.spec.head_width / 2;
-    batch.rope_cos = view(cos_, sums_, {T, half}, length_ * half);
-    batch.rope_sin = view(sin_, sums_, {T, half}, length_ * half);
+    batch.rope_cos = view(cos_, sums_, {T, half}, length() * half);
+    batch.rope_sin = view(sin_, sums_, {T, half}, length() * half);
   }
   links_.settle();  // what was sent of the tokens before may be where these are written
   for (const Action& action : pass.actions)
     if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
   rows_.add(T);
-  length_ += T;
+  read_.insert(read_.end(), tokens.begin(), tokens.end());
 }
 
 void Generator::run(const Action& action, const Pass& pass, const Batch& batch) {
@@ -243,8 +255,8 @@ Tensor Generator::all_scores() const {
 }
 
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
-  LOCKSTEP_CHECK(!tokens.empty() && length_ + std::ssize(tokens) <= options_.positions,
-                 "{} tokens after {}, with room for {}", tokens.size(), length_, options_.positions);
+  LOCKSTEP_CHECK(!tokens.empty() && length() + std::ssize(tokens) <= options_.positions,
+                 "{} tokens after {}, with room for {}", tokens.size(), length(), options_.positions);
   require_in_vocabulary(tokens, options_.spec);
   while (many_ && std::ssize(tokens) > options_.prefill) {
     run(*many_, tokens.first(options_.prefill), false);
@@ -263,9 +275,51 @@ std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
   return logits_;
 }
 
+std::vector<double> Generator::score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  const std::int64_t T = options_.score_tokens, count = std::ssize(tokens);
+  LOCKSTEP_CHECK(scored_ && count >= 1 && count <= T && targets.size() == tokens.size(), "{} tokens to score, of {}",
+                 count, T);
+  require_in_vocabulary(tokens, options_.spec);
+  // The rest of the room is after all that counts, so it changes nothing.
+  std::vector<std::int32_t> padded(static_cast<std::size_t>(T), 0), wanted(padded.size(), kIgnoredTarget);
+  std::ranges::copy(tokens, padded.begin());
+  std::ranges::copy(targets, wanted.begin());
+  upload(view(scored_->tokens, DType::i32, {T}), padded.data(), stream_);
+  upload(view(targets_, DType::i32, {T}), wanted.data(), stream_);
+  const std::int64_t half = options_.spec.head_width / 2;
+  Batch batch{.tokens = view(scored_->tokens, DType::i32, {1, T}),
+              .targets = view(targets_, DType::i32, {T}),
+              .positions = view(positions_, DType::i32, {T}),
+              .loss_scale = view(scale_, sums_, {1}),
+              .losses = view(losses_, sums_, {T}),
+              .training = false};
+  if (cos_.memory()) {
+    batch.rope_cos = view(cos_, sums_, {T, half});
+    batch.rope_sin = view(sin_, sums_, {T, half});
+  }
+  for (const Action& action : scored_->actions) {
+    const Call call{.unit = units_.at(action.unit),
+                    .at = scored_->activations.of(0),
+                    .batch = batch,
+                    .stream = stream_,
+                    .tensor = &tensor_};
+    scored_->model.unit(action.unit).forward(call);
+  }
+  std::vector<double> losses(static_cast<std::size_t>(T));
+  if (sums_ == DType::f64) {
+    download(losses.data(), view(losses_, sums_, {T}), stream_);
+  } else {
+    std::vector<float> narrow(losses.size());
+    download(narrow.data(), view(losses_, sums_, {T}), stream_);
+    std::ranges::copy(narrow, losses.begin());
+  }
+  losses.resize(static_cast<std::size_t>(count));
+  return losses;
+}
+
 void Generator::clear() {
   rows_.clear();
-  length_ = 0;
+  read_.clear();
 }
 
 void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec) {
@@ -277,11 +331,19 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
 
 Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
              const std::function<bool(std::int32_t)>& give) {
+  const std::span<const std::int32_t> read = generator.tokens();
+  if (read.size() >= prompt.size() || !std::equal(read.begin(), read.end(), prompt.begin())) generator.clear();
   std::vector<Candidate> room;
-  std::span<const double> logits = generator.feed(prompt);
+  std::span<const double> logits = generator.feed(prompt.subspan(generator.tokens().size()));
+  std::vector<double> penalized;
   for (std::int64_t given = 1;; ++given) {
+    if (how.sampling.repetition != 1) {
+      penalized.assign(logits.begin(), logits.end());
+      penalize(penalized, generator.tokens(), how.sampling.repetition);
+      logits = penalized;
+    }
     const std::int32_t token = pick(logits, how.sampling, generator.length(), room);
-    if (token == how.end) return Finish::end_of_text;
+    if (std::find(how.ends.begin(), how.ends.end(), token) != how.ends.end()) return Finish::end_of_text;
     if (!give(token)) return Finish::stopped;
     if (given >= how.max_tokens) return Finish::enough;
     if (generator.length() == generator.positions()) return Finish::no_positions;

@@ -49,8 +49,9 @@ class Generator {
  public:
   struct Options {
     ModelSpec spec;
-    std::int64_t positions;     // tokens there is room for; at most the model's positions
-    std::int64_t prefill = 64;  // tokens of a prompt that are read at once
+    std::int64_t positions;         // tokens there is room for; at most the model's positions
+    std::int64_t prefill = 64;      // tokens of a prompt that are read at once
+    std::int64_t score_tokens = 0;  // that score() takes at most; 0: it is not called
     Precision precision = Precision::fp32;
     // The ranks that the model is split over, on the generator's device; they outlive it. Null: one rank has all of it.
     Communicator* ranks = nullptr;
@@ -71,7 +72,13 @@ class Generator {
   std::span<const double> feed(std::span<const std::int32_t> tokens);
   void clear();  // forgets what was read
 
-  std::int64_t length() const { return length_; }  // tokens read
+  // The loss of each target, -log of its probability after tokens[0..i], by itself: what feed() has read plays no part.
+  // 1 to score_tokens of them; one of kIgnoredTarget (kernels/cross_entropy.h) has loss 0. Only where one rank has the
+  // whole model.
+  std::vector<double> score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+
+  std::int64_t length() const { return std::ssize(read_); }
+  std::span<const std::int32_t> tokens() const { return read_; }  // read so far
   std::int64_t positions() const { return options_.positions; }
   const ModelSpec& spec() const { return options_.spec; }
 
@@ -104,6 +111,8 @@ class Generator {
   PipelineLinks links_;
   StepShape shape_;  // of a forward: which units are here
   Pass one_;
+  std::optional<Pass> scored_;  // with a head and its losses
+  Buffer targets_, losses_, scale_;
   std::optional<Pass> many_;             // without a head: the last token is always read by itself
   UnitLayout borrowed_;                  // the tied weight where the unit that owns it is another stage's
   std::map<int, ZeroShard> weights_;     // by unit: of those that are here, and of what they borrow
@@ -114,7 +123,7 @@ class Generator {
   Buffer scores_;  // all ranks' columns, rank by rank; after the vocabulary there may be padding
   std::vector<double> logits_;
   std::vector<float> narrow_logits_;  // where they land when they are fp32
-  std::int64_t length_ = 0;
+  std::vector<std::int32_t> read_;    // with room for all positions
 };
 
 // UserError (usage) naming the first id that the model does not have.
@@ -123,14 +132,15 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
 struct Continuation {
   std::int64_t max_tokens = 200;
   Sampling sampling = {};
-  std::optional<std::int32_t> end = {};  // the token that ends a text; it is not given
+  std::vector<std::int32_t> ends = {};  // the tokens that end a text; they are not given
 };
 
 enum class Finish { enough, end_of_text, no_positions, stopped };
 
 // Reads the prompt (at least one token) and gives the tokens that follow, one by one, until there are enough, the text
 // ends, the positions are used up, or `give` returns false. As many tokens as positions can be read, so one more than
-// those can be given.
+// those can be given. Where the generator has read a beginning of the prompt and nothing else, it continues from there;
+// otherwise it forgets what it has read.
 Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
              const std::function<bool(std::int32_t)>& give);
 

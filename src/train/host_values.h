@@ -19,6 +19,9 @@ inline void sum_over(Communicator& ranks, std::span<double> values) {
 inline void sum_over(Communicator& ranks, std::int64_t& value) {
   ranks.all_reduce(Tensor(&value, DType::i64, ranks.device(), {1}))->wait();
 }
+inline void sum_over(Communicator& ranks, std::span<std::int64_t> values) {
+  ranks.all_reduce(Tensor(values.data(), DType::i64, ranks.device(), {std::ssize(values)}))->wait();
+}
 
 // `text` becomes the root's on all ranks. Waits for it.
 inline void share_text(Communicator& ranks, std::string& text, int root) {

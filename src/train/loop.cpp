@@ -1,6 +1,7 @@
 #include "train/loop.h"
 
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <utility>
 
@@ -39,12 +40,13 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
           .lr = rate,
           .seconds = seconds,
           .tokens_per_s = static_cast<double>(run.tokens_a_step()) / seconds,
-          .model_flops_per_s = model_flops(run.spec().model, t.global_batch, run.spec().data.seq) / seconds,
+          .model_flops_per_s = model_flops(run.spec().model, t.global_batch, run.data().sample_work()) / seconds,
           .updated = result.updated,
           .loss_scale = run.spec().precision.loss_scale.kind == LossScale::Kind::none
                             ? std::nullopt
                             : std::optional(result.loss_scale),
           .overflow = result.overflowed,
+          .arrivals = result.arrivals,
           .bytes = bytes_of(run.ledger(), &Ledger::current),
           .peak_bytes = bytes_of(run.ledger(), &Ledger::peak),
           .time = seconds_since_1970()};
@@ -109,7 +111,7 @@ std::string bad_values_text(const RunSpec& spec, const std::string& bad_value, b
         "{}; weights that are not finite are not saved, {}: lower optim.lr, and resume from that or start over", what,
         newest_text(saving));
   return fmt::format("{}; {}: lower optim.lr{}, and --resume", what, newest_text(saving),
-                     spec.sync.takes_local_steps() ? "" : ", or set train.bad_values=skip");
+                     spec.sync.takes_local_steps() || spec.layout.unflushed() ? "" : ", or set train.bad_values=skip");
 }
 
 }  // namespace
@@ -119,7 +121,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                           const LoopOptions& options) {
   const TrainSpec& t = run.spec().train;
   Saving saving(run, watcher, events, progress);
-  Copying copying(run, watcher, progress, options.copies);
+  // Where steps overlap, a copy empties the pipeline, which changes what is learned: no measurement chooses when.
+  const bool copies = !run.steps_overlap() || t.copy_every != kCopyAuto;
+  Copying copying(run, watcher, progress, copies ? options.copies : std::nullopt);
   const auto rate_of = [&](std::int64_t step) {
     return learning_rate(run.spec().schedule, run.spec().optimizer.learning_rate, step, t.steps);
   };
@@ -127,7 +131,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   const auto first_sample = [&](std::int64_t of) { return spikes.first_sample(progress, of); };
   // After such a step the weights are checked, so none may be begun before it is finished.
   const auto looked_at = [&](std::int64_t step) {
-    return due(t.save_every, step) || due(run.spec().run.check_state, step) ||
+    return due(t.save_every, step) || due(run.spec().run.check_state, step) || run.spec().sparsity.masks_after(step) ||
            (run.data().has_evaluation() && due(t.eval_every, step));
   };
 
@@ -138,6 +142,16 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     const Spending checking(run.account(), TimeUse::optimizer);
     run.check_state(progress.step);
     checked = progress.step;
+  };
+  std::string bad_value;  // what is known of it
+  // Where steps overlap, what is saved, copied or evaluated is the state after the last backwards of the steps so far.
+  const auto bad_stage_text = [&] {
+    return fmt::format("step {}: a value is not finite, and its stage updates nothing more", progress.step);
+  };
+  const auto drain = [&] {
+    if (run.drain()) return true;
+    if (bad_value.empty()) bad_value = bad_stage_text();
+    return false;
   };
   const auto save = [&](const Progress& at) {
     check_state();
@@ -154,11 +168,11 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                                     .ledger = &run.ledger(),
                                     .stream = run.stream().runs_ahead() ? &run.stream() : nullptr});
   Ending ending = Ending::finished;
-  std::string bad_value;       // what is known of it
   std::exception_ptr failure;  // that all ranks know of; thrown when the state is saved
   const std::int64_t first = progress.step, first_updates = progress.updates;
   std::int64_t begun = first;
-  auto before = Clock::now();  // when the device could begin with the step that is waited for
+  auto before = Clock::now();            // when the device could begin with the step that is waited for
+  std::deque<Clock::time_point> begins;  // where steps overlap: of those in flight, whose work this thread does
   bool stopping = false;
   // Once per step, all ranks tell each other what they wish before the next one, whose batch each has read by then, and
   // where the time of the last one went.
@@ -172,13 +186,14 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     if (begun < t.steps) {
       const Spending reading(account, TimeUse::data);
       unread = failure_of([&] { run.load_batch(first_sample(begun)); });
+      if (unread && run.tells_late()) std::rethrow_exception(unread);  // the others would hear of it too late
     }
     told = run.tell_ranks({.stop = watcher.wants_stop() || stop_before,
                            .bad_data = unread != nullptr,
                            .save_again = saving.wants_again(),
                            .compare_clocks = events.wants_comparison(),
                            .copy = begun < t.steps && run.agrees_after(begun) && copying.wants(begun)},
-                          times, events.tell());
+                          times, run.agrees_after(begun) ? events.tell() : ToldEvents{});
     events.heard(told);
     asked = true;
   };
@@ -228,7 +243,9 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       if (!asked) ask({});
       if (told.any.copy && begun != progress.step) break;  // what is copied is what those in flight leave
       asked = false;
-      if (told.any.save_again && run.agrees_after(progress.step)) save(progress);
+      const bool saves_again = told.any.save_again && (begun == progress.step || !run.steps_overlap());
+      if ((saves_again || told.any.copy) && !drain()) break;
+      if (saves_again && run.agrees_after(progress.step)) save(progress);
       if (told.any.bad_data) failure = run.agreed(unread);
       // A run that takes local steps ends, and is saved, where its replicas agree.
       stopping = (told.any.stop && run.agrees_after(begun)) || told.any.bad_data;
@@ -243,7 +260,15 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       }
       timeline.before(begun, begun == first);
       if (run.doing()) run.doing()->begin_step(begun + 1);
+      if (run.steps_overlap()) begins.push_back(Clock::now());
       run.begin_loaded_step(rate_of(begun));
+      if (const auto relayout = run.replica().take_relayout())
+        events.add({.kind = EventKind::relayout,
+                    .step = begun + 1,
+                    .seconds = relayout->seconds,
+                    .text = fmt::format("{:.4g} of the matrices of blocks masked, and the optimizer's state laid out "
+                                        "anew: {} bytes before, {} after",
+                                        relayout->share, relayout->before, relayout->after)});
       if (++begun < t.steps) {
         const Spending reading(account, TimeUse::data);  // on a full machine the reader may run in this thread's place
         run.read_ahead(first_sample(begun));
@@ -263,6 +288,11 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
     // out the next step, as it is once more work waits than the device's queue takes.
     if (times && run.stream().runs_ahead())
       seconds = times->total() - (*times)[TimeUse::save] - (*times)[TimeUse::evaluate];
+    if (result.seconds) seconds = *result.seconds;
+    if (run.steps_overlap()) {
+      seconds = std::chrono::duration<double>((begins.size() > 1 ? begins[1] : now) - begins.front()).count();
+      begins.pop_front();
+    }
     const double rate = rate_of(progress.step);
     std::vector<SentByAxis> sent = run.take_sent();
     for (SentByAxis& along : sent) along.link = options.link;
@@ -304,8 +334,10 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       std::int64_t later = 0;
       for (; stop && begun > progress.step; --begun, ++later) run.finish_step();
       if (begun == progress.step) check_state();  // a flipped bit may be why
-      bad_value = fmt::format("step {}: a value is not finite, nothing was updated", progress.step);
-      if (begun == progress.step)
+      bad_value = run.steps_overlap()
+                      ? bad_stage_text()
+                      : fmt::format("step {}: a value is not finite, nothing was updated", progress.step);
+      if (begun == progress.step && !run.steps_overlap())
         bad_value +=
             "; the first was " + run.find_bad_value(batch, later).value_or("the norm itself: every gradient is finite");
       if (!stop) watcher.note(bad_value);  // else it is why the run ends
@@ -319,6 +351,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
       ask(*times);
       if (!again) watcher.timed(progress.step, told.times, sent);
     }
+    if ((looked_at(progress.step) || progress.step == t.steps) && !drain()) break;
     if (run.data().has_evaluation() && !again &&
         (due(t.eval_every, progress.step) || (t.eval_every > 0 && progress.step == t.steps))) {
       asked = false;
@@ -345,6 +378,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
   }
   if (stopping && ending == Ending::finished && progress.step < t.steps) ending = Ending::stopped;
   write(timeline.collect(), run.spec(), watcher);  // of a run that has ended before
+  if (!drain()) ending = Ending::bad_values;
   run.replica().settle();
   check_state();
   if (run.doing()) run.doing()->enter(DoingKind::saving);

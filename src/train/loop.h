@@ -16,7 +16,7 @@ class Watcher {
   virtual ~Watcher() = default;
   virtual void stepped(const StepRecord&) {}
   // Where the time of that step went, by rank, and what this rank sent: after stepped() of a record that says so,
-  // unless the run ends before.
+  // unless the run ends before. Where steps overlap, the times are those of the step before, which ranks have told.
   virtual void timed(std::int64_t /*step*/, const std::vector<TimesByUse>&, const std::vector<SentByAxis>&) {}
   virtual void evaluated(const EvalRecord&) {}
   virtual void saving(std::int64_t /*step*/) {}  // its save was begun, from the tensors as they are at this moment
@@ -42,6 +42,10 @@ struct LoopOptions {
 // ending, the last good state is saved (unless it was saved already, or save_last is false) and on the disk when this
 // returns or throws; weights that are not finite are never saved, and their run is one of bad values. `progress` is
 // brought up to date step by step.
+//
+// Where steps overlap (spec/pipeline/pipedream.h), the state is made whole before it is saved, copied or evaluated, and
+// two steps are in flight: what a rank wishes comes true a step later, and a rank whose data cannot be read throws at
+// once, which the others see as a lost rank.
 //
 // A save that fails is reported and tried again; the run continues (train/saving.h).
 //

@@ -19,6 +19,8 @@ void check_sizes(const Options& o, const Communicator& ranks) {
   const LayoutSpec& l = o.layout;
   LOCKSTEP_CHECK(l.ranks() == ranks.size(), "{} ranks for dp = {}, pp = {}, cp = {}, tp = {} and {} servers",
                  ranks.size(), l.dp, l.pp, l.cp, l.tp, l.servers);
+  LOCKSTEP_CHECK(!o.sync.is_asynchronous() || o.B % (l.dp * l.micro) == 0, "{} samples for tickets of {} workers", o.B,
+                 l.dp);
   LOCKSTEP_CHECK(l.micro >= 1 && o.B % l.micro == 0 && o.B / l.micro >= l.dp,
                  "{} samples for {} ranks in {} micro-batches", o.B, l.dp, l.micro);
 }
@@ -78,7 +80,12 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
 std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGroups& mesh, const MeshGroups& hosts,
                                       const Stream& stream) {
   check_sizes(o, hosts.world());
-  return make_data_parallel({.layout = o.layout, .rank = rank, .B = o.B, .T = o.T, .device = stream.device()},
+  return make_data_parallel({.layout = o.layout,
+                             .rank = rank,
+                             .B = o.B,
+                             .T = o.T,
+                             .device = stream.device(),
+                             .asynchronous = o.sync.is_asynchronous()},
                             {mesh.replicas(), hosts.replicas()});
 }
 
@@ -99,7 +106,7 @@ RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_
       shared_model(make_model(options, *dp, rank(), stream)),
       model(*shared_model),
       step(make_step(options, model, rank(), stream)),
-      groups(mesh.replicas(), options.layout),
+      groups(mesh.replicas(), options.layout, options.sync.is_asynchronous()),
       seen_by_others(memory.device() == Device::cpu ? ranks.replicas.memory(memory.ledger()) : nullptr) {}
 
 // The last units first: the next forward begins with the first ones, while the others are still on their way.

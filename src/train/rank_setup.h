@@ -18,6 +18,7 @@
 #include "spec/layout/layout_spec.h"
 #include "spec/model/precision.h"
 #include "spec/run/optimizer_spec.h"
+#include "spec/run/sparsity_spec.h"
 #include "spec/run/sync_spec.h"
 #include "telemetry/time_account.h"
 #include "train/rank_step.h"
@@ -40,6 +41,7 @@ struct RankSetup {
     PrecisionSpec precision = {};
     OptimizerSpec optimizer = {};
     SyncSpec sync = {};
+    SparsitySpec sparsity = {};
     std::uint64_t seed = 0;
     // The step in another order (spec/step/actions.h says which are allowed); empty: by the layout's schedule.
     std::vector<Action> actions = {};

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 
-#include "base/philox.h"
 #include "checkpoint/local_state.h"
 #include "checkpoint/state_runs.h"
-#include "kernels/elementwise.h"
-#include "kernels/random.h"
 #include "parallel/block_coded_sum.h"
 #include "parallel/pipeline_links.h"
 #include "parallel/reduce_kind.h"
@@ -15,6 +12,21 @@
 namespace lockstep {
 
 namespace {
+
+// Where the embedding is here and its gradient has rows that nobody has: a tied head adds to all of them.
+std::optional<EmbeddingRows::Options> embedding_rows(const RankSetup& setup) {
+  const RankSetup::Options& o = setup.options;
+  if (o.layout.embedding_gradient == EmbeddingGradient::dense || o.spec.tied || !setup.has(0) ||
+      o.layout.replicas() == 1)
+    return std::nullopt;
+  return EmbeddingRows::Options{
+      .form = o.layout.embedding_gradient,
+      .rows = o.layout.tensor_split(setup.rank()).part(o.spec.vocabulary),
+      .width = o.spec.width,
+      .most_tokens = o.B * o.T,
+      .beside = o.layout.shards() > 1 && o.spec.positions == PositionKind::learned ? o.spec.max_positions : 0,
+      .dtype = storage_types(o.precision).gradient};
+}
 
 Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& partial) {
   const StepShape& shape = setup.step.shape;
@@ -29,7 +41,7 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
            .has_borrower = shape.has(t->borrower_unit)};
   return {.layouts = setup.layouts(),
           .tie = tie,
-          .actions = setup.step.actions,
+          .actions = setup.step.unflushed ? setup.step.unflushed->reductions : setup.step.actions,
           .shape = shape,
           .dtype = storage_types(setup.options.precision).gradient,
           .overlap = setup.dp->overlaps(),
@@ -37,6 +49,7 @@ Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& pa
           .algorithm = algorithm_of(setup.options.layout.reduce),
           .compress = setup.options.sync.compress,
           .feedback = setup.options.sync.feedback,
+          .rows = embedding_rows(setup),
           .root = setup.dp->root(),
           .offloaded = setup.options.how.memory.offload_gradients == Offload::none
                            ? std::vector<bool>{}
@@ -83,6 +96,15 @@ std::vector<UnitTensors> make_units(const RankSetup& setup, const std::map<int, 
   return units;
 }
 
+std::unique_ptr<WeightVersions> make_versions(const RankSetup& setup, const std::map<int, ZeroShard>& shards,
+                                              const std::vector<UnitTensors>& units) {
+  if (!setup.step.unflushed) return nullptr;
+  std::map<int, std::vector<ConstTensor>> whole;
+  for (const auto& [u, shard] : shards) whole[u] = units[static_cast<std::size_t>(u)].weights;
+  return std::make_unique<WeightVersions>(setup.step.unflushed->stage.stashes(), shards, whole, setup.memory,
+                                          setup.stream);
+}
+
 }  // namespace
 
 RankState::RankState(RankSetup& setup)
@@ -113,7 +135,9 @@ RankState::RankState(RankSetup& setup)
                  ? std::make_unique<LocalSteps>(setup.options.sync, shards_, setup.mesh.others(), setup.memory,
                                                 setup.stream)
                  : nullptr),
+      masks_(setup.options.sparsity ? std::make_unique<MaskSteps>(setup, shards_) : nullptr),
       units_(make_units(setup, shards_)),
+      versions_(make_versions(setup, shards_, units_)),
       control_(setup.memory.allocate(kStepControls * 8, Tag::workspace)),
       loss_scale_{.exponent = setup.options.precision.loss_scale.first()} {
   offload();
@@ -170,13 +194,27 @@ void RankState::write_control() {
 }
 
 void RankState::count_batch(std::span<const double> controls) {
-  if (controls[kFinite] != 0) ++updates_;
+  // Without a flush they are those of the step, also where some are still to come.
+  if (setup_.step.unflushed)
+    updates_ += setup_.step.unflushed->stage.updates_per_step();
+  else if (controls[kFinite] != 0)
+    ++updates_;
   ++batches_;
   loss_scale_ = {static_cast<int>(controls[kLossExponent]), static_cast<std::int64_t>(controls[kScaledSteps])};
 }
 
+void RankState::count_step(std::int64_t updates) {
+  updates_ = updates;
+  ++batches_;
+}
+
 void RankState::open_gradients(int unit, int micro) {
   units_[static_cast<std::size_t>(unit)].gradients = gradients_->open(unit, micro);
+}
+
+void RankState::use_current_weights() {
+  if (!versions_) return;
+  for (const auto& [u, shard] : shards_) units_[static_cast<std::size_t>(u)].weights = versions_->current(u);
 }
 
 void RankState::gather(int unit) {
@@ -202,6 +240,7 @@ void RankState::hold_control() {
 void RankState::update(int unit) {
   ZeroShard& shard = shards_.at(unit);
   const ConstTensor gradient = gradients_->reduced(unit);
+  if (masks_) return shard.update(gradient, control(), masks_->room(), setup_.stream);
   const auto pass = passes_.find(unit);
   if (pass == passes_.end()) return shard.update(gradient, control(), setup_.stream);
   if (host_updates_)
@@ -253,131 +292,16 @@ void RankState::settle() const {
 
 Tensor RankState::tied_weight() const { return shards_.at(setup_.step.shape.tie_owner).own_weight(); }
 
-void RankState::Named::put(std::span<const double> here, std::span<double> there) const {
-  for (const Run& run : runs)
-    for (std::int64_t i = 0; i < run.rows(); ++i)
-      std::copy_n(here.begin() + run.here.begin + i * run.here.pitch, run.row(),
-                  there.begin() + run.there.begin + i * run.there.pitch);
-}
-
-void RankState::Named::take(std::span<double> here, std::span<const double> there) const {
-  for (const Run& run : runs)
-    for (std::int64_t i = 0; i < run.rows(); ++i)
-      std::copy_n(there.begin() + run.there.begin + i * run.there.pitch, run.row(),
-                  here.begin() + run.here.begin + i * run.here.pitch);
-}
-
-std::vector<RankState::Named> RankState::tensors() const {
+Relayout RankState::grow_mask(std::int64_t steps) {
   settle();
-  std::vector<Named> all;
-  for (const auto& [u, shard] : shards_)
-    if (setup_.has(u))
-      shard.each_piece([&, u = u, &shard = shard](const ZeroShard::Piece& piece) {
-        all.push_back({piece.tensor, piece.runs, piece.tensor.counted, piece.of(shard.own_master()),
-                       piece.of(gradients_->reduced(u))});
-      });
-  return all;
+  for (const auto& [u, shard] : shards_) weights_->ready(u);  // what the step before has published of it
+  const Relayout done = masks_->grow(steps);
+  send_weights();
+  return done;
 }
 
-std::vector<StateTensor> RankState::state(bool counted_alone) const {
-  settle();
-  std::vector<StateTensor> all;
-  for (const auto& [u, shard] : shards_)
-    if (shard.updates())
-      shard.each_piece([&, u = u, &shard = shard](const ZeroShard::Piece& piece) {
-        if (counted_alone && !piece.tensor.counted) return;
-        const auto add = [&](std::string_view part, const Tensor& flat) {
-          for (const Run& run : piece.runs) all.push_back(state_of(part, piece.tensor, run, piece.of(flat)));
-        };
-        add(kWeightPart, shard.own_master());
-        for (const auto& [name, flat] : shard.optimizer_state())
-          add(setup_.step_groups() > 1 ? local_part(name, setup_.step_group()) : std::string(name), flat);
-        if (const Tensor momentum = local_ ? local_->momentum(u) : Tensor{}) add(LocalSteps::kMomentumPart, momentum);
-      });
-  return all;
-}
-
-std::vector<StateTensor> RankState::owed() const {
-  std::vector<StateTensor> all;
-  for (const auto& [unit, begin, elements] : gradients_->owed()) {
-    const UnitLayout& layout = setup_.model.unit(unit).layout();
-    for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
-      const StoredParameter& parameter = layout.parameters()[static_cast<std::size_t>(p)];
-      const std::int64_t shift = layout.offset(p) - begin;  // from the parameter's beginning to that of `elements`
-      for (std::size_t i = 0; i < parameter.pieces.size() && !parameter.tied; ++i)
-        for (Run run : parameter.runs_of(i)) {
-          run.here.begin += shift;
-          for (const Run& part : clipped(run, 0, elements.elements()))
-            all.push_back(state_of(kResidualPart, parameter.pieces[i], part, elements));
-        }
-    }
-  }
-  return all;
-}
-
-void RankState::init_weights() {
-  if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
-  for (auto& [u, shard] : shards_) {
-    if (shard.master_is_offloaded())
-      visit_masters(shard, Staging::Access::write, [&, &shard = shard](const Staging::Window& w) {
-        clear(w.parts[0], w.stream);  // padding
-        init_masters(shard, w.begin, w.parts[0]);
-      });
-    else
-      init_masters(shard, 0, shard.own_master());
-  }
-  publish();
-}
-
-// `masters`: those from element `begin` of the shard's on.
-void RankState::init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters) {
-  shard.each_piece_in(begin, begin + masters.elements(), [&](const ZeroShard::Piece& piece) {
-    const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
-    const StoredParameter& like = piece.parameter;
-    const auto set = [&](const Tensor& part, const Run& run) {
-      if (like.init == Init::normal)
-        init_normal({.x = part,
-                     .key = key,
-                     .first = run.there.begin,
-                     .std = like.init_std,
-                     .row = run.rows() == 1 ? 0 : run.row(),
-                     .pitch = run.rows() == 1 ? 0 : run.there.pitch},
-                    setup_.stream);
-      else
-        fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
-    };
-    for (const Run& run : piece.runs) {
-      const Tensor part = elements_of(run, piece.of(masters));
-      if (part.dims() == 1) {
-        set(part, run);
-        continue;
-      }
-      for (std::int64_t i = 0; i < run.rows(); ++i)
-        set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
-    }
-  });
-}
-
-void RankState::load(std::span<const ConstTensor> values) {
-  const std::vector<LogicalTensor> all = logical_tensors(setup_.model);
-  LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
-  auto value = values.begin();
-  auto name = all.begin();
-  for (const Named& named : tensors()) {  // in the same order
-    for (; name->name != named.tensor.name; ++name) ++value;
-    LOCKSTEP_CHECK(value->elements() == named.tensor.elements(), "{}: {} values for {} elements", named.tensor.name,
-                   value->elements(), named.tensor.elements());
-    upload_runs(named.master, named.runs, *value, setup_.stream);
-  }
-  publish();
-}
-
-void RankState::resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale) {
-  publish();
-  if (scale && setup_.options.precision.loss_scale.kind == LossScale::Kind::dynamic) loss_scale_ = *scale;
-  batches_ = batches;
-  updates_ = updates;
-  write_control();
+void RankState::mask_gradients() {
+  if (masks_) masks_->mask(*gradients_);
 }
 
 // Weights everywhere become what the masters say.

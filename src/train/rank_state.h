@@ -19,8 +19,10 @@
 #include "parallel/gradients.h"
 #include "parallel/local_steps.h"
 #include "parallel/partial_gradients.h"
+#include "parallel/weight_versions.h"
 #include "parallel/zero_shards.h"
 #include "parallel/zero_weights.h"
+#include "train/mask_steps.h"
 #include "train/rank_setup.h"
 
 namespace lockstep {
@@ -43,14 +45,23 @@ class RankState {
     void take(std::span<double> here, std::span<const double> there) const;
   };
   std::vector<Named> tensors() const;
+  // Under a mask ([sparsity]): grows it as after so many steps. No step is in flight; all ranks call it.
+  Relayout grow_mask(std::int64_t steps);
+  // Makes packed state and its mask whole, in copies, for whoever reads or fills state(), and takes the copies away.
+  // In turns: turn_state_to() is called before a tensor's pieces are read, unit after unit.
+  void open_state(bool in_turns = false);
+  void turn_state_to(const std::string& tensor);
+  void close_state();
+  // After the gradients were summed and before their norm.
+  void mask_gradients();
   // Everything a checkpoint keeps of the tensors: master weights and the optimizer's state, piece by piece; all that is
   // here, or without what another rank of the same layer answers for. Where groups of replicas take local steps, the
   // moments' parts have the group's number (local_part()).
   std::vector<StateTensor> state(bool counted_alone = false) const;
   // What compression has left out of all ranks' gradients and owes the sums to come, the pieces of it that are here: of
   // a checkpoint too, where [sync] has feedback. sum_owed() before it is read, deal_owed() after it was set; all ranks
-  // call them, while no step is under way.
-  std::vector<StateTensor> owed() const;
+  // call them, while no step is under way. Without what another rank of the same layer answers for, if asked.
+  std::vector<StateTensor> owed(bool counted_alone = false) const;
   void sum_owed() { gradients_->sum_owed(); }
   void deal_owed() { gradients_->deal_owed(); }
 
@@ -60,7 +71,7 @@ class RankState {
   // passed over.
   void load(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: continues as the run that was saved, also with its loss
-  // scale, if it is given and this run's is dynamic.
+  // scale, if it is given and this run's is dynamic, and with its mask, where the state is open.
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
 
   std::int64_t updates() const { return updates_; }  // what the optimizer's bias correction counts
@@ -69,6 +80,8 @@ class RankState {
   const LossScaleState& loss_scale() const { return loss_scale_; }
   // A step has ended with these scalars, all kStepControls of them.
   void count_batch(std::span<const double> controls);
+  // The same of an asynchronous step, after which so many updates have been made.
+  void count_step(std::int64_t updates);
 
   // The scalars of a step on the device (kernels/step_control.h), with the number of updates so far and the loss scale.
   Tensor control() const { return view(control_, DType::f64, {kStepControls}); }
@@ -77,6 +90,14 @@ class RankState {
   ZeroWeights& weights() { return *weights_; }
   // What the phases of a unit compute with.
   const UnitTensors& unit(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  // Of a pipeline without a flush (parallel/weight_versions.h); none: there is one version. use_version(): phases of
+  // the unit compute with that one from now on.
+  WeightVersions* versions() const { return versions_.get(); }
+  void use_version(int unit, std::int64_t version) {
+    units_[static_cast<std::size_t>(unit)].weights = versions_->weights(unit, version);
+  }
+  // All units compute with the weights that are updated.
+  void use_current_weights();
   // The phases of a unit that write its gradients come next.
   void open_gradients(int unit, int micro);
   void close_gradients(int unit) { gradients_->close(unit); }
@@ -115,7 +136,9 @@ class RankState {
   std::map<int, ZeroShard> shards_;
   std::unique_ptr<ZeroWeights> weights_;
   std::unique_ptr<LocalSteps> local_;  // none: all replicas agree in every step
+  std::unique_ptr<MaskSteps> masks_;   // none: nothing is ever masked
   std::vector<UnitTensors> units_;
+  std::unique_ptr<WeightVersions> versions_;
   std::map<int, int> passes_;                  // by unit of which an update needs something that is offloaded: its pass
   std::map<int, int> norm_passes_;             // by unit whose gradient is offloaded
   std::unique_ptr<Staging> staging_;           // of state that is brought to be updated

@@ -46,10 +46,49 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
 
 namespace {
 
+// As many micro-batches as the stage has in flight, all forwards before all backwards.
+StepActivations::InTurn turn_of(const PipeDreamStage& of, StepShape shape) {
+  shape.micro = of.in_flight();
+  const PipelineSchedule schedule = make_schedule(ScheduleKind::afab, {.stages = of.stages, .micro = shape.micro});
+  return {.actions = pipeline_step(schedule, shape, false), .shape = shape};
+}
+
+// The three lists of each stage after each other.
+void find_unflushed(const RankStepOptions& o, StepShape shape, StepLists& lists) {
+  std::vector<PipeDreamLists> stages;
+  for (int s = 0; s < static_cast<int>(o.layout.pp); ++s) {
+    shape.stage = s;
+    lists.shapes.push_back(shape);
+    stages.push_back(pipedream_lists(o.layout.schedule, shape));
+    const auto& [begin, steady, drain] = stages.back();
+    const PipeDreamStage of{
+        .kind = o.layout.schedule, .stages = static_cast<int>(o.layout.pp), .stage = s, .micro = shape.micro};
+    std::vector<Action>& all = lists.actions.emplace_back(begin);
+    all.insert(all.end(), steady.begin(), steady.end());
+    all.insert(all.end(), drain.begin(), drain.end());
+    UnflushedStep& step = lists.unflushed.emplace_back(UnflushedStep{.stage = of,
+                                                                     .steady = begin.size(),
+                                                                     .drain = begin.size() + steady.size(),
+                                                                     .reductions = {},
+                                                                     .turn = turn_of(of, shape)});
+    const auto reduces = [](const Action& action) { return action.kind == ActionKind::reduce; };
+    const auto first = std::ranges::find_if(steady, reduces);
+    std::ranges::copy_if(steady, std::back_inserter(step.reductions),
+                         [&](const Action& action) { return reduces(action) && action.micro == first->micro; });
+  }
+  const auto fault = find_pipedream_fault(o.layout.schedule, stages, shape);
+  LOCKSTEP_CHECK(!fault, "the lists of actions are no steps without a flush: {}", *fault);
+}
+
 StepLists find_lists(const RankStepOptions& o) {
   StepLists lists{.schedule = schedule_of(o.layout), .shapes = {}, .actions = {}};
   StepShape shape = o.model.step_shape(static_cast<int>(o.layout.micro));
   shape.stages = stages_of(o, lists.schedule);
+  if (o.layout.unflushed()) {
+    LOCKSTEP_CHECK(o.actions.empty(), "steps without a flush in another order");
+    find_unflushed(o, shape, lists);
+    return lists;
+  }
   const Shard cut{.index = 0, .count = o.layout.shards()};
   std::vector<std::int64_t> unit_bytes;
   for (int u = 0; u < o.model.units(); ++u)
@@ -108,6 +147,7 @@ RankStep rank_step(const RankStepOptions& o) {
                 .actions = lists->actions[stage],
                 .evaluation = pipeline_forward(lists->schedule, lists->shapes[stage], asks_ahead(o)),
                 .lists = lists};
+  if (!lists->unflushed.empty()) step.unflushed = lists->unflushed[stage];
   if (o.layout.dp_kind == DpKind::server) {
     step.actions = part_of_list(std::move(step.actions), o.serves);
     if (o.serves) step.evaluation.clear();

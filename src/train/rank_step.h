@@ -6,26 +6,39 @@
 // workers', and reductions, the norm and publishing are of both.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/model.h"
 #include "spec/layout/layout_spec.h"
+#include "spec/pipeline/pipedream.h"
 #include "spec/pipeline/schedule.h"
 
 namespace lockstep {
 
+// A stage of a pipeline without a flush (spec/pipeline/pipedream.h). Its list of actions is `begin`, `steady` and
+// `drain` after each other.
+struct UnflushedStep {
+  PipeDreamStage stage;
+  std::size_t steady, drain;       // where these begin in the list
+  std::vector<Action> reductions;  // of one update
+  StepActivations::InTurn turn;    // as many micro-batches as are in flight
+};
+
 // The lists of all stages; ranks of one stage have the same.
 struct StepLists {
   PipelineSchedule schedule;
-  std::vector<StepShape> shapes;             // by stage
-  std::vector<std::vector<Action>> actions;  // by stage
+  std::vector<StepShape> shapes;              // by stage
+  std::vector<std::vector<Action>> actions;   // by stage
+  std::vector<UnflushedStep> unflushed = {};  // by stage, where the layout's schedule has no flush
 };
 
 struct RankStep {
   StepShape shape;
   PipelineSchedule schedule;
   std::vector<Action> actions;
-  std::vector<Action> evaluation;          // the forwards alone
+  std::vector<Action> evaluation;  // the forwards alone
+  std::optional<UnflushedStep> unflushed = {};
   std::shared_ptr<const StepLists> lists;  // that these were taken from
 };
 

@@ -13,6 +13,10 @@ std::optional<StateHashes> make_hashes(RankSetup& setup, const RankState& state)
   if (!setup.options.check_state) return std::nullopt;
   return std::optional<StateHashes>(std::in_place, setup, state);
 }
+
+std::unique_ptr<AsyncSteps> make_async(RankSetup& setup, RankState& state, StepExecutor& executor) {
+  return setup.options.sync.is_asynchronous() ? std::make_unique<AsyncSteps>(setup, state, executor) : nullptr;
+}
 }  // namespace
 
 Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory* offload, Memory* rooms)
@@ -21,6 +25,7 @@ Replica::Replica(const Options& options, Memory& memory, Stream& stream, Memory*
       executor_(setup_, state_),
       hashes_(make_hashes(setup_, state_)),
       in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
+      async_(make_async(setup_, state_, executor_)),
       learning_rate_(options.optimizer.learning_rate) {}
 
 Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Stream& stream, Memory* offload,
@@ -30,6 +35,7 @@ Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Str
       executor_(setup_, state_),
       hashes_(make_hashes(setup_, state_)),
       in_flight_(setup_, state_, executor_, hashes_ ? &*hashes_ : nullptr),
+      async_(make_async(setup_, state_, executor_)),
       learning_rate_(options.optimizer.learning_rate) {}
 
 void Replica::init_weights() {
@@ -45,6 +51,17 @@ void Replica::load(std::span<const ConstTensor> values) {
 void Replica::resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale) {
   state_.resume(batches, updates, scale);
   remember_state();
+}
+
+Relayout Replica::grow_mask(std::int64_t steps) {
+  in_flight_.require_none();
+  settle();
+  return state_.grow_mask(steps);
+}
+
+void Replica::grow_mask_if_due() {
+  const std::int64_t steps = state_.batches() + in_flight_.count();
+  if (setup_.options.sparsity.masks_after(steps)) relayout_ = grow_mask(steps);
 }
 
 void Replica::remember_state() {
@@ -68,8 +85,21 @@ Replica::Result Replica::step(std::span<const std::int32_t> tokens, std::span<co
   return finish_step();
 }
 
+bool Replica::drain() {
+  if (executor_.is_drained()) return true;
+  in_flight_.require_none();
+  executor_.drain();
+  double host[kStepControls] = {};
+  download(host, state_.control(), setup_.stream);
+  setup_.mesh.check();
+  sum_over(setup_.mesh_hosts.pipeline(), host[kHalted]);
+  return host[kHalted] == 0;
+}
+
 double Replica::compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   in_flight_.require_none();
+  LOCKSTEP_CHECK(!setup_.step.unflushed, "steps that overlap have no halves");
+  grow_mask_if_due();
   executor_.set_batch(tokens, targets, 0);
   executor_.begin(true, state_.batches());
   for (const Action& action : executor_.gradient_actions()) executor_.run(action);

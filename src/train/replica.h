@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "train/async_steps.h"
 #include "train/rank_setup.h"
 #include "train/rank_state.h"
 #include "train/state_hashes.h"
@@ -36,13 +38,14 @@ class Replica {
   // The state (rank_state.h).
   std::vector<Named> tensors() const { return state_.tensors(); }
   std::vector<StateTensor> state(bool counted_alone = false) const { return state_.state(counted_alone); }
-  std::vector<StateTensor> owed() const { return state_.owed(); }
+  std::vector<StateTensor> owed(bool counted_alone = false) const { return state_.owed(counted_alone); }
   void sum_owed() { state_.sum_owed(); }
   void deal_owed() { state_.deal_owed(); }
   void init_weights();
   void load(std::span<const ConstTensor> values);
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
   std::int64_t steps_done() const { return state_.updates(); }
+  std::int64_t batches() const { return state_.batches(); }
   const LossScaleState& loss_scale() const { return state_.loss_scale(); }  // of the next step
 
   // The samples of the global batch that the caller gives this rank: its own; under central data parallel, all of them
@@ -54,16 +57,36 @@ class Replica {
   // kStepsInFlight may be begun and not finished.
   static constexpr int kStepsInFlight = StepsInFlight::kMost;
   void begin_step(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+    grow_mask_if_due();
     in_flight_.begin(tokens, targets, learning_rate_);
   }
-  Result finish_step() { return in_flight_.finish(); }
+  Result finish_step() { return async_ ? async_->finish() : in_flight_.finish(); }
   int steps_in_flight() const { return in_flight_.count(); }
   // Waits for what the last step has left under way: weights that are being published, which the next would wait for.
   // All ranks call it before they part.
   void settle() { executor_.settle(); }
+  // Where steps overlap: the last backwards of the steps so far, which the next would run beside. Then the state is
+  // whole, and may be saved and evaluated; false: a stage has found a value that is not finite, and it is not. All
+  // ranks call it, no step being in flight. Elsewhere there is nothing to do.
+  bool drain();
   void set_learning_rate(double rate) { learning_rate_ = rate; }  // of the steps that follow
 
+  // Under a mask ([sparsity]) a step first makes the mask step that is due, and then none may be in flight. What it has
+  // done, once.
+  std::optional<Relayout> take_relayout() { return std::exchange(relayout_, std::nullopt); }
+  // Asynchronous steps (async_steps.h), where [sync] has them: the batch of a step begins with sample `first`, and the
+  // ranks read theirs themselves, when they get a ticket.
+  bool is_asynchronous() const { return async_ != nullptr; }
+  AsyncSteps& async() { return *async_; }
+  void begin_step(std::int64_t first) { async_->begin(first, learning_rate_); }
+
   // These need all steps to be finished.
+  // The mask step that comes after so many training steps.
+  Relayout grow_mask(std::int64_t steps);
+  // Packed state and masks, made whole for state() (rank_state.h).
+  void open_state(bool in_turns = false) { state_.open_state(in_turns); }
+  void turn_state_to(const std::string& tensor) { state_.turn_state_to(tensor); }
+  void close_state() { state_.close_state(); }
   // A step in two halves: forward and backward; then norm, clipping and update.
   double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   Result apply_gradients();
@@ -105,14 +128,17 @@ class Replica {
 
  private:
   void remember_state();
+  void grow_mask_if_due();
 
   RankSetup setup_;
   RankState state_;
   StepExecutor executor_;
   std::optional<StateHashes> hashes_;  // none: state is not checked
   StepsInFlight in_flight_;
+  std::unique_ptr<AsyncSteps> async_;  // none: steps are synchronous
   double learning_rate_;
   double last_loss_ = 0;  // of compute_gradients
+  std::optional<Relayout> relayout_;
   BatchBuffers::Evaluated evaluated_;
 };
 

@@ -44,6 +44,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "layout.servers",
                                                              "layout.overlap",
                                                              "layout.bucket",
+                                                             "layout.embedding_gradient",
                                                              "layout.uneven",
                                                              "layout.reduce",
                                                              "layout.zero",
@@ -106,6 +107,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "sync.outer_momentum",
                                                              "sync.group",
                                                              "sync.staleness",
+                                                             "sync.replay",
                                                              "sync.compress",
                                                              "sync.feedback",
                                                              "sync.feedback",
@@ -127,8 +129,10 @@ constexpr auto kBefore =
                                                                   {"layout.dp_kind", "\"ddp\""},
                                                                   {"layout.overlap", "\"on\""},
                                                                   {"layout.bucket", "25"},
+                                                                  {"layout.embedding_gradient", "\"dense\""},
                                                                   {"layout.uneven", "\"off\""},
                                                                   {"layout.reduce", "\"canonical\""},
+                                                                  {"data.documents", "\"stream\""},
                                                                   {"run.pin", "true"},
                                                                   {"run.deadline", "30"},
                                                                   {"run.trace", "0"},
@@ -153,6 +157,7 @@ constexpr auto kBefore =
                                                                   {"sync.compress", "\"none\""},
                                                                   {"sync.compress_weights", "\"none\""},
                                                                   {"sync.compress_activations", "\"none\""},
+                                                                  {"sparsity.kind", "\"none\""},
                                                                   {"layout.cp", "1"},
                                                                   {"layout.tp", "1"},
                                                                   {"layout.sp", "\"off\""},
@@ -184,7 +189,7 @@ void compare(const std::string& before, const std::string& now, const std::funct
       at->second.first = value;
   for (const auto& [name, values] : different) {
     const auto& [was, is] = values;
-    if (was == is || contains(kPlaces, name)) continue;
+    if (was == is || contains(kPlaces, name) || is_place_of_source(name)) continue;
     const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
     if (!contains(kMayChange, name))
       throw UserError(ExitCode::usage,
@@ -243,6 +248,7 @@ void check_steps(const RunSpec& spec, const Checkpoint& checkpoint) {
 }
 
 void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
+  run.replica().open_state();
   checkpoint.load(state_to_load(run, checkpoint), run.stream());
   const SyncSpec& sync = run.spec().sync;
   const bool saved = std::ranges::any_of(checkpoint.manifest().tensors,

@@ -19,7 +19,8 @@ std::vector<PeerWork> work_of_ranks(const RunSpec& spec) {
   for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
     const std::int64_t part = layout.cp_order == CpOrder::plain ? layout.cp_rank(rank) : 0;
     const Share share = share_of(spec.train.global_batch, layout, layout.dp_rank(rank));
-    const std::int64_t of_server = layout.serves(rank) ? layout.pp * layout.cp : 0;  // its peers are servers
+    std::int64_t of_server = layout.serves(rank) ? layout.pp * layout.cp : 0;              // its peers are servers
+    if (spec.sync.is_asynchronous() && rank == layout.dp * layout.line()) of_server *= 2;  // which alone deals tickets
     work.push_back({.peers = of_server + layout.stage(rank) * layout.cp + part,
                     .share = static_cast<double>(std::max<std::int64_t>(1, share.count))});
   }
@@ -69,6 +70,8 @@ void RunEvents::add(const Event& event) {
                      .step = event.step,
                      .time = clock_.of(event.began.value_or(clock_.now())),
                      .seconds = event.seconds.value_or(-1)});
+  constexpr std::size_t kMostUntold = 4096;  // of ranks that seldom meet (train/async_steps.h)
+  if (untold_.size() > kMostUntold) untold_.pop_front();
 }
 
 void RunEvents::stepped(std::int64_t step, double seconds) {

@@ -38,7 +38,7 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   const Disk disk;
   std::error_code ignored;
   if (existing != Existing::replace)
-    for (const fs::path& file : {run_file(), plan(), metrics(), log(), events(), trace()})
+    for (const fs::path& file : {run_file(), plan(), metrics(), arrivals(), log(), events(), trace()})
       if (!takes_lines(file))
         throw UserError(ExitCode::bad_input_file, fmt::format("{} is not a regular file", file.string()),
                         "move it away, or choose another --out");
@@ -59,8 +59,8 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                     "--resume continues it, --overwrite starts it over, --out DIR puts this one elsewhere");
   }
   if (existing == Existing::replace)
-    for (const fs::path& old : {run_file(), plan(), metrics(), log(), events(), trace(), launch_file(path_), ranks(),
-                                tensorboard(), checkpoints()})
+    for (const fs::path& old : {run_file(), plan(), metrics(), arrivals(), log(), events(), trace(), launch_file(path_),
+                                ranks(), tensorboard(), checkpoints()})
       disk.remove_tree(old);
 }
 

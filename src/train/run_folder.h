@@ -3,6 +3,7 @@
 //   run.toml         the resolved run file
 //   plan.json        what it was expected to take (plan/plan_file.h)
 //   metrics.jsonl    one line per step (telemetry/step_record.h)
+//   arrivals.jsonl   of an asynchronous run: in which order gradients were applied (telemetry/arrivals.h)
 //   ranks/           of each rank: where its time went, step by step, and what it is doing (telemetry/rank_records.h,
 //                    telemetry/rank_now.h)
 //   events.jsonl     what happened and when, of every rank (telemetry/event_log.h)
@@ -20,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "telemetry/arrivals.h"
+
 namespace lockstep {
 
 class RunFolder {
@@ -34,6 +37,7 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path arrivals() const { return path_ / kArrivalsName; }
   std::filesystem::path run_file() const { return path_ / "run.toml"; }
   std::filesystem::path log() const { return path_ / "log.txt"; }
   std::filesystem::path plan() const { return path_ / "plan.json"; }

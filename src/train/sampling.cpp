@@ -18,6 +18,21 @@ void validate(const Sampling& s) {
   if (s.top_k < 0) refuse(fmt::format("a top-k of {}", s.top_k), "use 0 (every token) or more");
   if (!(s.top_p > 0 && s.top_p <= 1))
     refuse(fmt::format("a top-p of {}", s.top_p), "use a number above 0 and at most 1");
+  if (!(s.min_p >= 0 && s.min_p <= 1))
+    refuse(fmt::format("a min-p of {}", s.min_p), "use a number from 0 (every token) to 1");
+  if (!(s.repetition > 0) || std::isinf(s.repetition))
+    refuse(fmt::format("a repetition penalty of {}", s.repetition), "use 1 (none) or a number above, as in 1.1");
+}
+
+void penalize(std::span<double> logits, std::span<const std::int32_t> tokens, double penalty) {
+  if (penalty == 1) return;
+  std::vector<std::int32_t> once(tokens.begin(), tokens.end());
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  for (const std::int32_t token : once) {
+    double& logit = logits[static_cast<std::size_t>(token)];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
 }
 
 namespace {
@@ -76,6 +91,7 @@ std::span<const Candidate> candidates(std::span<const double> logits, const Samp
     room.resize(kept);
     sorted = false;
   }
+  if (s.min_p > 0) std::erase_if(room, [&](const Candidate& c) { return c.probability < s.min_p; });  // the best has 1
   // By id again, so that a filter that keeps every token changes nothing.
   if (!sorted) std::sort(room.begin(), room.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   const double total = total_of(room);

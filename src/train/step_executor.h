@@ -14,7 +14,9 @@
 #include <span>
 #include <vector>
 
+#include "comm/single_rank.h"
 #include "offload/activation_offload.h"
+#include "parallel/activation_codes.h"
 #include "parallel/context_parallel.h"
 #include "parallel/global_norm.h"
 #include "parallel/pipeline_links.h"
@@ -22,11 +24,15 @@
 #include "telemetry/doing.h"
 #include "train/batch_buffers.h"
 #include "train/phase_counter.h"
+#include "train/pipedream_window.h"
 #include "train/rank_state.h"
 #include "train/state_hashes.h"
 #include "train/step_watch.h"
 
 namespace lockstep {
+
+// A step's list in three: what makes the gradients; norm and updates; weights on their way to those that compute.
+enum class StepPart { gradients, updates, publishing };
 
 class StepExecutor {
  public:
@@ -47,6 +53,15 @@ class StepExecutor {
   // are captured the second time and given to the device as wholes from then on, unless somebody watches.
   // `hashes` are made around its updates; whether there are any is the same in all steps.
   void run_step(std::int64_t batch_number, StateHashes* hashes = nullptr);
+  // One of the three alone, after begin() (async_steps.h). Updates wait for weights that are being published.
+  void run_part(StepPart part);
+  // Where steps overlap (spec/pipeline/pipedream.h), a step ends with its last forward: its last backwards run beside
+  // the next step's forwards, or in drain(), after which the state is whole. Elsewhere nothing is ever left.
+  void drain();
+  bool is_drained() const { return !window_ || window_->is_empty(); }
+  // Where the learning rate of the batch in this place goes, before the batch's step.
+  Tensor learning_rate(int place) const;
+
   // Somebody reads the state beside the step that comes next: its updates wait for that. The event outlives the step's
   // run_step().
   void update_after(Event& read) { readers_.push_back(&read); }
@@ -80,16 +95,22 @@ class StepExecutor {
   void come_to(const Action& action);
   void run_phase_of(const Action& action);
   void run_norm();
+  void run_own_norm(const Action& action);
+  void run_unflushed(std::int64_t batch_number);
+  void free_places(const Action& phase);
   void update(int unit);
   void exchange(const Action& action);
+  void arrive(const Action& receive);
   Tensor message(const Action& action) const;
-  void run_actions(std::size_t first, std::size_t end);
+  void run_actions(std::size_t first, std::size_t end, std::optional<bool> publishing = {});
   void wait_for_readers();
   void capture_halves(std::int64_t batch_number);
   Call call(const Action& action, const Batch& batch) const;
   const Activations& activations_at(int micro) const {
-    return training_ ? activations_.of(micro) : activations_.of_forwards(micro);
+    if (!training_) return activations_.of_forwards(micro);
+    return activations_.of(window_ ? window_->place(micro) : micro);
   }
+  int micro_of_gradient(int micro) const { return window_ ? window_->of_gradient(micro) : micro; }
 
   RankSetup& setup_;
   RankState& state_;
@@ -97,7 +118,9 @@ class StepExecutor {
   TensorParallel tensor_;
   std::optional<ContextParallel> context_;  // where samples are split
   PipelineLinks links_;
+  std::optional<ActivationCodes> codes_;  // none: activations are sent as they are
   BatchBuffers batch_;
+  int place_ = 0;  // of the batch that was set last
   StepActivations activations_;
   std::optional<ActivationOffload> offload_;  // none: they stay
   std::size_t at_ = 0;                        // the action of the step's list that comes next
@@ -106,7 +129,10 @@ class StepExecutor {
   std::size_t norm_at_ = 0;  // index of the norm in the step's list
   bool training_ = true;     // of the list that was begun
   std::int64_t batch_number_ = 0;
-  bool repeats_;  // steps are the same work each time
+  std::optional<PipeDreamWindow> window_;  // where steps overlap
+  Buffer rates_;                           // and learning rates, by place of a batch
+  SingleRank alone_;                       // and who finds a stage's norm
+  bool repeats_;                           // steps are the same work each time
   std::int64_t steps_run_ = 0;
   std::unique_ptr<Replay> gradients_replay_, updates_replay_;  // both or none
   std::vector<Event*> readers_;                                // of the state, that the next updates wait for

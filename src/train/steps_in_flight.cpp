@@ -41,7 +41,7 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
   if (place.timed) times->begin_step();
   executor_.set_batch(tokens, targets, index);
   place.rate.as<double>()[0] = learning_rate;
-  upload_later(state_.control().slice(0, kLearningRate, 1), place.rate.as<char>().data(), setup_.stream);
+  upload_later(executor_.learning_rate(index), place.rate.as<char>().data(), setup_.stream);
   if (!hashes_) {
     executor_.run_step(state_.batches() + count());
   } else {
@@ -54,7 +54,20 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
   download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
   if (place.timed) times->end_step();
   setup_.stream.record(*place.done);
+  if (setup_.step.unflushed) tell_stages(index);
   ++begun_;
+}
+
+// Each stage has a norm of its own and has halted by itself: what is told is of all of them, as far as they have come.
+// Nobody waits for it before the next step was begun, since the stages come to it one after the other.
+void StepsInFlight::tell_stages(int index) {
+  Place& place = places_[index];
+  place.done->wait();
+  const auto controls = place.controls.as<double>();
+  if (setup_.on_meta()) std::ranges::fill(controls, 0);
+  place.told = {executor_.batch().loss_of_stage(index), controls[kNorm] * controls[kNorm], controls[kHalted]};
+  Communicator& stages = setup_.mesh_hosts.pipeline();
+  place.telling = stages.all_reduce(Tensor(place.told.data(), DType::f64, stages.device(), {std::ssize(place.told)}));
 }
 
 StepResult StepsInFlight::finish() {
@@ -68,7 +81,18 @@ StepResult StepsInFlight::finish() {
     hashes_->require_unchanged(place.hashes_before.as<StateHash>());
     hashes_->remember(place.hashes_after.as<StateHash>());
   }
-  StepResult result = counted_step(state_, executor_.batch().mean_loss(index), place.controls.as<double>());
+  double loss = 0;
+  if (setup_.step.unflushed) {
+    place.telling->wait();
+    loss = executor_.batch().mean(index, place.told[0]);
+  } else {
+    loss = executor_.batch().mean_loss(index);
+  }
+  StepResult result = counted_step(state_, loss, place.controls.as<double>());
+  if (setup_.step.unflushed) {
+    result.norm = std::sqrt(place.told[1]);
+    result.updated = place.told[2] == 0;
+  }
   // Replicas that take local steps decide for themselves; a run that is to stop hears of any of them.
   if (Communicator& others = setup_.mesh_hosts.others(); others.size() > 1) {
     std::int64_t bad = result.updated ? 0 : 1;

@@ -10,7 +10,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "telemetry/arrivals.h"
 #include "tensor/transfer.h"
 #include "train/state_hashes.h"
 #include "train/step_executor.h"
@@ -24,6 +26,8 @@ struct StepResult {
   double loss_scale = 1;                 // of this step
   bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
   std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
+  std::vector<Arrival> arrivals = {};    // of an asynchronous step (async_steps.h)
+  std::optional<double> seconds = {};    // that it took, where it did not begin and end with this rank's part of it
 };
 
 // Of a step that has ended with these scalars, which the state then counts.
@@ -44,12 +48,17 @@ class StepsInFlight {
   StepResult finish();
 
  private:
+  void tell_stages(int index);
+
   // The scalars of a step: the learning rate on its way to the device, all of them on their way back.
   struct Place {
     HostBuffer rate, controls;
     HostBuffer hashes_before, hashes_after;  // of guarded state: before the update, and after it
     std::unique_ptr<Event> done;
     bool timed = false;
+    // Without a flush: loss, square of the norm, whether updates are halted; and their sum over the stages under way.
+    std::array<double, 3> told{};
+    Communicator::Started telling;
   };
 
   RankSetup& setup_;

@@ -115,28 +115,33 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     of_stream.times_messages = false;
   }
   if (device == Device::cuda && spec.precision.compute == Precision::fp8) cuda::require_fp8();
-  steps_at_once_ = where.steps_at_once > 0 ? where.steps_at_once : runs_ahead ? Replica::kStepsInFlight : 1;
+  steps_at_once_ = where.steps_at_once > 0         ? where.steps_at_once
+                   : runs_ahead || steps_overlap() ? Replica::kStepsInFlight
+                                                   : 1;
   tune_products(spec, *stream_);
   const bool counts = own_data_ || where.data_of_rank || is_first_rank();
   const std::int64_t corpus = counts ? data_->corpus_bytes() : 0;
   if (corpus > 0) (host_memory_ ? host_ledger_ : ledger_).add(Tag::data, "corpus", corpus);
-  const Replica::Options options{
-      .spec = spec.model,
-      .B = spec.train.global_batch,
-      .T = spec.data.seq,
-      .layout = spec.layout,
-      .precision = spec.precision,
-      .optimizer = spec.optimizer,
-      .sync = spec.sync,
-      .seed = spec.train.seed,
-      .lists = where.lists,
-      .model = where.model,
-      .how = {.runs_on = device_of(spec), .deterministic = spec.train.deterministic, .memory = spec.memory},
-      .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
-      .host_threads = threads_,
-      .check_state = spec.run.check_state > 0,
-      .account = stream_times_ ? &stream_time_ : account(),
-      .times = stream_times_.get()};
+  const Replica::Options options{.spec = spec.model,
+                                 .B = spec.train.global_batch,
+                                 .T = spec.data.seq,
+                                 .layout = spec.layout,
+                                 .precision = spec.precision,
+                                 .optimizer = spec.optimizer,
+                                 .sync = spec.sync,
+                                 .sparsity = spec.sparsity,
+                                 .seed = spec.train.seed,
+                                 .lists = where.lists,
+                                 .model = where.model,
+                                 .how = {.runs_on = device_of(spec),
+                                         .deterministic = spec.train.deterministic,
+                                         .memory = spec.memory,
+                                         .documents = data_->documents()},
+                                 .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
+                                 .host_threads = threads_,
+                                 .check_state = spec.run.check_state > 0,
+                                 .account = stream_times_ ? &stream_time_ : account(),
+                                 .times = stream_times_.get()};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)
@@ -152,10 +157,14 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     if (device != Device::meta) check_shared(folder_, *savers_);
   }
   folder_.stream = stream_.get();
-  if (saves() && spec.train.async_save)
+  if (saves() && spec.train.async_save) {
+    replica_->open_state(true);
     writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
                                                  Disk(), savers_.get());
+    replica_->close_state();
+  }
   const Share given = replica_->given();
+  if (replica_->is_asynchronous()) use_async();
   batch_ = std::make_unique<BatchReader>(
       device == Device::meta ? 0 : given.count * spec.data.seq,  // on meta batches are counted, and none is made
       [this, first_here = given.first](std::int64_t first, std::span<std::int32_t> tokens,
@@ -215,13 +224,20 @@ void TrainingRun::init_from_checkpoint(const std::function<void(const std::strin
   if (is_first_rank() && saves()) keep_companions(companions_of(*found));
 }
 
-void TrainingRun::load_batch(std::int64_t first) { batch_->load(first); }
+// Which samples an asynchronous step has for this rank is not known before.
+void TrainingRun::load_batch(std::int64_t first) {
+  first_sample_ = first;
+  if (!replica_->is_asynchronous()) batch_->load(first);
+}
 
-void TrainingRun::read_ahead(std::int64_t first) { batch_->read_ahead(first); }
+void TrainingRun::read_ahead(std::int64_t first) {
+  if (!replica_->is_asynchronous()) batch_->read_ahead(first);
+}
 
 void TrainingRun::begin_loaded_step(double learning_rate) {
   const Spending computing(account(), TimeUse::compute);
   replica_->set_learning_rate(learning_rate);
+  if (replica_->is_asynchronous()) return replica_->begin_step(first_sample_);
   replica_->begin_step(batch_->tokens(), batch_->targets());
 }
 
@@ -229,7 +245,15 @@ Replica::Result TrainingRun::finish_step() {
   const Spending computing(account(), TimeUse::compute);
   Replica::Result result = replica_->finish_step();
   last_times_ = std::exchange(result.times, std::nullopt);
+  if (spec_.layout.unflushed() && !result.updated) stages_differ_ = true;
   return result;
+}
+
+bool TrainingRun::drain() {
+  const Spending computing(account(), TimeUse::compute);
+  if (!replica_->drain()) stages_differ_ = true;
+  if (telling_) telling_->pending->wait();  // all ranks are here
+  return !stages_differ_;
 }
 
 std::optional<TimesByUse> TrainingRun::take_times() {
@@ -256,6 +280,7 @@ double TrainingRun::compute_gradients(std::int64_t first, double learning_rate) 
 }
 
 std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::int64_t later) {
+  if (replica_->is_asynchronous()) return replica_->async().bad_value();
   batch_->load(first);
   return replica_->find_bad_value(batch_->tokens(), batch_->targets(), later);
 }
@@ -298,65 +323,7 @@ void TrainingRun::check_state(std::int64_t step) {
   throw CommError(found->text, true);
 }
 
-namespace {
-
-constexpr std::size_t kEventWords = 2 + 4 * kEventsATell;
-
-std::array<double, kEventWords> event_words_of(const ToldEvents& told) {
-  std::array<double, kEventWords> words{told.error.value_or(-1), told.step_seconds};
-  for (std::size_t i = 0; i < kEventsATell; ++i) {
-    const RankEvent& event = told.events[i];
-    const double kind = event.kind ? static_cast<double>(*event.kind) : -1;
-    std::ranges::copy(std::array{kind, static_cast<double>(event.step), event.time, event.seconds},
-                      words.begin() + static_cast<std::ptrdiff_t>(2 + 4 * i));
-  }
-  return words;
-}
-
-ToldEvents told_events_of(std::span<const double, kEventWords> words) {
-  ToldEvents told{.error = words[0] < 0 ? std::nullopt : std::optional(words[0]), .step_seconds = words[1]};
-  for (std::size_t i = 0; i < kEventsATell; ++i) {
-    const std::span<const double> of = words.subspan(2 + 4 * i, 4);
-    if (of[0] < 0) continue;
-    told.events[i] = {.kind = static_cast<EventKind>(of[0]),
-                      .step = static_cast<std::int64_t>(of[1]),
-                      .time = of[2],
-                      .seconds = of[3]};
-  }
-  return told;
-}
-
-}  // namespace
-
-TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
-  if (!raw_ranks_) return {mine, {times}, {events}};
-  constexpr std::size_t kWords = 1 + kTimeUses + kEventWords;
-  std::array<double, kWords> own{static_cast<double>(mine.stop + 2 * mine.bad_data + 4 * mine.save_again +
-                                                     8 * mine.compare_clocks + 16 * mine.copy)};
-  std::ranges::copy(times.seconds, own.begin() + 1);
-  std::ranges::copy(event_words_of(events), own.begin() + 1 + kTimeUses);
-  std::vector<double> all(kWords * static_cast<std::size_t>(size()));
-  {
-    const Spending waiting(account(), uses_of(spec_.layout)(raw_ranks_->name()));
-    const InCall held(doing(), "world", "all_gather", ++tellings_);
-    raw_ranks_
-        ->all_gather(Tensor(all.data(), DType::f64, raw_ranks_->device(), {std::ssize(all)}),
-                     ConstTensor(own.data(), DType::f64, raw_ranks_->device(), {kWords}))
-        ->wait();
-  }
-  Told told;
-  for (auto rank = all.begin(); rank != all.end(); rank += kWords) {
-    const int votes = static_cast<int>(*rank);
-    told.any.stop |= (votes & 1) != 0;
-    told.any.bad_data |= (votes & 2) != 0;
-    told.any.save_again |= (votes & 4) != 0;
-    told.any.compare_clocks |= (votes & 8) != 0;
-    told.any.copy |= (votes & 16) != 0;
-    told.events.push_back(told_events_of(std::span<const double, kEventWords>(&*rank + 1 + kTimeUses, kEventWords)));
-    std::copy_n(rank + 1, kTimeUses, told.times.emplace_back().seconds.begin());
-  }
-  return told;
-}
+TimeUse TrainingRun::wait_in(const std::string& group) const { return uses_of(spec_.layout)(group); }
 
 void TrainingRun::note_in(Doing& doing) {
   comm_account_.doing = device_comm_account_.doing = &doing;
@@ -410,12 +377,22 @@ std::vector<StateTensor> TrainingRun::written_here() const {
                   : std::ranges::stable_partition(state, [](const StateTensor& t) { return !is_local_part(t.part); });
   std::vector<StateTensor> all = share({state.begin(), own.begin()}, copy, copies);
   for (StateTensor& one : share({own.begin(), own.end()}, copy % together, together)) all.push_back(std::move(one));
-  for (StateTensor& owed : replica_->owed()) all.push_back(std::move(owed));  // which no other rank has
+  for (StateTensor& owed : replica_->owed(true)) all.push_back(std::move(owed));
   return all;
 }
 
 void TrainingRun::save(const Progress& progress) {
   if (stream_->device() != Device::meta) replica_->sum_owed();
+  if (stream_->device() == Device::meta && !saves()) return;
+  replica_->open_state(writer_ != nullptr);
+  save_open(progress);
+  replica_->close_state();
+}
+
+void TrainingRun::save_open(const Progress& progress) {
+  if (writer_ && spec_.sparsity)
+    return writer_->save(progress, written_here(), *stream_,
+                         [this](const StateTensor& next) { replica_->turn_state_to(next.tensor.name); });
   if (writer_) {
     writer_->save(progress, *stream_);
     if (Event* const read = writer_->being_read()) replica_->update_after(*read);

@@ -111,8 +111,15 @@ class TrainingRun {
   double compute_gradients(std::int64_t first, double learning_rate);
   // How many steps may be begun before the oldest of them is waited for.
   int steps_at_once() const { return steps_at_once_; }
-  // Whether all ranks agree on the weights after this many steps: then they can be saved and evaluated.
-  bool agrees_after(std::int64_t step) const { return spec_.sync.agrees_after(step); }
+  // Whether all ranks agree on the weights after this many steps: then they can be saved and evaluated. Those of an
+  // asynchronous run do where they meet (async_steps.h), which is known when the step has ended. They do not where a
+  // stage of a pipeline without a flush has found a value that is not finite: others have made updates that it has not.
+  bool agrees_after(std::int64_t step) const {
+    if (replica_->is_asynchronous()) return replica_->async().met();
+    return spec_.sync.agrees_after(step) && !stages_differ_;
+  }
+  // Makes the state whole where steps overlap, before it is saved or evaluated (replica.h); false: it cannot be.
+  bool drain();
   // Over the evaluation batches: the mean loss, and the share of next tokens that no other token had a larger logit
   // than (nothing when no target counts). All ranks call it. AgreedFailure when the data of any rank cannot be read.
   struct Evaluation {
@@ -136,13 +143,18 @@ class TrainingRun {
     bool compare_clocks = false;
     bool copy = false;  // of the state, into memory, before the step
   };
-  // And where the time of each went, and what happened. One message, which the account of messages leaves out.
+  // And where the time of each went, and what happened. One message, which the account of messages leaves out. Ranks
+  // that do not meet hear of themselves alone; a wish to stop makes them meet.
   struct Told {
     Wishes any;
     std::vector<TimesByUse> times;   // by rank
     std::vector<ToldEvents> events;  // likewise
   };
+  // Where steps overlap, what is returned was told one call earlier, and nobody waits for the ranks that are still at
+  // the step (tells_late()): wishes come true a step later, and a rank without its data cannot ask others to wait.
   Told tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events = {});
+  bool tells_late() const;
+  bool steps_overlap() const { return spec_.layout.unflushed(); }
   // This rank's time on the host; none on meta.
   TimeAccount* account() { return stream_->device() == Device::meta ? nullptr : &time_; }
   // Where the time of the step that was finished last went, to be asked once after each; nothing where that was not
@@ -203,6 +215,8 @@ class TrainingRun {
   void init_from_checkpoint(const std::function<void(const std::string&)>& note);
   int size() const { return ranks_ ? ranks_->size() : 1; }
   std::vector<StateTensor> written_here() const;
+  void save_open(const Progress& progress);
+  void use_async();
 
   RunSpec spec_;
   TimeAccount time_;
@@ -242,7 +256,18 @@ class TrainingRun {
   std::unique_ptr<Communicator> copiers_;  // the ranks once more, for copies alone; none: alone, or no copies
   std::unique_ptr<CheckpointWriter> copy_writer_;
   std::unique_ptr<BatchReader> batch_;  // of this rank
+  std::int64_t first_sample_ = 0;       // of the next asynchronous step
+  struct Telling {
+    std::vector<double> own, all;
+    Communicator::Started pending;
+  };
+  TimeUse wait_in(const std::string& group) const;  // for messages of that group
+  Telling begin_telling(const Wishes& mine, const TimesByUse& times, const ToldEvents& events);
+  Told end_telling(Telling& telling);
+
   std::int64_t tellings_ = 0;
+  std::optional<Telling> telling_;  // of the last call, where steps overlap
+  bool stages_differ_ = false;
 };
 
 int threads_of(const RunSpec& spec);    // per rank: as asked for, or its share of the machine's cores

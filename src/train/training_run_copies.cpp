@@ -22,6 +22,7 @@ std::int64_t bytes_in(const std::filesystem::path& folder) {
 }  // namespace
 
 std::string TrainingRun::begin_copies(const CopyPlace& place) {
+  if (spec_.sparsity) return "the state of a run with [sparsity] is packed, and not copied";
   const Disk memory = Disk::in_memory();
   if (raw_ranks_) copiers_ = raw_ranks_->split([](int r) { return Place{.color = 0, .key = r}; }, "copies");
   copies_ = lockstep::begin_copies(place.folder, place.resumed, memory, copiers_.get());
@@ -60,6 +61,7 @@ std::string TrainingRun::begin_copies(const CopyPlace& place) {
 }
 
 void TrainingRun::copy(const Progress& progress) {
+  if (replica_->is_asynchronous()) replica_->async().wish_to_meet();  // where the copy is settled
   replica_->sum_owed();
   copy_writer_->save(progress, *stream_);
   if (Event* const read = copy_writer_->being_read()) replica_->update_after(*read);

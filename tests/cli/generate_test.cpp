@@ -8,7 +8,10 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "support/golden.h"
 #include "support/program.h"
@@ -140,6 +143,115 @@ TEST_F(GenerateCommand, EverySamplingOptionActs) {
   EXPECT_EQ(json_of(id_run() + " --tokens '1 2' --max-tokens 30 --precision fp64")["tokens"].size(), 30u);
 }
 
+TEST_F(GenerateCommand, MinPAndRepetitionPenaltyAct) {
+  const std::string rest = text_run() + " --prompt abc --max-tokens 30";
+  EXPECT_EQ(json_of(rest + " --temperature 9 --min-p 1 --seed 8")["tokens"],
+            json_of(rest + " --temperature 0")["tokens"]);
+  // Every token that was there becomes far less likely than any that was not.
+  const auto json = json_of(rest + " --temperature 0 --repetition-penalty 1e9");
+  std::set<int> seen{'a', 'b', 'c'};
+  for (const auto& id : json["tokens"]) EXPECT_TRUE(seen.insert(id.get<int>()).second) << id;
+}
+
+TEST_F(GenerateCommand, EndsAtAStopText) {
+  const std::string rest = text_run() + " --prompt abc --max-tokens 30 --temperature 1";
+  const auto whole = json_of(rest);
+  EXPECT_EQ(whole["finish"], "length");
+  const std::string text = whole["text"], stop = text.substr(11, 2);
+  ASSERT_NE(text.find(stop), text.npos);
+  std::ofstream(folder_ + "/stop") << stop;
+  const auto ended = json_of(rest + " --stop never --stop \"$(cat " + folder_ +
+                             "/stop; echo x)\" --stop \"$(printf %s \"" + "$(cat " + folder_ + "/stop)\")\"");
+  EXPECT_EQ(ended["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(ended["finish"], "stop");
+}
+
+// A folder of a model of bytes with a chat template.
+std::string chat_folder(const std::string& run, const std::string& folder) {
+  if (std::filesystem::exists(folder)) return folder;
+  EXPECT_EQ(run_in_shell("export " + run + " --out " + folder).code, 0);
+  std::ofstream(folder + "/chat_template.jinja") << "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% "
+                                                    "endfor %}{% if add_generation_prompt %}<a>{% endif %}";
+  return folder;
+}
+
+std::string text_of_ids(const nlohmann::json& ids) {
+  std::string text;
+  for (const auto& id : ids) text += static_cast<char>(id.get<int>());
+  return text;
+}
+
+TEST_F(GenerateCommand, AnswersAsTheChatTemplateSays) {
+  const std::string chat = chat_folder(text_run(), folder_ + "/chat");
+  const auto one = json_of(chat + " --chat --system 'Be.' --prompt 'Hi' --max-tokens 5");
+  EXPECT_EQ(text_of_ids(one["prompt_tokens"]), "<s>Be.\n<u>Hi\n<a>");
+  std::ofstream(folder_ + "/talk.json")
+      << R"({"messages": [{"role": "system", "content": "Be."}, {"role": "user", "content": "Hi"}]})";
+  EXPECT_EQ(json_of(chat + " --messages " + folder_ + "/talk.json --max-tokens 5")["tokens"], one["tokens"]);
+}
+
+TEST_F(GenerateCommand, AConversationHasAllThatWasSaidBefore) {
+  const std::string chat = chat_folder(text_run(), folder_ + "/chat");
+  for (const char* ranks : {"", " --tp 2", " --pp 2 --cp 2 --threads 1"}) {
+    const std::string rest = std::string(" --max-tokens 4 --precision fp64 --json") + ranks;
+    const Outcome o = run_in_shell("generate " + chat + " --chat" + rest + " <<'END'\nHi\n\nYou?\nEND");
+    ASSERT_EQ(o.code, 0) << o.out;
+    std::istringstream lines(o.out);
+    std::string first, second, more;
+    std::getline(lines, first);
+    std::getline(lines, second);
+    EXPECT_FALSE(std::getline(lines, more)) << more;
+    const auto a = nlohmann::json::parse(first), b = nlohmann::json::parse(second);
+    EXPECT_EQ(text_of_ids(a["prompt_tokens"]), "<u>Hi\n<a>");
+    const std::string said = a["text"];
+    if (std::all_of(said.begin(), said.end(), [](unsigned char c) { return c < 0x80; })) {
+      EXPECT_EQ(text_of_ids(b["prompt_tokens"]), "<u>Hi\n<a>" + said + "\n<u>You?\n<a>");
+    }
+    // What the model has kept of the conversation is what it would read anew.
+    const nlohmann::json whole{{{"role", "user"}, {"content", "Hi"}},
+                               {{"role", "assistant"}, {"content", said}},
+                               {{"role", "user"}, {"content", "You?"}}};
+    std::ofstream(folder_ + "/whole.json") << whole.dump();
+    const auto again = json_of(chat + " --messages " + folder_ + "/whole.json --max-tokens 4 --precision fp64" + ranks);
+    EXPECT_EQ(again["prompt_tokens"], b["prompt_tokens"]) << ranks;
+    EXPECT_EQ(again["tokens"], b["tokens"]) << ranks;
+  }
+}
+
+TEST_F(GenerateCommand, EndsAtTheTokensOfTheGenerationConfig) {
+  const std::string chat = chat_folder(text_run(), folder_ + "/chat-ends");
+  const std::string rest = chat + " --prompt abc --max-tokens 9 --temperature 0";
+  const auto tokens = json_of(rest)["tokens"];
+  ASSERT_EQ(tokens.size(), 9u);
+  std::ofstream(chat + "/generation_config.json") << nlohmann::json{{"eos_token_id", {200, tokens[4]}}}.dump();
+  const auto ended = json_of(rest);
+  EXPECT_EQ(ended["finish"], "end");
+  EXPECT_EQ(ended["tokens"], nlohmann::json(std::vector<nlohmann::json>(
+                                 tokens.begin(), std::find(tokens.begin(), tokens.end(), tokens[4]))));
+}
+
+TEST_F(GenerateCommand, GivesEveryPromptOfAFileTheAnswerThatItHasAlone) {
+  const std::string chat = chat_folder(text_run(), folder_ + "/chat"), rest = " --max-tokens 6 --seed 3";
+  std::ofstream(folder_ + "/prompts.txt") << "Once\n\nOnce upon\r\nabc";
+  std::ofstream(folder_ + "/prompts.jsonl") << R"({"prompt": "Once"}
+{"id": 3, "prompt": "Once upon"}
+{"messages": [{"role": "user", "content": "Hi"}]}
+)";
+  for (const char* file : {"/prompts.txt", "/prompts.jsonl"}) {
+    const Outcome o = run_in_shell("generate " + chat + " --prompts " + folder_ + file + rest);
+    ASSERT_EQ(o.code, 0) << o.out;
+    std::istringstream lines(o.out);
+    const std::string last = std::string(file).ends_with("txt") ? " --prompt abc" : " --chat --prompt Hi";
+    for (const std::string& prompt : {std::string(" --prompt Once"), std::string(" --prompt 'Once upon'"), last}) {
+      std::string line;
+      ASSERT_TRUE(std::getline(lines, line));
+      const auto alone = json_of(chat + prompt + rest), got = nlohmann::json::parse(line);
+      EXPECT_EQ(got["prompt_tokens"], alone["prompt_tokens"]);
+      EXPECT_EQ(got["tokens"], alone["tokens"]) << prompt;
+    }
+  }
+}
+
 TEST_F(GenerateCommand, AnEmptyPromptBeginsADocument) {
   EXPECT_EQ(json_of(text_run() + " --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));
   EXPECT_EQ(json_of(text_run() + " --prompt '' --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));
@@ -230,7 +342,10 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
   };
   const std::string empty = folder_ + "/empty";
   std::filesystem::create_directories(empty);
-  const std::string text = text_run(), ids = id_run();
+  const std::string text = text_run(), ids = id_run(), wrong_talk = chat_folder(text, folder_ + "/chat");
+  std::ofstream(folder_ + "/wrong.json") << "{}";
+  std::ofstream(folder_ + "/wrong.jsonl") << "{\"prompt\": \"x\"}\n{}\n";
+  std::ofstream(folder_ + "/line") << "Hello\n";
   for (const Mistake& m : std::vector<Mistake>{
            {"", 2, "folder"},
            {"/nowhere/at/all", 6, "there is no folder '/nowhere/at/all'; name a run folder"},
@@ -260,7 +375,23 @@ TEST_F(GenerateCommand, EveryMistakeGetsOneLineAndItsExitCode) {
             "are not bytes of text, and it has no tokenizer.json; give the prompt as ids, such as --tokens"},
            {ids, 2, "are not bytes of text, and it has no tokenizer.json; give the prompt as ids"},
            {ids + " --tokens ''", 2, "--tokens holds no token id"},
-           {kGolden + "llama-tiny --prompt abc", 2, "are not bytes of text"}}) {
+           {kGolden + "llama-tiny --prompt abc", 2, "are not bytes of text"},
+           {text + " --min-p 2", 2, "a min-p of 2; use a number from 0"},
+           {text + " --repetition-penalty 0", 2, "a repetition penalty of 0; use 1 (none)"},
+           {text + " --stop ''", 2, "--stop is empty; give it a value"},
+           {text + " --tokens 1 --stop x", 2, "--tokens excludes --stop"},
+           {text + " --chat --prompt x", 4, "has no chat template; put a chat_template.jinja"},
+           {text + " --system x", 2, "--system requires --chat"},
+           {text + " --context 9", 2, "--context requires --chat"},
+           {text + " --chat --tokens 1", 2, "--tokens excludes --chat"},
+           {text + " --messages " + empty + "/no", 4, "no"},
+           {text + " --prompts " + empty + "/no", 4, "no"},
+           {text + " --prompts /dev/null", 4, "'/dev/null'"},
+           {wrong_talk + " --messages " + folder_ + "/wrong.json", 4, "holds no list of messages; write [{"},
+           {wrong_talk + " --prompts " + folder_ + "/wrong.jsonl", 4, "line 2 is no object with"},
+           {wrong_talk + " --chat --context 3 < " + folder_ + "/line", 2,
+            "there is room for 3; begin a new one, or use"},
+           {wrong_talk + " --chat --prompt " + std::string(kPositions, 'x'), 2, "the model 48 positions"}}) {
     const Outcome o = run_in_shell("generate " + m.arguments);
     EXPECT_EQ(o.code, m.code) << m.arguments << "\n" << o.out;
     EXPECT_THAT(o.out, HasSubstr(m.says));

@@ -94,6 +94,30 @@ TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
   }
 }
 
+// Masks of documents, positions that begin anew, and padding; with one rank the steps are captured.
+TEST_F(TrainingOnTheGpu, LearnsFromDocumentsWhatTheCpuLearns) {
+  for (const Documents documents : {Documents::masked, Documents::packed, Documents::nosplit})
+    for (const PositionKind positions : {PositionKind::rope, PositionKind::learned}) {
+      RunSpec spec = small_run(RunDevice::cuda, Precision::fp32);
+      if (positions == PositionKind::learned) {
+        spec.model = tiny_specs()[6].spec;
+        spec.model.vocabulary = 257;
+        spec.model.max_positions = 256;
+        spec.model.dropout = spec.model.attention_dropout = 0;
+      }
+      ASSERT_EQ(spec.model.positions, positions);
+      spec.data.documents = documents;
+      RunSpec on_cpu = spec;
+      on_cpu.run.device = RunDevice::cpu;
+      const std::string name = fmt::format("{}-{}", name_of(documents), static_cast<int>(positions));
+      const Learned gpu = learn(spec, folder_.path() / ("gpu-" + name)),
+                    cpu = learn(on_cpu, folder_.path() / ("cpu-" + name));
+      ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
+      for (std::size_t step = 0; step < gpu.losses.size(); ++step)
+        EXPECT_NEAR(gpu.losses[step], cpu.losses[step], 1e-3) << name << ", step " << step;
+    }
+}
+
 TEST_F(TrainingOnTheGpu, ComputingAgainOrCuttingIntoPiecesChangesMemoryOnly) {
   for (const Precision precision : {Precision::bf16, Precision::fp8}) {
     const RunSpec spec = small_run(RunDevice::cuda, precision);

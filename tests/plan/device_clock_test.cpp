@@ -105,6 +105,42 @@ TEST(DeviceClock, AStageWaitsForWhatTheOneBeforeItSends) {
   EXPECT_DOUBLE_EQ(times[1].waited[kPp], 1.5);
 }
 
+// A worker's part of a server's link: to as many servers as ranks compute its own link is just full, to more it is
+// the slowest. Gradients go (2 s of a server's link each way), servers work for 1 s, and weights come.
+TEST(DeviceClock, AServersLinkCarriesWhatAllThatComputeSend) {
+  const auto step = [](int workers, int servers) {
+    std::vector<StageMessage> messages;
+    HandMadeStage worker;
+    worker.work(3);
+    for (const CommOp op : {CommOp::gather, CommOp::broadcast})
+      for (int server = 0; server < servers; ++server) {
+        StageMessage message = collective(MeshAxis::dp, workers + 1, 0);
+        message.op = op;
+        message.among = StageMessage::Among::link;
+        message.server = server;
+        message.busiest = 2'000'000'000;
+        messages.push_back(message);
+      }
+    for (int m = 0; m < 2 * servers; ++m) worker.start(m);
+    for (int m = 0; m < 2 * servers; ++m) worker.wait(m);
+    WorldScript script = hand_made_script(messages, {worker});
+    script.servers.push_back(HandMadeStage().start(0).wait(0).work(1).start(servers).wait(1).twice());
+    script.servers_each = servers;
+    return run_clock(script, hand_made_machine());
+  };
+  for (const int servers : {1, 2, 3}) {
+    const auto times = step(3, servers);
+    ASSERT_EQ(std::ssize(times), 1 + servers);
+    EXPECT_DOUBLE_EQ(step_seconds(times[0][0]), 3 + 2 + 1 + 2) << servers;
+    EXPECT_DOUBLE_EQ(times[0][0].waited[kDp], 5);
+    for (int server = 1; server <= servers; ++server) {
+      EXPECT_DOUBLE_EQ(times[static_cast<std::size_t>(server)][0].computed, 1);
+      EXPECT_DOUBLE_EQ(times[static_cast<std::size_t>(server)][0].waited[kDp], 3 + 2 + 2);
+    }
+  }
+  EXPECT_DOUBLE_EQ(step_seconds(step(3, 6)[0][0]), 3 + 4 + 1 + 4) << "a worker sends to six servers";
+}
+
 TEST(DeviceClock, AMessageBehindWorkCostsNothing) {
   const WorldScript script =
       hand_made_script({collective(MeshAxis::dp, 4, 2)}, {HandMadeStage().start(0).work(5).wait(0)});

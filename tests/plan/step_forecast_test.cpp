@@ -13,6 +13,9 @@ using Pieces = std::vector<ForecastPiece>;
 
 ForecastPiece computes(double seconds) { return {.kind = ForecastPiece::Kind::compute, .seconds = seconds}; }
 ForecastPiece starts(int message) { return {.kind = ForecastPiece::Kind::start, .message = message}; }
+ForecastPiece carried(int message, double link) {
+  return {.kind = ForecastPiece::Kind::start, .message = message, .link = link};
+}
 ForecastPiece waits(int message) { return {.kind = ForecastPiece::Kind::wait, .message = message}; }
 const ForecastPiece kEnd{.kind = ForecastPiece::Kind::mark};
 
@@ -111,6 +114,42 @@ TEST(Forecast, MakesRanksThatShareACoreAndMeetOftenWaitForEachOther) {
   for (Pieces& rank : world.ranks) rank.push_back(kEnd);
   EXPECT_THAT(ends(forecast(world)), Are(All{10, 10}));
   EXPECT_THAT(held(forecast(world)), Are(All{5, 4}));
+}
+
+// Each has a link of its own: the message is moved at 1.25, and known of when the link has carried it too.
+TEST(Forecast, LetsARankSleepUntilItsLinkHasCarriedTheMessage) {
+  const ForecastWorld world{
+      .ranks = {{carried(0, 3), computes(1), waits(0), kEnd}, {carried(0, 2), computes(1), waits(0), kEnd}},
+      .messages = {{.ranks = 2, .seconds = 0.5}},
+      .cores = 2};
+  EXPECT_THAT(ends(forecast(world)), Are(All{3, 2}));
+  EXPECT_THAT(held(forecast(world)), Are(All{2, 1}));
+}
+
+TEST(Forecast, LetsALinkCarryOneMessageAfterTheOtherBesideWork) {
+  const ForecastWorld world{
+      .ranks = {{carried(0, 2), computes(1), carried(1, 2), waits(0), computes(4), waits(1), kEnd},
+                {carried(0, 2), carried(1, 1), waits(0), waits(1), kEnd}},
+      .messages = {{.ranks = 2, .channel = 0}, {.ranks = 2, .channel = 1}},
+      .cores = 2};
+  EXPECT_THAT(ends(forecast(world)), Are(All{6, 3}));
+  EXPECT_THAT(held(forecast(world)), Are(All{1, 3}));
+}
+
+TEST(Forecast, TellsAReceiverWhenTheSendersLinkHasCarriedIt) {
+  const ForecastWorld world{.ranks = {{computes(1), carried(0, 2), kEnd}, {starts(0), waits(0), kEnd}},
+                            .messages = {{.ranks = 2, .one_way = true}},
+                            .cores = 2};
+  EXPECT_THAT(ends(forecast(world)), Are(All{1, 3}));
+  EXPECT_THAT(held(forecast(world)), Are(All{0, 3}));
+}
+
+TEST(Forecast, TakesNoCoreForARankThatSleeps) {
+  const ForecastWorld world{
+      .ranks = {{carried(0, 2), waits(0), kEnd}, {carried(0, 0.5), waits(0), computes(1.5), kEnd}},
+      .messages = {{.ranks = 2}},
+      .cores = 1};
+  EXPECT_THAT(ends(forecast(world)), Are(All{2, 2}));
 }
 
 TEST(Forecast, RefusesRanksThatWaitForEachOther) {

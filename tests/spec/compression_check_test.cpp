@@ -25,6 +25,15 @@ TEST(CompressedRun, MayGatherWeightsInBlocks) {
   EXPECT_EQ(parse(to_toml(run)), run);
 }
 
+TEST(CompressedRun, MaySendActivationsInFewerBytes) {
+  for (const char* form : {"bf16", "int8", "onebit", "topk:0.1"}) {
+    const RunSpec run = parse(kBase, {"layout.pp=2", fmt::format("sync.compress_activations={}", form)});
+    EXPECT_EQ(run.sync.compress_activations.text(), form);
+    EXPECT_TRUE(run.sync.changes_numbers());
+    EXPECT_EQ(parse(to_toml(run)), run);
+  }
+}
+
 struct RefusedCompression {
   Sets sets;
   const char* problem;
@@ -39,7 +48,8 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"sync.compress=topk:2"}, "'topk:2' says nothing", {"sync.compress=topk:0.01"}},
       {{"layout.dp_kind=central"}, "dp_kind is \"central\"", {"layout.dp_kind=ddp"}},
       {{"layout.cp=2"}, "context-parallel", {"layout.cp=1"}},
-      {{"layout.tp=2"}, "tensor-parallel", {"layout.tp=1"}},
+      {{"layout.tp=4", "model.kv_heads=2"}, "the same key/value heads (2)", {"layout.tp=2"}},
+      {{"layout.tp=2", "sync.compress=onebit"}, "the padding of layers", {"sync.compress=int8"}},
       {{"layout.reduce=native"}, "reduce = \"native\" does nothing", {"layout.reduce=canonical"}},
       {{"layout.dp=4", "layout.zero=1", "layout.shard=2"}, "sharded over 2 of 4 ranks", {"layout.shard=0"}},
       {{"precision.compute=fp16"}, "another loss scale", {"precision.compute=bf16"}},
@@ -48,12 +58,23 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"layout.zero=2", "model.tied=true"}, "tied", {"layout.grad_sync=step"}},
       {{"sync.compress_weights=int8"}, "no weights are gathered", {"layout.zero=3"}},
       {{"layout.zero=3", "sync.compress_weights=bf16"}, "not in bf16", {"sync.compress_weights=int8"}},
-      {{"layout.zero=3", "sync.compress_weights=int8", "sync.compress=none", "layout.tp=2"},
-       "tensor-parallel",
-       {"layout.tp=1"}},
+      {{"layout.zero=3", "sync.compress_weights=int8", "sync.compress=none", "layout.tp=4", "model.kv_heads=2"},
+       "the same key/value heads",
+       {"layout.tp=2"}},
       {{"layout.zero=3", "sync.compress_weights=int8", "memory.offload_parameters=disk"},
        "weights that are offloaded",
        {"memory.offload_parameters=none"}},
+      {{"layout.embedding_gradient=auto"}, "embedding_gradient is \"auto\"", {"layout.embedding_gradient=dense"}},
+      {{"sync.compress_activations=int8"}, "no activations are sent", {"layout.pp=2"}},
+      {{"layout.pp=2", "sync.compress_activations=bf16", "precision.compute=bf16"},
+       "16 bits already",
+       {"sync.compress_activations=int8"}},
+      {{"layout.pp=2", "sync.compress_activations=topk:0.7"},
+       "no fewer than all have",
+       {"sync.compress_activations=topk:0.66"}},
+      {{"layout.pp=2", "sync.compress=none", "sync.compress_activations=int8", "run.device=cuda"},
+       "activations are compressed on the cpu alone",
+       {"run.device=cpu"}},
   };
   return all;
 }

@@ -33,7 +33,8 @@ TEST(LayoutText, ReadsBackWhatItSays) {
        {"dp=1", "dp=4,micro=3", "dp=2,zero=1", "dp=8,micro=2,zero=3,grad_sync=step,reshard=never,shard=4",
         "dp=4,zero=3,prefetch=0", "dp=4,zero=3,prefetch=3,wrap=64MiB", "dp=4,zero=3,wrap=halves",
         "dp=4,zero=3,wrap=2+3", "dp=3,zero=2,overlap=off,uneven=on", "dp=2,grad_sync=micro",
-        "dp=2,bucket=0,reduce=ring", "dp=2,dp_kind=central", "dp=3,dp_kind=server,servers=2",
+        "dp=2,embedding_gradient=rows", "dp=2,zero=1,embedding_gradient=auto", "dp=2,bucket=0,reduce=ring",
+        "dp=2,dp_kind=central", "dp=3,dp_kind=server,servers=2",
         "dp=2,pp=2,tp=2,micro=2,dp_kind=server,servers=8,overlap=off", "tp=2", "dp=2,tp=4,sp=off,tp_chunks=2,zero=3"})
     EXPECT_EQ(to_text(parse_layout(text)), text);
 }

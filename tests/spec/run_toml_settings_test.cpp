@@ -116,7 +116,58 @@ TEST(RunToml, LocalStepsAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
             std::string::npos);
   sharded.back() = "layout.shard=2";
   EXPECT_EQ(parse(kBase, sharded).layout.shards(), 2);
-  EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use 'full', 'partial' or 'mixed'"), std::string::npos);
+}
+
+TEST(RunToml, AsynchronousServersAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsRefused) {
+  EXPECT_NE(refusal(kBase, {"sync.kind=async"}).find("use layout.dp_kind=server"), std::string::npos);
+  const std::vector<std::string> served{"layout.dp=4", "layout.dp_kind=server", "sync.kind=async"};
+  EXPECT_EQ(parse(kBase, served).sync.staleness, kNoStalenessBound);
+  EXPECT_TRUE(parse(kBase, served).sync.is_asynchronous());
+  auto bounded = served;
+  bounded.insert(bounded.end(), {"sync.staleness=3", "sync.replay=here/arrivals.jsonl"});
+  EXPECT_EQ(parse(kBase, bounded).sync.staleness, 3);
+  EXPECT_EQ(parse(to_toml(parse(kBase, served))), parse(kBase, served));
+  EXPECT_EQ(parse(to_toml(parse(kBase, bounded))), parse(kBase, bounded));
+  EXPECT_TRUE(parse(kBase, bounded).sync.replay.ends_with("/here/arrivals.jsonl"));
+  bounded[3] = "sync.staleness=0";
+  EXPECT_NE(refusal(kBase, bounded).find("'replay' does nothing with staleness = 0"), std::string::npos);
+  bounded.pop_back();
+  EXPECT_FALSE(parse(kBase, bounded).sync.changes_numbers()) << "the synchronous server";
+  for (const auto& [set, remedy] : {std::pair{"layout.uneven=on", "use train.global_batch=8"},
+                                    {"train.loss_spikes=rewind", "loss_spikes=ignore"},
+                                    {"run.check_state=2", "use run.check_state=0"},
+                                    {"layout.overlap=off", "use layout.overlap=on"},
+                                    {"layout.cp=2", "use layout.cp=1"},
+                                    {"train.bad_values=skip", "use train.bad_values=stop"},
+                                    {"run.device=cuda", "use run.device=cpu"}}) {
+    auto sets = served;
+    sets.emplace_back(set);
+    if (sets.back() == "layout.uneven=on") sets.emplace_back("train.global_batch=6");
+    EXPECT_NE(refusal(kBase, sets).find(remedy), std::string::npos) << set << ": " << refusal(kBase, sets);
+  }
+}
+
+TEST(RunToml, AMaskGrowsByTheScheduleThatTheRunNames) {
+  EXPECT_EQ(parse(kBase).sparsity, SparsitySpec{});
+  EXPECT_FALSE(parse(kBase).sparsity);
+  const RunSpec run = parse(kBase, {"train.steps=100", "sparsity.kind=unstructured", "sparsity.share=0.8",
+                                    "sparsity.begin=10", "sparsity.end=50", "sparsity.every=10"});
+  EXPECT_EQ(parse(to_toml(run)), run);
+  const SparsitySpec& s = run.sparsity;
+  std::vector<std::int64_t> mask_steps;
+  for (std::int64_t step = 0; step <= 100; ++step)
+    if (s.masks_after(step)) mask_steps.push_back(step);
+  EXPECT_EQ(mask_steps, (std::vector<std::int64_t>{20, 30, 40, 50}));
+  // 0.8 (1 - (3/4)³), and so on; between mask steps the share stays.
+  const std::pair<std::int64_t, double> shares[] = {{10, 0},   {19, 0},      {20, 0.4625}, {29, 0.4625},
+                                                    {30, 0.7}, {40, 0.7875}, {50, 0.8},    {99, 0.8}};
+  for (const auto& [step, share] : shares) EXPECT_NEAR(s.share_after(step), share, 1e-15) << step;
+  EXPECT_EQ(s.kept(1001, 50), 200);
+  const RunSpec half = parse(kBase, {"train.steps=100", "sparsity.kind=2:4", "sparsity.end=40", "sparsity.every=10",
+                                     "sparsity.schedule=linear"});
+  EXPECT_EQ(parse(to_toml(half)), half);
+  EXPECT_EQ(half.sparsity.share_after(10), 0.125);
+  EXPECT_EQ(half.sparsity.kept(1000, 40), 500);
 }
 
 TEST(RunToml, ParameterServersRefuseWhatTheyDoNotDo) {

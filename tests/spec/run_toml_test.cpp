@@ -29,6 +29,7 @@ vocabulary = 300
 [data]
 tokens = "../t.bin"
 seq = 64
+documents = "packed"
 eval_share = 0.25
 [train]
 steps = 7
@@ -69,7 +70,13 @@ threads = 2
 stop_signals = ["USR2", "SIGHUP"]
 )");
   EXPECT_EQ(run.model.vocabulary, 300);
-  const DataSpec data{.text = {}, .tokens = "/t.bin", .tokenizer = {}, .synthetic = {}, .seq = 64, .eval_share = 0.25};
+  const DataSpec data{.text = {},
+                      .tokens = "/t.bin",
+                      .tokenizer = {},
+                      .synthetic = {},
+                      .seq = 64,
+                      .documents = Documents::packed,
+                      .eval_share = 0.25};
   EXPECT_EQ(run.data, data);
   const TrainSpec train{.steps = 7,
                         .global_batch = 6,
@@ -267,6 +274,7 @@ TEST(RunToml, WritingAndReadingAreInverse) {
   odd.data.example = false;
   odd.data.text = {"/a \"b\"\\c", "/d\u00e9 = 1 # e"};
   odd.data.tokenizer = "/t \"u\"";
+  odd.data.documents = Documents::nosplit;
   odd.data.eval_share = 0.1 + 0.2;
   odd.train.seed = 9223372036854775807u;
   odd.optimizer = {.kind = OptimizerKind::sgd,

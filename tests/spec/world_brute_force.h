@@ -65,6 +65,8 @@ class WorldBruteForce : private WorldState {
       case ActionKind::backward_input:
       case ActionKind::backward_weight:
         return here && each;
+      case ActionKind::stash:  // of no step with a flush
+        return false;
       case ActionKind::gather:
       case ActionKind::release:
         return shape_.gathers && once && (here || is_copy(r, a.unit));
@@ -106,6 +108,8 @@ class WorldBruteForce : private WorldState {
         if (ranks_[r].whole[u] >= 0 || has_moved(r, u)) throw Failure("no use in gathering it");
         ranks_[r].whole[u] = meet_dp(r, a);
         return true;
+      case ActionKind::stash:
+        return false;
       case ActionKind::release:
         if (ranks_[r].whole[u] < 0) throw Failure("not whole");
         if (!is_over(r, ranks_[r].whole[u])) return false;

@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "data/dataset.h"
 #include "tensor/cpu/stream.h"
 #include "tensor/disk/file_memory.h"
 #include "tensor/host_memory.h"
@@ -53,12 +54,17 @@ struct TokenBatch {
   std::vector<std::int32_t> tokens, targets;
 };
 
+// Where samples are to be several documents, they are, of lengths from one token to all.
 inline TokenBatch random_batch(const Replica::Options& o, unsigned seed) {
   std::mt19937 random(seed);
   TokenBatch batch;
   for (std::int64_t i = 0; i < o.B * o.T; ++i) {
     batch.tokens.push_back(static_cast<std::int32_t>(random() % o.spec.vocabulary));
     batch.targets.push_back(random() % 7 == 0 ? -1 : static_cast<std::int32_t>(random() % o.spec.vocabulary));
+  }
+  for (std::size_t at = 0; o.how.documents && at < batch.tokens.size(); at += 1 + random() % o.T) {
+    batch.tokens[at] |= kBeginsDocument;
+    if (at > 0) batch.targets[at - 1] = kNoTarget;
   }
   return batch;
 }

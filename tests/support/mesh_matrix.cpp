@@ -168,14 +168,15 @@ void expect_learns_as_one_rank(const MeshCase& one) {
   expect_learns_in_single(one);
 }
 
-void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec) {
+void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec,
+                             const std::shared_ptr<const DocumentPairs>& documents) {
   const Replica::Options options{.spec = one.model.spec,
                                  .B = one.B,
                                  .T = one.T,
                                  .layout = one.layout,
                                  .precision = Precision::fp32,
                                  .seed = 5,
-                                 .how = {.memory = memory_spec}};
+                                 .how = {.memory = memory_spec, .documents = documents}};
   struct Costs {
     Ledger::Rows rows, offloaded;
     StepMessages messages;

@@ -1,9 +1,11 @@
 // The layouts that everything is held to at once: every pair of axes, every three and all four, up to 16 ranks, with
 // every schedule, ZeRO stage, kind and order of context, odd sizes, few micro-batches, over every model.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "spec/model/document_pairs.h"
 #include "spec/run/run_spec.h"
 #include "support/tiny_specs.h"
 
@@ -28,6 +30,7 @@ std::vector<MeshCase> mesh_sample(std::size_t count, unsigned seed);
 // (train/rounding_check.h).
 void expect_learns_as_one_rank(const MeshCase& one);
 // Every rank's ledger, what it offloads, and messages of a step are what meta says of that rank.
-void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory = {});
+void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory = {},
+                             const std::shared_ptr<const DocumentPairs>& documents = {});
 
 }  // namespace lockstep::tests

@@ -70,13 +70,16 @@ void embedding_backward(HostTensor& dtable, const HostTensor& dy, const HostTens
 
 void rope_table(HostTensor& cos, HostTensor& sin, const HostTensor& positions, double theta,
                 const std::optional<RopeSlowing>& slowing);
-void rope(HostTensor& x, const HostTensor& cos, const HostTensor& sin, bool inverse);
+void rope(HostTensor& x, const HostTensor& cos, const HostTensor& sin, bool inverse, const HostTensor* positions = {});
 
 // `mask`, when given, multiplies the probabilities: (B, H, T, S), 0 or 1 / (1 - p).
 struct AttentionOptions {
   double scale = 1;
   bool causal = true;
   const std::vector<double>* mask = nullptr;
+  // (B, T): a query sees keys from starts - first_key on.
+  const HostTensor* starts = nullptr;
+  std::int64_t first_key = 0;
   // Also say (HostTensor::narrowed) what it may cost that probabilities and gradients of scores are rounded to the
   // operands' type before they are multiplied, and each query head's part of grouped dk and dv before it is added.
   bool narrow_terms = false;

@@ -7,10 +7,12 @@
 #include <map>
 #include <numeric>
 
+#include "comm/meta/communicator.h"
 #include "kernels/cross_entropy.h"
 #include "spec/layout/shard.h"
 #include "support/devices.h"
 #include "support/host_run.h"
+#include "train/step_executor.h"
 
 namespace lockstep::tests {
 
@@ -60,23 +62,28 @@ Numbers plain_topk(double share, const Numbers& v) {
   return sent;
 }
 
-// A stored parameter: the logical tensors that it consists of, and where it is cut between ranks.
+// A stored parameter: which elements of all logical tensors it consists of, and where it is cut between ranks.
 struct PlainParameter {
-  std::vector<std::pair<std::string, std::size_t>> tensors;  // names and elements
+  std::vector<std::int64_t> places;  // -1: padding
   bool decays = false;
   std::vector<std::size_t> cuts;  // 0, the bounds of shards within it, its elements
 };
 
-std::vector<PlainParameter> parameters_of(const Model& model, const LayoutSpec& layout) {
-  std::vector<PlainParameter> all;
+// Of one tensor-parallel rank; without those that another one has too and answers for.
+void add_parameters(const Model& model, const LayoutSpec& layout, const std::map<std::string, std::size_t>& begins,
+                    std::vector<PlainParameter>& all) {
   for (int u = 0; u < model.units(); ++u) {
     const UnitLayout& unit = model.unit(u).layout();
     for (int p = 0; p < static_cast<int>(unit.parameters().size()); ++p) {
       const StoredParameter& stored = unit.parameters()[p];
-      if (stored.tied) continue;
+      if (stored.tied || !stored.pieces.front().counted) continue;
       PlainParameter& one = all.emplace_back();
-      for (const ParameterPiece& piece : stored.pieces)
-        one.tensors.emplace_back(piece.name, static_cast<std::size_t>(piece.elements()));
+      one.places.assign(static_cast<std::size_t>(stored.elements()), -1);
+      for (std::size_t piece = 0; piece < stored.pieces.size(); ++piece)
+        for (const Run& run : stored.runs_of(piece))
+          for (std::int64_t i = 0; i < run.elements(); ++i)
+            one.places[static_cast<std::size_t>(run.here.at(i))] =
+                static_cast<std::int64_t>(begins.at(stored.pieces[piece].name)) + run.there.at(i);
       one.decays = stored.shape.size() >= 2;
       const std::int64_t begin = unit.offset(p), end = begin + stored.elements();
       one.cuts.push_back(0);
@@ -87,7 +94,6 @@ std::vector<PlainParameter> parameters_of(const Model& model, const LayoutSpec& 
       one.cuts.push_back(static_cast<std::size_t>(end - begin));
     }
   }
-  return all;
 }
 
 // v is replaced by what is sent of it; where it is carried, the residual joins it first and takes the rest.
@@ -111,10 +117,68 @@ void add_to(Numbers& sum, const Numbers& one) {
   for (std::size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
 }
 
-// One worker: a model of one rank for its samples, or for those of one micro-batch.
-struct Worker {
-  std::unique_ptr<HostRun> run;
-  std::int64_t first, count;  // samples
+// The units after which another stage comes, of all stages' list of units.
+std::vector<bool> cuts_of(const Replica::Options& o) {
+  if (!o.sync.compress_activations) return {};
+  MetaDevice meta;
+  meta::Communicator counted(0, static_cast<int>(o.layout.ranks()));
+  const Replica replica(o, {counted, counted}, meta.memory(), meta.stream());
+  const Stages& stages = replica.rank_step().shape.stages;
+  std::vector<bool> cuts;
+  for (int u = 0; u + 1 < replica.model().units(); ++u) cuts.push_back(stages.of(u) != stages.of(u + 1));
+  return cuts;
+}
+
+// A model of one rank and one micro-batch, for some samples; at the cuts each token's row is replaced by what is sent
+// of it, forward and backward.
+class SerialRun {
+ public:
+  SerialRun(const Replica::Options& o, const std::vector<bool>& cuts)
+      : setup_(o, nullptr, cpu_.memory(), cpu_.stream()), state_(setup_), executor_(setup_, state_), cuts_(cuts) {}
+
+  RankState& state() { return state_; }
+  const Model& model() const { return setup_.model; }
+  Memory& memory() { return cpu_.memory(); }
+  Stream& stream() { return cpu_.stream(); }
+
+  // The sum of the losses over `valid`, and the gradient of that.
+  double compute_gradients(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, double valid,
+                           std::int64_t step) {
+    executor_.set_batch(tokens, targets, 0);
+    const Batch batch = executor_.batch().micro_batch(0, 0, true);
+    *const_cast<double*>(batch.loss_scale.data<double>()) = 1 / valid;
+    executor_.begin(true, step);
+    for (const Action& action : executor_.gradient_actions()) {
+      executor_.run(action);
+      if (cuts_.empty()) continue;
+      const auto cut_after = [&](int unit) {
+        return unit >= 0 && unit + 1 < setup_.model.units() && cuts_[static_cast<std::size_t>(unit)];
+      };
+      const Between& between = setup_.model.between(action.unit);
+      if (action.kind == ActionKind::forward && cut_after(action.unit)) replace(executor_.activations(0)[between.y]);
+      if (action.kind == ActionKind::backward_input && cut_after(action.unit - 1))
+        replace(executor_.activations(0)[between.dx]);
+    }
+    state_.gradients().wait();
+    double loss = 0;
+    for (const double one : to_doubles(batch.losses, stream())) loss += one;
+    return loss / valid;
+  }
+
+ private:
+  void replace(const Tensor& rows) const {
+    for (std::int64_t row = 0; row < rows.dim(0); ++row) {
+      double* at = rows.data<double>() + row * rows.dim(1);
+      const Numbers sent = plain_compressed(setup_.options.sync.compress_activations, Numbers(at, at + rows.dim(1)));
+      std::ranges::copy(sent, at);
+    }
+  }
+
+  CpuDevice cpu_;
+  RankSetup setup_;
+  RankState state_;
+  StepExecutor executor_;
+  std::vector<bool> cuts_;
 };
 
 }  // namespace
@@ -135,16 +199,18 @@ Numbers plain_compressed(const Compression& form, const Numbers& v) {
 }
 
 Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
-  const bool each_micro = o.layout.grad_sync == GradSync::micro;
-  const std::int64_t rounds = each_micro ? o.layout.micro : 1;
-  std::vector<std::vector<Worker>> workers(static_cast<std::size_t>(rounds));  // by round of sums
-  std::map<std::int64_t, std::shared_ptr<HostRun>> runs;                       // by samples
+  const bool each_micro = o.layout.grad_sync == GradSync::micro && o.sync.compress;
+  const std::int64_t rounds = each_micro ? o.layout.micro : 1;  // of sums
+  std::map<std::int64_t, std::shared_ptr<SerialRun>> runs;      // by samples
+  // One worker has all where nothing is left out of what workers add up.
+  const std::int64_t dp = o.sync.compress ? o.layout.dp : 1;
+  const std::vector<bool> cuts = cuts_of(o);
   struct Part {
     std::int64_t first, count;
   };
   std::vector<std::vector<Part>> parts(static_cast<std::size_t>(rounds));
-  for (std::int64_t r = 0; r < o.layout.dp; ++r) {
-    const Share share = share_of(o.B, o.layout, r);
+  for (std::int64_t r = 0; r < dp; ++r) {
+    const Share share = dp > 1 ? share_of(o.B, o.layout, r) : Share{0, o.B};
     for (std::int64_t m = 0; m < rounds; ++m) {
       const Part part{share.first + m * (share.count / rounds), share.count / rounds};
       parts[static_cast<std::size_t>(m)].push_back(part);
@@ -153,43 +219,40 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
       one.B = part.count;
       one.layout = {};
       one.sync = {};
-      runs[part.count] = std::make_shared<HostRun>(one);
-      runs[part.count]->replica->init_weights();
+      one.sync.compress_activations = o.sync.compress_activations;
+      runs[part.count] = std::make_shared<SerialRun>(one, cuts);
+      runs[part.count]->state().init_weights();
     }
   }
-  HostRun& any = *runs.begin()->second;
-  const std::vector<PlainParameter> parameters = parameters_of(any.replica->model(), o.layout);
-
+  SerialRun& any = *runs.begin()->second;
   Learned learned;
   std::map<std::string, std::size_t> begins;
   Learned::Tensor last{};
-  for (const LogicalTensor& t : logical_tensors(any.replica->model())) {
+  for (const LogicalTensor& t : logical_tensors(any.model())) {
     begins[t.name] = static_cast<std::size_t>(last.begin + last.count);
     last = {t.name, last.begin + last.count, t.elements()};
     learned.tensors.push_back(last);
   }
   const auto elements = static_cast<std::size_t>(last.begin + last.count);
+  std::vector<PlainParameter> parameters;
+  for (std::int64_t r = 0; r < o.layout.tp; ++r)
+    add_parameters(Model(o.spec, 1, o.T, DType::f64, {.split = o.layout.tensor_split(r)}), o.layout, begins,
+                   parameters);
   // All logical tensors of one run, one after the other.
-  const auto read = [&](HostRun& run, Tensor Replica::Named::*which) {
+  const auto read = [&](SerialRun& run, Tensor Replica::Named::*which) {
     Numbers all(elements);
-    for (const auto& t : run.replica->tensors())
-      t.put(to_doubles(t.*which, *run.stream), std::span(all).subspan(begins.at(t.tensor.name)));
+    for (const auto& t : run.state().tensors())
+      t.put(to_doubles(t.*which, run.stream()), std::span(all).subspan(begins.at(t.tensor.name)));
     return all;
   };
   const auto gather = [&](const Numbers& all, const PlainParameter& parameter) {
     Numbers values;
-    for (const auto& [name, count] : parameter.tensors) {
-      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begins.at(name));
-      values.insert(values.end(), from, from + static_cast<std::ptrdiff_t>(count));
-    }
+    for (const std::int64_t at : parameter.places) values.push_back(at < 0 ? 0 : all[static_cast<std::size_t>(at)]);
     return values;
   };
   const auto scatter = [&](const Numbers& values, const PlainParameter& parameter, Numbers& all) {
-    auto from = values.begin();
-    for (const auto& [name, count] : parameter.tensors) {
-      std::copy_n(from, count, all.begin() + static_cast<std::ptrdiff_t>(begins.at(name)));
-      from += static_cast<std::ptrdiff_t>(count);
-    }
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (parameter.places[i] >= 0) all[static_cast<std::size_t>(parameter.places[i])] = values[i];
   };
 
   // Masters as ranks get them from each other.
@@ -214,26 +277,22 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     for (const std::vector<Part>& round : parts) {
       std::vector<Numbers> sums(parameters.size());
       for (std::size_t w = 0; w < round.size(); ++w) {
-        HostRun& run = *runs.at(round[w].count);
+        SerialRun& run = *runs.at(round[w].count);
         const auto of = [&](const std::vector<std::int32_t>& all) {
           return std::span(all).subspan(static_cast<std::size_t>(round[w].first * o.T),
                                         static_cast<std::size_t>(round[w].count * o.T));
         };
-        const auto here = static_cast<double>(
-            std::ranges::count_if(of(batch.targets), [](std::int32_t target) { return target != kIgnoredTarget; }));
         std::vector<ConstTensor> values;
         std::vector<Buffer> buffers;
         const Numbers computes = gathered(weights);
         for (const Learned::Tensor& t : learned.tensors) {
-          buffers.push_back(run.memory->allocate(t.count * 8, Tag::data));
+          buffers.push_back(run.memory().allocate(t.count * 8, Tag::data));
           std::memcpy(buffers.back().data(), computes.data() + t.begin, static_cast<std::size_t>(t.count * 8));
           values.push_back(view(buffers.back(), DType::f64, {t.count}));
         }
-        run.replica->load(values);
-        const double own = run.replica->compute_gradients(of(batch.tokens), of(batch.targets));
-        loss += own * here / valid;
-        Numbers mine = read(run, &Replica::Named::gradient);
-        for (double& g : mine) g *= here / valid;
+        run.state().load(values);
+        loss += run.compute_gradients(of(batch.tokens), of(batch.targets), valid, step);
+        const Numbers mine = read(run, &Replica::Named::gradient);
         for (std::size_t p = 0; p < parameters.size(); ++p)
           add_to(sums[p], !o.sync.compress
                               ? gather(mine, parameters[p])
@@ -259,9 +318,7 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     const double first = 1 - std::pow(how.beta1, step + 1), next = std::sqrt(1 - std::pow(how.beta2, step + 1));
     Numbers decays(elements);
     for (const PlainParameter& parameter : parameters) {
-      std::size_t count = 0;
-      for (const auto& [name, some] : parameter.tensors) count += some;
-      scatter(Numbers(count, parameter.decays ? how.weight_decay : 0), parameter, decays);
+      scatter(Numbers(parameter.places.size(), parameter.decays ? how.weight_decay : 0), parameter, decays);
     }
     for (std::size_t i = 0; i < elements; ++i) {
       const double g = gradient[i] * scale;

@@ -39,6 +39,16 @@ TEST(PredictionScores, AreOfMediansWithoutTheFirstStep) {
                                               Pair("bubble", "15.0% predicted, 30.0% measured, error -50.0%")));
 }
 
+// Of every three steps one synchronizes: the median step is one that does not, and says nothing of the mean.
+TEST(PredictionScores, OfLocalStepsAreOfMeansOverAsManyAsAreBetweenSynchronizations) {
+  std::vector<MeasuredStep> steps{{.seconds = 9}};
+  for (const double mean : {0.2, 0.5, 0.3})
+    for (const double of_mean : {0.5, 2.0, 0.5}) steps.push_back({.seconds = of_mean * mean});
+  steps.push_back({.seconds = 7});  // of a mean that is not whole
+  EXPECT_THAT(score_prediction({.step_seconds = 0.3, .every = 3}, steps).step.error(), Optional(DoubleNear(0, 1e-12)));
+  EXPECT_FALSE(score_prediction({.step_seconds = 0.3, .every = 30}, steps).step.measured);
+}
+
 TEST(PredictionScores, SayWhatWasNotMeasured) {
   const PredictionScore none = score_prediction({.step_seconds = 0.3, .exposed = {0.02, 0, 0, 0}}, {});
   EXPECT_FALSE(none.step.measured || none.step.error() || none.bubble);
@@ -56,6 +66,8 @@ TEST(PredictionScores, ReadTheirPredictionFromThePlan) {
   EXPECT_EQ(plan.predicted->exposed, (SecondsByAxis{0, 0, 0, 0.125}));
   EXPECT_THAT(plan.predicted->mfu, Optional(0.4));
   EXPECT_FALSE(plan.predicted->bubble);
+  EXPECT_EQ(plan.predicted->every, 1);
+  EXPECT_EQ(parse_run_plan(R"({"predicted":{"step_seconds":1,"local_steps":{"every":16}}})").predicted->every, 16);
   for (const char* damaged :
        {R"({})", R"({"predicted":7})", R"({"predicted":{"step_seconds":-1}})", R"({"predicted":{"step_seconds":"x"}})"})
     EXPECT_FALSE(parse_run_plan(damaged).predicted) << damaged;

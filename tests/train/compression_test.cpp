@@ -78,6 +78,20 @@ TEST_P(CompressedGradients, OfStagesTeachWhatTheSerialModelLearns) {
   expect_close(learn(o, kCompressedSteps), serial, 1e-11, "two stages");
 }
 
+// Of a layer that ranks have in parts, each compresses its own; what all of them have is compressed alike.
+TEST_P(CompressedGradients, OfTensorParallelRanksTeachWhatTheSerialModelLearns) {
+  if (GetParam() == "onebit") GTEST_SKIP() << "is refused: padding would get a gradient";
+  for (const NamedSpec& model : {tiny_specs()[0], tiny_specs()[6]}) {
+    for (LayoutSpec layout :
+         {LayoutSpec{.dp = 2, .tp = 3, .sp = Switch::on, .micro = 2}, LayoutSpec{.dp = 3, .tp = 3, .sp = Switch::off},
+          LayoutSpec{.dp = 2, .pp = 2, .tp = 3, .micro = 2}, LayoutSpec{.dp = 2, .tp = 3, .micro = 2, .zero = 1},
+          LayoutSpec{.dp = 2, .tp = 3, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
+      if (model.spec.tied && layout.passes_on()) continue;  // is refused
+      expect_as_serial(compressed_options(model.spec, layout, GetParam()));
+    }
+  }
+}
+
 // Each parameter is compressed by itself.
 TEST_P(CompressedGradients, DoNotDependOnBucketsOrOverlap) {
   for (const NamedSpec& model : {tiny_specs()[0], tiny_specs()[1]}) {
@@ -105,6 +119,13 @@ TEST(CompressedWeights, TeachWhatTheSerialModelLearns) {
         SCOPED_TRACE(model.name);
         expect_as_serial(o);
       }
+}
+
+TEST(CompressedWeights, OfTensorParallelRanksTeachWhatTheSerialModelLearns) {
+  LayoutSpec layout{.dp = 2, .tp = 3, .micro = 2, .zero = 3, .grad_sync = GradSync::micro};
+  Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, "none");
+  o.sync.compress_weights = compression("int8");
+  expect_as_serial(o);
 }
 
 TEST(CompressedWeights, DoNotDependOnBundlesPrefetchOrOverlap) {

@@ -233,8 +233,10 @@ TEST(GoingOn, LaterIsGoingOnAtOnce) {
   const auto whole = continued(generator, kPrompt, {.max_tokens = 20});
   generator.clear();
   auto parts = continued(generator, kPrompt, {.max_tokens = 8});
-  const std::int32_t last = parts.back();
-  for (const std::int32_t token : continued(generator, {&last, 1}, {.max_tokens = 12})) parts.push_back(token);
+  std::vector<std::int32_t> text = kPrompt;
+  text.insert(text.end(), parts.begin(), parts.end());
+  EXPECT_EQ(generator.length(), std::ssize(text) - 1);  // all but the last were read, and are not read again
+  for (const std::int32_t token : continued(generator, text, {.max_tokens = 12})) parts.push_back(token);
   EXPECT_EQ(parts, whole);
 }
 
@@ -256,7 +258,7 @@ TEST(GoingOn, SaysWhyItEnded) {
   EXPECT_EQ(ended({.max_tokens = 9}, give), Finish::no_positions);
   EXPECT_EQ(tokens.size(), 8u);
   const auto all = tokens;
-  EXPECT_EQ(ended({.max_tokens = 9, .end = all[5]}, give), Finish::end_of_text);
+  EXPECT_EQ(ended({.max_tokens = 9, .ends = {-1, all[5]}}, give), Finish::end_of_text);
   EXPECT_EQ(tokens, std::vector(all.begin(), std::ranges::find(all, all[5])));  // it is not given
   EXPECT_EQ(ended({.max_tokens = 9},
                   [&](std::int32_t token) {

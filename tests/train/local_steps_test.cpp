@@ -12,12 +12,13 @@
 #include "kernels/cross_entropy.h"
 #include "support/devices.h"
 #include "support/host_run.h"
+#include "support/plain_adamw.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
 
-using LocalValues = std::vector<std::vector<double>>;  // by logical tensor
+using LocalValues = PlainValues;
 
 constexpr std::int64_t kLocalSteps = 20, kLocalT = 9;
 constexpr double kLocalRate = 3e-3;
@@ -47,27 +48,6 @@ struct LocalTrajectory {
   LocalValues weights;
 };
 
-// AdamW as its paper has it, on each group's own weights; clipping by the group's own norm.
-struct PlainAdamW {
-  LocalValues w, m, v;
-  void update(LocalValues g, double clip, const OptimizerSpec& o, std::int64_t t,
-              const std::vector<LogicalTensor>& names) {
-    double square = 0;
-    for (const auto& tensor : g)
-      for (const double x : tensor) square += x * x;
-    const double norm = std::sqrt(square), scale = std::min(1.0, clip / (norm + 1e-6));
-    for (std::size_t i = 0; i < g.size(); ++i)
-      for (std::size_t e = 0; e < g[i].size(); ++e) {
-        const double x = g[i][e] * scale;
-        m[i][e] = o.beta1 * m[i][e] + (1 - o.beta1) * x;
-        v[i][e] = o.beta2 * v[i][e] + (1 - o.beta2) * x * x;
-        if (names[i].shape.size() > 1) w[i][e] -= kLocalRate * o.weight_decay * w[i][e];
-        const double mean = m[i][e] / (1 - std::pow(o.beta1, t)), spread = v[i][e] / (1 - std::pow(o.beta2, t));
-        w[i][e] -= kLocalRate * mean / (std::sqrt(spread) + o.eps);
-      }
-  }
-};
-
 void set_local_weights(HostRun& run, const LocalValues& values) {
   std::vector<ConstTensor> tensors;
   for (const auto& one : values) tensors.emplace_back(one.data(), DType::f64, Device::cpu, Shape{std::ssize(one)});
@@ -95,7 +75,7 @@ LocalTrajectory simulate_local_steps(const Replica::Options& o, std::int64_t gro
   const LocalValues start = local_values_of(first, &Replica::Named::master);
   LocalValues zero = start;
   for (auto& tensor : zero) std::ranges::fill(tensor, 0.0);
-  std::vector<PlainAdamW> workers(static_cast<std::size_t>(groups), PlainAdamW{start, zero, zero});
+  std::vector<PlainAdamW> workers(static_cast<std::size_t>(groups), PlainAdamW(start));
   LocalValues anchor = start, momentum = zero;
   LocalTrajectory found;
   for (std::int64_t step = 0; step < o.sync.every * ((kLocalSteps + o.sync.every - 1) / o.sync.every); ++step) {
@@ -116,7 +96,7 @@ LocalTrajectory simulate_local_steps(const Replica::Options& o, std::int64_t gro
       const auto counted = static_cast<double>(own.B * kLocalT - std::ranges::count(part(all.targets), kIgnoredTarget));
       total += loss * counted;
       targets += counted;
-      worker.update(local_values_of(run, &Replica::Named::gradient), o.optimizer.clip, o.optimizer, step + 1, names);
+      worker.update(local_values_of(run, &Replica::Named::gradient), o.optimizer, kLocalRate, step + 1, names);
     }
     found.losses.push_back(total / targets);
     if ((step + 1) % o.sync.every != 0) continue;

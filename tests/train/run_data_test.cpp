@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -119,6 +120,44 @@ TEST_F(DataOfARun, EvaluationHasTheLastSamplesInTheirOrderWhateverTheSeed) {
   RunSpec none = spec(0);
   none.data.eval_share = 0;
   EXPECT_FALSE(RunData(none).has_evaluation());
+}
+
+// Every document is trained on in each epoch or evaluated, none both; the index is kept beside the file.
+TEST_F(DataOfARun, DocumentsForEvaluationAreNeverTrainedOn) {
+  constexpr std::int64_t kT = 16, kDocuments = 60, kEach = 7;
+  TokenFileWriter writer(folder_ / "documents.tokens", 1000);
+  for (std::int32_t d = 0; d < kDocuments; ++d) writer.add(std::vector<std::int32_t>(kEach, d));
+  writer.finish();
+  for (const Documents documents : {Documents::packed, Documents::nosplit}) {
+    RunSpec run = spec(3);
+    run.data.tokens = folder_ / "documents.tokens";
+    run.data.seq = kT;
+    run.data.documents = documents;
+    const RunData data(run), again(run);
+    EXPECT_TRUE(std::filesystem::exists(fmt::format("{}.{}-16-0.1.index", run.data.tokens, name_of(documents))));
+    const auto times = [&](const RunData& of, std::int64_t first, std::int64_t samples, bool evaluates) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(samples * kT)), targets(tokens.size());
+      evaluates ? of.evaluation_batch(first, tokens, targets) : of.training_batch(first, tokens, targets);
+      std::map<std::int32_t, int> all;
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const std::int32_t token = tokens[i] & ~kBeginsDocument;
+        if (token > 0) ++all[token];  // 0 is padding too
+      }
+      return all;
+    };
+    const std::int64_t samples = data.training_samples();
+    const auto trained = times(data, 0, samples, false);
+    EXPECT_EQ(times(data, 2 * samples, samples, false), trained) << "another epoch";
+    EXPECT_EQ(times(again, 5, 4, false), times(data, 5, 4, false));
+    const auto evaluated = times(data, 0, 4, true);
+    EXPECT_EQ(trained.size() + evaluated.size(), kDocuments - 1);
+    for (const auto& [document, count] : trained) {
+      EXPECT_EQ(count, kEach) << document;
+      EXPECT_FALSE(evaluated.contains(document)) << document;
+      EXPECT_LT(document, evaluated.begin()->first);
+    }
+    EXPECT_EQ(data.sample_work().tokens, (kDocuments - 6) * static_cast<double>(kEach) / static_cast<double>(samples));
+  }
 }
 
 TEST_F(DataOfARun, OfALanguageComeInOrder) {

@@ -12,6 +12,7 @@
 // Failure: UserError (bad_input_file), one line.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,8 @@ class BpeModel {
 
   const TokenTable& tokens() const { return tokens_; }
   bool ignores_merges() const { return ignore_merges_; }
+  // The token of what no other token spells.
+  std::optional<std::int32_t> unknown() const { return has_unknown_ ? std::optional(unknown_) : std::nullopt; }
 
   // Both append to `ids`.
   void encode_text(std::string_view word, std::vector<std::int32_t>& ids, BpeWords& words) const;

@@ -23,9 +23,7 @@ class Backward {
 
  public:
   Backward(const AttentionBackwardArgs& a, void* scratch)
-      : a_(a), T_(a.q.dim(1)), H_(a.q.dim(2)), S_(a.k.dim(1)), tile_{a.q.dim(3), round_up(a.q.dim(3), W),
-                                                                     a.scale,    a.causal,
-                                                                     S_ - T_,    a.dropout} {
+      : a_(a), T_(a.q.dim(1)), H_(a.q.dim(2)), S_(a.k.dim(1)), tile_(a) {
     typename Tile::Scratch room{static_cast<T*>(scratch)};
     for (T** p : {&q_, &do_, &q_t_, &do_t_}) *p = room.take(BQ * tile_.padded);
     for (T** p : {&k_, &v_, &dk_, &dv_}) *p = room.take(BK * tile_.padded);
@@ -34,21 +32,25 @@ class Backward {
   }
 
   void run(std::int64_t b, std::int64_t kv_head) {
+    tile_ = tile_.of_sample(a_, b);
     const std::int64_t group = H_ / a_.k.dim(2), P = tile_.padded;
+    if constexpr (kOnePass)
+      for (std::int64_t h = kv_head * group; tile_.starts && h < (kv_head + 1) * group; ++h) clear_blind(b, h);
     for (std::int64_t k0 = 0; k0 < S_; k0 += BK) {
       const std::int64_t keys = load_keys(b, kv_head, k0, S_);
       std::fill_n(dk_, BK * P, T(0));
       std::fill_n(dv_, BK * P, T(0));
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         // Queries that see none of these keys are passed over.
-        const std::int64_t first = a_.causal ? std::max<std::int64_t>(0, k0 - tile_.shift) / BQ * BQ : 0;
+        const std::int64_t first = std::max<std::int64_t>(0, k0 - tile_.shift) / BQ * BQ;
         for (std::int64_t q0 = first; q0 < T_; q0 += BQ) {
+          if (tile_.first_seen(q0) >= k0 + keys) break;  // their documents begin later, as do those of all after them
           load_queries(b, h, q0);
           probabilities(b, h, q0, k0, keys);
           add_key_gradient(dv_, p_t_, do_at_, q0, k0, keys);
           add_key_gradient(dk_, ds_t_, q_at_, q0, k0, keys);
           if constexpr (kOnePass) {
-            const bool started = k0 > 0;
+            const bool started = k0 > tile_.keys_from(q0);
             if (started) read_dq(b, h, q0);
             add_query_gradient(q0, k0, keys, started);
             write(a_.dq, b, h, q0, queries_, dq_);
@@ -62,11 +64,12 @@ class Backward {
       for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
         for (std::int64_t q0 = 0; q0 < T_; q0 += BQ) {
           load_queries(b, h, q0);
-          const std::int64_t seen = tile_.keys_seen(q0 + queries_ - 1, S_);
-          for (std::int64_t k0 = 0; k0 < seen; k0 += BK) {
+          const std::int64_t seen = tile_.keys_seen(q0 + queries_ - 1), from = tile_.keys_from(q0);
+          if (from >= seen) std::fill_n(dq_, BQ * P, T(0));
+          for (std::int64_t k0 = from; k0 < seen; k0 += BK) {
             const std::int64_t keys = load_keys(b, kv_head, k0, seen);
             probabilities(b, h, q0, k0, keys);
-            add_query_gradient(q0, k0, keys, k0 > 0);
+            add_query_gradient(q0, k0, keys, k0 > from);
           }
           write(a_.dq, b, h, q0, queries_, dq_);
         }
@@ -74,6 +77,13 @@ class Backward {
   }
 
  private:
+  // Queries that see no key have no gradient, and no tile of keys writes it.
+  void clear_blind(std::int64_t b, std::int64_t h) {
+    std::fill_n(dq_, BQ * tile_.padded, T(0));
+    for (std::int64_t q0 = 0; q0 < T_; q0 += BQ)
+      if (tile_.first_seen(q0) >= S_) write(a_.dq, b, h, q0, std::min(BQ, T_ - q0), dq_);
+  }
+
   std::int64_t load_keys(std::int64_t b, std::int64_t kv_head, std::int64_t k0, std::int64_t end) {
     const std::int64_t keys = std::min(BK, end - k0);
     k_at_ = tile_rows(k_, a_.k, b, kv_head, k0, keys, keys);
@@ -104,7 +114,8 @@ class Backward {
           dots = fma(load(o + i * a_.o.stride(1) + d), load(do_at_.data + i * do_at_.stride + d), dots);
         });
       delta_[i] = sum<T>(dots);
-      lse_[i] = i < queries_ ? lse[i] : T(0);
+      const bool sees = i < queries_ && !(tile_.starts && lse[i] == -std::numeric_limits<T>::infinity());
+      lse_[i] = sees ? lse[i] : T(0);
     }
   }
 

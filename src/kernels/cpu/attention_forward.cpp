@@ -15,15 +15,16 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
   using V = Vec<T>;
   constexpr int W = kLanes<T>;
   constexpr std::int64_t BQ = Tile::kQueries, BK = Tile::kKeys;
-  const std::int64_t T_ = a.q.dim(1), H = a.q.dim(2), D = a.q.dim(3), keys_all = a.k.dim(1), group = H / a.k.dim(2);
-  const Tile tile{D, round_up(D, W), a.scale, a.causal, keys_all - T_, a.dropout};
-  const std::int64_t tiles = ceil_div(T_, BQ), P = tile.padded;
+  const std::int64_t T_ = a.q.dim(1), H = a.q.dim(2), D = a.q.dim(3), group = H / a.k.dim(2);
+  const Tile all(a);
+  const std::int64_t tiles = ceil_div(T_, BQ), P = all.padded;
   T* lse = a.lse.data<T>();
 
   stream.workers().each(a.q.dim(0) * H * tiles, [&](std::int64_t item, int worker) {
     // The last tile first: under the causal mask it has most to do.
     const std::int64_t b = item / (H * tiles), h = item / tiles % H, q0 = (tiles - 1 - item % tiles) * BQ;
     const std::int64_t queries = std::min(BQ, T_ - q0);
+    const Tile tile = all.of_sample(a, b);
     typename Tile::Scratch scratch{static_cast<T*>(stream.scratch(worker))};
     T* rows = scratch.take(BQ * P);
     T* q_t = scratch.take(P * BQ);
@@ -36,13 +37,14 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
     pack(rows, P, head_base<S>(a.q, b, h) + q0 * a.q.stride(1), a.q.stride(1), queries, BQ, D);
     transpose(q_t, BQ, rows, P, BQ, P);
     std::fill_n(o_t, P * BQ, T(0));
+    const V kNothing = broadcast(-std::numeric_limits<T>::infinity());
     V top[4], total[4];
     for (int i = 0; i < 4; ++i) {
-      top[i] = broadcast(-std::numeric_limits<T>::infinity());
+      top[i] = kNothing;
       total[i] = V{};
     }
-    const std::int64_t seen = tile.keys_seen(q0 + queries - 1, keys_all);
-    for (std::int64_t k0 = 0; k0 < seen; k0 += BK) {
+    const std::int64_t seen = tile.keys_seen(q0 + queries - 1);
+    for (std::int64_t k0 = tile.keys_from(q0); k0 < seen; k0 += BK) {
       const std::int64_t keys = std::min(BK, seen - k0);
       const auto at = [&](const ConstTensor& x, T* room) {
         return rows_in_place(room, P, head_base<S>(x, b, h / group) + k0 * x.stride(1), x.stride(1), keys, keys, D);
@@ -55,7 +57,8 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
         highs[i] = max_of<T>(score, highs[i]);
       });
       for (int i = 0; i < 4; ++i) {
-        const V high = highs[i];
+        // A query whose document has not begun yet has seen nothing.
+        const V high = tile.starts ? (highs[i] == kNothing ? V{} : highs[i]) : highs[i];
         const V shrink = exp(top[i] - high);
         V sums = total[i] * shrink;
         const std::int64_t some = tile.keys_of(q0, i * W, k0, keys);
@@ -65,7 +68,7 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
           store(p_t + j * BQ + i * W, p);
         }
         for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) * shrink);
-        top[i] = high;
+        top[i] = highs[i];
         total[i] = sums;
       }
       if (a.dropout.probability > 0) {
@@ -80,7 +83,8 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
       });
     }
     for (int i = 0; i < 4; ++i) {
-      for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) / total[i]);
+      const V sums = tile.starts ? (total[i] == V{} ? broadcast(T(1)) : total[i]) : total[i];  // no keys: zeros
+      for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) / sums);
       for (int lane = 0; lane < W && i * W + lane < queries; ++lane)
         lse[(b * H + h) * T_ + q0 + i * W + lane] = top[i][lane] + std::log(total[i][lane]);
     }

@@ -21,9 +21,29 @@ struct AttentionTile {
 
   std::int64_t D, padded;  // head width, and that in whole vectors
   double scale;
-  bool causal;
-  std::int64_t shift;  // query t sees keys up to t + shift
+  std::int64_t all_queries, all_keys;
+  std::int64_t shift;  // query t sees keys up to t + shift; without the causal mask, all
   AttentionDropout dropout;
+  std::int64_t first_key;                // as the documents' starts count
+  const std::int32_t* starts = nullptr;  // of a sample's queries; none: one document
+
+  template <class Args>
+  explicit AttentionTile(const Args& a)
+      : D(a.q.dim(3)),
+        padded(round_up(D, std::int64_t{kLanes<T>})),
+        scale(a.scale),
+        all_queries(a.q.dim(1)),
+        all_keys(a.k.dim(1)),
+        shift(a.causal ? all_keys - all_queries : all_keys),
+        dropout(a.dropout),
+        first_key(a.documents.first_key) {}
+  // The same for sample b.
+  template <class Args>
+  AttentionTile of_sample(const Args& a, std::int64_t b) const {
+    AttentionTile tile = *this;
+    if (const ConstTensor& s = a.documents.starts) tile.starts = s.template data<std::int32_t>() + b * s.stride(0);
+    return tile;
+  }
 
   // Room in the worker's scratch, cut in order.
   struct Scratch {
@@ -35,9 +55,13 @@ struct AttentionTile {
     }
   };
 
-  std::int64_t keys_seen(std::int64_t last_query, std::int64_t S) const {
-    return causal ? std::min(S, last_query + shift + 1) : S;
+  std::int64_t keys_seen(std::int64_t last_query) const { return std::min(all_keys, last_query + shift + 1); }
+  // The first key of a query's document; of one beyond the last, the last one's.
+  std::int64_t first_seen(std::int64_t query) const {
+    return starts ? std::clamp<std::int64_t>(starts[std::min(query, all_queries - 1)] - first_key, 0, all_keys) : 0;
   }
+  // Where the tile of keys begins that the queries from q0 on see first.
+  std::int64_t keys_from(std::int64_t q0) const { return first_seen(q0) / kKeys * kKeys; }
 
   // body(j, count, first) for groups of keys that share the first query which sees any of them, in whole vectors:
   // what the mask hides beyond that is neither computed nor read. One group where the mask does not cut the tile.
@@ -54,7 +78,7 @@ struct AttentionTile {
   // How many of the keys the vector of queries from q0 + i on sees, in whole groups.
   std::int64_t keys_of(std::int64_t q0, std::int64_t i, std::int64_t k0, std::int64_t keys) const {
     const std::int64_t seen = q0 + i + kLanes<T> + shift - k0;
-    return causal ? std::clamp<std::int64_t>(round_up(seen, std::int64_t{kLanes<T>}), 0, keys) : keys;
+    return std::clamp<std::int64_t>(round_up(seen, std::int64_t{kLanes<T>}), 0, keys);
   }
 
   // out[j][i] = x_j · y_i for one tile, but for hidden vectors. y_t is [D][query], x is [key][D].
@@ -75,7 +99,7 @@ struct AttentionTile {
   }
 
   bool masked(std::int64_t q0, std::int64_t k0, std::int64_t keys) const {
-    return causal && k0 + keys - 1 > q0 + shift;
+    return k0 + keys - 1 > q0 + shift || first_seen(q0 + kQueries - 1) > k0;
   }
 
   // visit(j, v, score) for every vector of a tile of products q · k that each_group covers: times scale, hidden ones
@@ -92,13 +116,17 @@ struct AttentionTile {
     }
     V lane;
     for (int i = 0; i < W; ++i) lane[i] = static_cast<T>(i);
+    V first_key_of[4];  // relative to k0
+    for (std::int64_t i = 0; i < kQueries; ++i)
+      first_key_of[i / W][i % W] = static_cast<T>(std::clamp<std::int64_t>(first_seen(q0 + i) - k0, 0, kKeys));
     each_group(q0, k0, keys, [&](std::int64_t begin, std::int64_t count, std::int64_t first) {
       for (std::int64_t j = begin; j < begin + count; ++j)
         for (int v = static_cast<int>(first / W); v < 4; ++v) {
           const V query = lane + static_cast<T>(v * W);  // relative to q0
           const V s = load(products + j * kQueries + v * W) * factor;
           visit(j, v,
-                query >= broadcast(static_cast<T>(k0 + j - shift - q0))
+                (query >= broadcast(static_cast<T>(k0 + j - shift - q0))) &
+                        (broadcast(static_cast<T>(j)) >= first_key_of[v])
                     ? s
                     : broadcast(-std::numeric_limits<T>::infinity()));
         }

@@ -1,120 +1,12 @@
 #include "kernels/block_codes.h"
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
-
+#include "kernels/cpu/block_code.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/types.h"
 #include "kernels/tree_sum.h"
 
 namespace lockstep::cpu {
 
 namespace {
-
-constexpr int kBlock = static_cast<int>(kCodedBlock);
-template <class A>
-using Block = std::array<A, kCodedBlock>;
-using Code = std::int32_t;
-
-template <class S>
-using AccumulatorOf = std::conditional_t<std::is_same_v<S, double>, double, float>;
-
-Code word_of(float value) { return std::bit_cast<Code>(value); }
-float float_of(Code word) { return std::bit_cast<float>(word); }
-
-// Values beyond the block's end are zeros in all forms.
-
-template <class A>
-void encode_bf16(const Block<A>& v, Code* code) {
-  std::array<bf16, kCodedBlock> rounded;
-  for (int i = 0; i < kBlock; ++i) rounded[i] = convert<A, bf16>(v[i]);
-  std::memcpy(code, rounded.data(), sizeof rounded);
-}
-template <class A>
-void decode_bf16(const Code* code, Block<A>& v) {
-  std::array<bf16, kCodedBlock> rounded;
-  std::memcpy(rounded.data(), code, sizeof rounded);
-  for (int i = 0; i < kBlock; ++i) v[i] = static_cast<A>(static_cast<float>(rounded[i]));
-}
-
-template <class A>
-void encode_int8(const Block<A>& v, Code* code) {
-  A largest = 0;
-  bool finite = true;
-  for (int i = 0; i < kBlock; ++i) {
-    finite &= std::abs(v[i]) <= std::numeric_limits<float>::max();
-    largest = std::max(largest, std::abs(v[i]));
-  }
-  const float scale = finite ? static_cast<float>(largest) / 127.0f : std::numeric_limits<float>::quiet_NaN();
-  code[0] = word_of(scale);
-  std::array<std::int8_t, kCodedBlock> q{};
-  if (scale > 0)
-    for (int i = 0; i < kBlock; ++i)
-      q[i] = static_cast<std::int8_t>(std::clamp<A>(std::nearbyint(v[i] / static_cast<A>(scale)), -127, 127));
-  std::memcpy(code + 1, q.data(), sizeof q);
-}
-template <class A>
-void decode_int8(const Code* code, Block<A>& v) {
-  const A scale = static_cast<A>(float_of(code[0]));
-  std::array<std::int8_t, kCodedBlock> q;
-  std::memcpy(q.data(), code + 1, sizeof q);
-  for (int i = 0; i < kBlock; ++i) v[i] = scale * static_cast<A>(q[i]);
-}
-
-// Both sides count their elements, so what lies beyond the end is no zero of either.
-template <class A>
-void encode_onebit(const Block<A>& v, std::int64_t count, Code* code) {
-  constexpr int kLanes8 = 8;
-  double sums[2][kLanes8] = {};
-  std::int64_t negatives = 0;
-  std::uint32_t signs[kBlock / 32] = {};
-  for (int i = 0; i < count; ++i) {
-    const bool negative = v[i] < 0;
-    sums[negative][i % kLanes8] += static_cast<double>(v[i]);
-    negatives += negative;
-    signs[i / 32] |= static_cast<std::uint32_t>(negative) << (i % 32);
-  }
-  const auto mean = [](const double(&lanes)[kLanes8], std::int64_t elements) {
-    double sum = 0;
-    for (const double lane : lanes) sum += lane;
-    return static_cast<float>(elements > 0 ? sum / static_cast<double>(elements) : 0);
-  };
-  code[0] = word_of(mean(sums[0], count - negatives));
-  code[1] = word_of(mean(sums[1], negatives));
-  std::memcpy(code + 2, signs, sizeof signs);
-}
-template <class A>
-void decode_onebit(const Code* code, Block<A>& v) {
-  const A means[2] = {static_cast<A>(float_of(code[0])), static_cast<A>(float_of(code[1]))};
-  for (int i = 0; i < kBlock; ++i) v[i] = means[(static_cast<std::uint32_t>(code[2 + i / 32]) >> (i % 32)) & 1];
-}
-
-template <class A>
-void encode(BlockForm form, const Block<A>& v, std::int64_t count, Code* code) {
-  switch (form) {
-    case BlockForm::bf16:
-      return encode_bf16(v, code);
-    case BlockForm::int8:
-      return encode_int8(v, code);
-    case BlockForm::onebit:
-      return encode_onebit(v, count, code);
-  }
-}
-template <class A>
-void decode(BlockForm form, const Code* code, Block<A>& v) {
-  switch (form) {
-    case BlockForm::bf16:
-      return decode_bf16(code, v);
-    case BlockForm::int8:
-      return decode_int8(code, v);
-    case BlockForm::onebit:
-      return decode_onebit(code, v);
-  }
-}
 
 // body(first element, elements, first word) of every block.
 template <class Body>
@@ -135,7 +27,7 @@ void encode_blocks(const EncodeBlocksArgs& a, lockstep::Stream& stream) {
     using A = AccumulatorOf<S>;
     const S* x = a.x.data<S>();
     A* residual = a.residual ? a.residual.data<A>() : nullptr;
-    Code* code = a.code.data<Code>();
+    CodeWord* code = a.code.data<CodeWord>();
     each_block(Stream::of(stream), a.form, a.x.elements(), [&](std::int64_t at, std::int64_t count, std::int64_t word) {
       Block<A> v{}, decoded;
       for (std::int64_t i = 0; i < count; ++i) v[i] = convert<S, A>(x[at + i]);
@@ -161,7 +53,7 @@ void decode_blocks(const DecodeBlocksArgs& a, lockstep::Stream& stream) {
       Block<A> partial[kMostPartials];
       int height = 0;
       for (std::size_t c = 0; c < a.codes.size(); ++c) {
-        decode(a.form, a.codes[c].data<Code>() + word, partial[height++]);
+        decode(a.form, a.codes[c].data<CodeWord>() + word, partial[height++]);
         for (int joins = a.joins[c]; joins > 0; --joins) {
           --height;
           for (int i = 0; i < kBlock; ++i) partial[height - 1][i] += partial[height][i];

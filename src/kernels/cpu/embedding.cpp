@@ -110,7 +110,7 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
   if (a.positions) check_indices("embedding_forward", a.positions, a.position_table.dim(0));
   with_float(a.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
-    const std::int64_t length = a.y.dim(1), width = a.y.dim(2);
+    const std::int64_t length = a.positions ? a.positions.elements() : 1, width = a.y.dim(2);  // or one for all
     const std::int32_t* tokens = a.tokens.data<std::int32_t>();
     const std::int32_t* positions = a.positions ? a.positions.data<std::int32_t>() : nullptr;
     const auto table = rows<S>(a.table), position_table = rows<S>(a.position_table);

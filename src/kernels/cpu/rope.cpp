@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/error.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
@@ -18,6 +19,15 @@ double slowed(double frequency, const RopeSlowing& s) {
   const double blend =
       (s.original_positions / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
   return (1 - blend) * frequency / s.factor + blend * frequency;
+}
+
+void check_positions(const ConstTensor& positions, std::int64_t rows) {
+  const std::int32_t* p = positions.data<std::int32_t>();
+  for (std::int64_t b = 0; b < positions.dim(0); ++b)
+    for (std::int64_t t = 0; t < positions.dim(1); ++t) {
+      const std::int32_t at = p[b * positions.stride(0) + t];
+      LOCKSTEP_CHECK(at >= 0 && at < rows, "rope: position {} in tables of {} rows", at, rows);
+    }
 }
 
 }  // namespace
@@ -41,20 +51,23 @@ void rope_table(const RopeTableArgs& a, lockstep::Stream& stream) {
 }
 
 void rope(const RopeArgs& a, lockstep::Stream& stream) {
+  if (a.positions) check_positions(a.positions, a.cos.dim(0));
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
     const std::int64_t length = a.x.dim(1), heads = a.x.dim(2), half = a.x.dim(3) / 2;
     S* x = a.x.data<S>();
+    const std::int32_t* positions = a.positions ? a.positions.data<std::int32_t>() : nullptr;
     const T *cos = a.cos.data<T>(), *sin = a.sin.data<T>();
     const T direction = a.inverse ? T(-1) : T(1);
     each_row(Stream::of(stream), a.x.dim(0) * length, heads * half, [&](std::int64_t row, int) {
       const std::int64_t b = row / length, t = row % length;
+      const std::int64_t angle = positions ? positions[b * a.positions.stride(0) + t] : t;
       for (std::int64_t h = 0; h < heads; ++h) {
         S* low = x + b * a.x.stride(0) + t * a.x.stride(1) + h * a.x.stride(2);
         S* high = low + half;
         for_vectors<T>(half, [&](std::int64_t i, auto load, auto store) {
-          const Vec<T> c = load(cos + t * half + i), d = load(sin + t * half + i) * direction;
+          const Vec<T> c = load(cos + angle * half + i), d = load(sin + angle * half + i) * direction;
           const Vec<T> u = load(low + i), v = load(high + i);
           store(low + i, fma(u, c, -(v * d)));
           store(high + i, fma(v, c, u * d));

@@ -240,7 +240,7 @@ void embedding_forward(const EmbeddingForwardArgs& a, lockstep::Stream& stream) 
                           .tokens = a.tokens.data<std::int32_t>(),
                           .positions = a.positions ? a.positions.data<std::int32_t>() : nullptr,
                           .count = a.tokens.elements(),
-                          .length = a.y.dim(1),
+                          .length = a.positions ? a.positions.elements() : 1,  // all, or one sample's
                           .width = width,
                           .table_rows = a.table.dim(0),
                           .position_rows = a.positions ? a.position_table.dim(0) : 0,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "kernels/cuda/packs.cuh"
@@ -60,6 +61,15 @@ void fill_tables(const RopeTableArgs& a, lockstep::Stream& stream) {
 struct HeadsLayout {
   std::int64_t batch, length, heads, half;
   std::int64_t stride_b, stride_t, stride_h;
+  const std::int32_t* positions;  // rows of the tables; none: a token's own
+  std::int64_t positions_stride;
+  std::int64_t rows;  // of the tables
+  // The row of token t of sample b; outside of the tables, -1.
+  __device__ std::int64_t angle(std::int64_t b, std::int64_t t) const {
+    if (!positions) return t;
+    const std::int64_t at = positions[b * positions_stride + t];
+    return at >= 0 && at < rows ? at : -1;
+  }
 };
 
 // Pairs (u, v) turned by the angle of cos c and sin d.
@@ -95,8 +105,13 @@ __global__ void __launch_bounds__(kTurners, 8)
     high[n] = load_pack(token + h * l.stride_h + l.half);
   }
   T c[kPack<S>], d[kPack<S>], u[kPack<S>], v[kPack<S>];
-  read<true>(c, cos_table + t * l.half + i, kPack<S>);
-  read<true>(d, sin_table + t * l.half + i, kPack<S>);
+  const std::int64_t angle = l.angle(b, t);
+  if (angle >= 0) {
+    read<true>(c, cos_table + angle * l.half + i, kPack<S>);
+    read<true>(d, sin_table + angle * l.half + i, kPack<S>);
+  } else {
+    for (int k = 0; k < kPack<S>; ++k) c[k] = d[k] = std::numeric_limits<T>::quiet_NaN();
+  }
   for (int k = 0; k < kPack<S>; ++k) d[k] = d[k] * direction;
 #pragma unroll
   for (int n = 0; n < kHeadsEach; ++n) {
@@ -124,7 +139,10 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t b = row / l.length, t = row % l.length;
     S* low = x + b * l.stride_b + t * l.stride_t + h * l.stride_h + i;
     S* high = low + l.half;
-    const T c = cos_table[t * l.half + i], d = sin_table[t * l.half + i] * direction;
+    const std::int64_t angle = l.angle(b, t);
+    const T nothing = std::numeric_limits<T>::quiet_NaN();
+    const T c = angle < 0 ? nothing : cos_table[angle * l.half + i];
+    const T d = angle < 0 ? nothing : sin_table[angle * l.half + i] * direction;
     T u = widen(*low), v = widen(*high);
     turn(u, v, c, d);
     *low = narrow<S>(u);
@@ -148,7 +166,10 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
                            .half = a.x.dim(3) / 2,
                            .stride_b = a.x.stride(0),
                            .stride_t = a.x.stride(1),
-                           .stride_h = a.x.stride(2)};
+                           .stride_h = a.x.stride(2),
+                           .positions = a.positions ? a.positions.data<std::int32_t>() : nullptr,
+                           .positions_stride = a.positions ? a.positions.stride(0) : 0,
+                           .rows = a.cos.dim(0)};
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;

@@ -34,7 +34,10 @@ struct ContextSplit {
     return (c == 0 ? share : 2 * ring - 1 - share) * segment(T);
   }
   std::int64_t position(std::int64_t T, std::int64_t t) const {
-    const std::int64_t in_share = heads_rank() * tokens(T) + t;
+    return share_position(T, heads_rank() * tokens(T) + t);
+  }
+  // And token `in_share` of its share.
+  std::int64_t share_position(std::int64_t T, std::int64_t in_share) const {
     return segment_begins(T, ring_rank(), in_share / segment(T)) + in_share % segment(T);
   }
 };

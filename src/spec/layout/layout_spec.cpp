@@ -49,6 +49,23 @@ void check_servers(const LayoutSpec& layout, const LayoutFault& fail) {
          "use reduce = \"canonical\", or dp_kind = \"ddp\"");
 }
 
+void check_embedding_gradient(const LayoutSpec& layout, const LayoutFault& fail) {
+  const std::string text = fmt::format("embedding_gradient = \"{}\"", name_of(layout.embedding_gradient));
+  if (layout.embedding_gradient == EmbeddingGradient::dense) return;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("embedding_gradient", problem, remedy + ", or embedding_gradient = \"dense\"");
+  };
+  if (layout.embedding_gradient == EmbeddingGradient::rows && layout.replicas() == 1)
+    refuse(text + " does nothing with dp = 1: no gradients are summed", "use dp = 2 or more");
+  if (layout.reduce != ReduceKind::canonical)
+    refuse(fmt::format("{} sums rows in the canonical order, and reduce is \"{}\"", text, name_of(layout.reduce)),
+           "use reduce = \"canonical\"");
+  if (layout.shards() > 1 && layout.shards() < layout.replicas())
+    refuse(fmt::format("{} sums rows over all ranks at once, and state is sharded over {} of {}", text, layout.shards(),
+                       layout.replicas()),
+           "leave shard out");
+}
+
 }  // namespace
 
 ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
@@ -59,6 +76,7 @@ ContextSplit LayoutSpec::context_split(std::int64_t rank) const {
 void check_layout(std::int64_t batch, const LayoutSpec& layout, const LayoutFault& fail) {
   const std::int64_t micro = layout.micro, dp = layout.dp, replicas = layout.replicas();
   if (layout.dp_kind == DpKind::server) check_servers(layout, fail);
+  check_embedding_gradient(layout, fail);
   if (layout.shard > replicas || (layout.shard > 0 && replicas % layout.shard != 0))
     fail("shard",
          layout.cp == 1
@@ -198,6 +216,9 @@ void check_model_layout(const ModelSpec& model, std::int64_t seq, const LayoutSp
   check_context_layout(model, seq, layout, fail);
   check_pipeline_layout(model, layout, fail);
   check_wrap(model, layout, fail);
+  if (model.tied && layout.embedding_gradient == EmbeddingGradient::rows)
+    fail("embedding_gradient", "all rows of a tied table have a gradient: the head's",
+         "use embedding_gradient = \"dense\", or \"auto\", which sums them all");
 }
 
 PipelineSchedule schedule_of(const LayoutSpec& layout) {
@@ -246,6 +267,8 @@ std::string to_text(const LayoutSpec& layout) {
   if (layout.wrap != usual.wrap) say("wrap", layout.wrap.text());
   if (layout.shard != usual.shard) say("shard", layout.shard);
   if (layout.overlap != usual.overlap) say("overlap", name_of(layout.overlap));
+  if (layout.embedding_gradient != usual.embedding_gradient)
+    say("embedding_gradient", name_of(layout.embedding_gradient));
   if (layout.bucket != usual.bucket) say("bucket", layout.bucket);
   if (layout.uneven != usual.uneven) say("uneven", name_of(layout.uneven));
   if (layout.reduce != usual.reduce) say("reduce", name_of(layout.reduce));

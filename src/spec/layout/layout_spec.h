@@ -1,8 +1,9 @@
 // A parallel layout as plain data: the sizes of the mesh (dp, pp, cp, tp) and the settings of each technique.
 //
-// The names are those of docs/design.md. No setting here changes what is learned. Settings that keep the order of sums
-// (overlap, bucket, dp_kind, servers, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to
-// it) do not change a bit.
+// The names are those of docs/design.md. No setting here changes what is learned, but for a schedule without a flush
+// (unflushed()), which does so on purpose. Settings that keep the order of sums (overlap, bucket, embedding_gradient,
+// dp_kind, servers, zero, reshard, prefetch, wrap, shard in powers of two, pp and all that belongs to it) do not change
+// a bit.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -55,6 +56,16 @@ constexpr std::string_view name_of(ReduceKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+// Which rows of the embedding's gradient are summed over ranks: all, those of tokens that some rank has in the step, or
+// these where they are at most half (parallel/embedding_rows.h).
+enum class EmbeddingGradient { dense, rows, automatic };
+inline constexpr std::array kEmbeddingGradients{EmbeddingGradient::dense, EmbeddingGradient::rows,
+                                                EmbeddingGradient::automatic};
+constexpr std::string_view name_of(EmbeddingGradient which) {
+  constexpr std::string_view kNames[] = {"dense", "rows", "auto"};
+  return kNames[static_cast<int>(which)];
+}
+
 // Which tokens of a sample are whose (spec/layout/context_split.h).
 enum class CpOrder { zigzag, plain };
 inline constexpr std::array kCpOrders{CpOrder::zigzag, CpOrder::plain};
@@ -78,8 +89,9 @@ struct LayoutSpec {
   std::int64_t servers = 0;  // dp_kind server: ranks that hold the optimizer; whole rows of pp · cp · tp of them
   std::int64_t zero = 0;     // what is sharded: 1 optimizer state, 2 and gradients, 3 and weights
   GradSync grad_sync = usual_sync(zero);
-  Switch overlap = Switch::on;  // messages run while something is computed
-  std::int64_t bucket = 25;     // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
+  Switch overlap = Switch::on;                                      // messages run while something is computed
+  EmbeddingGradient embedding_gradient = EmbeddingGradient::dense;  // grad_sync = step
+  std::int64_t bucket = 25;  // zero = 0: MiB of gradients that are summed at once; 0 = each parameter by itself
   Reshard reshard = Reshard::forward;  // zero = 3
   std::int64_t prefetch = 1;           // zero = 3: units, or bundles of them, that are gathered before they are needed
   WrapRule wrap = {};                  // zero = 3: what is gathered, and its gradients reduced, in one call
@@ -117,6 +129,8 @@ struct LayoutSpec {
     return zero == 0 ? 1 : shard > 0 ? shard : replicas();
   }
   bool cuts_weights() const { return zero == 3 && shards() > 1; }
+  // The pipeline is not emptied at the end of a step (spec/pipeline/pipedream.h).
+  bool unflushed() const { return schedule_file.empty() && !flushes(schedule); }
   // Gradients are passed on after each micro-batch.
   bool passes_on() const { return replicas() > 1 && grad_sync == GradSync::micro; }
 };

@@ -15,8 +15,9 @@ static constexpr auto values_of(CpOrder) { return kCpOrders; }
 static constexpr auto values_of(DpKind) { return kDpKinds; }
 static constexpr auto values_of(GradSync) { return kGradSyncs; }
 static constexpr auto values_of(Reshard) { return kReshards; }
+static constexpr auto values_of(EmbeddingGradient) { return kEmbeddingGradients; }
 static constexpr auto values_of(ReduceKind) { return kReduceKinds; }
-static constexpr auto values_of(ScheduleKind) { return kScheduleKinds; }
+static constexpr auto values_of(ScheduleKind) { return kAllScheduleKinds; }
 
 namespace {
 
@@ -60,6 +61,7 @@ void visit_layout(Spec& layout, Visitor&& visit) {
     visit("overlap", layout.overlap);
     if (layout.zero == 0 && layout.grad_sync == GradSync::step)
       visit("bucket", layout.bucket, Whole{0, kMostBucketMebibytes});
+    if (layout.grad_sync == GradSync::step) visit("embedding_gradient", layout.embedding_gradient);
     if (layout.zero > 0) visit("shard", layout.shard, Whole{0, kMostRanks});
     if (layout.zero == 3) {
       visit("reshard", layout.reshard);
@@ -125,9 +127,11 @@ void unmake_layout_choices(TomlDocument& document) {
     if (!document.set("layout", choice)) return;
     for (const std::string_view key : keys) document.drop("layout", key);
   };
-  drop("dp_kind", {"pp",    "schedule", "schedule_file", "chunks",  "stages", "cp",        "cp_kind", "cp_order",
-                   "tp",    "sp",       "tp_chunks",     "servers", "zero",   "grad_sync", "overlap", "bucket",
-                   "shard", "reshard",  "prefetch",      "wrap"});
+  drop(
+      "dp_kind",
+      {"pp",       "schedule",  "schedule_file",     "chunks", "stages",    "cp",      "cp_kind", "cp_order", "tp",
+       "sp",       "tp_chunks", "servers",           "zero",   "grad_sync", "overlap", "bucket",  "shard",    "reshard",
+       "prefetch", "wrap",      "embedding_gradient"});
   drop("pp", {"stages"});
   drop("schedule", {"chunks", "schedule_file", "stages"});
   drop("schedule_file", {"chunks", "schedule", "stages"});
@@ -135,8 +139,8 @@ void unmake_layout_choices(TomlDocument& document) {
   drop("cp", {"cp_kind", "cp_order"});
   drop("cp_kind", {"cp_order"});
   drop("tp", {"sp", "tp_chunks"});
-  drop("zero", {"grad_sync", "bucket", "shard", "reshard", "prefetch", "wrap"});
-  drop("grad_sync", {"bucket"});
+  drop("zero", {"grad_sync", "bucket", "embedding_gradient", "shard", "reshard", "prefetch", "wrap"});
+  drop("grad_sync", {"bucket", "embedding_gradient"});
 }
 
 std::vector<TomlItem> layout_items(std::string_view text) {

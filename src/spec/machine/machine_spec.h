@@ -29,8 +29,9 @@ struct MachineLink {
 
 // The kinds of kernels whose time is that of their bytes (tensor/meta/kernel.h has all kinds). Products and attention
 // are priced by their operations.
-inline constexpr std::array<std::string_view, 8> kCopyLikeKernels = {
-    "norm", "activation", "rope", "embedding", "cross_entropy", "elementwise", "optimizer", "sum"};
+inline constexpr std::array<std::string_view, 12> kCopyLikeKernels = {
+    "norm",      "activation", "rope",      "embedding", "cross_entropy", "elementwise",
+    "optimizer", "sum",        "code_bf16", "code_int8", "code_onebit",   "top_k"};
 
 struct MachineSpec {
   enum class Kind : std::uint8_t {

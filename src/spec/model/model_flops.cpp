@@ -9,9 +9,13 @@ std::int64_t matmul_parameters(const ModelSpec& s) {
 }
 
 double model_flops(const ModelSpec& s, std::int64_t B, std::int64_t T) {
+  return model_flops(s, B, SampleWork::of_sequence(T));
+}
+
+double model_flops(const ModelSpec& s, std::int64_t B, const SampleWork& sample) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  return 6 * d(matmul_parameters(s)) * d(B) * d(T) +
-         6 * d(s.layers) * d(s.heads) * d(s.head_width) * d(T) * d(T) * d(B);
+  return 6 * d(matmul_parameters(s)) * d(B) * sample.tokens +
+         6 * d(s.layers) * d(s.heads) * d(s.head_width) * sample.squares * d(B);
 }
 
 }  // namespace lockstep

@@ -14,4 +14,14 @@ std::int64_t matmul_parameters(const ModelSpec& spec);
 // not counted, so a run cannot look faster by doing things twice.
 double model_flops(const ModelSpec& spec, std::int64_t B, std::int64_t T);
 
+// The same of samples that are several documents and padding: Σ n and Σ n² over the documents of a sample, on average.
+// Padding is no work, and attention is within each document.
+struct SampleWork {
+  double tokens = 0, squares = 0;
+  static SampleWork of_sequence(std::int64_t T) {
+    return {static_cast<double>(T), static_cast<double>(T) * static_cast<double>(T)};
+  }
+};
+double model_flops(const ModelSpec& spec, std::int64_t B, const SampleWork& sample);
+
 }  // namespace lockstep

@@ -119,7 +119,7 @@ void check_schedule(ScheduleKind kind, const PipelineShape& shape, const Schedul
 
 PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape) {
   using Generator = std::vector<ChunkAction> (*)(const PipelineShape&, int);
-  constexpr Generator kGenerators[] = {afab, one_f_one_b, interleaved, zb_h1, zb_v};
+  constexpr Generator kGenerators[] = {afab, one_f_one_b, interleaved, zb_h1, zb_v, one_f_one_b, one_f_one_b};
   PipelineSchedule schedule{.shape = shape, .stage_of = {}, .stages = {}};
   for (int k = 0; k < shape.stages * shape.chunks; ++k) {
     const int place = k % shape.stages;
@@ -135,6 +135,8 @@ int most_in_flight(ScheduleKind kind, const PipelineShape& shape, int stage) {
     case ScheduleKind::afab:
       return all;
     case ScheduleKind::one_f_one_b:
+    case ScheduleKind::pipedream:
+    case ScheduleKind::pipedream_2bw:
       return std::min(all, p - stage);
     case ScheduleKind::interleaved:
       return std::min(all, 2 * (p - 1 - stage) + (v - 1) * p + 1);

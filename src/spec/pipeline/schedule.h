@@ -11,6 +11,9 @@
 //   zb-h1        1f1b with each backward in two: the gradient that the stage before waits for, and later that of the
 //                weights, which nobody waits for and which fills what were gaps
 //   zb-v         the same with two chunks per stage, laid out as a V: the first stage is also the last
+//
+// Two more do not empty the pipeline at the end of a step, and change what is learned: pipedream and pipedream-2bw
+// (spec/pipeline/pipedream.h). Between two points where it is emptied their stages work in the order of 1f1b.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,13 +24,19 @@
 
 namespace lockstep {
 
-enum class ScheduleKind { afab, one_f_one_b, interleaved, zb_h1, zb_v };
+enum class ScheduleKind { afab, one_f_one_b, interleaved, zb_h1, zb_v, pipedream, pipedream_2bw };
+// Those that change no result.
 inline constexpr std::array kScheduleKinds{ScheduleKind::afab, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
                                            ScheduleKind::zb_h1, ScheduleKind::zb_v};
+inline constexpr std::array kAllScheduleKinds{
+    ScheduleKind::afab, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,  ScheduleKind::zb_h1,
+    ScheduleKind::zb_v, ScheduleKind::pipedream,   ScheduleKind::pipedream_2bw};
 constexpr std::string_view name_of(ScheduleKind kind) {
-  constexpr std::string_view kNames[] = {"afab", "1f1b", "interleaved", "zb-h1", "zb-v"};
+  constexpr std::string_view kNames[] = {"afab", "1f1b", "interleaved", "zb-h1", "zb-v", "pipedream", "pipedream-2bw"};
   return kNames[static_cast<int>(kind)];
 }
+// Whether a step begins and ends with an empty pipeline.
+constexpr bool flushes(ScheduleKind kind) { return kind < ScheduleKind::pipedream; }
 
 enum class ChunkStep : std::uint8_t { forward, backward, backward_input, backward_weight };  // backward: both
 
@@ -59,7 +68,8 @@ constexpr int usual_chunks(ScheduleKind kind) {
 using ScheduleFault = std::function<void(const std::string& problem, const std::string& remedy)>;
 void check_schedule(ScheduleKind kind, const PipelineShape& shape, const ScheduleFault& fail);
 
-// Of a shape that check_schedule lets pass.
+// Of a shape that check_schedule lets pass. Without a flush: of all micro-batches between two points where the pipeline
+// is empty.
 PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
 // The most micro-batches of a chunk (of any of its chunks, each counted) whose activations a stage of the named

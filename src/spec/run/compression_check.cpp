@@ -8,6 +8,17 @@ namespace {
 
 constexpr std::int64_t kMostCompressing = 1024;  // ranks: as many codes as one kernel adds up
 
+// Each tensor-parallel rank compresses its own part. What several of them have must be the same on all, and a key/value
+// head in a part with other queries would not be.
+template <class Refuse>
+void check_heads(const RunSpec& spec, const Refuse& refuse) {
+  if (spec.layout.tp > spec.model.kv_heads)
+    refuse(fmt::format(
+               "{} tensor-parallel ranks have the same key/value heads ({}) in parts that are not compressed alike",
+               spec.layout.tp, spec.model.kv_heads),
+           fmt::format("use layout.tp={}", spec.model.kv_heads));
+}
+
 void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
   const LayoutSpec& layout = spec.layout;
   const auto refuse = [&](const std::string& problem, const std::string& remedy) {
@@ -21,8 +32,15 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
     refuse(fmt::format("gradients are compressed where ranks sum them among themselves, and dp_kind is \"{}\"",
                        name_of(layout.dp_kind)),
            "use layout.dp_kind=ddp");
+  if (layout.embedding_gradient != EmbeddingGradient::dense)
+    refuse(fmt::format("a compressed gradient has no rows, and embedding_gradient is \"{}\"",
+                       name_of(layout.embedding_gradient)),
+           "use layout.embedding_gradient=dense");
   if (layout.cp > 1) refuse("gradients that context-parallel ranks sum are not compressed yet", "use layout.cp=1");
-  if (layout.tp > 1) refuse("gradients of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  check_heads(spec, refuse);
+  if (layout.tp > 1 && spec.sync.compress.kind == Compression::Kind::onebit)
+    refuse("a sign for each element would give the padding of layers that are split a gradient",
+           "use layout.tp=1, or compress = \"int8\"");
   if (layout.replicas() == 1)
     refuse("compress does nothing with dp = 1: no gradients are sent", "use layout.dp=2 or more");
   if (layout.replicas() > kMostCompressing)
@@ -62,11 +80,40 @@ void check_weights(const RunSpec& spec, const CompressionFault& fail) {
                        name_of(spec.sync.kind)),
            "use sync.kind=full");
   if (layout.cp > 1) refuse("weights of context-parallel ranks are not compressed yet", "use layout.cp=1");
-  if (layout.tp > 1) refuse("weights of tensor-parallel layers are not compressed yet", "use layout.tp=1");
+  check_heads(spec, refuse);
   if (spec.memory.offload_parameters != Offload::none)
     refuse("weights that are offloaded are not compressed", "use memory.offload_parameters=none");
   if (spec.run.device == RunDevice::cuda)
     refuse("weights are compressed on the cpu alone so far", "use run.device=cpu");
+}
+
+// Of an element of what a run computes in.
+std::int64_t activation_bytes(const PrecisionSpec& precision) {
+  return precision.compute == Precision::fp64 ? 8 : precision.compute == Precision::fp32 ? 4 : 2;
+}
+
+void check_activations(const RunSpec& spec, const CompressionFault& fail) {
+  const Compression& form = spec.sync.compress_activations;
+  const std::int64_t bytes = activation_bytes(spec.precision);
+  constexpr std::int64_t kPlaceBytes = 2, kMostPlaces = 65536;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    fail("sync", "compress_activations", problem, remedy + ", or compress_activations = \"none\"");
+  };
+  if (spec.layout.pp == 1)
+    refuse("compress_activations does nothing with pp = 1: no activations are sent", "use layout.pp=2 or more");
+  if (form.kind == Compression::Kind::bf16 && bytes == 2)
+    refuse(fmt::format("activations of compute = \"{}\" have 16 bits already", name_of(spec.precision.compute)),
+           "use sync.compress_activations=int8");
+  if (form.kind == Compression::Kind::topk && spec.model.width > kMostPlaces)
+    refuse(fmt::format("places in a row of width {} do not fit into 16 bits", spec.model.width),
+           "use sync.compress_activations=int8");
+  const double most = static_cast<double>(bytes) / static_cast<double>(bytes + kPlaceBytes);
+  if (form.kind == Compression::Kind::topk && form.share >= most)
+    refuse(fmt::format("{} sends {} bytes and a place of {} for each element that it keeps: no fewer than all have",
+                       form.text(), bytes, kPlaceBytes),
+           fmt::format("use a share below {:.2f}", most));
+  if (spec.run.device == RunDevice::cuda)
+    refuse("activations are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
 }  // namespace
@@ -74,6 +121,7 @@ void check_weights(const RunSpec& spec, const CompressionFault& fail) {
 void check_compression(const RunSpec& spec, const CompressionFault& fail) {
   if (spec.sync.compress) check_gradients(spec, fail);
   if (spec.sync.compress_weights) check_weights(spec, fail);
+  if (spec.sync.compress_activations) check_activations(spec, fail);
 }
 
 }  // namespace lockstep

@@ -48,7 +48,13 @@ std::vector<std::pair<std::string, std::string>> settings_of(const std::string& 
   return all;
 }
 
-bool may_differ_by_rank(std::string_view setting) { return std::ranges::find(kMayDiffer, setting) != kMayDiffer.end(); }
+bool is_place_of_source(std::string_view setting) {
+  return setting.starts_with("data.source.") && (setting.ends_with(".text") || setting.ends_with(".tokens"));
+}
+
+bool may_differ_by_rank(std::string_view setting) {
+  return is_place_of_source(setting) || std::ranges::find(kMayDiffer, setting) != kMayDiffer.end();
+}
 
 std::vector<std::pair<std::string, std::string>> settings_alike(const RunSpec& spec) {
   std::vector<std::pair<std::string, std::string>> all = settings_of(to_toml(spec));

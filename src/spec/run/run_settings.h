@@ -17,6 +17,9 @@ std::vector<std::pair<std::string, std::string>> settings_of(const std::string& 
 // later.
 bool may_differ_by_rank(std::string_view setting);
 
+// Whether it says where a source of a mixture has its tokens: the content counts, not the path.
+bool is_place_of_source(std::string_view setting);
+
 // Those that may not, of this run. A schedule by hand is there as a checksum of its text.
 std::vector<std::pair<std::string, std::string>> settings_alike(const RunSpec& spec);
 

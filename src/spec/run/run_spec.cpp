@@ -1,8 +1,13 @@
 #include "spec/run/run_spec.h"
 
+#include <algorithm>
+
 #include "base/integers.h"
 #include "spec/model/vocabulary_remedy.h"
+#include "spec/run/async_check.h"
 #include "spec/run/compression_check.h"
+#include "spec/run/sparsity_check.h"
+#include "spec/run/unflushed_check.h"
 
 namespace lockstep {
 namespace {
@@ -17,21 +22,28 @@ class RunChecker {
   void source() const {
     const DataSpec& data = spec_.data;
     std::string_view first, second;
-    for (const auto& [key, given] :
-         {std::pair("text", !data.text.empty()), std::pair("tokens", !data.tokens.empty()),
-          std::pair("synthetic", data.synthetic.has_value()), std::pair("example", data.example)}) {
+    for (const auto& [key, given] : {std::pair("text", !data.text.empty()), std::pair("tokens", !data.tokens.empty()),
+                                     std::pair("synthetic", data.synthetic.has_value()),
+                                     std::pair("example", data.example), std::pair("source", !data.sources.empty())}) {
       if (given) (first.empty() ? first : second) = key;
     }
     if (first.empty()) {
       fail("data", "", "[data] names no source",
-           "add one of text = \"FILE or FOLDER\", tokens = \"FILE\", [data.synthetic] or example = true");
+           "add one of text = \"FILE or FOLDER\", tokens = \"FILE\", [data.synthetic], example = true or "
+           "[data.source.NAME]");
     }
     if (!second.empty()) {
       fail("data", second, fmt::format("[data] names both {} and {}", first, second), "keep one of the two");
     }
-    if (!data.tokenizer.empty() && data.text.empty())
+    const bool text =
+        !data.text.empty() || std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.text.empty(); });
+    if (!data.tokenizer.empty() && !text)
       fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text", first),
            "remove it, or use text");
+    if (data.synthetic && data.documents != Documents::stream)
+      fail("data", "documents",
+           fmt::format("documents = \"{}\" does nothing beside synthetic, which has none", name_of(data.documents)),
+           "remove it, or use text or tokens");
     if (data.synthetic && data.synthetic->branching > data.synthetic->vocabulary) {
       fail("data.synthetic", "branching",
            fmt::format("branching ({}) is more than the synthetic vocabulary ({})", data.synthetic->branching,
@@ -45,6 +57,17 @@ class RunChecker {
     }
   }
 
+  // Weights of which none counts leave nothing to take a sample from.
+  void mixture() const {
+    const std::vector<SourceSpec>& sources = spec_.data.sources;
+    for (const SourceSpec& source : sources)
+      for (const WeightSteps::Step& step : source.weight.steps) {
+        if (std::ranges::any_of(sources, [&](const SourceSpec& s) { return s.weight.at(step.from) > 0; })) continue;
+        fail("data", "source", fmt::format("no source has a weight above 0 from sample {} on", step.from),
+             "give one of them a weight there");
+      }
+  }
+
   void fits_model() const {
     const DataSpec& data = spec_.data;
     if (data.seq > spec_.model.max_positions) {
@@ -53,7 +76,9 @@ class RunChecker {
            fmt::format("use seq = {} or a model with more positions", spec_.model.max_positions));
     }
     // What a token file or a tokenizer holds is known only when it is opened.
-    if (!data.tokens.empty() || !data.tokenizer.empty()) return;
+    const bool bytes = data.tokenizer.empty() &&
+                       std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.text.empty(); });
+    if (!data.tokens.empty() || !data.tokenizer.empty() || (!data.sources.empty() && !bytes)) return;
     const std::int64_t needed = data.synthetic ? data.synthetic->vocabulary : kByteVocabulary;
     if (spec_.model.vocabulary < needed) {
       fail("model", "vocabulary",
@@ -72,6 +97,9 @@ class RunChecker {
                        [&](std::string_view key, const std::string& problem, const std::string& remedy) {
                          fail("layout", key, problem, remedy);
                        });
+    if (spec_.layout.embedding_gradient != EmbeddingGradient::dense && spec_.run.device == RunDevice::cuda)
+      fail("layout", "embedding_gradient", "rows of the embedding's gradient are summed on the cpu alone so far",
+           "use layout.embedding_gradient=dense, or run.device=cpu");
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {
@@ -251,13 +279,32 @@ class RunChecker {
     }
   }
 
+  void async() const {
+    check_async(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                           const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void compression() const {
     check_compression(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
                                  const std::string& remedy) { fail(section, key, problem, remedy); });
   }
 
+  void sparsity() const {
+    check_sparsity(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                              const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
+  void unflushed() const {
+    check_unflushed(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                               const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void evaluation() const {
-    if (spec_.train.eval_every > 0 && spec_.data.eval_share == 0) {
+    const std::vector<SourceSpec>& sources = spec_.data.sources;
+    const bool any = sources.empty()
+                         ? spec_.data.eval_share > 0
+                         : std::ranges::any_of(sources, [](const SourceSpec& s) { return s.eval_share > 0; });
+    if (spec_.train.eval_every > 0 && !any) {
       fail("train", "eval_every",
            fmt::format("eval_every is {} but eval_share is 0, so no sample is for evaluation", spec_.train.eval_every),
            "set eval_share = 0.05 in [data], or eval_every = 0");
@@ -304,16 +351,20 @@ class RunChecker {
 void validate(const RunSpec& spec, const KeyPlace& place) {
   const RunChecker check(spec, place);
   check.source();
+  check.mixture();
   check.fits_model();
   check.batch();
   check.memory();
   check.state_check();
   check.sync();
+  check.async();
   check.loss_spikes();
   check.schedule();
   check.evaluation();
   check.precision();
   check.compression();
+  check.sparsity();
+  check.unflushed();
 }
 
 }  // namespace lockstep

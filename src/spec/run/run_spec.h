@@ -16,6 +16,8 @@
 #include "spec/run/learning_rate_spec.h"
 #include "spec/run/memory_spec.h"
 #include "spec/run/optimizer_spec.h"
+#include "spec/run/source_spec.h"
+#include "spec/run/sparsity_spec.h"
 #include "spec/run/sync_spec.h"
 #include "spec/run/tuning_spec.h"
 
@@ -36,14 +38,31 @@ struct SyntheticSpec {
   bool operator==(const SyntheticSpec&) const = default;
 };
 
-// Exactly one source: text, tokens, synthetic or example.
+// What a sample is made of (docs/data.md, "Documents").
+enum class Documents {
+  stream,   // a window of the data, in which a token sees all tokens before it
+  masked,   // a window, in which it sees those of its own document
+  packed,   // pieces of documents that fill it best, each by itself; documents longer than a sample are split
+  nosplit,  // whole documents, each by itself, and padding; longer ones are truncated
+};
+inline constexpr std::array kDocuments{Documents::stream, Documents::masked, Documents::packed, Documents::nosplit};
+constexpr std::string_view name_of(Documents documents) {
+  constexpr std::string_view kNames[] = {"stream", "masked", "packed", "nosplit"};
+  return kNames[static_cast<int>(documents)];
+}
+
+// Exactly one: text, tokens, synthetic, example or a mixture of sources.
 struct DataSpec {
   std::vector<std::string> text;  // files and folders, absolute (run_toml.h says from where)
-  std::string tokens;             // a token file, absolute
-  std::string tokenizer;          // of the text: a folder with a tokenizer.json, absolute; empty: bytes
+  std::string tokens;             // a token file, of this program or another (data/open_tokens.h), absolute
+  TokenType token_type = TokenType::named;
+  std::vector<SourceSpec> sources = {};  // of a mixture, in the order of their names
+  WeighBy weigh_by = WeighBy::tokens;
+  std::string tokenizer;  // of the text: a folder with a tokenizer.json, absolute; empty: bytes
   std::optional<SyntheticSpec> synthetic;
-  bool example = false;      // the text built into the program
-  std::int64_t seq = 256;    // T
+  bool example = false;    // the text built into the program
+  std::int64_t seq = 256;  // T
+  Documents documents = Documents::stream;
   double eval_share = 0.05;  // the last share of the samples is for evaluation; 0 = none
   bool operator==(const DataSpec&) const = default;
 };
@@ -132,9 +151,13 @@ struct RunSpec {
   LayoutSpec layout;
   MemorySpec memory;
   SyncSpec sync;
+  SparsitySpec sparsity;
   RunSettings run;
   TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;
+
+  // Whether the run learns something else than one rank would (docs/design.md, rule 2).
+  bool changes_numbers() const { return sync.changes_numbers() || layout.unflushed(); }
 };
 
 // UserError of code usage when values that are good by themselves contradict each other: no source of data or several,

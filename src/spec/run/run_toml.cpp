@@ -12,6 +12,8 @@
 #include "spec/model/presets.h"
 #include "spec/run/memory_toml.h"
 #include "spec/run/precision_toml.h"
+#include "spec/run/source_toml.h"
+#include "spec/run/sparsity_toml.h"
 #include "spec/run/stop_signals.h"
 #include "spec/run/sync_toml.h"
 #include "spec/text/text_input.h"
@@ -24,7 +26,9 @@ namespace lockstep {
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
+static constexpr auto values_of(Documents) { return kDocuments; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
+static constexpr auto values_of(WeighBy) { return kWeighBy; }
 static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 
@@ -49,7 +53,9 @@ void visit_synthetic(Spec& synthetic, Visitor&& visit) {
 template <class Spec, class Visitor>
 void visit_samples(Spec& data, Visitor&& visit) {
   visit("seq", data.seq, Whole{1, kMaxIndex});
+  visit("documents", data.documents);
   visit("eval_share", data.eval_share, Real{.least = 0, .most = 1, .below_most = true});
+  if (!data.sources.empty()) visit("weigh_by", data.weigh_by);
 }
 
 template <class Spec, class Visitor>
@@ -130,18 +136,20 @@ void unmake_choices(TomlDocument& document) {
     if (!document.set("model", choice)) continue;
     for (const std::string_view key : model_keys() + kModelChoices) document.drop("model", key);
   }
-  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic"};
+  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic", "source", "weigh_by"};
   for (const std::string_view source : std::span(kSources).first(3)) {
     if (!document.set("data", source)) continue;
     if (source == "example" && document.top().table("data").shown("example") != "true") continue;
     for (const std::string_view other : kSources) document.drop("data", other);
     if (source != "text") document.drop("data", "tokenizer");
+    if (source != "tokens") document.drop("data", "token_type");
   }
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
   unmake_memory_choices(document);
   unmake_sync_choices(document);
+  unmake_sparsity_choices(document);
   unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
@@ -149,23 +157,6 @@ void unmake_choices(TomlDocument& document) {
   unmake_precision_choices(document);
   if (document.set("run", "clock") && document.top().table("run").shown("clock") == "'off'")
     document.drop("run", "clock_error");
-}
-
-// From the run file's folder, or from where the program runs when it was typed there. Absolute, so that the resolved
-// run file means the same from its own folder.
-std::string resolve(const TomlTable& table, std::string_view key, const std::string& path,
-                    const std::filesystem::path& base_folder) {
-  std::error_code error;
-  const std::filesystem::path joined = table.by_set(key) ? std::filesystem::path(path) : base_folder / path;
-  const std::filesystem::path whole = std::filesystem::absolute(joined, error);
-  if (path.empty() || error) {
-    table.refuse(key, fmt::format("{} = {} is not a path", key, quote_text(path)), "name a file or a folder");
-  }
-  const std::string text = whole.lexically_normal().string();
-  if (!is_plain_text(text)) {
-    table.refuse(key, fmt::format("{} is {}, which is not UTF-8", key, quote_text(text)), "rename the folder");
-  }
-  return text;
 }
 
 ModelSpec read_preset(const TomlTable& model, const std::string& name) {
@@ -233,7 +224,7 @@ void read_model(const TomlTable& model, const std::filesystem::path& base_folder
   for (const auto& [key, path] : {std::pair("hf", &spec.model_hf), std::pair("from", &spec.model_from)}) {
     if (!model.has(key)) continue;
     model(key, *path);
-    *path = resolve(model, key, *path, base_folder);
+    *path = absolute_path(model, key, *path, base_folder);
   }
   if (given.size() > 1) {
     model.refuse(given[1], fmt::format("[model] has both {} and {}", given[0], given[1]), "keep one of the two");
@@ -251,18 +242,20 @@ void read_model(const TomlTable& model, const std::filesystem::path& base_folder
 void read_data(const TomlTable& table, const std::filesystem::path& base_folder, DataSpec& data) {
   Collect known;
   visit_samples(data, known);
-  table.refuse_unknown(Keys{"text", "tokens", "tokenizer", "synthetic", "example"} + known.keys + keys_of(kDataLater));
+  table.refuse_unknown(Keys{"text", "tokens", "token_type", "tokenizer", "synthetic", "example", "source", "weigh_by"} +
+                       known.keys + keys_of(kDataLater));
   refuse_later(table, kDataLater);
   table("text", data.text);
-  for (std::string& path : data.text) path = resolve(table, "text", path, base_folder);
+  for (std::string& path : data.text) path = absolute_path(table, "text", path, base_folder);
   if (table.has("text") && data.text.empty()) table.refuse("text", "text is empty", "name files or folders");
   table("tokens", data.tokens);
-  if (table.has("tokens")) data.tokens = resolve(table, "tokens", data.tokens, base_folder);
+  if (table.has("tokens")) data.tokens = absolute_path(table, "tokens", data.tokens, base_folder);
+  read_token_type(table, !data.tokens.empty(), data.token_type);
   table("tokenizer", data.tokenizer);
   if (data.tokenizer == "bytes")
     data.tokenizer.clear();
   else if (table.has("tokenizer"))
-    data.tokenizer = resolve(table, "tokenizer", data.tokenizer, base_folder);
+    data.tokenizer = absolute_path(table, "tokenizer", data.tokenizer, base_folder);
   table("example", data.example);
   if (const TomlTable inner = table.table("synthetic"); inner.present()) {
     data.synthetic.emplace();
@@ -272,6 +265,14 @@ void read_data(const TomlTable& table, const std::filesystem::path& base_folder,
     visit_synthetic(*data.synthetic, inner);
   }
   visit_samples(data, table);
+  data.sources = read_sources(table.table("source"), data.eval_share,
+                              [&](const TomlTable& inner, std::string_view key, const std::string& path) {
+                                return absolute_path(inner, key, path, base_folder);
+                              });
+  if (table.has("weigh_by") && data.sources.empty())
+    table.refuse("weigh_by", "weigh_by does nothing without a mixture of sources",
+                 "remove it, or add [data.source.NAME]");
+  visit_samples(data, table);  // again, for what only a mixture has
 }
 
 void read_optim(const TomlTable& table, RunSpec& spec) {
@@ -346,7 +347,7 @@ void read_train(const TomlTable& table, const std::filesystem::path& base_folder
   if (shown != "'auto'") train.copy_every = 0;  // it is read as a number
   visit_train(train, table);
   table("backup", train.backup);
-  if (table.has("backup")) train.backup = resolve(table, "backup", train.backup, base_folder);
+  if (table.has("backup")) train.backup = absolute_path(table, "backup", train.backup, base_folder);
 }
 
 std::string default_out(const std::string& where) {
@@ -386,7 +387,8 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
     document.replace("layout", "--layout", items);
     told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
   }
-  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "tuning"});
+  top.refuse_unknown(
+      Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
@@ -400,8 +402,11 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   read_precision(top.table("precision"), spec.precision);
   read_memory(top.table("memory"), spec.memory);
   read_sync(top.table("sync"), spec.sync);
+  read_sparsity(top.table("sparsity"), spec.sparsity);
+  if (std::string& replay = spec.sync.replay; !replay.empty())
+    replay = absolute_path(top.table("sync"), "replay", replay, base_folder);
   if (std::string& folder = spec.memory.offload_folder; !folder.empty())
-    folder = resolve(top.table("memory"), "offload_folder", folder, base_folder);
+    folder = absolute_path(top.table("memory"), "offload_folder", folder, base_folder);
   // What is saved beside the training is copied first: a second time what was moved because there is no room for it.
   if (spec.memory.offloads_to() != Offload::none && !top.table("train").has("async_save"))
     spec.train.async_save = false;
@@ -436,8 +441,10 @@ std::string to_toml(const RunSpec& spec) {
   if (!spec.data.text.empty()) writer("text", spec.data.text);
   if (!spec.data.tokens.empty()) writer("tokens", spec.data.tokens);
   if (!spec.data.tokenizer.empty()) writer("tokenizer", spec.data.tokenizer);
+  if (spec.data.token_type != TokenType::named) writer("token_type", spec.data.token_type);
   if (spec.data.example) writer("example", true);
   visit_samples(spec.data, writer);
+  write_sources(spec.data.sources, writer);
   if (spec.data.synthetic) {
     writer.table("data.synthetic");
     visit_synthetic(*spec.data.synthetic, writer);
@@ -454,6 +461,8 @@ std::string to_toml(const RunSpec& spec) {
   write_memory(spec.memory, writer);
   writer.table("sync");
   write_sync(spec.sync, writer);
+  writer.table("sparsity");
+  write_sparsity(spec.sparsity, writer);
   writer.table("run");
   visit_run(spec.run, writer);
   write_tuning(spec.tuning, writer);

@@ -7,11 +7,13 @@
 //                             # attention_dropout may differ from config.json
 //   from = "RUN"              # the model and the weights of a checkpoint, training anew: a run folder (its newest
 //                             # whole checkpoint), its checkpoints or one of them; beside it the same two may differ
-//   [data]                    # one of: text (with a tokenizer, or as bytes), tokens, example, synthetic
+//   [data]                    # one of: text (with a tokenizer, or as bytes), tokens, example, synthetic, sources of a
+//                             # mixture (spec/run/source_toml.h)
 //   text = ["FILE", "FOLDER"] # or one string; read as bytes, a vocabulary of 257
-//   tokens = "FILE"
+//   tokens = "FILE"           # with token_type = "u16" or "u32" where it is ids without a header
 //   example = true            # the text built into the program
 //   seq = 256
+//   documents = "stream"
 //   eval_share = 0.05
 //   [data.synthetic]
 //   vocabulary = 64

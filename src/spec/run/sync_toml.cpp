@@ -14,10 +14,12 @@ namespace {
 
 constexpr std::int64_t kMostBetween = 1'000'000'000'000;
 
+constexpr const char* kNoBoundWord = "none";
+
 const Keys kPartialKeys{"every", "outer"};
 const Keys kNesterovKeys{"outer_lr", "outer_momentum"};
 const Keys kMixedKeys{"group"};
-const Keys kAsyncKeys{"staleness"};
+const Keys kAsyncKeys{"staleness", "replay"};
 const Keys kFeedbackKeys{"feedback"};
 
 // Reading and writing both walk this list. Keys of a choice are visited only under it, so that a key which would do
@@ -34,25 +36,36 @@ void visit_sync(Spec& sync, Visitor&& visit) {
     }
   }
   if (sync.kind == SyncKind::mixed) visit("group", sync.group, Whole{1, kMaxIndex});
-  if (sync.kind == SyncKind::async) visit("staleness", sync.staleness, Whole{0, kMaxIndex});
+  if (sync.kind == SyncKind::async) {
+    if (std::string word = kNoBoundWord; sync.staleness == kNoStalenessBound)
+      visit("staleness", word);
+    else
+      visit("staleness", sync.staleness, Whole{0, kMaxIndex});
+    if (sync.is_asynchronous() && !sync.replay.empty()) visit("replay", sync.replay);
+  }
   visit("compress", sync.compress);
   if (sync.compress) visit("feedback", sync.feedback);
   visit("compress_weights", sync.compress_weights);
   visit("compress_activations", sync.compress_activations);
 }
 
-// Known, and refused unless the value is what happens anyway.
-constexpr Later kLater[] = {{"compress_activations", "'none'"}};
-
 }  // namespace
+
+// A number, or that there is no bound.
+static void read_staleness(const TomlTable& table, SyncSpec& sync) {
+  const std::string none = fmt::format("'{}'", kNoBoundWord);
+  const std::string shown = table.has("staleness") ? table.shown("staleness") : none;
+  if (shown.starts_with("'") && shown != none)
+    table.refuse("staleness", fmt::format("staleness = {} says nothing", shown),
+                 fmt::format("name updates, as in 4, or \"{}\"", kNoBoundWord));
+  sync.staleness = shown == none ? kNoStalenessBound : 0;  // it is read as a number
+}
 
 void read_sync(const TomlTable& table, SyncSpec& sync) {
   table.refuse_unknown(Keys{"kind", "compress", "compress_weights", "compress_activations"} + kPartialKeys +
                        kNesterovKeys + kMixedKeys + kAsyncKeys + kFeedbackKeys);
-  refuse_later(table, kLater);
   table("kind", sync.kind);
-  if (sync.kind == SyncKind::async)
-    table.refuse("kind", "kind = 'async' is not in this version", "use 'full', 'partial' or 'mixed'");
+  if (sync.kind == SyncKind::async) read_staleness(table, sync);
   // before the list, which depends on all of these
   table("outer", sync.outer);
   table("compress", sync.compress);
@@ -66,7 +79,10 @@ void read_sync(const TomlTable& table, SyncSpec& sync) {
   if (sync.kind != SyncKind::mixed) refuse_without(kMixedKeys, "kind = \"mixed\"");
   if (sync.kind != SyncKind::async) refuse_without(kAsyncKeys, "kind = \"async\"");
   if (!sync.compress) refuse_without(kFeedbackKeys, "compress");
+  table("replay", sync.replay);
   visit_sync(sync, table);
+  if (sync.kind == SyncKind::async && !sync.is_asynchronous() && table.has("replay"))
+    table.refuse("replay", "'replay' does nothing with staleness = 0: workers wait for each other", "remove it");
 }
 
 void write_sync(const SyncSpec& sync, TomlWriter& writer) { visit_sync(sync, writer); }

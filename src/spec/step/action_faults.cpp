@@ -116,6 +116,7 @@ class Walk {
       case ActionKind::receive_output_gradient:
       case ActionKind::gather:
       case ActionKind::release:
+      case ActionKind::stash:
         return;
     }
   }

@@ -18,6 +18,7 @@ std::string_view name_of(ActionKind kind) {
                                          "norm",
                                          "update",
                                          "publish",
+                                         "stash",
                                          "send_output",
                                          "receive_output_gradient",
                                          "receive_input",
@@ -32,6 +33,10 @@ std::string_view name_of(ActionKind kind) {
 
 std::string to_string(const Action& a) {
   const std::string_view name = name_of(a.kind);
+  if (a.version != kCurrentWeights) {
+    const std::string micro = a.kind == ActionKind::stash ? "" : fmt::format(", {}", a.micro);
+    return fmt::format("{}({}{}, version {})", name, a.unit, micro, a.version);
+  }
   if (a.kind == ActionKind::norm) return std::string(name);
   const bool of_a_micro = is_phase(a.kind) || is_handed_on(a.kind) || a.micro >= 0;
   return of_a_micro ? fmt::format("{}({}, {})", name, a.unit, a.micro) : fmt::format("{}({})", name, a.unit);

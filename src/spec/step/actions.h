@@ -11,11 +11,16 @@
 // waits for the oldest of its kSendsInFlight pending messages to another. A weight shared by two units on different
 // stages belongs to the first: the other has a copy, sends its reduced gradient there, and receives the updated weight.
 //
+// Pipelines without a flush (spec/pipeline/pipedream.h) have several versions of a stage's weights at a time: there a
+// phase names the version that it computes with, stash keeps a copy of a unit's weights under the name of their version
+// before an update makes the next one, and norm and update are of the micro-batch whose gradient they apply.
+//
 // The list is executed in order. find_fault() proves, before anything runs, that a list is complete, reads nothing
 // before it is written, and sums in the fixed order; spec/step/world_faults.h proves that the lists of all ranks fit
 // each other. Activations get their places by lifetime over the same list, so any list that passes can be run as it is.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +42,7 @@ enum class ActionKind : std::uint8_t {
   norm,
   update,
   publish,
+  stash,
   // Between stages, of the unit that is here: to and from the next unit and the one before it.
   send_output,
   receive_output_gradient,
@@ -59,10 +65,13 @@ constexpr bool is_handed_on(ActionKind kind) {
   return kind >= ActionKind::send_output && kind <= ActionKind::send_input_gradient;
 }
 
+inline constexpr int kCurrentWeights = std::numeric_limits<int>::min();
+
 struct Action {
   ActionKind kind;
-  int unit = -1;   // none for norm
-  int micro = -1;  // of the three phases, what they hand on, and a reduce that is of one micro-batch
+  int unit = -1;                  // none for norm
+  int micro = -1;                 // of the three phases, what they hand on, and a reduce that is of one micro-batch
+  int version = kCurrentWeights;  // of the weights that a phase computes with, or that an update makes or a stash keeps
   bool operator==(const Action&) const = default;
 };
 

@@ -77,9 +77,12 @@ std::string quote_text(std::string_view text) {
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
   // A word much longer than any key is near to none; its head decides, at a bounded price.
   word = word.substr(0, kQuotedBytes);
-  const auto nearer = [word](std::string_view a, std::string_view b) {
-    return edit_distance(word, a) < edit_distance(word, b);
+  // A word that is longer than a key by its end alone, as sequence is than seq, is one letter away from it.
+  const auto distance = [word](std::string_view one) {
+    return one.size() > 2 && word.starts_with(one) ? std::min<std::size_t>(1, edit_distance(word, one))
+                                                   : edit_distance(word, one);
   };
+  const auto nearer = [&](std::string_view a, std::string_view b) { return distance(a) < distance(b); };
   const auto best = std::min_element(known.begin(), known.end(), nearer);
   return best == known.end() ? std::string_view() : *best;
 }

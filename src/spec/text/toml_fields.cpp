@@ -449,4 +449,19 @@ bool TomlDocument::set(std::string_view section, std::string_view key) const {
   return state_->sets.contains(join(section, key));
 }
 
+std::string absolute_path(const TomlTable& table, std::string_view key, const std::string& path,
+                          const std::filesystem::path& base_folder) {
+  std::error_code error;
+  const std::filesystem::path joined = table.by_set(key) ? std::filesystem::path(path) : base_folder / path;
+  const std::filesystem::path whole = std::filesystem::absolute(joined, error);
+  if (path.empty() || error) {
+    table.refuse(key, fmt::format("{} = {} is not a path", key, quote_text(path)), "name a file or a folder");
+  }
+  const std::string text = whole.lexically_normal().string();
+  if (!is_plain_text(text)) {
+    table.refuse(key, fmt::format("{} is {}, which is not UTF-8", key, quote_text(text)), "rename the folder");
+  }
+  return text;
+}
+
 }  // namespace lockstep

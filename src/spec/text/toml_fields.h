@@ -12,6 +12,7 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -168,5 +169,10 @@ class TomlWriter {
   void line(std::string_view key, std::string_view value);
   std::string text_;
 };
+
+// From the file's folder, or from where the program runs when it was typed there. Absolute, so that a resolved run file
+// means the same from its own folder. What is no path is refused.
+std::string absolute_path(const TomlTable& table, std::string_view key, const std::string& path,
+                          const std::filesystem::path& base_folder);
 
 }  // namespace lockstep

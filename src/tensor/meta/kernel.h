@@ -21,10 +21,15 @@ enum class KernelKind : std::uint8_t {
   elementwise,  // copies, casts, adds, biases, heads, dropout
   optimizer,
   sum,  // of gradients and norms
+  code_bf16,
+  code_int8,
+  code_onebit,  // compression by blocks, both ways
+  top_k,
 };
-inline constexpr std::array<std::string_view, 11> kKernelNames = {
-    "product",   "attention_forward", "attention_backward", "norm",      "activation", "rope",
-    "embedding", "cross_entropy",     "elementwise",        "optimizer", "sum"};
+inline constexpr std::array<std::string_view, 15> kKernelNames = {
+    "product", "attention_forward", "attention_backward", "norm",        "activation",
+    "rope",    "embedding",         "cross_entropy",      "elementwise", "optimizer",
+    "sum",     "code_bf16",         "code_int8",          "code_onebit", "top_k"};
 constexpr std::string_view name_of(KernelKind kind) { return kKernelNames[static_cast<std::size_t>(kind)]; }
 
 struct Kernel {
@@ -36,6 +41,8 @@ struct Kernel {
   std::int64_t read = 0, written = 0;  // bytes
   // Products, attention's included.
   bool is_product() const { return kind <= KernelKind::attention_backward; }
+  // Codes and selections of compressed messages (docs/compression.md).
+  bool compresses() const { return kind >= KernelKind::code_bf16; }
 };
 
 // What kernels did: floating-point operations, and bytes each kernel must read and write once.

@@ -77,14 +77,32 @@ AttentionSizes sizes_of(DType dtype, const AttentionCase& spec) {
           .D = spec.width,
           .dtype = dtype,
           .causal = spec.causal,
-          .dropout = spec.dropout.probability > 0};
+          .dropout = spec.dropout.probability > 0,
+          .documents = spec.documents > 0};
+}
+
+// Behind the case's other operands.
+void add_starts(std::vector<Operand>& operands, const AttentionCase& spec) {
+  if (spec.documents == 0) return;
+  std::vector<double> starts;
+  for (std::int64_t b = 0; b < spec.batch; ++b)
+    for (std::int64_t t = 0; t < spec.queries; ++t) starts.push_back(static_cast<double>(spec.start(b, t)));
+  operands.push_back({"starts", {spec.batch, spec.queries}, DType::i32, Role::in, listed(std::move(starts))});
+}
+
+DocumentMask documents_of(Tensors t, const AttentionCase& spec) {
+  if (spec.documents == 0) return {};
+  return {.starts = t.back(), .first_key = spec.first_key};
 }
 
 // Only the cases that cuDNN takes on a GPU may round terms to 16 bits, and only there.
-reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec, const std::vector<double>& mask) {
+reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec, const std::vector<double>& mask,
+                                       std::span<const HostTensor> t) {
   return {.scale = spec.score_scale(),
           .causal = spec.causal,
           .mask = mask.empty() ? nullptr : &mask,
+          .starts = spec.documents > 0 ? &t.back() : nullptr,
+          .first_key = spec.first_key,
           .narrow_terms = spec.layout != Layout::strided && !cuda::why_not_cudnn(sizes_of(dtype, spec))};
 }
 
@@ -127,7 +145,14 @@ std::string AttentionCase::label() const {
   static constexpr const char* kLayouts[] = {"", "_strided", "_fused"};
   return fmt::format("b{}_t{}_s{}_h{}_k{}_d{}_{}{}{}{}", batch, queries, keys, heads, key_heads, width,
                      causal ? "causal" : "full", kLayouts[static_cast<int>(layout)],
-                     dropout.probability > 0 ? "_dropout" : "", spread != 1 ? "_wide" : "");
+                     dropout.probability > 0 ? "_dropout" : "", spread != 1 ? "_wide" : "") +
+         (documents > 0 ? fmt::format("_documents{}_from{}_apart{}", documents, first_key, apart) : "");
+}
+
+std::int64_t AttentionCase::start(std::int64_t b, std::int64_t t) const {
+  std::int64_t at = first_key + t + (causal ? keys - queries : keys + apart);
+  while (at > 0 && uniform_number(static_cast<std::uint64_t>(b), at) * static_cast<double>(documents) > 1) --at;
+  return at;
 }
 
 KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
@@ -136,6 +161,7 @@ KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
   made.operands = {{"o", out, dtype, Role::out, normal(), gaps_of(spec)},
                    {"lse", {spec.batch, spec.heads, spec.queries}, accumulator_of(dtype), Role::out}};
   add_three(made.operands, dtype, spec, Role::in, "");
+  add_starts(made.operands, spec);
   made.plain = spec.layout != Layout::fused;
   made.run = [spec](Tensors t, Stream& stream) {
     const Three in(t, 2, spec);
@@ -146,13 +172,14 @@ KernelCase make_attention_forward(DType dtype, const AttentionCase& spec) {
                        .v = in.v,
                        .scale = spec.score_scale(),
                        .causal = spec.causal,
-                       .dropout = spec.dropout},
+                       .dropout = spec.dropout,
+                       .documents = documents_of(t, spec)},
                       stream);
   };
   made.reference = [dtype, spec](std::span<HostTensor> t) {
     const HostThree in(t, 2, spec);
     const std::vector<double> mask = mask_of(spec);
-    reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(dtype, spec, mask));
+    reference::attention_forward(t[0], t[1], in.q, in.k, in.v, options_of(dtype, spec, mask, t));
   };
   return made;
 }
@@ -167,6 +194,7 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
   add_three(made.operands, dtype, spec, Role::in, "");
   const int gradients = static_cast<int>(made.operands.size());
   add_three(made.operands, dtype, spec, Role::out, "d");
+  add_starts(made.operands, spec);
   made.plain = spec.layout != Layout::fused;
   made.run = [dtype, spec, gradients](Tensors t, Stream& stream) {
     const Three in(t, 3, spec), d(t, gradients, spec);
@@ -183,19 +211,21 @@ KernelCase make_attention_backward(DType dtype, const AttentionCase& spec) {
                         .scale = spec.score_scale(),
                         .causal = spec.causal,
                         .dropout = spec.dropout,
+                        .documents = documents_of(t, spec),
                         .workspace = workspace.tensor},
                        stream);
   };
   made.prepare = [dtype, spec](std::span<HostTensor> t) {
     const HostThree in(t, 3, spec);
     const std::vector<double> mask = mask_of(spec);
-    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(dtype, spec, mask));
+    reference::attention_forward(t[1], t[2], in.q, in.k, in.v, options_of(dtype, spec, mask, t));
   };
   made.reference = [dtype, spec, gradients](std::span<HostTensor> t) {
     const HostThree in(t, 3, spec);
     HostThree d(t, gradients, spec);
     const std::vector<double> mask = mask_of(spec);
-    reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]}, options_of(dtype, spec, mask));
+    reference::attention_backward({d.q, d.k, d.v}, t[0], {in.q, in.k, in.v, t[1], t[2]},
+                                  options_of(dtype, spec, mask, t));
     d.put_back(t, gradients, spec);
   };
   return made;
@@ -222,6 +252,15 @@ Cases attention_cases(DType dtype) {
       {1, 40, 40, 2, 2, 32, true, Layout::fused, 0.07},
       {1, 67, 67, 2, 1, 16, true, Layout::dense, 0, 1, dropout},
       {1, 20, 45, 2, 2, 24, false, Layout::dense, 0, 1, dropout},
+      // Documents: shorter than a tile, longer, one; of which some keys are elsewhere, or all.
+      {2, 67, 67, 2, 1, 16, true, Layout::dense, 0, 1, {}, 5},
+      {2, 200, 200, 4, 2, 24, true, Layout::fused, 0, 1, {}, 30},
+      {2, 130, 130, 2, 2, 64, true, Layout::strided, 0, 1, dropout, 100},
+      {1, 70, 150, 2, 1, 8, true, Layout::dense, 0, 1, {}, 40, 9},
+      {3, 65, 65, 2, 2, 16, true, Layout::dense, 0, 1, {}, 1000000, 100},
+      {3, 65, 65, 2, 1, 16, false, Layout::strided, 0, 1, {}, 50, 65},
+      {2, 33, 130, 3, 3, 8, false, Layout::dense, 0, 1, {}, 60, 11, 20},
+      {2, 40, 40, 2, 2, 16, false, Layout::dense, 0, 1, dropout, 20, 0, 100},
   };
   if (accumulator_of(dtype) != dtype)  // as models in 16 bits have it: what a GPU's fused kernels take
     for (const AttentionCase& spec : {AttentionCase{2, 128, 128, 4, 2, 64, true, Layout::fused},

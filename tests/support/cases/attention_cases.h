@@ -18,7 +18,12 @@ struct AttentionCase {
   double scale = 0;   // 0: 1 / sqrt(D)
   double spread = 1;  // of the elements of q
   AttentionDropout dropout = {};
+  std::int64_t documents = 0;  // their tokens, about; 0: a sample is one
+  std::int64_t first_key = 0;
+  std::int64_t apart = 0;  // without the causal mask: positions between the last key and the first query
 
+  // Where in the sample the document begins that query t of sample b is of.
+  std::int64_t start(std::int64_t b, std::int64_t t) const;
   double score_scale() const;
   std::string label() const;
 };

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernels/block_codes.h"
+#include "kernels/row_codes.h"
 #include "kernels/top_k.h"
 #include "kernels/tree_sum.h"
 #include "support/cases/families.h"
@@ -194,6 +195,125 @@ KernelCase add_at_case(DType dtype, std::int64_t n, std::int64_t k) {
   return made;
 }
 
+// Places of the k of largest magnitude, ascending.
+std::vector<std::size_t> largest_of(const std::vector<double>& v, std::int64_t k) {
+  std::vector<std::size_t> places(v.size());
+  std::iota(places.begin(), places.end(), 0);
+  const auto size = [&](std::size_t i) { return std::isnan(v[i]) ? 1e300 * 1e300 : std::abs(v[i]); };
+  std::ranges::stable_sort(places, [&](std::size_t a, std::size_t b) {
+    return std::isnan(v[a]) != std::isnan(v[b]) ? std::isnan(v[a]) : size(a) > size(b);
+  });
+  places.resize(static_cast<std::size_t>(k));
+  std::ranges::sort(places);
+  return places;
+}
+
+// A row's words by the header's table.
+Words row_coded(const RowCode& form, DType dtype, const std::vector<double>& v) {
+  Words words;
+  if (form.largest == 0) {
+    for (std::size_t at = 0; at < v.size(); at += kCodedBlock) {
+      const std::size_t count = std::min<std::size_t>(kCodedBlock, v.size() - at);
+      const auto from = v.begin() + static_cast<std::ptrdiff_t>(at);
+      Words block = coded(form.blocks, accumulator_of(dtype), {from, from + static_cast<std::ptrdiff_t>(count)});
+      block.resize(form.blocks == BlockForm::bf16   ? (count + 1) / 2
+                   : form.blocks == BlockForm::int8 ? 1 + (count + 3) / 4
+                                                    : 2 + (count + 31) / 32);
+      words.insert(words.end(), block.begin(), block.end());
+    }
+    return words;
+  }
+  std::vector<std::byte> values, places;
+  for (const std::size_t i : largest_of(v, form.largest)) {
+    std::byte value[8];
+    store_element(value, dtype, v[i]);
+    values.insert(values.end(), value, value + size_of(dtype));
+    places.push_back(static_cast<std::byte>(i & 255));
+    places.push_back(static_cast<std::byte>(i >> 8));
+  }
+  for (std::vector<std::byte>* bytes : {&values, &places}) {
+    bytes->resize((bytes->size() + 3) / 4 * 4);
+    for (std::size_t i = 0; i < bytes->size(); i += 4) {
+      std::uint32_t word = 0;
+      for (std::size_t b = 0; b < 4; ++b) word |= std::to_integer<std::uint32_t>((*bytes)[i + b]) << (8 * b);
+      words.push_back(word);
+    }
+  }
+  return words;
+}
+
+// What they decode to, of numbers of the type.
+std::vector<double> row_decoded(const RowCode& form, DType dtype, const std::vector<double>& v) {
+  std::vector<double> y(v.size());
+  if (form.largest > 0) {
+    for (const std::size_t i : largest_of(v, form.largest)) y[i] = v[i];
+    return y;
+  }
+  const DType sums = accumulator_of(dtype);
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const std::size_t at = i / kCodedBlock * kCodedBlock, end = std::min<std::size_t>(v.size(), at + kCodedBlock);
+    y[i] = decoded(form.blocks, sums,
+                   coded(form.blocks, sums,
+                         {v.begin() + static_cast<std::ptrdiff_t>(at), v.begin() + static_cast<std::ptrdiff_t>(end)}),
+                   i % kCodedBlock);
+  }
+  return y;
+}
+
+std::string name_of_rows(const RowCode& form) {
+  return form.largest > 0 ? fmt::format("_largest_{}", form.largest) : fmt::format("_{}", name_of_form(form.blocks));
+}
+
+std::vector<double> row_of(const HostTensor& t, std::int64_t row) {
+  std::vector<double> v;
+  for (std::int64_t i = 0; i < t.shape[1]; ++i) v.push_back(t[row * t.shape[1] + i]);
+  return v;
+}
+void put_row(HostTensor& code, std::int64_t row, const Words& words) {
+  for (std::size_t w = 0; w < words.size(); ++w)
+    code.value[static_cast<std::size_t>(row) * words.size() + w] = static_cast<std::int32_t>(words[w]);
+}
+
+KernelCase encode_rows_case(DType dtype, const RowCode& form, std::int64_t N, std::int64_t C, bool ties) {
+  KernelCase made{.op = "encode_rows", .shape = label({N, C}), .dtype = dtype};
+  made.shape += name_of_rows(form) + (ties ? "_ties" : "");
+  const Recipe some =
+      ties ? Recipe([](std::uint64_t seed, std::int64_t i) { return std::round(2 * normal_number(seed, i)) / 2; })
+           : magnitudes(-8, 8);
+  made.operands = {{"code", {N, row_words(form, C, dtype)}, DType::i32, Role::out},
+                   {"x", {N, C}, dtype, Role::in, some}};
+  made.run = [form](Tensors t, Stream& stream) { encode_rows({.code = t[0], .x = t[1], .form = form}, stream); };
+  made.reference = [form, dtype](Hosts t) {
+    for (std::int64_t row = 0; row < t[1].shape[0]; ++row)
+      put_row(t[0], row, row_coded(form, dtype, row_of(t[1], row)));
+  };
+  return made;
+}
+
+KernelCase decode_rows_case(DType dtype, const RowCode& form, std::int64_t N, std::int64_t C) {
+  KernelCase made{.op = "decode_rows", .shape = label({N, C}), .dtype = dtype};
+  made.shape += name_of_rows(form);
+  made.operands = {{"y", {N, C}, dtype, Role::out}, {"code", {N, row_words(form, C, dtype)}, DType::i32}};
+  const auto numbers = [dtype, C](std::int64_t row) {
+    std::vector<double> v;
+    for (std::int64_t i = 0; i < C; ++i) v.push_back(round_to(dtype, normal_number(7, row * C + i)));
+    return v;
+  };
+  made.prepare = [form, dtype, numbers](Hosts t) {
+    for (std::int64_t row = 0; row < t[0].shape[0]; ++row) put_row(t[1], row, row_coded(form, dtype, numbers(row)));
+  };
+  made.run = [form](Tensors t, Stream& stream) { decode_rows({.y = t[0], .code = t[1], .form = form}, stream); };
+  made.reference = [form, dtype, numbers](Hosts t) {
+    for (std::int64_t row = 0; row < t[0].shape[0]; ++row) {
+      const std::vector<double> y = row_decoded(form, dtype, numbers(row));
+      for (std::size_t i = 0; i < y.size(); ++i)
+        t[0].set(row * t[0].shape[1] + static_cast<std::int64_t>(i), y[i], std::abs(y[i]));
+    }
+    t[0].terms = 1;
+  };
+  return made;
+}
+
 }  // namespace
 
 Cases compression_cases(DType dtype) {
@@ -212,6 +332,16 @@ Cases compression_cases(DType dtype) {
         cases.push_back(select_case(dtype, n, k, feedback, ties));
   cases.push_back(unaligned(select_case(dtype, 700, 7, true, true)));
   for (const auto& [n, k] : {std::pair{1, 1}, {13, 40}, {20011, 700}}) cases.push_back(add_at_case(dtype, n, k));
+  for (const auto& [N, C] : {std::pair{1, 1}, {5, 13}, {3, 256}, {7, 258}, {130, 300}})
+    for (const RowCode& form :
+         {RowCode{.blocks = BlockForm::bf16}, RowCode{.blocks = BlockForm::int8}, RowCode{.blocks = BlockForm::onebit},
+          RowCode{.largest = 1}, RowCode{.largest = (C + 9) / 10}, RowCode{.largest = C}}) {
+      if (form.largest == 1 && C > 1 && (C + 9) / 10 == 1) continue;
+      if (form.largest == C && C == 1) continue;
+      cases.push_back(encode_rows_case(dtype, form, N, C, false));
+      if (form.largest > 0) cases.push_back(encode_rows_case(dtype, form, N, C, true));
+      cases.push_back(decode_rows_case(dtype, form, N, C));
+    }
   return cases;
 }
 

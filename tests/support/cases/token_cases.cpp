@@ -25,18 +25,23 @@ struct Held {
   std::int64_t first, rows;
 };
 
-KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool strided, bool part) {
+// `restarts`: every sample has positions of its own.
+KernelCase embedding(DType dtype, const EmbeddingSize& s, bool positioned, bool strided, bool part,
+                     bool restarts = false) {
   const Held held(s.vocabulary, part);
   KernelCase made{.op = "embedding_forward", .shape = label({s.batch, s.length, s.width}), .dtype = dtype};
-  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (strided ? "_strided" : "") +
-                (part ? "_part" : "");
+  made.shape += "_v" + std::to_string(s.vocabulary) + (positioned ? "_positions" : "") + (restarts ? "_restarts" : "") +
+                (strided ? "_strided" : "") + (part ? "_part" : "");
   const auto gaps = row_gap(2, strided);
   made.operands = {{"y", {s.batch, s.length, s.width}, dtype, Role::out},
                    {"table", {held.rows, s.width}, dtype, Role::in, normal(), gaps},
                    {"tokens", {s.batch, s.length}, DType::i32, Role::in, indices(s.vocabulary)}};
   if (positioned) {
     made.operands.push_back({"position_table", {2 * s.length + 7, s.width}, dtype, Role::in, normal(), gaps});
-    made.operands.push_back({"positions", {s.length}, DType::i32, Role::in, positions(6, 2)});
+    if (restarts)
+      made.operands.push_back({"positions", {s.batch, s.length}, DType::i32, Role::in, indices(2 * s.length + 7)});
+    else
+      made.operands.push_back({"positions", {s.length}, DType::i32, Role::in, positions(6, 2)});
   }
   made.run = [=](Tensors t, Stream& stream) {
     embedding_forward({.y = t[0],
@@ -89,22 +94,25 @@ KernelCase table(DType dtype, std::int64_t length, std::int64_t width, std::int6
   return made;
 }
 
-KernelCase turn(DType dtype, const Shape& x, bool inverse, bool strided) {
+// `rows`: of the tables, where every sample has positions of its own.
+KernelCase turn(DType dtype, const Shape& x, bool inverse, bool strided, std::int64_t rows = 0) {
   KernelCase made{.op = "rope", .shape = label({x[0], x[1], x[2], x[3]}), .dtype = dtype};
-  made.shape += std::string(inverse ? "_inverse" : "") + (strided ? "_strided" : "");
-  const Shape tables{x[1], x[3] / 2};
+  made.shape += std::string(inverse ? "_inverse" : "") + (strided ? "_strided" : "") +
+                (rows > 0 ? "_of_" + std::to_string(rows) : "");
+  const Shape tables{rows > 0 ? rows : x[1], x[3] / 2};
   made.operands = {
       {"x", x, dtype, Role::inout}, {"cos", tables, accumulator_of(dtype)}, {"sin", tables, accumulator_of(dtype)}};
   if (strided) made.operands[0].gaps = {0, 1, 2, 5};
+  if (rows > 0) made.operands.push_back({"positions", {x[0], x[1]}, DType::i32, Role::in, indices(rows)});
   made.prepare = [](Hosts t) {
     HostTensor at("positions", {t[1].dim(0)}, DType::i32);
     for (std::int64_t i = 0; i < at.elements(); ++i) at.value[i] = static_cast<double>(i);
     reference::rope_table(t[1], t[2], at, 10000, {});
   };
-  made.run = [inverse](Tensors t, Stream& stream) {
-    rope({.x = t[0], .cos = t[1], .sin = t[2], .inverse = inverse}, stream);
+  made.run = [=](Tensors t, Stream& stream) {
+    rope({.x = t[0], .cos = t[1], .sin = t[2], .inverse = inverse, .positions = rows > 0 ? t[3] : Tensor()}, stream);
   };
-  made.reference = [inverse](Hosts t) { reference::rope(t[0], t[1], t[2], inverse); };
+  made.reference = [=](Hosts t) { reference::rope(t[0], t[1], t[2], inverse, rows > 0 ? &t[3] : nullptr); };
   return made;
 }
 }  // namespace
@@ -121,6 +129,7 @@ Cases token_cases(DType dtype) {
     for (const bool part : {false, true})
       for (const bool positioned : {false, true})
         for (const bool strided : {false, true}) cases.push_back(embedding(dtype, size, positioned, strided, part));
+    cases.push_back(embedding(dtype, size, true, true, false, true));
     for (const DType gradient : std::views::reverse(gradients))
       for (const bool shared : {false, true})
         for (const bool accumulate : {false, true})
@@ -136,7 +145,10 @@ Cases token_cases(DType dtype) {
   for (const Shape& x :
        {Shape{1, 1, 1, 2}, Shape{2, 7, 3, 6}, Shape{1, 65, 2, 64}, Shape{3, 13, 5, 80}, Shape{1, 3, 1, 256}})
     for (const bool inverse : {false, true})
-      for (const bool strided : {false, true}) cases.push_back(turn(dtype, x, inverse, strided));
+      for (const bool strided : {false, true}) {
+        cases.push_back(turn(dtype, x, inverse, strided));
+        if (x[1] > 1) cases.push_back(turn(dtype, x, inverse, strided, x[1] + 4));
+      }
   return cases;
 }
 

@@ -18,6 +18,11 @@ struct Dims {
   }
   std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t t) const { return (b * heads + h) * queries + t; }
   std::int64_t visible(std::int64_t t, bool causal) const { return causal ? t + keys - queries + 1 : keys; }
+  std::int64_t first_visible(std::int64_t b, std::int64_t t, const AttentionOptions& options) const {
+    if (!options.starts) return 0;
+    const auto start = static_cast<std::int64_t>((*options.starts)[b * queries + t]) - options.first_key;
+    return std::clamp<std::int64_t>(start, 0, keys);
+  }
 
   template <class Body>
   void each_row(Body&& body) const {
@@ -44,9 +49,15 @@ void attention_forward(HostTensor& o, HostTensor& lse, const HostTensor& q, cons
   o.terms = lse.terms = static_cast<double>(dims.keys + dims.width);
   dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
     const std::int64_t seen = dims.visible(t, options.causal), row = dims.row(b, h, t);
+    const std::int64_t first = dims.first_visible(b, t, options);
+    if (first >= seen) {
+      lse.set(row, -INFINITY, 0);
+      for (std::int64_t d = 0; d < dims.width; ++d) o.set(dims.q(b, t, h) + d, 0, 0);
+      return;
+    }
     std::vector<Sum> scores(seen);
     double top = -INFINITY, size = 0;
-    for (std::int64_t s = 0; s < seen; ++s) {
+    for (std::int64_t s = first; s < seen; ++s) {
       scores[s] = dot(q, dims.q(b, t, h), k, dims.k(b, s, h), dims.width);
       scores[s].value *= options.scale;
       scores[s].size *= std::abs(options.scale);
@@ -55,12 +66,12 @@ void attention_forward(HostTensor& o, HostTensor& lse, const HostTensor& q, cons
     }
     double total = 0;
     std::vector<double> p(seen);
-    for (std::int64_t s = 0; s < seen; ++s) total += p[s] = std::exp(scores[s].value - top);
+    for (std::int64_t s = first; s < seen; ++s) total += p[s] = std::exp(scores[s].value - top);
     lse.set(row, top + std::log(total), 1 + size + std::log(static_cast<double>(seen)));
     for (std::int64_t d = 0; d < dims.width; ++d) {
       Sum sum;
       double narrowed = 0;
-      for (std::int64_t s = 0; s < seen; ++s) {
+      for (std::int64_t s = first; s < seen; ++s) {
         const double term = p[s] / total * masked(options, row, dims.keys, s) * v[dims.k(b, s, h) + d];
         sum.add(term, std::abs(term) * (1 + size));  // a probability is as good as its score
         narrowed += std::abs(term);
@@ -80,7 +91,7 @@ void attention_backward(AttentionGradients gradients, const HostTensor& d_o, con
   dims.each_row([&](std::int64_t b, std::int64_t h, std::int64_t t) {
     const std::int64_t row = dims.row(b, h, t), at_q = dims.q(b, t, h);
     const Sum delta = dot(d_o, at_q, o, at_q, dims.width);
-    for (std::int64_t s = 0; s < dims.visible(t, options.causal); ++s) {
+    for (std::int64_t s = dims.first_visible(b, t, options); s < dims.visible(t, options.causal); ++s) {
       const std::int64_t at_k = dims.k(b, s, h);
       const Sum score = dot(q, at_q, k, at_k, dims.width), dp = dot(d_o, at_q, v, at_k, dims.width);
       const double keep = masked(options, row, dims.keys, s);

@@ -55,7 +55,8 @@ void embedding_forward(HostTensor& y, const HostTensor& table, const HostTensor&
       for (std::int64_t c = 0; c < width; ++c) {
         const std::int64_t row = static_cast<std::int64_t>(tokens[b * length + t]) - first.value_or(0);
         double v = holds(table, row, first) ? table[row * width + c] : 0;
-        if (positions) v += (*position_table)[static_cast<std::int64_t>((*positions)[t]) * width + c];
+        const std::int64_t at = positions && positions->shape.dims() == 2 ? b * length + t : t;
+        if (positions) v += (*position_table)[static_cast<std::int64_t>((*positions)[at]) * width + c];
         y.set((b * length + t) * width + c, v, std::abs(v));
       }
 }
@@ -101,14 +102,15 @@ void rope_table(HostTensor& cos, HostTensor& sin, const HostTensor& positions, d
   }
 }
 
-void rope(HostTensor& x, const HostTensor& cos, const HostTensor& sin, bool inverse) {
+void rope(HostTensor& x, const HostTensor& cos, const HostTensor& sin, bool inverse, const HostTensor* positions) {
   const std::int64_t batch = x.dim(0), length = x.dim(1), heads = x.dim(2), width = x.dim(3), half = width / 2;
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t t = 0; t < length; ++t)
       for (std::int64_t h = 0; h < heads; ++h)
         for (std::int64_t i = 0; i < half; ++i) {
           const std::int64_t at = ((b * length + t) * heads + h) * width + i;
-          const double c = cos[t * half + i], s = inverse ? -sin[t * half + i] : sin[t * half + i];
+          const auto row = positions ? static_cast<std::int64_t>((*positions)[b * length + t]) : t;
+          const double c = cos[row * half + i], s = inverse ? -sin[row * half + i] : sin[row * half + i];
           const double left = x[at], right = x[at + half];
           x.set(at, left * c - right * s, std::abs(left * c) + std::abs(right * s));
           x.set(at + half, right * c + left * s, std::abs(right * c) + std::abs(left * s));

@@ -68,8 +68,10 @@ __global__ void __launch_bounds__(kThreads) backward_queries(const BackwardCall<
                      call.lse + (b * problem.heads + h) * problem.queries + q0, width);
 
   typename Tile::Square dq[kSlices] = {};
+  std::int64_t first[N];  // key of the rows' documents
+  for (int i = 0; i < N; ++i) first[i] = problem.first_seen(b, t0 + i);
   const std::int64_t seen = problem.keys_seen(q0 + q.count);
-  for (std::int64_t k0 = 0; k0 < seen; k0 += kRows) {
+  for (std::int64_t k0 = problem.keys_from(b, q0, kRows); k0 < seen; k0 += kRows) {
     const std::int64_t s0 = k0 + Tile::column();
     const HeadRows<const S> k = call.k.rows(b, h / problem.group, k0, kRows, seen);
     typename Tile::Square p, ds;
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) backward_queries(const BackwardCall<
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const T keep = problem.drops ? problem.factor(mask, s0 + j) : T(1);
-        if (problem.hidden(t0 + i, s0 + j))
+        if (problem.hidden(t0 + i, s0 + j) || s0 + j < first[i])
           ds[i][j] = 0;
         else
           differentiate(p[i][j], ds[i][j], lse, delta, keep, problem.scale);
@@ -116,6 +118,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(const BackwardCall<S> 
   typename Tile::Square dk[kSlices] = {}, dv[kSlices] = {};
   for (std::int64_t h = kv_head * problem.group; h < (kv_head + 1) * problem.group; ++h)
     for (std::int64_t q0 = first; q0 < problem.queries; q0 += kRows) {
+      if (problem.first_seen(b, q0) >= k0 + k.count) break;  // documents that begin later, as do all after them
       const std::int64_t t0 = q0 + Tile::column();
       const HeadRows<const S> q = call.q.rows(b, h, q0, kRows, problem.queries);
       const HeadRows<const S> d_o = call.d_o.rows(b, h, q0, kRows, problem.queries);
@@ -127,11 +130,12 @@ __global__ void __launch_bounds__(kThreads) backward_keys(const BackwardCall<S> 
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const T lse = shared.lse[Tile::column() + j], delta = shared.delta[Tile::column() + j];
+        const std::int64_t first_key = problem.first_seen(b, t0 + j);
         auto mask = problem.mask_row(b, h, t0 + j);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           const T keep = problem.drops ? problem.factor(mask, s0 + i) : T(1);
-          if (problem.hidden(t0 + j, s0 + i))
+          if (problem.hidden(t0 + j, s0 + i) || s0 + i < first_key)
             p[i][j] = ds[i][j] = 0;
           else
             differentiate(p[i][j], ds[i][j], lse, delta, keep, problem.scale);

@@ -31,13 +31,15 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
 
   typename Tile::Square out[kSlices] = {};
   T top[N], total[N];
+  std::int64_t first[N];  // key of the rows' documents
 #pragma unroll
   for (int i = 0; i < N; ++i) {
+    first[i] = problem.first_seen(b, t0 + i);
     top[i] = -std::numeric_limits<T>::infinity();
     total[i] = 0;
   }
   const std::int64_t seen = problem.keys_seen(q0 + q.count);
-  for (std::int64_t k0 = 0; k0 < seen; k0 += kRows) {
+  for (std::int64_t k0 = problem.keys_from(b, q0, kRows); k0 < seen; k0 += kRows) {
     const std::int64_t s0 = k0 + Tile::column();
     typename Tile::Square p;
     Tile::template dot<S>(p, shared, q, call.k.rows(b, h / problem.group, k0, kRows, seen), width);
@@ -46,10 +48,13 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
       T high = top[i];
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        p[i][j] = problem.hidden(t0 + i, s0 + j) ? -std::numeric_limits<T>::infinity() : p[i][j] * problem.scale;
+        p[i][j] = problem.hidden(t0 + i, s0 + j) || s0 + j < first[i] ? -std::numeric_limits<T>::infinity()
+                                                                      : p[i][j] * problem.scale;
         high = max_of(p[i][j], high);
       }
-      high = Tile::max_of_row(high);
+      const T highest = Tile::max_of_row(high);
+      // A query whose document has not begun yet has seen nothing.
+      high = problem.starts && highest == -std::numeric_limits<T>::infinity() ? T(0) : highest;
       const T shrink = exp_of(top[i] - high);
       T sum = 0;
 #pragma unroll
@@ -58,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
         sum += p[i][j];
       }
       total[i] = multiply_add(total[i], shrink, Tile::sum_of_row(sum));
-      top[i] = high;
+      top[i] = highest;
       if (problem.drops) {
         auto row = problem.mask_row(b, h, t0 + i);
 #pragma unroll
@@ -74,10 +79,11 @@ __global__ void __launch_bounds__(kThreads) forward(const ForwardCall<S> call) {
   }
 #pragma unroll
   for (int i = 0; i < N; ++i) {
+    const T sum = problem.starts && total[i] == 0 ? T(1) : total[i];  // no keys: zeros
 #pragma unroll
     for (int c = 0; c < kSlices; ++c)
 #pragma unroll
-      for (int j = 0; j < N; ++j) out[c][i][j] /= total[i];
+      for (int j = 0; j < N; ++j) out[c][i][j] /= sum;
     if (Tile::column() == 0 && t0 + i < problem.queries)
       call.lse[(b * problem.heads + h) * problem.queries + t0 + i] = top[i] + log_of(total[i]);
   }

@@ -69,6 +69,8 @@ struct AttentionProblem {
   T kept;  // what a probability that dropout keeps is multiplied by
   DropoutMask mask;
   AttentionDropout dropout;
+  const std::int32_t* starts;  // of the queries' documents; none: each sample is one
+  std::int64_t starts_stride, first_key;
 
   template <class Args>
   explicit AttentionProblem(const Args& a)
@@ -84,11 +86,24 @@ struct AttentionProblem {
         drops(a.dropout.probability > 0),
         kept(static_cast<T>(1 / (1 - a.dropout.probability))),
         mask(a.dropout.key, a.dropout.probability),
-        dropout(a.dropout) {}
+        dropout(a.dropout),
+        starts(a.documents.starts ? a.documents.starts.template data<std::int32_t>() : nullptr),
+        starts_stride(a.documents.starts ? a.documents.starts.stride(0) : 0),
+        first_key(a.documents.first_key) {}
 
   // Before which key the queries below `end` see all they see.
   __device__ std::int64_t keys_seen(std::int64_t end) const {
     return causal && end + shift < keys ? end + shift : keys;
+  }
+  // The first key of a query's document; of a query beyond the last, the last one's.
+  __device__ std::int64_t first_seen(std::int64_t b, std::int64_t t) const {
+    if (!starts) return 0;
+    const std::int64_t first = starts[b * starts_stride + (t < queries ? t : queries - 1)] - first_key;
+    return first < 0 ? 0 : first < keys ? first : keys;
+  }
+  // Where the tile of keys begins that the queries from q0 on see first.
+  __device__ std::int64_t keys_from(std::int64_t b, std::int64_t q0, int rows) const {
+    return first_seen(b, q0) / rows * rows;
   }
   // The pair is masked or beyond the tensors.
   __device__ bool hidden(std::int64_t t, std::int64_t s) const {

@@ -15,7 +15,8 @@ std::string refuse(const Args& a) {
                                       .D = a.q.dim(3),
                                       .dtype = a.q.dtype(),
                                       .causal = a.causal,
-                                      .dropout = a.dropout.probability > 0});
+                                      .dropout = a.dropout.probability > 0,
+                                      .documents = bool(a.documents.starts)});
   if (reason) return reason;
   throw EnvironmentError(
       "this program was built without cuDNN, which 16-bit attention on a GPU needs; build it where cuDNN 9's headers "

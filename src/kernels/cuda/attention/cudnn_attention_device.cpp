@@ -74,7 +74,8 @@ AttentionSizes sizes_of(const Args& a, bool deterministic) {
           .dtype = a.q.dtype(),
           .causal = a.causal,
           .dropout = a.dropout.probability > 0,
-          .deterministic = deterministic};
+          .deterministic = deterministic,
+          .documents = bool(a.documents.starts)};
 }
 
 struct Operand {

@@ -8,6 +8,7 @@ const char* why_not_cudnn(const AttentionSizes& s) {
   if (s.dtype != DType::bf16 && s.dtype != DType::f16) return "it is for 16-bit types";
   if (!s.causal) return "it is for causal attention";
   if (s.dropout) return "its dropout is not keyed on logical indices";
+  if (s.documents) return "it has no masks of documents";
   if (s.S != s.T) return "it is for as many keys as queries";
   if (s.D % 8 != 0 || s.D > kFusedHeadWidth) return "it is for head widths that are multiples of 8, at most 128";
   if (s.T < kFusedTokens) return "there are too few tokens to be worth a plan";

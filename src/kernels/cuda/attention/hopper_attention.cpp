@@ -6,6 +6,7 @@ const char* why_not_hopper(const AttentionSizes& s) {
   if (s.dtype != DType::bf16) return "it is for bf16";
   if (!s.causal) return "it is for causal attention";
   if (s.dropout) return "it has no dropout";
+  if (s.documents) return "it has no masks of documents";
   if (s.S != s.T) return "it is for as many keys as queries";
   if (s.D != 64 && s.D != 128) return "it is for head widths of 64 and 128";
   if (s.T < kHopperTokens) return "there are too few tokens to fill a tile";

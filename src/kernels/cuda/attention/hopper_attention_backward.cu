@@ -209,7 +209,8 @@ std::string hopper_attention_backward(const AttentionBackwardArgs& a, lockstep::
                              .dtype = a.q.dtype(),
                              .causal = a.causal,
                              .dropout = a.dropout.probability > 0,
-                             .deterministic = a.deterministic};
+                             .deterministic = a.deterministic,
+                             .documents = bool(a.documents.starts)};
   if (const char* reason = why_not_hopper(sizes)) return reason;
   std::string reason = hopper::unsuitable(
       {{"q", a.q}, {"k", a.k}, {"v", a.v}, {"o", a.o}, {"d_o", a.d_o}, {"dq", a.dq}, {"dk", a.dk}, {"dv", a.dv}});

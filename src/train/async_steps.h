@@ -1,0 +1,105 @@
+// Asynchronous steps: parameter servers apply each worker's gradient when it comes (docs/synchronization.md).
+//
+//   worker         is told to begin a ticket: the next of dp parts of the global batch, in the order of samples; gets
+//                  the weights of now; forward, backward, which push the gradient; says that it is there
+//   first server   deals tickets and decides whose gradient is next (parallel/arrival_order.h)
+//   all servers    receive that worker's gradient alone; norm, clipping and update as in a synchronous step
+//
+// The gradient is that of the ticket's own loss: divided by its own targets, clipped by its own norm. Dropout's masks
+// are those that the samples would have in a synchronous run. A step is dp updates, made at its learning rate: so many
+// steps consume the samples of as many synchronous ones, and a fast worker does more of them. Who computes while a step
+// ends goes on, and hears of the end before it is told to begin again.
+//
+// Where the run saves or evaluates, and where somebody wishes it, all ranks meet: no ticket of the step after is dealt
+// before the step has ended, and workers get the weights of now, so nothing is under way then. Where they do not meet,
+// no rank waits for another at the end of a step.
+//
+// A step is of dp updates on meta too, one ticket for each worker in turn.
+//
+// One thread uses it; setup, state and executor outlive it.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "parallel/arrival_order.h"
+#include "parallel/ticket_links.h"
+#include "train/steps_in_flight.h"
+
+namespace lockstep {
+
+class AsyncSteps {
+ public:
+  // Tokens and targets of the samples from number `first` on, of those ever consumed.
+  using Read = std::function<void(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+  struct Options {
+    Read read;
+    std::function<bool(std::int64_t steps)> meets;  // whether all ranks meet after so many steps; none: after each
+    std::vector<Arrival> record = {};               // to be repeated
+  };
+
+  AsyncSteps(RankSetup& setup, RankState& state, StepExecutor& executor);
+
+  // Before the first step.
+  void use(const Options& options);
+
+  // Runs a step whose batch begins with sample `first`.
+  void begin(std::int64_t first, double learning_rate);
+  StepResult finish();
+  // Whether all ranks have met at the end of the last step.
+  bool met() const { return met_; }
+  // All ranks meet at the end of one of the next steps.
+  void wish_to_meet() { wishes_to_meet_ = true; }
+  // In words, after a step that did not update.
+  const std::string& bad_value() const { return bad_value_; }
+
+ private:
+  // Of the first server, the updates of the step so far.
+  struct Ended {
+    double losses = 0, norms = 0;
+    std::int64_t targets = 0;
+    std::vector<Arrival> arrivals;
+  };
+
+  void work(std::int64_t first);  // a worker's step
+  void compute(const TicketNotice& begin, std::int64_t first);
+  void lead();        // the first server's step
+  void follow();      // another server's
+  void count_step();  // on meta
+  void hear_wishes();
+  void tell_ends(int worker);
+  void check_record() const;
+  TicketLinks::Asked wait_for_request();
+  void begin_all();
+  void apply(int worker);
+  void pull(int worker);
+  void end(const TicketNotice& end);
+  void publish_to_all();
+  bool meets_after(std::int64_t steps) const;
+  std::int64_t end_of_tickets() const;
+  std::int64_t dp() const { return setup_.options.layout.dp; }
+  int own_worker() const { return static_cast<int>(setup_.options.layout.dp_rank(setup_.rank())); }
+
+  RankSetup& setup_;
+  RankState& state_;
+  StepExecutor& executor_;
+  TicketLinks links_;
+  Options options_;
+  std::optional<ArrivalOrder> order_;              // the first server's
+  std::vector<std::int64_t> versions_;             // by worker: of the weights that it has
+  std::vector<std::vector<TicketNotice>> untold_;  // by worker: ends of steps that it has not heard of
+  std::vector<TicketRequest> requests_;            // by worker, of the gradient that waits
+  Ended ended_;                                    // of the step that runs
+  std::chrono::steady_clock::time_point began_;    // when the last one ended, or this one began after a meeting
+  std::vector<std::int32_t> tokens_, targets_;
+  StepResult result_{};
+  bool met_ = true, wishes_to_meet_ = false;
+  std::optional<Arrival> bad_;            // the first update since the last meeting that was left out
+  std::optional<std::int64_t> meets_at_;  // steps; because somebody wishes it
+  std::string bad_value_;
+};
+
+}  // namespace lockstep
