@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/block_codes.h"
 #include "kernels/cpu/types.h"
@@ -62,28 +63,48 @@ void decode_int8(const CodeWord* code, Block<A>& v) {
   for (int i = 0; i < kBlock; ++i) v[i] = scale * static_cast<A>(q[i]);
 }
 
-// Both sides count their elements, so what lies beyond the end is no zero of either. Each of 8 lanes adds a zero to the
-// sum of the side that a number is not on, which changes no bit of it.
+// Eight numbers, and as many of their bits.
+template <class A>
+struct Eight {
+  using Bits = std::conditional_t<sizeof(A) == 8, std::int64_t, std::int32_t>;
+  using Numbers [[gnu::vector_size(8 * sizeof(A))]] = A;
+  using Masks [[gnu::vector_size(8 * sizeof(A))]] = Bits;
+  using Sums [[gnu::vector_size(8 * sizeof(double))]] = double;
+};
+
+// The lowest bits of eight bytes, those of the first byte first: each product of a byte and a power of two that does
+// not end in the last byte ends above it or carries nothing into it.
+inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes) {
+  std::uint64_t eight;
+  std::memcpy(&eight, bytes, sizeof eight);
+  return static_cast<std::uint32_t>((eight * 0x0102040810204080u) >> 56);
+}
+
+// Both sides count their elements, so what lies beyond the end is no zero of either. Element i adds to sum i % 8 of its
+// side and a zero to that of the other, which changes no bit of it.
 template <class A>
 void encode_onebit(const Block<A>& v, std::int64_t count, CodeWord* code) {
-  constexpr int kLanes8 = 8;
-  double others[kLanes8] = {}, below[kLanes8] = {};
-  for (int i = 0; i < kBlock; i += kLanes8)
-    for (int lane = 0; lane < kLanes8; ++lane) {
-      const A x = v[i + lane];
-      others[lane] += static_cast<double>(x < 0 ? A(0) : x);
-      below[lane] += static_cast<double>(x < 0 ? x : A(0));
-    }
+  using Sums = typename Eight<A>::Sums;
+  Sums others{}, below{};
+  std::array<std::uint8_t, kCodedBlock> negative;
+  for (int i = 0; i < kBlock; ++i) negative[i] = v[i] < 0;
+  for (int i = 0; i < kBlock; i += 8) {
+    typename Eight<A>::Numbers x;
+    std::memcpy(&x, &v[i], sizeof x);
+    const Sums wide = __builtin_convertvector(x, Sums), zero{};
+    others += wide < zero ? zero : wide;
+    below += wide < zero ? wide : zero;
+  }
   std::int64_t negatives = 0;
   for (int word = 0; word < kBlock / 32; ++word) {
     std::uint32_t signs = 0;
-    for (int bit = 0; bit < 32; ++bit) signs |= static_cast<std::uint32_t>(v[word * 32 + bit] < 0) << bit;
+    for (int byte = 0; byte < 4; ++byte) signs |= bits_of_bytes(&negative[word * 32 + byte * 8]) << (8 * byte);
     negatives += std::popcount(signs);
     code[2 + word] = std::bit_cast<CodeWord>(signs);
   }
-  const auto mean = [](const double(&lanes)[kLanes8], std::int64_t elements) {
+  const auto mean = [](const Sums& lanes, std::int64_t elements) {
     double sum = 0;
-    for (const double lane : lanes) sum += lane;
+    for (int lane = 0; lane < 8; ++lane) sum += lanes[lane];
     return static_cast<float>(elements > 0 ? sum / static_cast<double>(elements) : 0);
   };
   code[0] = word_of(mean(others, count - negatives));
@@ -91,10 +112,15 @@ void encode_onebit(const Block<A>& v, std::int64_t count, CodeWord* code) {
 }
 template <class A>
 void decode_onebit(const CodeWord* code, Block<A>& v) {
-  const A others = static_cast<A>(float_of(code[0])), below = static_cast<A>(float_of(code[1]));
-  for (int word = 0; word < kBlock / 32; ++word) {
-    const auto signs = std::bit_cast<std::uint32_t>(code[2 + word]);
-    for (int bit = 0; bit < 32; ++bit) v[word * 32 + bit] = (signs >> bit) & 1 ? below : others;
+  using Bits = typename Eight<A>::Bits;
+  typename Eight<A>::Numbers others{}, below{};
+  others += static_cast<A>(float_of(code[0]));
+  below += static_cast<A>(float_of(code[1]));
+  const typename Eight<A>::Masks place{1, 2, 4, 8, 16, 32, 64, 128};
+  for (int i = 0; i < kBlock; i += 8) {
+    const auto signs = static_cast<Bits>((std::bit_cast<std::uint32_t>(code[2 + i / 32]) >> (i % 32)) & 255u);
+    const typename Eight<A>::Numbers eight = (place & signs) != 0 ? below : others;
+    std::memcpy(&v[i], &eight, sizeof eight);
   }
 }
 
