@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostSteps = 64;
+
 bool is_ascii(std::string_view text) {
   for (const char c : text)
     if (static_cast<unsigned char>(c) >= 0x80) return false;
@@ -21,6 +23,7 @@ Normalizer::Normalizer(const TokenizerNode& document) {
 
 void Normalizer::read(const TokenizerNode& node) {
   const std::string type = node.type();
+  if (steps_.size() == kMostSteps) node.refuse(fmt::format("has more than {} steps", kMostSteps), "use fewer");
   const auto place = [&] { return fmt::format("{}: {}: {}", node.where(), node.place(), type); };
   if (type == "Sequence") {
     node.only({"normalizers"});
@@ -38,7 +41,7 @@ void Normalizer::read(const TokenizerNode& node) {
     steps_.emplace_back(Lowercase{});
   } else if (type == "Prepend") {
     node.only({"prepend"});
-    steps_.emplace_back(Prepend{node.text("prepend")});
+    steps_.emplace_back(Prepend{node.text("prepend"), fmt::format("{}: {}", node.where(), node.place())});
   } else if (type == "Replace") {
     steps_.emplace_back(std::in_place_type<Replacement>, node);
   } else if (type == "Strip") {
@@ -50,6 +53,7 @@ void Normalizer::read(const TokenizerNode& node) {
 }
 
 void Normalizer::apply(std::string& text, std::string& spare, PatternScratch& scratch) const {
+  const std::size_t most = most_bytes_of(text.size());
   for (const Step& step : steps_) {
     spare.clear();
     if (const auto* form = std::get_if<NormalForm>(&step)) {
@@ -59,10 +63,11 @@ void Normalizer::apply(std::string& text, std::string& spare, PatternScratch& sc
       append_lowercase(text, spare);
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
       if (text.empty()) continue;
+      if (prepend->text.size() + text.size() > most) refuse_growth(prepend->where);
       spare.append(prepend->text).append(text);
     } else if (const auto* replacement = std::get_if<Replacement>(&step)) {
       if (replacement->rare(text)) continue;
-      replacement->append(text, spare, scratch);
+      replacement->append(text, spare, scratch, most);
     } else {
       const Strip& strip = std::get<Strip>(step);
       std::size_t begin = 0, end = text.size();
