@@ -7,8 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostSteps = 64;
-
 bool is_ascii(std::string_view text) {
   for (const char c : text)
     if (static_cast<unsigned char>(c) >= 0x80) return false;
@@ -23,7 +21,8 @@ Normalizer::Normalizer(const TokenizerNode& document) {
 
 void Normalizer::read(const TokenizerNode& node) {
   const std::string type = node.type();
-  if (steps_.size() == kMostSteps) node.refuse(fmt::format("has more than {} steps", kMostSteps), "use fewer");
+  if (steps_.size() == kMostTokenizerSteps)
+    node.refuse(fmt::format("has more than {} steps", kMostTokenizerSteps), "use fewer");
   const auto place = [&] { return fmt::format("{}: {}: {}", node.where(), node.place(), type); };
   if (type == "Sequence") {
     node.only({"normalizers"});

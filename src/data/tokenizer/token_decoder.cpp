@@ -10,8 +10,6 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-constexpr std::size_t kMostSteps = 64;
-
 std::string join_texts(const Texts& texts, std::string_view between) {
   std::string all;
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -92,7 +90,8 @@ TokenDecoder::TokenDecoder(const TokenizerNode& document) : present_(document.ha
 
 void TokenDecoder::read(const TokenizerNode& node) {
   const std::string type = node.type();
-  if (steps_.size() == kMostSteps) node.refuse(fmt::format("has more than {} steps", kMostSteps), "use fewer");
+  if (steps_.size() == kMostTokenizerSteps)
+    node.refuse(fmt::format("has more than {} steps", kMostTokenizerSteps), "use fewer");
   if (type == "Sequence") {
     node.only({"decoders"});
     for (const TokenizerNode& item : node.items("decoders")) read(item);
