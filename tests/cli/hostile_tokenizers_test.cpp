@@ -137,7 +137,7 @@ const HostileInput kFiles[] = {
      with("/added_tokens",
           []() -> Json {
             Json all = Json::array();
-            for (int i = 0; i < 1200; ++i) all.push_back(added(std::string(4000, 'x') + std::to_string(i), 1000 + i));
+            for (int i = 0; i < 9000; ++i) all.push_back(added(std::string(500, 'x') + std::to_string(i), 1000 + i));
             return all;
           }),
      "too long"},
@@ -237,6 +237,22 @@ TEST_P(HostileTokenizers, AreRefusedInOneLine) {
   folder.expect_refused({"tokenize", "text.txt", "--tokenizer", ".", "--threads", "1", "--out", "out.tokens"});
 }
 INSTANTIATE_TEST_SUITE_P(Files, HostileTokenizers, testing::ValuesIn(kFiles),
+                         [](const auto& info) { return info.param.name; });
+
+// What a tokenizer is to be learned from.
+const HostileInput kTexts[] = {
+    {"Missing", "x.txt", text(kNoFile), "there is no"}, {"Pipe", "x.txt", text(kAPipe), "not a regular file"},
+    {"Hole", "x.txt", text(kAHole), "is binary"},       {"Empty", "x.txt", text(""), "is empty"},
+    {"EmptyFolder", "x.txt", text(kAFolder), "x.txt"},  {"Zeros", "x.txt", text(std::string(1000, '\0')), "is binary"},
+};
+
+class HostileTexts : public testing::TestWithParam<HostileInput> {};
+
+TEST_P(HostileTexts, TeachNoTokenizer) {
+  const HostileFolder folder(GetParam());
+  folder.expect_refused({"train-tokenizer", "x.txt", "--vocabulary", "300", "--out", "new/tokenizer"});
+}
+INSTANTIATE_TEST_SUITE_P(Files, HostileTexts, testing::ValuesIn(kTexts),
                          [](const auto& info) { return info.param.name; });
 
 // A decoder is run when tokens become text.
