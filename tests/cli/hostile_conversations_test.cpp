@@ -249,6 +249,18 @@ const HostileInput kChoices[] = {
      ":2:"},
 };
 
+const HostileInput kConfigs[] = {
+    {"ManyObjects", "config.json", around("{\"a\":[", "{},", 300'000, "{}]}"), "'a'"},
+    {"ManyValues", "config.json", around("{\"a\":[", "0,", 1'000'000, "0]}"), "larger than"},
+    {"Deep", "config.json", around("{\"a\":", "[", 900'000, ""), "nested deeper"},
+    {"DeepAndClosed", "config.json", [] { return "{\"a\":" + times("[", 500) + times("]", 500) + "}"; },
+     "nested deeper"},
+    {"KeyTwiceInside", "config.json", text(R"({"model_type": "llama", "a": {"b": 1, "b": 2}})"), "appears twice"},
+    {"ZeroAfterIt", "config.json", text(std::string("{}\0", 3)), "not valid JSON"},
+    {"Hole", "config.json", text(kAHole), "config.json"},
+    {"Pipe", "config.json", text(kAPipe), "config.json"},
+};
+
 // A folder with a model of bytes that has 64 positions, as `lockstep export` writes it; made once.
 std::string model() {
   static const TemporaryFolder folder;
@@ -273,7 +285,8 @@ class ModelFolder : public HostileFolder {
  public:
   explicit ModelFolder(const HostileInput& input) : HostileFolder(input) {
     for (const auto& file : std::filesystem::directory_iterator(model()))
-      std::filesystem::create_symlink(file.path(), *this / file.path().filename().string());
+      if (file.path().filename() != input.file)
+        std::filesystem::create_symlink(file.path(), *this / file.path().filename().string());
     if (input.file != kTemplate) write(kTemplate, "{% for m in messages %}{{ m.role + m.content }}{% endfor %}");
   }
 };
@@ -281,6 +294,7 @@ class ModelFolder : public HostileFolder {
 class HostileTemplates : public testing::TestWithParam<HostileInput> {};
 class HostileMessages : public testing::TestWithParam<HostileInput> {};
 class HostilePrompts : public testing::TestWithParam<HostileInput> {};
+class HostileConfigs : public testing::TestWithParam<HostileInput> {};
 class HostileQuestions : public testing::TestWithParam<HostileInput> {};
 const auto kName = [](const auto& info) { return info.param.name; };
 
@@ -302,6 +316,12 @@ TEST_P(HostilePrompts, AreRefusedInOneLine) {
   folder.expect_refused({"generate", ".", "--prompts", kPrompts, "--max-tokens", "1"});
 }
 INSTANTIATE_TEST_SUITE_P(Files, HostilePrompts, testing::ValuesIn(kPromptFiles), kName);
+
+TEST_P(HostileConfigs, AreRefusedInOneLine) {
+  const ModelFolder folder(GetParam());
+  folder.expect_refused({"generate", ".", "--prompt", "a", "--max-tokens", "1"});
+}
+INSTANTIATE_TEST_SUITE_P(Files, HostileConfigs, testing::ValuesIn(kConfigs), kName);
 
 TEST_P(HostileQuestions, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());

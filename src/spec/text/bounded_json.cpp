@@ -33,7 +33,10 @@ class Look {
   bool key(std::string& name) {
     if (!count()) return false;
     auto& keys = open_.back();
-    if (keys.contains(name)) return beyond(fmt::format("has {} twice in one object", quote_text(name)));
+    if (keys.contains(name)) {
+      fault_.repeated = name;
+      return beyond(fmt::format("has {} twice in one object", quote_text(name)));
+    }
     if (keys.size() == bounds_.most_keys)
       return beyond(fmt::format("has an object of more than {} keys", bounds_.most_keys));
     keys.insert(std::move(name));

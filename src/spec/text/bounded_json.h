@@ -21,6 +21,7 @@ struct JsonBounds {
 struct JsonFault {
   std::string problem;         // "is nested deeper than 64"; empty where it is no JSON at all
   std::size_t invalid_at = 0;  // the byte, from 1 on, at which it is none
+  std::string repeated;        // the key that is the problem, where one is
   std::string text() const;    // with "is not valid JSON at byte 5"
 };
 std::optional<JsonFault> find_json_fault(std::string_view text, const JsonBounds& bounds);
