@@ -250,7 +250,7 @@ const HostileInput kChoices[] = {
 };
 
 const HostileInput kConfigs[] = {
-    {"ManyObjects", "config.json", around("{\"a\":[", "{},", 300'000, "{}]}"), "'a'"},
+    {"ManyObjects", "config.json", around("{\"a\":[", "{},", 300'000, "{}]}"), "model_type"},
     {"ManyValues", "config.json", around("{\"a\":[", "0,", 1'000'000, "0]}"), "larger than"},
     {"Deep", "config.json", around("{\"a\":", "[", 900'000, ""), "nested deeper"},
     {"DeepAndClosed", "config.json", [] { return "{\"a\":" + times("[", 500) + times("]", 500) + "}"; },
