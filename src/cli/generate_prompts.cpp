@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "data/byte_tokenizer.h"
 #include "data/tokenizer/utf8.h"
+#include "spec/text/bounded_json.h"
 #include "spec/text/text_input.h"
 #include "train/generator.h"
 
@@ -52,8 +53,9 @@ std::vector<std::int32_t> ids_of(const std::string& text, const TextModel& sourc
   return source.bytes ? encode_bytes(text) : source.text->encode(text, Specials::add);
 }
 
-// A prompt that can be read: an empty one begins a document.
-std::vector<std::int32_t> checked(std::vector<std::int32_t> ids, const TextModel& source) {
+// A prompt that can be read: an empty one begins a document. `where`: what messages call it.
+std::vector<std::int32_t> checked(std::vector<std::int32_t> ids, const TextModel& source,
+                                  const std::string& where = "the prompt") {
   if (ids.empty()) {
     if (!source.document_end)
       throw UserError(ExitCode::usage, "--tokens holds no token id", "give at least one, such as --tokens \"1 5 9\"");
@@ -63,7 +65,7 @@ std::vector<std::int32_t> checked(std::vector<std::int32_t> ids, const TextModel
   if (std::ssize(ids) > source.spec.max_positions)
     throw UserError(
         ExitCode::usage,
-        fmt::format("the prompt has {} tokens and the model {} positions", ids.size(), source.spec.max_positions),
+        fmt::format("{} has {} tokens and the model {} positions", where, ids.size(), source.spec.max_positions),
         fmt::format("give at most {}", source.spec.max_positions));
   return ids;
 }
@@ -89,7 +91,10 @@ class GivenPrompts final : public Prompts {
 class Conversation final : public Prompts {
  public:
   Conversation(ChatTemplate chat, nlohmann::ordered_json messages, const PromptSettings& s, const TextModel& source)
-      : chat_(std::move(chat)), messages_(std::move(messages)), source_(source) {
+      : chat_(std::move(chat)),
+        messages_(std::move(messages)),
+        source_(source),
+        where_(s.messages.empty() ? "the prompt" : s.messages) {
     const bool begun = !messages_.empty() && messages_.back()["role"] != "system";
     goes_on_ = !begun;
     if (begun) {
@@ -122,7 +127,7 @@ class Conversation final : public Prompts {
  private:
   std::vector<std::int32_t> prompt() const {
     const std::string text = chat_.render(messages_, AnswerBegins::yes).text;
-    return checked(source_.bytes ? encode_bytes(text) : source_.text->encode(text, Specials::skip), source_);
+    return checked(source_.bytes ? encode_bytes(text) : source_.text->encode(text, Specials::skip), source_, where_);
   }
 
   // A line of standard input, without its end; nothing at the end of it, or when asked to stop.
@@ -156,6 +161,7 @@ class Conversation final : public Prompts {
   ChatTemplate chat_;
   nlohmann::ordered_json messages_;
   const TextModel& source_;
+  std::string where_;
   std::optional<std::vector<std::int32_t>> first_;
   bool goes_on_ = false;
   std::string pending_;
@@ -197,18 +203,24 @@ std::unique_ptr<Prompts> prompts_of_file(const PromptSettings& s, const TextMode
     at = end + 1;
     ++number;
     if (line.empty()) continue;
+    const std::string where = fmt::format("{}: line {}", s.file, number);
     if (!json) {
-      prompts.push_back(checked(ids_of(line, source), source));
+      prompts.push_back(checked(ids_of(line, source), source, where));
       continue;
     }
-    const std::string where = fmt::format("{}: line {}", s.file, number);
-    nlohmann::ordered_json object = nlohmann::ordered_json::parse(line, nullptr, false);
+    std::string problem;
+    const std::optional<nlohmann::ordered_json> parsed = parse_bounded_json<nlohmann::ordered_json>(line, {}, problem);
+    if (!parsed)
+      throw UserError(ExitCode::bad_input_file, where + " " + problem,
+                      R"(write lines such as {"prompt": "Once upon"})");
+    const nlohmann::ordered_json& object = *parsed;
     if (object.is_object() && object.contains("prompt") && object["prompt"].is_string()) {
-      prompts.push_back(checked(ids_of(object["prompt"].get<std::string>(), source), source));
+      prompts.push_back(checked(ids_of(object["prompt"].get<std::string>(), source), source, where));
     } else if (object.is_object() && object.contains("messages")) {
       if (!chat) chat = template_of(s, source);
       const std::string text = chat->render(parse_messages(line, where), AnswerBegins::yes).text;
-      prompts.push_back(checked(source.bytes ? encode_bytes(text) : source.text->encode(text, Specials::skip), source));
+      prompts.push_back(
+          checked(source.bytes ? encode_bytes(text) : source.text->encode(text, Specials::skip), source, where));
     } else {
       throw UserError(ExitCode::bad_input_file, where + R"( is no object with "prompt" or "messages")",
                       R"(write lines such as {"prompt": "Once upon"})");

@@ -36,6 +36,26 @@ void write_whole(const fs::path& path, const std::string& text) {
   file.finish();
 }
 
+// A folder with those above it; where nothing is put into it, those that were not there before are gone again.
+class NewFolder {
+ public:
+  explicit NewFolder(const fs::path& path) {
+    std::error_code ignored;
+    for (fs::path at = fs::absolute(path, ignored); !fs::exists(at, ignored) && at.has_relative_path();
+         at = at.parent_path())
+      made_.push_back(at);
+    fs::create_directories(path, ignored);
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    for (const fs::path& one : made_)
+      if (!fs::remove(one, ignored)) return;  // it is not empty
+  }
+
+ private:
+  std::vector<fs::path> made_;  // the innermost first
+};
+
 int run_train_tokenizer(const TrainTokenizerSettings& s) {
   const std::vector<std::string> specials = s.specials.empty() ? std::vector<std::string>{"<|endoftext|>"} : s.specials;
   const std::int64_t taken = 256 + std::ssize(specials);
@@ -45,9 +65,8 @@ int run_train_tokenizer(const TrainTokenizerSettings& s) {
   if (std::set<std::string>(specials.begin(), specials.end()).size() != specials.size())
     refuse("--special: a token is given twice", "give each once");
   const fs::path out = s.out;
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (!fs::is_directory(out, error))
+  const NewFolder folder(out);  // now, so that one that cannot be made is told before all is read
+  if (std::error_code error; !fs::is_directory(out, error))
     throw UserError(ExitCode::usage, fmt::format("--out {} is no folder and cannot be made one", quote_text(s.out)),
                     "name a folder to write to");
   WordCounts words;

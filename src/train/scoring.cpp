@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cross_entropy.h"
+#include "spec/text/bounded_json.h"
 
 namespace lockstep {
 
@@ -87,11 +88,13 @@ ChoiceScore score_choices(Generator& generator, const ChoiceQuestion& question, 
 }
 
 std::optional<ChoiceQuestion> parse_question(std::string_view line, std::string& problem) {
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
   const auto refuse_line = [&](const char* what) {
     problem = what;
     return std::nullopt;
   };
+  const std::optional<nlohmann::json> parsed = parse_bounded_json<nlohmann::json>(line, {}, problem);
+  if (!parsed) return std::nullopt;
+  const nlohmann::json& json = *parsed;
   if (!json.is_object()) return refuse_line("is no JSON object");
   const auto context = json.find("context"), choices = json.find("choices"), answer = json.find("answer");
   if (context == json.end() || !context->is_string()) return refuse_line("has no text 'context'");

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "data/token_file_writer.h"
+#include "support/error_line.h"
 #include "support/program.h"
 
 namespace lockstep::tests {
@@ -98,19 +99,6 @@ Snapshot snapshot_of(const fs::path& folder) {
   return all;
 }
 
-// What a line may not hold, whatever it says.
-std::string flaw_of(const std::string& err) {
-  constexpr std::string_view kBegin = "lockstep: ";
-  if (std::count(err.begin(), err.end(), '\n') != 1 || err.back() != '\n') return "it is not one line";
-  if (!err.starts_with(kBegin)) return "it does not begin with the program's name";
-  if (err.find("internal error") != err.npos) return "it is a fault of the program";
-  for (const char c : err)
-    if (static_cast<unsigned char>(c) < 0x20 && c != '\n') return "it holds a control character";
-  const std::size_t remedy = err.find("; ");
-  if (remedy == err.npos || err.size() < remedy + 6) return "it has no remedy";
-  return "";
-}
-
 class WrongInputs : public ::testing::TestWithParam<Row> {
  protected:
   static void SetUpTestSuite() {
@@ -154,7 +142,7 @@ TEST_P(WrongInputs, AreToldInOneLineWithARemedyThatWorks) {
   if (row.command.starts_with("as_user") && !may_change_user_) GTEST_SKIP() << "nobody may not run " LOCKSTEP_BINARY;
   const Outcome wrong = run(row.command);
   EXPECT_EQ(wrong.code, row.code) << wrong.err;
-  EXPECT_EQ(flaw_of(wrong.err), "") << wrong.err;
+  EXPECT_EQ(flaw_of_line(wrong.err), "") << wrong.err;
   EXPECT_EQ(snapshot_of(folder_->path()), *before_) << "it wrote something";
   EXPECT_TRUE(fs::is_empty(scratch_->path())) << "it wrote $OUT";
   const std::string said = wrong.err.substr(0, wrong.err.find('\n'));

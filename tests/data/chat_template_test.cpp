@@ -152,16 +152,39 @@ TEST(ChatTemplates, AreBounded) {
       {"{{ " + depth + "1 }}", "nested deeper"},
       {"{{ " + chain + " }}", "more than 500 steps"},
       {nested, "nested deeper"},
-      {"{% for a in range(1000000) %}{% for b in range(1000000) %}{% endfor %}{% endfor %}", "more than 1000000 steps"},
+      {"{% for a in range(10000) %}{% for b in range(10000) %}{% endfor %}{% endfor %}", "more than 1000000 steps"},
       {"{{ range(10000000)|list|length }}", "more than 1000000 numbers"},
       {"{% set n = namespace(t='x' * 1000) %}{% for i in range(100) %}{% set n.t = n.t + n.t %}{% endfor %}",
        "becomes too long"},
       {"{% for i in range(100000) %}{{ 'x' * 10000 }}{% endfor %}", "longer than 64 MiB"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "more than 100 deep"},
+      {"{% for i in range(900000) %}{% set t = 'x' * 60000000 %}{% endfor %}", "more than 256 MiB of values"},
+      {"{% set n = namespace(l=[]) %}{% for i in range(1000) %}{% set n.l = [n.l] %}{% endfor %}", "100 deep"},
+      {"{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}",
+       "more than 256 MiB of values"},
+      {"{{ ('x' * 2000000)|list }}", "more than 1000000 elements"},
+      {"{{ ('x' * 60000000).split('x') }}", "becomes too long"},
       {std::string(kMostTemplateBytes + 1, 'x'), "larger than 1024 KiB"},
   };
   for (const auto& [source, says] : kLarge)
     EXPECT_THAT(user_error([&, &source = source] { (void)rendered(source); }), HasSubstr(says)) << source.substr(0, 60);
+}
+
+// 2 MiB in 1,000 messages: far more than a model reads, and no template of the five families takes it for an attack.
+TEST(ChatTemplates, TakeLongConversations) {
+  OrderedJson talk = OrderedJson::array();
+  for (int i = 0; i < 1000; ++i)
+    talk.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(2000, 'x') + " é"}});
+  const OrderedJson cases = OrderedJson::parse(bytes_of(tests::kGolden + "chat_templates/cases.json"));
+  int whole = 0;
+  for (const OrderedJson& one : cases) {
+    std::string text;
+    const std::string message = user_error([&] { text = rendered(one["template"], talk); });
+    for (const char* bound : {"more than", "too long", "longer than"})
+      EXPECT_THAT(message, testing::Not(HasSubstr(bound))) << one["template"];
+    whole += text.size() > 2'000'000;
+  }
+  EXPECT_GE(whole, 5);
 }
 
 class ChatTemplateFolder : public TempFolder {};

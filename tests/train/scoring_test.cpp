@@ -166,7 +166,10 @@ TEST(ParseQuestion, SaysWhatIsWrong) {
     return problem;
   };
   EXPECT_EQ(problem_of(R"({"context":"a","choices":["b","c"],"answer":1,"id":7})"), "");
-  EXPECT_EQ(problem_of("x"), "is no JSON object");
+  EXPECT_EQ(problem_of("x"), "is not valid JSON at byte 1");
+  EXPECT_EQ(problem_of("[]"), "is no JSON object");
+  EXPECT_EQ(problem_of(R"({"context":"a","context":"b","choices":["b","c"],"answer":1})"),
+            "has 'context' twice in one object");
   EXPECT_EQ(problem_of(R"({"choices":["b","c"],"answer":1})"), "has no text 'context'");
   EXPECT_THAT(problem_of(R"({"context":"a","choices":["b"],"answer":0})"), testing::HasSubstr("two texts or more"));
   EXPECT_THAT(problem_of(R"({"context":"a","choices":["b",""],"answer":0})"), testing::HasSubstr("none of them empty"));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/tokenizer/tokenizer_json.h"
+#include "spec/text/bounded_json.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -15,7 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfigBytes = 16 << 20;
 constexpr std::size_t kMostMessagesBytes = 16 << 20;
-constexpr int kDeepestMessages = 64;
 constexpr auto kTokenNames = std::to_array<const char*>(
     {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"});
 
@@ -82,20 +82,10 @@ nlohmann::ordered_json parse_messages(std::string_view json, const std::string& 
                     R"(write [{"role": "user", "content": "…"}, …], or an object whose "messages" are that)");
   };
   if (json.size() > kMostMessagesBytes) refuse(fmt::format("is larger than {} MiB", kMostMessagesBytes >> 20));
-  bool deep = false;
-  const auto watch = [&](int depth, nlohmann::ordered_json::parse_event_t, nlohmann::ordered_json&) {
-    if (depth > kDeepestMessages) throw TemplateError("");
-    return true;
-  };
-  nlohmann::ordered_json all;
-  try {
-    all = nlohmann::ordered_json::parse(json, watch);
-  } catch (const TemplateError&) {
-    deep = true;
-  } catch (const nlohmann::json::exception&) {
-    refuse("is not valid JSON");
-  }
-  if (deep) refuse(fmt::format("is nested deeper than {}", kDeepestMessages));
+  std::string problem;
+  std::optional<nlohmann::ordered_json> parsed = parse_bounded_json<nlohmann::ordered_json>(json, {}, problem);
+  if (!parsed) refuse(problem);
+  nlohmann::ordered_json all = std::move(*parsed);
   if (all.is_object() && all.contains("messages")) all = nlohmann::ordered_json(all["messages"]);
   if (!all.is_array()) refuse("holds no list of messages");
   if (all.empty()) refuse("holds no message");

@@ -1,15 +1,16 @@
 #include "data/chat/template_functions.h"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
+#include "data/chat/template_meter.h"
 #include "data/chat/template_syntax.h"
 #include "data/chat/template_text.h"
 #include "data/tokenizer/utf8.h"
+#include "spec/text/text_input.h"
 
 namespace lockstep {
 
@@ -17,6 +18,7 @@ namespace {
 
 using Arguments = TemplateArguments;
 using List = TemplateValue::List;
+using Meter = TemplateMeter;
 using Value = TemplateValue;
 
 constexpr auto kFilters = std::to_array<std::string_view>(
@@ -51,27 +53,36 @@ std::string indented(const std::string& text, const Arguments& arguments) {
     if (!begins) out += '\n';
     if (begins ? first && first->truth() : !line.empty() || (blank && blank->truth())) out += margin;
     out += line;
+    if (out.size() > kMostRenderedBytes) throw TemplateError("a text becomes too long");
     at = end + 1;
   }
   return out;
 }
 
-List pairs_of(const Value& value, std::string_view what) {
+const Value* find_field(const Value& value, std::string_view name, Meter& meter) {
+  if (const auto* entries = value.entries()) meter.charge(entries->size() * 4);
+  return value.find(name);
+}
+
+List pairs_of(const Value& value, std::string_view what, Meter& meter) {
   List pairs;
   if (value.undefined()) return pairs;
   const auto* entries = value.entries();
   if (!entries) throw TemplateError(fmt::format("{} of {}", what, value.kind()));
-  for (const auto& [key, one] : *entries) pairs.emplace_back(List{Value(key), one});
+  for (const auto& [key, one] : *entries) {
+    meter.charge(2 * sizeof(Value) + sizeof(Value::SizedList) + key.size());
+    pairs.emplace_back(List{Value(key), one});
+  }
   return pairs;
 }
 
 // a.b.c, or undefined where there is none.
-Value field_of(const Value& value, const std::string& path) {
+Value field_of(const Value& value, const std::string& path, Meter& meter) {
   Value at = value;
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
-    const Value* const found = at.find(name);
+    const Value* const found = find_field(at, name, meter);
     if (!found) return Value::Undefined{name};
     at = Value(*found);
     begin = end + 1;
@@ -80,7 +91,7 @@ Value field_of(const Value& value, const std::string& path) {
 }
 
 // select, reject, selectattr, rejectattr.
-List chosen(std::string_view name, const Value& value, const Arguments& arguments) {
+List chosen(std::string_view name, const Value& value, const Arguments& arguments, Meter& meter) {
   const bool by_field = name.ends_with("attr"), keeps = name.starts_with("select");
   const std::size_t at = by_field ? 1 : 0;
   if (!arguments.named.empty() || arguments.values.size() < at)
@@ -91,22 +102,22 @@ List chosen(std::string_view name, const Value& value, const Arguments& argument
   Arguments of_test;
   for (std::size_t i = at + 1; i < arguments.values.size(); ++i) of_test.values.push_back(arguments.values[i]);
   List out;
-  for (Value& one : value.elements()) {
-    const Value asked = by_field ? field_of(one, string_of(arguments.values[0], "a field")) : one;
-    if ((has_test ? apply_test(test, asked, of_test) : asked.truth()) == keeps) out.push_back(std::move(one));
+  for (Value& one : meter.elements(value)) {
+    const Value asked = by_field ? field_of(one, string_of(arguments.values[0], "a field"), meter) : one;
+    if ((has_test ? apply_test(test, asked, of_test, meter) : asked.truth()) == keeps) out.push_back(std::move(one));
   }
   return out;
 }
 
-List mapped(const Value& value, const Arguments& arguments) {
+List mapped(const Value& value, const Arguments& arguments, Meter& meter) {
   List out;
   if (const Value* const field = arguments.find(arguments.values.size(), "attribute")) {
     constexpr std::string_view kNames[] = {"attribute", "default"};
     Arguments named{.values = {}, .named = arguments.named};
     named.only("map", kNames);
     const Value* const otherwise = arguments.find(arguments.values.size(), "default");
-    for (const Value& one : value.elements()) {
-      Value found = field_of(one, string_of(*field, "attribute"));
+    for (const Value& one : meter.elements(value)) {
+      Value found = field_of(one, string_of(*field, "attribute"), meter);
       out.push_back(found.undefined() && otherwise ? *otherwise : std::move(found));
     }
     return out;
@@ -115,23 +126,23 @@ List mapped(const Value& value, const Arguments& arguments) {
   const std::string& filter = string_of(arguments.values[0], "a filter");
   if (!is_template_filter(filter)) throw TemplateError(fmt::format("the filter '{}' is not supported", filter));
   Arguments of_filter{.values = {arguments.values.begin() + 1, arguments.values.end()}, .named = arguments.named};
-  for (const Value& one : value.elements()) out.push_back(apply_filter(filter, one, of_filter));
+  for (const Value& one : meter.elements(value)) out.push_back(apply_filter(filter, one, of_filter, meter));
   return out;
 }
 
-Value extreme(const Value& value, bool most) {
-  const List elements = value.elements();
+Value extreme(const Value& value, bool most, Meter& meter) {
+  const List elements = meter.elements(value);
   if (elements.empty()) return Value::Undefined{most ? "max" : "min"};
   const auto found = most ? std::max_element(elements.begin(), elements.end(), less)
                           : std::min_element(elements.begin(), elements.end(), less);
   return *found;
 }
 
-Value added(const Value& value) {
+Value added(const Value& value, Meter& meter) {
   std::int64_t whole = 0;
   double real = 0;
   bool is_real = false;
-  for (const Value& one : value.elements()) {
+  for (const Value& one : meter.elements(value)) {
     if (one.get<double>()) {
       is_real = true;
       real += number_of(one);
@@ -144,6 +155,8 @@ Value added(const Value& value) {
 }
 
 Value to_whole(const Value& value, const Arguments& arguments) {
+  constexpr std::string_view kNames[] = {"default"};
+  arguments.only("int", kNames);
   const Value* const given = arguments.find(0, "default");
   const Value otherwise = given ? *given : Value(std::int64_t{0});
   if (const auto* text = value.get<std::string>()) {
@@ -165,6 +178,8 @@ Value to_whole(const Value& value, const Arguments& arguments) {
 }
 
 Value to_real(const Value& value, const Arguments& arguments) {
+  constexpr std::string_view kNames[] = {"default"};
+  arguments.only("float", kNames);
   const Value* const otherwise = arguments.find(0, "default");
   if (value.number()) return number_of(value);
   if (const auto* text = value.get<std::string>()) {
@@ -177,23 +192,25 @@ Value to_real(const Value& value, const Arguments& arguments) {
   return otherwise ? *otherwise : Value(0.0);
 }
 
-std::string to_json(const Value& value, const Arguments& arguments) {
+std::string to_json(const Value& value, const Arguments& arguments, Meter& meter) {
   constexpr std::string_view kNames[] = {"ensure_ascii", "indent"};
   arguments.only("tojson", kNames);
   if (const Value* const ascii = arguments.find(0, "ensure_ascii"); ascii && ascii->truth())
     throw TemplateError("'tojson' with ensure_ascii is not supported");
   const Value* const indent = arguments.find(1, "indent");
+  meter.charge(value.weight());
   return value.json(indent && !indent->none() ? std::clamp<std::int64_t>(whole_of(*indent, "indent"), 0, 100) : 0);
 }
 
-List without_repeats(const Value& value) {
+List without_repeats(const Value& value, Meter& meter) {
   List out;
-  for (Value& one : value.elements()) {
+  for (Value& one : meter.elements(value)) {
     const bool seen = std::any_of(out.begin(), out.end(), [&](const Value& other) {
       const auto *a = one.get<std::string>(), *b = other.get<std::string>();
+      meter.charge(sizeof(Value));
       return a && b ? std::equal(a->begin(), a->end(), b->begin(), b->end(),
                                  [](char x, char y) { return plain_lower(x) == plain_lower(y); })
-                    : equal(one, other);
+                    : meter.equal(one, other);
     });
     if (!seen) out.push_back(std::move(one));
   }
@@ -219,10 +236,12 @@ void TemplateArguments::only(std::string_view function, std::span<const std::str
     throw TemplateError(fmt::format("'{}' takes {} arguments, not {}", function, names.size(), values.size()));
   for (const auto& [key, value] : named)
     if (std::find(names.begin(), names.end(), key) == names.end())
-      throw TemplateError(fmt::format("'{}' with '{}' is not supported", function, key));
+      throw TemplateError(fmt::format("'{}' with {} is not supported", function, quote_text(key)));
 }
 
-TemplateValue apply_filter(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments) {
+namespace {
+
+Value filtered(std::string_view name, const Value& value, const Arguments& arguments, Meter& meter) {
   const auto none = [&] { arguments.only(name, {}); };
   if (name == "default" || name == "d") {
     constexpr std::string_view kNames[] = {"default_value", "boolean"};
@@ -232,16 +251,21 @@ TemplateValue apply_filter(std::string_view name, const TemplateValue& value, co
     if (!value.undefined() && (value.truth() || !falsy || !falsy->truth())) return value;
     return otherwise ? *otherwise : Value(std::string());
   }
-  if (name == "tojson") return to_json(value, arguments);
-  if (name == "trim") return stripped(value.text(), arguments.find(0, "chars"), kLeft | kRight);
+  if (name == "tojson") return to_json(value, arguments, meter);
+  if (name == "trim") {
+    constexpr std::string_view kNames[] = {"chars"};
+    arguments.only(name, kNames);
+    return stripped(meter.text(value), arguments.find(0, "chars"), kLeft | kRight);
+  }
   if (name == "join") {
     constexpr std::string_view kNames[] = {"d", "attribute"};
     arguments.only(name, kNames);
     const Value* const by = arguments.find(0, "d");
-    List parts = value.elements();
+    List parts = meter.elements(value);
     if (const Value* const field = arguments.find(1, "attribute"))
-      for (Value& one : parts) one = field_of(one, string_of(*field, "attribute"));
-    return joined(parts, by ? by->text() : "");
+      for (Value& one : parts) one = field_of(one, string_of(*field, "attribute"), meter);
+    for (const Value& one : parts) meter.charge(one.weight());
+    return joined(parts, by ? meter.text(*by) : "");
   }
   if (name == "replace") {
     constexpr std::string_view kNames[] = {"old", "new", "count"};
@@ -249,41 +273,45 @@ TemplateValue apply_filter(std::string_view name, const TemplateValue& value, co
     const Value *const from = arguments.find(0, "old"), *const to = arguments.find(1, "new"),
                        *const most = arguments.find(2, "count");
     if (!from || !to) throw TemplateError("'replace' needs two texts");
-    return replaced(value.text(), from->text(), to->text(), most && !most->none() ? whole_of(*most, "count") : -1);
+    return replaced(meter.text(value), meter.text(*from), meter.text(*to),
+                    most && !most->none() ? whole_of(*most, "count") : -1);
   }
-  if (name == "map") return mapped(value, arguments);
+  if (name == "map") return mapped(value, arguments, meter);
   if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr")
-    return chosen(name, value, arguments);
+    return chosen(name, value, arguments, meter);
   if (name == "int") return to_whole(value, arguments);
   if (name == "float") return to_real(value, arguments);
-  if (name == "indent") return indented(value.text(), arguments);
+  if (name == "indent") return indented(meter.text(value), arguments);
   none();
   if (name == "length" || name == "count") return value.length();
-  if (name == "upper") return upper_case(value.text());
-  if (name == "lower") return lower_case(value.text());
-  if (name == "capitalize") return capitalized(value.text());
-  if (name == "title") return titled(value.text(), false);
-  if (name == "string") return value.text();
+  if (name == "upper") return upper_case(meter.text(value));
+  if (name == "lower") return lower_case(meter.text(value));
+  if (name == "capitalize") return capitalized(meter.text(value));
+  if (name == "title") return titled(meter.text(value), false);
+  if (name == "string") return meter.text(value);
   if (name == "safe") return value;
-  if (name == "list") return value.elements();
-  if (name == "items") return pairs_of(value, "items");
+  if (name == "list") return meter.elements(value);
+  if (name == "items") return pairs_of(value, "items", meter);
   if (name == "dictsort") {
-    List pairs = pairs_of(value, "dictsort");
-    const auto key = [](const Value& pair) { return lower_case(string_of((*pair.list())[0], "a key")); };
+    List pairs = pairs_of(value, "dictsort", meter);
+    const auto key = [&](const Value& pair) {
+      meter.charge((*pair.list())[0].weight());
+      return lower_case(string_of((*pair.list())[0], "a key"));
+    };
     std::stable_sort(pairs.begin(), pairs.end(), [&](const Value& a, const Value& b) { return key(a) < key(b); });
     return pairs;
   }
-  if (name == "max" || name == "min") return extreme(value, name == "max");
-  if (name == "sum") return added(value);
-  if (name == "unique") return without_repeats(value);
+  if (name == "max" || name == "min") return extreme(value, name == "max", meter);
+  if (name == "sum") return added(value, meter);
+  if (name == "unique") return without_repeats(value, meter);
   if (name == "reverse") {
-    List elements = value.elements();
+    List elements = meter.elements(value);
     std::reverse(elements.begin(), elements.end());
     if (value.get<std::string>()) return joined(elements, "");
     return elements;
   }
   if (name == "first" || name == "last") {
-    const List elements = value.elements();
+    const List elements = meter.elements(value);
     if (elements.empty()) return Value::Undefined{std::string(name)};
     return name == "first" ? elements.front() : elements.back();
   }
@@ -294,7 +322,18 @@ TemplateValue apply_filter(std::string_view name, const TemplateValue& value, co
   return whole < 0 ? -whole : whole;
 }
 
-bool apply_test(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments) {
+}  // namespace
+
+TemplateValue apply_filter(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments,
+                           TemplateMeter& meter) {
+  Value made = filtered(name, value, arguments, meter);
+  meter.charge_made(made);
+  return made;
+}
+
+bool apply_test(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments,
+                TemplateMeter& meter) {
+  meter.charge(sizeof(Value));
   const auto other = [&]() -> const Value& {
     const Value* const given = arguments.find(0, "other");
     if (!given) throw TemplateError(fmt::format("the test '{}' needs a value", name));
@@ -320,16 +359,17 @@ bool apply_test(std::string_view name, const TemplateValue& value, const Templat
     if (by == 0) throw TemplateError("a division by zero");
     return by == -1 || whole_of(value, "what is divided") % by == 0;
   }
-  if (name == "in") return contains(other(), value);
-  if (name == "eq" || name == "equalto") return equal(value, other());
-  if (name == "ne") return !equal(value, other());
+  if (name == "in") return meter.contains(other(), value);
+  if (name == "eq" || name == "equalto") return meter.equal(value, other());
+  if (name == "ne") return !meter.equal(value, other());
   if (name == "lt" || name == "lessthan") return less(value, other());
   if (name == "gt" || name == "greaterthan") return less(other(), value);
   if (name == "le") return !less(other(), value);
   return !less(value, other());  // ge, the last of the list
 }
 
-TemplateValue call_method(const TemplateValue& value, std::string_view name, const TemplateArguments& arguments) {
+TemplateValue call_method(const TemplateValue& value, std::string_view name, const TemplateArguments& arguments,
+                          TemplateMeter& meter) {
   const auto refuse_more = [&](std::size_t most) {
     if (!arguments.named.empty() || arguments.values.size() > most)
       throw TemplateError(fmt::format("'{}' takes at most {} arguments, without names", name, most));
@@ -340,6 +380,7 @@ TemplateValue call_method(const TemplateValue& value, std::string_view name, con
     return string_of(*at(i), fmt::format("an argument of '{}'", name));
   };
   if (const auto* text = value.get<std::string>()) {
+    meter.charge(text->size());
     if (name == "split") {
       constexpr std::string_view kNames[] = {"sep", "maxsplit"};
       arguments.only(name, kNames);
@@ -377,7 +418,11 @@ TemplateValue call_method(const TemplateValue& value, std::string_view name, con
       for (std::size_t i = 0; (i = text->find(part, i)) != text->npos; i += part.size()) ++times;
       return times;
     }
-    if (name == "join") return joined(at(0) ? at(0)->elements() : List{}, *text);
+    if (name == "join") {
+      const List parts = at(0) ? meter.elements(*at(0)) : List{};
+      for (const Value& one : parts) meter.charge(one.weight());
+      return joined(parts, *text);
+    }
     if (name == "upper") return upper_case(*text);
     if (name == "lower") return lower_case(*text);
     if (name == "capitalize") return capitalized(*text);
@@ -387,42 +432,20 @@ TemplateValue call_method(const TemplateValue& value, std::string_view name, con
   if (value.entries()) {
     if (name == "get") {
       refuse_more(2);
-      const Value* const found = value.find(text_at(0));
+      const Value* const found = find_field(value, text_at(0), meter);
       return found ? *found : at(1) ? *at(1) : Value(Value::None{});
     }
     if (name == "items" || name == "keys" || name == "values") refuse_more(0);
-    if (name == "items") return pairs_of(value, "items");
-    if (name == "keys") return value.elements();
+    if (name == "items") return pairs_of(value, "items", meter);
+    if (name == "keys") return meter.elements(value);
     if (name == "values") {
       List values;
+      meter.charge(value.size().shallow);
       for (const auto& [key, one] : *value.entries()) values.push_back(one);
       return values;
     }
   }
-  throw TemplateError(fmt::format("{} has no '{}' that can be called", value.kind(), name));
-}
-
-TemplateValue slice_of(const TemplateValue& value, const TemplateValue& begin, const TemplateValue& end,
-                       const TemplateValue& step) {
-  if (!value.list() && !value.get<std::string>()) throw TemplateError(fmt::format("a slice of {}", value.kind()));
-  const List elements = value.elements();
-  const std::int64_t size = std::ssize(elements);
-  const auto given = [](const Value& v) { return !v.undefined() && !v.none(); };
-  const std::int64_t by = given(step) ? whole_of(step, "a step") : 1;
-  if (by == 0) throw TemplateError("a slice with steps of zero");
-  const auto place = [&](const Value& v, std::int64_t otherwise) {
-    if (!given(v)) return otherwise;
-    std::int64_t at = std::clamp<std::int64_t>(whole_of(v, "a place"), -size - 1, size);
-    if (at < 0) at += size;
-    return by > 0 ? std::clamp<std::int64_t>(at, 0, size) : std::clamp<std::int64_t>(at, -1, size - 1);
-  };
-  const std::int64_t from = place(begin, by > 0 ? 0 : size - 1), to = place(end, by > 0 ? size : -1);
-  List out;
-  const std::int64_t stride = std::clamp<std::int64_t>(by, -size - 1, size + 1);  // larger ones take one element too
-  for (std::int64_t i = from; stride > 0 ? i < to : i > to; i += stride)
-    out.push_back(elements[static_cast<std::size_t>(i)]);
-  if (value.get<std::string>()) return joined(out, "");
-  return out;
+  throw TemplateError(fmt::format("{} has no {} that can be called", value.kind(), quote_text(name)));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // The filters, tests and methods of chat templates. Each does what Jinja's or Python's of that name does.
 //
+// The meter is charged with what they walk and make.
+//
 // Failure: TemplateError.
 #pragma once
 #include <span>
@@ -7,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/chat/template_meter.h"
 #include "data/chat/template_value.h"
 
 namespace lockstep {
@@ -21,13 +24,12 @@ struct TemplateArguments {
   void only(std::string_view function, std::span<const std::string_view> names) const;
 };
 
-TemplateValue apply_filter(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments);
-bool apply_test(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments);
+TemplateValue apply_filter(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments,
+                           TemplateMeter& meter);
+bool apply_test(std::string_view name, const TemplateValue& value, const TemplateArguments& arguments,
+                TemplateMeter& meter);
 // value.name(arguments), of a string or a dictionary.
-TemplateValue call_method(const TemplateValue& value, std::string_view name, const TemplateArguments& arguments);
-
-// value[begin:end:step]; what is undefined or none is left out.
-TemplateValue slice_of(const TemplateValue& value, const TemplateValue& begin, const TemplateValue& end,
-                       const TemplateValue& step);
+TemplateValue call_method(const TemplateValue& value, std::string_view name, const TemplateArguments& arguments,
+                          TemplateMeter& meter);
 
 }  // namespace lockstep

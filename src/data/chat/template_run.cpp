@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "data/chat/template_functions.h"
+#include "data/chat/template_meter.h"
+#include "data/chat/template_operators.h"
 #include "data/chat/template_tokens.h"
 #include "data/tokenizer/utf8.h"
 #include "spec/text/text_input.h"
@@ -21,7 +23,7 @@ using Statement = TemplateStatement;
 using Value = TemplateValue;
 
 constexpr int kDeepestMacro = 100;
-constexpr std::int64_t kMostRange = 1'000'000;
+constexpr auto kMostRange = static_cast<std::int64_t>(kMostElements);
 
 // What raise_exception says: of the conversation, not of the template.
 struct Raised {
@@ -74,7 +76,7 @@ class Runner {
         print(s.text);
         break;
       case Statement::Kind::print:
-        print(value(s.of[0]).text());
+        print(meter_.text(value(s.of[0])));
         break;
       case Statement::Kind::branch:
         for (std::size_t i = 0; i < s.of.size(); ++i)
@@ -89,7 +91,7 @@ class Runner {
       case Statement::Kind::set_block:
         scopes_.emplace_back();
         {
-          Value text(captured(s.bodies[0]));
+          Value text = made(captured(s.bodies[0]));
           scopes_.pop_back();
           assign(s, std::move(text));
         }
@@ -132,7 +134,8 @@ class Runner {
       return;
     }
     TemplateNamespace* const names = look_up(s.text).names();
-    if (!names) throw TemplateError(fmt::format("'{}' is no namespace, whose fields alone can be set", s.text));
+    if (!names)
+      throw TemplateError(fmt::format("{} is no namespace, whose fields alone can be set", quote_text(s.text)));
     names->insert_or_assign(s.field, std::move(value));
   }
 
@@ -142,14 +145,14 @@ class Runner {
       scope.insert_or_assign(names[0], element);
       return;
     }
-    const List parts = element.elements();
+    const List parts = meter_.elements(element);
     if (parts.size() != names.size())
       throw TemplateError(fmt::format("{} values for {} names", parts.size(), names.size()));
     for (std::size_t i = 0; i < parts.size(); ++i) scope.insert_or_assign(names[i], parts[i]);
   }
 
   Flow run_loop(const Statement& s) {
-    List elements = value(s.of[0]).elements();
+    List elements = meter_.elements(value(s.of[0]));
     scopes_.emplace_back();
     if (s.of.size() > 1) {
       List kept;
@@ -186,9 +189,11 @@ class Runner {
 
   // --- expressions
 
-  Value look_up(std::string_view name) const {
+  Value look_up(std::string_view name) {
     for (std::size_t i = scopes_.size(); i-- > 0;) {
-      if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) return found->second;
+      if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) {
+        return found->second;
+      }
       if (i == macro_scope_ && i > 0) i = 1;  // a macro sees its own names and the template's, not its caller's
     }
     return Value::Undefined{std::string(name)};
@@ -204,18 +209,18 @@ class Runner {
       case Expression::Kind::list: {
         List list;
         for (const Expression& part : e.parts) list.push_back(value(part));
-        return list;
+        return made(std::move(list));
       }
       case Expression::Kind::entries:
-        return entries(e);
+        return made(entries(e));
       case Expression::Kind::negative:
       case Expression::Kind::positive:
-        return signed_value(value(e.parts[0]), e.kind == Expression::Kind::negative);
+        return signed_number(value(e.parts[0]), e.kind == Expression::Kind::negative);
       case Expression::Kind::opposite:
         return !value(e.parts[0]).truth();
       case Expression::Kind::binary: {
         const Value a = value(e.parts[0]);
-        return binary(e.text, a, value(e.parts[1]));
+        return binary_operation(e.text, a, value(e.parts[1]), meter_);
       }
       case Expression::Kind::both: {
         Value a = value(e.parts[0]);
@@ -236,20 +241,25 @@ class Runner {
       }
       case Expression::Kind::slice: {
         const Value a = value(e.parts[0]), begin = value(e.parts[1]), end = value(e.parts[2]);
-        return slice_of(a, begin, end, value(e.parts[3]));
+        return made(slice_of(a, begin, end, value(e.parts[3]), meter_));
       }
       case Expression::Kind::call:
         return call(e);
       case Expression::Kind::filter: {
         const Value a = value(e.parts[0]);
-        return apply_filter(e.text, a, arguments(e));
+        return apply_filter(e.text, a, arguments(e), meter_);
       }
       case Expression::Kind::test: {
         const Value a = value(e.parts[0]);
-        return apply_test(e.text, a, arguments(e));
+        return apply_test(e.text, a, arguments(e), meter_);
       }
     }
     return {};
+  }
+
+  Value made(Value value) {
+    meter_.charge_made(value);
+    return value;
   }
 
   TemplateArguments arguments(const Expression& e) {
@@ -264,6 +274,7 @@ class Runner {
     for (std::size_t i = 0; i < e.parts.size(); i += 2) {
       const std::string key = string_of(value(e.parts[i]), "a dictionary's key");
       Value one = value(e.parts[i + 1]);
+      meter_.charge(entries.size() * 4);
       const auto found =
           std::find_if(entries.begin(), entries.end(), [&](const auto& pair) { return pair.first == key; });
       if (found != entries.end())
@@ -274,106 +285,33 @@ class Runner {
     return entries;
   }
 
-  static Value signed_value(const Value& a, bool negative) {
-    if (a.get<double>()) return negative ? -number_of(a) : number_of(a);
-    const std::int64_t whole = whole_of(a, "what a sign is before");
-    if (negative && whole == INT64_MIN) throw TemplateError("a number is too large");
-    return negative ? -whole : whole;
-  }
-
-  static Value field(const Value& a, const std::string& name) {
+  Value field(const Value& a, const std::string& name) {
     if (a.undefined())
       throw TemplateError(
           fmt::format("{} is undefined, and has no {}", quote_text(a.get<Value::Undefined>()->name), quote_text(name)));
+    if (const auto* entries = a.entries()) meter_.charge(entries->size() * 4);
     const Value* const found = a.find(name);
     return found ? *found : Value(Value::Undefined{name});
   }
 
-  static Value element(const Value& a, const Value& at) {
+  Value element(const Value& a, const Value& at) {
     if (const auto* key = at.get<std::string>()) return field(a, *key);
     if (a.undefined()) return field(a, at.text());
-    if (!a.list() && !a.get<std::string>()) return Value::Undefined{at.text()};
-    const List elements = a.elements();
+    const auto* list = a.list();
+    const auto* text = a.get<std::string>();
+    if (!list && !text) return Value::Undefined{at.text()};
+    if (text) meter_.charge(text->size());
+    const std::int64_t size = a.length();
     std::int64_t i = whole_of(at, "a place");
-    if (i < 0) i += std::ssize(elements);
-    if (i < 0 || i >= std::ssize(elements)) return Value::Undefined{at.text()};
-    return elements[static_cast<std::size_t>(i)];
-  }
-
-  static Value binary(const std::string& sign, const Value& a, const Value& b) {
-    if (sign == "==") return equal(a, b);
-    if (sign == "!=") return !equal(a, b);
-    if (sign == "in") return contains(b, a);
-    if (sign == "not in") return !contains(b, a);
-    if (sign == "<") return less(a, b);
-    if (sign == ">") return less(b, a);
-    if (sign == "<=") return !less(b, a);
-    if (sign == ">=") return !less(a, b);
-    if (sign == "~") return together(a.text(), b.text());
-    for (const Value* side : {&a, &b})
-      if (side->undefined())
-        throw TemplateError(fmt::format("{} is undefined", quote_text(side->get<Value::Undefined>()->name)));
-    if (sign == "+") {
-      if (const auto* x = a.get<std::string>(), *y = b.get<std::string>(); x && y) return together(*x, *y);
-      if (const auto* x = a.list(), *y = b.list(); x && y) {
-        if (x->size() + y->size() > static_cast<std::size_t>(kMostRange))
-          throw TemplateError("a list becomes too long");
-        List all = *x;
-        all.insert(all.end(), y->begin(), y->end());
-        return all;
-      }
+    if (i < 0) i += size;
+    if (i < 0 || i >= size) return Value::Undefined{at.text()};
+    if (list) {
+      const Value& one = (*list)[static_cast<std::size_t>(i)];
+      return one;
     }
-    if (sign == "*" && (a.get<std::string>() || b.get<std::string>())) return repeated(a, b);
-    if (!a.number() || !b.number())
-      throw TemplateError(fmt::format("'{}' of {} and {}{}", sign, a.kind(), b.kind(),
-                                      sign == "+" ? " (join what is no text by '~')" : ""));
-    return calculated(sign, a, b);
-  }
-
-  static std::string together(const std::string& a, const std::string& b) {
-    if (a.size() + b.size() > kMostRenderedBytes) throw TemplateError("a text becomes too long");
-    return a + b;
-  }
-  static std::string repeated(const Value& a, const Value& b) {
-    const bool first = a.get<std::string>() != nullptr;
-    const std::string& text = *(first ? a : b).get<std::string>();
-    const std::int64_t times = whole_of(first ? b : a, "how often a text is repeated");
-    if (times <= 0 || text.empty()) return "";
-    if (times > static_cast<std::int64_t>(kMostRenderedBytes / text.size()))
-      throw TemplateError("a text becomes too long");
-    std::string out;
-    for (std::int64_t i = 0; i < times; ++i) out += text;
-    return out;
-  }
-
-  static Value calculated(const std::string& sign, const Value& a, const Value& b) {
-    if (!a.get<double>() && !b.get<double>() && sign != "/" && sign != "**") {
-      const std::int64_t x = whole_of(a, ""), y = whole_of(b, "");
-      std::int64_t result = 0;
-      if (sign == "+"   ? __builtin_add_overflow(x, y, &result)
-          : sign == "-" ? __builtin_sub_overflow(x, y, &result)
-          : sign == "*" ? __builtin_mul_overflow(x, y, &result)
-                        : x == INT64_MIN && y == -1)
-        throw TemplateError("a number is too large");
-      if (sign != "//" && sign != "%") return result;
-      if (y == 0) throw TemplateError("a division by zero");
-      const std::int64_t rest = x % y != 0 && (x < 0) != (y < 0) ? x % y + y : x % y;  // of y's sign, as in Python
-      return sign == "%" ? rest : (x - rest) / y;
-    }
-    const double x = number_of(a), y = number_of(b);
-    if (sign == "+") return x + y;
-    if (sign == "-") return x - y;
-    if (sign == "*") return x * y;
-    if (sign == "**") {
-      const double power = std::pow(x, y);
-      if (a.get<double>() || b.get<double>() || y < 0) return power;
-      if (!(std::abs(power) <= 0x1p53)) throw TemplateError("a number is too large");
-      return static_cast<std::int64_t>(power);
-    }
-    if (y == 0) throw TemplateError("a division by zero");
-    if (sign == "/") return x / y;
-    if (sign == "//") return std::floor(x / y);
-    return x - y * std::floor(x / y);
+    std::size_t from = 0;
+    for (; i > 0; --i) from += utf8_bytes((*text)[from]);
+    return text->substr(from, utf8_bytes((*text)[from]));
   }
 
   // --- calls
@@ -382,17 +320,18 @@ class Runner {
     const Expression& what = e.parts[0];
     if (what.kind == Expression::Kind::attribute) {
       const Value of = value(what.parts[0]);
+      if (const auto* entries = of.entries()) meter_.charge(entries->size() * 4);
       const Value* const held = of.find(what.text);
       if (held && held->macro()) return call_macro(*held->macro(), arguments(e));
       if (of.undefined()) return field(of, what.text);
-      return call_method(of, what.text, arguments(e));
+      return made(call_method(of, what.text, arguments(e), meter_));
     }
     const Value function = value(what);
     if (const TemplateMacro* const macro = function.macro()) return call_macro(*macro, arguments(e));
     if (what.kind != Expression::Kind::name) throw TemplateError(fmt::format("{} cannot be called", function.kind()));
     if (!function.undefined())
-      throw TemplateError(fmt::format("'{}' is {}, and cannot be called", what.text, function.kind()));
-    return call_global(what.text, arguments(e), e.line);
+      throw TemplateError(fmt::format("{} is {}, and cannot be called", quote_text(what.text), function.kind()));
+    return made(call_global(what.text, arguments(e), e.line));
   }
 
   Value call_global(const std::string& name, const TemplateArguments& arguments, int line) {
@@ -400,7 +339,7 @@ class Runner {
       constexpr std::string_view kNames[] = {"message"};
       arguments.only(name, kNames);
       const Value* const message = arguments.find(0, "message");
-      throw Raised{message ? message->text() : "", line};
+      throw Raised{message ? meter_.text(*message) : "", line};
     }
     if (name == "namespace" || name == "dict") {
       arguments.only(name, names_of(arguments));
@@ -451,6 +390,7 @@ class Runner {
     const std::size_t outside = std::exchange(macro_scope_, scopes_.size());
     scopes_.push_back(std::move(own));
     std::string text = captured(s.bodies[0]);
+    meter_.charge(text.size());
     scopes_.resize(macro_scope_);
     macro_scope_ = outside;
     --macros_deep_;
@@ -458,6 +398,7 @@ class Runner {
   }
 
   const std::string& where_;
+  TemplateMeter meter_;
   std::deque<Scope> scopes_;
   std::size_t macro_scope_ = 0;  // the scope of the macro that runs; 0: none
   std::deque<TemplateNamespace> namespaces_;

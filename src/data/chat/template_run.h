@@ -3,8 +3,8 @@
 // Beside these it knows range, namespace, dict and raise_exception. strftime_now is not defined, so that a template
 // gives the same text on every day; those that ask whether it is (Llama 3's) have a date of their own for it.
 //
-// A template comes from outside and can loop: it runs at most kMostTemplateSteps, and its text is at most
-// kMostRenderedBytes (template_value.h).
+// A template comes from outside and can loop: it runs at most kMostTemplateSteps, works on at most kMostTemplateWork
+// bytes of values (template_meter.h), and its text is at most kMostRenderedBytes (template_value.h).
 //
 // Failure: UserError (bad_input_file) naming the template and the line; raise_exception's message is the template's
 // own.

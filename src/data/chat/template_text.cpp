@@ -27,6 +27,10 @@ std::string with_case(std::string text, char (*change)(char), std::string_view f
 // Python's white space is Unicode's and four separators.
 bool is_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
+void require_room(const TemplateValue::List& list) {
+  if (list.size() >= kMostElements) throw TemplateError("a list becomes too long");
+}
+
 }  // namespace
 
 std::string upper_case(std::string text) { return with_case(std::move(text), to_upper, "upper"); }
@@ -84,6 +88,10 @@ std::string replaced(const std::string& text, const std::string& from, const std
 
 TemplateValue::List split(const std::string& text, const TemplateValue* by, std::int64_t most) {
   TemplateValue::List parts;
+  const auto add = [&parts](std::string part) {
+    require_room(parts);
+    parts.emplace_back(std::move(part));
+  };
   if (!by || by->none()) {
     std::size_t at = 0;
     const auto skip = [&] {
@@ -91,12 +99,12 @@ TemplateValue::List split(const std::string& text, const TemplateValue* by, std:
     };
     for (skip(); at < text.size(); skip()) {
       if (most >= 0 && std::ssize(parts) == most) {
-        parts.emplace_back(text.substr(at));
+        add(text.substr(at));
         break;
       }
       const std::size_t begin = at;
       while (at < text.size() && !is_space(utf8_character(text, at))) at += utf8_bytes(text[at]);
-      parts.emplace_back(text.substr(begin, at - begin));
+      add(text.substr(begin, at - begin));
     }
     return parts;
   }
@@ -106,10 +114,10 @@ TemplateValue::List split(const std::string& text, const TemplateValue* by, std:
   while (most < 0 || std::ssize(parts) < most) {
     const std::size_t found = text.find(separator, at);
     if (found == text.npos) break;
-    parts.emplace_back(text.substr(at, found - at));
+    add(text.substr(at, found - at));
     at = found + separator.size();
   }
-  parts.emplace_back(text.substr(at));
+  add(text.substr(at));
   return parts;
 }
 
@@ -117,6 +125,7 @@ TemplateValue::List split_lines(const std::string& text) {
   TemplateValue::List lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of("\n\r", at), text.size());
+    require_room(lines);
     lines.emplace_back(text.substr(at, end - at));
     at = text.compare(end, 2, "\r\n") == 0 ? end + 2 : end + 1;
   }

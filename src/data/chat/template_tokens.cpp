@@ -11,7 +11,13 @@
 namespace lockstep {
 
 void refuse_template(const std::string& where, int line, const std::string& problem, const std::string& remedy) {
-  throw UserError(ExitCode::bad_input_file, fmt::format("{}: line {} of the chat template: {}", where, line, problem),
+  // Names in it are the template's own, and as long as it likes.
+  constexpr std::size_t kLongestProblem = 300;
+  std::size_t end = std::min(problem.size(), kLongestProblem);
+  while (end < problem.size() && (static_cast<unsigned char>(problem[end]) & 0xC0) == 0x80) --end;
+  throw UserError(ExitCode::bad_input_file,
+                  fmt::format("{}: line {} of the chat template: {}{}", where, line, problem.substr(0, end),
+                              end < problem.size() ? "…" : ""),
                   remedy);
 }
 

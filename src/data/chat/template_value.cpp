@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -63,7 +64,12 @@ std::string json_string(const std::string& text) {
   return out + '"';
 }
 
+void require_printable(const std::string& out) {
+  if (out.size() > kMostRenderedBytes) throw TemplateError("a text becomes too long");
+}
+
 void append_json(std::string& out, const TemplateValue& value, std::int64_t indent, std::int64_t depth) {
+  require_printable(out);
   const auto line = [&](std::int64_t at) {
     if (indent > 0) out += "\n" + std::string(static_cast<std::size_t>(indent * at), ' ');
   };
@@ -110,7 +116,74 @@ int order(const TemplateValue& a, const TemplateValue& b) {
   return u < v ? -1 : u > v;
 }
 
+void append_repr(std::string& out, const TemplateValue& value) {
+  require_printable(out);
+  const auto between = [&out, begin = out.size() + 1] {
+    if (out.size() > begin) out += ", ";
+  };
+  if (const auto* text = value.get<std::string>()) {
+    out += quoted(*text);
+  } else if (value.undefined()) {
+    out += "Undefined";
+  } else if (value.none()) {
+    out += "None";
+  } else if (const auto* flag = value.get<bool>()) {
+    out += *flag ? "True" : "False";
+  } else if (const auto* whole = value.get<std::int64_t>()) {
+    out += fmt::format("{}", *whole);
+  } else if (const auto* number = value.get<double>()) {
+    out += digits_of(*number);
+  } else if (const auto* list = value.list()) {
+    out += '[';
+    for (const TemplateValue& one : *list) between(), append_repr(out, one);
+    out += ']';
+  } else if (const auto* entries = value.entries()) {
+    out += '{';
+    for (const auto& [key, one] : *entries) {
+      between();
+      out += quoted(key) + ": ";
+      append_repr(out, one);
+    }
+    out += '}';
+  } else {
+    throw TemplateError(fmt::format("{} cannot be printed", value.kind()));
+  }
+}
+
+// About what an element takes, as a text of its own with what shares it.
+constexpr std::size_t kElementBytes = 96;
+
+// Counts one more value, with its key, in what holds it.
+void count_in(TemplateValue::Size& size, const TemplateValue& value, std::size_t key) {
+  constexpr std::size_t kFull = SIZE_MAX / 4;  // beyond any limit; so that sums of shared values do not overflow
+  const TemplateValue::Size one = value.size();
+  size.shallow = std::min(kFull, size.shallow + kElementBytes + key);
+  size.weight = std::min(kFull, size.weight + kElementBytes + key + one.weight);
+  size.depth = std::max(size.depth, one.depth + 1);
+  if (size.depth > kDeepestTemplateValue)
+    throw TemplateError(fmt::format("lists within each other more than {} deep", kDeepestTemplateValue));
+}
+
 }  // namespace
+
+TemplateValue::TemplateValue(List list) {
+  Size size;
+  for (const TemplateValue& one : list) count_in(size, one, 0);
+  value_ = std::make_shared<const SizedList>(SizedList{std::move(list), size});
+}
+TemplateValue::TemplateValue(Entries entries) {
+  Size size;
+  for (const auto& [key, one] : entries) count_in(size, one, key.size());
+  value_ = std::make_shared<const SizedEntries>(SizedEntries{std::move(entries), size});
+}
+
+TemplateValue::Size TemplateValue::size() const {
+  if (const auto* shared = get<std::shared_ptr<const SizedList>>()) return (*shared)->size;
+  if (const auto* shared = get<std::shared_ptr<const SizedEntries>>()) return (*shared)->size;
+  const auto* text = get<std::string>();
+  const std::size_t bytes = text ? text->size() : 0;
+  return {.weight = bytes, .shallow = bytes, .depth = 0};
+}
 
 TemplateValue TemplateValue::of(const nlohmann::ordered_json& json) {
   switch (json.type()) {
@@ -143,12 +216,12 @@ TemplateValue TemplateValue::of(const nlohmann::ordered_json& json) {
 }
 
 const TemplateValue::List* TemplateValue::list() const {
-  const auto* shared = get<Shared>();
-  return shared ? shared->get() : nullptr;
+  const auto* shared = get<std::shared_ptr<const SizedList>>();
+  return shared ? &(*shared)->values : nullptr;
 }
 const TemplateValue::Entries* TemplateValue::entries() const {
-  const auto* shared = get<SharedEntries>();
-  return shared ? shared->get() : nullptr;
+  const auto* shared = get<std::shared_ptr<const SizedEntries>>();
+  return shared ? &(*shared)->values : nullptr;
 }
 TemplateNamespace* TemplateValue::names() const {
   TemplateNamespace* const* names = get<TemplateNamespace*>();
@@ -183,22 +256,9 @@ std::string TemplateValue::text() const {
 }
 
 std::string TemplateValue::repr() const {
-  if (const auto* text = get<std::string>()) return quoted(*text);
-  if (undefined()) return "Undefined";
-  if (none()) return "None";
-  if (const auto* flag = get<bool>()) return *flag ? "True" : "False";
-  if (const auto* whole = get<std::int64_t>()) return fmt::format("{}", *whole);
-  if (const auto* number = get<double>()) return digits_of(*number);
   std::string out;
-  if (const auto* all = list()) {
-    for (const TemplateValue& one : *all) out += (out.empty() ? "" : ", ") + one.repr();
-    return "[" + out + "]";
-  }
-  if (const auto* all = entries()) {
-    for (const auto& [key, one] : *all) out += (out.empty() ? "" : ", ") + quoted(key) + ": " + one.repr();
-    return "{" + out + "}";
-  }
-  throw TemplateError(fmt::format("{} cannot be printed", kind()));
+  append_repr(out, *this);
+  return out;
 }
 
 std::string TemplateValue::json(std::int64_t indent) const {
@@ -219,12 +279,17 @@ const TemplateValue* TemplateValue::find(std::string_view key) const {
 TemplateValue::List TemplateValue::elements() const {
   if (const auto* all = list()) return *all;
   List elements;
+  const auto add = [&](std::string one) {
+    if (elements.size() == kMostElements)
+      throw TemplateError(fmt::format("{} of more than {} elements", kind(), kMostElements));
+    elements.emplace_back(std::move(one));
+  };
   if (const auto* all = entries()) {
-    for (const auto& [key, value] : *all) elements.emplace_back(key);
+    for (const auto& [key, value] : *all) add(key);
   } else if (const auto* text = get<std::string>()) {
     for (std::size_t at = 0, bytes; at < text->size(); at += bytes) {
       bytes = utf8_bytes((*text)[at]);
-      elements.emplace_back(text->substr(at, bytes));
+      add(text->substr(at, bytes));
     }
   } else if (!undefined()) {
     throw TemplateError(fmt::format("{} has no elements", kind()));
@@ -278,9 +343,10 @@ bool contains(const TemplateValue& container, const TemplateValue& value) {
     const auto* key = value.get<std::string>();
     return key && container.find(*key);
   }
-  for (const TemplateValue& one : container.elements())
-    if (equal(one, value)) return true;
-  return false;
+  const auto is = [&](const TemplateValue& one) { return equal(one, value); };
+  if (const auto* list = container.list()) return std::any_of(list->begin(), list->end(), is);
+  const TemplateValue::List elements = container.elements();
+  return std::any_of(elements.begin(), elements.end(), is);
 }
 
 double number_of(const TemplateValue& value) {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kLongestAddedToken = 4096;  // the search looks at no more at each place
+constexpr std::size_t kLongestAddedToken = 512;  // the search looks at no more at each place
 constexpr std::size_t kMostAddedBytes = 4 << 20;
 
 }  // namespace

@@ -21,6 +21,8 @@ Normalizer::Normalizer(const TokenizerNode& document) {
 
 void Normalizer::read(const TokenizerNode& node) {
   const std::string type = node.type();
+  if (steps_.size() == kMostTokenizerSteps)
+    node.refuse(fmt::format("has more than {} steps", kMostTokenizerSteps), "use fewer");
   const auto place = [&] { return fmt::format("{}: {}: {}", node.where(), node.place(), type); };
   if (type == "Sequence") {
     node.only({"normalizers"});
@@ -38,7 +40,7 @@ void Normalizer::read(const TokenizerNode& node) {
     steps_.emplace_back(Lowercase{});
   } else if (type == "Prepend") {
     node.only({"prepend"});
-    steps_.emplace_back(Prepend{node.text("prepend")});
+    steps_.emplace_back(Prepend{node.text("prepend"), fmt::format("{}: {}", node.where(), node.place())});
   } else if (type == "Replace") {
     steps_.emplace_back(std::in_place_type<Replacement>, node);
   } else if (type == "Strip") {
@@ -50,6 +52,7 @@ void Normalizer::read(const TokenizerNode& node) {
 }
 
 void Normalizer::apply(std::string& text, std::string& spare, PatternScratch& scratch) const {
+  const std::size_t most = most_bytes_of(text.size());
   for (const Step& step : steps_) {
     spare.clear();
     if (const auto* form = std::get_if<NormalForm>(&step)) {
@@ -59,10 +62,11 @@ void Normalizer::apply(std::string& text, std::string& spare, PatternScratch& sc
       append_lowercase(text, spare);
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
       if (text.empty()) continue;
+      if (prepend->text.size() + text.size() > most) refuse_growth(prepend->where);
       spare.append(prepend->text).append(text);
     } else if (const auto* replacement = std::get_if<Replacement>(&step)) {
       if (replacement->rare(text)) continue;
-      replacement->append(text, spare, scratch);
+      replacement->append(text, spare, scratch, most);
     } else {
       const Strip& strip = std::get<Strip>(step);
       std::size_t begin = 0, end = text.size();

@@ -1,7 +1,8 @@
 // The normalizer of a tokenizer.json: what is done to the text before it is split.
 //
 // NFC, NFD, NFKC, NFKD, Lowercase; Prepend (a text before what is not empty); Replace (a text or a pattern by a text);
-// Strip (white space at either end); and Sequence of these. Others are refused by name.
+// Strip (white space at either end); and Sequence of these. Others are refused by name, and so is what makes a text
+// more than kMostGrowth times as long (replacement.h).
 //
 // Threads: immutable; each thread has its own PatternScratch. Failure: UserError (bad_input_file), one line.
 #pragma once
@@ -28,7 +29,7 @@ class Normalizer {
  private:
   struct Lowercase {};
   struct Prepend {
-    std::string text;
+    std::string text, where;
   };
   struct Strip {
     bool left, right;

@@ -54,7 +54,7 @@ PatternScratch& PatternScratch::operator=(PatternScratch&&) noexcept = default;
 
 struct Pattern::Code {
   std::unique_ptr<pcre2_code, PcreFree<pcre2_code_free>> code;
-  std::string expression;
+  std::string expression, where;
   bool jit = false;
 };
 
@@ -68,6 +68,7 @@ Pattern::Pattern(std::string_view expression, const std::string& where) : code_(
   const PatternSyntax syntax = rewrite_pattern(expression);
   if (!syntax.problem.empty()) refuse(syntax.problem);
   code_->expression = expression;
+  code_->where = where;
   const std::unique_ptr<pcre2_compile_context, PcreFree<pcre2_compile_context_free>> context(
       pcre2_compile_context_create(nullptr));
   if (!context) throw std::bad_alloc();
@@ -98,8 +99,8 @@ bool Pattern::find(std::string_view text, std::size_t from, PatternMatch& match,
   if (result == PCRE2_ERROR_NOMATCH) return false;
   if (result < 0)
     throw UserError(ExitCode::bad_input_file,
-                    fmt::format("the tokenizer's pattern {} gives up on a text: {}", quote_text(code_->expression),
-                                pcre_message(result)),
+                    fmt::format("{}: the pattern {} gives up on a text: {}", code_->where,
+                                quote_text(code_->expression), pcre_message(result)),
                     "use a tokenizer whose pattern does not backtrack so much");
   const PCRE2_SIZE* place = pcre2_get_ovector_pointer(room.data.get());
   match = {place[0], place[1]};

@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostSteps = 64;
-
 // The one that ByteLevel has built in.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -75,7 +73,8 @@ PreTokenizer::PreTokenizer(const TokenizerNode& document) {
 void PreTokenizer::read(const TokenizerNode& node) {
   const std::string type = node.type();
   const auto place = [&] { return fmt::format("{}: {}: {}", node.where(), node.place(), type); };
-  if (steps_.size() == kMostSteps) node.refuse(fmt::format("has more than {} steps", kMostSteps), "use fewer");
+  if (steps_.size() == kMostTokenizerSteps)
+    node.refuse(fmt::format("has more than {} steps", kMostTokenizerSteps), "use fewer");
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const TokenizerNode& item : node.items("pretokenizers")) read(item);

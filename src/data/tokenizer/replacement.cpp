@@ -18,7 +18,14 @@ TextOrPattern read_text_or_pattern(const TokenizerNode& node) {
   return read;
 }
 
-Replacement::Replacement(const TokenizerNode& node) : content_(node.text("content")) {
+void refuse_growth(const std::string& where) {
+  throw UserError(ExitCode::bad_input_file,
+                  fmt::format("{}: a text becomes more than {} times as long", where, kMostGrowth),
+                  "check that it is the file you meant");
+}
+
+Replacement::Replacement(const TokenizerNode& node)
+    : content_(node.text("content")), where_(fmt::format("{}: {}", node.where(), node.place())) {
   node.only({"pattern", "content"});
   TextOrPattern read = read_text_or_pattern(node);
   text_ = std::move(read.text);
@@ -27,9 +34,10 @@ Replacement::Replacement(const TokenizerNode& node) : content_(node.text("conten
 
 bool Replacement::rare(std::string_view text) const { return !pattern_ && text.find(text_) == std::string_view::npos; }
 
-void Replacement::append(std::string_view text, std::string& out, PatternScratch& scratch) const {
+void Replacement::append(std::string_view text, std::string& out, PatternScratch& scratch, std::size_t most) const {
   std::size_t done = 0;
   const auto replace = [&](std::size_t begin, std::size_t end) {
+    if (out.size() + (begin - done) + content_.size() > most) refuse_growth(where_);
     out.append(text, done, begin - done).append(content_);
     done = end;
   };
@@ -38,6 +46,7 @@ void Replacement::append(std::string_view text, std::string& out, PatternScratch
   } else {
     for (std::size_t at = 0; (at = text.find(text_, done)) != std::string_view::npos;) replace(at, at + text_.size());
   }
+  if (out.size() + (text.size() - done) > most) refuse_growth(where_);
   out.append(text, done, text.size() - done);
 }
 

@@ -90,6 +90,8 @@ TokenDecoder::TokenDecoder(const TokenizerNode& document) : present_(document.ha
 
 void TokenDecoder::read(const TokenizerNode& node) {
   const std::string type = node.type();
+  if (steps_.size() == kMostTokenizerSteps)
+    node.refuse(fmt::format("has more than {} steps", kMostTokenizerSteps), "use fewer");
   if (type == "Sequence") {
     node.only({"decoders"});
     for (const TokenizerNode& item : node.items("decoders")) read(item);
@@ -126,6 +128,9 @@ void TokenDecoder::read(const TokenizerNode& node) {
 
 std::string TokenDecoder::decode(Texts tokens, PatternScratch& scratch) const {
   if (!present_) return join_texts(tokens, " ");
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  const std::size_t most = most_bytes_of(bytes);
   for (const Step& step : steps_) {
     if (std::holds_alternative<ByteLevel>(step)) {
       tokens = {decode_letters(tokens)};
@@ -146,9 +151,11 @@ std::string TokenDecoder::decode(Texts tokens, PatternScratch& scratch) const {
         token = std::string(left);
       }
     } else {
+      std::size_t left = most;
       for (std::string& token : tokens) {
         std::string replaced;
-        std::get<Replacement>(step).append(token, replaced, scratch);
+        std::get<Replacement>(step).append(token, replaced, scratch, left);
+        left -= replaced.size();
         token = std::move(replaced);
       }
     }

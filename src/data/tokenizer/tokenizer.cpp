@@ -40,9 +40,9 @@ Tokenizer Tokenizer::load(const fs::path& folder) {
 }
 
 Tokenizer::Tokenizer(std::string_view json, const std::string& where)
-    : Tokenizer(parse_tokenizer_json(json, where), where, checksum_of(json)) {}
+    : Tokenizer(parse_tokenizer_json(json, where), where, json) {}
 
-Tokenizer::Tokenizer(const nlohmann::json& document, const std::string& where, std::uint64_t fingerprint)
+Tokenizer::Tokenizer(const nlohmann::json& document, const std::string& where, std::string_view json)
     : model_(checked_document(document, where).at("model")),
       normalizer_({document, where, ""}),
       pre_tokenizer_({document, where, ""}),
@@ -56,7 +56,7 @@ Tokenizer::Tokenizer(const nlohmann::json& document, const std::string& where, s
                return normalized;
              }),
       vocabulary_(std::max({model_.tokens().end(), added_.end(), post_processor_.end()})),
-      fingerprint_(fingerprint) {}
+      fingerprint_(checksum_of(json)) {}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Specials specials) const {
   TokenizerScratch scratch;

@@ -67,7 +67,7 @@ class Tokenizer {
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
-  Tokenizer(const nlohmann::json& document, const std::string& where, std::uint64_t fingerprint);
+  Tokenizer(const nlohmann::json& document, const std::string& where, std::string_view json);
 
   void encode_between(std::string_view text, bool first, std::vector<std::int32_t>& ids, TokenizerScratch& s) const;
   void encode_normalized(std::string_view text, bool first, std::vector<std::int32_t>& ids, TokenizerScratch& s) const;

@@ -1,20 +1,16 @@
 #include "data/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "data/tokenizer/utf8.h"
+#include "spec/text/bounded_json.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kFetchAgain = "fetch the file again, or save it again with Hugging Face tokenizers";
-
-struct TooMuchJson {
-  std::string problem;
-};
 
 }  // namespace
 
@@ -24,32 +20,15 @@ nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& wh
   };
   if (text.size() > kMostTokenizerBytes)
     fail(fmt::format("is larger than {} MiB", kMostTokenizerBytes >> 20), "check that it is the file you meant");
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::unordered_set<std::string>> open;  // the keys of each object that is being read
-  std::size_t values = 0;
-  const auto watch = [&](int depth, Event event, nlohmann::json& value) {
-    if (depth > kDeepestTokenizerValue)
-      throw TooMuchJson{fmt::format("is nested deeper than {}", kDeepestTokenizerValue)};
-    if (++values > kMostTokenizerValues)
-      throw TooMuchJson{fmt::format("holds more than {} values", kMostTokenizerValues)};
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
-    if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
-      throw TooMuchJson{fmt::format("has {} twice in one object", quote_text(value.get<std::string>()))};
-    return true;
-  };
-  nlohmann::json document;
-  try {
-    document = nlohmann::json::parse(text, watch);
-  } catch (const TooMuchJson& much) {
-    fail(much.problem, kFetchAgain);
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::size_t at = std::min(error.byte, text.size());
+  if (const auto fault = find_json_fault(text, {.deepest = kDeepestTokenizerValue,
+                                                .most_values = kMostTokenizerValues,
+                                                .most_keys = kMostTokenizerValues})) {
+    if (!fault->problem.empty()) fail(fault->problem, kFetchAgain);
+    const std::size_t at = std::min(fault->invalid_at, text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     fail(fmt::format("not valid JSON at line {}, byte {}", line, at), kFetchAgain);
-  } catch (const nlohmann::json::exception&) {  // a number beyond any double
-    fail("holds a number that no machine type can hold", kFetchAgain);
   }
+  nlohmann::json document = nlohmann::json::parse(text);
   if (!document.is_object()) fail(fmt::format("holds {}, not an object", document.type_name()), kFetchAgain);
   return document;
 }

@@ -18,7 +18,8 @@ namespace lockstep {
 
 inline constexpr std::size_t kMostTokenizerBytes = 128 << 20;
 inline constexpr std::size_t kMostTokenizerValues = 8'000'000;
-inline constexpr int kDeepestTokenizerValue = 24;
+inline constexpr std::size_t kDeepestTokenizerValue = 24;
+inline constexpr std::size_t kMostTokenizerSteps = 64;  // normalizers, pre-tokenizers or decoders in a row
 inline constexpr std::int32_t kMostTokenIds = 1 << 22;  // ids are below: tables are as long as the largest
 
 // `where` names the file in messages.

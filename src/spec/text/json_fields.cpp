@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "spec/model/model_spec.h"
+#include "spec/text/bounded_json.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -13,27 +14,17 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& where
   const auto fail = [&where](const std::string& problem, const std::string& remedy) {
     throw UserError(ExitCode::bad_input_file, where + ": " + problem, remedy);
   };
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::set<std::string>> open;  // the keys of each object that is being read
-  std::optional<std::string> repeated;
-  const auto watch = [&](int, Event event, nlohmann::json& value) {
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
-    if (event == Event::key && !open.back().insert(value.get<std::string>()).second) repeated = value;
-    return true;
-  };
-  nlohmann::json document;
-  try {
-    document = nlohmann::json::parse(text, watch);
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::size_t at = std::min(error.byte, text.size());
+  constexpr std::size_t kMostFields = 4'000'000;  // tensors of a model, by name
+  if (const auto fault = find_json_fault(text, {.most_values = kMostFields, .most_keys = kMostFields})) {
+    if (!fault->repeated.empty())
+      fail(fmt::format("field {} appears twice", quote_text(fault->repeated)), "keep one of them");
+    if (!fault->problem.empty()) fail(fault->problem, "mend it or fetch the file again");
+    const std::size_t at = std::min(fault->invalid_at, text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     fail(fmt::format("not valid JSON at line {}, byte {}", line, at), "mend it or fetch the file again");
-  } catch (const nlohmann::json::exception&) {  // a number beyond any double
-    fail("holds a number that no machine type can hold", "mend it or fetch the file again");
   }
+  const nlohmann::json document = nlohmann::json::parse(text);
   if (!document.is_object()) fail(fmt::format("holds {}, not an object", document.type_name()), "give a config.json");
-  if (repeated) fail(fmt::format("field {} appears twice", quote_text(*repeated)), "keep one of them");
   return document;
 }
 
