@@ -1,4 +1,5 @@
 // Conversations from the command line: marked, trained on, and answered from an export that is complete.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

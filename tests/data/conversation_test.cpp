@@ -328,6 +328,16 @@ TEST(Conversations, ATokenAcrossTheBorderIsOfTheAnswer) {
   EXPECT_THAT(targets, ElementsAre(0, 1, 1));
 }
 
+TEST(Conversations, WhatIsEnclosedTwiceIsOneAnswer) {
+  const ChatTemplate chat(
+      "{% for m in messages %}{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}d{% endfor %}",
+      {}, "chat.jinja");
+  const ConversationText text = conversation_text(json_of({{"user", "x"}, {"assistant", "y"}}), chat, "here");
+  EXPECT_EQ(text.text, "abcdabcd");
+  EXPECT_THAT(text.answers,
+              ElementsAre(std::pair<std::size_t, std::size_t>(0, 3), std::pair<std::size_t, std::size_t>(4, 7)));
+}
+
 TEST(Conversations, WithoutAnAnswerGiveNothing) {
   ConversationEncoder encoder(nullptr, 0, template_of(families()[0]));
   std::vector<std::int32_t> ids;

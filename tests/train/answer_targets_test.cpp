@@ -31,7 +31,9 @@ std::vector<Talk> some_talks(int count, std::int32_t vocabulary, unsigned seed) 
   std::vector<Talk> all(static_cast<std::size_t>(count));
   for (Talk& talk : all) {
     for (std::size_t turn = 0, turns = 2 * (1 + random() % 2); turn < turns; ++turn)
-      for (std::size_t more = 1 + random() % (turn % 2 == 0 ? 25 : 9); more > 0; --more) {
+      // Every fifth begins with more than a window.
+      for (std::size_t more = turn == 0 && random() % 5 == 0 ? 60 : 1 + random() % (turn % 2 == 0 ? 25 : 9); more > 0;
+           --more) {
         talk.ids.push_back(static_cast<std::int32_t>(random() % static_cast<unsigned>(vocabulary)));
         talk.targets.push_back(turn % 2 == 0 ? 0 : 1);
       }
@@ -69,7 +71,7 @@ double plain_loss(const ModelSpec& spec, const WeightsByName& weights, const Tok
 // The derivative of the plain loss along a direction of one tensor, by differences of the eighth order.
 double plain_derivative(const ModelSpec& spec, WeightsByName weights, const std::string& tensor,
                         const Values& direction, const TokenBatch& batch, std::int64_t T) {
-  constexpr double kStep = 0.02, kFactors[] = {4.0 / 5, -1.0 / 5, 4.0 / 105, -1.0 / 280};
+  constexpr double kStep = 0.008, kFactors[] = {4.0 / 5, -1.0 / 5, 4.0 / 105, -1.0 / 280};
   const Values at = weights.at(tensor);
   const auto loss = [&](double way) {
     Values& moved = weights.at(tensor);

@@ -164,8 +164,11 @@ ConversationText conversation_text(const Json& messages, const ChatTemplate& cha
     throw UserError(error.code(), where + ": " + error.what(), "");
   }
   conversation.text = std::move(all.text);
+  // A block inside another is listed before it, and is of the same answer.
+  std::ranges::sort(all.generated, {}, [](const auto& part) { return std::pair(part.first, ~part.second); });
   for (const auto& [from, to] : all.generated)
-    if (from < to) conversation.answers.emplace_back(from, to);
+    if (from < to && (conversation.answers.empty() || from >= conversation.answers.back().second))
+      conversation.answers.emplace_back(from, to);
   return conversation;
 }
 
