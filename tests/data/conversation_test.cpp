@@ -4,7 +4,8 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 

@@ -134,7 +134,7 @@ TEST_F(MarkedTokens, AreTheSameWhereverTheWriterWasStopped) {
   EXPECT_THAT(files(), testing::ElementsAre("t.tokens"));
 }
 
-std::string sealed(std::string bytes) {
+std::string with_checksums(std::string bytes) {
   const auto put = [&](std::size_t at, std::uint64_t value) { std::memcpy(bytes.data() + at, &value, sizeof value); };
   put(40, checksum(std::as_bytes(std::span(bytes).subspan(64))));
   put(56, checksum(std::as_bytes(std::span(bytes).first(56))));
@@ -145,7 +145,7 @@ TEST_F(MarkedTokens, OfAnyBytesAreRefusedInOneLine) {
   write_documents({{{1, 2, 299}, {0, 1, 1}}, {{4}, {1}}, {{5, 6}, {0, 0}}}, 300);
   const std::string good = bytes_of(path());
   ASSERT_EQ(good.size(), 193u);
-  EXPECT_EQ(sealed(good), good);
+  EXPECT_EQ(with_checksums(good), good);
   const auto opened = [](const std::string& bytes) { return TokenFile(std::as_bytes(std::span(bytes)), "hostile"); };
   const auto said = [&](const std::string& bytes) { return user_error([&] { opened(bytes).verify(); }); };
   for (std::size_t size = 0; size < good.size(); ++size) EXPECT_NE(said(good.substr(0, size)), "") << size;
@@ -158,7 +158,7 @@ TEST_F(MarkedTokens, OfAnyBytesAreRefusedInOneLine) {
   const auto with = [&](std::size_t at, std::uint64_t value) {
     std::string bytes = good;
     std::memcpy(bytes.data() + at, &value, sizeof value);
-    return sealed(bytes);
+    return with_checksums(bytes);
   };
   EXPECT_THAT(said(with(48, 0)), HasSubstr("0 targets, of 6 tokens"));
   EXPECT_THAT(said(with(48, 7)), HasSubstr("7 targets, of 6 tokens"));
@@ -168,10 +168,10 @@ TEST_F(MarkedTokens, OfAnyBytesAreRefusedInOneLine) {
   EXPECT_THAT(said(with(8, 3 | std::uint64_t{2} << 32)), HasSubstr("is of version 3; versions 1 and 2 can be read"));
   std::string bytes = good;
   bytes[192] = static_cast<char>(bytes[192] | 0x40);
-  EXPECT_THAT(said(sealed(bytes)), HasSubstr("the last byte marks tokens that are not there"));
+  EXPECT_THAT(said(with_checksums(bytes)), HasSubstr("the last byte marks tokens that are not there"));
   bytes = good;
   bytes[170] = 1;
-  EXPECT_THAT(said(sealed(bytes)), HasSubstr("the padding after the document index is not zero"));
+  EXPECT_THAT(said(with_checksums(bytes)), HasSubstr("the padding after the document index is not zero"));
 }
 
 // The fingerprint is of the marks too.

@@ -71,7 +71,7 @@ double plain_loss(const ModelSpec& spec, const WeightsByName& weights, const Tok
 // The derivative of the plain loss along a direction of one tensor, by differences of the eighth order.
 double plain_derivative(const ModelSpec& spec, WeightsByName weights, const std::string& tensor,
                         const Values& direction, const TokenBatch& batch, std::int64_t T) {
-  constexpr double kStep = 0.008, kFactors[] = {4.0 / 5, -1.0 / 5, 4.0 / 105, -1.0 / 280};
+  constexpr double kStep = 0.001, kFactors[] = {4.0 / 5, -1.0 / 5, 4.0 / 105, -1.0 / 280};
   const Values at = weights.at(tensor);
   const auto loss = [&](double way) {
     Values& moved = weights.at(tensor);
