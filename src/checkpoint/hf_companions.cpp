@@ -37,7 +37,7 @@ std::vector<HfCompanion> read_companions(const fs::path& folder) {
 std::vector<HfCompanion> read_tokenizer_companions(const fs::path& folder) {
   std::vector<HfCompanion> found = read_companions(folder);
   std::erase_if(found, [](const HfCompanion& companion) {
-    return companion.name == kHfConfigName || companion.name == "generation_config.json";
+    return companion.name == kHfConfigName || companion.name == kGenerationConfigName;
   });
   return found;
 }

@@ -23,8 +23,9 @@ struct HfCompanion {
 };
 
 inline constexpr std::string_view kHfConfigName = "config.json";
+inline constexpr std::string_view kGenerationConfigName = "generation_config.json";
 inline constexpr auto kCompanionNames = std::to_array<std::string_view>(
-    {kHfConfigName, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    {kHfConfigName, kGenerationConfigName, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
      "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "tokenizer.model.v3",
      "tekken.json", "spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"});
 inline constexpr std::string_view kCompanionPrefix = "hf-";    // of their names in a checkpoint

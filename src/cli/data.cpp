@@ -98,13 +98,29 @@ void print_frequencies(const TokenStatistics& s, const Words& words) {
   }
 }
 
-// A sample as text, with a line where a document ends. `borders`: positions in it before which one begins.
+// The text of a part of a sample; targets that are marked stand between ⟦ and ⟧. `counts`: of each token.
+std::string text_of(std::span<const std::int32_t> ids, const std::vector<bool>& counts, std::size_t from,
+                    std::size_t to, const Words& words) {
+  if (counts.empty()) return words.text(ids.subspan(from, to - from));
+  std::string text;
+  for (std::size_t end = from; from < to; from = end) {
+    while (end < to && counts[end] == counts[from]) ++end;
+    const std::string part = words.text(ids.subspan(from, end - from));
+    text += counts[from] ? "⟦" + part + "⟧" : part;
+  }
+  return text;
+}
+
+// A sample as text, with a line where a document ends. `borders`: positions in it before which one begins. `counts`:
+// which of its tokens are targets; empty: all.
 void print_sample(std::int64_t number, std::span<const std::int32_t> ids, std::span<const std::int64_t> borders,
-                  const Words& words) {
+                  const Words& words, const std::vector<bool>& counts = {}) {
   print_fact("sample", fmt::format("{}: {} tokens", grouped_digits(number), ids.size()));
+  if (!counts.empty())
+    print_fact("targets", fmt::format("{} tokens, between ⟦ and ⟧", std::ranges::count(counts, true)));
   std::size_t from = 0;
   const auto print_part = [&](std::size_t to) {
-    if (to > from) fmt::print("{}\n", words.text(ids.subspan(from, to - from)));
+    if (to > from) fmt::print("{}\n", text_of(ids, counts, from, to, words));
     from = to;
   };
   for (const std::int64_t border : borders) {
@@ -151,9 +167,15 @@ int inspect_tokens(const DataSettings& s) {
              samples > 0 ? fmt::format("give one below {}", samples) : std::string("give a smaller --seq"));
     std::vector<std::int32_t> ids(static_cast<std::size_t>(s.seq));
     file->read(s.sample * s.seq, ids);
+    std::vector<bool> counts;
+    if (file->marks_targets()) {
+      std::vector<std::int32_t> targets(ids.size());
+      file->read_targets(s.sample * s.seq, targets);
+      for (const std::int32_t target : targets) counts.push_back(target != kNoTarget);
+    }
     print_sample(s.sample, ids,
                  file->documents() > 0 ? borders_of(*file, s.sample * s.seq, s.seq) : borders_after(ids, words.end),
-                 words);
+                 words, counts);
     return static_cast<int>(ExitCode::done);
   }
   file->verify();
@@ -162,8 +184,20 @@ int inspect_tokens(const DataSettings& s) {
     print_lengths(statistics);
   else
     print_fact("documents", "not known: the file has no index; with --tokenizer, its end of a document is looked for");
+  if (file->marks_targets()) {
+    const std::int64_t targets = file->count_targets(0, file->tokens());
+    print_fact("targets", fmt::format("{} tokens, of answers: {:.2f} %", grouped_digits(targets),
+                                      percent_of(targets, file->tokens())));
+  }
   print_frequencies(statistics, words);
   return static_cast<int>(ExitCode::done);
+}
+
+// A token of a sample counts if the one before it has it as its target.
+std::vector<bool> counts_of(std::span<const std::int32_t> targets) {
+  std::vector<bool> counts(targets.size());
+  for (std::size_t i = 1; i < targets.size(); ++i) counts[i] = targets[i - 1] != kNoTarget;
+  return counts;
 }
 
 // Of a run: its sources, or the sample that training takes as its n-th.
@@ -190,7 +224,8 @@ int inspect_run(const DataSettings& s) {
   data.training_batch(s.sample, ids, targets);
   const Words words = words_of(s.tokenizer.empty() ? spec.data.tokenizer : s.tokenizer, speaks_bytes(spec.data));
   if (!data.documents()) {
-    print_sample(s.sample, ids, borders_after(ids, words.end), words);
+    print_sample(s.sample, ids, borders_after(ids, words.end), words,
+                 data.marks_targets() ? counts_of(targets) : std::vector<bool>());
     return static_cast<int>(ExitCode::done);
   }
   // Of documents, tokens say where one begins; padding is at the end.
@@ -201,7 +236,8 @@ int inspect_run(const DataSettings& s) {
     if (i > 0 && (ids[i] & kBeginsDocument)) borders.push_back(static_cast<std::int64_t>(i));
     ids[i] &= ~kBeginsDocument;
   }
-  print_sample(s.sample, std::span(ids).first(size), borders, words);
+  print_sample(s.sample, std::span(ids).first(size), borders, words,
+               data.marks_targets() ? counts_of(std::span(targets).first(size)) : std::vector<bool>());
   if (size < ids.size()) print_fact("padding", fmt::format("{} tokens", ids.size() - size));
   return static_cast<int>(ExitCode::done);
 }

@@ -78,9 +78,10 @@ class DocumentLosses {
   }
 
   bool full() const { return s_.limit > 0 && documents_ >= s_.limit; }
-  void add(std::span<const std::int32_t> ids, std::int64_t bytes) {
+  // `targets`: the ids, but for those that do not count; empty: all count.
+  void add(std::span<const std::int32_t> ids, std::int64_t bytes, std::span<const std::int32_t> targets = {}) {
     if (ids.empty()) return;
-    const TextLoss loss = document_loss(generator_, start_of(model_), ids, length_, stride_);
+    const TextLoss loss = document_loss(generator_, start_of(model_), ids, length_, stride_, targets);
     if (s_.documents && s_.json)
       fmt::print("{}\n", nlohmann::ordered_json{{"document", documents_},
                                                 {"tokens", loss.tokens},
@@ -125,11 +126,13 @@ class DocumentLosses {
 void eval_tokens(const EvalSettings& s, const TextModel& model, DocumentLosses& losses) {
   const TokenType type = s.type == "u16" ? TokenType::u16 : s.type == "u32" ? TokenType::u32 : TokenType::named;
   const auto file = open_tokens(s.data, type, model.spec.vocabulary);
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids, targets;
   const auto add = [&](std::int64_t first, std::int64_t end) {
     ids.resize(static_cast<std::size_t>(end - first));
     file->read(first, ids);
-    losses.add(ids, 0);
+    targets.resize(ids.size());
+    file->read_targets(first, targets);
+    losses.add(ids, 0, targets);
   };
   if (file->documents() == 0) add(0, file->tokens());
   for (std::int64_t i = 0; i < file->documents() && !losses.full(); ++i) {

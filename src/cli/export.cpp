@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
@@ -11,6 +13,7 @@
 #include "checkpoint/hf_folder.h"
 #include "cli/choice_option.h"
 #include "data/byte_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "spec/run/run_toml.h"
 #include "telemetry/number_text.h"
 #include "tensor/cpu/stream.h"
@@ -24,6 +27,22 @@ struct ExportSettings {
   std::optional<DType> dtype;
   bool replace = false;
 };
+
+// Of a model that began with a tokenizer alone: what ends a text, for whoever generates with it.
+void add_generation_config(const Checkpoint& checkpoint, std::vector<HfCompanion>& companions) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(companions, name, &HfCompanion::name) != companions.end();
+  };
+  const auto kept = [&](std::string_view name) {
+    return checkpoint.path() / (std::string(kCompanionPrefix) + std::string(name));
+  };
+  if (has(kGenerationConfigName) || !has("tokenizer.json")) return;
+  const Tokenizer tokenizer = Tokenizer::load(kept("tokenizer.json"));
+  const auto end = find_end_of_document(tokenizer, kept("tokenizer_config.json"));
+  if (!end) return;
+  const nlohmann::ordered_json config{{"eos_token_id", *end}};
+  companions.push_back({std::string(kGenerationConfigName), config.dump(2) + "\n"});
+}
 
 int run_export(const ExportSettings& s) {
   const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
@@ -48,11 +67,13 @@ int run_export(const ExportSettings& s) {
   }
   checkpoint.load(wanted, stream);
   const DType dtype = s.dtype.value_or(stored);
+  std::vector<HfCompanion> companions = companions_of(checkpoint);
+  add_generation_config(checkpoint, companions);
   export_hf({.folder = s.out,
              .spec = run.model,
              .dtype = dtype,
              .replace = s.replace,
-             .companions = companions_of(checkpoint),
+             .companions = std::move(companions),
              .bytes = speaks_bytes(run.data)},
             tensors);
   fmt::print("{} tensors, {} parameters in {}, of step {}: {}\n", tensors.size(),
@@ -69,7 +90,8 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
       "The folder holds config.json and model.safetensors (shards with an index above 5 GB), as transformers loads "
       "it.\nOf a model that came from a Hugging Face folder (model.hf) it also holds that folder's tokenizer files, "
       "and "
-      "in\nconfig.json its token ids, whether or not that folder is still there.\n\n"
+      "in\nconfig.json its token ids, whether or not that folder is still there; of one with data.tokenizer, that "
+      "tokenizer's files\nand a generation_config.json.\n\n"
       "Example: lockstep export runs/demo --out my-model --dtype bf16");
   command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")
       ->required()

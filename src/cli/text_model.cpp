@@ -15,29 +15,25 @@
 
 namespace lockstep {
 
-namespace {
-
 namespace fs = std::filesystem;
 
-// "eos_token_id" of generation_config.json, one or several: those that end an answer, not only a document.
-void add_configured_ends(TextModel& source) {
-  const fs::path file = source.file("generation_config.json");
+std::vector<std::int32_t> configured_ends(const fs::path& file) {
+  std::vector<std::int32_t> ends;
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
+  if (!fs::exists(file, ignored)) return ends;
   const std::string where = file.string();
   constexpr std::size_t kMostBytes = 1 << 20;
   const nlohmann::json config = parse_tokenizer_json(read_text_file(file, kMostBytes, ExitCode::bad_input_file), where);
   const TokenizerNode node(config, where, "");
-  if (!node.has("eos_token_id")) return;
+  if (!node.has("eos_token_id")) return ends;
   const nlohmann::json& given = node.at("eos_token_id").value();
   for (const nlohmann::json& id : given.is_array() ? given : nlohmann::json::array({given})) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
       node.at("eos_token_id").refuse("is no token id, and no list of them", "write ids, as in [2, 7]");
-    source.ends.push_back(id.get<std::int32_t>());
+    ends.push_back(id.get<std::int32_t>());
   }
+  return ends;
 }
-
-}  // namespace
 
 TextModel open_text_model(const std::string& folder, bool as_text) {
   TextModel source;
@@ -72,7 +68,7 @@ TextModel open_text_model(const std::string& folder, bool as_text) {
     source.text.emplace(Tokenizer::load(source.file("tokenizer.json")));
     source.document_end = find_end_of_document(*source.text, source.file("tokenizer_config.json"));
   }
-  if (as_text) add_configured_ends(source);
+  if (as_text) source.ends = configured_ends(source.file("generation_config.json"));
   if (source.document_end) source.ends.push_back(*source.document_end);
   return source;
 }

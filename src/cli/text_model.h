@@ -27,6 +27,10 @@ struct TextModel {
   std::filesystem::path file(std::string_view name) const { return folder / (prefix + std::string(name)); }
 };
 
+// "eos_token_id" of a generation_config.json, one or several: those that end an answer, not only a document. None where
+// there is no such file.
+std::vector<std::int32_t> configured_ends(const std::filesystem::path& generation_config);
+
 // A run folder, a checkpoint or a Hugging Face folder; `as_text`: with its tokenizer. UserError naming what is wrong.
 TextModel open_text_model(const std::string& folder, bool as_text);
 

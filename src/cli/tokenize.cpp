@@ -5,7 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "base/output_file.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "cli/text_model.h"
 #include "data/corpus/corpus_encoder.h"
 #include "spec/run/run_spec.h"
 #include "spec/text/text_input.h"
@@ -28,7 +32,8 @@ struct TokenizeSettings {
   std::vector<std::string> text;
   std::string out, tokenizer, key;
   int threads = 0;
-  std::int64_t longest = 256;  // MiB
+  bool conversations = false;
+  std::int64_t longest = 0;  // MiB; 0: not given
   double save_every = 10;
 };
 
@@ -71,6 +76,36 @@ class TokenizeBar {
   Clock::time_point start_ = Clock::now(), drawn_ = {};
 };
 
+constexpr std::int64_t kLongestDocument = 256, kLongestConversation = 16;  // MiB
+
+// What a template needs is looked for in the tokenizer's folder.
+void use_conversations(const TokenizeSettings& s, CorpusJob& job) {
+  job.conversations = true;
+  const std::filesystem::path folder = s.tokenizer;
+  std::error_code ignored;
+  if (s.tokenizer.empty() || !std::filesystem::is_directory(folder, ignored)) return;
+  if (std::optional<ChatTemplate> chat = ChatTemplate::find(folder))
+    job.chat = std::make_shared<const ChatTemplate>(*std::move(chat));
+  job.ends = configured_ends(folder / "generation_config.json");
+  job.ends.push_back(job.end);
+}
+
+// Of what was read: what is a target, what was passed over, and answers that generation would not end at.
+void print_conversations(const CorpusResult& result, const CorpusJob& job) {
+  if (result.unanswered > 0)
+    fmt::print(stderr, "lockstep: {} conversations without an answer of the assistant were passed over\n",
+               grouped_digits(result.unanswered));
+  if (result.endless > 0 && job.tokenizer)
+    fmt::print(
+        stderr,
+        "lockstep: {} conversations end with an answer whose last token is {} ({}), at which `generate` does not "
+        "end; add it to eos_token_id of generation_config.json\n",
+        grouped_digits(result.endless),
+        quote_text(job.tokenizer->decode(std::span(&result.endless_token, 1), Specials::add)), result.endless_token);
+  fmt::print("{} tokens of answers are targets: {:.1f} %\n", grouped_digits(result.targets),
+             100 * static_cast<double>(result.targets) / static_cast<double>(result.tokens));
+}
+
 int run_tokenize(const TokenizeSettings& s) {
   CorpusJob job{.paths = s.text, .key = s.key, .out = s.out, .tokenizer = nullptr};
   if (!s.tokenizer.empty()) {
@@ -79,7 +114,9 @@ int run_tokenize(const TokenizeSettings& s) {
   }
   require_output_file(s.out, fmt::format("--out {}", quote_text(s.out)));
   job.threads = s.threads > 0 ? s.threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  job.longest = static_cast<std::size_t>(s.longest) << 20;
+  if (s.conversations) use_conversations(s, job);
+  const std::int64_t usual = s.conversations ? kLongestConversation : kLongestDocument;
+  job.longest = static_cast<std::size_t>(s.longest > 0 ? s.longest : usual) << 20;
   job.save_seconds = s.save_every;
   TokenizeBar bar;
   job.note = [&](const std::string& line) {
@@ -107,6 +144,7 @@ int run_tokenize(const TokenizeSettings& s) {
                grouped_digits(result.passed_over));
   fmt::print("{} tokens of {} documents, vocabulary {}: {}\n", grouped_digits(result.tokens),
              grouped_digits(result.documents), job.tokenizer ? job.tokenizer->vocabulary() : kByteVocabulary, s.out);
+  if (s.conversations) print_conversations(result, job);
   return static_cast<int>(ExitCode::done);
 }
 
@@ -125,22 +163,34 @@ void add_tokenize(CLI::App& app, std::function<int()>& chosen) {
       "are read. Files may end in .gz or .zst; - is standard input. Documents keep the order of the input. A command "
       "that\n"
       "was stopped or killed continues when it is given again, and writes the same file.\n"
+      "With --conversations each line is {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}, …]}, written by "
+      "the chat\n"
+      "template of the tokenizer's folder, or {\"prompt\": \"…\", \"completion\": \"…\"}; only answers are "
+      "targets.\n"
       "A run file reads the result by data.tokens; it is mapped, so its size does not matter.\n\n"
       "Example: lockstep tokenize docs README.md --out docs.tokens\n"
       "          lockstep tokenize web/ --key text --tokenizer my-hf-folder --out web.tokens\n"
+      "          lockstep tokenize talks.jsonl --conversations --tokenizer my-hf-folder --out talks.tokens\n"
       "          curl -s URL | lockstep tokenize - --key text --out some.tokens");
   command->add_option("text", s->text, "Text files, JSON lines, folders, or - for standard input")
       ->required()
       ->type_name("PATH");
   command->add_option("--tokenizer", s->tokenizer, "Folder with a tokenizer.json of Hugging Face [bytes]")
       ->type_name("DIR");
-  command->add_option("--key", s->key, "The inputs are JSON lines, and this key has the text [the inputs are text]")
-      ->type_name("KEY");
+  CLI::Option* key =
+      command->add_option("--key", s->key, "The inputs are JSON lines, and this key has the text [the inputs are text]")
+          ->type_name("KEY");
+  command
+      ->add_flag("--conversations", s->conversations,
+                 "The inputs are JSON lines of conversations, or of prompts and completions; answers are marked")
+      ->excludes(key);
   command->add_option("--out", s->out, "Token file to write")->required()->type_name("FILE");
   command->add_option("--threads", s->threads, "Threads that encode; the file is the same for any number [all cores]")
       ->check(CLI::Range(1, 1024).description(""))
       ->type_name("N");
-  command->add_option("--longest", s->longest, "MiB of a document at most; one that is longer is refused [256]")
+  command
+      ->add_option("--longest", s->longest,
+                   "MiB of a document at most; one that is longer is refused [256; of a line of conversations 16]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20).description(""))
       ->type_name("MIB");
   command->add_option("--save-every", s->save_every, "Seconds between saves of how far it is [10]")

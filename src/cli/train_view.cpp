@@ -23,6 +23,16 @@
 namespace lockstep {
 
 namespace {
+// Of samples of documents: what is in none of them.
+std::string truncated_text(const DocumentIndex& index) {
+  if (index.truncated() == 0) return "";
+  std::string text = fmt::format("; {} more are truncated", grouped_digits(index.truncated()));
+  if (index.shortened() > 0) text += fmt::format(", of {} documents", grouped_digits(index.shortened()));
+  if (index.left_out() > 0)
+    text += fmt::format("; {} documents without a target are left out", grouped_digits(index.left_out()));
+  return text;
+}
+
 RunFacts facts_of(const RunSpec& spec) {
   const LayoutSpec& l = spec.layout;
   return {.dp = l.dp,
@@ -172,10 +182,9 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
   for (const DocumentIndex* index : data.document_indexes())
-    print(fmt::format(
-        "{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
-        index->filled() * 100, grouped_digits(index->tokens()),
-        index->truncated() > 0 ? fmt::format("; {} more are truncated", grouped_digits(index->truncated())) : ""));
+    print(fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
+                      index->filled() * 100, grouped_digits(index->tokens()), truncated_text(*index)));
+  if (data.marks_targets()) print(fmt::format("{:<12} tokens of answers alone count in loss and accuracy", "targets"));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),
                     first_step_ > 0 ? fmt::format(", resuming after step {}", first_step_) : ""));

@@ -16,8 +16,8 @@ constexpr std::string_view kIndexMagic = "LSDOCIDX";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kDocumentVersionAt = 8, kIndexReservedAt = 12,
                       kIndexHeaderChecksumAt = kDocumentIndexHeaderBytes - 8;
-// Of the fields, in their order; zeros up to the checksum.
-constexpr std::size_t kFieldsAt = 16, kFieldsEnd = 80;
+// Of the fields, in their order; then two counts that were once zeros, and zeros up to the checksum.
+constexpr std::size_t kFieldsAt = 16, kCountsAt = 80, kFieldsEnd = 96;
 
 template <class T>
 T get(std::span<const std::byte> bytes, std::int64_t at) {
@@ -41,7 +41,7 @@ std::array<std::byte, kDocumentIndexHeaderBytes> encode(const DocumentIndexHeade
   std::size_t at = kFieldsAt;
   for (const std::int64_t field :
        {static_cast<std::int64_t>(h.identity), h.T, h.source_tokens, h.training_samples, h.evaluation_samples, h.pieces,
-        h.truncated, static_cast<std::int64_t>(h.payload_checksum)}) {
+        h.truncated, static_cast<std::int64_t>(h.payload_checksum), h.shortened, h.left_out}) {
     put(at, field);
     at += 8;
   }
@@ -63,10 +63,12 @@ DocumentIndexHeader parse_document_index_header(std::span<const std::byte> file,
   if (get<std::uint32_t>(file, kIndexReservedAt) != 0 ||
       std::ranges::any_of(file.subspan(kFieldsEnd, kIndexHeaderChecksumAt - kFieldsEnd),
                           [](std::byte b) { return b != std::byte{0}; }))
-    refuse_index(name, "bytes 12 to 15 and 80 to 119 are not all zero");
+    refuse_index(name, "bytes 12 to 15 and 96 to 119 are not all zero");
 
   DocumentIndexHeader h{.identity = get<std::uint64_t>(file, kFieldsAt),
-                        .payload_checksum = get<std::uint64_t>(file, kFieldsEnd - 8)};
+                        .payload_checksum = get<std::uint64_t>(file, kCountsAt - 8),
+                        .shortened = get<std::int64_t>(file, kCountsAt),
+                        .left_out = get<std::int64_t>(file, kCountsAt + 8)};
   std::int64_t at = kFieldsAt + 8;
   // Each count is bounded by the file's size before it is multiplied.
   const std::int64_t most = std::ssize(file);
@@ -81,6 +83,8 @@ DocumentIndexHeader parse_document_index_header(std::span<const std::byte> file,
           name, fmt::format("{} {} do not fit in a file of {} bytes", static_cast<std::uint64_t>(*field), what, most));
     at += 8;
   }
+  if (h.shortened < 0 || h.left_out < 0 || h.shortened > h.truncated || h.left_out > h.truncated)
+    refuse_index(name, "has more truncated documents than tokens of them");
   if (h.T < 1 || h.training_samples < 1) refuse_index(name, "has no samples");
   if (h.file_bytes() != most)
     refuse_index(name, fmt::format("has {} bytes, but its header says {}", most, h.file_bytes()));

@@ -32,6 +32,8 @@ struct DocumentIndexHeader {
   std::int64_t T = 0, source_tokens = 0, training_samples = 0, evaluation_samples = 0, pieces = 0;
   std::int64_t truncated = 0;  // tokens of the source that are in no sample
   std::uint64_t payload_checksum = 0;
+  std::int64_t shortened = 0;  // documents of which only the beginning is in a sample
+  std::int64_t left_out = 0;   // documents of which nothing is, since no target that is marked would be
 
   std::int64_t samples() const { return training_samples + evaluation_samples; }
   std::int64_t firsts_at() const { return kDocumentIndexHeaderBytes; }
@@ -61,8 +63,10 @@ class DocumentIndex {
   std::int64_t evaluation_samples() const { return header_.evaluation_samples; }
   std::int64_t tokens() const { return tokens_; }  // in all samples
   std::int64_t truncated() const { return header_.truncated; }
-  double filled() const;                                   // what part of all samples are tokens
-  std::int64_t bytes() const { return std::ssize(own_); }  // of memory held
+  std::int64_t shortened() const { return header_.shortened; }  // documents that were
+  std::int64_t left_out() const { return header_.left_out; }    // documents without a target
+  double filled() const;                                        // what part of all samples are tokens
+  std::int64_t bytes() const { return std::ssize(own_); }       // of memory held
   // Of the samples: the same for the same data and settings.
   std::uint64_t fingerprint() const { return header_.identity ^ header_.payload_checksum; }
   const std::shared_ptr<const DocumentPairs>& documents() const { return pairs_; }  // of training samples

@@ -35,21 +35,31 @@ struct Pieces {
   std::vector<std::int64_t> first;
   std::vector<std::int32_t> length;
   std::vector<bool> continues;
-  std::int64_t truncated = 0;
+  std::int64_t truncated = 0, shortened = 0, left_out = 0;
 
-  void add(std::int64_t at, std::int64_t count, bool goes_on) {
+  // A piece in which nothing is to be learned is left out.
+  bool add(const TokenSource& source, std::int64_t at, std::int64_t count, bool goes_on) {
+    if (source.marks_targets() && source.count_targets(at + 1, count - (goes_on ? 0 : 1)) == 0) {
+      truncated += count;
+      return false;
+    }
     first.push_back(at);
     length.push_back(static_cast<std::int32_t>(count));
     continues.push_back(goes_on);
+    return true;
   }
-  void add_document(std::int64_t at, std::int64_t count, const DocumentIndexSettings& settings) {
+  void add_document(const TokenSource& source, std::int64_t at, std::int64_t count,
+                    const DocumentIndexSettings& settings) {
     if (settings.kind == Documents::nosplit) {
-      add(at, std::min(count, settings.T), false);
+      const bool any = add(source, at, std::min(count, settings.T), false);
       truncated += std::max<std::int64_t>(0, count - settings.T);
+      (any ? shortened : left_out) += !any || count > settings.T ? 1 : 0;
       return;
     }
-    for (; count > settings.T; at += settings.T, count -= settings.T) add(at, settings.T, true);
-    add(at, count, false);
+    bool any = false;
+    for (; count > settings.T; at += settings.T, count -= settings.T) any |= add(source, at, settings.T, true);
+    any |= add(source, at, count, false);
+    left_out += any ? 0 : 1;
   }
 };
 
@@ -81,7 +91,7 @@ void pack(Samples& to, const Pieces& pieces, std::int64_t T) {
 
 struct Packed {
   Samples samples;
-  std::int64_t training = 0, truncated = 0;
+  std::int64_t training = 0, truncated = 0, shortened = 0, left_out = 0;
 };
 
 Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& settings, const std::string& name) {
@@ -92,10 +102,15 @@ Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& se
   Pieces training, evaluation;
   std::int64_t last = 0;  // where the last document begins: if there is evaluation, at least it is for that
   const bool known = source.each_document([&](std::int64_t first, std::int64_t count) {
-    (first + count <= border ? training : evaluation).add_document(first, count, settings);
+    (first + count <= border ? training : evaluation).add_document(source, first, count, settings);
     last = first;
   });
   if (!known) refuse_unknown(name);
+  if (training.first.empty() && training.left_out > 0)
+    throw UserError(ExitCode::bad_input_file,
+                    fmt::format("{}: none of the {} conversations to train on has an answer in its first {} tokens",
+                                name, training.left_out, settings.T),
+                    "use a larger data.seq, or data.documents=packed");
   if (training.first.empty())
     throw UserError(ExitCode::bad_input_file,
                     last == 0 ? fmt::format("{}: it is one document, which training and evaluation cannot share", name)
@@ -108,6 +123,8 @@ Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& se
   packed.training = packed.samples.count();
   if (!evaluation.first.empty()) pack(packed.samples, evaluation, settings.T);
   packed.truncated = training.truncated + evaluation.truncated;
+  packed.shortened = training.shortened + evaluation.shortened;
+  packed.left_out = training.left_out + evaluation.left_out;
   return packed;
 }
 
@@ -179,7 +196,9 @@ std::vector<std::byte> build_document_index(const TokenSource& source, const Doc
                              .training_samples = packed.training,
                              .evaluation_samples = samples.count() - packed.training,
                              .pieces = std::ssize(samples.tokens),
-                             .truncated = packed.truncated};
+                             .truncated = packed.truncated,
+                             .shortened = packed.shortened,
+                             .left_out = packed.left_out};
   samples.begin_sample();  // where the last one ends
   std::vector<std::byte> bytes(kDocumentIndexHeaderBytes);
   bytes.reserve(static_cast<std::size_t>(header.file_bytes()));

@@ -4,6 +4,7 @@
 //             and what is left; pieces are packed by best fit, longest first (best_fit.h), and a sample is padded where
 //             no piece fits.
 //   nosplit   The same of whole documents; of those longer than T, the first T tokens.
+//             Of a source that marks its targets (token_source.h), pieces without one are left out of both.
 //   masked    Sample w is tokens w·T … w·T + T - 1, as of windowed_dataset.h, cut where documents end.
 //
 // The last documents, with at least `eval_share` of the tokens, are for evaluation, and packed by themselves (masked:

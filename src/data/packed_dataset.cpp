@@ -24,7 +24,7 @@ void PackedDataset::sample(std::int64_t index, std::span<std::int32_t> tokens, s
     const DocumentIndex::Piece piece = index_.piece(first_ + index, i);
     const auto count = static_cast<std::size_t>(piece.count), next = count - (piece.continues ? 0 : 1);
     source_.read(piece.first, tokens.subspan(at, count));
-    source_.read(piece.first + 1, targets.subspan(at, next));
+    source_.read_targets(piece.first + 1, targets.subspan(at, next));
     if (!piece.continues) targets[at + next] = kNoTarget;
     tokens[at] |= kBeginsDocument;
     at += count;

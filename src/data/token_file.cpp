@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "data/dataset.h"
 
 namespace lockstep {
 namespace {
@@ -58,6 +59,27 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> to) const {
   }
 }
 
+bool TokenFile::is_target(std::int64_t token) const {
+  const auto byte = bytes_[static_cast<std::size_t>(header_.marks_at() + token / 8)];
+  return (std::to_integer<unsigned>(byte) >> (token % 8) & 1) != 0;
+}
+
+void TokenFile::read_targets(std::int64_t first, std::span<std::int32_t> to) const {
+  read(first, to);
+  if (!header_.marked()) return;
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (!is_target(first + static_cast<std::int64_t>(i))) to[i] = kNoTarget;
+}
+
+std::int64_t TokenFile::count_targets(std::int64_t first, std::int64_t count) const {
+  LOCKSTEP_CHECK(first >= 0 && first <= tokens() && count >= 0 && count <= tokens() - first,
+                 "{} tokens from {} on, of {}", count, first, tokens());
+  if (!header_.marked()) return count;
+  std::int64_t marked = 0;
+  for (std::int64_t i = 0; i < count; ++i) marked += is_target(first + i) ? 1 : 0;
+  return marked;
+}
+
 std::uint64_t TokenFile::fingerprint() const { return checksum(encode(header_)); }
 
 std::uint64_t TokenFile::start_of(std::int64_t document) const {
@@ -87,6 +109,8 @@ void TokenFile::verify() const {
     const auto left = static_cast<std::size_t>(tokens() - at);
     read(at, std::span(piece).first(std::min(piece.size(), left)));
   }
+  if (const std::int64_t marked = count_targets(0, tokens()); header_.marked() && marked != header_.targets)
+    refuse(name_, fmt::format("marks {} targets, and its header says {}", marked, header_.targets));
 }
 
 }  // namespace lockstep

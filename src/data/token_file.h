@@ -32,6 +32,9 @@ class TokenFile final : public DocumentTokens {
   std::int64_t tokens() const override { return header_.tokens; }
   std::int64_t vocabulary() const override { return header_.vocabulary; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
+  void read_targets(std::int64_t first, std::span<std::int32_t> to) const override;
+  bool marks_targets() const override { return header_.marked(); }
+  std::int64_t count_targets(std::int64_t first, std::int64_t count) const override;
   std::uint64_t fingerprint() const override;  // from the header alone: opening is enough
 
   std::int64_t documents() const override { return header_.documents; }  // 0: the file has no index
@@ -45,6 +48,7 @@ class TokenFile final : public DocumentTokens {
 
  private:
   std::uint64_t start_of(std::int64_t document) const;
+  bool is_target(std::int64_t token) const;  // of a marked file
 
   std::unique_ptr<MappedFile> map_;  // absent when the bytes are someone else's
   std::span<const std::byte> bytes_;

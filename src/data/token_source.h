@@ -22,6 +22,13 @@ class TokenSource {
   // (bad_input_file) when the source turns out to be damaged there.
   virtual void read(std::int64_t first, std::span<std::int32_t> to) const = 0;
 
+  // The same tokens as targets: kNoTarget (dataset.h) for those that do not count in the loss. Where marks_targets() is
+  // false all count.
+  virtual void read_targets(std::int64_t first, std::span<std::int32_t> to) const { read(first, to); }
+  virtual bool marks_targets() const { return false; }
+  // How many of the tokens [first, first + count) count.
+  virtual std::int64_t count_targets(std::int64_t, std::int64_t count) const { return count; }
+
   // Visits the tokens [first, first + count) of every document, in order: together they are all tokens, and a token
   // that ends a document is its last. false, and no visit: where documents end is not known here.
   using VisitDocument = std::function<void(std::int64_t first, std::int64_t count)>;

@@ -29,7 +29,7 @@ void WindowedDataset::sample(std::int64_t index, std::span<std::int32_t> tokens,
                  targets.size(), sequence_);
   const std::int64_t at = (first_ + index) * sequence_;
   source_.read(at, tokens);
-  source_.read(at + 1, targets);
+  source_.read_targets(at + 1, targets);
 }
 
 std::uint64_t WindowedDataset::fingerprint() const {

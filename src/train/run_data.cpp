@@ -11,6 +11,7 @@
 #include "data/story_grammar.h"
 #include "data/synthetic_dataset.h"
 #include "data/text_source.h"
+#include "data/token_file.h"
 #include "data/tokenized_text.h"
 #include "data/windowed_dataset.h"
 #include "spec/model/vocabulary_remedy.h"
@@ -25,9 +26,23 @@ struct OpenedSource {
   std::string name;        // what messages call it
 };
 
+// Ids are kept with the tokenizer that is named beside them, so they must be its.
+void require_vocabulary_of(const std::filesystem::path& tokenizer, const DocumentTokens& tokens,
+                           const std::string& name) {
+  const std::int64_t own = Tokenizer::load(tokenizer).vocabulary();
+  if (dynamic_cast<const TokenFile*>(&tokens) && tokens.vocabulary() != own)
+    throw UserError(
+        ExitCode::usage,
+        fmt::format("{} has a vocabulary of {}, and data.tokenizer one of {}", name, tokens.vocabulary(), own),
+        "name the tokenizer that the file was made with, or leave data.tokenizer out");
+}
+
 OpenedSource open_source(const RunSpec& spec, const SourceSpec& source) {
-  if (!source.tokens.empty())
-    return {open_tokens(source.tokens, source.token_type, spec.model.vocabulary), 0, source.tokens};
+  if (!source.tokens.empty()) {
+    auto tokens = open_tokens(source.tokens, source.token_type, spec.model.vocabulary);
+    if (!spec.data.tokenizer.empty()) require_vocabulary_of(spec.data.tokenizer, *tokens, source.tokens);
+    return {std::move(tokens), 0, source.tokens};
+  }
   const std::string name = source.text.size() == 1 ? source.text[0] : "the text";
   if (!spec.data.tokenizer.empty()) {
     auto text = std::make_unique<TokenizedText>(source.text, spec.data.tokenizer);
@@ -228,6 +243,10 @@ std::vector<SourceUse> RunData::uses(std::int64_t samples) const {
                     .epochs = static_cast<double>(used) / static_cast<double>(part.training->samples())});
   }
   return uses;
+}
+
+bool RunData::marks_targets() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.source && part.source->marks_targets(); });
 }
 
 std::uint64_t RunData::fingerprint() const {

@@ -62,6 +62,9 @@ class RunData {
   // truncated.
   std::vector<const DocumentIndex*> document_indexes() const;
 
+  // Whether a source says which of its tokens are targets (data/token_source.h).
+  bool marks_targets() const;
+
   std::uint64_t fingerprint() const;
   std::int64_t corpus_bytes() const { return corpus_bytes_; }  // of text and of document indexes kept in memory
   // The best loss any model can have, where it is known (synthetic data).

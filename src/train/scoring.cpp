@@ -29,16 +29,17 @@ std::vector<ScoredWindow> sliding_windows(std::int64_t targets, std::int64_t len
 }
 
 TextLoss document_loss(Generator& generator, std::int32_t start, std::span<const std::int32_t> document,
-                       std::int64_t length, std::int64_t stride) {
+                       std::int64_t length, std::int64_t stride, std::span<const std::int32_t> wanted) {
   TextLoss loss;
+  if (wanted.empty()) wanted = document;
   std::vector<std::int32_t> inputs{start};
   inputs.insert(inputs.end(), document.begin(), document.end());
   for (const ScoredWindow& window : sliding_windows(std::ssize(document), length, stride)) {
     const auto begin = static_cast<std::size_t>(window.begin), count = static_cast<std::size_t>(window.end) - begin;
-    std::vector<std::int32_t> targets(document.begin() + window.begin, document.begin() + window.end);
+    std::vector<std::int32_t> targets(wanted.begin() + window.begin, wanted.begin() + window.end);
     std::fill_n(targets.begin(), window.counted - window.begin, kIgnoredTarget);
     for (const double one : generator.score(std::span(inputs).subspan(begin, count), targets)) loss.nats += one;
-    loss.tokens += window.end - window.counted;
+    loss.tokens += std::ssize(targets) - std::ranges::count(targets, kIgnoredTarget);
   }
   return loss;
 }

@@ -39,9 +39,10 @@ struct ScoredWindow {
 };
 std::vector<ScoredWindow> sliding_windows(std::int64_t targets, std::int64_t length, std::int64_t stride);
 
-// `length` at most the generator's score_tokens.
+// `length` at most the generator's score_tokens. Of `targets`, which are the document's tokens where there are none,
+// those that are kIgnoredTarget do not count.
 TextLoss document_loss(Generator& generator, std::int32_t start, std::span<const std::int32_t> document,
-                       std::int64_t length, std::int64_t stride);
+                       std::int64_t length, std::int64_t stride, std::span<const std::int32_t> targets = {});
 
 struct ChoiceQuestion {
   std::string context;

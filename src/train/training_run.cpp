@@ -286,8 +286,9 @@ std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::
 }
 
 TrainingRun::Evaluation TrainingRun::evaluate() {
-  double total = 0;
+  double total = 0, weighted = 0;
   std::int64_t likeliest = 0, targets = 0;
+  bool alike = true;  // each batch has as many targets
   for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
@@ -298,11 +299,18 @@ TrainingRun::Evaluation TrainingRun::evaluate() {
       bad = std::current_exception();
     }
     if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
-    total += replica_->evaluate(batch_->tokens(), batch_->targets());
+    const double loss = replica_->evaluate(batch_->tokens(), batch_->targets());
+    const std::int64_t counted = replica_->evaluated().targets;
+    total += loss;
+    weighted += loss * static_cast<double>(counted);
+    alike = alike && (i == 0 || counted * i == targets);
     likeliest += replica_->evaluated().likeliest;
-    targets += replica_->evaluated().targets;
+    targets += counted;
   }
-  Evaluation found{.loss = total / static_cast<double>(spec_.train.eval_batches), .accuracy = {}};
+  // The mean over targets: that of batches, to the bit, where they have as many.
+  Evaluation found{.loss = alike || targets == 0 ? total / static_cast<double>(spec_.train.eval_batches)
+                                                 : weighted / static_cast<double>(targets),
+                   .accuracy = {}};
   if (targets > 0) found.accuracy = static_cast<double>(likeliest) / static_cast<double>(targets);
   return found;
 }

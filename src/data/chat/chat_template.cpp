@@ -1,8 +1,11 @@
 #include "data/chat/chat_template.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "spec/text/bounded_json.h"
@@ -25,6 +28,12 @@ std::string template_of(const TokenizerNode& config) {
   for (const TokenizerNode& one : config.items("chat_template"))
     if (one.text("name") == "default") return one.text("template");
   config.at("chat_template").refuse("none of these templates is named 'default'", "name one of them so");
+}
+
+bool has_generation(const std::vector<TemplateStatement>& statements) {
+  return std::ranges::any_of(statements, [](const TemplateStatement& s) {
+    return s.kind == TemplateStatement::Kind::generation || std::ranges::any_of(s.bodies, has_generation);
+  });
 }
 
 }  // namespace
@@ -64,7 +73,14 @@ std::optional<ChatTemplate> ChatTemplate::find(const fs::path& folder, std::stri
 }
 
 ChatTemplate::ChatTemplate(std::string_view source, TemplateValue::Entries tokens, std::string where)
-    : statements_(parse_template(source, where)), tokens_(std::move(tokens)), where_(std::move(where)) {}
+    : statements_(parse_template(source, where)),
+      tokens_(std::move(tokens)),
+      where_(std::move(where)),
+      encloses_answers_(has_generation(statements_)) {
+  std::string all(source);
+  for (const auto& [name, token] : tokens_) all += '\0' + name + '\0' + token.text();
+  fingerprint_ = checksum(std::as_bytes(std::span(all)));
+}
 
 RenderedTemplate ChatTemplate::render(const nlohmann::ordered_json& messages, AnswerBegins answer) const {
   TemplateValue::Entries names = tokens_;

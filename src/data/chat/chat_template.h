@@ -34,10 +34,18 @@ class ChatTemplate {
   // A list of objects with "role" and "content", as in a file of conversations.
   RenderedTemplate render(const nlohmann::ordered_json& messages, AnswerBegins answer) const;
 
+  // Whether it has {% generation %} around what the assistant says.
+  bool encloses_answers() const { return encloses_answers_; }
+  const std::string& where() const { return where_; }  // what messages call it
+  // Of the template and its special tokens: the same gives the same text.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+
  private:
   std::vector<TemplateStatement> statements_;
   TemplateValue::Entries tokens_;  // special tokens, by name
   std::string where_;
+  bool encloses_answers_ = false;
+  std::uint64_t fingerprint_ = 0;
 };
 
 // Messages as a file has them: {"messages": […]} or the list itself. UserError (bad_input_file) naming the file.

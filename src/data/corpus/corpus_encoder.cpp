@@ -1,5 +1,6 @@
 #include "data/corpus/corpus_encoder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +11,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
+#include "data/chat/conversation_encoder.h"
 #include "data/corpus/corpus_state.h"
 #include "data/corpus/document_reader.h"
 #include "data/corpus/json_text.h"
@@ -30,17 +32,22 @@ struct Work {
   RawBatch batch;
   std::size_t size = 0;  // of its text
   std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;  // of each document in ids
+  std::vector<std::uint8_t> targets;  // of conversations: for each of them
+  std::vector<std::size_t> ends;      // of each document in ids
   std::vector<std::string> notes;
-  std::int64_t empty = 0;
+  std::int64_t empty = 0, unanswered = 0, endless = 0;
+  std::int32_t endless_token = 0;  // the first
   std::exception_ptr failure;
   bool taken = false, done = false;
 };
 
+bool is_json(const CorpusJob& job) { return job.conversations || !job.key.empty(); }
+
 std::uint64_t identity_of(const CorpusJob& job, const CorpusInputs& inputs) {
-  const std::string what =
+  std::string what =
       fmt::format("1 {:016x} {:016x} {} {} {}", inputs.identity, job.tokenizer ? job.tokenizer->fingerprint() : 0,
                   job.tokenizer ? job.end : kEndOfDocument, job.longest, job.key);
+  if (job.conversations) what += fmt::format(" conversations {:016x}", job.chat ? job.chat->fingerprint() : 0);
   return checksum(std::as_bytes(std::span(what)));
 }
 
@@ -48,12 +55,19 @@ std::uint64_t identity_of(const CorpusJob& job, const CorpusInputs& inputs) {
 class BatchEncoder {
  public:
   BatchEncoder(const CorpusJob& job, const CorpusInputs& inputs) : job_(job), inputs_(inputs) {
-    if (job.tokenizer) encoder_.emplace(job.tokenizer, job.end);
+    if (job.conversations)
+      conversations_.emplace(job.tokenizer, job.end, job.chat);
+    else if (job.tokenizer)
+      encoder_.emplace(job.tokenizer, job.end);
   }
 
   void encode(Work& work) {
     for (const RawDocument& document : work.batch.documents) {
       std::string_view text = std::string_view(work.batch.bytes).substr(document.begin, document.end - document.begin);
+      if (conversations_) {
+        add_conversation(text, document, work);
+        continue;
+      }
       if (!job_.key.empty()) text = text_of_line(text, document);
       if (text.empty()) {
         ++work.empty;
@@ -80,6 +94,17 @@ class BatchEncoder {
   std::string path_of(const RawDocument& document) const {
     return shown_name(inputs_.files[static_cast<std::size_t>(document.input)].path);
   }
+  void add_conversation(std::string_view line, const RawDocument& document, Work& work) {
+    const auto encoded =
+        conversations_->encode(line, fmt::format("{}:{}", path_of(document), document.line), work.ids, work.targets);
+    if (encoded.answers == 0) {
+      ++work.unanswered;
+      return;
+    }
+    work.ends.push_back(work.ids.size());
+    if (job_.ends.empty() || std::ranges::find(job_.ends, *encoded.last_target) != job_.ends.end()) return;
+    if (work.endless++ == 0) work.endless_token = *encoded.last_target;
+  }
   std::string_view text_of_line(std::string_view line, const RawDocument& document) {
     text_.clear();
     std::string problem;
@@ -92,6 +117,7 @@ class BatchEncoder {
   const CorpusJob& job_;
   const CorpusInputs& inputs_;
   std::optional<DocumentEncoder> encoder_;
+  std::optional<ConversationEncoder> conversations_;
   std::string text_;
 };
 
@@ -100,7 +126,7 @@ class BatchEncoder {
 class EncodingQueue {
  public:
   EncodingQueue(const CorpusJob& job, const CorpusInputs& inputs, const CorpusPlace& from)
-      : reader_(inputs, !job.key.empty(), job.longest, from),
+      : reader_(inputs, is_json(job), job.longest, from),
         most_in_flight_(kReadAhead +
                         static_cast<std::size_t>(std::max(1, job.threads)) * 2 * DocumentReader::kBatchBytes) {
     threads_.emplace_back([this] { read(); });
@@ -211,7 +237,7 @@ CorpusPlace place_to_begin(const CorpusJob& job, std::uint64_t identity, const s
 
 CorpusResult encode_corpus(const CorpusJob& job) {
   using Clock = std::chrono::steady_clock;
-  const CorpusInputs inputs = find_inputs(job.paths, !job.key.empty());
+  const CorpusInputs inputs = find_inputs(job.paths, is_json(job));
   const std::uint64_t identity = identity_of(job, inputs);
   std::optional<CorpusState> before = read_corpus_state(job.out);
   std::error_code ignored;
@@ -219,6 +245,7 @@ CorpusResult encode_corpus(const CorpusJob& job) {
   if (before && !std::filesystem::exists(TokenFileWriter::partial_of(job.out), ignored)) before.reset();
   const CorpusPlace from = place_to_begin(job, identity, before, inputs);
   const std::int64_t vocabulary = job.tokenizer ? job.tokenizer->vocabulary() : kByteVocabulary;
+  const Marks marks = job.conversations ? Marks::yes : Marks::no;
   CorpusResult result{.passed_over = inputs.passed_over};
   std::optional<TokenFileWriter> writer;
   bool saved = before.has_value();
@@ -231,9 +258,9 @@ CorpusResult encode_corpus(const CorpusJob& job) {
   try {
     EncodingQueue queue(job, inputs, from);
     if (before)
-      writer.emplace(job.out, vocabulary, before->written);
+      writer.emplace(job.out, vocabulary, before->written, marks);
     else
-      writer.emplace(job.out, vocabulary);
+      writer.emplace(job.out, vocabulary, marks);
     result.continued = writer->written().documents;
     CorpusProgress progress{.all_raw_bytes = inputs.bytes};
     std::int64_t notes = 0;
@@ -241,7 +268,11 @@ CorpusResult encode_corpus(const CorpusJob& job) {
     while (std::unique_ptr<Work> work = queue.next()) {
       std::size_t begin = 0;
       for (const std::size_t end : work->ends) {
-        writer->add(std::span(work->ids).subspan(begin, end - begin));
+        const std::span ids = std::span(work->ids).subspan(begin, end - begin);
+        if (job.conversations)
+          writer->add(ids, std::span(work->targets).subspan(begin, end - begin));
+        else
+          writer->add(ids);
         begin = end;
       }
       for (const std::string& note : work->notes) {
@@ -249,6 +280,9 @@ CorpusResult encode_corpus(const CorpusJob& job) {
         if (notes == kMostNotes) job.note("further documents that are not UTF-8 are not named");
       }
       result.empty += work->empty;
+      result.unanswered += work->unanswered;
+      if (result.endless == 0) result.endless_token = work->endless_token;
+      result.endless += work->endless;
       place = work->batch.after;
       progress.raw_bytes = queue.raw_bytes();
       progress.text_bytes += static_cast<std::int64_t>(work->size);
@@ -265,6 +299,13 @@ CorpusResult encode_corpus(const CorpusJob& job) {
       result.documents = progress.documents;
       return result;
     }
+    if (writer->written().documents == 0 && result.unanswered > 0)
+      throw UserError(ExitCode::bad_input_file,
+                      fmt::format("{}: none of its {} conversations has an answer of the assistant",
+                                  shown_name(job.paths[0]), result.unanswered),
+                      job.chat && job.chat->encloses_answers()
+                          ? "name a file with answers; is {% generation %} in the template around them?"
+                          : "name a file with messages of the role assistant");
     if (writer->written().documents == 0)
       throw UserError(ExitCode::bad_input_file, fmt::format("{}: there is no text in it", shown_name(job.paths[0])),
                       "name a file or folder with text");
@@ -281,6 +322,7 @@ CorpusResult encode_corpus(const CorpusJob& job) {
   result.complete = true;
   result.tokens = writer->written().tokens;
   result.documents = writer->written().documents;
+  result.targets = writer->written().targets;
   return result;
 }
 

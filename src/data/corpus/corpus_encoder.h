@@ -9,6 +9,9 @@
 // kEndOfDocument. Text that is not UTF-8 has U+FFFD there, and `note` is told of the first such byte of each document
 // (of the first few documents); JSON that is not is refused with its line, as are lines without the key.
 //
+// Conversations (data/chat/conversation_encoder.h): each line becomes a document whose targets are marked; lines
+// without an answer are passed over and counted.
+//
 // Memory: about 50 MiB and 15 MiB for each thread, and for a document of B bytes up to 12·B more.
 // Failure: UserError (bad_input_file) for the first mistake in the order of the input, whatever thread found it;
 // nothing is then written. EnvironmentError when the disk fails; what was saved before can be continued.
@@ -20,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "data/chat/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace lockstep {
@@ -34,10 +38,13 @@ struct CorpusJob {
   std::vector<std::string> paths;  // files, folders, "-"
   std::string key;                 // of JSON lines; empty: text
   std::filesystem::path out;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: bytes
-  std::int32_t end = 0;                        // the token that ends a document, of a tokenizer
+  std::shared_ptr<const Tokenizer> tokenizer;          // null: bytes
+  std::int32_t end = 0;                                // the token that ends a document, of a tokenizer
+  bool conversations = false;                          // lines of JSON are conversations; then `key` is empty
+  std::shared_ptr<const ChatTemplate> chat = nullptr;  // of them; null: there is none
+  std::vector<std::int32_t> ends = {};                 // tokens that generation ends at; empty: not known
   int threads = 1;
-  std::size_t longest = std::size_t{256} << 20;  // bytes of a document
+  std::size_t longest = std::size_t{256} << 20;  // bytes of a document, or of a line
   double save_seconds = 10;
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // After each batch; false: save and stop.
@@ -50,6 +57,12 @@ struct CorpusResult {
   std::int64_t empty = 0;        // documents without text, which were passed over by this call
   std::int64_t passed_over = 0;  // files of folders that are not called .jsonl or .ndjson
   std::int64_t continued = 0;    // documents that were there before
+  // Of conversations.
+  std::int64_t targets = 0;     // tokens that are marked
+  std::int64_t unanswered = 0;  // passed over by this call
+  // Whose last answer does not end with a token that generation ends at, of this call; and the first such token.
+  std::int64_t endless = 0;
+  std::int32_t endless_token = 0;
 };
 
 CorpusResult encode_corpus(const CorpusJob& job);

@@ -26,15 +26,16 @@ std::filesystem::path corpus_state_of(const std::filesystem::path& out) {
 }
 
 void save_corpus_state(const std::filesystem::path& out, const CorpusState& state) {
-  const nlohmann::ordered_json json{{"format", kStateFormat},
-                                    {"version", kStateVersion},
-                                    {"job", fmt::format("{:016x}", state.job)},
-                                    {"tokens", state.written.tokens},
-                                    {"documents", state.written.documents},
-                                    {"input", state.place.input},
-                                    {"bytes", state.place.bytes},
-                                    {"lines", state.place.lines},
-                                    {"read", fmt::format("{:016x}", state.place.read)}};
+  nlohmann::ordered_json json{{"format", kStateFormat},
+                              {"version", kStateVersion},
+                              {"job", fmt::format("{:016x}", state.job)},
+                              {"tokens", state.written.tokens},
+                              {"documents", state.written.documents},
+                              {"input", state.place.input},
+                              {"bytes", state.place.bytes},
+                              {"lines", state.place.lines},
+                              {"read", fmt::format("{:016x}", state.place.read)}};
+  if (state.written.targets > 0) json["targets"] = state.written.targets;
   const std::string text = json.dump() + "\n";
   const std::filesystem::path path = corpus_state_of(out);
   std::filesystem::path beside = path;
@@ -79,7 +80,9 @@ std::optional<CorpusState> read_corpus_state(const std::filesystem::path& out) {
   };
   return CorpusState{
       .job = digits("job"),
-      .written = {.tokens = number("tokens"), .documents = number("documents")},
+      .written = {.tokens = number("tokens"),
+                  .documents = number("documents"),
+                  .targets = json.contains("targets") ? number("targets") : 0},
       .place = {.input = number("input"), .bytes = number("bytes"), .lines = number("lines"), .read = digits("read")}};
 }
 

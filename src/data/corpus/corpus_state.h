@@ -1,8 +1,8 @@
 // Where an encoded corpus has come to: OUT.progress, by which it is continued.
 //
 // One JSON object: format ("lockstep tokenize"), version (1), job (of what the work is, as hex digits), tokens and
-// documents that are on the disk, and the place in the input. It is written beside and renamed, so it is whole or not
-// there. A file that says otherwise is refused.
+// documents that are on the disk, targets where they are marked, and the place in the input. It is written beside and
+// renamed, so it is whole or not there. A file that says otherwise is refused.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -37,9 +37,16 @@ class RunChecker {
     }
     const bool text =
         !data.text.empty() || std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.text.empty(); });
-    if (!data.tokenizer.empty() && !text)
-      fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text", first),
-           "remove it, or use text");
+    const bool tokens = !data.tokens.empty() ||
+                        std::ranges::any_of(data.sources, [](const SourceSpec& s) { return !s.tokens.empty(); });
+    if (!data.tokenizer.empty() && !text && !tokens)
+      fail("data", "tokenizer", fmt::format("tokenizer does nothing beside {}: it is of text or tokens", first),
+           "remove it, or use text or tokens");
+    if (!data.tokenizer.empty() && !text && !(spec_.model_hf.empty() && spec_.model_from.empty()))
+      fail("data", "tokenizer",
+           fmt::format("tokenizer does nothing beside tokens and model.{}, whose tokenizer the run keeps",
+                       spec_.model_hf.empty() ? "from" : "hf"),
+           "remove it");
     if (data.synthetic && data.documents != Documents::stream)
       fail("data", "documents",
            fmt::format("documents = \"{}\" does nothing beside synthetic, which has none", name_of(data.documents)),
