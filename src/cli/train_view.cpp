@@ -191,7 +191,7 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
-  for (const Arrival& one : r.arrivals) arrivals_->write(to_json_line(r.step, one));
+  if (!r.arrivals.empty()) arrivals_->write(to_json_lines(r.step, r.arrivals, r.changes));
   write_held();
   held_ = r;
   rank_log_.held(r);

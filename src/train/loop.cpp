@@ -47,6 +47,7 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
                             : std::optional(result.loss_scale),
           .overflow = result.overflowed,
           .arrivals = result.arrivals,
+          .changes = result.changes,
           .bytes = bytes_of(run.ledger(), &Ledger::current),
           .peak_bytes = bytes_of(run.ledger(), &Ledger::peak),
           .time = seconds_since_1970()};
