@@ -41,7 +41,7 @@ struct TicketNotice {
   double loss = 0, norm = 0;
   bool updated = true;  // false: the update of `worker` on `ticket` was left out, its norm not being finite
   bool meets = false;   // all ranks have come to this end, and workers get the weights of now
-  std::int64_t updates = 0;
+  std::int64_t updates = 0;            // begin, where workers may be lost: samples that the run has left out
   double seconds = 0;                  // that the step took the servers
   std::vector<Arrival> arrivals = {};  // the step's, dp of them
 };

@@ -33,6 +33,15 @@ std::string to_json_line(std::int64_t step, const WorkerChange& change) {
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string to_text(const WorkerChange& change) {
+  if (change.joins) return fmt::format("worker {} has joined", change.worker);
+  const std::string ticket =
+      change.ticket ? fmt::format("; ticket {} is dealt again, {:.3g} s of work on it are lost", *change.ticket,
+                                  change.seconds)
+                    : std::string();
+  return fmt::format("worker {} is lost: {}{}", change.worker, change.why, ticket);
+}
+
 std::string to_json_lines(std::int64_t step, const std::vector<Arrival>& arrivals,
                           const std::vector<WorkerChange>& changes) {
   std::string lines;

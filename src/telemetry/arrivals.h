@@ -43,6 +43,7 @@ struct WorkerChange {
 
 std::string to_json_line(std::int64_t step, const Arrival& arrival);
 std::string to_json_line(std::int64_t step, const WorkerChange& change);
+std::string to_text(const WorkerChange& change);
 // A step's, in the order of the file.
 std::string to_json_lines(std::int64_t step, const std::vector<Arrival>& arrivals,
                           const std::vector<WorkerChange>& changes);

@@ -28,6 +28,7 @@ bool AsyncSteps::meets_after(std::int64_t steps) const {
 
 void AsyncSteps::begin(std::int64_t first, double learning_rate) {
   result_ = {};
+  shift_ = first - state_.batches() * setup_.options.B;
   if (setup_.on_meta()) return count_step();
   if (setup_.dp->serves()) upload(state_.control().slice(0, kLearningRate, 1), &learning_rate, setup_.stream);
   if (may_die()) return lead_or_follow_apart();
@@ -57,7 +58,8 @@ void AsyncSteps::compute(const TicketNotice& begin, std::int64_t first) {
   if (begin.pulls) executor_.run_part(StepPart::publishing);
   if (!setup_.on_meta()) {
     LOCKSTEP_CHECK(options_.read, "nobody reads the samples of asynchronous steps");
-    options_.read(first + (begin.ticket - state_.batches() * dp()) * each, tokens_, targets_);
+    const std::int64_t own = may_die() ? begin.updates : first - state_.batches() * setup_.options.B;
+    options_.read(own + begin.ticket * each, tokens_, targets_);
   }
   executor_.batch().set_apart(tokens_, targets_, begin.ticket % dp() * each, 0, setup_.stream);
   executor_.begin(true, begin.ticket / dp());

@@ -150,6 +150,7 @@ class AsyncSteps {
   std::set<std::int64_t> shares_left_;  // of an evaluation, that nobody is at
   std::vector<TicketRequest> shares_;   // by share, what came of it
   std::size_t shares_there_ = 0;
+  std::int64_t shift_ = 0;  // of the samples of the step, from those of a run that has left none out
   Clock::time_point seen_ = Clock::now();  // when some worker was there last
   Doing* doing_ = nullptr;
   std::int64_t hearings_ = 0;

@@ -84,13 +84,13 @@ bool AsyncSteps::receive(int worker) {
   executor_.run_part(StepPart::gradients);
   executor_.settle_links();
   state_.gradients().wait();
+  setup_.groups.servers()->serve_all();
   return links_.all_servers(!setup_.options.workers->is_lost(worker));
 }
 
 void AsyncSteps::update() {
   executor_.run_part(StepPart::updates);
   executor_.settle_links();
-  setup_.groups.servers()->serve_all();
 }
 
 // ---- The first server
@@ -138,7 +138,8 @@ void AsyncSteps::lead_apart() {
 
 void AsyncSteps::begin_all_apart() {
   while (const auto next = order_->begin(end_of_tickets()))
-    tell_begin({.kind = TicketNotice::Kind::begin, .worker = next->worker, .ticket = next->ticket}, next->version);
+    tell_begin({.kind = TicketNotice::Kind::begin, .worker = next->worker, .ticket = next->ticket, .updates = shift_},
+               next->version);
 }
 
 // With the weights of now, which have so many updates behind them, if it has others.
@@ -157,6 +158,7 @@ void AsyncSteps::tell_begin(TicketNotice notice, std::int64_t version) {
 void AsyncSteps::hear_workers() {
   const Spending waiting(setup_.options.account, TimeUse::wait_dp);
   const InCall held(doing_, "tickets", "recv", ++hearings_);
+  const auto began = Clock::now();
   apart::WorkerLinks& workers = *setup_.options.workers;
   waiting::Backoff backoff = waiting::wrapper_backoff();
   for (;; backoff.pause()) {
@@ -174,7 +176,7 @@ void AsyncSteps::hear_workers() {
       wishes_to_meet_ |= asked->request.wants_meeting;
       return;
     }
-    if (seconds_since(seen_) > options_.patience)
+    if (seconds_since(std::max(seen_, began)) > options_.patience)
       throw EnvironmentError(
           fmt::format("no worker has come for {:.0f} s; see `lockstep doctor` of the run folder for why they have ended",
                       options_.patience));

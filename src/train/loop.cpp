@@ -308,6 +308,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                                           : fmt::format("train.most_rewinds = {} were made", t.most_rewinds)));
     const std::int64_t batch = first_sample(progress.step);
     const bool again = progress.step < recorded;
+    for (const WorkerChange& change : result.changes) events.changed(progress.step + 1, change);
     if (!again) events.stepped(progress.step + 1, seconds);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);
