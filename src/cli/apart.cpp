@@ -122,7 +122,7 @@ void work(const RunSpec& spec, const LaunchedProcess& place, const RunData& data
   heartbeat.add(run);
   const std::atomic<bool>& stop = listen_for_signals(spec.run.stop_signals);
   if (party) party->barrier()->wait();  // all of its ranks are connected
-  if (place.rank % static_cast<int>(spec.layout.line()) == 0) links->join();
+  links->join();
   try {
     run.serve([&] { return stop.load(); });
   } catch (const std::exception& error) {

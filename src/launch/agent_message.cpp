@@ -66,6 +66,8 @@ int whole(const Json& value, int most, const char* name) {
   return static_cast<int>(n);
 }
 
+int rank_of(const Json& value) { return whole(value, kMostRanks, "ranks"); }
+
 LaunchLayout layout_of(const Json& object) {
   LaunchLayout layout{.ranks = static_cast<int>(number(object, "ranks", 1, kMostRanks)),
                       .text = text(object, "layout", kMostName)};
@@ -246,7 +248,7 @@ AgentMessage parse_agent_message(std::string_view bytes) {
       m.code = static_cast<int>(number(object, "code", 0, 255));
       break;
     case AgentMessageKind::kill:
-      for (const Json& rank : list(object, "ranks", kMostSlots)) m.ranks.insert(whole(rank, kMostRanks, "ranks"));
+      for (const Json& rank : list(object, "ranks", kMostSlots)) m.ranks.insert(rank_of(rank));
       break;
     case AgentMessageKind::stop:
     case AgentMessageKind::ask_to_end:

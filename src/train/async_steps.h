@@ -111,7 +111,7 @@ class AsyncSteps {
   void tell_begin(TicketNotice notice, std::int64_t version);
   void hear_workers();
   bool look_at_workers();
-  void lose(int worker);
+  void lose(int worker, bool blames_ticket = true);
   void join(const apart::WorkerLinks::Joiner& joiner);
   void evaluate_share(const TicketNotice& notice);
   bool meets_after(std::int64_t steps) const;

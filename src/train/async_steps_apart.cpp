@@ -151,7 +151,7 @@ void AsyncSteps::tell_begin(TicketNotice notice, std::int64_t version) {
   links_.expect(notice.worker);
   if (!notice.pulls) return;
   links_.tell_servers({.kind = TicketNotice::Kind::pull, .worker = notice.worker});
-  if (!send_weights(notice.worker)) lose(notice.worker);
+  if (!send_weights(notice.worker)) lose(notice.worker, false);  // it has not begun
 }
 
 // Waits for any of them to say, be or come to something.
@@ -201,7 +201,7 @@ bool AsyncSteps::look_at_workers() {
   return changed;
 }
 
-void AsyncSteps::lose(int worker) {
+void AsyncSteps::lose(int worker, bool blames_ticket) {
   OfWorker& of = apart_[static_cast<std::size_t>(worker)];
   WorkerChange change{.update = order_->applied(), .worker = worker, .why = setup_.options.workers->why_lost(worker)};
   links_.tell_servers({.kind = TicketNotice::Kind::lost, .worker = worker});
@@ -212,7 +212,7 @@ void AsyncSteps::lose(int worker) {
   if (change.ticket) change.seconds = seconds_since(of.begun);
   of.lost = Clock::now();
   changes_.push_back(change);
-  if (!change.ticket || ++deaths_[*change.ticket] < kMostDeathsAtATicket) return;
+  if (!change.ticket || !blames_ticket || ++deaths_[*change.ticket] < kMostDeathsAtATicket) return;
   const std::int64_t each = setup_.options.B / dp(), first = *change.ticket * each;
   throw EnvironmentError(fmt::format(
       "{} workers in a row were lost at ticket {} (samples {} to {}, the last with worker {}: {}): these samples, or what "

@@ -70,24 +70,36 @@ bool Door::listen_to(Unproven& one, std::vector<Guest>& guests) {
   return false;
 }
 
+namespace {
+
+[[noreturn]] void fail(const DoorPlace& door, int rank, const std::string& why) {
+  throw CommError(fmt::format("rank {} is not let in by the parameter server of rank {} at {}, port {}: {}", rank,
+                              door.rank, door.address, door.port, why));
+}
+
+}  // namespace
+
 control::Socket knock_at(const DoorPlace& door, const tcp::WorldKeys& keys, const Knock& knock,
-                         const std::string& settings, control::Clock::time_point until, std::string& why_not) {
+                         const std::string& settings, control::Clock::time_point until) {
+  std::string why_not;
   control::Socket socket = control::connect_to(door.address, door.port, until, why_not);
-  if (!socket) return socket;
+  if (!socket) fail(door, knock.rank, why_not);
   const Words words = words_of(knock, settings);
   std::string bytes = tcp::hello_with(keys.hello, {.from = knock.rank, .to = door.rank});
   bytes.append(reinterpret_cast<const char*>(&words), sizeof words);
-  const std::string answer =
-      send_all(socket, bytes) ? control::read_exactly(socket, tcp::kHelloBytes + 1, until) : std::string();
+  if (!send_all(socket, bytes)) fail(door, knock.rank, "it has closed the connection");
+  return socket;
+}
+
+void await_answer(const control::Socket& socket, const DoorPlace& door, const tcp::WorldKeys& keys, int rank,
+                  control::Clock::time_point until) {
+  const std::string answer = control::read_exactly(socket, tcp::kHelloBytes + 1, until);
   const auto ends = tcp::check_hello(answer.substr(0, std::min(answer.size(), tcp::kHelloBytes)), keys.answer);
-  if (!ends || ends->from != door.rank || ends->to != knock.rank || answer.size() != tcp::kHelloBytes + 1) {
-    why_not = "it does not answer as a server of this run";
-    return control::Socket();
-  }
+  if (!ends || ends->from != door.rank || ends->to != rank || answer.size() != tcp::kHelloBytes + 1)
+    fail(door, rank, "it does not answer as a server of this run");
   if (answer.back() == kOtherSettings)
     throw UserError(ExitCode::usage, "the servers train by other settings, another program or other data",
                     "leave the run file, the data and the program as they are while the run goes on");
-  return socket;
 }
 
 }  // namespace lockstep::apart

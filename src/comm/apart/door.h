@@ -60,8 +60,12 @@ struct DoorPlace {
   int port = 0;
 };
 
-// Connects, or gives the reason why not. UserError (usage) where the server has other settings.
+// Connects and knocks. CommError where there is no way to it.
 control::Socket knock_at(const DoorPlace& door, const tcp::WorldKeys& keys, const Knock& knock,
-                         const std::string& settings, control::Clock::time_point until, std::string& why_not);
+                         const std::string& settings, control::Clock::time_point until);
+// Returns when the server has looked at its door and lets this rank in. CommError where it does not, UserError (usage)
+// where it has other settings.
+void await_answer(const control::Socket& socket, const DoorPlace& door, const tcp::WorldKeys& keys, int rank,
+                  control::Clock::time_point until);
 
 }  // namespace lockstep::apart

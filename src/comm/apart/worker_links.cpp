@@ -91,22 +91,30 @@ std::shared_ptr<Link> WorkerLinks::to(int rank, Channel channel) {
 ServerLinks::ServerLinks(const Options& options) : options_(options) {
   for (const DoorPlace& door : options_.doors)
     if ((door.rank - options_.mesh.first_server()) % options_.mesh.line == options_.rank % options_.mesh.line)
-      tensors_[door.rank] = connect(door, Channel::tensors);
+      knocked_[door.rank] = knock(door, Channel::tensors);
 }
 
-std::shared_ptr<Link> ServerLinks::connect(const DoorPlace& door, Channel channel) const {
-  std::string why_not;
-  control::Socket socket =
-      knock_at(door, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
-               options_.settings, options_.until, why_not);
-  const std::string server = fmt::format("the parameter server of rank {}", door.rank);
-  if (!socket)
-    throw CommError(fmt::format("rank {} is not let in by {} at {}, port {}: {}", options_.rank, server, door.address,
-                                door.port, why_not));
-  return std::make_shared<Link>(std::move(socket), server, channel == Channel::tickets);
+control::Socket ServerLinks::knock(const DoorPlace& door, Channel channel) const {
+  return knock_at(door, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
+                  options_.settings, options_.until);
 }
 
-void ServerLinks::join() { tickets_ = connect(options_.doors.front(), Channel::tickets); }
+std::shared_ptr<Link> ServerLinks::let_in(control::Socket socket, const DoorPlace& door, Channel channel) const {
+  await_answer(socket, door, options_.keys, options_.rank, options_.until);
+  return std::make_shared<Link>(std::move(socket), fmt::format("the parameter server of rank {}", door.rank),
+                                channel == Channel::tickets);
+}
+
+void ServerLinks::join() {
+  if (options_.rank % options_.mesh.line == 0) {
+    const DoorPlace& first = options_.doors.front();
+    tickets_ = let_in(knock(first, Channel::tickets), first, Channel::tickets);
+  }
+  for (const DoorPlace& door : options_.doors)
+    if (const auto at = knocked_.find(door.rank); at != knocked_.end())
+      tensors_[door.rank] = let_in(std::move(at->second), door, Channel::tensors);
+  knocked_.clear();
+}
 
 std::shared_ptr<Link> ServerLinks::to(int rank, Channel channel) {
   if (channel == Channel::tickets) return tickets_;

@@ -79,7 +79,8 @@ class ServerLinks final : public FarRanks {
   };
   // Connects for tensors. CommError where a server is not reached.
   explicit ServerLinks(const Options& options);
-  // Of the worker's first rank, when all of its ranks are connected: it joins.
+  // When all ranks of the worker are connected, the first of them asks the first server for tickets; then each waits
+  // until the servers have taken the worker in. CommError, and UserError, as door.h says.
   void join();
 
   std::shared_ptr<Link> to(int rank, Channel channel) override;
@@ -88,9 +89,11 @@ class ServerLinks final : public FarRanks {
   double patience(Channel) const override { return 0; }
 
  private:
-  std::shared_ptr<Link> connect(const DoorPlace& door, Channel channel) const;
+  control::Socket knock(const DoorPlace& door, Channel channel) const;
+  std::shared_ptr<Link> let_in(control::Socket socket, const DoorPlace& door, Channel channel) const;
 
   const Options options_;
+  std::map<int, control::Socket> knocked_;           // by rank; the doors are looked at when the first server says so
   std::map<int, std::shared_ptr<Link>> tensors_;  // by rank
   std::shared_ptr<Link> tickets_;
 };
