@@ -205,7 +205,9 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
   const std::optional<LinkRate> link = link_of(run);
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
-  if (!nothing_left) view.show_start(p.stages.front(), run.data(), peak.source);
+  // Of a party of servers (cli/apart.h), the first server's.
+  const Plan& own = p.stages.at(static_cast<std::size_t>(run.mesh_rank() > 0 ? spec.layout.pp : 0));
+  if (!nothing_left) view.show_start(own, run.data(), peak.source);
   if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
@@ -246,7 +248,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   notice.reset();
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
-  if (!nothing_left) view.show_end(ending, progress, p.stages.front(), run.ledger(), bytes_outside(run));
+  if (!nothing_left) view.show_end(ending, progress, own, run.ledger(), bytes_outside(run));
   p.problem = view.problem();
   return ending;
 }

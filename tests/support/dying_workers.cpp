@@ -161,6 +161,9 @@ class Training {
                   party->rank());
         });
         return;
+      } catch (const ProgramError& error) {
+        ADD_FAILURE() << error.what();
+        return;
       } catch (const std::exception&) {
         if (dies && !over_) --deaths_left_;
       }

@@ -30,18 +30,8 @@ constexpr double kPatience = 40;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
-// By rank: the processes that the agent has started and that are there.
-std::map<int, pid_t> ranks_of(pid_t agent) {
-  std::map<int, pid_t> ranks;
-  const std::string children = text_of(fmt::format("/proc/{}/task/{}/children", agent, agent));
-  std::istringstream list(children);
-  for (pid_t pid = 0; list >> pid;) {
-    const std::string all = text_of(fmt::format("/proc/{}/environ", pid));
-    const std::size_t at = ('\0' + all).find(std::string("\0RANK=", 6));
-    if (at != std::string::npos) ranks[std::stoi(all.substr(at + 5))] = pid;
-  }
-  return ranks;
-}
+// Never a number that stands for others too.
+bool signal_process(pid_t pid, int signal) { return pid > 1 && ::kill(pid, signal) == 0; }
 
 std::int64_t lines_in(const fs::path& file) {
   const std::string text = text_of(file);
@@ -117,7 +107,7 @@ class Kills {
     known_ = now;
     const int victim = static_cast<int>(random_() % static_cast<unsigned>(workers()));
     const int worker = victim / static_cast<int>(layout_.line());
-    ::kill(now.at(victim), SIGKILL);
+    signal_process(now.at(victim), SIGKILL);
     for (int rank = 0; rank < workers(); ++rank)
       if (rank / static_cast<int>(layout_.line()) == worker) known_.erase(rank);
     await([&] { return !ranks_of(agent_).contains(victim) || ranks_of(agent_).at(victim) != now.at(victim); },
@@ -185,6 +175,31 @@ class Kills {
 };
 
 }  // namespace
+
+std::map<int, pid_t> ranks_of(pid_t agent) {
+  std::map<int, pid_t> ranks;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string stat = text_of(entry.path() / "stat");  // "12 (a name) S parent …"
+    const std::size_t end = stat.rfind(')');
+    if (end == std::string::npos) continue;
+    char state = 0;
+    pid_t parent = 0;
+    std::istringstream(stat.substr(end + 1)) >> state >> parent;
+    if (parent != agent || state == 'Z' || state == 'X') continue;
+    const std::string all = '\0' + text_of(entry.path() / "environ");
+    const std::size_t at = all.find(std::string("\0RANK=", 6));
+    if (at != std::string::npos) ranks[std::stoi(all.substr(at + 6))] = static_cast<pid_t>(std::stoi(name));
+  }
+  return ranks;
+}
+
+bool signal_rank(pid_t agent, int rank, int signal) {
+  for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+    if (const auto ranks = ranks_of(agent); ranks.contains(rank)) return signal_process(ranks.at(rank), signal);
+  return false;
+}
 
 std::vector<std::string> kill_workers(const WorkerKills& how) { return Kills(how).run(); }
 

@@ -1,9 +1,17 @@
 // Kills workers of a launched asynchronous run, one after the other at random moments, and looks at what becomes of it.
 #pragma once
+#include <sys/types.h>
+
+#include <map>
 #include <string>
 #include <vector>
 
 namespace lockstep::tests {
+
+// By rank: the processes that an agent of `launch` has started and that are there.
+std::map<int, pid_t> ranks_of(pid_t agent);
+// Waited for, then sent the signal. False: it does not come.
+bool signal_rank(pid_t agent, int rank, int signal);
 
 struct WorkerKills {
   std::string layout;  // of 2 workers or more

@@ -42,10 +42,17 @@ LayoutSpec layout_of(std::int64_t dp, std::int64_t pp, std::int64_t tp, std::int
   return layout;
 }
 
+// Whose heads tp divides.
+ModelSpec spec_for(const LayoutSpec& layout) {
+  for (const NamedSpec& model : layout.tp > 1 ? cut_specs() : tiny_specs())
+    if (heads_divide(model.spec.heads, model.spec.kv_heads, layout.tp)) return model.spec;
+  return {};
+}
+
 class DyingWorkers : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DyingWorkers, LearnWhatTheSerialModelDoesInTheirOrder) {
-  const Replica::Options o = async_options(tiny_specs()[0].spec, GetParam().layout, GetParam().bound);
+  const Replica::Options o = async_options(spec_for(GetParam().layout), GetParam().layout, GetParam().bound);
   DyingTraining how{.training = {.steps = GetParam().steps},
                     .deaths = 12,
                     .longest_life = GetParam().longest_life,
