@@ -315,7 +315,7 @@ bool Leader::go_on_without(const RankEnd& end, Clock::time_point now) {
   const bool hangs = !end.found.empty(), is_down = down_.contains(worker);
   if (!is_down && servers_run()) {
     const bool early = !hangs && end.code == 0 && hands_.is_unfinished && hands_.is_unfinished(end.rank);
-    if (end.killed || (!hangs && end.code == 0 && !early) || asked_ || stopping_) return false;
+    if (end.killed || (!hangs && end.code == 0 && !early)) return false;
     bool others = false;
     for (int other = 0; other < all.count; ++other) others |= other != worker && is_whole(other);
     if (!others) return false;
@@ -337,7 +337,7 @@ bool Leader::go_on_without(const RankEnd& end, Clock::time_point now) {
 // A host that had nothing but workers, while another has one that is whole.
 bool Leader::go_on_without_host(int agent, const std::string& name, const std::string& how) {
   const LaunchWorkers all = workers();
-  if (phase_ != Phase::running || all.count == 0 || asked_ || stopping_) return false;
+  if (phase_ != Phase::running || all.count == 0) return false;
   std::set<int> lost;  // workers
   for (const int rank : running_) {
     if (epoch_.slots[static_cast<std::size_t>(rank)].agent != agent) continue;
@@ -363,6 +363,10 @@ void Leader::put_down(int worker, int rank, const std::string& fault, bool again
   for (const int one : ranks_of(worker))
     if (running_.contains(one)) left.insert(one);
   for (const int one : left) hands_.kill_ranks(epoch_.slots[static_cast<std::size_t>(one)].agent, {one});
+  if (asked_ || stopping_) {
+    down_[worker] = false;
+    return hands_.tell(fmt::format("{} while the run is asked to end; the others do", fault));
+  }
   const std::int64_t step = hands_.last_step();
   RestartPolicy& policy = worker_policies_.try_emplace(worker, options_.most_restarts).first->second;
   const RestartDecision decision = policy.decide({.code = kFailed, .last_step = step, .found = fault}, false);

@@ -59,18 +59,28 @@ TEST_F(Workers, StartAgainWithTheirServerWhenThatIsKilled) {
   EXPECT_THAT(text("log.txt"), HasSubstr("resuming from "));
 }
 
-// It is a fault of the run, since nobody is left to go on.
-TEST_F(Workers, OfWhichTheLastIsKilledStartAgainWithAll) {
-  Program run(launch("dp=2,dp_kind=server,servers=1", {"--set", "train.steps=1000000", "--restarts", "1"}));
+// Both come back, while the servers wait for them.
+TEST_F(Workers, ThatAreAllKilledAtOnceComeBack) {
+  Program run(launch("dp=2,dp_kind=server,servers=1", {"--set", "train.steps=1000000"}));
   wait_for_steps(30);
-  for (const int rank : {0, 1}) ASSERT_TRUE(signal_rank(run.pid(), rank, SIGSTOP));  // so that none comes back in between
   for (const int rank : {0, 1}) ASSERT_TRUE(signal_rank(run.pid(), rank, SIGKILL));
-  for (int i = 0; i < 4000 && text("events.jsonl").find(R"("kind":"restart")") == std::string::npos; ++i)
-    std::this_thread::sleep_for(5ms);
+  wait_for_steps(steps() + 30);
   run.signal(SIGTERM);
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("the same ranks start again: restart 1 of at most 1"));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("worker 0 starts again"), Not(HasSubstr("same ranks start again"))));
+}
+
+// Who may not start again stays away; when nobody is left it is a fault of the run.
+TEST_F(Workers, OfWhichNoneMayStartAgainEndTheRunWithTheLast) {
+  Program run(launch("dp=2,dp_kind=server,servers=1", {"--set", "train.steps=1000000", "--restarts", "0"}));
+  wait_for_steps(30);
+  ASSERT_TRUE(signal_rank(run.pid(), 0, SIGKILL));
+  wait_for_steps(steps() + 20);
+  ASSERT_TRUE(signal_rank(run.pid(), 1, SIGKILL));
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("worker 0 stays away"), HasSubstr("rank 1 was ended by signal 9")));
 }
 
 }  // namespace

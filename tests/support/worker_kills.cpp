@@ -110,8 +110,12 @@ class Kills {
     signal_process(now.at(victim), SIGKILL);
     for (int rank = 0; rank < workers(); ++rank)
       if (rank / static_cast<int>(layout_.line()) == worker) known_.erase(rank);
-    await([&] { return !ranks_of(agent_).contains(victim) || ranks_of(agent_).at(victim) != now.at(victim); },
-          "a rank that was killed is there");
+    const auto is_gone = [&] {
+      const std::map<int, pid_t> there = ranks_of(agent_);
+      const auto at = there.find(victim);
+      return at == there.end() || at->second != now.at(victim);
+    };
+    await(is_gone, "a rank that was killed is there");
   }
 
   void look_at_record() {

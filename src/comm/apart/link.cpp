@@ -116,11 +116,11 @@ void Link::look_for_end() {
 
 void Link::advance() {
   while (!broken() && !sends_.empty() && send_some(*sends_.front())) {
-    sends_.front()->done = true;
+    sends_.front()->done = sends_.front()->whole = true;
     sends_.pop_front();
   }
   while (!broken() && !receives_.empty() && receive_some(*receives_.front())) {
-    receives_.front()->done = true;
+    receives_.front()->done = receives_.front()->whole = true;
     receives_.pop_front();
   }
   if (!broken() && receives_.empty()) look_for_end();

@@ -29,7 +29,7 @@ class Link {
     std::uint64_t bytes = 0, moved = 0;
     std::uint64_t length = 0;  // as it goes before the message
     std::uint64_t length_moved = 0;
-    bool done = false;
+    bool done = false, whole = false;  // done: or given up
   };
   using Started = std::shared_ptr<Transfer>;
 

@@ -22,7 +22,7 @@ class FarPending final : public Pending {
   }
   void wait() override {
     if (link_) link_->wait(transfer_, far_.patience(channel_));
-    if (far_.endures() || (link_ && !link_->broken())) return;
+    if (far_.endures() || (transfer_ && transfer_->whole)) return;  // who has told all may have gone since
     throw CommError(link_ ? link_->why() : "there is no connection to a rank that is needed", true);
   }
   std::string waits_for() override { return link_ ? link_->peer() : ""; }
