@@ -23,6 +23,7 @@
 #include "plan/plan.h"
 #include "plan/smaller_layout.h"
 #include "spec/layout/layout_toml.h"
+#include "spec/run/async_check.h"
 #include "train/training_run.h"
 
 namespace lockstep {
@@ -149,6 +150,15 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
   };
   const bool overwrites = command.count("--overwrite") > 0 && !again;
 
+  // Of which layouts workers may die while others go on.
+  const auto workers = [kind, spec = training.spec](const LaunchLayout& layout) -> LaunchWorkers {
+    if (kind != RankKind::processes) return {};
+    RunSpec of = spec;
+    if (!layout.text.empty()) of.layout = parse_layout(layout.text);
+    if (!why_workers_may_not_die(of).empty()) return {};
+    return {.count = static_cast<int>(of.layout.dp), .line = static_cast<int>(of.layout.line())};
+  };
+
   const std::string copies_at = copies ? copies->path().string() : "";
   const auto words = [=, with_layout = of_training(true), without_layout = of_training(false),
                       folder = training.folder.string()](const EpochOrder& order) {
@@ -162,6 +172,7 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
     if (!order.layout.text.empty()) all.insert(all.end(), {"--layout", order.layout.text});
     if (!training.names_folder) all.insert(all.end(), {"--out", folder});
     if (!copies_at.empty()) all.insert(all.end(), {"--copies", copies_at});
+    if (workers(order.layout).count > 0) all.push_back("--apart");
     if (order.resumes)
       all.insert(all.end(), {"--resume", "auto"});
     else if (overwrites)
@@ -194,7 +205,8 @@ AgentOptions options_of(const CLI::App& command, const OrderedTraining& training
                .resumes = training.resumes,
                .wait_seconds = s.wait,
                .steps = training.spec.train.steps,
-               .stopped_code = s.stopped_code},
+               .stopped_code = s.stopped_code,
+               .workers = workers},
       .hosts = kind == RankKind::processes ? hosts.names : std::vector<std::string>{},
       .agent = kind == RankKind::processes ? hosts.mine : 0,
       .facts = {.name = hosts.names.empty() ? control::host_name() : hosts.names[static_cast<std::size_t>(hosts.mine)],

@@ -78,19 +78,6 @@ std::optional<Endpoint> read_endpoint(const fs::path& file) {
   return endpoint;
 }
 
-// Whole or not at all, and for nobody else to read.
-void write_for_us(const fs::path& file, const std::string& text) {
-  const std::string beside = fmt::format("{}.{}", file.string(), ::getpid());
-  ::unlink(beside.c_str());
-  const control::Socket open(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!open || ::write(open.descriptor(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::rename(beside.c_str(), file.c_str()) != 0) {
-    const std::string failure = system_failure(file, "write", errno);
-    ::unlink(beside.c_str());
-    throw EnvironmentError(failure);
-  }
-}
-
 // At the launcher's port, or, where that is taken, at any.
 std::unique_ptr<control::Coordinator> coordinate(const LaunchedProcess& place, const std::string& token) {
   const auto tell = [](const std::string& message) { fmt::print(stderr, "lockstep: {}\n", message); };
@@ -176,6 +163,18 @@ class EndWithSession {
 };
 
 }  // namespace
+
+void write_for_us(const fs::path& file, const std::string& text) {
+  const std::string beside = fmt::format("{}.{}", file.string(), ::getpid());
+  ::unlink(beside.c_str());
+  const control::Socket open(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!open || ::write(open.descriptor(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::rename(beside.c_str(), file.c_str()) != 0) {
+    const std::string failure = system_failure(file, "write", errno);
+    ::unlink(beside.c_str());
+    throw EnvironmentError(failure);
+  }
+}
 
 std::optional<LaunchedProcess> launched_process(const Variables& variable) {
   if (!variable("RANK") && !variable("WORLD_SIZE")) return std::nullopt;

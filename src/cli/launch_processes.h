@@ -47,12 +47,16 @@ std::optional<LaunchedProcess> launched_process(const Variables& variable);
 // Gives all ranks of `hosts`, whose tensors are on the host, what its rank 0 has: NCCL's id, over any communicator.
 nccl::Share share_over(Communicator& hosts);
 
+// Whole or not at all, and for nobody else to read: what ranks meet by.
+void write_for_us(const std::filesystem::path& file, const std::string& text);
+
 class ProcessWorld {
  public:
   struct Options {
     std::filesystem::path folder;  // the run's
     double deadline_seconds = 30;
     Device device = Device::cuda;  // tests: cpu, with something in NCCL's place
+    std::string control = ".control";  // the file's name, of processes that are a part of the run's
     // NCCL, of ranks that compute on GPUs; none: they compute on the host.
     std::function<std::unique_ptr<nccl::Library>()> open = nccl::open_library;
   };
@@ -78,7 +82,7 @@ class ProcessWorld {
   void meet();
   void run_on_host(const Body& body);
   void run_on_gpus(const Body& body);
-  std::filesystem::path control_file() const { return options_.folder / ".control"; }
+  std::filesystem::path control_file() const { return options_.folder / options_.control; }
 
   LaunchedProcess place_;
   Options options_;

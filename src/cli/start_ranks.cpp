@@ -40,6 +40,11 @@ bool launched_as_one_of_many() {
   return MpiWorld::launched() || from_environment("RANK") || from_environment("WORLD_SIZE");
 }
 
+int ranks_of_host() {
+  const char* const text = from_environment("LOCAL_WORLD_SIZE");
+  return text ? std::max(1, std::atoi(text)) : 1;
+}
+
 // Of processes: none of them where all ranks are threads.
 struct Launch::World {
   std::unique_ptr<MpiWorld> mpi;
@@ -78,10 +83,15 @@ Launch::Launch(RunSpec& spec, const std::string& command, bool told, const Named
 
 Launch::~Launch() = default;
 
-void Launch::join_as(const LaunchedProcess& place, bool told, Layout layout) {
-  if (layout == Layout::adopted)
+void Launch::join_as(LaunchedProcess place, bool told, Layout layout) {
+  if (layout != Layout::any)
     if (const auto misfit = adopt(place.ranks, fmt::format("WORLD_SIZE={}", place.ranks), "as many processes, ", told))
       throw *misfit;
+  if (layout == Layout::servers) {
+    others_here_ = ranks_of_host() - 1;  // at most
+    place.rank -= place.ranks - static_cast<int>(spec_.layout.servers);
+    place.ranks = static_cast<int>(spec_.layout.servers);
+  }
   ProcessWorld::Options options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline};
   if (on_gpu(spec_))
     nccl::choose_gpu(place.local_rank);
@@ -120,7 +130,7 @@ int Launch::processes() const {
 }
 
 int Launch::ranks_here() const {
-  if (world_->processes) return world_->processes->ranks_here();
+  if (world_->processes) return std::max(world_->processes->ranks_here(), 1 + others_here_);
   if (!world_->mpi) return static_cast<int>(spec_.layout.ranks());
   return world_->mpi->local_size();
 }
@@ -145,7 +155,7 @@ void Launch::run_joined(const Body& body) {
   if (world_->processes) {
     const ProcessWorld& world = *world_->processes;
     return world_->processes->run([&](Communicator& hosts, const TrainingRun::Connect& connect) {
-      RankPlace at = place_rank(spec_, hosts, {world.place_here(), world.ranks_here()});
+      RankPlace at = place_rank(spec_, hosts, {world.place_here(), ranks_here()});
       at.connect = connect;
       body(at);
     });

@@ -23,6 +23,8 @@ namespace lockstep {
 
 // Ranks are processes that a launcher started, and this is one of them.
 bool launched_as_one_of_many();
+// How many there are on this host, as far as the launcher says.
+int ranks_of_host();
 
 // What a rank is given: where it runs, and who the others are.
 struct RankPlace {
@@ -38,7 +40,8 @@ class Launch {
   // them. UserError (usage) where these do not divide them, or where the command line has `told` another number of
   // ranks. `also` is what the ranks must have alike beside the run and the program: what the command was told.
   // A command that lays out the ranks itself, several times, leaves the layout as it is (Layout::any).
-  enum class Layout { adopted, any };
+  // `servers`: of the processes the parameter servers alone meet here (cli/apart.h), and are the ranks that run.
+  enum class Layout { adopted, any, servers };
   Launch(RunSpec& spec, const std::string& command, bool told = false, const NamedValues& also = {},
          Layout layout = Layout::adopted);
   ~Launch();
@@ -52,13 +55,14 @@ class Launch {
  private:
   struct World;
   using Body = std::function<void(const RankPlace&)>;
-  void join_as(const LaunchedProcess& place, bool told, Layout layout);
+  void join_as(LaunchedProcess place, bool told, Layout layout);
   std::optional<UserError> adopt(int processes, const std::string& launcher, const std::string& option, bool told);
   void run_joined(const Body& body);
   void run_under_mpi(const Body& body);
 
   RunSpec& spec_;
   std::unique_ptr<World> world_;
+  int others_here_ = 0;  // ranks of this host that are not met here
 };
 
 }  // namespace lockstep

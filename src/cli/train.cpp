@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "cli/apart.h"
 #include "cli/rank_log.h"
 #include "cli/resume_from.h"
 #include "cli/run_arguments.h"
@@ -47,7 +48,7 @@ struct TrainSettings {
   RunArguments run;
   LayoutArguments layout;
   std::string out, resume, machine, copies;
-  bool resumes = false, overwrite = false;
+  bool resumes = false, overwrite = false, apart = false;
   TrainViewOptions view;
 };
 
@@ -204,7 +205,9 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   const Peak peak = peak_of(device_of(spec), storage_types(spec.precision).compute, run.threads());
   const std::optional<LinkRate> link = link_of(run);
   const bool nothing_left = !p.from.empty() && progress.step == spec.train.steps;
-  if (!nothing_left) view.show_start(p.stages.front(), run.data(), peak.source);
+  // Of a party of servers (cli/apart.h), the first server's.
+  const Plan& own = p.stages.at(static_cast<std::size_t>(run.mesh_rank() > 0 ? spec.layout.pp : 0));
+  if (!nothing_left) view.show_start(own, run.data(), peak.source);
   if (!p.from.empty()) view.note("resuming from " + p.from);
   for (const std::string& line : p.notes) view.note(line);
   if (nothing_left)
@@ -245,7 +248,7 @@ Ending show_training(Prepared& p, const RunSpec& spec, TrainingRun& run, Progres
   notice.reset();
   if (spec.run.trace > 0 && progress.step - first == 1)
     view.note("no timeline: the first step is not watched, and there was no other");
-  if (!nothing_left) view.show_end(ending, progress, p.stages.front(), run.ledger(), bytes_outside(run));
+  if (!nothing_left) view.show_end(ending, progress, own, run.ledger(), bytes_outside(run));
   p.problem = view.problem();
   return ending;
 }
@@ -280,7 +283,7 @@ class Silent final : public Watcher {
       : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
         events_(std::filesystem::path(run.spec().run.out) / "events.jsonl"),
         rank_(static_cast<std::size_t>(run.ranks()->rank())),
-        log_(run.spec(), run.ranks()->rank(), first_step) {}
+        log_(run.spec(), run.mesh_rank(), first_step) {}
   bool wants_stop() override { return stop_ && *stop_; }
   void stepped(const StepRecord& record) override { log_.held(record); }
   void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
@@ -309,7 +312,7 @@ Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& 
   } catch (const std::exception& error) {
     const auto* of_another = dynamic_cast<const CommError*>(&error);
     if (own_process && !(of_another && of_another->secondary()))
-      log_end_of_rank(run.spec().run.out, run.ranks()->rank(), error.what());
+      log_end_of_rank(run.spec().run.out, run.mesh_rank(), error.what());
     throw;
   }
 }
@@ -319,11 +322,18 @@ int run_training(const TrainSettings& s) {
   view.resumes = s.resumes;
   view.began = std::chrono::steady_clock::now();
   RunSpec spec = spec_of(s);
+  if (s.apart) {
+    const LaunchedProcess place = apart_place(spec);
+    if (!spec.layout.serves(place.rank)) return run_worker(spec, place);
+    view.rank = apart_mesh(spec.layout).first_server();
+  }
   Launch launch(spec, "train", s.layout.say_ranks(s.run),
                 {{"--resume", s.resumes ? "given" : "not given"},
                  {"--overwrite", s.overwrite ? "given" : "not given"},
-                 {"--copies", s.copies.empty() ? "not given" : "given"}});
+                 {"--copies", s.copies.empty() ? "not given" : "given"}},
+                s.apart ? Launch::Layout::servers : Launch::Layout::adopted);
   Prepared prepared;
+  const RunSpec as_told = spec;
   const bool by_hand = !launched_as_one_of_many();
   // A launcher ends all when one has failed: each must say why first.
   if (!by_hand) listen_for_signals(spec.run.stop_signals);
@@ -368,15 +378,20 @@ int run_training(const TrainSettings& s) {
     if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
     const std::optional<CopyPlace> copies =
         copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
+    std::optional<ApartServer> server;
+    if (s.apart) server.emplace(spec, apart_settings(as_told, *prepared.data), ranks);
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
                     {.arena_bytes = prepared.arena_bytes,
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
+                     .mesh = server ? &server->mesh() : nullptr,
+                     .workers = server ? &server->workers() : nullptr,
                      .connect = place.connect,
                      .threads = place.threads,
                      .data = prepared.data ? &*prepared.data : nullptr,
                      .data_of_rank = !by_hand});
     const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, copies, view)
                              : train_other(from, run, heartbeat, place.alone_here, copies);
+    if (server) run.dismiss_workers();
     if (first || place.alone_here) ending = end;
   });
   if (!prepared.problem.empty()) fmt::print(stderr, "lockstep: {}\n", prepared.problem);
@@ -448,6 +463,9 @@ void add_train(CLI::App& app, std::function<int()>& chosen) {
                    "Copy the state into this folder after every train.copy_every-th step, and resume from there where "
                    "that is newer; launch gives it, in memory")
       ->type_name("DIR");
+  command->add_flag("--apart", settings->apart,
+                    "Parameter servers and workers meet apart, so that a worker may die and join while the others go "
+                    "on; launch gives it");
   command->callback([settings, complete = add_training(command, settings), &chosen] {
     complete();
     chosen = [settings] { return run_training(*settings); };

@@ -72,7 +72,7 @@ TrainView::TrainView(const RunSpec& spec, const RunFolder& folder, std::int64_t 
       colour_(takes_colour(STDOUT_FILENO)),
       status_(on_terminal(STDOUT_FILENO) && !options.quiet),
       metrics_(folder.metrics(), first_step),
-      rank_log_(spec, 0, first_step),
+      rank_log_(spec, options.rank, first_step),
       events_(folder.events(), {.last_step = first_step, .every = spec.run.record_every, .resumes = options.resumes}),
       log_(folder.log()),
       first_step_(first_step),
@@ -131,7 +131,7 @@ void TrainView::write_tensorboard(const Record& record) {
 
 // A start says how long it was set up for, and what of the try before it is done again.
 void TrainView::happened(const LoggedEvent& event) {
-  if (event.kind != EventKind::start || event.rank != 0) return events_.write(event);
+  if (event.kind != EventKind::start || event.rank != options_.rank) return events_.write(event);
   LoggedEvent start = event;
   start.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.began).count();
   if (options_.resumes) start.lost = metrics_.lost();
@@ -200,7 +200,7 @@ std::string TrainView::bar(std::int64_t step) const {
 }
 
 void TrainView::stepped(const StepRecord& r) {
-  for (const Arrival& one : r.arrivals) arrivals_->write(to_json_line(r.step, one));
+  if (!r.arrivals.empty()) arrivals_->write(to_json_lines(r.step, r.arrivals, r.changes));
   write_held();
   held_ = r;
   rank_log_.held(r);

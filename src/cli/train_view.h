@@ -26,6 +26,7 @@ struct TrainViewOptions {
   bool quiet = false;    // neither the table nor steps, evaluations, saves and the end; notes and errors alone
   bool resumes = false;  // another try in the same folder, though it may have no checkpoint yet
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // setting up
+  int rank = 0;                // that keeps the run folder's records
   std::int64_t log_every = 0;  // steps of which a line stays; 0: every one in a pipe, none on a terminal
 };
 

@@ -149,7 +149,7 @@ class Agent {
       case AgentMessageKind::ask_to_end:
         return ranks_.ask_to_end();
       case AgentMessageKind::kill:
-        return ranks_.kill();
+        return ranks_.kill(message.ranks);
       case AgentMessageKind::over:
         ranks_.kill();
         return end(message.code, "");  // its leader has said why
@@ -170,6 +170,7 @@ class Agent {
       command.variables = {{"RANK", std::to_string(place.rank)},
                            {"WORLD_SIZE", std::to_string(order.layout.ranks)},
                            {"LOCAL_RANK", std::to_string(place.slot)},
+                           {"LOCAL_WORLD_SIZE", std::to_string(options_.facts.slots)},
                            {"MASTER_ADDR", order.master},
                            {"MASTER_PORT", std::to_string(kMasterPort)}};
     return command;
@@ -221,6 +222,10 @@ class Agent {
                   agent == me() ? ranks_.ask_to_end() : to(agent, {.kind = AgentMessageKind::ask_to_end});
                 },
             .kill = [this, to](int agent) { agent == me() ? kill() : to(agent, {.kind = AgentMessageKind::kill}); },
+            .kill_ranks =
+                [this, to](int agent, const std::set<int>& ranks) {
+                  agent == me() ? ranks_.kill(ranks) : to(agent, {.kind = AgentMessageKind::kill, .ranks = ranks});
+                },
             .take_epoch =
                 [this](std::uint32_t epoch) {
                   if (!folder_.take_epoch(epoch)) return false;

@@ -66,6 +66,8 @@ int whole(const Json& value, int most, const char* name) {
   return static_cast<int>(n);
 }
 
+int rank_of(const Json& value) { return whole(value, kMostRanks, "ranks"); }
+
 LaunchLayout layout_of(const Json& object) {
   LaunchLayout layout{.ranks = static_cast<int>(number(object, "ranks", 1, kMostRanks)),
                       .text = text(object, "layout", kMostName)};
@@ -89,7 +91,8 @@ Json json_of(const EpochOrder& order) {
   Json places = Json::array();
   for (const EpochOrder::Place& place : order.places) places.push_back({place.rank, place.slot});
   return {{"epoch", order.epoch},     {"ranks", order.layout.ranks}, {"layout", order.layout.text},
-          {"resumes", order.resumes}, {"master", order.master},      {"places", places}};
+          {"resumes", order.resumes}, {"joins", order.joins},        {"master", order.master},
+          {"places", places}};
 }
 
 EpochOrder order_of(const Json& object) {
@@ -97,6 +100,7 @@ EpochOrder order_of(const Json& object) {
   EpochOrder order{.epoch = static_cast<std::uint32_t>(number(object, "epoch", 1, UINT32_MAX)),
                    .layout = layout_of(object),
                    .resumes = flag(object, "resumes"),
+                   .joins = flag(object, "joins"),
                    .master = text(object, "master", kMostName)};
   if (!is_host_text(order.master)) refuse("master");
   for (const Json& place : list(object, "places", kMostSlots)) {
@@ -196,9 +200,11 @@ std::string to_text(const AgentMessage& m) {
       object["text"] = m.text;
       object["code"] = m.code;
       break;
+    case AgentMessageKind::kill:
+      object["ranks"] = m.ranks;
+      break;
     case AgentMessageKind::stop:
     case AgentMessageKind::ask_to_end:
-    case AgentMessageKind::kill:
       break;
   }
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -241,9 +247,11 @@ AgentMessage parse_agent_message(std::string_view bytes) {
       m.text = text(object, "text", kMostText);
       m.code = static_cast<int>(number(object, "code", 0, 255));
       break;
+    case AgentMessageKind::kill:
+      for (const Json& rank : list(object, "ranks", kMostSlots)) m.ranks.insert(rank_of(rank));
+      break;
     case AgentMessageKind::stop:
     case AgentMessageKind::ask_to_end:
-    case AgentMessageKind::kill:
       break;
   }
   return m;

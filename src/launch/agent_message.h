@@ -44,6 +44,7 @@ struct AgentMessage {
   Epoch plan = {};                 // welcome, beat of a leader: what would be inherited
   std::set<int> agents = {};       // likewise
   bool led = false;                // refused: whoever refuses has a leader, or can become it
+  std::set<int> ranks = {};        // kill: these alone; none: all
   std::string text = {};           // refused, over: why
   int code = 0;                    // over
 };

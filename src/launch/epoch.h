@@ -23,6 +23,13 @@ struct LaunchLayout {
   bool operator==(const LaunchLayout&) const = default;
 };
 
+// Ranks that others do not need: workers of `line` ranks each, the first ranks of the layout, of which one may die and
+// join while the others go on (train/async_steps.h). All ranks after them are needed.
+struct LaunchWorkers {
+  int count = 0, line = 1;  // none: every rank is needed
+  int ranks() const { return count * line; }
+};
+
 struct Epoch {
   std::uint32_t number = 0;
   LaunchLayout layout = {};
@@ -35,7 +42,8 @@ struct EpochOrder {
   std::uint32_t epoch = 0;
   LaunchLayout layout = {};
   bool resumes = false;
-  std::string master = "127.0.0.1";  // rank 0's host
+  bool joins = false;                // beside those of the epoch that run here; else in the place of all
+  std::string master = "127.0.0.1";  // rank 0's host, or that of the first of a party that meets apart
   struct Place {
     int rank = 0;
     int slot = 0;

@@ -18,11 +18,19 @@ constexpr double kLongPause = 1;  // between two looks: this process was held
 }  // namespace
 
 void HostRanks::start(const EpochOrder& order, const Command& command) {
-  kill();
-  processes_.clear();
-  epoch_ = order.epoch;
-  looked_ = Clock::now();
-  excused_ = 0;
+  if (order.joins && order.epoch != epoch_) return;  // of one that is over
+  if (order.joins) {
+    for (const EpochOrder::Place& place : order.places) {
+      kill({place.rank});
+      std::erase_if(processes_, [&](const Running& one) { return one.rank == place.rank; });
+    }
+  } else {
+    kill();
+    processes_.clear();
+    epoch_ = order.epoch;
+    looked_ = Clock::now();
+    excused_ = 0;
+  }
   for (const EpochOrder::Place& place : order.places)
     processes_.push_back({.rank = place.rank, .process = std::make_unique<RankProcess>(command(order, place))});
 }
@@ -68,9 +76,9 @@ void HostRanks::ask_to_end() {
   for (Running& one : processes_) one.process->ask_to_end();
 }
 
-void HostRanks::kill() {
+void HostRanks::kill(const std::set<int>& ranks) {
   for (Running& one : processes_) {
-    if (one.process->look()) continue;
+    if (one.process->look() || (!ranks.empty() && !ranks.contains(one.rank))) continue;
     one.killed = true;
     one.process->kill();
   }

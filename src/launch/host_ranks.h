@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 
 #include "launch/epoch.h"
 #include "launch/rank_process.h"
@@ -22,6 +23,7 @@ class HostRanks {
 
   // What the processes of an order are started as; EnvironmentError where one cannot be, after those before it have
   // been killed.
+  // An order that joins leaves alone those of its epoch that run here.
   using Command = std::function<ProcessCommand(const EpochOrder& order, const EpochOrder::Place& place)>;
   void start(const EpochOrder& order, const Command& command);
 
@@ -30,7 +32,8 @@ class HostRanks {
   // Of each rank that has ended or hangs since the last look.
   std::vector<RankEnd> look();
   void ask_to_end();
-  void kill();
+  void kill() { kill({}); }
+  void kill(const std::set<int>& ranks);  // none: all
   void add_descriptors(std::vector<pollfd>& polled) const;  // readable when one has ended
 
  private:

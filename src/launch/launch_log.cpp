@@ -63,6 +63,7 @@ std::optional<int> LaunchLog::blamed_rank() const {
   for_last_lines(folder_ / "events.jsonl", [&](const std::string& line) {
     const std::optional<RunEvent> event = read_run_event(line);
     if (!event || event->kind != name_of(EventKind::fault) || event->rank < 0 || !(event->time >= epoch_began_)) return;
+    if (event->decision == name_of(Decision::go_on)) return;  // the run did
     faults.push_back({.rank = event->rank,
                       .culprit = event->culprit < 0 ? std::nullopt : std::optional(event->culprit),
                       .text = event->text});
@@ -82,11 +83,13 @@ void LaunchLog::epoch_began() {
 }
 
 void LaunchLog::decided(const Leader::Hands::Decided& decided) {
+  const bool goes_on = decided.decision == Decision::go_on;
   if (!decided.fault.empty()) {
     log({.rank = kOfTheAgent,
          .kind = EventKind::fault,
          .step = decided.step,
          .text = decided.fault,
+         .decision = goes_on ? std::optional(Decision::go_on) : std::nullopt,
          .culprit = decided.culprit});
     fault_ = {.time = seconds_since_1970(), .step = decided.step, .text = decided.fault};
   }
@@ -100,7 +103,7 @@ void LaunchLog::decided(const Leader::Hands::Decided& decided) {
     event.ranks = decided.ranks;
   }
   log(event);
-  if (decided.decision != Decision::end)
+  if (decided.decision != Decision::end && !goes_on)
     open_ = {.at = Clock::now(), .step = decided.step, .resumed_at = decided.step, .decided = decided};
 }
 

@@ -9,6 +9,10 @@
 // Who is to blame: a rank that was ended by a signal, or hung, or whom a fault in events.jsonl names; or the host that
 // was lost. Other ranks that fail with exit code 5 are most often victims: nobody is blamed where only they are known.
 //
+// Workers that others do not need (epoch.h): one that fails is started again by itself, in its epoch, while all others go
+// on; how often is bounded as restarts are, for each of them (restart_policy.h), and then it stays away. When no worker
+// is left whole, the fault is the run's. One whose host is lost comes back with the host.
+//
 // A quorum of agents is needed to begin an epoch: more than half of those that were there when the last one began, or
 // exactly half and the folder's word (agent_folder.h: an epoch's number is taken there by one agent alone). So of the
 // parts of a split network at most one continues.
@@ -42,6 +46,7 @@ class Leader {
     std::function<void(int agent, const EpochOrder& order)> start;
     std::function<void(int agent)> ask_to_end;
     std::function<void(int agent)> kill;
+    std::function<void(int agent, const std::set<int>& ranks)> kill_ranks = {};  // of the epoch; where some are workers
     // In the run folder; false: another agent has it. EnvironmentError where the folder takes nothing: tried again.
     std::function<bool(std::uint32_t epoch)> take_epoch;
     std::function<bool(std::uint32_t epoch)> epoch_is_taken =
@@ -78,6 +83,8 @@ class Leader {
     double folder_seconds = 60;     // for the folder to be free, and to take the next epoch
     std::int64_t steps = 0;         // of the whole run
     int stopped_code = 0;           // of a run that ends well before its last step: it was asked to
+    // Of such a layout; none: every rank is needed.
+    std::function<LaunchWorkers(const LaunchLayout& layout)> workers = {};
   };
   // After this many seconds without an answer an agent that does not lead kills its ranks; after kLost it is lost.
   static constexpr double kLease = 4, kLost = 6;
@@ -123,6 +130,16 @@ class Leader {
   void finish(int code, const std::string& reason);
   bool has_quorum() const;
   bool all_ended() const;
+  LaunchWorkers workers() const;
+  std::set<int> ranks_of(int worker) const;
+  bool is_whole(int worker) const;
+  bool servers_run() const;
+  bool go_on_without(const RankEnd& end, Clock::time_point now);
+  void put_down(int worker, int rank, const std::string& fault, bool again);
+  bool go_on_without_host(int agent, const std::string& name, const std::string& how);
+  void start_workers_again(Clock::time_point now);
+  void end_workers(Clock::time_point now);
+  std::vector<std::pair<int, EpochOrder>> orders(const std::set<int>& ranks) const;
   void find_early_end();                 // among ranks that have ended with 0
   std::string place_of(int rank) const;  // "rank 2 on host b"
   std::string name_of_place(const RankSlot& slot) const;
@@ -142,6 +159,9 @@ class Leader {
   Epoch epoch_;                  // the last that was begun
   std::optional<Epoch> next_;    // that is to begin
   std::map<int, RankEnd> ends_;  // of the epoch's processes that have ended, by rank
+  std::map<int, bool> down_;     // workers that are, and whether they are started again
+  std::map<int, RestartPolicy> worker_policies_;
+  std::optional<Clock::time_point> servers_ended_;
   std::set<int> running_;        // processes of the epoch, by rank, that have not
   std::set<RankSlot> blamed_;
   std::string fault_;           // empty: the epoch is well

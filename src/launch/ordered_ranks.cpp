@@ -9,7 +9,9 @@
 namespace lockstep {
 
 void OrderedRanks::start(const EpochOrder& order) {
-  if (!exchange_ || !order.resumes) return start_now(order);
+  if (order.joins && waiting_) return after_.push_back(order);
+  if (order.joins || !exchange_ || !order.resumes) return start_now(order);
+  after_.clear();
   waiting_ = order;
   asked_ = false;
 }
@@ -32,6 +34,7 @@ void OrderedRanks::end_all_of(const EpochOrder& order, int code, bool killed) {
 
 void OrderedRanks::take_back(int code, bool killed) {
   if (const auto order = std::exchange(waiting_, std::nullopt)) end_all_of(*order, code, killed);
+  for (const EpochOrder& order : std::exchange(after_, {})) end_all_of(order, code, killed);
 }
 
 void OrderedRanks::ask_to_end() {
@@ -39,17 +42,19 @@ void OrderedRanks::ask_to_end() {
   ranks_.ask_to_end();
 }
 
-void OrderedRanks::kill() {
-  take_back(128 + SIGKILL, true);
-  ranks_.kill();
+void OrderedRanks::kill(const std::set<int>& ranks) {
+  if (ranks.empty()) take_back(128 + SIGKILL, true);
+  ranks_.kill(ranks);
 }
 
 std::vector<OrderedRanks::Ended> OrderedRanks::look() {
   if (waiting_ && !exchange_->bringing()) {
-    if (!std::exchange(asked_, true))
+    if (!std::exchange(asked_, true)) {
       exchange_->bring();
-    else
+    } else {
       start_now(*std::exchange(waiting_, std::nullopt));
+      for (const EpochOrder& order : std::exchange(after_, {})) start_now(order);
+    }
   }
   std::vector<Ended> all;
   if (std::vector<RankEnd> ends = ranks_.look(); !ends.empty()) all.push_back({ranks_.epoch(), std::move(ends)});

@@ -8,6 +8,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ class OrderedRanks {
 
   void start(const EpochOrder& order);
   void ask_to_end();
-  void kill();
+  void kill() { kill({}); }
+  void kill(const std::set<int>& ranks);  // none: all
 
   struct Ended {
     std::uint32_t epoch = 0;
@@ -46,6 +48,7 @@ class OrderedRanks {
   HostRanks ranks_;
   std::optional<CopyExchange> exchange_;  // none: there is nothing to bring
   std::optional<EpochOrder> waiting_;     // for it
+  std::vector<EpochOrder> after_;         // it, of the same epoch
   bool asked_ = false;                    // it was begun for them
   std::vector<Ended> never_ran_;
 };

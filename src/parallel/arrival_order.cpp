@@ -31,7 +31,8 @@ void ArrivalOrder::check(const std::vector<Arrival>& record, std::int64_t worker
 }
 
 void ArrivalOrder::start(std::int64_t updates) {
-  LOCKSTEP_CHECK(begun_.empty(), "{} workers are under way", begun_.size());
+  LOCKSTEP_CHECK(begun_.empty() && again_.empty(), "{} workers are under way, and {} tickets lost", begun_.size(),
+                 again_.size());
   applied_ = next_ticket_ = updates;
   dealt_.clear();
   std::ranges::sort(idle_);
@@ -64,8 +65,10 @@ std::optional<ArrivalOrder::Begun> ArrivalOrder::begin(std::int64_t end) {
     dealt_.insert(next->ticket);
   } else {
     while (dealt_.erase(next_ticket_) > 0) ++next_ticket_;
-    if (idle_.empty() || next_ticket_ >= end || (bound_ >= 0 && under_way() > bound_)) return std::nullopt;
-    next = Begun{idle_.front(), next_ticket_++, applied_};
+    const bool lost = !again_.empty();
+    if (idle_.empty() || (!lost && next_ticket_ >= end) || (bound_ >= 0 && under_way() > bound_)) return std::nullopt;
+    next = Begun{idle_.front(), lost ? *again_.begin() : next_ticket_++, applied_};
+    if (lost) again_.erase(again_.begin());
     idle_.erase(idle_.begin());
   }
   begun_.emplace(next->worker, *next);
@@ -99,11 +102,42 @@ Arrival ArrivalOrder::take(std::size_t arrived) {
   return {.update = applied_++, .worker = worker, .ticket = begun.ticket, .version = begun.version};
 }
 
-std::optional<Arrival> ArrivalOrder::apply() {
+std::optional<std::size_t> ArrivalOrder::next_arrived() const {
   const auto recorded = record_.find(applied_);
   for (std::size_t i = 0; i < arrived_.size(); ++i)
-    if (recorded != record_.end() ? arrived_[i] == recorded->second.worker : keeps_bound(arrived_[i])) return take(i);
+    if (recorded != record_.end() ? arrived_[i] == recorded->second.worker : keeps_bound(arrived_[i])) return i;
   return std::nullopt;
+}
+
+std::optional<int> ArrivalOrder::next() const {
+  const auto at = next_arrived();
+  return at ? std::optional(arrived_[*at]) : std::nullopt;
+}
+
+std::optional<Arrival> ArrivalOrder::apply() {
+  const auto at = next_arrived();
+  return at ? std::optional(take(*at)) : std::nullopt;
+}
+
+std::optional<std::int64_t> ArrivalOrder::lose(int worker) {
+  LOCKSTEP_CHECK(!record_.contains(applied_), "worker {} is lost while a record is repeated", worker);
+  std::erase(idle_, worker);
+  std::erase(arrived_, worker);
+  const auto begun = begun_.find(worker);
+  if (begun == begun_.end()) return std::nullopt;
+  const std::int64_t ticket = begun->second.ticket;
+  begun_.erase(begun);
+  again_.insert(ticket);
+  return ticket;
+}
+
+void ArrivalOrder::join(int worker) {
+  LOCKSTEP_CHECK(!is_here(worker), "worker {} joins and is here", worker);
+  idle_.push_back(worker);
+}
+
+bool ArrivalOrder::is_here(int worker) const {
+  return begun_.contains(worker) || std::ranges::find(idle_, worker) != idle_.end();
 }
 
 }  // namespace lockstep

@@ -10,6 +10,9 @@
 // on staleness is held by two rules: a worker begins only while at most s others are under way, and a gradient is not
 // applied before one that would then be too late. With both, the one whose time is up first can always be next.
 //
+// A worker may be lost, with the ticket that it computes on, which is then dealt before any new one; and may join later:
+// of a run with a record that is not repeated any more, or never was.
+//
 // With a record (telemetry/arrivals.h) tickets, versions and updates are the record's, to its end; from there on they
 // are as they come, and tickets that the record has passed over are dealt first.
 //
@@ -46,8 +49,14 @@ class ArrivalOrder {
   // The next worker to begin, if one may, with a ticket before `end`.
   std::optional<Begun> begin(std::int64_t end);
   void arrive(int worker);
-  // The gradient that is applied next, if it is there; it is then applied, whatever became of it.
+  // The worker whose gradient is applied next, if it is there; and then it is applied, whatever became of it.
+  std::optional<int> next() const;
   std::optional<Arrival> apply();
+
+  // The ticket that the worker was at, if it was at one, which is dealt again.
+  std::optional<std::int64_t> lose(int worker);
+  void join(int worker);
+  bool is_here(int worker) const;
 
   // Whether nothing of the record is under way after so many updates.
   bool may_meet_after(std::int64_t updates) const;
@@ -57,6 +66,7 @@ class ArrivalOrder {
  private:
   std::optional<Begun> begin_recorded();
   bool keeps_bound(int applied_next) const;
+  std::optional<std::size_t> next_arrived() const;
   Arrival take(std::size_t arrived);
 
   const std::int64_t bound_;
@@ -64,6 +74,7 @@ class ArrivalOrder {
   std::multimap<std::int64_t, std::int64_t> computed_on_;  // updates of the record, by version
   std::int64_t applied_ = 0, next_ticket_ = 0;
   std::set<std::int64_t> dealt_;  // of the record, from next_ticket_ on
+  std::set<std::int64_t> again_;  // that were lost with their workers
   std::vector<int> idle_;         // longest first
   std::vector<int> arrived_;      // in this order
   std::map<int, Begun> begun_;    // by worker

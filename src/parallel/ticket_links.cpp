@@ -1,6 +1,7 @@
 #include "parallel/ticket_links.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/wait_policy.h"
 
@@ -100,16 +101,45 @@ TicketLinks::Asked TicketLinks::wait_for_request() {
   LOCKSTEP_CHECK(std::ranges::any_of(workers_, [](const OfWorker& of) { return of.asked != nullptr; }),
                  "no worker is computing");
   for (;; backoff.pause())
-    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
-      OfWorker& of = workers_[worker];
-      if (!of.asked || !of.asked->done()) continue;
-      of.asked->wait();
-      of.asked.reset();
-      return {static_cast<int>(worker),
-              {.losses = of.request[0],
-               .targets = static_cast<std::int64_t>(of.request[1]),
-               .wants_meeting = of.request[2] != 0}};
-    }
+    if (const auto asked = take_request([](int) { return false; })) return *asked;
+}
+
+std::optional<TicketLinks::Asked> TicketLinks::take_request(const std::function<bool(int worker)>& lost) {
+  for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+    const OfWorker& of = workers_[worker];
+    if (of.asked && of.asked->done() && !lost(static_cast<int>(worker))) return take(static_cast<int>(worker));
+  }
+  return std::nullopt;
+}
+
+TicketLinks::Asked TicketLinks::take(int worker) {
+  OfWorker& of = workers_[static_cast<std::size_t>(worker)];
+  std::exchange(of.asked, nullptr)->wait();
+  return {worker,
+          {.losses = of.request[0],
+           .targets = static_cast<std::int64_t>(of.request[1]),
+           .wants_meeting = of.request[2] != 0,
+           .likeliest = static_cast<std::int64_t>(of.request[2])}};
+}
+
+void TicketLinks::forget(int worker) {
+  OfWorker& of = workers_[static_cast<std::size_t>(worker)];
+  of.asked.reset();
+  of.told.reset();
+}
+
+bool TicketLinks::all_servers(bool say) {
+  if (!servers_) return say;
+  double against = say ? 0 : 1;
+  servers_->all_reduce(tensor(&against, 1))->wait();
+  return against == 0;
+}
+
+void TicketLinks::tell_share(const TicketRequest& share) {
+  if (replica_ && replica_->rank() != 0) return;
+  std::array<double, kRequestWords> words{share.losses, static_cast<double>(share.targets),
+                                          static_cast<double>(share.likeliest)};
+  tickets_->send(tensor(words.data(), kRequestWords), static_cast<int>(layout_.dp * layout_.line()))->wait();
 }
 
 void TicketLinks::tell(int worker, const TicketNotice& notice) {

@@ -12,6 +12,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,19 +27,21 @@ struct TicketRequest {
   double losses = 0;         // their sum
   std::int64_t targets = 0;  // that they are of
   bool wants_meeting = false;
+  std::int64_t likeliest = 0;  // evaluate: targets that nothing was likelier than
 };
 
 struct TicketNotice {
-  enum class Kind { begin, apply, pull, end_of_step };
+  // The last four where workers may be lost and join (train/async_steps.h).
+  enum class Kind { begin, apply, pull, end_of_step, lost, join, evaluate, over };
   Kind kind = Kind::begin;
   int worker = 0;
-  std::int64_t ticket = 0;
+  std::int64_t ticket = 0;  // join: the life that the worker is in; evaluate: the share
   bool pulls = false;  // begin: the weights of now come first
   // end_of_step
   double loss = 0, norm = 0;
   bool updated = true;  // false: the update of `worker` on `ticket` was left out, its norm not being finite
   bool meets = false;   // all ranks have come to this end, and workers get the weights of now
-  std::int64_t updates = 0;
+  std::int64_t updates = 0;            // begin, where workers may be lost: samples that the run has left out
   double seconds = 0;                  // that the step took the servers
   std::vector<Arrival> arrivals = {};  // the step's, dp of them
 };
@@ -55,6 +58,8 @@ class TicketLinks {
   TicketNotice hear();
   // Of a worker.
   void ask(const TicketRequest& request);
+  // What came of a share of the evaluation, the same on all of the worker's ranks.
+  void tell_share(const TicketRequest& share);
 
   // Of the first server. A worker that was told to begin will ask: expect() is told so, and wait_for_request() waits
   // until one of those that are expected has.
@@ -64,6 +69,10 @@ class TicketLinks {
     TicketRequest request;
   };
   Asked wait_for_request();
+  std::optional<Asked> take_request(const std::function<bool(int worker)>& lost);  // one that is there, if any is
+  void forget(int worker);  // it is lost, or has joined: nothing is expected of it
+  // Whether all servers say so. All of them call it.
+  bool all_servers(bool say);
   void tell(int worker, const TicketNotice& notice);
   void tell_servers(const TicketNotice& notice);
   void settle();  // all that was told has been heard
@@ -77,6 +86,7 @@ class TicketLinks {
     Communicator::Started told;
   };
   Tensor tensor(double* words, std::int64_t count) const;
+  Asked take(int worker);
   int lead(int worker) const { return worker * static_cast<int>(layout_.line()); }
   std::vector<double> words_of(const TicketNotice& notice) const;
   TicketNotice notice_of(const std::vector<double>& words) const;

@@ -21,7 +21,46 @@ std::string to_json_line(std::int64_t step, const Arrival& arrival) {
          "\n";
 }
 
+std::string to_json_line(std::int64_t step, const WorkerChange& change) {
+  nlohmann::ordered_json line{{"step", step},
+                              {"update", change.update},
+                              {"worker", change.worker},
+                              {"change", change.joins ? "joined" : "lost"},
+                              {"ticket", nullptr},
+                              {"seconds", change.seconds},
+                              {"why", change.why}};
+  if (change.ticket) line["ticket"] = *change.ticket;
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string to_text(const WorkerChange& change) {
+  if (change.joins) return fmt::format("worker {} has joined", change.worker);
+  const std::string ticket =
+      change.ticket ? fmt::format("; ticket {} is dealt again, {:.3g} s of work on it are lost", *change.ticket,
+                                  change.seconds)
+                    : std::string();
+  return fmt::format("worker {} is lost: {}{}", change.worker, change.why, ticket);
+}
+
+std::string to_json_lines(std::int64_t step, const std::vector<Arrival>& arrivals,
+                          const std::vector<WorkerChange>& changes) {
+  std::string lines;
+  auto change = changes.begin();
+  for (const Arrival& one : arrivals) {
+    for (; change != changes.end() && change->update <= one.update; ++change) lines += to_json_line(step, *change);
+    lines += to_json_line(step, one);
+  }
+  for (; change != changes.end(); ++change) lines += to_json_line(step, *change);
+  return lines;
+}
+
 namespace {
+
+bool is_change(const std::string& line) {
+  bool is = false;
+  return read_json_line(line, [&](JsonKeys keys, const JsonScalar&) { is |= keys.size() == 1 && keys[0] == "change"; }) &&
+         is;
+}
 
 std::optional<Arrival> arrival_in(const std::string& line) {
   Arrival found;
@@ -50,6 +89,7 @@ std::vector<Arrival> read_arrivals(const std::filesystem::path& file) {
   std::vector<Arrival> all;
   std::string line;
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
+    if (is_change(line)) continue;
     const std::optional<Arrival> arrival = arrival_in(line);
     if (!arrival && in.eof()) break;  // half a line, of a process that was killed
     if (!arrival) refuse(fmt::format("line {} is no arrival", number));

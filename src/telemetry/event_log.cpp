@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames = {
     "start", "step",    "save",     "saved", "evaluation", "fault",  "stall",   "clock",
-    "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout"};
-constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end"};
+    "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout", "leave", "join"};
+constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end", "go_on"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? nlohmann::json(*number) : nlohmann::json(nullptr);
@@ -51,6 +51,7 @@ std::string to_json_line(const LoggedEvent& event) {
                     {"from", number_or_null(event.lost->from)},
                     {"until", number_or_null(event.lost->until)}};
   if (event.culprit) line["culprit"] = *event.culprit;
+  if (event.speaks) line["speaks"] = true;
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 

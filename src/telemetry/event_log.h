@@ -4,7 +4,8 @@
 // ranks, lost {steps, from, until}, culprit. `time` is in seconds since 1970 on the run's clock (train/run_clock.h) and
 // `error` its bound, null where clocks are not compared; `seconds` is how long it took, null of what takes no time;
 // `rank` is null of what an agent of `lockstep launch` says of no rank; `culprit` is the rank that a fault is put down
-// to, which is seldom the one that tells (culprit.h). Lines are in the order in which rank 0 learned of them, not of
+// to, which is seldom the one that tells (culprit.h); `speaks` is true where this rank keeps the log and is not rank 0:
+// of servers whose workers may die. Lines are in the order in which rank 0 learned of them, not of
 // their times.
 //
 // Steps are sampled (step_sampling.h), all ranks of a step or none; other kinds are always written. Opening for a run
@@ -43,8 +44,10 @@ enum class EventKind : std::uint8_t {
   slow_end,  // it does no longer
   rewind,    // after a loss spike, to an earlier step; `seconds`: until training continued
   relayout,  // before a step: a mask grew and the state of what stays was laid out anew; `seconds`: it took
+  leave,     // an asynchronous worker is lost, and the others go on; `seconds`: of its work that are lost
+  join,      // one has joined; `seconds`: since it was lost, or the run began
 };
-inline constexpr int kEventKinds = 15;
+inline constexpr int kEventKinds = 17;
 std::string_view name_of(EventKind kind);
 
 // What an agent decides.
@@ -55,8 +58,9 @@ enum class Decision : std::uint8_t {
   grow,    // more ranks, up to what the run began with
   wait,    // for hosts
   end,     // the run ends: restarting does not help, or was done too often
+  go_on,   // the others do, who do not need the one that failed
 };
-inline constexpr int kDecisions = 6;
+inline constexpr int kDecisions = 7;
 std::string_view name_of(Decision decision);
 
 // What a try that resumes has cut from metrics.jsonl: steps that are computed again.
@@ -79,6 +83,7 @@ struct LoggedEvent {
   std::optional<std::int64_t> ranks = {};  // that train from then on
   std::optional<LostSteps> lost = {};      // of a start that resumes
   std::optional<int> culprit = {};         // of a fault
+  bool speaks = false;                     // the rank that keeps the log, where that is not rank 0
 };
 inline constexpr int kOfTheAgent = -1;  // the rank of what an agent tells, and which is of no rank: null in the line
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "telemetry/event_log.h"
 #include "telemetry/json_line.h"
 
 namespace lockstep {
@@ -60,14 +61,15 @@ void GoodputAccount::add_event(const RunEvent& event) {
   if (!known(event.time)) return;
   Events& e = events_;
   const double seconds = known(event.seconds) ? std::max(0.0, event.seconds) : 0;
+  if (event.decision == name_of(Decision::go_on)) return;  // the run does
   if (event.kind == "fault") {
     e.told = event.time;
   } else if (event.kind == "decision") {
     e.told = event.time;
     e.restarts = event.decision != "end";
     if (event.decision == "wait" && !known(e.waits_since)) e.waits_since = event.time;
-  } else if (event.rank != 0) {
-    return;  // rank 0 speaks for all
+  } else if (!event.is_of_keeper()) {
+    return;  // it speaks for all
   } else if (event.kind == "start") {
     start(event);
   } else if (event.kind == "save") {

@@ -206,7 +206,7 @@ ReportedStability stability_of(const RunRecords& run) {
   std::int64_t starts = 0;
   for (const RunEvent& event : run.events) {
     s.stalls += event.kind == "stall";
-    starts += event.kind == "start" && event.rank <= 0;  // every rank tells of its own
+    starts += event.kind == "start" && (event.rank < 0 || event.is_of_keeper());  // every rank tells of its own
     if (event.kind != "fault") continue;
     ++s.faults;
     s.fault_texts.push_back(event.text);

@@ -32,6 +32,7 @@ void take(RunEvent& event, std::string_view key, const JsonScalar& value) {
   if (key == "decision") event.decision = text_in(value).substr(0, 64);
   if (key == "epoch") event.epoch = whole_number_in(value).value_or(-1);
   if (key == "culprit") event.culprit = rank_or_none(value);
+  if (key == "speaks") event.speaks = std::holds_alternative<bool>(value) && std::get<bool>(value);
 }
 
 }  // namespace

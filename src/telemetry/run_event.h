@@ -30,6 +30,9 @@ struct RunEvent {
   std::int64_t epoch = -1;  // of launch, where it begins
   std::optional<LostInTry> lost = {};
   int culprit = -1;  // the rank that a fault is put down to; -1: none is known
+  bool speaks = false;
+  // Whether it is of the rank that keeps the log: what it tells of the run counts once.
+  bool is_of_keeper() const { return rank == 0 || speaks; }
 };
 
 inline constexpr std::size_t kMostEventText = 4096;  // of a text; more is cut

@@ -44,7 +44,7 @@ std::optional<LastFault> last_fault_in(const RunRecords& run) {
 std::vector<int> slow_ranks_in(const RunRecords& run) {
   std::set<int> slow;
   for (const RunEvent& event : run.events) {
-    if (is_of(event, EventKind::start) && event.rank == 0) slow.clear();
+    if (is_of(event, EventKind::start) && event.is_of_keeper()) slow.clear();
     if (is_of(event, EventKind::slow)) slow.insert(event.rank);
     if (is_of(event, EventKind::slow_end)) slow.erase(event.rank);
   }

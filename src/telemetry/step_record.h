@@ -53,6 +53,7 @@ struct StepRecord {
   bool overflow = false;                     // not updated: too large for the scale, which the next step has halved
   std::optional<std::int64_t> skipped = {};  // batches that were left out so far, of a run that rewinds
   std::vector<Arrival> arrivals = {};        // of an asynchronous step, its updates
+  std::vector<WorkerChange> changes = {};    // and which workers were lost or have joined
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -28,8 +28,10 @@ bool AsyncSteps::meets_after(std::int64_t steps) const {
 
 void AsyncSteps::begin(std::int64_t first, double learning_rate) {
   result_ = {};
+  shift_ = first - state_.batches() * setup_.options.B;
   if (setup_.on_meta()) return count_step();
   if (setup_.dp->serves()) upload(state_.control().slice(0, kLearningRate, 1), &learning_rate, setup_.stream);
+  if (may_die()) return lead_or_follow_apart();
   if (links_.is_first_server()) return lead();
   setup_.dp->serves() ? follow() : work(first);
 }
@@ -56,7 +58,8 @@ void AsyncSteps::compute(const TicketNotice& begin, std::int64_t first) {
   if (begin.pulls) executor_.run_part(StepPart::publishing);
   if (!setup_.on_meta()) {
     LOCKSTEP_CHECK(options_.read, "nobody reads the samples of asynchronous steps");
-    options_.read(first + (begin.ticket - state_.batches() * dp()) * each, tokens_, targets_);
+    const std::int64_t own = may_die() ? begin.updates : first - state_.batches() * setup_.options.B;
+    options_.read(own + begin.ticket * each, tokens_, targets_);
   }
   executor_.batch().set_apart(tokens_, targets_, begin.ticket % dp() * each, 0, setup_.stream);
   executor_.begin(true, begin.ticket / dp());
@@ -147,6 +150,45 @@ TicketLinks::Asked AsyncSteps::wait_for_request() {
   return links_.wait_for_request();
 }
 
+void AsyncSteps::count_update(const Arrival& applied) {
+  double host[kStepControls] = {};
+  download(host, state_.control(), setup_.stream);
+  const TicketRequest& request = requests_[static_cast<std::size_t>(applied.worker)];
+  ended_.losses += request.losses;
+  ended_.targets += request.targets;
+  ended_.norms += host[kNorm];
+  ended_.arrivals.push_back(applied);
+  if (host[kFinite] == 0 && !bad_) {
+    bad_ = applied;
+    wishes_to_meet_ = true;
+  }
+}
+
+// Its updates are made.
+TicketNotice AsyncSteps::end_step() {
+  const std::int64_t step = state_.batches();
+  hear_wishes();
+  double host[kStepControls] = {};
+  download(host, state_.control(), setup_.stream);
+  TicketNotice end{.kind = TicketNotice::Kind::end_of_step,
+                   .loss = ended_.targets > 0 ? ended_.losses / static_cast<double>(ended_.targets) : 0,
+                   .norm = ended_.norms / static_cast<double>(dp()),
+                   .updated = true,
+                   .meets = meets_after(step + 1),
+                   .updates = static_cast<std::int64_t>(host[kStep]),
+                   .arrivals = ended_.arrivals};
+  const auto now = std::chrono::steady_clock::now();
+  end.seconds = std::chrono::duration<double>(now - std::exchange(began_, now)).count();
+  if (bad_ && end.meets) {
+    end.updated = false;
+    end.worker = static_cast<int>(bad_->worker);
+    end.ticket = bad_->ticket;
+  }
+  LOCKSTEP_CHECK(!end.meets || order_->under_way() == 0, "{} workers compute where all ranks meet",
+                 order_->under_way());
+  return end;
+}
+
 void AsyncSteps::lead() {
   const auto workers = static_cast<std::size_t>(dp());
   const std::int64_t step = state_.batches(), last = (step + 1) * dp();
@@ -175,38 +217,10 @@ void AsyncSteps::lead() {
       links_.tell_servers({.kind = TicketNotice::Kind::apply, .worker = static_cast<int>(next->worker)});
       apply(static_cast<int>(next->worker));
       tell_ends(static_cast<int>(next->worker));
-      double host[kStepControls] = {};
-      download(host, state_.control(), setup_.stream);
-      const TicketRequest& request = requests_[static_cast<std::size_t>(next->worker)];
-      ended_.losses += request.losses;
-      ended_.targets += request.targets;
-      ended_.norms += host[kNorm];
-      ended_.arrivals.push_back(*next);
-      if (host[kFinite] == 0 && !bad_) {
-        bad_ = *next;
-        wishes_to_meet_ = true;
-      }
+      count_update(*next);
     }
   }
-  hear_wishes();
-  double host[kStepControls] = {};
-  download(host, state_.control(), setup_.stream);
-  TicketNotice end{.kind = TicketNotice::Kind::end_of_step,
-                   .loss = ended_.targets > 0 ? ended_.losses / static_cast<double>(ended_.targets) : 0,
-                   .norm = ended_.norms / static_cast<double>(dp()),
-                   .updated = true,
-                   .meets = meets_after(step + 1),
-                   .updates = static_cast<std::int64_t>(host[kStep]),
-                   .arrivals = ended_.arrivals};
-  const auto now = std::chrono::steady_clock::now();
-  end.seconds = std::chrono::duration<double>(now - std::exchange(began_, now)).count();
-  if (bad_ && end.meets) {
-    end.updated = false;
-    end.worker = static_cast<int>(bad_->worker);
-    end.ticket = bad_->ticket;
-  }
-  LOCKSTEP_CHECK(!end.meets || order_->under_way() == 0, "{} workers compute where all ranks meet",
-                 order_->under_way());
+  const TicketNotice end = end_step();
   links_.tell_servers(end);
   for (int worker = 0; worker < static_cast<int>(dp()); ++worker) {
     untold_[static_cast<std::size_t>(worker)].push_back(end);
@@ -260,11 +274,11 @@ void AsyncSteps::publish_to_all() {
 
 void AsyncSteps::end(const TicketNotice& end) {
   met_ = end.meets;
-  if (met_) {
+  if (met_ && !may_die()) {
     publish_to_all();
     if (links_.is_first_server()) links_.settle();
-    bad_.reset();
   }
+  if (met_) bad_.reset();
   if (!end.updated) bad_value_ = fmt::format("the gradient of worker {} on ticket {}", end.worker, end.ticket);
   state_.count_step(end.updates);
   result_ = {.loss = end.loss,
@@ -272,6 +286,7 @@ void AsyncSteps::end(const TicketNotice& end) {
              .updated = end.updated,
              .loss_scale = std::ldexp(1.0, state_.loss_scale().exponent),
              .arrivals = end.arrivals,
+             .changes = std::exchange(changes_, {}),
              .seconds = end.seconds};
 }
 

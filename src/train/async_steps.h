@@ -16,13 +16,23 @@
 //
 // A step is of dp updates on meta too, one ticket for each worker in turn.
 //
+// Workers that may die (async_steps_apart.cpp). Servers are a world of their own, and so are the ranks of each worker
+// (comm/apart/ranks.h). A worker is lost when a connection to it is broken: its ticket is dealt again, to the next that
+// is free, and what it has sent and is not applied is dropped. All servers have the whole of a gradient before any of
+// them uses it. A worker joins at any moment, and gets the weights with its first ticket. Where servers save or
+// evaluate, no worker is at a ticket, and none is waited for: a worker hears of no end of a step. Evaluations are dealt
+// in shares, as tickets are. With no worker left the servers wait for some time for one to come.
+//
 // One thread uses it; setup, state and executor outlive it.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "parallel/arrival_order.h"
@@ -36,7 +46,9 @@ class AsyncSteps {
   // Tokens and targets of the samples from number `first` on, of those ever consumed.
   using Read = std::function<void(std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
   struct Options {
-    Read read;
+    Read read = {};
+    Read read_evaluation = {};  // the same of the samples to evaluate on; where workers may die
+    double patience = 60;       // seconds that servers wait for a worker where there is none
     std::function<bool(std::int64_t steps)> meets;  // whether all ranks meet after so many steps; none: after each
     std::vector<Arrival> record = {};               // to be repeated
   };
@@ -53,6 +65,13 @@ class AsyncSteps {
   bool met() const { return met_; }
   // All ranks meet at the end of one of the next steps.
   void wish_to_meet() { wishes_to_meet_ = true; }
+  // Where workers may die. A worker: computes what it is told to until the run is over, and says when it wants it to
+  // stop. Servers: evaluate so many batches of the evaluation, of which the first gets the results, and let the workers
+  // go when the run is over.
+  void serve(const std::function<bool()>& wants_stop);
+  std::vector<BatchBuffers::Evaluated> evaluate(std::int64_t batches);
+  void dismiss();
+  void note_in(Doing* doing) { doing_ = doing; }
   // In words, after a step that did not update.
   const std::string& bad_value() const { return bad_value_; }
 
@@ -78,6 +97,23 @@ class AsyncSteps {
   void pull(int worker);
   void end(const TicketNotice& end);
   void publish_to_all();
+  void count_update(const Arrival& applied);
+  TicketNotice end_step();
+  // Where workers may die.
+  bool may_die() const { return setup_.options.workers_may_die; }
+  void lead_or_follow_apart();
+  void lead_apart();
+  TicketNotice follow_apart(TicketNotice::Kind last);  // what is told, until that
+  bool receive(int worker);
+  void update();
+  bool send_weights(int worker);
+  void begin_all_apart();
+  void tell_begin(TicketNotice notice, std::int64_t version);
+  void hear_workers();
+  bool look_at_workers();
+  void lose(int worker, bool blames_ticket = true);
+  void join(const apart::WorkerLinks::Joiner& joiner);
+  void evaluate_share(const TicketNotice& notice);
   bool meets_after(std::int64_t steps) const;
   std::int64_t end_of_tickets() const;
   std::int64_t dp() const { return setup_.options.layout.dp; }
@@ -100,6 +136,24 @@ class AsyncSteps {
   std::optional<Arrival> bad_;            // the first update since the last meeting that was left out
   std::optional<std::int64_t> meets_at_;  // steps; because somebody wishes it
   std::string bad_value_;
+
+  // The first server's, where workers may die.
+  using Clock = std::chrono::steady_clock;
+  struct OfWorker {
+    Clock::time_point begun = Clock::now();  // its ticket, or share
+    Clock::time_point lost = Clock::now();   // or when the run began
+    std::optional<std::int64_t> share;       // of an evaluation
+  };
+  std::vector<OfWorker> apart_;
+  std::map<std::int64_t, int> deaths_;  // by ticket
+  std::vector<WorkerChange> changes_;   // that no step has told yet
+  std::set<std::int64_t> shares_left_;  // of an evaluation, that nobody is at
+  std::vector<TicketRequest> shares_;   // by share, what came of it
+  std::size_t shares_there_ = 0;
+  std::int64_t shift_ = 0;  // of the samples of the step, from those of a run that has left none out
+  Clock::time_point seen_ = Clock::now();  // when some worker was there last
+  Doing* doing_ = nullptr;
+  std::int64_t hearings_ = 0;
 };
 
 }  // namespace lockstep

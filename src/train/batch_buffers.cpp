@@ -257,11 +257,25 @@ BatchBuffers::OwnLosses BatchBuffers::losses_apart(int place) const {
   return own;
 }
 
-BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {
+// Losses and marks of this rank's samples, where it has them.
+std::array<double, 2> BatchBuffers::own_totals(int place) const {
   std::array<double, 2> totals{own_losses(place)};
   // A target that is ignored keeps its own mark.
   if (sizes_.has_head)
     totals[1] = static_cast<double>(std::ranges::count(places_[place].targets.as<std::int32_t>(), 1));
+  return totals;
+}
+
+BatchBuffers::Evaluated BatchBuffers::evaluated_apart(int place) const {
+  std::array<double, 2> totals = own_totals(place);
+  sum_over(ranks_.stages, totals);
+  return {.loss = totals[0],
+          .likeliest = static_cast<std::int64_t>(totals[1]),
+          .targets = places_[place].valid_targets};
+}
+
+BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {
+  std::array<double, 2> totals = own_totals(place);
   sum_over(ranks_.replicas, totals);
   sum_over(ranks_.others, totals);
   sum_over(ranks_.stages, totals);

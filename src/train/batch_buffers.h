@@ -91,6 +91,7 @@ class BatchBuffers {
     std::int64_t targets = 0;
   };
   OwnLosses losses_apart(int place) const;
+  // Likewise, of one that was not for training, when losses and marks are there: the loss is a sum.
   // The same in parts, where stages are not waited for: the sum over the ranks that have this rank's layers, zero where
   // another stage has the losses; and the mean that the stages' sum is.
   double loss_of_stage(int place) const;
@@ -106,6 +107,8 @@ class BatchBuffers {
     std::int64_t targets = 0;  // that count
   };
   Evaluated evaluated(int place) const;
+  // The same of a batch that was set apart, whose loss is not a mean but a sum. All stages call it.
+  Evaluated evaluated_apart(int place) const;
   // The index of token i of those here among the tokens of whole samples.
   std::int64_t place_of(std::int64_t i) const;
 
@@ -129,6 +132,7 @@ class BatchBuffers {
   // Where in its sample the document of each token begins.
   void set_documents(std::span<const std::int32_t> tokens, int place, Stream& stream);
   void take(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
+  std::array<double, 2> own_totals(int place) const;
   double own_losses(int place) const;  // their sum; zero where another stage has them
 
   ModelSpec spec_;

@@ -47,6 +47,7 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
                             : std::optional(result.loss_scale),
           .overflow = result.overflowed,
           .arrivals = result.arrivals,
+          .changes = result.changes,
           .bytes = bytes_of(run.ledger(), &Ledger::current),
           .peak_bytes = bytes_of(run.ledger(), &Ledger::peak),
           .time = seconds_since_1970()};
@@ -307,6 +308,7 @@ static Ending train_steps(TrainingRun& run, Progress& progress, Watcher& watcher
                                           : fmt::format("train.most_rewinds = {} were made", t.most_rewinds)));
     const std::int64_t batch = first_sample(progress.step);
     const bool again = progress.step < recorded;
+    for (const WorkerChange& change : result.changes) events.changed(progress.step + 1, change);
     if (!again) events.stepped(progress.step + 1, seconds);
 
     if (timeline.is_due()) write(timeline.collect(), run.spec(), watcher);

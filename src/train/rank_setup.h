@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/apart/worker_links.h"
 #include "comm/communicator.h"
 #include "model/model.h"
 #include "parallel/data_parallel.h"
@@ -55,6 +56,10 @@ struct RankSetup {
     bool capture = true;             // of steps that are repeated; false: action by action, every time
     TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
     StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank
+    // Asynchronous workers may die and join (async_steps.h), and this rank is connected to those of other parties so.
+    // Of a server: its connections to workers, which outlive it; of a worker none.
+    bool workers_may_die = false;
+    apart::WorkerLinks* workers = nullptr;
   };
 
   // `with` null: this rank is the only one. `offload`: for state that the options move off the device;

@@ -323,7 +323,7 @@ void RankState::publish() {
 }
 
 void RankState::send_weights() {
-  if (!setup_.step.shape.publishes) return;
+  if (!setup_.step.shape.publishes || setup_.options.workers_may_die) return;  // with its first ticket
   for (const auto& [u, shard] : shards_) {
     weights_->publish(u);
     weights_->ready(u);

@@ -109,7 +109,10 @@ class Replica {
   // Shows the steps that follow, until told otherwise (null).
   void show(StepWatch* watch);
   // Notes what the steps that follow are doing, as long as it lives.
-  void note_in(Doing* doing) { executor_.note_in(doing); }
+  void note_in(Doing* doing) {
+    executor_.note_in(doing);
+    if (async_) async_->note_in(doing);
+  }
   // The next step's updates wait for who reads the state beside it.
   void update_after(Event& read) { executor_.update_after(read); }
 

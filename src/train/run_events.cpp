@@ -34,6 +34,7 @@ RunEvents::RunEvents(TrainingRun& run, Watcher& watcher, std::int64_t first_step
       watcher_(watcher),
       clock_(run.uncounted_ranks(), {.scope = run.spec().run.clock}),
       rank_(run.ranks() ? run.ranks()->rank() : 0),
+      first_(run.mesh_rank() - rank_),
       slow_(work_of_ranks(run.spec())) {
   compare(first_step, "start");
   add({.kind = EventKind::start, .step = first_step});
@@ -43,11 +44,23 @@ LoggedEvent RunEvents::logged(const Event& event) const {
   const double began = event.began.value_or(clock_.now());
   return {.time = clock_.since_1970(clock_.of(began)),
           .error = clock_.error(began),
-          .rank = rank_,
+          .rank = first_ + rank_,
           .kind = event.kind,
           .step = event.step,
           .seconds = event.seconds,
-          .text = event.text};
+          .text = event.text,
+          .speaks = rank_ == 0 && first_ > 0};
+}
+
+void RunEvents::changed(std::int64_t step, const WorkerChange& change) {
+  LoggedEvent event = logged({.kind = change.joins ? EventKind::join : EventKind::leave,
+                              .step = step,
+                              .seconds = change.seconds,
+                              .text = to_text(change)});
+  event.rank = static_cast<int>(change.worker * run_.spec().layout.line());
+  event.speaks = false;
+  log(event);
+  watcher_.note(fmt::format("step {}: {}", step, event.text));
 }
 
 void RunEvents::log(const LoggedEvent& event) {
@@ -58,7 +71,7 @@ void RunEvents::log_of(int rank, const RankEvent& event, std::optional<double> e
   if (!event.kind) return;
   log({.time = clock_.since_1970(event.time),
        .error = error,
-       .rank = rank,
+       .rank = first_ + rank,
        .kind = *event.kind,
        .step = event.step,
        .seconds = event.seconds < 0 ? std::nullopt : std::optional(event.seconds)});
@@ -85,6 +98,7 @@ void RunEvents::failed(std::int64_t step, const std::exception& error) {
   if (rank_ != 0 && of_another && of_another->secondary()) return;  // the rank that failed says it
   LoggedEvent fault = logged({.kind = EventKind::fault, .step = step, .text = error.what()});
   fault.culprit = of_another ? culprit_in(fault.text) : rank_;
+  if (fault.culprit) *fault.culprit += first_;
   watcher_.happened(fault);
 }
 
@@ -123,11 +137,11 @@ void RunEvents::look_for_stall(const TrainingRun::Told& told) {
     const double now = clock_.now();
     log({.time = clock_.since_1970(clock_.of(now)) - seconds,
          .error = clock_.error(now),
-         .rank = rank,
+         .rank = first_ + rank,
          .kind = EventKind::stall,
          .step = last_step_,
          .seconds = seconds,
-         .text = fmt::format("the step took {:.3g} s, steps before it {:.3g} s; rank {} {}", seconds, usual, rank,
+         .text = fmt::format("the step took {:.3g} s, steps before it {:.3g} s; rank {} {}", seconds, usual, first_ + rank,
                              known ? "was busy longest" : "took longest")});
   }
   if (usual_.size() == kUsualSteps) usual_.erase(usual_.begin());
@@ -172,7 +186,7 @@ void RunEvents::compare(std::int64_t step, const std::string& why) {
   for (const RunClock::Compared& one : clock_.compared())
     log({.time = clock_.since_1970(clock_.of(ended)),
          .error = one.error,
-         .rank = one.rank,
+         .rank = first_ + one.rank,
          .kind = EventKind::clock,
          .step = step,
          .seconds = ended - began,

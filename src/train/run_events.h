@@ -45,6 +45,8 @@ class RunEvents {
     std::string text = {};
   };
   void add(const Event& event);
+  // An asynchronous worker was lost, or has joined.
+  void changed(std::int64_t step, const WorkerChange& change);
   // The step has just ended.
   void stepped(std::int64_t step, double seconds);
   // What ended the run on this rank, which can tell no other rank any more: told to its own watcher.
@@ -71,7 +73,8 @@ class RunEvents {
   TrainingRun& run_;
   Watcher& watcher_;
   RunClock clock_;
-  const int rank_;
+  const int rank_;   // of those that are told of, all or a party (comm/apart/ranks.h)
+  const int first_;  // the first of those, in the mesh
   std::int64_t last_step_ = 0;    // that has ended
   double last_seconds_ = 0;       // that it took
   double untold_seconds_ = 0;     // likewise, until it is told

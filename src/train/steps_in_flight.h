@@ -27,6 +27,7 @@ struct StepResult {
   bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
   std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
   std::vector<Arrival> arrivals = {};    // of an asynchronous step (async_steps.h)
+  std::vector<WorkerChange> changes = {};  // of workers, since the step before
   std::optional<double> seconds = {};    // that it took, where it did not begin and end with this rank's part of it
 };
 

@@ -76,6 +76,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                          const Where& where)
     : spec_(spec),
       raw_ranks_(where.ranks),
+      mesh_(where.mesh ? std::make_unique<Accounted>(*where.mesh, comm_account_, uses_of(spec.layout)) : nullptr),
       traced_(where.ranks && device != Device::meta && spec.run.trace > 0
                   ? std::make_unique<Traced>(*where.ranks, messages_, "hosts")
                   : nullptr),
@@ -141,15 +142,18 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                                  .host_threads = threads_,
                                  .check_state = spec.run.check_state > 0,
                                  .account = stream_times_ ? &stream_time_ : account(),
-                                 .times = stream_times_.get()};
+                                 .times = stream_times_.get(),
+                                 .workers_may_die = where.mesh != nullptr,
+                                 .workers = where.workers};
   if (raw_ranks_ && where.connect) on_device_ = where.connect(*raw_ranks_, *memory_, *stream_);
   if (on_device_ && traced_) on_device_ = std::make_unique<Traced>(std::move(on_device_), messages_, "devices");
   if (on_device_ && accounted_)
     on_device_ = std::make_unique<Accounted>(
         std::move(on_device_), stream_times_ ? device_comm_account_ : comm_account_, uses_of(spec.layout));
-  Communicator* const replicas = on_device_ ? on_device_.get() : ranks_;
-  replica_ = ranks_
-                 ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_}, *memory_, *stream_,
+  Communicator* const ranks_of_mesh = mesh_ ? mesh_.get() : ranks_;
+  Communicator* const replicas = on_device_ ? on_device_.get() : ranks_of_mesh;
+  replica_ = ranks_of_mesh
+                 ? std::make_unique<Replica>(options, Replica::Ranks{*replicas, *ranks_of_mesh}, *memory_, *stream_,
                                              offload_memory_.get(), rooms_memory_.get())
                  : std::make_unique<Replica>(options, *memory_, *stream_, offload_memory_.get(), rooms_memory_.get());
   if (saves() && ranks_) {
@@ -287,9 +291,20 @@ std::optional<std::string> TrainingRun::find_bad_value(std::int64_t first, std::
 
 TrainingRun::Evaluation TrainingRun::evaluate() {
   double total = 0, weighted = 0;
-  std::int64_t likeliest = 0, targets = 0;
+  std::int64_t likeliest = 0, targets = 0, batches = 0;
   bool alike = true;  // each batch has as many targets
-  for (std::int64_t i = 0; i < spec_.train.eval_batches; ++i) {
+  const auto add = [&](double loss, std::int64_t likeliest_here, std::int64_t counted) {
+    total += loss;
+    weighted += loss * static_cast<double>(counted);
+    alike = alike && counted * batches == targets;
+    likeliest += likeliest_here;
+    targets += counted;
+    ++batches;
+  };
+  if (mesh_)
+    for (const BatchBuffers::Evaluated& batch : replica_->async().evaluate(spec_.train.eval_batches))
+      add(batch.loss, batch.likeliest, batch.targets);
+  for (std::int64_t i = 0; !mesh_ && i < spec_.train.eval_batches; ++i) {
     std::exception_ptr bad;
     try {
       if (!batch_->tokens().empty())
@@ -300,12 +315,7 @@ TrainingRun::Evaluation TrainingRun::evaluate() {
     }
     if (any_rank(bad != nullptr)) throw AgreedFailure(agreed(bad));
     const double loss = replica_->evaluate(batch_->tokens(), batch_->targets());
-    const std::int64_t counted = replica_->evaluated().targets;
-    total += loss;
-    weighted += loss * static_cast<double>(counted);
-    alike = alike && (i == 0 || counted * i == targets);
-    likeliest += replica_->evaluated().likeliest;
-    targets += counted;
+    add(loss, replica_->evaluated().likeliest, replica_->evaluated().targets);
   }
   // The mean over targets: that of batches, to the bit, where they have as many.
   Evaluation found{.loss = alike || targets == 0 ? total / static_cast<double>(spec_.train.eval_batches)
@@ -371,12 +381,12 @@ std::exception_ptr TrainingRun::agreed(const std::exception_ptr& mine) {
 
 // Ranks that hold copies of the same state share the work.
 std::vector<StateTensor> TrainingRun::written_here() const {
-  if (!ranks_) return replica_->state();
+  if (!ranks_ && !mesh_) return replica_->state();
   const LayoutSpec& layout = spec_.layout;
   const auto share = [](const std::vector<StateTensor>& state, std::int64_t copy, std::int64_t copies) {
     return share_of_state(state, static_cast<int>(copy), static_cast<int>(copies));
   };
-  const std::int64_t copy = state_copy(layout, rank()), copies = state_copies(layout);
+  const std::int64_t copy = state_copy(layout, mesh_rank()), copies = state_copies(layout);
   std::vector<StateTensor> state = replica_->state(true);
   const std::int64_t groups = spec_.sync.groups(layout.dp), together = copies / groups;
   // What replicas that take local steps have of their own is the same in their group alone.

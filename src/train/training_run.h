@@ -52,6 +52,10 @@ class TrainingRun {
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
     Communicator* ranks = nullptr;  // of the ranks of the spec's layout, on the host; it outlives the run. None: alone
+    // Of a run whose workers may die (comm/apart/ranks.h): `ranks` are then this rank's party, none where it is alone in
+    // it, these all of the layout, and of a server its connections to workers. They outlive the run.
+    Communicator* mesh = nullptr;
+    apart::WorkerLinks* workers = nullptr;
     Connect connect = {};           // the ranks on the device; none: that is where they are
     int threads = 0;                // of this rank; 0: threads_of(spec)
     const RunData* data = nullptr;  // that ranks of one process share, and rank 0 counts; it outlives the run
@@ -127,6 +131,10 @@ class TrainingRun {
     std::optional<double> accuracy;
   };
   Evaluation evaluate();
+  // Where workers may die: a worker computes until the run is over, and says when it wants it to stop; the servers let
+  // the workers go when it is.
+  void serve(const std::function<bool()>& wants_stop) { replica_->async().serve(wants_stop); }
+  void dismiss_workers() { replica_->async().dismiss(); }
   // Whether any rank says so. All ranks call it.
   bool any_rank(bool says);
   // With run.check_state: hashes the state, and compares what several ranks hold alike (train/state_check.h). Where it
@@ -173,6 +181,8 @@ class TrainingRun {
   std::exception_ptr agreed(const std::exception_ptr& mine);
   bool is_first_rank() const { return rank() == 0; }
   Communicator* ranks() const { return ranks_; }  // on the host; none: alone
+  // Of the layout, where ranks() are those of one party of it (Where::mesh).
+  int mesh_rank() const { return mesh_ ? mesh_->rank() : rank(); }
   // The same, outside the account of messages and the trace: for what is told beside a step.
   Communicator* uncounted_ranks() const { return raw_ranks_; }
   MessageTrace& messages() { return messages_; }  // of a run with a trace
@@ -224,6 +234,7 @@ class TrainingRun {
   CommAccount device_comm_account_;  // of messages on the device, where that is another
   MessageTrace messages_;
   Communicator* const raw_ranks_;         // as given
+  std::unique_ptr<Communicator> mesh_;    // none: ranks_ are all
   std::unique_ptr<Traced> traced_;        // the same, where the run has a trace
   std::unique_ptr<Accounted> accounted_;  // the same, accounted for
   Communicator* ranks_;

@@ -1,6 +1,8 @@
 // Asynchronous steps of a run (async_steps.h): whose samples a ticket has, and where all ranks meet.
 #include "train/training_run.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 void TrainingRun::use_async() {
@@ -10,6 +12,12 @@ void TrainingRun::use_async() {
             const Spending reading(account(), TimeUse::data);
             data_->training_batch(first, tokens, targets);
           },
+      .read_evaluation =
+          [this](std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+            const Spending reading(account(), TimeUse::data);
+            data_->evaluation_batch(first, tokens, targets);
+          },
+      .patience = std::max(60.0, spec_.run.deadline),
       .meets = {}};
   if (stream_->device() != Device::meta) {
     options.meets = [this, began = std::optional<std::int64_t>()](std::int64_t steps) mutable {

@@ -37,11 +37,11 @@ ToldEvents told_events_of(std::span<const double, kEventWords> words) {
 }  // namespace
 
 TrainingRun::Told TrainingRun::tell_ranks(const Wishes& mine, const TimesByUse& times, const ToldEvents& events) {
-  if (!raw_ranks_) return {mine, {times}, {events}};
   if (replica_->is_asynchronous() && !replica_->async().met()) {
     if (mine.stop) replica_->async().wish_to_meet();
     return {{.stop = mine.stop}, {times}, {ToldEvents{}}};
   }
+  if (!raw_ranks_) return {mine, {times}, {events}};
   Telling now = begin_telling(mine, times, events);
   if (!tells_late()) return end_telling(now);
   std::optional<Telling> before = std::exchange(telling_, std::move(now));

@@ -14,11 +14,16 @@ TEST(AgentMessage, IsReadAsItWasWritten) {
                                                           .order = {.epoch = 3,
                                                                     .layout = {.ranks = 4, .text = "dp=2,tp=2"},
                                                                     .resumes = true,
+                                                                    .joins = true,
                                                                     .master = "10.0.0.1",
                                                                     .places = {{2, 0}, {3, 1}}}}));
   EXPECT_EQ(start.order.places, (std::vector<EpochOrder::Place>{{2, 0}, {3, 1}}));
   EXPECT_EQ(start.order.layout, (LaunchLayout{.ranks = 4, .text = "dp=2,tp=2"}));
   EXPECT_TRUE(start.order.resumes);
+  EXPECT_TRUE(start.order.joins);
+  EXPECT_EQ(parse_agent_message(to_text({.kind = AgentMessageKind::kill, .ranks = {2, 5}})).ranks,
+            (std::set<int>{2, 5}));
+  EXPECT_TRUE(parse_agent_message(to_text({.kind = AgentMessageKind::kill})).ranks.empty());
   const AgentMessage ended = parse_agent_message(
       to_text({.kind = AgentMessageKind::ended, .epoch = 3, .ends = {{.rank = 2, .code = 137, .killed = true}}}));
   EXPECT_EQ(ended.ends, (std::vector<RankEnd>{{.rank = 2, .code = 137, .killed = true}}));
@@ -77,12 +82,16 @@ TEST(AgentMessage, WhatMakesNoSenseIsRefusedInOneLine) {
         R"({"kind":7})",
         R"({"kind":"reboot"})",
         R"({"kind":"start"})",
-        R"({"kind":"start","order":{"epoch":0,"ranks":1,"layout":"","resumes":true,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"a b","resumes":true,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":1,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"master":"a","places":[[1,0]]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"master":"a b","places":[[0,0]]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"--x","resumes":true,"master":"a","places":[[0,0]]}})",
+        R"({"kind":"start","order":{"epoch":0,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"a b","resumes":true,"joins":false,"master":"a","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":1,"joins":false,"master":"a","places":[]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[[1,0]]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a b","places":[[0,0]]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"--x","resumes":true,"joins":false,"master":"a","places":[[0,0]]}})",
+        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":2,"master":"a","places":[]}})",
+        R"({"kind":"kill"})",
+        R"({"kind":"kill","ranks":[-1]})",
+        R"({"kind":"kill","ranks":["0"]})",
         R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":2,"layout":"","slots":[],"agents":[0]}})",
         R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":3,"layout":"","slots":[[0,0],[0,1]],"agents":[0]}})",
         R"({"kind":"ended","epoch":1,"ends":[3]})",

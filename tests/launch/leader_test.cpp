@@ -23,15 +23,17 @@ class Led {
  public:
   explicit Led(int agents, int ranks,
                std::vector<OnFault> rules = {OnFault::restart, OnFault::spare, OnFault::shrink, OnFault::wait},
-               int stopped_code = 0, std::uint32_t last_epoch = 0)
+               int stopped_code = 0, std::uint32_t last_epoch = 0, LaunchWorkers workers = {}, int most_restarts = 10)
       : leader_({.plan = {.wanted = {.ranks = ranks}, .rules = std::move(rules), .layouts = any},
                  .agents = agents,
+                 .most_restarts = most_restarts,
                  .last_epoch = last_epoch,
                  .start_seconds = 10,
                  .wait_seconds = 30,
                  .grow_after_seconds = 1,
                  .steps = 100,
-                 .stopped_code = stopped_code},
+                 .stopped_code = stopped_code,
+                 .workers = [workers](const LaunchLayout&) { return workers; }},
                 hands(), now_) {}
 
   void join(int agent, int slots = 2) {
@@ -59,6 +61,8 @@ class Led {
   Leader& leader() { return leader_; }
 
   std::map<int, EpochOrder> orders;  // the last of each agent
+  std::vector<std::pair<int, EpochOrder>> started;  // all of them
+  std::set<int> killed;                             // by kill_ranks
   int kills = 0, asks = 0;
   std::set<std::uint32_t> taken;  // by others
   bool folder_free = true, folder_full = false;
@@ -70,9 +74,14 @@ class Led {
 
  private:
   Leader::Hands hands() {
-    return {.start = [this](int agent, const EpochOrder& order) { orders[agent] = order; },
+    return {.start =
+                [this](int agent, const EpochOrder& order) {
+                  orders[agent] = order;
+                  started.emplace_back(agent, order);
+                },
             .ask_to_end = [this](int) { ++asks; },
             .kill = [this](int) { ++kills; },
+            .kill_ranks = [this](int, const std::set<int>& ranks) { killed.insert(ranks.begin(), ranks.end()); },
             .take_epoch =
                 [this](std::uint32_t epoch) {
                   if (folder_full) throw EnvironmentError("no space left");
@@ -417,6 +426,94 @@ TEST(Leader, AHostThatDoesNotComeIsNamed) {
   EXPECT_TRUE(run.leader().over());
   EXPECT_EQ(run.leader().code(), 5);
   EXPECT_THAT(run.leader().reason(), HasSubstr("host 1 of the list, host 2 of the list are not"));
+}
+
+// Three workers of two ranks each, and a row of servers, on four hosts of two slots.
+Led with_workers(int most_restarts = 10) {
+  return Led(4, 8, {OnFault::restart, OnFault::wait}, 0, 0, {.count = 3, .line = 2}, most_restarts);
+}
+
+TEST(LeaderOfWorkers, StartsAloneTheOneThatFails) {
+  Led run = with_workers();
+  run.join_all(4);
+  ASSERT_EQ(run.started.size(), 4u);
+  for (const auto& [agent, order] : run.started) EXPECT_FALSE(order.joins);
+  run.started.clear();
+  run.end(2, 128 + 9);
+  EXPECT_EQ(run.killed, (std::set<int>{3})) << "the rest of it";
+  EXPECT_TRUE(run.started.empty()) << "while some of it runs";
+  run.end(3, 128 + 9, true);
+  ASSERT_EQ(run.started.size(), 1u);
+  EXPECT_TRUE(run.started[0].second.joins);
+  EXPECT_EQ(run.started[0].second.epoch, run.leader().epoch().number);
+  EXPECT_EQ(run.started[0].second.places, (std::vector<EpochOrder::Place>{{2, 0}, {3, 1}}));
+  EXPECT_EQ(run.kills, 0);
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+  ASSERT_EQ(run.decisions.size(), 1u);
+  EXPECT_EQ(run.decisions[0].decision, Decision::go_on);
+  EXPECT_EQ(run.decisions[0].culprit, 2);
+}
+
+TEST(LeaderOfWorkers, RestartsAllForAServerOrTheLastWorker) {
+  Led server = with_workers();
+  server.join_all(4);
+  server.end(6, 128 + 9);
+  EXPECT_GT(server.kills, 0);
+  EXPECT_EQ(server.leader().phase(), Leader::Phase::ending);
+  Led last = with_workers(0);
+  last.join_all(4);
+  for (const int rank : {0, 2}) {
+    last.end(rank, 128 + 9);
+    last.end(rank + 1, 128 + 9, true);
+    EXPECT_EQ(last.leader().phase(), Leader::Phase::running);
+  }
+  EXPECT_EQ(last.started.size(), 4u) << "none may start again";
+  last.end(4, 128 + 9);
+  EXPECT_GT(last.kills, 0);
+}
+
+// A mistake that a new start would repeat.
+TEST(LeaderOfWorkers, LeavesAwayOneWhoseStartWouldNotHelp) {
+  Led run = with_workers();
+  run.join_all(4);
+  run.end(0, 4);
+  run.end(1, 128 + 9, true);
+  EXPECT_EQ(run.started.size(), 4u);
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+  EXPECT_THAT(run.told.back(), HasSubstr("worker 0 stays away"));
+}
+
+TEST(LeaderOfWorkers, StartsThoseOfALostHostWhenItIsBack) {
+  Led run = with_workers();
+  run.join_all(4);
+  run.lose(1);
+  EXPECT_EQ(run.kills, 0);
+  EXPECT_EQ(run.started.size(), 4u);
+  run.join(1);
+  run.tick();
+  ASSERT_EQ(run.started.size(), 5u);
+  EXPECT_EQ(run.started[4].first, 1);
+  EXPECT_TRUE(run.started[4].second.joins);
+  run.lose(3);  // the servers'
+  EXPECT_GT(run.kills, 0);
+}
+
+TEST(LeaderOfWorkers, EndsWhenTheServersHave) {
+  Led run = with_workers();
+  run.join_all(4);
+  run.step = 100;
+  run.end(2, 128 + 9);
+  run.end(3, 128 + 9, true);  // and starts again, too late to be let go
+  for (const int rank : {0, 1, 4, 5, 6, 7}) run.end(rank, 0);
+  run.tick();
+  EXPECT_FALSE(run.leader().over());
+  run.tick(3);
+  EXPECT_EQ(run.killed, (std::set<int>{2, 3}));
+  run.end(2, 5);
+  run.end(3, 128 + 9, true);
+  run.tick();
+  EXPECT_TRUE(run.leader().over());
+  EXPECT_EQ(run.leader().code(), 0);
 }
 
 }  // namespace

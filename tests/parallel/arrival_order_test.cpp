@@ -140,5 +140,52 @@ TEST(ArrivalOrder, RefusesARecordThatCannotBe) {
             std::string::npos);
 }
 
+// Workers that are lost at any moment, with a ticket, without one or with a gradient that waits, and come back.
+TEST(ArrivalOrder, DealsAgainWhatWasLostWithItsWorker) {
+  for (const std::int64_t bound : {std::int64_t{-1}, std::int64_t{1}, std::int64_t{3}})
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      std::mt19937 random(seed);
+      constexpr int kWorkers = 4;
+      constexpr std::int64_t kUpdates = 120;
+      ArrivalOrder order(kWorkers, bound);
+      order.start(0);
+      std::set<int> computing, away;
+      std::set<std::int64_t> applied;
+      std::int64_t most = 0, lost = 0;
+      for (int turn = 0; order.applied() < kUpdates; ++turn) {
+        ASSERT_LT(turn, 100000) << "nothing moves";
+        while (const auto begun = order.begin(kUpdates)) {
+          EXPECT_EQ(begun->version, order.applied());
+          computing.insert(begun->worker);
+        }
+        const int worker = static_cast<int>(random() % kWorkers);
+        if (random() % 4 == 0 && order.is_here(worker)) {
+          lost += order.lose(worker).has_value();
+          EXPECT_FALSE(order.is_here(worker));
+          computing.erase(worker);
+          away.insert(worker);
+        } else if (random() % 3 == 0 && away.erase(worker) > 0) {
+          order.join(worker);
+        } else if (computing.erase(worker) > 0) {
+          order.arrive(worker);
+        }
+        while (const auto next = order.next()) {
+          const auto one = order.apply();
+          ASSERT_TRUE(one);
+          EXPECT_EQ(one->worker, *next);
+          EXPECT_TRUE(applied.insert(one->ticket).second) << "ticket " << one->ticket << " twice";
+          most = std::max(most, one->staleness());
+        }
+      }
+      EXPECT_EQ(std::ssize(applied), kUpdates);
+      EXPECT_EQ(*applied.rbegin(), kUpdates - 1);
+      EXPECT_EQ(order.under_way(), 0);
+      EXPECT_GT(lost, 5);
+      if (bound >= 0) {
+        EXPECT_LE(most, bound);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

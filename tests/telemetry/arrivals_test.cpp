@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "base/error.h"
 #include "support/program.h"
@@ -41,6 +42,24 @@ TEST_F(ArrivalsFile, IsReadAsItWasWritten) {
   write(lines_of(kThree));
   EXPECT_EQ(read_arrivals(folder_ / "a.jsonl"), kThree);
   write(lines_of(kThree) + "{\"step\":4,\"upd");  // of a process that was killed
+  EXPECT_EQ(read_arrivals(folder_ / "a.jsonl"), kThree);
+}
+
+// Deaths and joins are between the updates that they came between, and the order is read without them.
+TEST_F(ArrivalsFile, SaysWhichWorkersWereLostAndJoined) {
+  const std::vector<WorkerChange> changes{
+      {.update = 4, .worker = 2, .joins = true, .seconds = 0.5},
+      {.update = 5, .worker = 1, .ticket = 6, .seconds = 0.25, .why = "it has \"closed\"\xff"},
+      {.update = 7, .worker = 1, .joins = true}};
+  const std::string lines = to_json_lines(3, kThree, changes);
+  std::vector<std::string> kinds;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);)
+    kinds.push_back(line.find("change") == std::string::npos ? "update"
+                    : line.find("joined") == std::string::npos ? "lost" : "joined");
+  EXPECT_EQ(kinds, (std::vector<std::string>{"joined", "update", "lost", "update", "update", "joined"}));
+  EXPECT_NE(lines.find(R"("update":5,"worker":1,"change":"lost","ticket":6,"seconds":0.25)"), std::string::npos) << lines;
+  write(lines);
   EXPECT_EQ(read_arrivals(folder_ / "a.jsonl"), kThree);
 }
 

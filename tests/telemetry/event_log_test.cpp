@@ -41,10 +41,11 @@ TEST(EventLog, WritesOneObjectPerEvent) {
                                       "seconds": 0.5, "text": ""})"));
   EXPECT_TRUE(lines[2]["error"].is_null());
   const char* names[] = {"start", "step",    "save",     "saved", "evaluation", "fault",  "stall",   "clock",
-                         "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout"};
+                         "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout", "leave",
+                         "join"};
   static_assert(std::size(names) == kEventKinds);
   for (int kind = 0; kind < kEventKinds; ++kind) EXPECT_EQ(name_of(static_cast<EventKind>(kind)), names[kind]);
-  const char* decisions[] = {"same", "spare", "shrink", "grow", "wait", "end"};
+  const char* decisions[] = {"same", "spare", "shrink", "grow", "wait", "end", "go_on"};
   static_assert(std::size(decisions) == kDecisions);
   for (int d = 0; d < kDecisions; ++d) EXPECT_EQ(name_of(static_cast<Decision>(d)), decisions[d]);
 }

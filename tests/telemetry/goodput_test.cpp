@@ -190,6 +190,26 @@ TEST(GoodputOfARun, GrowsWorseWhileNobodyTrainsAndNotWhileAStepIsUnderWay) {
   EXPECT_NEAR(run.value(false).whole, 21 + 31.5, kSmall) << "of one that is over, up to what was told last";
 }
 
+// An asynchronous run goes on without the worker that died, and its log is kept by a server.
+TEST(GoodputOfARun, IsThatOfItsStepsWhileOthersGoOn) {
+  GoodputAccount account;
+  const auto tell = [&](double time, const std::string& kind, const std::string& decision, bool speaks) {
+    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .seconds = 1, .decision = decision};
+    event.speaks = speaks;
+    account.add_event(event);
+  };
+  tell(1, "start", "", true);
+  for (int step = 2; step <= 10; ++step) account.add_step(kBegin + step, 1);
+  tell(10.5, "fault", "go_on", false);
+  tell(10.5, "decision", "go_on", false);
+  const Goodput goodput = account.value(kBegin + 100, true).value();
+  expect_whole(goodput);
+  EXPECT_NEAR(goodput.set_up, 1, kSmall);
+  EXPECT_NEAR(goodput.steps, 9, kSmall);
+  EXPECT_NEAR(goodput.recovery, 0, kSmall);
+  EXPECT_EQ(goodput.restarts, 0);
+}
+
 TEST(GoodputOfARun, WithoutEventsIsOfItsStepsAlone) {
   GoodputAccount account;
   EXPECT_FALSE(account.value(kBegin, true));

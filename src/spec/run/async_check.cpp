@@ -49,4 +49,12 @@ void check_async(const RunSpec& spec, const AsyncFault& fail) {
            "use run.device=cpu, or sync.staleness=0");
 }
 
+std::string why_workers_may_not_die(const RunSpec& spec) {
+  if (!spec.sync.is_asynchronous()) return "sync.kind is not async with a staleness above 0";
+  if (spec.layout.dp < 2) return "there is one worker";
+  if (!spec.sync.replay.empty()) return "sync.replay repeats which worker is at which ticket";
+  if (spec.run.trace > 0) return "run.trace is of all ranks together";
+  return "";
+}
+
 }  // namespace lockstep

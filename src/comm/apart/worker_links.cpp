@@ -1,0 +1,125 @@
+#include "comm/apart/worker_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace lockstep::apart {
+
+namespace {
+
+bool breaks(const std::shared_ptr<Link>& link) {
+  if (!link) return false;
+  link->advance();
+  return link->broken();
+}
+
+}  // namespace
+
+WorkerLinks::WorkerLinks(const ApartMesh& mesh, int rank, std::unique_ptr<Door> door, double deadline)
+    : mesh_(mesh), rank_(rank), door_(std::move(door)), deadline_(deadline) {}
+
+void WorkerLinks::look_at_door() {
+  for (Door::Guest& guest : door_->look()) {
+    forget_broken();
+    const int worker = guest.knock.rank / mesh_.line;
+    const bool tickets = guest.knock.channel == Channel::tickets;
+    const bool sense = guest.knock.rank >= 0 && guest.knock.rank < mesh_.first_server() &&
+                       (tickets ? leads() && guest.knock.rank % mesh_.line == 0
+                                : guest.knock.rank % mesh_.line == (rank_ - mesh_.first_server()) % mesh_.line);
+    if (!sense) continue;
+    Links& links = waiting_[worker][guest.knock.life];
+    auto link = std::make_shared<Link>(std::move(guest.socket), fmt::format("worker {}", worker), tickets);
+    (tickets ? links.tickets : links.tensors) = std::move(link);
+    if (tickets) joiners_.push_back({worker, guest.knock.life});
+  }
+}
+
+std::vector<WorkerLinks::Joiner> WorkerLinks::joiners() {
+  look_at_door();
+  return std::exchange(joiners_, {});
+}
+
+bool WorkerLinks::take_in(const Joiner& joiner, double seconds) {
+  const auto until = control::Clock::now() + control::seconds(seconds);
+  Links& links = waiting_[joiner.worker][joiner.life];
+  const auto whole = [&] { return links.tensors && (!leads() || links.tickets); };
+  for (look_at_door(); !whole() && control::Clock::now() < until; look_at_door())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool came = whole() && !breaks(links.tensors) && !breaks(links.tickets);
+  if (came) there_[joiner.worker] = std::move(links);
+  // Earlier lives are over. One that comes after this has yet to say so.
+  waiting_[joiner.worker].erase(joiner.life);
+  forget_broken();
+  return came;
+}
+
+void WorkerLinks::forget_broken() {
+  for (auto& [worker, lives] : waiting_)
+    std::erase_if(lives, [](const auto& life) { return breaks(life.second.tensors) || breaks(life.second.tickets); });
+}
+
+void WorkerLinks::let_go(int worker) {
+  const auto at = there_.find(worker);
+  if (at == there_.end()) return;
+  for (const auto& link : {at->second.tensors, at->second.tickets})
+    if (link) link->break_up(fmt::format("worker {} was let go", worker));
+  there_.erase(at);
+}
+
+bool WorkerLinks::is_lost(int worker) {
+  const auto at = there_.find(worker);
+  return at == there_.end() || breaks(at->second.tensors) || breaks(at->second.tickets);
+}
+
+std::string WorkerLinks::why_lost(int worker) const {
+  const auto at = there_.find(worker);
+  if (at == there_.end()) return fmt::format("worker {} is not there", worker);
+  for (const auto& link : {at->second.tensors, at->second.tickets})
+    if (link && link->broken()) return link->why();
+  return fmt::format("worker {} was lost by another server", worker);
+}
+
+std::shared_ptr<Link> WorkerLinks::to(int rank, Channel channel) {
+  const auto at = there_.find(rank / mesh_.line);
+  if (at == there_.end()) return nullptr;
+  return channel == Channel::tickets ? at->second.tickets : at->second.tensors;
+}
+
+ServerLinks::ServerLinks(const Options& options) : options_(options) {
+  for (const DoorPlace& door : options_.doors)
+    if ((door.rank - options_.mesh.first_server()) % options_.mesh.line == options_.rank % options_.mesh.line)
+      knocked_[door.rank] = knock(door, Channel::tensors);
+}
+
+control::Socket ServerLinks::knock(const DoorPlace& door, Channel channel) const {
+  return knock_at(door, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
+                  options_.settings, options_.until);
+}
+
+std::shared_ptr<Link> ServerLinks::let_in(control::Socket socket, const DoorPlace& door, Channel channel) const {
+  await_answer(socket, door, options_.keys, options_.rank, options_.until);
+  return std::make_shared<Link>(std::move(socket), fmt::format("the parameter server of rank {}", door.rank),
+                                channel == Channel::tickets);
+}
+
+void ServerLinks::join() {
+  if (options_.rank % options_.mesh.line == 0) {
+    const DoorPlace& first = options_.doors.front();
+    tickets_ = let_in(knock(first, Channel::tickets), first, Channel::tickets);
+  }
+  for (const DoorPlace& door : options_.doors)
+    if (const auto at = knocked_.find(door.rank); at != knocked_.end())
+      tensors_[door.rank] = let_in(std::move(at->second), door, Channel::tensors);
+  knocked_.clear();
+}
+
+std::shared_ptr<Link> ServerLinks::to(int rank, Channel channel) {
+  if (channel == Channel::tickets) return tickets_;
+  const auto at = tensors_.find(rank);
+  return at == tensors_.end() ? nullptr : at->second;
+}
+
+}  // namespace lockstep::apart
