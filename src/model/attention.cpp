@@ -67,6 +67,11 @@ Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names, const H
 
 }  // namespace
 
+std::int64_t Attention::inputs(const Build& b) {
+  const HeadSplit heads(b.spec.heads, b.spec.kv_heads, b.how.split);
+  return (heads.queries.each + 2 * heads.keys.each) * b.spec.head_width;
+}
+
 Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : B_(b.B),
       T_(b.T),
@@ -87,7 +92,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic),
       pairs_(b.how.documents ? b.how.documents->all_pairs() : -1) {
-  const std::int64_t all = (H_ + 2 * K_) * D_;
+  const std::int64_t all = inputs(b);
   const bool keeps = b.recompute(unit).keeps_projections;
   const Phase last = b.spec.qk_norm && !b.how.weights_later ? Phase::weight : Phase::input;
   // The first half of a block's forward, the second of its backward. What attention reads is kept elsewhere where heads

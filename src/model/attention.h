@@ -39,6 +39,8 @@ class HeadNorm {
 class Attention {
  public:
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // Queries, keys and values of a token on this rank: outputs of its first projection.
+  static std::int64_t inputs(const Build& build);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.

@@ -5,7 +5,7 @@ namespace lockstep {
 AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : norm_(layout, b, unit, names.norm1, b.how.weights_later),
       d_normed_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)),
-      normed_(normed_slot(b, unit, "normed1", (b.spec.heads + 2 * b.spec.kv_heads) * b.spec.head_width)),
+      normed_(normed_slot(b, unit, "normed1", Attention::inputs(b))),
       normed_again_(normed_again_slot(b, unit, "normed1 again", normed_)),
       attention_(layout, b, unit, names),
       dropout_(b.spec.dropout, names.out),

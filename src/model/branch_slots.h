@@ -19,11 +19,12 @@ struct BranchSlots {
   }
 };
 
-// The output of a branch's norm, which a projection of N outputs reads: kept for the weight phase, or alive in
+// The output of a branch's norm, which a projection of N outputs here reads: kept for the weight phase, or alive in
 // the forward alone; and the one that the backward reads, the same where it is kept.
 inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs) {
-  const bool keeps =
-      b.recompute(unit).keeps_norm_outputs() && !Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
+  const bool kept_turned =  // which rows that are gathered are not
+      !b.how.split.sequence && Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
+  const bool keeps = b.recompute(unit).keeps_norm_outputs() && !kept_turned;
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first) {

@@ -8,7 +8,7 @@ FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int uni
     : norm_(layout, b, unit, names.norm2, b.how.weights_later),
       d_normed_(
           b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, read_by_norms(b), Half::first, read_in_half(b))),
-      normed_(normed_slot(b, unit, "normed2", b.spec.mlp == MlpKind::swiglu ? 2 * b.spec.ffn_width : b.spec.ffn_width)),
+      normed_(normed_slot(b, unit, "normed2", Mlp::inner(b))),
       normed_again_(normed_again_slot(b, unit, "normed2 again", normed_)),
       mlp_(layout, b, unit, names),
       dropout_(b.spec.dropout, names.down),

@@ -68,24 +68,45 @@ Linear::Linear(UnitLayout& layout, const Build& b, const LayerPlace& place, cons
                                       .out = all,
                                       .in_out = o.in_out,
                                       .inputs_measured = o.inputs_measured,
-                                      .gradients_measured = o.gradients_measured});
+                                      .gradients_measured = o.gradients_measured,
+                                      .inputs_come = o.inputs_come,
+                                      .gradients_come = o.gradients_come,
+                                      .gradients_alike = o.gradients_alike});
 }
 
-void Linear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend, bool with_bias, bool again) const {
-  const ConstTensor bias = bias_ < 0 || !with_bias ? ConstTensor{} : call.weight(bias_);
-  if (fp8_) return fp8_->forward(y, x, call.weight(weight_), bias, addend, again, call);
-  matmul({.c = y, .a = x, .b = call.weight(weight_), .transpose_b = !in_out_, .bias = bias, .addend = addend},
+void Linear::begin_forward(ConstTensor x, const Call& call, const LinearForward& how) const {
+  if (fp8_) fp8_->begin_forward(x, call.weight(weight_), how.again, call);
+}
+
+void Linear::forward_rows(Tensor y, ConstTensor x, std::int64_t first, const Call& call, const LinearForward& how) const {
+  const ConstTensor bias = bias_ < 0 || !how.with_bias ? ConstTensor{} : call.weight(bias_);
+  if (fp8_) return fp8_->forward(y, x, first, bias, how.addend, how.again, call);
+  matmul({.c = y, .a = x, .b = call.weight(weight_), .transpose_b = !in_out_, .bias = bias, .addend = how.addend},
          call.stream);
 }
 
-void Linear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
-  if (fp8_) return fp8_->backward_input(dx, dy, call.weight(weight_), call);
+void Linear::forward(Tensor y, ConstTensor x, const Call& call, const LinearForward& how) const {
+  begin_forward(x, call, how);
+  forward_rows(y, x, 0, call, how);
+}
+
+void Linear::begin_backward(ConstTensor dy, const Call& call) const {
+  if (fp8_) fp8_->begin_backward(dy, call.weight(weight_), call);
+}
+
+void Linear::backward_input_rows(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const {
+  if (fp8_) return fp8_->backward_input(dx, dy, first, call);
   matmul({.c = dx, .a = dy, .b = call.weight(weight_), .transpose_b = in_out_}, call.stream);
+}
+
+void Linear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
+  begin_backward(dy, call);
+  backward_input_rows(dx, dy, 0, call);
 }
 
 void Linear::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
   if (fp8_)
-    fp8_->backward_weight(call.gradient(weight_), x, call);
+    fp8_->backward_weight(call.gradient(weight_), dy, x, call);
   else
     matmul({.c = call.gradient(weight_),
             .a = in_out_ ? x : dy,

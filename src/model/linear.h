@@ -13,6 +13,14 @@
 
 namespace lockstep {
 
+// How a projection's product is computed: in the forward of the unit, or `again`, within its input phase, where what it
+// gave was not kept; the bias is left out where another rank adds it.
+struct LinearForward {
+  bool again = false;
+  bool with_bias = true;
+  ConstTensor addend = {};
+};
+
 class Linear {
  public:
   // A logical tensor, or, where ranks cut layers between them, those of its outputs that are here.
@@ -28,17 +36,21 @@ class Linear {
     double init_std = 0.02;
     std::vector<Stacked> pieces;  // along `out`
     bool bias = false;
-    // Who writes x, or dy, gives its largest magnitude too, where products are of FP8: below.
+    // Where products are of FP8: as of Fp8Products.
     bool inputs_measured = false, gradients_measured = false;
+    bool inputs_come = false, gradients_come = false, gradients_alike = false;
   };
 
   Linear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Options& options);
 
-  // y = … + addend; the bias is left out where another rank adds it. In the forward of the unit, or `again`: within its
-  // input phase, where what it gave was not kept.
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true,
-               bool again = false) const;
+  // y = … + addend.
+  void forward(Tensor y, ConstTensor x, const Call& call, const LinearForward& how = {}) const;
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // The same in rows from `first` on, after a call that is given what this rank has of x, or of dy.
+  void begin_forward(ConstTensor x, const Call& call, const LinearForward& how = {}) const;
+  void forward_rows(Tensor y, ConstTensor x, std::int64_t first, const Call& call, const LinearForward& how = {}) const;
+  void begin_backward(ConstTensor dy, const Call& call) const;
+  void backward_input_rows(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const;
   // Its backward does not read x, which the forward has kept in another form.
   bool keeps_inputs() const { return fp8_ && fp8_->keeps_inputs(); }
   // Where the largest magnitudes of x and of dy belong; none where nobody needs them.

@@ -21,6 +21,10 @@ Linear::Options up_options(const ModelSpec& s, const BlockNames& names, const Pa
 }
 }  // namespace
 
+std::int64_t Mlp::inner(const Build& b) {
+  return (b.spec.mlp == MlpKind::swiglu ? 2 : 1) * b.how.split.part(b.spec.ffn_width).each;
+}
+
 Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : kind_(b.spec.mlp),
       width_(b.how.split.part(b.spec.ffn_width)),
@@ -32,7 +36,7 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
              .pieces = {{names.down, {Part::whole(b.spec.width)}}},
              .bias = b.spec.mlp_bias,
              .inputs_measured = b.spec.mlp == MlpKind::swiglu}) {
-  const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
+  const std::int64_t F = width_.each, width = inner(b);
   const BlockRecompute recompute = b.recompute(unit);
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
   const bool reads_active = !down_.keeps_inputs();  // in its backward

@@ -12,6 +12,8 @@ namespace lockstep {
 class Mlp {
  public:
   Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // Outputs of its first projection on this rank.
+  static std::int64_t inner(const Build& build);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.

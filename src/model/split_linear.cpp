@@ -8,17 +8,28 @@ LayerPlace at_end(LayerPlace place) {
   return place;
 }
 
+// What products in FP8 are told: whose inputs, or whose gradients, are gathered while they run.
+Linear::Options of_columns(Linear::Options o, const TensorSplit& split) {
+  o.inputs_come = split.sequence;
+  return o;
+}
+Linear::Options of_rows(Linear::Options o, const TensorSplit& split) {
+  o.gradients_come = split.sequence;
+  o.gradients_alike = !split.sequence;
+  return o;
+}
+
 // Rows [first, first + count) of a product.
 template <class Multiply>
 TensorParallel::Product by_rows(Multiply&& multiply) {
   return [multiply](std::int64_t first, std::int64_t count) {
-    multiply([first, count](const auto& rows) { return rows.slice(0, first, count); });
+    multiply([first, count](const auto& rows) { return rows.slice(0, first, count); }, first);
   };
 }
 }  // namespace
 
 ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, b, at, options) {
+    : linear_(layout, b, at, of_columns(options, b.how.split)) {
   if (!b.how.split.sequence) return;
   const Half back = other(at.half);
   const auto slot = [&](const char* what, Phase phase, Half half) {
@@ -31,15 +42,22 @@ ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace&
 }
 
 void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, bool again, const Call& call) const {
-  if (!call.split().sequence) return linear_.forward(y, x, call, {}, true, again);
+  const LinearForward how{.again = again};
+  if (!call.split().sequence) return linear_.forward(y, x, call, how);
   const Tensor& whole = call.at[slot];
-  call.tensor->gather(whole, x, by_rows([&](auto&& rows) { linear_.forward(rows(y), rows(whole), call); }));
+  linear_.begin_forward(x, call, how);
+  call.tensor->gather(whole, x, by_rows([&](auto&& rows, std::int64_t first) {
+                        linear_.forward_rows(rows(y), rows(whole), first, call, how);
+                      }));
 }
 
 void ColumnLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
   if (call.split().size == 1) return linear_.backward_input(dx, dy, call);
   const Tensor& whole = call.split().sequence ? call.at[d_whole_] : dx;
-  call.tensor->sum(dx, whole, by_rows([&](auto&& rows) { linear_.backward_input(rows(whole), rows(dy), call); }));
+  linear_.begin_backward(dy, call);
+  call.tensor->sum(dx, whole, by_rows([&](auto&& rows, std::int64_t first) {
+                     linear_.backward_input_rows(rows(whole), rows(dy), first, call);
+                   }));
 }
 
 ColumnLinear::Gathering ColumnLinear::begin_weight(ConstTensor x, const Call& call) const {
@@ -53,7 +71,7 @@ void ColumnLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gat
 }
 
 RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, b, at_end(at), options) {
+    : linear_(layout, b, at_end(at), of_rows(options, b.how.split)) {
   if (!b.how.split.sequence) return;
   const std::int64_t width = b.spec.width;
   const std::string partial = std::string(at.name) + " in part";
@@ -71,17 +89,23 @@ RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, c
 // The first rank's part has the bias of all.
 void RowLinear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend) const {
   const TensorSplit split = call.split();
-  if (split.size == 1) return linear_.forward(y, x, call, addend);
+  if (split.size == 1) return linear_.forward(y, x, call, {.addend = addend});
   LOCKSTEP_CHECK(addend.none(), "a sum over {} ranks has no addend", split.size);
   const Tensor& whole = split.sequence ? call.at[partial_] : y;
-  call.tensor->sum(y, whole,
-                   by_rows([&](auto&& rows) { linear_.forward(rows(whole), rows(x), call, {}, split.rank == 0); }));
+  const LinearForward how{.with_bias = split.rank == 0};
+  linear_.begin_forward(x, call, how);
+  call.tensor->sum(y, whole, by_rows([&](auto&& rows, std::int64_t first) {
+                     linear_.forward_rows(rows(whole), rows(x), first, call, how);
+                   }));
 }
 
 void RowLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
   if (!call.split().sequence) return linear_.backward_input(dx, dy, call);
   const Tensor& whole = call.at[d_whole_];
-  call.tensor->gather(whole, dy, by_rows([&](auto&& rows) { linear_.backward_input(rows(dx), rows(whole), call); }));
+  linear_.begin_backward(dy, call);
+  call.tensor->gather(whole, dy, by_rows([&](auto&& rows, std::int64_t first) {
+                        linear_.backward_input_rows(rows(dx), rows(whole), first, call);
+                      }));
 }
 
 RowLinear::Gathering RowLinear::begin_weight(ConstTensor dy, const Call& call) const {

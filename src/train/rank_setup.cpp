@@ -47,7 +47,7 @@ std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
 std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp, int rank, const Stream& stream) {
   if (o.model) return o.model;
   Execution how = o.how;
-  how.split = o.layout.tensor_split(rank);
+  how.split = o.split(rank);
   how.context = o.layout.context_split(rank);
   how.weights_later = weights_come_later(o.layout);
   how.halves = o.layout.wrap.is_of_halves();
@@ -90,6 +90,12 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 }
 
 }  // namespace
+
+TensorSplit RankSetup::Options::split(int rank) const {
+  TensorSplit split = layout.tensor_split(rank);
+  if (precision.compute == Precision::fp8) split.together = 16;
+  return split;
+}
 
 RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* offload_,
                      Memory* rooms_)

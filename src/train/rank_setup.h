@@ -55,6 +55,9 @@ struct RankSetup {
     bool capture = true;             // of steps that are repeated; false: action by action, every time
     TimeAccount* account = nullptr;  // of this rank's time, which outlives it; none: not measured
     StreamTimes* times = nullptr;    // that it marks, where the stream runs ahead; it outlives the rank
+
+    // How layers are split, as a rank sees it. Products in FP8 take rows by sixteens.
+    TensorSplit split(int rank) const;
   };
 
   // `with` null: this rank is the only one. `offload`: for state that the options move off the device;

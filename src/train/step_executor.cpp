@@ -95,7 +95,7 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
     : setup_(setup),
       state_(state),
       stream_(setup.stream),
-      tensor_(setup.mesh.tensor(), {.split = setup.options.layout.tensor_split(setup.rank()),
+      tensor_(setup.mesh.tensor(), {.split = setup.options.split(setup.rank()),
                                     .overlap = setup.dp->overlaps(),
                                     .algorithm = algorithm_of(setup.options.layout.reduce)}),
       links_(setup.mesh.pipeline()),
