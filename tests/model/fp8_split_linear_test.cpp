@@ -36,12 +36,11 @@ struct SplitGiven {
 
   explicit SplitGiven(const SplitCase& c) {
     const std::int64_t all = kEach * c.ranks;
-    for (std::int64_t i = 0; i < tokens_of(c) * all; ++i) wide.push_back(rounded(normal(1)(1, i) * of_part(i % all)));
+    for (std::int64_t i = 0; i < tokens_of(c) * all; ++i) wide.push_back(normal(1)(1, i) * of_part(i % all));
     for (std::int64_t i = 0; i < tokens_of(c) * kWidth; ++i)
-      narrow.push_back(rounded(normal(1)(2, i) * of_token(c, i / kWidth)));
-    for (std::int64_t i = 0; i < all * kWidth; ++i) weight.push_back(rounded(normal(1)(3, i) * of_part(i / kWidth)));
+      narrow.push_back(normal(1)(2, i) * of_token(c, i / kWidth));
+    for (std::int64_t i = 0; i < all * kWidth; ++i) weight.push_back(normal(1)(3, i) * of_part(i / kWidth));
   }
-  static double rounded(double v) { return static_cast<double>(static_cast<bf16>(static_cast<float>(v))); }
 };
 
 // Results of a rank: of its own rows, or its own part.
