@@ -99,7 +99,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   if (!all.lists) {
     all.lists = run.replica().rank_step().lists;
     all.model = run.replica().shared_model();
-    const Model whole(spec.model, 1, 1, model.dtype());
+    const Model whole(spec.model, 1, 1, model.dtype(), {.lora = spec.lora});
     all.stored = stored_by(whole, whole.step_shape(1));
   }
   run.init_weights();
