@@ -95,7 +95,7 @@ TEST_P(LoraCheckpointOf, IsNotResumedBesideAnotherBase) {
   const TemporaryFolder folder, resaved, other;
   train_all(lora_run(model(), base()), folder.path());
   const fs::path saved = folder.path() / step_folder_name(kSavedStep);
-  resave(base_run(model(), {.dp = 3, .zero = 3}), resaved.path(), base());
+  resave(base_run(model(), {.dp = 2, .zero = 3}), resaved.path(), base());
   train_all(lora_run(model(), resaved.path() / step_folder_name(kAllSteps)), other.path(), saved);
 
   const TemporaryFolder changed;

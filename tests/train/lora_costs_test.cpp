@@ -83,6 +83,7 @@ std::vector<Held> held_by_ranks(const Replica::Options& o) {
 Held held_on_meta(const Replica::Options& o, int rank) {
   meta::Communicator ranks(rank, static_cast<int>(o.layout.ranks()));
   MetaDevice meta;
+  const Buffer scratch = meta.memory().allocate(cpu::kScratchBytes, Tag::workspace);  // of a stream's thread
   return held_after_a_step(o, ranks, meta.memory(), meta.stream());
 }
 
@@ -117,17 +118,15 @@ TEST(LoraMemory, HasGradientsMastersAndMomentsOfAdaptersAlone) {
     Replica::Options run = o;
     run.layout = layout;
     const Shard shard{.index = 0, .count = layout.shards()};
-    std::int64_t adapters = 0, own = 0, base = 0, base_own = 0, plain_elements = 0;
+    std::int64_t adapters = 0, own = 0, base = 0, base_own = 0;
     for (int u = 0; u < model.units(); ++u) {
       const UnitLayout& unit = model.unit(u).layout();
       EXPECT_EQ(unit.frozen(), plain.unit(u).layout().owned()) << "all that a plain run trains";
-      plain_elements += plain.unit(u).layout().owned();
       adapters += shard.padded(unit.owned());
       own += shard.elements(unit.owned());
       base += unit.frozen();
       base_own += shard.elements(unit.frozen());
     }
-    ASSERT_LT(4 * adapters, base);
     const Held held = held_by_ranks(run).front();
     const bool cuts = layout.zero == 3;
     EXPECT_EQ(held.current(Tag::optimizer), 12 * own) << to_text(layout);
