@@ -1,15 +1,12 @@
 // LoRA trains adapters and nothing else, and learns what a plain program learns, in any layout.
 #include <gtest/gtest.h>
 
-#include <mutex>
+#include <algorithm>
 
-#include "comm/meta/communicator.h"
-#include "comm/threads/run_ranks.h"
-#include "support/devices.h"
+#include "support/host_run.h"
 #include "support/naive_model.h"
 #include "support/serial_lora.h"
 #include "support/tiny_specs.h"
-#include "train/host_values.h"
 
 namespace lockstep::tests {
 namespace {
@@ -40,6 +37,27 @@ TEST_P(LoraOf, LearnsWhatThePlainProgramLearns) {
   }
 }
 
+// The loss after some steps is that of the published model, in plain loops, with W + (alpha / rank) · B · A.
+TEST_P(LoraOf, HasTheLossOfThePlainModelWithMergedWeights) {
+  if (GetParam().spec.dropout > 0) return;
+  const Replica::Options o = lora_options(GetParam().spec);
+  const PlainTensors merged = learn_with_adapters(o, kSteps).merged;
+  const TokenBatch batch = random_batch(o, kSteps);
+  double sum = 0;
+  std::int64_t targets = 0;
+  for (std::int64_t b = 0; b < o.B; ++b) {
+    const auto begin = b * o.T;
+    const std::vector<int> tokens(batch.tokens.begin() + begin, batch.tokens.begin() + begin + o.T),
+        wanted(batch.targets.begin() + begin, batch.targets.begin() + begin + o.T);
+    const Values logits =
+        naive_logits(o.spec, [&](const std::string& name) -> const Values& { return merged.at(name); }, tokens);
+    for (const double loss : naive_losses(logits, wanted)) sum += loss;
+    targets += std::ranges::count_if(wanted, [](int target) { return target >= 0; });
+  }
+  const double loss = sum / static_cast<double>(targets);
+  EXPECT_NEAR(learn(o, kSteps + 1).losses.back(), loss, 1e-11 * loss);
+}
+
 TEST_P(LoraOf, LearnsTheSameWhateverIsComputedAgain) {
   for (const auto& targets : target_lists(GetParam().spec)) {
     Replica::Options o = lora_options(GetParam().spec, {.micro = 2}, Precision::fp32, targets);
@@ -48,6 +66,9 @@ TEST_P(LoraOf, LearnsTheSameWhateverIsComputedAgain) {
       o.how.memory.recompute = recompute;
       expect_equal(learn(o, kSteps), kept, fmt::format("{}, {}", targets.front(), name_of(recompute)));
     }
+    o.how.memory.recompute = Recompute::none;
+    o.how.memory.offload_activations = Offload::host;
+    expect_equal(learn(o, kSteps), kept, fmt::format("{}, activations offloaded", targets.front()));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "spec/text/text_input.h"
 #include "spec/text/toml_fields.h"
 #include "spec/text/toml_keys.h"
@@ -23,6 +25,18 @@ void visit_lora(Spec& lora, Visitor&& visit) {
   if (!lora.base.empty()) visit("base", lora.base);
 }
 
+// One string may name several: q_proj,v_proj.
+std::vector<std::string> split_at_commas(const std::vector<std::string>& texts) {
+  std::vector<std::string> all;
+  for (const std::string& text : texts)
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(',', at), text.size());
+      all.push_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+  return all;
+}
+
 }  // namespace
 
 void read_lora(const TomlTable& table, LoraSpec& lora) {
@@ -34,6 +48,7 @@ void read_lora(const TomlTable& table, LoraSpec& lora) {
                    "remove it, or give a rank, as in lora.rank=16");
   if (table.has("base")) table("base", lora.base);
   visit_lora(lora, table);
+  lora.targets = split_at_commas(lora.targets);
   constexpr std::string_view kDigits = "0123456789abcdef";
   if (!lora.base.empty() && (lora.base.size() != 16 || lora.base.find_first_not_of(kDigits) != lora.base.npos))
     table.refuse("base", fmt::format("{} is no fingerprint, of 16 hexadecimal digits", quote_text(lora.base)),
