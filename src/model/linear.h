@@ -1,25 +1,19 @@
 // A projection: y = x · weightᵀ (+ bias), the weight stored (out, in), or (in, out) as GPT-2's Conv1D stores it.
 //
 // x (N, in), y (N, out). Nothing is owned: indices of parameters, and the three products of a projection and its
-// gradients, which may be of FP8 (model/fp8_products.h).
+// gradients, which may be of FP8 (model/fp8_products.h). With LoRA its parameters are frozen, and adapters beside it
+// are trained (model/lora.h).
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/fp8_products.h"
+#include "model/lora.h"
 #include "model/unit.h"
 #include "spec/layout/tensor_split.h"
 
 namespace lockstep {
-
-// How a projection's product is computed: in the forward of the unit, or `again`, within its input phase, where what it
-// gave was not kept; the bias is left out where another rank adds it.
-struct LinearForward {
-  bool again = false;
-  bool with_bias = true;
-  ConstTensor addend = {};
-};
 
 class Linear {
  public:
@@ -43,14 +37,24 @@ class Linear {
 
   Linear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Options& options);
 
-  // y = … + addend.
-  void forward(Tensor y, ConstTensor x, const Call& call, const LinearForward& how = {}) const;
+  // y = … + addend; the bias is left out where another rank adds it. In the forward of the unit, or `again`: within its
+  // input phase, where what it gave was not kept. x and y may be rows from `first` on of all there are.
+  struct Forward {
+    ConstTensor addend = {};
+    bool with_bias = true;
+    bool again = false;
+    std::int64_t first = 0;
+  };
+  void forward(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
+  void forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, x, call, Forward{}); }
+  // dx none: nobody wants it, and what the weight phase needs is made alone.
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
-  // The same in rows from `first` on, after a call that is given what this rank has of x, or of dy.
-  void begin_forward(ConstTensor x, const Call& call, const LinearForward& how = {}) const;
-  void forward_rows(Tensor y, ConstTensor x, std::int64_t first, const Call& call, const LinearForward& how = {}) const;
+  // The same in pieces of rows, after a call that is given what this rank has of x, or of dy.
+  void begin_forward(ConstTensor x, const Call& call, bool again = false) const;
+  void forward_rows(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
   void begin_backward(ConstTensor dy, const Call& call) const;
-  void backward_input_rows(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const;
+  void backward_input_rows(Tensor dx, ConstTensor dy, const Call& call, std::int64_t first) const;
+  bool trains() const { return !frozen_ || lora_; }
   // Its backward does not read x, which the forward has kept in another form.
   bool keeps_inputs() const { return fp8_ && fp8_->keeps_inputs(); }
   // Where the largest magnitudes of x and of dy belong; none where nobody needs them.
@@ -59,7 +63,8 @@ class Linear {
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
-  bool in_out_;
+  bool in_out_, frozen_;
+  std::optional<Lora> lora_;        // none: no adapter
   std::optional<Fp8Products> fp8_;  // none: in the model's type
   int weight_;
   int bias_ = -1;

@@ -32,12 +32,13 @@ Device runs_on(const Options& o, const Stream& stream) {
 
 // Where the stages are what recomputation or offload is told by; they do not depend on it.
 std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
-  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute);
+  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute, {.lora = o.how.lora});
   const Stages stages = stages_of({.model = whole,
                                    .layout = o.layout,
                                    .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
                                    .seq = o.T,
-                                   .runs_on = runs_on(o, stream)},
+                                   .runs_on = runs_on(o, stream),
+                                   .lora = o.how.lora},
                                   schedule_of(o.layout));
   std::vector<int> all;
   for (int unit = 1; unit + 1 < whole.units(); ++unit) all.push_back(stages.of(unit));
@@ -72,6 +73,7 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
                     .seq = o.T,
                     .runs_on = runs_on(o, stream),
                     .kept_bytes = o.how.memory.gathered << 20,
+                    .lora = o.how.lora,
                     .offloads_weights = o.how.memory.offload_parameters != Offload::none,
                     .actions = o.actions,
                     .lists = o.lists});

@@ -6,6 +6,7 @@
 #include "spec/model/vocabulary_remedy.h"
 #include "spec/run/async_check.h"
 #include "spec/run/compression_check.h"
+#include "spec/run/lora_check.h"
 #include "spec/run/sparsity_check.h"
 #include "spec/run/unflushed_check.h"
 
@@ -293,6 +294,11 @@ class RunChecker {
                               const std::string& remedy) { fail(section, key, problem, remedy); });
   }
 
+  void lora() const {
+    check_lora(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                          const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void unflushed() const {
     check_unflushed(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
                                const std::string& remedy) { fail(section, key, problem, remedy); });
@@ -358,6 +364,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.precision();
   check.compression();
   check.sparsity();
+  check.lora();
   check.unflushed();
 }
 
