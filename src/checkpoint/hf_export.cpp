@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
@@ -8,8 +9,10 @@
 #include "base/error.h"
 #include "base/system_failure.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/peft_folder.h"
 #include "checkpoint/safetensors_writer.h"
 #include "spec/model/hf_config_writer.h"
+#include "spec/model/projections.h"
 #include "spec/text/text_input.h"
 
 namespace lockstep {
@@ -119,7 +122,11 @@ std::vector<std::string> write_weights(const fs::path& into, const HfExport& wha
 
 }  // namespace
 
-void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk) {
+namespace {
+
+// A folder of files that `write` makes in it, and names, and of companions.
+void export_folder(const HfExport& what, const std::function<std::vector<std::string>(const fs::path&)>& write,
+                   const Disk& disk) {
   LOCKSTEP_CHECK(is_float(what.dtype), "an export as {}", name_of(what.dtype));
   HfExport target = what;  // "a/b/" and "." name folders too; beside them is where their last name is
   target.folder = fs::absolute(what.folder).lexically_normal();
@@ -131,10 +138,7 @@ void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Di
   disk.remove_tree(partial);  // of an export that was killed
   Provisional provisional(disk, partial);
   disk.make_folder(partial);
-  std::vector<std::string> names = write_weights(partial, target, tensors, disk);
-  write_text(partial / kHfConfigName, hf_config_text(what.spec, torch_name(what.dtype), kept_config(what.companions)),
-             disk);
-  names.emplace_back(kHfConfigName);
+  std::vector<std::string> names = write(partial);
   for (const HfCompanion& one : what.companions) {
     if (one.name == kHfConfigName) continue;
     write_text(partial / one.name, one.bytes, disk);
@@ -155,6 +159,60 @@ void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Di
   disk.sync_folder(parent);
   disk.remove_tree(partial);  // by now what was there before
   provisional.keep();
+}
+
+}  // namespace
+
+void export_hf(const HfExport& what, std::span<const HfTensor> tensors, const Disk& disk) {
+  const auto write = [&](const fs::path& into) {
+    std::vector<std::string> names = write_weights(into, what, tensors, disk);
+    write_text(into / kHfConfigName, hf_config_text(what.spec, torch_name(what.dtype), kept_config(what.companions)),
+               disk);
+    names.emplace_back(kHfConfigName);
+    return names;
+  };
+  export_folder(what, write, disk);
+}
+
+std::string peft_config_text(const PeftExport& what) {
+  nlohmann::json modules = nlohmann::json::array();
+  for (const Projection& p : projections_of(what.spec))
+    if (what.lora.adapts(p.name)) modules.push_back(p.name);
+  const nlohmann::json config = {{"peft_type", "LORA"},
+                                 {"task_type", "CAUSAL_LM"},
+                                 {"base_model_name_or_path", what.base},
+                                 {"r", what.lora.rank},
+                                 {"lora_alpha", what.lora.alpha},
+                                 {"lora_dropout", 0.0},
+                                 {"target_modules", std::move(modules)},
+                                 {"fan_in_fan_out", what.spec.in_out_weights},
+                                 {"bias", "none"},
+                                 {"use_rslora", false},
+                                 {"use_dora", false},
+                                 {"modules_to_save", nullptr},
+                                 {"inference_mode", true}};
+  return config.dump(2) + "\n";
+}
+
+void export_peft(const PeftExport& what, std::span<const HfTensor> tensors, const Disk& disk) {
+  const auto write = [&](const fs::path& into) {
+    std::vector<NamedTensor> adapters;
+    for (const HfTensor& t : tensors)
+      adapters.push_back({t.tensor.name, t.values.reshape(Shape(std::span(t.tensor.shape))), what.dtype});
+    const std::vector<std::string> names{"adapter_model.safetensors", "adapter_config.json"};
+    DiskFile file(disk, into / names[0]);
+    write_safetensors(file, adapters, {{"format", "pt"}});
+    file.finish();
+    write_text(into / names[1], peft_config_text(what), disk);
+    return names;
+  };
+  export_folder({.folder = what.folder,
+                 .spec = what.spec,
+                 .dtype = what.dtype,
+                 .replace = what.replace,
+                 .companions = what.companions,
+                 .bytes = what.bytes},
+                write, disk);
 }
 
 }  // namespace lockstep

@@ -74,8 +74,13 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                              name_of(m.family), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
                                              m.ffn_width, grouped_digits(m.vocabulary)));
   out += row("parameters",
-             fmt::format("{} ({}; {} stored{})", grouped_digits(plan.parameters),
-                         count_text(static_cast<double>(plan.parameters)), grouped_digits(plan.stored),
+             fmt::format("{} ({}; {}{} stored{})", grouped_digits(plan.parameters),
+                         count_text(static_cast<double>(plan.parameters)),
+                         plan.adapters > 0
+                             ? fmt::format("frozen) and {} of adapters ({}; ", grouped_digits(plan.adapters),
+                                           count_text(static_cast<double>(plan.adapters)))
+                             : "",
+                         grouped_digits(plan.stored),
                          spec.layout.pp > 1 ? fmt::format(", {} by rank {}", grouped_digits(plan.layer_part), plan.rank)
                          : spec.layout.tp > 1 ? fmt::format(", {} by each of {} tensor-parallel ranks",
                                                             grouped_digits(plan.layer_part), spec.layout.tp)
@@ -214,6 +219,7 @@ nlohmann::ordered_json plan_json(const RunSpec& spec, const Plan& plan) {
   return {{"rank", plan.rank},
           {"units_of_rank", plan.units},
           {"parameters", plan.parameters},
+          {"adapter_parameters", plan.adapters},
           {"stored_parameters", plan.stored},
           {"stored_parameters_of_rank", plan.layer_part},
           {"tokens_per_step", plan.tokens_a_step},

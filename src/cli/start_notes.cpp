@@ -16,7 +16,7 @@ std::vector<std::string> start_notes(const RunSpec& spec, TrainingRun& run) {
                     samples, samples == 1 ? "" : "s", spec.data.seq, batch, samples));
   if (spec.precision.compute == Precision::fp8) {
     const Model& model = run.replica().model();
-    if (std::string left = left_in_bf16(spec.model, model.B() * model.T()); !left.empty())
+    if (std::string left = left_in_bf16(spec.model, model.B() * model.T(), spec.layout.tensor_split(0)); !left.empty())
       notes.push_back(std::move(left));
   }
   return notes;

@@ -152,6 +152,15 @@ void require_start_outside(const RunSpec& spec) {
                   "choose another --out");
 }
 
+void require_base(const RunSpec& spec) {
+  if (!spec.lora || !spec.model_hf.empty() || !spec.model_from.empty()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("lora.rank = {} trains adapters beside weights that are there, and this run would begin "
+                              "with random ones",
+                              spec.lora.rank),
+                  "name the weights by model.hf=FOLDER or model.from=RUN, or use lora.rank=0");
+}
+
 // The plan of every stage and, of a run that names a machine, the step's predicted time.
 void predict(Prepared& p, const RunSpec& spec) {
   if (spec.run.machine.empty()) {
@@ -167,6 +176,7 @@ void predict(Prepared& p, const RunSpec& spec) {
 }
 
 void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& launch) {
+  require_base(spec);
   const std::int64_t available = available_memory(device_of(spec)) / launch.ranks_a_device();
   resolve_gathered(spec, available);
   predict(p, spec);

@@ -28,6 +28,14 @@ void cast(const CastArgs& a, Stream& stream) {
   dispatch(cpu::cast, cuda::cast, meta::cast, a, stream);
 }
 
+void scale(const ScaleArgs& a, Stream& stream) {
+  Operands("scale", stream)
+      .floats("y", a.y)
+      .have_flat("y", a.y, a.y.shape(), a.y.dtype())
+      .have_flat("x", a.x, a.y.shape(), a.y.dtype());
+  dispatch(cpu::scale, cuda::scale, meta::scale, a, stream);
+}
+
 void clear(const Tensor& y, Stream& stream) {
   if (y.device() == stream.device()) return fill({.y = y, .value = 0}, stream);
   if (y.device() == Device::disk) return;  // new bytes are zero there

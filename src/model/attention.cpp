@@ -9,16 +9,19 @@
 namespace lockstep {
 
 HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::string& name, std::int64_t heads)
-    : eps_(build.spec.norm_eps) {
+    : eps_(build.spec.norm_eps), frozen_(build.frozen()) {
   const std::int64_t D = build.spec.head_width;
   weight_ =
-      layout.add({.shape = {D}, .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)}, .init = Init::ones});
+      layout.add({.shape = {D},
+                  .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)},
+                  .init = Init::ones,
+                  .frozen = frozen_});
   rstd_ = build.add({name + ".rstd",
                      accumulator_of(build.dtype),
                      {build.tokens(), heads},
                      {unit, Phase::forward},
-                     {unit, build.how.weights_later ? Phase::input : Phase::weight}});
-  if (build.how.weights_later) held_ = HeldGradient(build, unit, name + ".weight", D);
+                     {unit, build.how.weights_later || frozen_ ? Phase::input : Phase::weight}});
+  if (build.how.weights_later && !frozen_) held_ = HeldGradient(build, unit, name + ".weight", D);
 }
 
 void HeadNorm::forward(Tensor y, ConstTensor x, const Call& call) const {
@@ -33,6 +36,7 @@ void HeadNorm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Ca
 }
 
 void HeadNorm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (frozen_) return;
   if (held_.is_held()) return held_.add_to(call.gradient(weight_), call);
   rmsnorm_backward_weight(
       {.dweight = call.gradient(weight_), .dy = dy, .x = x, .rstd = call.at[rstd_], .accumulate = call.accumulate},
@@ -67,6 +71,11 @@ Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names, const H
 
 }  // namespace
 
+std::int64_t Attention::inputs(const Build& b) {
+  const HeadSplit heads(b.spec.heads, b.spec.kv_heads, b.how.split);
+  return (heads.queries.each + 2 * heads.keys.each) * b.spec.head_width;
+}
+
 Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : B_(b.B),
       T_(b.T),
@@ -87,9 +96,9 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic),
       pairs_(b.how.documents ? b.how.documents->all_pairs() : -1) {
-  const std::int64_t all = (H_ + 2 * K_) * D_;
+  const std::int64_t all = inputs(b);
   const bool keeps = b.recompute(unit).keeps_projections;
-  const Phase last = b.spec.qk_norm && !b.how.weights_later ? Phase::weight : Phase::input;
+  const Phase last = b.spec.qk_norm && !b.how.weights_later && !b.frozen() ? Phase::weight : Phase::input;
   // The first half of a block's forward, the second of its backward. What attention reads is kept elsewhere where heads
   // are exchanged.
   const auto kept = [&](const char* name, std::int64_t columns, bool stays, Phase until) {
@@ -105,8 +114,8 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
     if (b.spec.qk_norm)
       again_.turned = b.rows(unit, "turned again", (H_ + K_) * D_, Phase::input, Phase::input, Half::second);
   }
-  mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, Phase::weight);
-  d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, Phase::weight, Half::second);
+  mixed_ = b.rows(unit, "attention", H_ * D_, Phase::forward, b.read_last(out_.trains()));
+  d_fused_ = b.rows(unit, "d_qkv", all, Phase::input, b.read_last(qkv_.trains()), Half::second);
   d_mixed_ = b.rows(unit, "d_attention", H_ * D_, Phase::input, Phase::input, Half::second);
   if (b.how.context.size() > 1) {
     context_.emplace(b, unit, ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps});
@@ -192,6 +201,7 @@ void Attention::attend(const Call& call) const {
 }
 
 void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (dx.none() && !qkv_.trains()) return out_.backward_input({}, dy, call);
   const Tensor& d_fused = call.at[d_fused_];
   if (again_.fused != first_.fused) {
     qkv_.forward_again(call.at[again_.fused], x, call);

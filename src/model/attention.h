@@ -31,6 +31,7 @@ class HeadNorm {
 
  private:
   double eps_;
+  bool frozen_;
   int weight_;
   Slot rstd_;
   HeldGradient held_;
@@ -39,11 +40,13 @@ class HeadNorm {
 class Attention {
  public:
   Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // Queries, keys and values of a token on this rank: outputs of its first projection.
+  static std::int64_t inputs(const Build& build);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.
   void recompute(ConstTensor x, const Call& call) const;
-  // x is needed where the projection is recomputed.
+  // x is needed where the projection is recomputed. dx none: nobody wants it.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

@@ -4,12 +4,15 @@ namespace lockstep {
 
 AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : norm_(layout, b, unit, names.norm1, b.how.weights_later),
-      d_normed_(b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)),
-      normed_(normed_slot(b, unit, "normed1", (b.spec.heads + 2 * b.spec.kv_heads) * b.spec.head_width)),
-      normed_again_(normed_again_slot(b, unit, "normed1 again", normed_)),
+      d_normed_(b.hands_back(unit)
+                    ? b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)
+                    : -1),
+      normed_(normed_slot(b, unit, "normed1", Attention::inputs(b), b.trained().qkv)),
+      normed_again_(normed_again_slot(b, unit, "normed1 again", normed_, b.trained().qkv)),
       attention_(layout, b, unit, names),
       dropout_(b.spec.dropout, names.out),
-      norm_outputs_(b.recompute(unit).norm_outputs) {}
+      norm_outputs_(b.recompute(unit).norm_outputs),
+      reads_normed_(b.trained().qkv) {}
 
 Tensor AttentionBranch::forward(const BranchSlots& slots, const Call& call) const {
   const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
@@ -35,8 +38,12 @@ void AttentionBranch::backward_input(const BranchSlots& slots, const Call& call)
   if (norm_outputs_ == NormOutputs::before_backward) norm_.forward(normed, x, call);
   const Tensor d_branch = slots.gradient(dropout_, call);
   if (dropout_.active(call)) dropout_.apply(d_branch, dy, call);
+  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward && reads_normed_;
+  if (slots.between.dx < 0) {  // nobody wants it
+    if (by_backward) norm_.forward(normed, x, call);
+    return attention_.backward_input({}, d_branch, normed, call);
+  }
   attention_.backward_input(call.at[d_normed_], d_branch, normed, call);
-  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward;
   norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
 }
 

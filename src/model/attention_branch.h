@@ -26,6 +26,7 @@ class AttentionBranch {
   Attention attention_;
   DropoutSite dropout_;
   NormOutputs norm_outputs_;
+  bool reads_normed_;  // the weight phase does
 };
 
 }  // namespace lockstep

@@ -8,7 +8,9 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
     : Unit(fmt::format("block.{}", layer)),
       names_(block_names(b.spec, layer)),
       attention_(layout_, b, unit, names_),
-      d_mid_(b.own_rows(unit, "d_mid", b.spec.width, Phase::input, b.last_of_branch_gradient())),
+      d_mid_(b.feed_forward_hands_back(unit)
+                 ? b.own_rows(unit, "d_mid", b.spec.width, Phase::input, b.last_of_branch_gradient(b.trained().out))
+                 : -1),
       mid_(b.own_rows(unit, "mid", b.spec.width, Phase::forward, read_by_norms(b), Half::first, read_in_half(b))),
       feed_forward_(layout_, b, unit, names_),
       of_attention_{.between = {.x = between.x, .dx = between.dx, .y = mid_, .dy = d_mid_}},
@@ -18,8 +20,8 @@ Block::Block(const Build& b, int unit, std::int64_t layer, const Between& betwee
   if (b.branches_stand_alone())  // one after the other
     of_attention_.alone = of_feed_forward_.alone = b.own_rows(unit, "branch", C, Phase::forward, Phase::forward);
   if (b.spec.dropout > 0) {
-    of_attention_.d_dropped = b.own_rows(unit, "d_dropped1", C, Phase::input, Phase::weight);
-    of_feed_forward_.d_dropped = b.own_rows(unit, "d_dropped2", C, Phase::input, Phase::weight);
+    of_attention_.d_dropped = b.own_rows(unit, "d_dropped1", C, Phase::input, b.read_last(b.trained().out));
+    of_feed_forward_.d_dropped = b.own_rows(unit, "d_dropped2", C, Phase::input, b.read_last(b.trained().down));
   }
 }
 
@@ -34,7 +36,7 @@ void Block::backward_input(const Call& call) const {
   const Call again = call.again();
   if (forward_again_) feed_forward_.recompute(of_feed_forward_, attend(again), again);
   feed_forward_.backward_input(of_feed_forward_, again);
-  attention_.backward_input(of_attention_, again);
+  if (d_mid_ >= 0) attention_.backward_input(of_attention_, again);
 }
 
 void Block::backward_weight(const Call& call) const {

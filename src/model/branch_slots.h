@@ -19,21 +19,24 @@ struct BranchSlots {
   }
 };
 
-// The output of a branch's norm, which a projection of N outputs reads: kept for the weight phase, or alive in
-// the forward alone; and the one that the backward reads, the same where it is kept.
-inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs) {
-  const bool keeps =
-      b.recompute(unit).keeps_norm_outputs() && !Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
+// The output of a branch's norm, which a projection of N outputs here reads: kept for the weight phase, or alive in
+// the forward alone; and the one that the backward reads, the same where it is kept. `trained`: the weight phase reads
+// it.
+inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs, bool trained) {
+  const bool kept_turned =  // which rows that are gathered are not
+      !b.how.split.sequence && Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
+  const bool keeps = b.recompute(unit).keeps_norm_outputs() && trained && !kept_turned;
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
-inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first) {
-  if (b.recompute(unit).keeps_norm_outputs()) return first;
-  return b.own_rows(unit, name, b.spec.width, Phase::input, Phase::weight);
+inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first, bool trained) {
+  const NormOutputs outputs = b.recompute(unit).norm_outputs;
+  if (outputs == NormOutputs::kept || (outputs == NormOutputs::by_norm_backward && !trained)) return first;
+  return b.own_rows(unit, name, b.spec.width, Phase::input, b.read_last(trained));
 }
 
 // The last phase that reads what a norm was given and the gradient of what it gave; of the second norm of a block,
 // whose input phase is in the first half, and the half of it.
-inline Phase read_by_norms(const Build& b) { return b.how.weights_later ? Phase::input : Phase::weight; }
-inline Half read_in_half(const Build& b) { return b.how.weights_later ? Half::first : Half::second; }
+inline Phase read_by_norms(const Build& b) { return b.how.weights_later || b.frozen() ? Phase::input : Phase::weight; }
+inline Half read_in_half(const Build& b) { return b.how.weights_later || b.frozen() ? Half::first : Half::second; }
 
 }  // namespace lockstep

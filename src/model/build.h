@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "model/names.h"
 #include "model/recompute.h"
 #include "model/slots.h"
 #include "model/unit.h"
@@ -12,6 +13,7 @@
 #include "spec/model/model_spec.h"
 #include "spec/model/model_units.h"
 #include "spec/model/parameters.h"
+#include "spec/run/lora_spec.h"
 #include "spec/run/memory_spec.h"
 
 namespace lockstep {
@@ -40,6 +42,7 @@ struct Execution {
   // What documents there are in samples of several; none: each is one (data/packed_dataset.h).
   std::shared_ptr<const DocumentPairs> documents = {};
   bool fp8 = false;  // the products of blocks, in a bf16 model (model/fp8_products.h)
+  LoraSpec lora = {};  // with it everything else is frozen (model/lora.h)
 };
 
 // Where in a block a layer stands, and what its slots are called.
@@ -50,6 +53,23 @@ struct LayerPlace {
   bool ends_branch = false;  // its last product
 };
 inline Half other(Half half) { return half == Half::first ? Half::second : Half::first; }
+
+// Which products of a block have parameters that are trained: their own or, where those are frozen, adapters.
+struct TrainedProducts {
+  bool qkv = true, out = true;  // of attention: what reads its branch's norm, and what ends the branch
+  bool up = true, down = true;  // of the feed-forward part, likewise
+  bool attention() const { return qkv || out; }
+  bool feed_forward() const { return up || down; }
+};
+inline TrainedProducts trained_products(const ModelSpec& spec, const LoraSpec& lora) {
+  if (!lora) return {};
+  const BlockNames names = block_names(spec, 0);
+  const auto adapts = [&](const auto&... name) { return (... || (!name.empty() && lora.adapts(name))); };
+  return {.qkv = adapts(names.qkv, names.query, names.key, names.value),
+          .out = adapts(names.out),
+          .up = adapts(names.gate, names.up),
+          .down = adapts(names.down)};
+}
 
 // Rows of a table that is split over ranks.
 inline ParameterPiece rows_of(LogicalTensor table, const Part& rows) {
@@ -73,6 +93,25 @@ struct Build {
   bool splits() const { return how.split.size > 1; }
   // Somebody may have to join a branch with the residual (model/branch_slots.h).
   bool branches_stand_alone() const { return spec.dropout > 0 || splits(); }
+  bool frozen() const { return static_cast<bool>(how.lora); }  // every parameter but those of adapters
+  TrainedProducts trained() const { return trained_products(spec, how.lora); }
+  // Whether a unit has parameters that are trained, and whether anybody wants the gradient of what it is given.
+  bool trains(int unit) const {
+    if (!frozen()) return true;
+    if (!units().is_of_block(unit)) return false;
+    if (!how.halves) return trained().attention() || trained().feed_forward();
+    const int first = units().first_of(static_cast<int>(units().block_of(unit)) + 1);
+    return unit == first ? trained().attention() : trained().feed_forward();
+  }
+  bool hands_back(int unit) const {
+    for (int u = 0; u < unit; ++u)
+      if (trains(u)) return true;
+    return false;
+  }
+  // The same of what the feed-forward part of a block is given, or that part of a unit of its own.
+  bool feed_forward_hands_back(int unit) const { return hands_back(unit) || (!how.halves && trained().attention()); }
+  // The last phase that reads what the product of a weight's gradient reads, and phases before it do.
+  static Phase read_last(bool trained) { return trained ? Phase::weight : Phase::input; }
   ModelUnits units() const { return {spec.layers, how.halves}; }
   BlockRecompute recompute(int unit) const {
     if (!units().is_of_block(unit)) return {};
@@ -108,8 +147,10 @@ struct Build {
     return slots.add({name, dtype, {tokens(), columns}, forward, forward, Half::second});
   }
   // The last phase of a block that reads the gradient of what a branch joined: the products of weights, unless dropout
-  // has made another of it.
-  Phase last_of_branch_gradient() const { return how.weights_later && spec.dropout > 0 ? Phase::input : Phase::weight; }
+  // has made another of it. `trained`: the branch's last product is.
+  Phase last_of_branch_gradient(bool trained) const {
+    return how.weights_later && spec.dropout > 0 ? Phase::input : read_last(trained);
+  }
   // A parameter that every rank has whole, and, with sequence parallelism, a part of its gradient.
   ParameterPiece on_all_ranks(LogicalTensor tensor, bool partial) const {
     ParameterPiece piece{std::move(tensor)};

@@ -13,12 +13,14 @@ Embedding::Embedding(const Build& b, int unit, const Between& between)
   const ModelNames names = model_names(b.spec);
   table_ = layout_.add({.shape = {vocabulary_.each, C},
                         .pieces = {rows_of({names.embedding + ".weight", {b.spec.vocabulary, C}}, vocabulary_)},
-                        .init_std = b.spec.init_std});
+                        .init_std = b.spec.init_std,
+                        .frozen = b.frozen()});
   if (b.spec.positions == PositionKind::learned)
     positions_ =
         layout_.add({.shape = {b.spec.max_positions, C},
                      .pieces = {b.on_all_ranks({names.positions + ".weight", {b.spec.max_positions, C}}, false)},
-                     .init_std = b.spec.init_std});
+                     .init_std = b.spec.init_std,
+                     .frozen = b.frozen()});
   if (!b.how.split.sequence) return;
   partial_ = b.rows(unit, "embedding in part", C, Phase::forward, Phase::forward);
   d_whole_ = b.rows(unit, "embedding of all tokens, gradient", C, Phase::weight, Phase::weight);

@@ -6,13 +6,15 @@ namespace lockstep {
 
 FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : norm_(layout, b, unit, names.norm2, b.how.weights_later),
-      d_normed_(
-          b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, read_by_norms(b), Half::first, read_in_half(b))),
-      normed_(normed_slot(b, unit, "normed2", b.spec.mlp == MlpKind::swiglu ? 2 * b.spec.ffn_width : b.spec.ffn_width)),
-      normed_again_(normed_again_slot(b, unit, "normed2 again", normed_)),
+      d_normed_(b.feed_forward_hands_back(unit) ? b.own_rows(unit, "d_normed2", b.spec.width, Phase::input,
+                                                             read_by_norms(b), Half::first, read_in_half(b))
+                                                : -1),
+      normed_(normed_slot(b, unit, "normed2", Mlp::inner(b), b.trained().up)),
+      normed_again_(normed_again_slot(b, unit, "normed2 again", normed_, b.trained().up)),
       mlp_(layout, b, unit, names),
       dropout_(b.spec.dropout, names.down),
-      norm_outputs_(b.recompute(unit).norm_outputs) {}
+      norm_outputs_(b.recompute(unit).norm_outputs),
+      reads_normed_(b.trained().up) {}
 
 void FeedForwardBranch::normalise(const BranchSlots& slots, const Joining& joining, const Call& call) const {
   const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
@@ -42,8 +44,12 @@ void FeedForwardBranch::backward_input(const BranchSlots& slots, const Call& cal
   if (norm_outputs_ == NormOutputs::before_backward) norm_.forward(normed, x, call);
   const Tensor d_branch = slots.gradient(dropout_, call);
   if (dropout_.active(call)) dropout_.apply(d_branch, dy, call);
+  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward && reads_normed_;
+  if (slots.between.dx < 0) {  // nobody wants it
+    if (by_backward) norm_.forward(normed, x, call);
+    return mlp_.backward_input({}, d_branch, normed, call);
+  }
   mlp_.backward_input(call.at[d_normed_], d_branch, normed, call);
-  const bool by_backward = norm_outputs_ == NormOutputs::by_norm_backward;
   norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
 }
 

@@ -32,6 +32,7 @@ class FeedForwardBranch {
   Mlp mlp_;
   DropoutSite dropout_;
   NormOutputs norm_outputs_;
+  bool reads_normed_;  // the weight phase does
 };
 
 }  // namespace lockstep

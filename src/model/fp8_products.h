@@ -16,7 +16,11 @@
 // micro-batch, from what computes in bf16 elsewhere (embedding, norms, attention, head), so that gathered and offloaded
 // weights need nothing of their own.
 //
-// A projection whose tokens, inputs or outputs are no multiple of 16 has none of this: its products are in bf16.
+// Ranks that split a layer (model/split_linear.h) share a tensor's scale: the largest of their largest magnitudes, of
+// inputs and weights in one message before the forward, of gradients in one before the input phase. What a rank has all
+// of is quantized before its product begins; rows of other ranks, as they come, and they are turned when all are here.
+//
+// A projection whose tokens, inputs or outputs here are no multiple of 16 has none of this: its products are in bf16.
 #pragma once
 #include "model/build.h"
 #include "spec/model/fp8_fit.h"
@@ -29,7 +33,7 @@ class Fp8Products {
   static bool fit(const Build& build, std::int64_t in, std::int64_t out) {
     return build.how.fp8 && fits_fp8(build.tokens(), in, out);
   }
-  // Whether x itself is read by nobody after the forward: that it is kept turned.
+  // Whether x itself, of which all rows are here, is read by nobody after the forward: that it is kept turned.
   static bool keep_inputs(const Build& build, int unit, std::int64_t in, std::int64_t out) {
     const BlockRecompute recompute = build.recompute(unit);
     return fit(build, in, out) && recompute.keeps_norm_outputs() && recompute.keeps_activation;
@@ -39,26 +43,37 @@ class Fp8Products {
     bool in_out = false;  // the weight is (in, out), not (out, in)
     // Who writes x, or dy, writes its largest magnitude too (kernels/swiglu.h), and a pass is saved.
     bool inputs_measured = false, gradients_measured = false;
+    // Of a split layer: a rank has only its own rows before the product, or it has what other ranks have too.
+    bool inputs_come = false, gradients_come = false;
+    bool gradients_alike = false;
   };
   Fp8Products(const Build& build, const LayerPlace& place, const Options& options);
 
   bool keeps_inputs() const { return keeps_inputs_; }
-  Tensor inputs_amax(const Call& call) const { return call.at[x_.amax]; }
-  Tensor gradients_amax(const Call& call) const { return call.at[gradient_.amax]; }
+  Tensor inputs_amax(const Call& call) const { return largest(x_, call); }
+  Tensor gradients_amax(const Call& call) const { return largest(gradient_, call); }
 
-  void forward(Tensor y, ConstTensor x, ConstTensor weight, ConstTensor bias, ConstTensor addend, bool again,
+  // Before the rows of a product: of what this rank has of x, or of dy.
+  void begin_forward(ConstTensor x, ConstTensor weight, bool again, const Call& call) const;
+  void begin_backward(ConstTensor dy, ConstTensor weight, const Call& call) const;
+  // Rows from `first` on.
+  void forward(Tensor y, ConstTensor x, std::int64_t first, ConstTensor bias, ConstTensor addend, bool again,
                const Call& call) const;
-  void backward_input(Tensor dx, ConstTensor dy, ConstTensor weight, const Call& call) const;
-  // Of the dy that backward_input was given.
-  void backward_weight(Tensor gradient, ConstTensor x, const Call& call) const;
+  void backward_input(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const;
+  // Of all rows of the dy that backward_input was given.
+  void backward_weight(Tensor gradient, ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
   struct Scaling {
-    Slot amax, scale;
+    Slot amax;
+    int place;  // in it
+    Slot scale;
   };
   struct Forward {
     Slot x, weight;
   };
+  static Tensor largest(const Scaling& s, const Call& call) { return call.at[s.amax].slice(0, s.place, 1); }
+  void find_largest(Tensor amax, ConstTensor x, const Call& call) const;
   void quantize_to(Tensor q, Tensor turned, const Scaling& scaling, ConstTensor x, const Call& call) const;
 
   Options options_;

@@ -8,12 +8,12 @@ namespace lockstep {
 
 namespace {
 // The second run of a forward ends before the branch's last product, so what stands alone has one life.
-BranchSlots half_slots(const Build& b, int unit, const Between& between) {
+BranchSlots half_slots(const Build& b, int unit, const Between& between, bool ends_trained) {
   BranchSlots slots{.between = between};
   const Moment forward{unit, Phase::forward};
   if (b.branches_stand_alone())
     slots.alone = b.slots.add({"branch", b.dtype, {b.own_tokens(), b.spec.width}, forward, forward});
-  if (b.spec.dropout > 0) slots.d_dropped = b.own_rows(unit, "d_dropped", b.spec.width, Phase::input, Phase::weight);
+  if (b.spec.dropout > 0) slots.d_dropped = b.own_rows(unit, "d_dropped", b.spec.width, Phase::input, b.read_last(ends_trained));
   return slots;
 }
 }  // namespace
@@ -21,7 +21,7 @@ BranchSlots half_slots(const Build& b, int unit, const Between& between) {
 AttentionHalf::AttentionHalf(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}.attention", layer)),
       branch_(layout_, b, unit, block_names(b.spec, layer)),
-      slots_(half_slots(b, unit, between)),
+      slots_(half_slots(b, unit, between, b.trained().out)),
       forward_again_(b.recompute(unit).forward_again) {}
 
 void AttentionHalf::forward(const Call& call) const {
@@ -38,7 +38,7 @@ void AttentionHalf::backward_input(const Call& call) const {
 FeedForwardHalf::FeedForwardHalf(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}.feed-forward", layer)),
       branch_(layout_, b, unit, block_names(b.spec, layer)),
-      slots_(half_slots(b, unit, between)),
+      slots_(half_slots(b, unit, between, b.trained().down)),
       forward_again_(b.recompute(unit).forward_again) {}
 
 void FeedForwardHalf::backward_input(const Call& call) const {

@@ -24,18 +24,19 @@ std::int64_t tile_tokens(std::int64_t tokens, std::int64_t vocabulary) {
 Head::Head(const Build& b, int unit, const Between& between)
     : Unit("head"),
       between_(between),
+      frozen_(b.frozen()),
       norm_(layout_, b, unit, model_names(b.spec).final_norm),
       vocabulary_(b.how.split.part(b.spec.vocabulary)),
       tile_(tile_tokens(b.how.loss_tokens > 0 ? b.how.loss_tokens : b.tokens(), vocabulary_.each)) {
   const std::int64_t V = vocabulary_.each, C = b.spec.width;
-  StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied};
+  StoredParameter weight{.shape = {V, C}, .init_std = b.spec.init_std, .tied = b.spec.tied, .frozen = frozen_};
   if (!b.spec.tied)
     weight.pieces = {rows_of({model_names(b.spec).head + ".weight", {b.spec.vocabulary, C}}, vocabulary_)};
   weight_ = layout_.add(std::move(weight));
 
   const DType sums = accumulator_of(b.dtype);
   normed_ = b.own_rows(unit, "normed", C, Phase::forward, Phase::forward);
-  d_normed_ = b.own_rows(unit, "d_normed", C, Phase::forward, Phase::weight);
+  d_normed_ = b.own_rows(unit, "d_normed", C, Phase::forward, frozen_ ? Phase::input : Phase::weight);
   const Moment forward{unit, Phase::forward};
   logits_ = b.slots.add({"logits", sums, {tile_, V}, forward, forward});
   if (b.splits()) {
@@ -127,6 +128,7 @@ void Head::forward(const Call& call) const {
     const Tensor d_scores = take_losses(scores, first, call);
     if (!call.batch.training || count == 0) continue;
     matmul({.c = d_normed.slice(0, first, count), .a = d_scores, .b = call.weight(weight_)}, call.stream);
+    if (frozen_) continue;
     matmul({.c = call.gradient(weight_),
             .a = d_scores,
             .b = normed.slice(0, first, count),

@@ -39,6 +39,7 @@ class Head final : public Unit {
   Tensor normed(const Call& call) const { return call.at[all_normed_ < 0 ? normed_ : all_normed_]; }
 
   Between between_;
+  bool frozen_;
   Norm norm_;
   Part vocabulary_;
   int weight_;

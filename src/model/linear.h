@@ -1,13 +1,15 @@
 // A projection: y = x · weightᵀ (+ bias), the weight stored (out, in), or (in, out) as GPT-2's Conv1D stores it.
 //
 // x (N, in), y (N, out). Nothing is owned: indices of parameters, and the three products of a projection and its
-// gradients, which may be of FP8 (model/fp8_products.h).
+// gradients, which may be of FP8 (model/fp8_products.h). With LoRA its parameters are frozen, and adapters beside it
+// are trained (model/lora.h).
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/fp8_products.h"
+#include "model/lora.h"
 #include "model/unit.h"
 #include "spec/layout/tensor_split.h"
 
@@ -28,17 +30,31 @@ class Linear {
     double init_std = 0.02;
     std::vector<Stacked> pieces;  // along `out`
     bool bias = false;
-    // Who writes x, or dy, gives its largest magnitude too, where products are of FP8: below.
+    // Where products are of FP8: as of Fp8Products.
     bool inputs_measured = false, gradients_measured = false;
+    bool inputs_come = false, gradients_come = false, gradients_alike = false;
   };
 
   Linear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Options& options);
 
   // y = … + addend; the bias is left out where another rank adds it. In the forward of the unit, or `again`: within its
-  // input phase, where what it gave was not kept.
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}, bool with_bias = true,
-               bool again = false) const;
+  // input phase, where what it gave was not kept. x and y may be rows from `first` on of all there are.
+  struct Forward {
+    ConstTensor addend = {};
+    bool with_bias = true;
+    bool again = false;
+    std::int64_t first = 0;
+  };
+  void forward(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
+  void forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, x, call, Forward{}); }
+  // dx none: nobody wants it, and what the weight phase needs is made alone.
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  // The same in pieces of rows, after a call that is given what this rank has of x, or of dy.
+  void begin_forward(ConstTensor x, const Call& call, bool again = false) const;
+  void forward_rows(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
+  void begin_backward(ConstTensor dy, const Call& call) const;
+  void backward_input_rows(Tensor dx, ConstTensor dy, const Call& call, std::int64_t first) const;
+  bool trains() const { return !frozen_ || lora_; }
   // Its backward does not read x, which the forward has kept in another form.
   bool keeps_inputs() const { return fp8_ && fp8_->keeps_inputs(); }
   // Where the largest magnitudes of x and of dy belong; none where nobody needs them.
@@ -47,7 +63,8 @@ class Linear {
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:
-  bool in_out_;
+  bool in_out_, frozen_;
+  std::optional<Lora> lora_;        // none: no adapter
   std::optional<Fp8Products> fp8_;  // none: in the model's type
   int weight_;
   int bias_ = -1;

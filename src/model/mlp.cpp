@@ -21,6 +21,10 @@ Linear::Options up_options(const ModelSpec& s, const BlockNames& names, const Pa
 }
 }  // namespace
 
+std::int64_t Mlp::inner(const Build& b) {
+  return (b.spec.mlp == MlpKind::swiglu ? 2 : 1) * b.how.split.part(b.spec.ffn_width).each;
+}
+
 Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : kind_(b.spec.mlp),
       width_(b.how.split.part(b.spec.ffn_width)),
@@ -32,18 +36,18 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
              .pieces = {{names.down, {Part::whole(b.spec.width)}}},
              .bias = b.spec.mlp_bias,
              .inputs_measured = b.spec.mlp == MlpKind::swiglu}) {
-  const std::int64_t F = width_.each, width = kind_ == MlpKind::swiglu ? 2 * F : F;
+  const std::int64_t F = width_.each, width = inner(b);
   const BlockRecompute recompute = b.recompute(unit);
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
-  const bool reads_active = !down_.keeps_inputs();  // in its backward
+  const bool reads_active = !down_.keeps_inputs() && down_.trains();  // in its backward
   // The second half of a block's forward, the first of its backward.
   first_.inner =
-      b.rows(unit, "inner", width, Phase::forward, keeps_inner ? Phase::weight : Phase::forward, Half::second);
+      b.rows(unit, "inner", width, Phase::forward, keeps_inner ? b.read_last(up_.trains()) : Phase::forward, Half::second);
   first_.active = keeps_active && reads_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
                                                : b.rows_at_end(unit, "active", F);
   again_ = first_;
-  if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, Phase::weight);
-  if (!keeps_active) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);
+  if (!keeps_inner) again_.inner = b.rows(unit, "inner again", width, Phase::input, b.read_last(up_.trains()));
+  if (!keeps_active && down_.trains()) again_.active = b.rows(unit, "active again", F, Phase::input, Phase::weight);
   d_active_ = b.rows(unit, "d_active", F, Phase::input, Phase::input, Half::first, Half::first);
 }
 
@@ -58,6 +62,7 @@ void Mlp::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residua
 }
 
 void Mlp::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (dx.none() && !up_.trains() && again_.active == first_.active) return down_.backward_input({}, dy, call);
   const Tensor &inner = call.at[again_.inner], &d_active = call.at[d_active_];
   const Tensor active = again_.active == first_.active ? Tensor{} : call.at[again_.active];
   if (again_.inner != first_.inner) up_.forward_again(inner, x, call);

@@ -12,11 +12,13 @@ namespace lockstep {
 class Mlp {
  public:
   Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // Outputs of its first projection on this rank.
+  static std::int64_t inner(const Build& build);
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.
   void recompute(ConstTensor x, const Call& call) const { up_.forward(call.at[first_.inner], x, call); }
-  // x is needed where the projection is recomputed.
+  // x is needed where the projection is recomputed. dx none: nobody wants it.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tensor/disk/file_memory.h"
 
 namespace lockstep {
@@ -17,7 +19,8 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   if (how.memory.offload_activations == Offload::disk) slots_.align_to(disk::kBlock);  // as files are read and written
 
   // Between unit u and u + 1: what u hands on lives until u + 1's weights are done with it, its gradient until u's are.
-  // A block whose weights come later is done with what it was given in its input phase (model/norm.h).
+  // A block whose weights come later is done with what it was given in its input phase (model/norm.h), as is one whose
+  // norm is frozen. A gradient that nobody wants has no slot.
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
@@ -26,13 +29,20 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
                         dtype,
                         shape,
                         {u, Phase::forward},
-                        {u + 1, all.is_of_block(u + 1) && how.weights_later ? Phase::input : Phase::weight}});
+                        {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen() ? Phase::input
+                                                                                                : Phase::weight}});
+    if (!build.hands_back(u + 1)) continue;
+    const bool ends_trained =
+        !all.halves ? build.trained().down
+                    : (all.is_of_block(u) && u == all.first_of(static_cast<int>(all.block_of(u)) + 1)
+                           ? build.trained().out
+                           : build.trained().down);
     between_[u].dy = between_[u + 1].dx =
         slots_.add({fmt::format("dx.{}", u + 1),
                     dtype,
                     shape,
                     {u + 1, Phase::input},
-                    {u, all.is_of_block(u) ? build.last_of_branch_gradient() : Phase::weight},
+                    {u, all.is_of_block(u) ? build.last_of_branch_gradient(ends_trained) : Phase::weight},
                     Half::second});
   }
 
@@ -57,19 +67,26 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
 }
 
 StepShape Model::step_shape(int micro) const {
-  return {.units = units(),
-          .micro = micro,
-          .tie_owner = tie() ? tie_.owner_unit : -1,
-          .tie_borrower = tie() ? tie_.borrower_unit : -1};
+  StepShape shape{.units = units(),
+                  .micro = micro,
+                  .tie_owner = tie() ? tie_.owner_unit : -1,
+                  .tie_borrower = tie() ? tie_.borrower_unit : -1};
+  const auto frozen = [](const auto& one) { return !one->layout().trains(); };
+  if (std::ranges::any_of(units_, frozen))
+    for (const auto& one : units_) shape.frozen.push_back(frozen(one));
+  return shape;
 }
 
-std::vector<LogicalTensor> logical_tensors(const Model& model) {
+static std::vector<LogicalTensor> tensors_of(const Model& model, bool frozen) {
   std::vector<LogicalTensor> all;
   for (int u = 0; u < model.units(); ++u)
     for (const StoredParameter& parameter : model.unit(u).layout().parameters())
-      for (const ParameterPiece& piece : parameter.pieces) all.push_back(piece);
+      for (const ParameterPiece& piece : parameter.pieces)
+        if (parameter.frozen == frozen) all.push_back(piece);
   return all;
 }
+std::vector<LogicalTensor> logical_tensors(const Model& model) { return tensors_of(model, false); }
+std::vector<LogicalTensor> frozen_tensors(const Model& model) { return tensors_of(model, true); }
 
 void run_phase(const Unit& unit, ActionKind phase, const Call& call) {
   switch (phase) {

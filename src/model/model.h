@@ -53,8 +53,10 @@ class Model {
   Tie tie_{};
 };
 
-// Every tensor of the model by the name the world knows it by, in the order of its units.
+// Every tensor of the model that is trained, by the name the world knows it by, in the order of its units; and those
+// that are frozen.
 std::vector<LogicalTensor> logical_tensors(const Model& model);
+std::vector<LogicalTensor> frozen_tensors(const Model& model);
 
 // Runs one phase of one unit.
 void run_phase(const Unit& unit, ActionKind phase, const Call& call);

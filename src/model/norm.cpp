@@ -6,18 +6,19 @@
 namespace lockstep {
 
 Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name, bool holds)
-    : kind_(b.spec.norm), eps_(b.spec.norm_eps) {
+    : kind_(b.spec.norm), eps_(b.spec.norm_eps), frozen_(b.frozen()) {
   const auto vector = [&](const char* what, Init init) {
     return layout.add({.shape = {b.spec.width},
                        .pieces = {b.on_all_ranks({name + what, {b.spec.width}}, b.how.split.sequence)},
-                       .init = init});
+                       .init = init,
+                       .frozen = frozen_});
   };
   const auto statistic = [&](const char* what) {
     return b.add({name + what,
                   accumulator_of(b.dtype),
                   {b.own_tokens()},
                   {unit, Phase::forward},
-                  {unit, holds ? Phase::input : Phase::weight}});
+                  {unit, holds || frozen_ ? Phase::input : Phase::weight}});
   };
   weight_ = vector(".weight", Init::ones);
   rstd_ = statistic(".rstd");
@@ -25,7 +26,7 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
     bias_ = vector(".bias", Init::zeros);
     mean_ = statistic(".mean");
   }
-  if (!holds) return;
+  if (!holds || frozen_) return;
   held_weight_ = HeldGradient(b, unit, name + ".weight", b.spec.width);
   if (bias_ >= 0) held_bias_ = HeldGradient(b, unit, name + ".bias", b.spec.width);
 }
@@ -82,6 +83,7 @@ void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor 
 }
 
 void Norm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+  if (frozen_) return;
   const WeightGradients gradients{call.gradient(weight_), bias_ < 0 ? Tensor{} : call.gradient(bias_)};
   if (!held_weight_.is_held()) return sum_weights(gradients, dy, x, call.accumulate, call);
   held_weight_.add_to(gradients.weight, call);

@@ -11,7 +11,7 @@ class Norm {
  public:
   // Over this rank's own tokens; statistics live from the unit's forward to its weight phase, or, where that comes
   // later (`holds`), to its input phase, which then sums the weight's gradient too: what the weight phase is given is
-  // not read.
+  // not read. Where norms are frozen there is nothing to sum.
   Norm(UnitLayout& layout, const Build& build, int unit, const std::string& name, bool holds = false);
 
   void forward(Tensor y, ConstTensor x, const Call& call) const;
@@ -31,6 +31,7 @@ class Norm {
 
   NormKind kind_;
   double eps_;
+  bool frozen_;
   int weight_;
   int bias_ = -1;
   Slot rstd_;

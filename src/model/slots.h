@@ -98,13 +98,14 @@ class Activations {
       : room_(std::move(room)), offsets_(std::move(offsets)) {}
 
   Tensor operator[](Slot slot) const {
+    if (slot < 0) return {};
     const int kind = room_->kind_of[static_cast<std::size_t>(slot)];
     const std::int64_t offset = kind < 0 ? -1 : offsets_[static_cast<std::size_t>(kind)];
     if (offset < 0) return {};
     const auto& [dtype, shape] = room_->kinds[static_cast<std::size_t>(kind)];
     return view(room_->buffer, dtype, shape, (room_->begin + offset) / size_of(dtype));
   }
-  Tensor again(Slot slot) const { return (*this)[room_->again[static_cast<std::size_t>(slot)]]; }
+  Tensor again(Slot slot) const { return slot < 0 ? Tensor{} : (*this)[room_->again[static_cast<std::size_t>(slot)]]; }
 
  private:
   std::shared_ptr<const Room> room_;

@@ -8,17 +8,33 @@ LayerPlace at_end(LayerPlace place) {
   return place;
 }
 
+// What products in FP8 are told: whose inputs, or whose gradients, are gathered while they run.
+Linear::Options of_columns(Linear::Options o, const TensorSplit& split) {
+  o.inputs_come = split.sequence;
+  return o;
+}
+Linear::Options of_rows(Linear::Options o, const TensorSplit& split) {
+  o.gradients_come = split.sequence;
+  o.gradients_alike = !split.sequence;
+  return o;
+}
+
 // Rows [first, first + count) of a product.
+struct Rows {
+  std::int64_t first, count;
+  template <class T>
+  T operator()(const T& all) const {
+    return all.slice(0, first, count);
+  }
+};
 template <class Multiply>
 TensorParallel::Product by_rows(Multiply&& multiply) {
-  return [multiply](std::int64_t first, std::int64_t count) {
-    multiply([first, count](const auto& rows) { return rows.slice(0, first, count); });
-  };
+  return [multiply](std::int64_t first, std::int64_t count) { multiply(Rows{first, count}); };
 }
 }  // namespace
 
 ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, b, at, options) {
+    : linear_(layout, b, at, of_columns(options, b.how.split)) {
   if (!b.how.split.sequence) return;
   const Half back = other(at.half);
   const auto slot = [&](const char* what, Phase phase, Half half) {
@@ -27,33 +43,40 @@ ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace&
   whole_ = slot(" of all tokens", Phase::forward, at.half);
   if (!b.recompute(at.unit).keeps_projections) whole_again_ = slot(" of all tokens again", Phase::input, back);
   d_whole_ = slot(" of all tokens, gradient", Phase::input, back);
-  whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
+  if (linear_.trains()) whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
 }
 
 void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, bool again, const Call& call) const {
-  if (!call.split().sequence) return linear_.forward(y, x, call, {}, true, again);
+  if (!call.split().sequence) return linear_.forward(y, x, call, {.again = again});
   const Tensor& whole = call.at[slot];
-  call.tensor->gather(whole, x, by_rows([&](auto&& rows) { linear_.forward(rows(y), rows(whole), call); }));
+  linear_.begin_forward(x, call, again);
+  call.tensor->gather(whole, x, by_rows([&](const Rows& rows) {
+                        linear_.forward_rows(rows(y), rows(whole), call, {.again = again, .first = rows.first});
+                      }));
 }
 
 void ColumnLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
-  if (call.split().size == 1) return linear_.backward_input(dx, dy, call);
+  if (call.split().size == 1 || dx.none()) return linear_.backward_input(dx, dy, call);
   const Tensor& whole = call.split().sequence ? call.at[d_whole_] : dx;
-  call.tensor->sum(dx, whole, by_rows([&](auto&& rows) { linear_.backward_input(rows(whole), rows(dy), call); }));
+  linear_.begin_backward(dy, call);
+  call.tensor->sum(dx, whole, by_rows([&](const Rows& rows) {
+                     linear_.backward_input_rows(rows(whole), rows(dy), call, rows.first);
+                   }));
 }
 
 ColumnLinear::Gathering ColumnLinear::begin_weight(ConstTensor x, const Call& call) const {
-  if (!call.split().sequence) return {};
+  if (!call.split().sequence || !linear_.trains()) return {};
   return call.tensor->start_gather(call.at[whole_inputs_], x);
 }
 
 void ColumnLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const {
+  if (!linear_.trains()) return;
   TensorParallel::finish(gathering);
   linear_.backward_weight(dy, call.split().sequence ? ConstTensor(call.at[whole_inputs_]) : x, call);
 }
 
 RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)
-    : linear_(layout, b, at_end(at), options) {
+    : linear_(layout, b, at_end(at), of_rows(options, b.how.split)) {
   if (!b.how.split.sequence) return;
   const std::int64_t width = b.spec.width;
   const std::string partial = std::string(at.name) + " in part";
@@ -63,33 +86,42 @@ RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, c
   // The weight phase needs it too: where that follows, it stays.
   const Half back = other(at.half);
   const std::string name = std::string(at.name) + " of all tokens, gradient";
-  const bool later = b.how.weights_later;
-  d_whole_ = b.rows(at.unit, name, width, Phase::input, later ? Phase::input : Phase::weight, back, back);
+  const bool later = b.how.weights_later && linear_.trains();
+  d_whole_ =
+      b.rows(at.unit, name, width, Phase::input, later ? Phase::input : b.read_last(linear_.trains()), back, back);
   d_whole_again_ = later ? b.rows(at.unit, name + " again", width, Phase::weight, Phase::weight, back, back) : d_whole_;
 }
 
 // The first rank's part has the bias of all.
 void RowLinear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend) const {
   const TensorSplit split = call.split();
-  if (split.size == 1) return linear_.forward(y, x, call, addend);
+  if (split.size == 1) return linear_.forward(y, x, call, {.addend = addend});
   LOCKSTEP_CHECK(addend.none(), "a sum over {} ranks has no addend", split.size);
   const Tensor& whole = split.sequence ? call.at[partial_] : y;
-  call.tensor->sum(y, whole,
-                   by_rows([&](auto&& rows) { linear_.forward(rows(whole), rows(x), call, {}, split.rank == 0); }));
+  linear_.begin_forward(x, call);
+  call.tensor->sum(y, whole, by_rows([&](const Rows& rows) {
+                     linear_.forward_rows(rows(whole), rows(x), call,
+                                          {.with_bias = split.rank == 0, .first = rows.first});
+                   }));
 }
 
 void RowLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
   if (!call.split().sequence) return linear_.backward_input(dx, dy, call);
   const Tensor& whole = call.at[d_whole_];
-  call.tensor->gather(whole, dy, by_rows([&](auto&& rows) { linear_.backward_input(rows(dx), rows(whole), call); }));
+  linear_.begin_backward(dy, call);
+  call.tensor->gather(whole, dy, by_rows([&](const Rows& rows) {
+                        const Tensor part = dx.none() ? dx : rows(dx);
+                        linear_.backward_input_rows(part, rows(whole), call, rows.first);
+                      }));
 }
 
 RowLinear::Gathering RowLinear::begin_weight(ConstTensor dy, const Call& call) const {
-  if (d_whole_again_ == d_whole_) return {};
+  if (d_whole_again_ == d_whole_ || !linear_.trains()) return {};
   return call.tensor->start_gather(call.at[d_whole_again_], dy);
 }
 
 void RowLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const {
+  if (!linear_.trains()) return;
   TensorParallel::finish(gathering);
   linear_.backward_weight(call.split().sequence ? ConstTensor(call.at[d_whole_again_]) : dy, x, call);
 }

@@ -20,6 +20,7 @@ class ColumnLinear {
   void forward_again(Tensor y, ConstTensor x, const Call& call) const { project(whole_again_, y, x, true, call); }
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
   Tensor gradients_amax(const Call& call) const { return linear_.gradients_amax(call); }
+  bool trains() const { return linear_.trains(); }
   // The weight's gradient, in two calls: between them other work may be done while the inputs are gathered.
   using Gathering = TensorParallel::Gathering;
   [[nodiscard]] Gathering begin_weight(ConstTensor x, const Call& call) const;
@@ -37,6 +38,7 @@ class RowLinear {
   RowLinear(UnitLayout& layout, const Build& build, const LayerPlace& place, const Linear::Options& options);
 
   bool keeps_inputs() const { return linear_.keeps_inputs(); }
+  bool trains() const { return linear_.trains(); }
   Tensor inputs_amax(const Call& call) const { return linear_.inputs_amax(call); }
   // y = … + addend, which only a rank alone may have.
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor addend = {}) const;

@@ -10,6 +10,7 @@ std::vector<RoundingRun> rounding_map(const UnitLayout& layout) {
   std::vector<RoundingRun> all;
   for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
     const StoredParameter& parameter = layout.parameters()[p];
+    if (parameter.frozen) continue;
     if (parameter.tied) continue;
     for (std::size_t i = 0; i < parameter.pieces.size(); ++i) {
       const std::uint64_t key = random_key(0, "rounding/" + parameter.pieces[i].name);

@@ -27,7 +27,7 @@ std::vector<CompressedSum::Range> parameter_ranges(const UnitLayout& layout) {
   std::vector<CompressedSum::Range> ranges;
   for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
     const StoredParameter& stored = layout.parameters()[static_cast<std::size_t>(p)];
-    if (!stored.tied) ranges.push_back({layout.offset(p), layout.offset(p) + stored.elements()});
+    if (!stored.tied && !stored.frozen) ranges.push_back({layout.offset(p), layout.offset(p) + stored.elements()});
   }
   std::ranges::sort(ranges, {}, &CompressedSum::Range::begin);
   return ranges;
@@ -37,6 +37,10 @@ std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, 
   std::vector<Tensor> all;
   for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
     const StoredParameter& stored = layout.parameters()[p];
+    if (stored.frozen) {
+      all.emplace_back();
+      continue;
+    }
     const std::int64_t offset = layout.offset(static_cast<int>(p));
     const Tensor part = stored.tied ? tied.slice(0, offset - layout.owned(), stored.elements())
                                     : flat.slice(0, offset, stored.elements());

@@ -103,7 +103,8 @@ std::unique_ptr<Gradients> make_gradients(const Gradients::Options& options, con
 // Where a unit's own parameters are in its flat buffer, in order.
 std::vector<CompressedSum::Range> parameter_ranges(const UnitLayout& layout);
 
-// A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them.
+// A unit's parameters in a flat buffer; tied ones in another, which begins with the first of them; of frozen ones
+// nothing.
 std::vector<Tensor> parameters_in(const UnitLayout& layout, const Tensor& flat, const Tensor& tied);
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@ PartialGradients::PartialGradients(const std::vector<const UnitLayout*>& layouts
     std::vector<Range> found;
     for (std::size_t p = 0; p < layouts[u]->parameters().size(); ++p) {
       const StoredParameter& parameter = layouts[u]->parameters()[p];
+      if (parameter.frozen) continue;
       const std::int64_t offset = layouts[u]->offset(static_cast<int>(p));
       for (std::size_t i = 0; i < parameter.pieces.size(); ++i) {
         const std::int64_t over = parameter.pieces[i].partial_over;

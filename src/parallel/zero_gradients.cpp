@@ -136,7 +136,8 @@ void ZeroGradients::plan(const Options& options, Memory& memory) {
   int call = 0;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
-    const bool writes = a.kind == ActionKind::backward_weight || (a.kind == ActionKind::forward && a.unit == last);
+    const bool writes = a.kind == ActionKind::backward_weight ||
+                        (a.kind == ActionKind::forward && a.unit == last && layouts_.back()->trains());
     if (writes && known.try_emplace({a.unit, a.micro}, passes_.size()).second) {
       passes_.push_back({a.unit, a.micro, 0, 0});
       begins.push_back(static_cast<std::int64_t>(i));
@@ -188,7 +189,7 @@ void ZeroGradients::clear_padding(const UnitLayout& layout) const {
   std::vector<std::pair<std::int64_t, std::int64_t>> used;
   for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
     const StoredParameter& stored = layout.parameters()[p];
-    if (!stored.tied) used.emplace_back(layout.offset(static_cast<int>(p)), stored.elements());
+    if (!stored.tied && !stored.frozen) used.emplace_back(layout.offset(static_cast<int>(p)), stored.elements());
   }
   std::ranges::sort(used);
   used.emplace_back(flat_.elements(), 0);

@@ -50,7 +50,8 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
   const std::string& unit = layout.name();
   const std::int64_t first = shard_.begin(layout.owned()), part = part_elements();
   const bool rounds = types_.master == DType::bf16 || types_.moments == DType::bf16;
-  if (options.updates)
+  const bool updates = options.updates && layout.owned() > 0;
+  if (updates)
     optimizer_.emplace(options.optimizer,
                        FlatOptimizer::Range{.elements = part,
                                             .decayed = std::clamp<std::int64_t>(layout.decayed() - first, 0, part),
@@ -63,16 +64,26 @@ ZeroShard::ZeroShard(const UnitLayout& layout, const Options& options, Memory& m
                           : options.weights_in ? *options.weights_in
                                                : memory;
   weights_ = weight_memory.allocate(held * size_of(types_.compute), Tag::parameter, unit);
-  if (options.updates && types_.compute != types_.master)
+  // Where weights are gathered, others read them from here.
+  frozen_ = (whole_ ? memory : weight_memory)
+                .allocate((whole_ ? layout.frozen() : shard_.elements(layout.frozen())) * size_of(types_.compute),
+                          Tag::parameter, unit);
+  if (updates && types_.compute != types_.master)
     masters_ = state_memory.allocate(part * size_of(types_.master), Tag::optimizer, unit);
   clear(flat_weight(), stream);
+  clear(flat_frozen(), stream);
   if (masters_.memory()) clear(own_master(), stream);
 }
 
 Tensor ZeroShard::weight(int parameter) const {
   LOCKSTEP_CHECK(whole_, "the weights of {} are not whole", layout_.name());
-  return view(weights_, types_.compute, Shape(std::span(layout_.parameters()[parameter].shape)),
+  const StoredParameter& stored = layout_.parameters()[static_cast<std::size_t>(parameter)];
+  return view(stored.frozen ? frozen_ : weights_, types_.compute, Shape(std::span(stored.shape)),
               layout_.offset(parameter));
+}
+
+Tensor ZeroShard::flat_frozen() const {
+  return view(frozen_, types_.compute, {whole_ ? layout_.frozen() : shard_.elements(layout_.frozen())});
 }
 
 Tensor ZeroShard::flat_weight() const {

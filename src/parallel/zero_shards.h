@@ -7,7 +7,8 @@
 // spec/layout/shard.h). Masters apart from the weights, and moments, may be offloaded to the host's memory or to a
 // disk, and are brought for an update a window at a time (offload/staging.h); so may be a shard of the weights, which
 // is also brought whole where it is gathered (parallel/zero_weights.h). Padding between parameters is zero and stays
-// zero. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2,
+// zero. Frozen parameters (docs/lora.md) are in a buffer apart, of weights that compute and nothing else: all of them,
+// or under ZeRO 3 a shard. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2,
 // master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
 //
 // Under a mask (docs/sparsity.md) moments, and masters that are apart, are packed: they have elements for what stays
@@ -58,7 +59,10 @@ class ZeroShard {
   // One stored parameter that is not tied, where the weights are whole.
   Tensor weight(int parameter) const;
 
-  // Flat buffers of everything that is owned here, the tied parameters' left out: all weights that are here, and of
+  // The frozen parameters that are here: of the unit's, elements first_frozen() and on.
+  Tensor flat_frozen() const;
+  std::int64_t first_frozen() const { return whole_ ? 0 : shard_.begin(layout_.frozen()); }
+  // Flat buffers of everything that is trained here, the tied parameters' left out: all weights that are here, and of
   // weights and masters the part that this rank updates. Masters are the weights where none are kept apart.
   Tensor flat_weight() const;
   Tensor own_weight() const;
@@ -120,9 +124,37 @@ class ZeroShard {
   // Of elements [begin, end) of this rank's part, as if that were all of it.
   template <class Visit>
   void each_piece_in(std::int64_t begin, std::int64_t end, Visit&& visit) const {
-    const std::int64_t from = shard_.begin(layout_.owned()) + begin, to = from + end - begin;
+    each_piece_of(false, shard_.begin(layout_.owned()) + begin, end - begin, visit);
+  }
+  // Of the frozen parameters, within flat_frozen().
+  template <class Visit>
+  void each_frozen_piece(Visit&& visit) const {
+    each_piece_of(true, first_frozen(), flat_frozen().elements(), visit);
+  }
+
+  // Makes this rank's part of the weights what the masters say, or, where one of both is offloaded, `count` elements
+  // from `begin` on, with the tensors of offloaded_to_publish() having been brought.
+  void publish(Stream& stream);
+  void publish(std::int64_t begin, std::int64_t count, std::span<const Tensor> brought, Stream& stream);
+  // With this rank's part of the gradient. Nothing where another rank does it.
+  void update(ConstTensor gradient, ConstTensor control, Stream& stream);
+  // The same of a part of it, elements `begin` and on, whose gradient this is, with what is offloaded having been
+  // brought: the tensors of offloaded().
+  void update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
+              Stream& stream);
+  // The same on the host, where what is offloaded stays (offload/host_updates.h): `weight` is on the host too, and
+  // becomes what elements `begin` and on of the weights are to be. Where masters are not apart it is those weights.
+  void update_on_host(std::int64_t begin, const Tensor& weight, ConstTensor gradient, ConstTensor control,
+                      Stream& stream) const;
+
+ private:
+  // Those within elements [from, from + count) of a unit's flat buffer, of what is frozen or of what is not.
+  template <class Visit>
+  void each_piece_of(bool frozen, std::int64_t from, std::int64_t count, Visit&& visit) const {
+    const std::int64_t to = from + count;
     for (std::size_t p = 0; p < layout_.parameters().size(); ++p) {
       const StoredParameter& parameter = layout_.parameters()[p];
+      if (parameter.frozen != frozen) continue;
       const std::int64_t offset = layout_.offset(static_cast<int>(p));
       for (std::size_t i = 0; i < parameter.pieces.size(); ++i) {
         Piece piece{parameter.pieces[i], parameter, {}, 0, 0};
@@ -144,23 +176,6 @@ class ZeroShard {
       }
     }
   }
-
-  // Makes this rank's part of the weights what the masters say, or, where one of both is offloaded, `count` elements
-  // from `begin` on, with the tensors of offloaded_to_publish() having been brought.
-  void publish(Stream& stream);
-  void publish(std::int64_t begin, std::int64_t count, std::span<const Tensor> brought, Stream& stream);
-  // With this rank's part of the gradient. Nothing where another rank does it.
-  void update(ConstTensor gradient, ConstTensor control, Stream& stream);
-  // The same of a part of it, elements `begin` and on, whose gradient this is, with what is offloaded having been
-  // brought: the tensors of offloaded().
-  void update(std::int64_t begin, std::span<const Tensor> brought, ConstTensor gradient, ConstTensor control,
-              Stream& stream);
-  // The same on the host, where what is offloaded stays (offload/host_updates.h): `weight` is on the host too, and
-  // becomes what elements `begin` and on of the weights are to be. Where masters are not apart it is those weights.
-  void update_on_host(std::int64_t begin, const Tensor& weight, ConstTensor gradient, ConstTensor control,
-                      Stream& stream) const;
-
- private:
   // Elements that stay before each window, and in all.
   static std::vector<std::int64_t> count_windows(const Survivors& stay, std::int64_t elements);
   void repack(const Tensor& to, const Tensor& from, const Tensor& mask, const std::vector<std::int64_t>& before,
@@ -179,7 +194,7 @@ class ZeroShard {
   Shard shard_;
   bool whole_;
   bool offloads_, offloads_weights_;
-  Buffer weights_, masters_;
+  Buffer weights_, frozen_, masters_;
   Buffer mask_;                       // none: nothing is masked
   std::vector<std::int64_t> before_;  // of it: elements that stay before each window, and in all
   std::optional<FlatOptimizer> optimizer_;

@@ -55,7 +55,7 @@ std::vector<ZeroWeights::Gather> ZeroWeights::places(const std::vector<Action>& 
     if (list[i].kind == ActionKind::release) found[now.at(list[i].unit)].end = at;
   }
   for (const Whole& whole : found) {
-    const std::int64_t elements = groups_.shard().padded(layouts_[whole.unit]->owned());
+    const std::int64_t elements = trained_elements(whole.unit) + frozen_elements(whole.unit);
     const std::int64_t code = codes_ ? 4 * coded_words(*codes_, elements) : 0;
     lives.add(stays(whole.unit) ? 0 : elements * width + code, whole.begin, whole.end);
   }
@@ -83,13 +83,14 @@ void ZeroWeights::begin(bool training) {
   next_ = 0;
 }
 
-Tensor ZeroWeights::gather(int unit) {
+ZeroWeights::Whole ZeroWeights::gather(int unit) {
   const Gather& gather = gathers_[training_ ? 1 : 0].at(next_++);
   const ZeroShard& shard = storage_.at(unit);
   const Tensor held = shard.own_weight();
-  if (stays(unit)) return held;
-  const Tensor whole =
-      view(gathered_, held.dtype(), {groups_.shard().padded(layouts_[unit]->owned())}, aligned_ + gather.offset);
+  if (stays(unit)) return {held, shard.flat_frozen()};
+  const Tensor whole = view(gathered_, held.dtype(), {trained_elements(unit)}, aligned_ + gather.offset);
+  const Tensor frozen =
+      view(gathered_, held.dtype(), {frozen_elements(unit)}, aligned_ + gather.offset + whole.elements());
   const Tensor place = whole.slice(0, groups_.shard().begin(layouts_[unit]->owned()), held.elements());
   if (shard.weights_are_offloaded()) {
     if (before_fetch_) before_fetch_(unit, fetches_.up());
@@ -100,17 +101,19 @@ Tensor ZeroWeights::gather(int unit) {
     if (groups_.sharded()) fetches_.finish(unit);  // before others get it
   }
   if (groups_.sharded()) {
-    together_.push_back(codes_ ? coded(unit, whole, gather.offset)
-                               : Operands{whole, shard.weights_are_offloaded() ? place : held});
+    if (whole.elements() > 0)
+      together_.push_back(codes_ ? coded(unit, whole, gather.offset)
+                                 : Operands{whole, shard.weights_are_offloaded() ? place : held});
+    if (frozen.elements() > 0) together_.push_back({frozen, shard.flat_frozen()});
     units_together_.push_back(unit);
-    if (!gather.ends_call) return whole;
+    if (!gather.ends_call) return {whole, frozen};
     const auto call = std::make_shared<Communicator::Started>(groups_.sharers().all_gather(together_));
     for (const int one : units_together_) pending_[one] = call;
     together_.clear();
     units_together_.clear();
   }
   if (!overlap_) ready(unit);
-  return whole;
+  return {whole, frozen};
 }
 
 // The codes of all shards, of which this rank makes those of its own.

@@ -53,9 +53,12 @@ class ZeroWeights {
   void publish(int unit);
   // A list is run from its beginning.
   void begin(bool training);
-  // The flat weights of the unit, as they will be when ready() has returned. Nothing is asked of a unit before its call
-  // was started.
-  Tensor gather(int unit);
+  // The flat weights of the unit, those that are trained and those that are frozen, as they will be when ready() has
+  // returned. Nothing is asked of a unit before its call was started.
+  struct Whole {
+    Tensor weights, frozen;
+  };
+  Whole gather(int unit);
   void release(int unit);
   // Before a phase that reads them.
   void ready(int unit);
@@ -71,6 +74,8 @@ class ZeroWeights {
     Tensor whole, code;
   };
   bool stays(int unit) const;
+  std::int64_t trained_elements(int unit) const { return groups_.shard().padded(layouts_[unit]->owned()); }
+  std::int64_t frozen_elements(int unit) const { return groups_.shard().padded(layouts_[unit]->frozen()); }
   Operands coded(int unit, const Tensor& whole, std::int64_t offset);
   void decode(int unit);
   std::vector<Gather> places(const std::vector<Action>& list, std::int64_t& most) const;

@@ -20,12 +20,13 @@ constexpr std::int64_t kMebibyte = 1 << 20;
 std::vector<std::int64_t> rooms_of(const RunSpec& spec) {
   const DType compute = storage_types(spec.precision).compute;
   const Model model(spec.model, 1, 1, compute,
-                    {.split = spec.layout.tensor_split(0), .halves = spec.layout.wrap.is_of_halves()});
+                    {.split = spec.layout.tensor_split(0), .halves = spec.layout.wrap.is_of_halves(), .lora = spec.lora});
   const Shard shard{.index = 0, .count = spec.layout.shards()};
   std::vector<std::int64_t> rooms{0};
   std::int64_t bytes = 0;
   for (int u = model.units() - 2; u >= 0; --u) {
-    bytes += shard.padded(model.unit(u).layout().owned()) * size_of(compute);
+    const UnitLayout& layout = model.unit(u).layout();
+    bytes += (shard.padded(layout.owned()) + shard.padded(layout.frozen())) * size_of(compute);
     rooms.push_back(ceil_div(bytes, kMebibyte));
   }
   return rooms;

@@ -12,6 +12,7 @@
 #include "plan/phase_counts.h"
 #include "spec/layout/shard.h"
 #include "spec/model/model_flops.h"
+#include "spec/model/projections.h"
 #include "spec/run/run_extent.h"
 #include "telemetry/number_text.h"
 #include "tensor/cuda/device.h"
@@ -99,7 +100,7 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
   if (!all.lists) {
     all.lists = run.replica().rank_step().lists;
     all.model = run.replica().shared_model();
-    const Model whole(spec.model, 1, 1, model.dtype());
+    const Model whole(spec.model, 1, 1, model.dtype(), {.lora = spec.lora});
     all.stored = stored_by(whole, whole.step_shape(1));
   }
   run.init_weights();
@@ -144,10 +145,11 @@ Plan plan_rank(const RunSpec& spec, int rank, OfAllRanks& all) {
             .serves = spec.layout.serves(rank),
             .units = {},
             .parameters = parameter_count(spec.model),
+            .adapters = lora_parameters(spec.model, spec.lora),
             .stored = all.stored,
             .tokens_a_step = run.tokens_a_step(),
             .sources = run.data().uses(spec.train.steps * spec.train.global_batch),
-            .model_flops = model_flops(spec.model, spec.train.global_batch, run.data().sample_work()),
+            .model_flops = model_flops(spec.model, spec.train.global_batch, run.data().sample_work(), spec.lora),
             .useful_tokens = static_cast<double>(spec.train.global_batch) * run.data().sample_work().tokens,
             .executed = executed,
             .peak = run.ledger().peak(),

@@ -87,7 +87,11 @@ std::string plan_json(const PlanFacts& facts) {
       {"tokens_a_step", first.tokens_a_step},
       {"parameters", first.parameters},
       {"model_flops_a_step", first.model_flops},
-      {"model_flops_6n_a_step", 6.0 * static_cast<double>(first.parameters) * first.useful_tokens},
+      {"model_flops_6n_a_step",  // of frozen weights 4, as they have no gradient
+       (first.adapters > 0
+            ? 4.0 * static_cast<double>(first.parameters) + 6.0 * static_cast<double>(first.adapters)
+            : 6.0 * static_cast<double>(first.parameters)) *
+           first.useful_tokens},
       {"peak_flops", or_null(facts.peak_flops)},
       {"peak_source", facts.peak_source},
       {"micro", layout.micro},

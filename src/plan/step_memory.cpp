@@ -47,7 +47,8 @@ class SteppedRank {
   // Of a unit's weights when they are gathered: all shards, which are equally long.
   std::int64_t whole_bytes(int unit) {
     const Shard shard{.index = 0, .count = run.spec().layout.shards()};
-    return shard.padded(model().unit(unit).layout().owned()) * size_of(model().dtype());
+    const UnitLayout& layout = model().unit(unit).layout();
+    return (shard.padded(layout.owned()) + shard.padded(layout.frozen())) * size_of(model().dtype());
   }
 
   StepMemory memory() {

@@ -159,7 +159,7 @@ StepPrediction predict_step(const RunSpec& spec, const MachineSpec& machine, con
   const OffloadSeconds moved = offload_seconds(spec, machine, stages);
   prediction.offload = moved.beside + moved.after;
   prediction.step_seconds = std::max(prediction.step_seconds, moved.beside) + moved.after;
-  const double flops = model_flops(spec.model, spec.train.global_batch, data.sample_work());
+  const double flops = model_flops(spec.model, spec.train.global_batch, data.sample_work(), spec.lora);
   const double devices =
       static_cast<double>(machine.kind == MachineSpec::Kind::threads ? machine.devices() : spec.layout.ranks());
   prediction.mfu = flops / (prediction.step_seconds * devices * prices.peak(storage_types(spec.precision).compute));

@@ -71,6 +71,7 @@ std::optional<std::string> BadValueSearch::bad_value_after(const Action& action)
   // This rank's own, before it is summed over ranks.
   const UnitLayout& layout = setup_.model.unit(action.unit).layout();
   for (std::size_t p = 0; p < layout.parameters().size(); ++p) {
+    if (layout.parameters()[p].frozen) continue;
     const Tensor gradient = state_.unit(action.unit).gradients[p].reshape({layout.parameters()[p].elements()});
     for (std::size_t i = 0; i < layout.parameters()[p].pieces.size(); ++i)
       if (const auto bad = first_bad_element(gradient, layout.parameters()[p].runs_of(i), setup_.stream))

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "checkpoint/checkpoint_model.h"
 #include "checkpoint/state_runs.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
 #include "spec/layout/stage_cut.h"
 #include "spec/pipeline/stage_step.h"
+#include "tensor/cpu/stream.h"
 #include "tensor/transfer.h"
+#include "train/merged_lora.h"
 
 namespace lockstep {
 
@@ -195,7 +198,25 @@ std::vector<StateTensor> Generator::weights() const {
   return all;
 }
 
-void Generator::load(const Checkpoint& checkpoint) { checkpoint.load(weights(), stream_); }
+void Generator::load(const Checkpoint& checkpoint) {
+  const RunSpec run = run_of(checkpoint);
+  run.lora ? load_merged(checkpoint, run) : checkpoint.load(weights(), stream_);
+}
+
+// Adapters are merged on the host: nothing is left of them while text is made.
+void Generator::load_merged(const Checkpoint& adapters, const RunSpec& run) {
+  Ledger ledger;
+  const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
+  cpu::Stream host(*memory, 1);
+  const MergedLora merged(adapters, run, host);
+  for (const auto& [u, unit] : weights_)
+    unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
+      if (piece.runs.empty()) return;
+      Buffer room;
+      const ConstTensor values = merged.values(piece.tensor, *memory, room);
+      upload_runs(piece.of(unit.flat_weight()), piece.runs, values, stream_);
+    });
+}
 
 // A folder with a tensor that no stage wants is another model's, so all are looked up; this rank's alone are read.
 void Generator::load(const HfFolder& folder) {

@@ -40,6 +40,7 @@
 #include "parallel/zero_shards.h"
 #include "spec/layout/cache_split.h"
 #include "spec/model/precision.h"
+#include "spec/run/run_spec.h"
 #include "tensor/memory.h"
 #include "train/sampling.h"
 
@@ -63,6 +64,7 @@ class Generator {
   Generator(const Options& options, Memory& memory, Stream& stream);
 
   // The weights are undefined until one of these has been called, or the tensors of weights() have been filled.
+  // Adapters of a checkpoint are merged into the base that it names (train/merged_lora.h).
   void load(const Checkpoint& checkpoint);
   void load(const HfFolder& folder);
   std::vector<StateTensor> weights() const;  // what of them is on this rank
@@ -92,6 +94,7 @@ class Generator {
     Buffer tokens;
   };
 
+  void load_merged(const Checkpoint& adapters, const RunSpec& run);
   void take_weights();
   void take_caches();
   void take_positions();

@@ -32,12 +32,13 @@ Device runs_on(const Options& o, const Stream& stream) {
 
 // Where the stages are what recomputation or offload is told by; they do not depend on it.
 std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
-  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute);
+  const Model whole(o.spec, 1, 1, storage_types(o.precision).compute, {.lora = o.how.lora});
   const Stages stages = stages_of({.model = whole,
                                    .layout = o.layout,
                                    .samples = share_of(o.B, o.layout, 0).count / o.layout.micro,
                                    .seq = o.T,
-                                   .runs_on = runs_on(o, stream)},
+                                   .runs_on = runs_on(o, stream),
+                                   .lora = o.how.lora},
                                   schedule_of(o.layout));
   std::vector<int> all;
   for (int unit = 1; unit + 1 < whole.units(); ++unit) all.push_back(stages.of(unit));
@@ -47,7 +48,7 @@ std::vector<int> stage_of_block(const Options& o, const Stream& stream) {
 std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp, int rank, const Stream& stream) {
   if (o.model) return o.model;
   Execution how = o.how;
-  how.split = o.layout.tensor_split(rank);
+  how.split = o.split(rank);
   how.context = o.layout.context_split(rank);
   how.weights_later = weights_come_later(o.layout);
   how.halves = o.layout.wrap.is_of_halves();
@@ -72,6 +73,7 @@ RankStep make_step(const Options& o, const Model& model, int rank, const Stream&
                     .seq = o.T,
                     .runs_on = runs_on(o, stream),
                     .kept_bytes = o.how.memory.gathered << 20,
+                    .lora = o.how.lora,
                     .offloads_weights = o.how.memory.offload_parameters != Offload::none,
                     .actions = o.actions,
                     .lists = o.lists});
@@ -90,6 +92,12 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 }
 
 }  // namespace
+
+TensorSplit RankSetup::Options::split(int rank) const {
+  TensorSplit split = layout.tensor_split(rank);
+  if (precision.compute == Precision::fp8) split.together = 16;
+  return split;
+}
 
 RankSetup::RankSetup(const Options& options_, const Ranks* with, Memory& memory_, Stream& stream_, Memory* offload_,
                      Memory* rooms_)

@@ -60,6 +60,9 @@ struct RankSetup {
     // Of a server: its connections to workers, which outlive it; of a worker none.
     bool workers_may_die = false;
     apart::WorkerLinks* workers = nullptr;
+
+    // How layers are split, as a rank sees it. Products in FP8 take rows by sixteens.
+    TensorSplit split(int rank) const;
   };
 
   // `with` null: this rank is the only one. `offload`: for state that the options move off the device;

@@ -16,7 +16,7 @@ namespace {
 // Where the embedding is here and its gradient has rows that nobody has: a tied head adds to all of them.
 std::optional<EmbeddingRows::Options> embedding_rows(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
-  if (o.layout.embedding_gradient == EmbeddingGradient::dense || o.spec.tied || !setup.has(0) ||
+  if (o.layout.embedding_gradient == EmbeddingGradient::dense || o.spec.tied || !setup.has(0) || o.how.lora ||
       o.layout.replicas() == 1)
     return std::nullopt;
   return EmbeddingRows::Options{
@@ -31,7 +31,8 @@ std::optional<EmbeddingRows::Options> embedding_rows(const RankSetup& setup) {
 Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& partial) {
   const StepShape& shape = setup.step.shape;
   std::optional<TiedParameter> tie;
-  if (const Model::Tie* t = setup.model.tie(); t && (shape.has(t->owner_unit) || shape.has(t->borrower_unit)))
+  if (const Model::Tie* t = setup.model.tie(); t && shape.trains(t->owner_unit) &&
+                                               (shape.has(t->owner_unit) || shape.has(t->borrower_unit)))
     tie = {.owner_unit = t->owner_unit,
            .owner_parameter = t->owner_parameter,
            .borrower_unit = t->borrower_unit,
@@ -218,12 +219,14 @@ void RankState::use_current_weights() {
 }
 
 void RankState::gather(int unit) {
-  const Tensor flat = weights_->gather(unit);
+  const auto [flat, frozen] = weights_->gather(unit);
   const UnitLayout& layout = setup_.model.unit(unit).layout();
   for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
     const StoredParameter& stored = layout.parameters()[p];
     if (stored.tied) continue;
-    const Tensor weight = flat.slice(0, layout.offset(p), stored.elements()).reshape(Shape(std::span(stored.shape)));
+    const Tensor weight = (stored.frozen ? frozen : flat)
+                              .slice(0, layout.offset(p), stored.elements())
+                              .reshape(Shape(std::span(stored.shape)));
     if (setup_.has(unit)) units_[unit].weights[p] = weight;
     if (const Model::Tie* tie = setup_.model.tie();
         tie && unit == tie->owner_unit && p == tie->owner_parameter && setup_.has(tie->borrower_unit))

@@ -66,10 +66,14 @@ class RankState {
   void deal_owed() { gradients_->deal_owed(); }
 
   // All ranks call these three, while no step is under way.
-  void init_weights();  // from the seed and the tensors' names
+  void init_weights(bool frozen_too = true);  // from the seed and the tensors' names
   // In the order of logical_tensors() of the model, whole host tensors of any float type; what is another stage's is
   // passed over.
   void load(std::span<const ConstTensor> values);
+  // Frozen weights that are here, in the type that computes: pieces of logical tensors, part "weight". And the same from
+  // whole host tensors in the order of frozen_tensors().
+  std::vector<StateTensor> frozen() const;
+  void load_frozen(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: continues as the run that was saved, also with its loss
   // scale, if it is given and this run's is dynamic, and with its mask, where the state is open.
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
@@ -123,6 +127,7 @@ class RankState {
  private:
   void publish();
   void init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters);
+  void init_piece(const ZeroShard::Piece& piece, const Tensor& values);
   void offload();       // sets up how offloaded state is updated
   void settle() const;  // offloaded state may be read and changed by others
   void visit_masters(const ZeroShard& shard, Staging::Access access, const Staging::Work& work);

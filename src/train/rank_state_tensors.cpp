@@ -1,5 +1,6 @@
 // A rank's state as logical tensors: what is saved, set and resumed (rank_state.h).
 #include <algorithm>
+#include <map>
 
 #include "base/philox.h"
 #include "checkpoint/local_state.h"
@@ -96,7 +97,7 @@ void RankState::close_state() {
   if (masks_) masks_->close();
 }
 
-void RankState::init_weights() {
+void RankState::init_weights(bool frozen_too) {
   if (setup_.on_meta()) return publish();  // there is nothing to set, row by row
   for (auto& [u, shard] : shards_) {
     if (shard.master_is_offloaded())
@@ -106,6 +107,10 @@ void RankState::init_weights() {
       });
     else
       init_masters(shard, 0, shard.own_master());
+    if (!frozen_too) continue;
+    shard.each_frozen_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+      if (!piece.runs.empty()) init_piece(piece, piece.of(shard.flat_frozen()));
+    });
   }
   publish();
 }
@@ -113,30 +118,55 @@ void RankState::init_weights() {
 // `masters`: those from element `begin` of the shard's on.
 void RankState::init_masters(const ZeroShard& shard, std::int64_t begin, const Tensor& masters) {
   shard.each_piece_in(begin, begin + masters.elements(), [&](const ZeroShard::Piece& piece) {
-    const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
-    const StoredParameter& like = piece.parameter;
-    const auto set = [&](const Tensor& part, const Run& run) {
-      if (like.init == Init::normal)
-        init_normal({.x = part,
-                     .key = key,
-                     .first = run.there.begin,
-                     .std = like.init_std,
-                     .row = run.rows() == 1 ? 0 : run.row(),
-                     .pitch = run.rows() == 1 ? 0 : run.there.pitch},
-                    setup_.stream);
-      else
-        fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
-    };
-    for (const Run& run : piece.runs) {
-      const Tensor part = elements_of(run, piece.of(masters));
-      if (part.dims() == 1) {
-        set(part, run);
-        continue;
-      }
-      for (std::int64_t i = 0; i < run.rows(); ++i)
-        set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
-    }
+    if (!piece.runs.empty()) init_piece(piece, piece.of(masters));
   });
+}
+
+void RankState::init_piece(const ZeroShard::Piece& piece, const Tensor& values) {
+  const std::uint64_t key = random_key(setup_.options.seed, "init/" + piece.tensor.name);
+  const StoredParameter& like = piece.parameter;
+  const auto set = [&](const Tensor& part, const Run& run) {
+    if (like.init == Init::normal)
+      init_normal({.x = part,
+                   .key = key,
+                   .first = run.there.begin,
+                   .std = like.init_std,
+                   .row = run.rows() == 1 ? 0 : run.row(),
+                   .pitch = run.rows() == 1 ? 0 : run.there.pitch},
+                  setup_.stream);
+    else
+      fill({.y = part, .value = like.init == Init::ones ? 1.0 : 0.0}, setup_.stream);
+  };
+  for (const Run& run : piece.runs) {
+    const Tensor part = elements_of(run, values);
+    if (part.dims() == 1) {
+      set(part, run);
+      continue;
+    }
+    for (std::int64_t i = 0; i < run.rows(); ++i)
+      set(part.slice(0, i, 1).reshape({run.row()}), Run::flat(0, run.there.begin + i * run.there.pitch, run.row()));
+  }
+}
+
+std::vector<StateTensor> RankState::frozen() const {
+  std::vector<StateTensor> all;
+  for (const auto& [u, shard] : shards_)
+    shard.each_frozen_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+      for (const Run& run : piece.runs)
+        all.push_back(state_of(kWeightPart, piece.tensor, run, piece.of(shard.flat_frozen())));
+    });
+  return all;
+}
+
+void RankState::load_frozen(std::span<const ConstTensor> values) {
+  const std::vector<LogicalTensor> all = frozen_tensors(setup_.model);
+  LOCKSTEP_CHECK(values.size() == all.size(), "{} values for {} tensors", values.size(), all.size());
+  std::map<std::string_view, ConstTensor> by_name;
+  for (std::size_t i = 0; i < all.size(); ++i) by_name[all[i].name] = values[i];
+  for (const auto& [u, shard] : shards_)
+    shard.each_frozen_piece([&, &shard = shard](const ZeroShard::Piece& piece) {
+      upload_runs(piece.of(shard.flat_frozen()), piece.runs, by_name.at(piece.tensor.name), setup_.stream);
+    });
 }
 
 void RankState::load(std::span<const ConstTensor> values) {

@@ -31,7 +31,8 @@ Stages stages_of(const RankStepOptions& o, const PipelineSchedule& schedule) {
   switch (o.layout.stages.form) {
     case StageRule::Form::cost:
       stages.begins = cut_by_cost(
-          unit_costs(Model(spec, o.samples, o.seq, o.model.dtype(), {.runs_on = o.runs_on}), o.runs_on), chunks);
+          unit_costs(Model(spec, o.samples, o.seq, o.model.dtype(), {.runs_on = o.runs_on, .lora = o.lora}), o.runs_on),
+          chunks);
       break;
     case StageRule::Form::even:
       stages.begins = cut_evenly(spec.layers, chunks);
@@ -92,7 +93,8 @@ StepLists find_lists(const RankStepOptions& o) {
   const Shard cut{.index = 0, .count = o.layout.shards()};
   std::vector<std::int64_t> unit_bytes;
   for (int u = 0; u < o.model.units(); ++u)
-    unit_bytes.push_back(cut.padded(o.model.unit(u).layout().owned()) * size_of(o.model.dtype()));
+    unit_bytes.push_back((cut.padded(o.model.unit(u).layout().owned()) + cut.padded(o.model.unit(u).layout().frozen())) *
+                         size_of(o.model.dtype()));
 
   WorldLists world{.shape = {}, .ranks = {}};
   for (int s = 0; s < static_cast<int>(o.layout.pp); ++s) {

@@ -51,6 +51,7 @@ struct RankStepOptions {
   std::int64_t seq = 1;      // tokens of a whole sample
   Device runs_on = Device::cpu;
   std::int64_t kept_bytes = 0;               // of gathered weights that may stay (spec/step/laid_out_step.h)
+  LoraSpec lora = {};                        // of the model
   bool offloads_weights = false;             // between their uses
   std::vector<Action> actions{};             // the step in another order; empty: by the layout's schedule
   std::shared_ptr<const StepLists> lists{};  // of another rank of the same run; none: made here

@@ -38,8 +38,8 @@ Replica::Replica(const Options& options, const Ranks& ranks, Memory& memory, Str
       async_(make_async(setup_, state_, executor_)),
       learning_rate_(options.optimizer.learning_rate) {}
 
-void Replica::init_weights() {
-  state_.init_weights();
+void Replica::init_weights(bool frozen_too) {
+  state_.init_weights(frozen_too);
   remember_state();
 }
 

@@ -41,8 +41,10 @@ class Replica {
   std::vector<StateTensor> owed(bool counted_alone = false) const { return state_.owed(counted_alone); }
   void sum_owed() { state_.sum_owed(); }
   void deal_owed() { state_.deal_owed(); }
-  void init_weights();
+  void init_weights(bool frozen_too = true);
   void load(std::span<const ConstTensor> values);
+  std::vector<StateTensor> frozen() const { return state_.frozen(); }
+  void load_frozen(std::span<const ConstTensor> values) { state_.load_frozen(values); }
   void resume(std::int64_t batches, std::int64_t updates, const std::optional<LossScaleState>& scale = {});
   std::int64_t steps_done() const { return state_.updates(); }
   std::int64_t batches() const { return state_.batches(); }

@@ -158,6 +158,7 @@ constexpr auto kBefore =
                                                                   {"sync.compress_weights", "\"none\""},
                                                                   {"sync.compress_activations", "\"none\""},
                                                                   {"sparsity.kind", "\"none\""},
+                                                                  {"lora.rank", "0"},
                                                                   {"layout.cp", "1"},
                                                                   {"layout.tp", "1"},
                                                                   {"layout.sp", "\"off\""},
@@ -265,9 +266,27 @@ void load_state(TrainingRun& run, const Checkpoint& checkpoint, const std::funct
   run.replica().deal_owed();
 }
 
+// The frozen weights are no part of a checkpoint: they come from where the run says, and must be those of then.
+static void load_base_of(TrainingRun& run, const Checkpoint& checkpoint,
+                         const std::function<void(const std::string&)>& note) {
+  if (!run.spec().lora) return;
+  const RunSpec saved = run_of(checkpoint);
+  if (run.spec().model_hf.empty() && run.spec().model_from.empty()) return run.replica().init_weights();
+  run.load_base(note);
+  if (saved.lora.base.empty() || saved.lora.base == run.spec().lora.base) return;
+  const std::string& now = run.spec().model_hf.empty() ? run.spec().model_from : run.spec().model_hf;
+  const std::string& then = saved.model_hf.empty() ? saved.model_from : saved.model_hf;
+  throw UserError(
+      ExitCode::usage,
+      fmt::format("{}: its adapters were trained beside another base than {}: fingerprint {}, not {}",
+                  checkpoint.path().string(), now, saved.lora.base, run.spec().lora.base),
+      fmt::format("name the base that it was, {} then, by model.hf or model.from", then));
+}
+
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {
   const Progress& saved = checkpoint.progress();
   check_steps(run.spec(), checkpoint);
+  load_base_of(run, checkpoint, note);
   if (run.spec().tuning == TuningSpec{}) run.use_tuning(parse_tuning_toml(saved.run_file, checkpoint.path().string()));
   Progress progress = beginning(run);
   compare(saved.run_file, progress.run_file, note);

@@ -55,6 +55,8 @@ void StateHashes::add(const RankState& state, int u, const ZeroShard& shard) {
   });
   add(HashedKind::weights, unit.name() + ": weights", "weights/" + (has_all ? of_tp : of_shard), !last, weights,
       shard.updates() && !published ? u : -1);
+  add(HashedKind::weights, unit.name() + ": frozen weights", "frozen/" + (has_all ? of_tp : of_shard), true,
+      shard.flat_frozen());
   if (setup_.step.shape.tie_is_sent() && u == setup_.step.shape.tie_owner)
     add(HashedKind::tied, "the tied weight", "tied/" + of_shard, false, state.tied_weight());
   if (!shard.updates()) return;

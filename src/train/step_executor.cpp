@@ -95,7 +95,7 @@ StepExecutor::StepExecutor(RankSetup& setup, RankState& state)
     : setup_(setup),
       state_(state),
       stream_(setup.stream),
-      tensor_(setup.mesh.tensor(), {.split = setup.options.layout.tensor_split(setup.rank()),
+      tensor_(setup.mesh.tensor(), {.split = setup.options.split(setup.rank()),
                                     .overlap = setup.dp->overlaps(),
                                     .algorithm = algorithm_of(setup.options.layout.reduce)}),
       links_(setup.mesh.pipeline()),
@@ -208,7 +208,8 @@ void StepExecutor::run_phase_of(const Action& action) {
   if (watch_) watch_->runs(action);
   const bool last = action.unit == model.units() - 1;
   const bool writes =
-      training_ && (action.kind == ActionKind::backward_weight || (action.kind == ActionKind::forward && last));
+      training_ && (action.kind == ActionKind::backward_weight ||
+                    (action.kind == ActionKind::forward && last && setup_.step.shape.trains(action.unit)));
   if (writes) state_.open_gradients(action.unit, micro_of_gradient(action.micro));
   const int before = window_ ? window_->steps_before(action.micro) : 0;
   const std::uint64_t seed =

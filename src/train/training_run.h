@@ -93,6 +93,9 @@ class TrainingRun {
   // newest whole checkpoint, and its spec says from then on which that was; `note` is called for damaged ones that were
   // skipped. On meta no checkpoint is opened.
   void init_weights(const std::function<void(const std::string&)>& note = {});
+  // Of a run with LoRA: the frozen weights alone, of that folder or checkpoint, whose fingerprint the spec has from then
+  // on; UserError (usage) where it had another. Nothing where they are there, or random. What init_weights() does too.
+  void load_base(const std::function<void(const std::string&)>& note = {});
   // What came with the model, for the checkpoints of this run. Rank 0's; before the first save.
   void keep_companions(std::vector<HfCompanion> companions) { companions_ = std::move(companions); }
 
@@ -223,6 +226,7 @@ class TrainingRun {
   int rank() const { return ranks_ ? ranks_->rank() : 0; }
   bool saves() const { return spec_.train.save_last || spec_.train.save_every > 0; }
   void init_from_checkpoint(const std::function<void(const std::string&)>& note);
+  bool has_base() const { return spec_.lora && !(spec_.model_hf.empty() && spec_.model_from.empty()); }
   int size() const { return ranks_ ? ranks_->size() : 1; }
   std::vector<StateTensor> written_here() const;
   void save_open(const Progress& progress);
@@ -255,6 +259,7 @@ class TrainingRun {
   const RunData* data_;
   std::unique_ptr<Replica> replica_;
   std::vector<HfCompanion> companions_;
+  bool base_is_there_ = false;
   WholeCheckpoints whole_;
   std::unique_ptr<CheckpointBackup> backup_;  // rank 0's; none: there is no second folder
   CheckpointFolder folder_;

@@ -26,6 +26,18 @@ TEST(Fp8Fit, NamesEveryProjectionThatDoesNot) {
             "(128 x 682), feed-forward's outputs (341 x 128)");
 }
 
+TEST(Fp8Fit, GoesByTheRanksPartsOfASplitLayer) {
+  ModelSpec spec = *preset("llama-1m");
+  spec.width = 128;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.head_width = 32;
+  spec.ffn_width = 352;  // eleven times 32
+  EXPECT_EQ(left_in_bf16(spec, 64, {.size = 2}), "");
+  EXPECT_EQ(left_in_bf16(spec, 64, {.size = 4}),
+            "computed in bf16, since fp8 needs multiples of 16 on each of 4 tp ranks: feed-forward's outputs (88 x 128)");
+}
+
 TEST(Fp8Fit, SaysWhenTheTokensOfAMicroBatchKeepAllInBf16) {
   const std::string line = left_in_bf16(*preset("llama-1m"), 24);
   EXPECT_NE(line.find("24 tokens"), std::string::npos) << line;

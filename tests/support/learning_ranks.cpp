@@ -26,7 +26,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       static_cast<std::size_t>(o.layout.dp_kind == DpKind::central ? o.layout.replicas() : state_copies(o.layout)));
   std::int64_t elements = 0;
   std::map<std::string, std::int64_t> begins;
-  for (const LogicalTensor& t : logical_tensors(Model(o.spec, 1, o.T, DType::f32))) {
+  for (const LogicalTensor& t : logical_tensors(Model(o.spec, 1, o.T, DType::f32, {.lora = o.how.lora}))) {
     begins[t.name] = elements;
     learned.tensors.push_back({t.name, elements, t.elements()});
     elements += t.elements();

@@ -9,6 +9,7 @@
 #include "support/devices.h"
 #include "support/host_run.h"
 #include "support/learning_ranks.h"
+#include "support/levers.h"
 #include "support/program.h"
 #include "support/resumed_runs.h"
 #include "support/tiny_specs.h"
@@ -32,7 +33,11 @@ std::vector<NamedSpec> fit_specs() {
   return all;
 }
 
-Replica::Options fp8_options(const ModelSpec& spec, const LayoutSpec& layout, Precision precision = Precision::fp8) {
+// What the largest models train with: gradients, moments and masters of 16 bits.
+constexpr PrecisionSpec kFp8WithHalfStates(Precision::fp8, StateType::bf16, StateType::bf16, StateType::bf16);
+
+Replica::Options fp8_options(const ModelSpec& spec, const LayoutSpec& layout,
+                             const PrecisionSpec& precision = Precision::fp8) {
   Replica::Options o = learning_options(spec, layout, precision);
   o.T = 16;
   return o;
@@ -48,13 +53,15 @@ TEST(Fp8Training, LearnsTheSameBitsInEveryLayoutThatKeepsTheOrderOfSums) {
     const char *one, *other;
   };
   for (const NamedSpec& named : fit_specs())
-    for (const Same& same : {Same{"micro=4", "pp=2,micro=4"},
-                             {"micro=4", "pp=2,micro=4,schedule=zb-h1"},
-                             {"dp=3,micro=2,grad_sync=step", "dp=3,micro=2,zero=1"},
-                             {"dp=3,micro=2,grad_sync=step", "dp=3,micro=2,zero=3,grad_sync=step"},
-                             {"dp=2,micro=2,zero=2", "dp=2,micro=2,zero=3"}})
-      expect_equal(learn(fp8_options(named.spec, parse_layout(same.other))),
-                   learn(fp8_options(named.spec, parse_layout(same.one))), named.name + ", " + same.other);
+    for (const PrecisionSpec& precision : {PrecisionSpec(Precision::fp8), kFp8WithHalfStates})
+      for (const Same& same : {Same{"micro=4", "pp=2,micro=4"},
+                               {"micro=4", "pp=2,micro=4,schedule=zb-h1"},
+                               {"dp=3,micro=2,grad_sync=step", "dp=3,micro=2,zero=1"},
+                               {"dp=3,micro=2,grad_sync=step", "dp=3,micro=2,zero=3,grad_sync=step"},
+                               {"dp=2,micro=2,zero=2", "dp=2,micro=2,zero=3"}})
+        expect_equal(learn(fp8_options(named.spec, parse_layout(same.other), precision)),
+                     learn(fp8_options(named.spec, parse_layout(same.one), precision)),
+                     fmt::format("{}, {}, masters of {}", named.name, same.other, name_of(precision.master)));
 }
 
 TEST(Fp8Training, LearnsTheSameBitsWhateverIsRecomputedOrOffloaded) {
@@ -72,6 +79,23 @@ TEST(Fp8Training, LearnsTheSameBitsWhateverIsRecomputedOrOffloaded) {
     }
 }
 
+TEST(Fp8Training, With16BitStateLearnsTheSameBitsWhereverStateGradientsAndWeightsAre) {
+  for (const NamedSpec& named : {fit_specs()[0], fit_specs()[6]})
+    for (const char* layout : {"micro=2,zero=3", "dp=2,micro=2,zero=3"}) {
+      Replica::Options o = fp8_options(named.spec, parse_layout(layout), kFp8WithHalfStates);
+      o.how.memory.recompute = Recompute::full;
+      const Learned here = learn(o);
+      for (const Offload where : {Offload::host, Offload::disk}) {
+        o.how.memory = {.recompute = Recompute::full,
+                        .offload_optimizer = where,
+                        .offload_gradients = where,
+                        .offload_parameters = where,
+                        .offload_window = 0};
+        expect_equal(learn(o), here, fmt::format("{}, {}, on {}", named.name, layout, name_of(where)));
+      }
+    }
+}
+
 TEST(Fp8Training, OfSamplesInOtherRanksIsAsCloseAsRoundingAllows) {
   for (const NamedSpec& named : {fit_specs()[0], fit_specs()[5]}) {
     const Learned one = learn(fp8_options(named.spec, parse_layout("micro=3"))),
@@ -82,6 +106,50 @@ TEST(Fp8Training, OfSamplesInOtherRanksIsAsCloseAsRoundingAllows) {
     const Learned cut = learn(fp8_options(named.spec, parse_layout("cp=2,micro=3")));  // scales of half the tokens
     for (std::size_t step = 0; step < one.losses.size(); ++step)
       EXPECT_NEAR(cut.losses[step], one.losses[step], 1e-2 * one.losses[step]);
+  }
+}
+
+// Of a split layer every number has the code of one rank's; what differs is that sums over ranks are of bf16.
+TEST(Fp8Training, OfLayersSplitOverRanksIsAsCloseAsRoundingAllows) {
+  for (const NamedSpec& named : fit_specs()) {
+    const Learned one = learn(fp8_options(named.spec, parse_layout("micro=2"))),
+                  in_bf16 = learn(fp8_options(named.spec, parse_layout("micro=2"), Precision::bf16));
+    for (const char* text : {"tp=2,micro=2", "tp=2,micro=2,sp=off", "tp=2,pp=2,micro=2,schedule=zb-h1"}) {
+      const Learned split = learn(fp8_options(named.spec, parse_layout(text)));
+      for (std::size_t step = 0; step < one.losses.size(); ++step)
+        EXPECT_NEAR(split.losses[step], one.losses[step], 1e-2 * one.losses[step]) << named.name << ", " << text;
+      EXPECT_NE(split.losses, in_bf16.losses) << named.name << ", " << text;
+    }
+    const Learned of_ranks = learn(fp8_options(named.spec, parse_layout("dp=2,micro=2,tp=2,grad_sync=micro"))),
+                  sharded = learn(fp8_options(named.spec, parse_layout("dp=2,micro=2,tp=2,zero=3")));
+    expect_equal(sharded, of_ranks, named.name + ", dp=2,tp=2,zero=3");
+  }
+}
+
+TEST(Fp8Training, OfSplitLayersLearnsTheSameBitsWhateverOverlaps) {
+  for (const NamedSpec& named : {fit_specs()[0], fit_specs()[6]})
+    for (const char* layout : {"tp=2,micro=2", "tp=2,micro=2,sp=off"}) {
+      Replica::Options o = fp8_options(named.spec, parse_layout(layout));
+      o.T = 64;  // pieces of several sixteens
+      const Learned usual = learn(o);
+      for (const char* other : {",overlap=off", ",tp_chunks=1", ",tp_chunks=2"}) {
+        o.layout = parse_layout(std::string(layout) + other);
+        expect_equal(learn(o), usual, named.name + ", " + layout + other);
+      }
+      o.layout = parse_layout(layout);
+      for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
+        o.how.memory.recompute = recompute;
+        expect_equal(learn(o), usual, fmt::format("{}, {}, {}", named.name, layout, name_of(recompute)));
+      }
+    }
+}
+
+TEST(Fp8Training, OfSplitLayersTakesTheBytesThatMetaCounted) {
+  for (const char* layout : {"tp=2,micro=2", "tp=2,micro=2,sp=off", "pp=2,tp=2,micro=2,schedule=zb-h1"}) {
+    RunSpec run = resumed_run(fit_specs()[0].spec, parse_layout(layout));
+    run.data.seq = 16;
+    run.precision = Precision::fp8;
+    expect_costs_as_planned(run, layout);
   }
 }
 
@@ -163,7 +231,7 @@ TokenBatch chained_batch(const Replica::Options& o, unsigned seed) {
 
 TEST(Fp8Training, EndsWithinTwoPercentOfBf16) {
   for (const NamedSpec& named : {fit_specs()[0], fit_specs()[6]}) {
-    const auto final_loss = [&](Precision precision) {
+    const auto final_loss = [&](const PrecisionSpec& precision) {
       Replica::Options o = fp8_options(named.spec, {.micro = 2}, precision);
       o.spec.init_std = 0.02;
       o.B = 8;
@@ -184,6 +252,7 @@ TEST(Fp8Training, EndsWithinTwoPercentOfBf16) {
     const double whole = final_loss(Precision::bf16);
     EXPECT_LT(whole, 2.0) << "it learns, or there is nothing to compare";
     EXPECT_NEAR(final_loss(Precision::fp8), whole, 0.02 * whole) << named.name;
+    EXPECT_NEAR(final_loss(kFp8WithHalfStates), whole, 0.02 * whole) << named.name << " with state of 16 bits";
   }
 }
 

@@ -40,6 +40,20 @@ void cast(const CastArgs& args, lockstep::Stream& stream) {
   });
 }
 
+void scale(const ScaleArgs& args, lockstep::Stream& stream) {
+  with_float(args.y.dtype(), [&](auto s) {
+    using S = typename decltype(s)::Type;
+    using T = Compute<S>;
+    S* y = args.y.data<S>();
+    const S* x = args.x.data<S>();
+    const T factor = static_cast<T>(args.factor);
+    each_range(Stream::of(stream), args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
+      for_vectors<T>(count,
+                     [&](std::int64_t i, auto load, auto store) { store(y + begin + i, load(x + begin + i) * factor); });
+    });
+  });
+}
+
 void fill(const FillArgs& args, lockstep::Stream& stream) {
   with_float(args.y.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;

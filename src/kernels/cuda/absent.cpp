@@ -44,6 +44,7 @@ void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }
 void cross_entropy(const CrossEntropyArgs&, lockstep::Stream&) { absent(); }
 void add(const AddArgs&, lockstep::Stream&) { absent(); }
 void cast(const CastArgs&, lockstep::Stream&) { absent(); }
+void scale(const ScaleArgs&, lockstep::Stream&) { absent(); }
 void fill(const FillArgs&, lockstep::Stream&) { absent(); }
 void embedding_forward(const EmbeddingForwardArgs&, lockstep::Stream&) { absent(); }
 void embedding_backward(const EmbeddingBackwardArgs&, lockstep::Stream&) { absent(); }

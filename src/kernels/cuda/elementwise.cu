@@ -34,6 +34,14 @@ __device__ Pack<S, N> sum_of(const Pack<S, N>& a, const Pack<S, N>& b) {
   return y;
 }
 
+template <class S, int N>
+__device__ Pack<S, N> product_of(const Pack<S, N>& x, Compute<S> factor) {
+  Pack<S, N> y;
+#pragma unroll
+  for (int k = 0; k < N; ++k) y.at[k] = narrow<S>(widen(x.at[k]) * factor);
+  return y;
+}
+
 template <class To, class From, int N>
 __device__ Pack<To, N> converted(const Pack<From, N>& x) {
   Pack<To, N> y;
@@ -71,6 +79,23 @@ __global__ void __launch_bounds__(kThreads) cast_all(To* y, const From* x, std::
       },
       [=](std::int64_t i, std::int64_t some) {
         store_some(y + i, converted<To>(load_some<From, N>(x + i, some)), some);
+      });
+}
+
+// y may be x.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    scale_all(S* y, const S* x, Compute<S> factor, std::int64_t count, bool packed) {
+  constexpr int N = kPack<S>;
+  each_pack<N>(
+      count, packed,
+      [=](std::int64_t i, std::int64_t j) {
+        const auto first = load_pack<S, N>(x + i), second = load_pack<S, N>(x + j);
+        store_pack(y + i, product_of(first, factor));
+        store_pack(y + j, product_of(second, factor));
+      },
+      [=](std::int64_t i, std::int64_t some) {
+        store_some(y + i, product_of(load_some<S, N>(x + i, some), factor), some);
       });
 }
 
@@ -119,6 +144,20 @@ void cast(const CastArgs& args, lockstep::Stream& stream) {
     });
   });
   check_launch("cast");
+}
+
+void scale(const ScaleArgs& args, lockstep::Stream& stream) {
+  const std::int64_t count = args.y.elements();
+  with_float(args.y.dtype(), [&](auto s) {
+    using S = typename decltype(s)::Type;
+    using T = Compute<S>;
+    S* y = args.y.data<S>();
+    const S* x = args.x.data<S>();
+    const unsigned blocks = resident_blocks(scale_all<S>, blocks_of_packs(count, kPack<S>));
+    scale_all<S>
+        <<<blocks, kThreads, 0, native(stream)>>>(y, x, static_cast<T>(args.factor), count, packed<kPack<S>>(y, x));
+  });
+  check_launch("scale");
 }
 
 void fill(const FillArgs& args, lockstep::Stream& stream) {

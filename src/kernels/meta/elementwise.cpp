@@ -14,6 +14,10 @@ void cast(const CastArgs& a, lockstep::Stream& stream) {
   count(stream, KernelKind::elementwise, a.y.elements(), {a.x}, {a.y});
 }
 
+void scale(const ScaleArgs& a, lockstep::Stream& stream) {
+  count(stream, KernelKind::elementwise, a.y.elements(), {a.x}, {a.y});
+}
+
 void fill(const FillArgs& a, lockstep::Stream& stream) { count(stream, KernelKind::elementwise, 0, {}, {a.y}); }
 
 void bias_backward(const BiasBackwardArgs& a, lockstep::Stream& stream) {

@@ -23,6 +23,7 @@ struct TensorSplit {
   std::int64_t rank = 0, size = 1;
   bool sequence = false;    // rows between products are split too
   std::int64_t pieces = 1;  // at most, in which rows are exchanged
+  std::int64_t together = 1;  // rows of a rank that no piece but the last one splits
 
   Part part(std::int64_t all) const {
     const std::int64_t each = ceil_div(all, size), first = std::min(rank * each, all);
@@ -31,7 +32,7 @@ struct TensorSplit {
   // Of N rows: how many this rank has between products, and in how many pieces they are exchanged.
   std::int64_t own_rows(std::int64_t rows) const { return sequence ? rows / size + (rank < rows % size) : rows; }
   std::int64_t pieces_of(std::int64_t rows) const {
-    return std::min(pieces, std::max<std::int64_t>(sequence ? rows / size : rows, 1));
+    return std::min(pieces, std::max<std::int64_t>((sequence ? rows / size : rows) / together, 1));
   }
   // Rows [first, first + count) of all; this rank's begin at `mine`, and are [own_first, own_first + own_count) of
   // those that it has. Every rank has equally many of a piece, except of the last one where rows do not divide.
@@ -40,7 +41,9 @@ struct TensorSplit {
   };
   RowPiece piece(std::int64_t rows, std::int64_t p) const {
     const std::int64_t n = pieces_of(rows), ranks = sequence ? size : 1, each = rows / ranks;
-    const std::int64_t begin = each * p / n, end = each * (p + 1) / n, more = p + 1 == n ? rows % ranks : 0;
+    const bool last = p + 1 == n;
+    const std::int64_t begin = each * p / n / together * together,
+                       end = last ? each : each * (p + 1) / n / together * together, more = last ? rows % ranks : 0;
     const std::int64_t place = sequence ? rank : 0;
     return {.first = begin * ranks,
             .count = (end - begin) * ranks + more,

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "spec/model/model_spec.h"
+#include "spec/run/lora_spec.h"
 
 namespace lockstep {
 
@@ -23,5 +24,7 @@ struct SampleWork {
   }
 };
 double model_flops(const ModelSpec& spec, std::int64_t B, const SampleWork& sample);
+// Of a run with LoRA: 4·N_mm·tokens, since frozen weights have no gradient, and 6 for each parameter of an adapter.
+double model_flops(const ModelSpec& spec, std::int64_t B, const SampleWork& sample, const LoraSpec& lora);
 
 }  // namespace lockstep

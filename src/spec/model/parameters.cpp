@@ -84,9 +84,11 @@ void UnitLayout::place() {
       }
     return next;
   };
-  decayed_ = place_those([](const StoredParameter& p) { return !p.tied && p.shape.size() >= 2; });
-  owned_ = place_those([](const StoredParameter& p) { return !p.tied && p.shape.size() < 2; });
-  elements_ = place_those([](const StoredParameter& p) { return p.tied; });
+  decayed_ = place_those([](const StoredParameter& p) { return !p.frozen && !p.tied && p.shape.size() >= 2; });
+  owned_ = place_those([](const StoredParameter& p) { return !p.frozen && !p.tied && p.shape.size() < 2; });
+  elements_ = place_those([](const StoredParameter& p) { return !p.frozen && p.tied; });
+  next = 0;
+  frozen_ = place_those([](const StoredParameter& p) { return p.frozen && !p.tied; });
 }
 
 }  // namespace lockstep

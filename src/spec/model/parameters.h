@@ -5,6 +5,9 @@
 // holds parts of them (spec/layout/tensor_split.h). A unit keeps all its parameters in one flat buffer: matrices first,
 // then vectors, each starting at a multiple of 256 elements. So any shard that starts and ends at such a multiple holds
 // whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
+//
+// Frozen parameters (docs/lora.md) are in a flat buffer of their own: they have a weight and nothing else, so all that is
+// said of the other buffer, its shards, gradients and state, is of what is trained alone.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -58,6 +61,7 @@ struct StoredParameter {
   double init_std = 0;
   bool tied =
       false;  // only a gradient lives here: the weight is another unit's, and the gradient is added to that one's
+  bool frozen = false;  // no gradient, and no update; of a tied one: nothing is here at all
 
   std::int64_t elements() const;
   std::vector<Run> runs_of(std::size_t piece) const;  // `here` being from the parameter's beginning
@@ -72,11 +76,14 @@ class UnitLayout {
 
   const std::string& name() const { return name_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
-  std::int64_t offset(int index) const { return offsets_.at(index); }  // of a parameter in the flat buffer, in elements
+  // Of a parameter in its flat buffer, in elements.
+  std::int64_t offset(int index) const { return offsets_.at(index); }
   std::int64_t elements() const { return elements_; }                  // of the flat buffer, padding included
   std::int64_t decayed() const { return decayed_; }  // how many elements from the start on have weight decay
   // The tied parameters come last of all and have no weight, so the buffers of weights and state end here.
   std::int64_t owned() const { return owned_; }
+  std::int64_t frozen() const { return frozen_; }  // elements of the other flat buffer, padding included
+  bool trains() const { return elements_ > 0; }
 
  private:
   void place();
@@ -84,7 +91,7 @@ class UnitLayout {
   std::string name_;
   std::vector<StoredParameter> parameters_;
   std::vector<std::int64_t> offsets_;
-  std::int64_t elements_ = 0, decayed_ = 0, owned_ = 0;
+  std::int64_t elements_ = 0, decayed_ = 0, owned_ = 0, frozen_ = 0;
 };
 
 }  // namespace lockstep

@@ -26,6 +26,9 @@ constexpr std::string_view name_of(Precision p) {
   return "?";
 }
 
+// Whether the weights that kernels read are bf16.
+constexpr bool computes_in_bf16(Precision p) { return p == Precision::bf16 || p == Precision::fp8; }
+
 // What gradients are summed in, and what the optimizer's moments and the master weights are kept in.
 enum class StateType {
   full,  // fp32, or fp64 in fp64 runs

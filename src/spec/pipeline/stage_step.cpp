@@ -63,7 +63,7 @@ class StepWriter {
     for (int u = first(chunk); u < end(chunk); ++u) {
       add(ActionKind::forward, u, m);
       if (u == shape_.last() && trains_) {
-        add(ActionKind::backward_input, u, m);
+        if (shape_.goes_back(u)) add(ActionKind::backward_input, u, m);
         weight(u, m);
       }
     }
@@ -73,14 +73,16 @@ class StepWriter {
   void backward(const ChunkAction& a, bool input, bool weights) {
     if (!trains_) return;
     for (int u = std::min(end(a.chunk), shape_.last()) - 1; u >= first(a.chunk); --u) {
-      if (input) add(ActionKind::backward_input, u, a.micro);
+      if (input && shape_.goes_back(u)) add(ActionKind::backward_input, u, a.micro);
       if (weights) weight(u, a.micro);
     }
-    if (input && shape_.comes(first(a.chunk))) add(ActionKind::send_input_gradient, first(a.chunk), a.micro);
+    if (input && shape_.comes(first(a.chunk)) && shape_.goes_back(first(a.chunk) - 1))
+      add(ActionKind::send_input_gradient, first(a.chunk), a.micro);
   }
 
   void weight(int u, int m) {
     const bool ends = m == shape_.micro - 1;
+    if (!shape_.trains(u)) return;
     add(ActionKind::backward_weight, u, m);
     if (shape_.reduces_each)
       add(ActionKind::reduce, u, m);
@@ -92,6 +94,7 @@ class StepWriter {
   void write_end() {
     list_.push_back({ActionKind::norm});
     for (int u = 0; u < shape_.units; ++u) {
+      if (!shape_.trains(u)) continue;
       if (shape_.has(u)) {
         add(ActionKind::update, u);
         if (shape_.tie_is_sent() && u == shape_.tie_owner) add(ActionKind::send_tied_weight, u);
@@ -110,7 +113,7 @@ class StepWriter {
       const bool forward = a.step == ChunkStep::forward, input = !forward && a.step != ChunkStep::backward_weight;
       if (forward && after < shape_.units && to_here(after)) messages.push_back({Handed::output, after, a.micro});
       if (!trains_) continue;
-      if (input && before >= 0 && to_here(before)) messages.push_back({Handed::gradient, before, a.micro});
+      if (input && before >= 0 && to_here(before) && shape_.goes_back(before)) messages.push_back({Handed::gradient, before, a.micro});
       if (forward && after == shape_.units && a.micro == shape_.micro - 1 && shape_.tie_is_sent() &&
           to_here(shape_.tie_owner))
         messages.push_back({Handed::tied_gradient, shape_.tie_owner, -1});

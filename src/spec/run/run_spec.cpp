@@ -6,6 +6,7 @@
 #include "spec/model/vocabulary_remedy.h"
 #include "spec/run/async_check.h"
 #include "spec/run/compression_check.h"
+#include "spec/run/lora_check.h"
 #include "spec/run/sparsity_check.h"
 #include "spec/run/unflushed_check.h"
 
@@ -169,9 +170,8 @@ class RunChecker {
           "offload_update = \"host\" takes gradients from the device and gives it weights, and these are offloaded too",
           "use offload_update = \"device\"");
     const Precision computes = spec_.precision.compute;
-    const bool has_masters =
-        (computes == Precision::bf16 || computes == Precision::fp16 || computes == Precision::fp8) &&
-        spec_.precision.master == StateType::full;
+    const bool has_masters = (computes_in_bf16(computes) || computes == Precision::fp16) &&
+                             spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
@@ -301,6 +301,11 @@ class RunChecker {
                               const std::string& remedy) { fail(section, key, problem, remedy); });
   }
 
+  void lora() const {
+    check_lora(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                          const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void unflushed() const {
     check_unflushed(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
                                const std::string& remedy) { fail(section, key, problem, remedy); });
@@ -320,22 +325,17 @@ class RunChecker {
 
   void precision() const {
     const PrecisionSpec& precision = spec_.precision;
-    if (precision.compute == Precision::fp8 && spec_.layout.tp > 1)
-      fail("precision", "compute",
-           fmt::format("fp8 scales a tensor by its largest value, which ranks that split layers (tp = {}) do not share",
-                       spec_.layout.tp),
-           "use layout.tp=1, or compute = \"bf16\"");
-    if (precision.gradients != StateType::full && precision.compute != Precision::bf16) {
+    if (precision.gradients != StateType::full && !computes_in_bf16(precision.compute)) {
       fail("precision", "gradients",
            fmt::format("gradients = \"{}\" needs weights that compute in it, and compute is \"{}\"",
                        name_of(precision.gradients), name_of(precision.compute)),
-           "set compute = \"bf16\", or leave gradients out");
+           "set compute = \"bf16\" or \"fp8\", or leave gradients out");
     }
-    if (precision.master != StateType::full && precision.compute != Precision::bf16) {
+    if (precision.master != StateType::full && !computes_in_bf16(precision.compute)) {
       fail("precision", "master",
            fmt::format("master = \"{}\" needs weights that compute in it, and compute is \"{}\"",
                        name_of(precision.master), name_of(precision.compute)),
-           "set compute = \"bf16\", or leave master out");
+           "set compute = \"bf16\" or \"fp8\", or leave master out");
     }
     if (precision.moments != StateType::full && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0) {
@@ -371,6 +371,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.precision();
   check.compression();
   check.sparsity();
+  check.lora();
   check.unflushed();
 }
 

@@ -14,6 +14,7 @@
 #include "spec/model/model_spec.h"
 #include "spec/model/precision.h"
 #include "spec/run/learning_rate_spec.h"
+#include "spec/run/lora_spec.h"
 #include "spec/run/memory_spec.h"
 #include "spec/run/optimizer_spec.h"
 #include "spec/run/source_spec.h"
@@ -152,6 +153,7 @@ struct RunSpec {
   MemorySpec memory;
   SyncSpec sync;
   SparsitySpec sparsity;
+  LoraSpec lora;
   RunSettings run;
   TuningSpec tuning;  // what was chosen by timing in the run that this one repeats or resumes
   bool operator==(const RunSpec&) const = default;

@@ -10,6 +10,7 @@
 #include "spec/model/hf_config.h"
 #include "spec/model/model_toml.h"
 #include "spec/model/presets.h"
+#include "spec/run/lora_toml.h"
 #include "spec/run/memory_toml.h"
 #include "spec/run/precision_toml.h"
 #include "spec/run/source_toml.h"
@@ -150,6 +151,7 @@ void unmake_choices(TomlDocument& document) {
   unmake_memory_choices(document);
   unmake_sync_choices(document);
   unmake_sparsity_choices(document);
+  unmake_lora_choices(document);
   unmake_layout_choices(document);
   if (document.set("optim", "schedule")) {
     for (const std::string_view key : {"decay", "final"}) document.drop("optim", key);
@@ -388,7 +390,7 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
     told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
   }
   top.refuse_unknown(
-      Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity", "tuning"});
+      Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity", "lora", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);
@@ -403,6 +405,7 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
   read_memory(top.table("memory"), spec.memory);
   read_sync(top.table("sync"), spec.sync);
   read_sparsity(top.table("sparsity"), spec.sparsity);
+  read_lora(top.table("lora"), spec.lora);
   if (std::string& replay = spec.sync.replay; !replay.empty())
     replay = absolute_path(top.table("sync"), "replay", replay, base_folder);
   if (std::string& folder = spec.memory.offload_folder; !folder.empty())
@@ -463,6 +466,8 @@ std::string to_toml(const RunSpec& spec) {
   write_sync(spec.sync, writer);
   writer.table("sparsity");
   write_sparsity(spec.sparsity, writer);
+  writer.table("lora");
+  write_lora(spec.lora, writer);
   writer.table("run");
   visit_run(spec.run, writer);
   write_tuning(spec.tuning, writer);

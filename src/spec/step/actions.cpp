@@ -72,19 +72,24 @@ std::vector<std::size_t> sent_by(const std::vector<Action>& actions, const StepS
 std::vector<Action> work_of(const StepShape& shape) {
   std::vector<Action> work{{ActionKind::norm}};
   for (int u = 0; u < shape.units; ++u) {
-    if (shape.has_copy(u) && shape.publishes) work.push_back({ActionKind::publish, u});
+    const bool trains = shape.trains(u), goes_back = shape.goes_back(u);
+    if (shape.has_copy(u) && shape.publishes && trains) work.push_back({ActionKind::publish, u});
     if (!shape.has(u)) continue;
     for (int m = 0; m < shape.micro; ++m) {
-      for (const ActionKind phase : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight})
-        work.push_back({phase, u, m});
-      if (shape.reduces_each) work.push_back({ActionKind::reduce, u, m});
-      if (shape.comes(u))
-        for (const ActionKind kind : {ActionKind::receive_input, ActionKind::send_input_gradient})
-          work.push_back({kind, u, m});
-      if (shape.goes(u))
-        for (const ActionKind kind : {ActionKind::send_output, ActionKind::receive_output_gradient})
-          work.push_back({kind, u, m});
+      work.push_back({ActionKind::forward, u, m});
+      if (goes_back) work.push_back({ActionKind::backward_input, u, m});
+      if (trains) work.push_back({ActionKind::backward_weight, u, m});
+      if (shape.reduces_each && trains) work.push_back({ActionKind::reduce, u, m});
+      if (shape.comes(u)) {
+        work.push_back({ActionKind::receive_input, u, m});
+        if (shape.goes_back(u - 1)) work.push_back({ActionKind::send_input_gradient, u, m});
+      }
+      if (shape.goes(u)) {
+        work.push_back({ActionKind::send_output, u, m});
+        if (goes_back) work.push_back({ActionKind::receive_output_gradient, u, m});
+      }
     }
+    if (!trains) continue;
     if (!shape.reduces_each) work.push_back({ActionKind::reduce, u});
     work.push_back({ActionKind::update, u});
     if (shape.publishes) work.push_back({ActionKind::publish, u});

@@ -15,6 +15,8 @@
 // phase names the version that it computes with, stash keeps a copy of a unit's weights under the name of their version
 // before an update makes the next one, and norm and update are of the micro-batch whose gradient they apply.
 //
+// Units that are frozen have a forward, and a backward_input where something below them is trained, and nothing else.
+//
 // The list is executed in order. find_fault() proves, before anything runs, that a list is complete, reads nothing
 // before it is written, and sums in the fixed order; spec/step/world_faults.h proves that the lists of all ranks fit
 // each other. Activations get their places by lifetime over the same list, so any list that passes can be run as it is.
@@ -90,6 +92,7 @@ struct StepShape {
   int kept_units = 0;  // of those: how many before the last stay whole from a micro-batch's forward to its backward
   int prefetch = 1;    // of those: bundles that are gathered ahead of the phase that reads them
   std::vector<int> bundles = {};  // by unit: the first unit of its bundle (spec/layout/wrap_rule.h); empty: its own
+  std::vector<bool> frozen = {};  // by unit: nothing of it is trained; empty: everything is
   Stages stages = {};
   int stage = 0;  // whose list it is
 
@@ -97,10 +100,19 @@ struct StepShape {
   int stage_of(int unit) const { return stages.of(unit); }
   bool has(int unit) const { return stage_of(unit) == stage; }
   int bundle_of(int unit) const { return bundles.empty() ? unit : bundles[static_cast<std::size_t>(unit)]; }
+  bool trains(int unit) const { return frozen.empty() || !frozen[static_cast<std::size_t>(unit)]; }
+  // Whether anything needs the input phase of the unit: itself, or one before it that is trained.
+  bool goes_back(int unit) const {
+    for (int u = 0; u <= unit; ++u)
+      if (trains(u)) return true;
+    return false;
+  }
   bool has_tie() const { return tie_owner >= 0; }
-  bool tie_is_sent() const { return has_tie() && stage_of(tie_owner) != stage_of(tie_borrower); }
+  // Across stages: the borrower has a copy of the weight; and it sends its gradient and receives the updated weight.
+  bool tie_is_apart() const { return has_tie() && stage_of(tie_owner) != stage_of(tie_borrower); }
+  bool tie_is_sent() const { return tie_is_apart() && trains(tie_owner); }
   // The owner of a tied weight whose borrower is here: a copy of it.
-  bool has_copy(int unit) const { return tie_is_sent() && unit == tie_owner && has(tie_borrower); }
+  bool has_copy(int unit) const { return tie_is_apart() && unit == tie_owner && has(tie_borrower); }
   // From another stage, and to one.
   bool comes(int unit) const { return unit > 0 && stage_of(unit - 1) != stage_of(unit); }
   bool goes(int unit) const { return unit < last() && stage_of(unit + 1) != stage_of(unit); }
@@ -131,7 +143,8 @@ bool goes_with_next(const std::vector<Action>& actions, std::size_t index, const
 std::vector<Action> work_of(const StepShape& shape);
 
 // The first reason why the list is not a step of this shape, or nothing. A step runs every phase of every unit of its
-// stage and micro-batch once, reduces and updates every unit once and takes one norm, such that
+// stage and micro-batch once, reduces and updates every unit once and takes one norm, less what frozen units do not
+// need, such that
 //   forward(u, m)          comes after forward(u-1, m); of the last unit, after forward(u, m-1) too
 //   backward_input(u, m)   after forward(u, m) and backward_input(u+1, m)
 //                          (or, of units of other stages, after what they make was received)
