@@ -3,8 +3,9 @@
 //   bench_kernels [--threads=N] [--dtype=fp32|fp64|bf16|fp16] [Google Benchmark's own flags]
 //
 // The cases are those of the tests (tests/support/kernel_cases.h); what a call computes and moves is what the same call
-// counts on meta. Products and attention are held to the FMA peak, the others to copy bandwidth; `ratio` is the share
-// of it. A kernel whose operands fit the caches can beat copy bandwidth, which is measured from main memory.
+// counts on meta. Products and attention are held to the FMA peak, the others, and products that would take longer to
+// read than to compute, to copy bandwidth; `ratio` is the share of it. A kernel whose operands fit the caches can beat
+// copy bandwidth, which is measured from main memory.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -44,7 +45,7 @@ void measure(benchmark::State& state, const KernelCase& kernel, int threads, con
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
   const double seconds = times[times.size() / 2];
   const auto bytes = static_cast<double>(work.bytes_read + work.bytes_written), flops = static_cast<double>(work.flops);
-  const bool product = work.matmul_flops > 0;
+  const bool product = work.matmul_flops > 0 && flops / ceilings.flops > bytes / ceilings.bytes;
   state.counters[product ? "GFLOP/s" : "GB/s"] = (product ? flops : bytes) / seconds / 1e9;
   state.counters["ratio"] = product ? flops / seconds / ceilings.flops : bytes / seconds / ceilings.bytes;
 }

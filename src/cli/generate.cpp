@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -17,7 +19,7 @@
 #include "comm/threads/run_ranks.h"
 #include "spec/layout/layout_spec.h"
 #include "tensor/make_stream.h"
-#include "train/generator.h"
+#include "train/continuation.h"
 #include "train/host_values.h"
 #include "train/shared_gpu.h"
 
@@ -35,9 +37,14 @@ struct GenerateSettings {
   Sampling sampling;
   std::int64_t pp = 1, cp = 1, tp = 1;
   int threads = 0;
+  int batch = 0;  // prompts of a file that are answered together; 0: texts_together() decides
   Device device = Device::cpu;
   Precision precision = Precision::fp32;
 };
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 void note(const std::string& line) { fmt::print(stderr, "lockstep: {}\n", line); }
 
@@ -77,6 +84,61 @@ class SharedPrompt {
   std::optional<std::vector<std::int32_t>> prompt_;
 };
 
+// As many prompts as there are, but at most 16, since the products of more rows take longer (kernels/cpu/few_rows.h),
+// and not more than have room in as many bytes as the weights.
+int texts_together(const GenerateSettings& s, const ModelSpec& spec, const Prompts& prompts) {
+  constexpr std::int64_t kMost = 16;
+  const std::int64_t cache = 2 * spec.layers * prompts.positions() * spec.kv_heads * spec.head_width;
+  const std::int64_t most = s.batch > 0 ? s.batch : std::clamp<std::int64_t>(parameter_count(spec) / cache, 1, kMost);
+  return static_cast<int>(std::min(most, prompts.count()));
+}
+
+void say_positions_used_up(const Generator& generator, std::size_t tokens) {
+  note(generator.positions() == generator.spec().max_positions
+           ? fmt::format("the model's {} positions are used up after {} tokens", generator.positions(), tokens)
+           : fmt::format("the room for {} tokens is used up after {}; use --context for more", generator.positions(),
+                         tokens));
+}
+
+// The answers to prompts that are continued together, given in the order of the prompts.
+class AnswersInOrder {
+ public:
+  AnswersInOrder(const GenerateSettings& s, const TextModel& source, const Generator& generator)
+      : s_(s), source_(source), generator_(generator) {}
+
+  void begin(const std::vector<std::int32_t>& prompt) {
+    pending_.emplace_back(prompt, Answer(s_.answer, source_, prompt));
+  }
+  bool add(std::int64_t number, std::int32_t token) { return at(number).answer.add(token); }
+  void finish(std::int64_t number, Finish why) {
+    Pending& done = at(number);
+    done.seconds = seconds_since(done.start);
+    done.why = why;
+    for (; !pending_.empty() && pending_.front().why; pending_.pop_front(), ++given_) {
+      Pending& next = pending_.front();
+      next.answer.finish(next.prompt, *next.why, next.seconds);
+      if (next.why == Finish::no_positions) say_positions_used_up(generator_, next.answer.tokens());
+    }
+  }
+
+ private:
+  struct Pending {
+    Pending(const std::vector<std::int32_t>& ids, Answer&& empty) : prompt(ids), answer(std::move(empty)) {}
+    std::vector<std::int32_t> prompt;
+    Answer answer;
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    double seconds = 0;
+    std::optional<Finish> why = {};
+  };
+  Pending& at(std::int64_t number) { return pending_[static_cast<std::size_t>(number - given_)]; }
+
+  const GenerateSettings& s_;
+  const TextModel& source_;
+  const Generator& generator_;
+  std::deque<Pending> pending_;
+  std::int64_t given_ = 0;
+};
+
 // One of the ranks that share the model. All choose the same tokens; the first decides whether to continue.
 void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompts, SharedPrompt& shared_prompt,
                    Communicator& ranks) {
@@ -87,6 +149,7 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
   const auto shared = s.device == Device::cuda && ranks.size() > 1 ? on_shared_gpu(ranks, *stream) : nullptr;
   Generator generator({.spec = source.spec,
                        .positions = prompts.positions(),
+                       .texts = texts_together(s, source.spec, prompts),
                        .precision = s.precision,
                        .ranks = ranks.size() == 1 ? nullptr
                                 : shared          ? shared.get()
@@ -106,24 +169,38 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
   }
 
   const std::atomic<bool>* const stop_asked = first ? &listen_for_signals() : nullptr;
+  const Continuation how{.max_tokens = s.prompts.max_tokens, .sampling = s.sampling, .ends = source.ends};
+  // The first rank's word is that of all.
+  const auto goes_on = [&](bool wanted) {
+    std::int64_t stops = first && (!wanted || *stop_asked) ? 1 : 0;
+    sum_over(ranks, stops);
+    return stops == 0;
+  };
+  if (generator.texts() > 1) {
+    AnswersInOrder answers(s, source, generator);
+    go_on_together(
+        generator, how,
+        {.next = [&]() -> std::optional<std::vector<std::int32_t>> {
+           const std::vector<std::int32_t>* prompt = shared_prompt.next(ranks, stop_asked);
+           if (!prompt) return std::nullopt;
+           if (first) answers.begin(*prompt);
+           return *prompt;
+         },
+         .give = [&](std::int64_t number, std::int32_t token) { return goes_on(!first || answers.add(number, token)); },
+         .finished =
+             [&](std::int64_t number, Finish why) {
+               if (first) answers.finish(number, why);
+             }});
+    return;
+  }
   while (const std::vector<std::int32_t>* prompt = shared_prompt.next(ranks, stop_asked)) {
     Answer answer(s.answer, source, *prompt);
     const auto start = std::chrono::steady_clock::now();
     const Finish finish =
-        go_on(generator, *prompt, {.max_tokens = s.prompts.max_tokens, .sampling = s.sampling, .ends = source.ends},
-              [&](std::int32_t token) {
-                std::int64_t stops = first && (!answer.add(token) || *stop_asked) ? 1 : 0;
-                sum_over(ranks, stops);
-                return stops == 0;
-              });
+        go_on(generator, *prompt, how, [&](std::int32_t token) { return goes_on(!first || answer.add(token)); });
     if (!first) continue;
-    answer.finish(*prompt, finish, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    if (finish == Finish::no_positions)
-      note(generator.positions() == source.spec.max_positions
-               ? fmt::format("the model's {} positions are used up after {} tokens", source.spec.max_positions,
-                             answer.tokens())
-               : fmt::format("the room for {} tokens is used up after {}; use --context for more",
-                             generator.positions(), answer.tokens()));
+    answer.finish(*prompt, finish, seconds_since(start));
+    if (finish == Finish::no_positions) say_positions_used_up(generator, answer.tokens());
     prompts.answered(answer.text());
   }
 }
@@ -173,6 +250,13 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       command->add_option("--prompts", s->prompts.file, "Text to continue, a prompt per line of this file")
           ->type_name("FILE");
   prompts->excludes(prompt)->excludes(tokens);
+  command
+      ->add_option("--batch", s->batch,
+                   "Prompts of --prompts that are answered together [16, or as many as their caches are no larger than "
+                   "the weights]")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N")
+      ->needs(prompts);
   CLI::Option* chat =
       command->add_flag("--chat", s->prompts.chat, "Answer --prompt, or lines of standard input, as a conversation");
   CLI::Option* messages =

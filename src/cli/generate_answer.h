@@ -8,7 +8,7 @@
 #include "data/byte_tokenizer.h"
 #include "data/stop_strings.h"
 #include "data/tokenizer/decoded_stream.h"
-#include "train/generator.h"
+#include "train/continuation.h"
 
 namespace lockstep {
 

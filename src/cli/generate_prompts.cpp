@@ -75,6 +75,7 @@ class GivenPrompts final : public Prompts {
  public:
   GivenPrompts(std::vector<std::vector<std::int32_t>> all, const PromptSettings& s, const ModelSpec& spec)
       : all_(std::move(all)) {
+    count_ = std::ssize(all_);
     // The last token is given and not read.
     for (const auto& ids : all_)
       positions_ = std::max(positions_, std::min(spec.max_positions, std::ssize(ids) + s.max_tokens - 1));

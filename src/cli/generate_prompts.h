@@ -33,8 +33,10 @@ class Prompts {
   virtual std::optional<std::vector<std::int32_t>> next(const std::atomic<bool>& stop) = 0;
   virtual void answered(const std::string&) {}
   std::int64_t positions() const { return positions_; }
+  std::int64_t count() const { return count_; }  // that are there at once: a conversation has one
 
  protected:
+  std::int64_t count_ = 1;
   std::int64_t positions_ = 0;  // tokens that prompts and answers need room for
 };
 

@@ -188,7 +188,7 @@ void Attention::attend(const Call& call) const {
   const Tensor mixed = split(heads(call.at[mixed_], 0, H_));
   if (context_) return context_->forward(mixed, inputs(first_, call), dropout(call), call);
   const Heads in = inputs(first_, call);
-  if (call.cache) return cached_.forward(mixed, call.at[lse_], in, call);
+  if (call.caches) return cached_.forward(mixed, call.at[lse_], in, call);
   AttentionForwardArgs args{.o = mixed,
                             .lse = call.at[lse_],
                             .q = in.q,

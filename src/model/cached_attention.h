@@ -1,6 +1,7 @@
-// A block's attention of new tokens to a cache (model/unit.h): their keys and values go behind those it holds, and
-// their queries see all of them. Where ranks have the rows of the cache between them, one of these keeps the new ones,
-// and attention is theirs together (parallel/split_cache_attention.h).
+// A block's attention of new tokens to caches (model/unit.h), each sample to its own, one after another since they are
+// of different lengths: its keys and values go behind those that the cache holds, and its queries see all of them.
+// Where ranks have the rows of the cache between them, one of these keeps the new ones, and attention is theirs
+// together (parallel/split_cache_attention.h).
 #pragma once
 #include "model/build.h"
 #include "model/context_attention.h"
@@ -17,7 +18,8 @@ class CachedAttention {
   void forward(const Tensor& o, const Tensor& lse, const Heads& in, const Call& call) const;
 
  private:
-  void append(const Heads& in, const Call& call) const;
+  void forward_one(const Tensor& o, const Tensor& lse, const Heads& in, const KeyValueCache& cache,
+                   const Call& call) const;
 
   std::int64_t ranks_;
   double scale_;

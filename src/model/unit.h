@@ -55,10 +55,10 @@ struct UnitTensors {
   std::vector<Tensor> gradients;
 };
 
-// The keys and values of the tokens that came before those of a call, in one block: with them a forward costs its own
-// tokens, not the whole sequence again. Ranks may have them between them (spec/layout/cache_split.h).
+// The keys and values of the tokens that came before those of a call, of one sample in one block: with them a forward
+// costs its own tokens, not the whole sequence again. Ranks may have them between them (spec/layout/cache_split.h).
 struct KeyValueCache {
-  Tensor k, v;                    // (B, S, K, D) in the compute type; attention fills rows [length, length + T)
+  Tensor k, v;                    // (1, S, K, D) in the compute type; attention fills rows [length, length + T)
   std::int64_t length = 0;        // rows filled by the calls before, here
   bool keeps = true;              // the call's tokens; false: another rank does, and no row is filled here
   Communicator* ranks = nullptr;  // those that have rows; none: all are here
@@ -71,8 +71,9 @@ struct Call {
   const Batch& batch;
   Stream& stream;
   bool accumulate = false;  // add to the gradients; false: be their first writer in this step
-  // Of a block, for generating: forward alone, the batch's positions being those behind what the cache holds.
-  const KeyValueCache* cache = nullptr;
+  // Of a block, for generating: forward alone, one cache for each sample of the batch, whose positions are those after
+  // what its cache holds. Samples that are the same may share one.
+  const KeyValueCache* caches = nullptr;
   const TensorParallel* tensor = nullptr;    // the ranks that cut layers with this one; none: it has all of them
   const ContextParallel* context = nullptr;  // those that cut samples with it; none: it has all tokens
 

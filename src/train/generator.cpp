@@ -26,6 +26,8 @@ LayoutSpec layout_of(const Generator::Options& o) {
   return {.pp = o.pp, .cp = o.cp, .tp = size / (o.pp * o.cp), .sp = Switch::off, .tp_chunks = 1};
 }
 
+constexpr std::int64_t kShortRun = 8;  // tokens that cost little more than one (kernels/cpu/few_rows.h)
+
 // A prefill of all there is room for would never be read: the last token is always read by itself.
 bool prefills(const Generator::Options& o) { return o.prefill > 1 && o.prefill < o.positions; }
 
@@ -80,12 +82,14 @@ std::vector<Action> forward_actions(const StepShape& shape, bool with_head) {
 
 }  // namespace
 
-Generator::Pass::Pass(const Generator& of, std::int64_t T, bool with_head)
-    : model(of.options_.spec, 1, T, of.dtype_,
+Generator::Pass::Pass(const Generator& of, std::int64_t B, std::int64_t T, bool with_head)
+    : model(of.options_.spec, B, T, of.dtype_,
             {.runs_on = of.memory_.device(), .split = of.tensor_.split(), .cache_ranks = of.layout_.cp}),
       actions(forward_actions(of.shape_, with_head)),
       activations(model.slots(), actions, of.shape_, of.memory_),
-      tokens(of.memory_.allocate(T * 4, Tag::data)) {}
+      tokens(of.memory_.allocate(B * T * 4, Tag::data)) {
+  if (B > 1) positions = of.memory_.allocate(B * 4, Tag::data);
+}
 
 Generator::Generator(const Options& options, Memory& memory, Stream& stream)
     : options_(options),
@@ -97,19 +101,19 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
       layout_(layout_of(options)),
       mesh_(options.ranks ? *options.ranks : alone_, layout_),
       tensor_(mesh_.tensor(), {.split = layout_.tensor_split(mesh_.world().rank())}),
-      rows_(layout_.cp_rank(mesh_.world().rank()), layout_.cp),
       links_(mesh_.pipeline()),
       shape_(shape_of(options, mesh_.pipeline().rank())),
-      one_(*this, 1, true),
+      one_(*this, 1, 1, true),
       borrowed_("") {
   const ModelSpec& s = options.spec;
   LOCKSTEP_CHECK(options.positions >= 1 && options.positions <= s.max_positions && options.prefill >= 1,
                  "{} positions of {}, {} at a time", options.positions, s.max_positions, options.prefill);
-  if (prefills(options)) many_.emplace(*this, options.prefill, false);
+  LOCKSTEP_CHECK(options.texts >= 1, "{} texts", options.texts);
+  take_passes();
   if (options.score_tokens > 0) {
     LOCKSTEP_CHECK(mesh_.world().size() == 1 && options.score_tokens <= options.positions,
                    "{} tokens are scored by {} ranks", options.score_tokens, mesh_.world().size());
-    scored_.emplace(*this, options.score_tokens, true);
+    scored_.emplace(*this, 1, options.score_tokens, true);
     targets_ = memory.allocate(options.score_tokens * 4, Tag::data);
     losses_ = memory.allocate(options.score_tokens * size_of(sums_), Tag::data);
     scale_ = memory.allocate(size_of(sums_), Tag::data);
@@ -118,11 +122,28 @@ Generator::Generator(const Options& options, Memory& memory, Stream& stream)
   take_weights();
   take_caches();
   take_positions();
-  scores_ =
-      memory.allocate(one_.model.head().vocabulary().each * tensor_.split().size * size_of(sums_), Tag::activation);
-  logits_.resize(s.vocabulary);
-  read_.reserve(static_cast<std::size_t>(options.positions));
-  narrow_logits_.resize(sums_ == DType::f64 ? 0 : s.vocabulary);
+  const std::int64_t most = options.texts * one_.model.head().vocabulary().each * tensor_.split().size;
+  scores_ = memory.allocate(most * size_of(sums_), Tag::activation);
+  logits_.resize(static_cast<std::size_t>(options.texts * s.vocabulary));
+  wide_scores_.resize(static_cast<std::size_t>(most));
+  narrow_scores_.resize(sums_ == DType::f64 ? 0 : static_cast<std::size_t>(most));
+  texts_.assign(static_cast<std::size_t>(options.texts),
+                {CacheSplit(layout_.cp_rank(mesh_.world().rank()), layout_.cp), {}});
+  for (Text& text : texts_) text.read.reserve(static_cast<std::size_t>(options.positions));
+  used_caches_.reserve(texts_.size());
+}
+
+// What is left of a prompt after runs of `prefill` tokens is read in shorter ones. Texts are continued in passes for
+// the next power of two.
+void Generator::take_passes() {
+  if (prefills(options_)) {
+    reading_.emplace_back(*this, 1, options_.prefill, false);
+    if (options_.prefill > kShortRun) reading_.emplace_back(*this, 1, kShortRun, false);
+  }
+  for (int size = 1; size < options_.texts;) {
+    size = std::min(2 * size, options_.texts);
+    together_.emplace_back(*this, size, 1, true);
+  }
 }
 
 // Of weights that nobody updates; zero where they are padding.
@@ -156,13 +177,15 @@ void Generator::take_caches() {
   const ModelSpec& s = options_.spec;
   const Shape shape{1, rows_of_cache(options_), HeadSplit(s.heads, s.kv_heads, tensor_.split()).keys.each,
                     s.head_width};
+  const std::int64_t each = shape.elements();
   for (int u = 1; u < shape_.last(); ++u) {
     if (!shape_.has(u)) continue;
-    const Buffer& buffer = cached_.emplace_back(
-        memory_.allocate(2 * shape.elements() * size_of(dtype_), Tag::activation, one_.model.unit(u).layout().name()));
-    caches_[u] = {.k = view(buffer, dtype_, shape),
-                  .v = view(buffer, dtype_, shape, shape.elements()),
-                  .ranks = layout_.cp > 1 ? &mesh_.context() : nullptr};
+    const Buffer& buffer = cached_.emplace_back(memory_.allocate(options_.texts * 2 * each * size_of(dtype_),
+                                                                 Tag::activation, one_.model.unit(u).layout().name()));
+    for (int text = 0; text < options_.texts; ++text)
+      caches_[u].push_back({.k = view(buffer, dtype_, shape, 2 * text * each),
+                            .v = view(buffer, dtype_, shape, (2 * text + 1) * each),
+                            .ranks = layout_.cp > 1 ? &mesh_.context() : nullptr});
   }
 }
 
@@ -230,28 +253,55 @@ void Generator::load(const HfFolder& folder) {
     });
 }
 
-void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits) {
-  const std::int64_t T = pass.model.T();
-  upload(view(pass.tokens, DType::i32, {T}), tokens.data(), stream_);
-  Batch batch{.tokens = view(pass.tokens, DType::i32, {1, T}),
+Batch Generator::batch_of(const Pass& pass, std::span<const int> texts) const {
+  const std::int64_t B = pass.model.B(), T = pass.model.T(), half = options_.spec.head_width / 2;
+  Batch batch{.tokens = view(pass.tokens, DType::i32, {B, T}),
               .targets = {},
-              .positions = view(positions_, DType::i32, {T}, length()),
+              .positions = {},
               .loss_scale = {},
               .losses = {},
               .training = false};
-  if (cos_.memory()) {
-    const std::int64_t half = options_.spec.head_width / 2;
-    batch.rope_cos = view(cos_, sums_, {T, half}, length() * half);
-    batch.rope_sin = view(sin_, sums_, {T, half}, length() * half);
+  std::int64_t first = 0, rows = options_.positions;
+  if (B == 1) {  // one text's rows of the tables
+    first = length(texts[0]);
+    rows = T;
+    batch.positions = view(positions_, DType::i32, {T}, first);
+  } else {
+    batch.in_document = view(pass.positions, DType::i32, {B, T});
   }
-  links_.settle();  // what was sent of the tokens before may be where these are written
-  for (const Action& action : pass.actions)
-    if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch);
-  rows_.add(T);
-  read_.insert(read_.end(), tokens.begin(), tokens.end());
+  if (cos_.memory()) {
+    batch.rope_cos = view(cos_, sums_, {rows, half}, first * half);
+    batch.rope_sin = view(sin_, sums_, {rows, half}, first * half);
+  }
+  return batch;
 }
 
-void Generator::run(const Action& action, const Pass& pass, const Batch& batch) {
+void Generator::run(const Pass& pass, std::span<const std::int32_t> tokens, std::span<const int> texts,
+                    bool wants_logits) {
+  const std::int64_t B = pass.model.B(), T = pass.model.T();
+  links_.settle();  // what was sent of the tokens before may be where these are written
+  if (B == 1) {
+    upload(view(pass.tokens, DType::i32, {T}), tokens.data(), stream_);
+  } else {
+    std::vector<std::int32_t> ids(tokens.begin(), tokens.end()), positions;
+    for (const int text : texts) positions.push_back(static_cast<std::int32_t>(length(text)));
+    ids.resize(static_cast<std::size_t>(B), ids.back());
+    positions.resize(static_cast<std::size_t>(B), positions.back());
+    upload(view(pass.tokens, DType::i32, {B}), ids.data(), stream_);
+    upload(view(pass.positions, DType::i32, {B}), positions.data(), stream_);
+  }
+  const Batch batch = batch_of(pass, texts);
+  for (const Action& action : pass.actions)
+    if (wants_logits || !is_for_head(action, shape_)) run(action, pass, batch, texts);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    Text& text = texts_[texts[i]];
+    text.rows.add(T);
+    const auto own = tokens.subspan(i * T, T);
+    text.read.insert(text.read.end(), own.begin(), own.end());
+  }
+}
+
+void Generator::run(const Action& action, const Pass& pass, const Batch& batch, std::span<const int> texts) {
   const Activations& at = pass.activations.of(0);
   const Between& between = pass.model.between(action.unit);
   if (action.kind == ActionKind::receive_input) return links_.receive(action, at[between.x], other_end(action, shape_));
@@ -259,41 +309,78 @@ void Generator::run(const Action& action, const Pass& pass, const Batch& batch) 
 
   links_.ready({ActionKind::receive_input, action.unit, action.micro});
   Call call{.unit = units_.at(action.unit), .at = at, .batch = batch, .stream = stream_, .tensor = &tensor_};
-  if (const auto cache = caches_.find(action.unit); cache != caches_.end()) {
-    cache->second.length = rows_.rows();
-    cache->second.keeps = rows_.keeps();
-    call.cache = &cache->second;
+  if (const auto caches = caches_.find(action.unit); caches != caches_.end()) {
+    used_caches_.clear();
+    for (std::int64_t row = 0; row < pass.model.B(); ++row) {
+      const int text = texts[std::min<std::size_t>(row, texts.size() - 1)];
+      KeyValueCache& cache = used_caches_.emplace_back(caches->second[text]);
+      cache.length = texts_[text].rows.rows();
+      cache.keeps = texts_[text].rows.keeps();
+    }
+    call.caches = used_caches_.data();
   }
   if (action.unit != shape_.last()) return pass.model.unit(action.unit).forward(call);
-  const std::int64_t each = pass.model.head().vocabulary().each;
-  const Tensor own = view(scores_, sums_, {1, each}, tensor_.split().rank * each);
+  const Tensor all = scores_of(pass);
+  const Tensor own = all.slice(0, tensor_.split().rank, 1).reshape({all.dim(1), all.dim(2)});
   pass.model.head().last_logits(own, call);
-  tensor_.ranks().all_gather(all_scores(), own)->wait();
+  tensor_.ranks().all_gather(all, own)->wait();
 }
 
-Tensor Generator::all_scores() const {
-  return view(scores_, sums_, {tensor_.split().size * one_.model.head().vocabulary().each});
+Tensor Generator::scores_of(const Pass& pass) const {
+  return view(scores_, sums_, {tensor_.split().size, pass.model.B(), pass.model.head().vocabulary().each});
 }
 
-std::span<const double> Generator::feed(std::span<const std::int32_t> tokens) {
-  LOCKSTEP_CHECK(!tokens.empty() && length() + std::ssize(tokens) <= options_.positions,
-                 "{} tokens after {}, with room for {}", tokens.size(), length(), options_.positions);
-  require_in_vocabulary(tokens, options_.spec);
-  while (many_ && std::ssize(tokens) > options_.prefill) {
-    run(*many_, tokens.first(options_.prefill), false);
-    tokens = tokens.subspan(options_.prefill);
-  }
-  for (std::size_t i = 0; i < tokens.size(); ++i) run(one_, tokens.subspan(i, 1), i + 1 == tokens.size());
-  mesh_.pipeline().broadcast(all_scores(), static_cast<int>(options_.pp) - 1)->wait();
-  const Tensor scores = view(scores_, sums_, {options_.spec.vocabulary});
+// Of a pass that has run on all stages: its first rows.
+std::span<const double> Generator::logits_of(const Pass& pass, std::int64_t rows) {
+  const Tensor scores = scores_of(pass);
+  mesh_.pipeline().broadcast(scores, static_cast<int>(options_.pp) - 1)->wait();
   if (sums_ == DType::f64) {
-    download(logits_.data(), scores, stream_);
+    download(wide_scores_.data(), scores, stream_);
   } else {
-    download(narrow_logits_.data(), scores, stream_);
-    std::ranges::copy(narrow_logits_, logits_.begin());
+    download(narrow_scores_.data(), scores, stream_);
+    std::copy_n(narrow_scores_.begin(), scores.elements(), wide_scores_.begin());
   }
+  const std::int64_t V = options_.spec.vocabulary, each = scores.dim(2);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t v = 0; v < V; v += each)
+      std::copy_n(wide_scores_.begin() + (v / each * scores.dim(1) + i) * each, std::min(each, V - v),
+                  logits_.begin() + i * V + v);
   mesh_.check();
-  return logits_;
+  return std::span(logits_).first(static_cast<std::size_t>(rows * V));
+}
+
+std::span<const double> Generator::feed(std::span<const std::int32_t> tokens, int text) {
+  LOCKSTEP_CHECK(!tokens.empty() && length(text) + std::ssize(tokens) <= options_.positions,
+                 "{} tokens after {}, with room for {}", tokens.size(), length(text), options_.positions);
+  require_in_vocabulary(tokens, options_.spec);
+  const auto read = [&](const Pass& pass, bool wants_logits) {
+    const auto T = static_cast<std::size_t>(pass.model.T());
+    run(pass, tokens.first(T), {&text, 1}, wants_logits);
+    tokens = tokens.subspan(T);
+  };
+  for (const Pass& pass : reading_)
+    while (std::ssize(tokens) > pass.model.T()) read(pass, false);
+  while (tokens.size() > 1) read(one_, false);
+  read(one_, true);
+  return logits_of(one_, 1);
+}
+
+std::span<const double> Generator::feed_each(std::span<const NextToken> next) {
+  LOCKSTEP_CHECK(!next.empty() && std::ssize(next) <= options_.texts, "a token of each of {} texts, with room for {}",
+                 next.size(), options_.texts);
+  if (next.size() == 1) return feed({&next[0].token, 1}, next[0].text);
+  std::vector<int> texts;
+  std::vector<std::int32_t> tokens;
+  for (const auto& [text, token] : next) {
+    LOCKSTEP_CHECK(length(text) < options_.positions && std::ranges::find(texts, text) == texts.end(),
+                   "text {} of {} tokens, with room for {}, or twice", text, length(text), options_.positions);
+    texts.push_back(text);
+    tokens.push_back(token);
+  }
+  require_in_vocabulary(tokens, options_.spec);
+  const Pass& pass = *std::ranges::find_if(together_, [&](const Pass& p) { return p.model.B() >= std::ssize(texts); });
+  run(pass, tokens, texts, true);
+  return logits_of(pass, std::ssize(texts));
 }
 
 std::vector<double> Generator::score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
@@ -338,9 +425,9 @@ std::vector<double> Generator::score(std::span<const std::int32_t> tokens, std::
   return losses;
 }
 
-void Generator::clear() {
-  rows_.clear();
-  read_.clear();
+void Generator::clear(int text) {
+  texts_[text].rows.clear();
+  texts_[text].read.clear();
 }
 
 void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec) {
@@ -348,28 +435,6 @@ void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec
     if (token < 0 || token >= spec.vocabulary)
       throw UserError(ExitCode::usage, fmt::format("there is no token id {}", token),
                       fmt::format("use ids from 0 to {}", spec.vocabulary - 1));
-}
-
-Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
-             const std::function<bool(std::int32_t)>& give) {
-  const std::span<const std::int32_t> read = generator.tokens();
-  if (read.size() >= prompt.size() || !std::equal(read.begin(), read.end(), prompt.begin())) generator.clear();
-  std::vector<Candidate> room;
-  std::span<const double> logits = generator.feed(prompt.subspan(generator.tokens().size()));
-  std::vector<double> penalized;
-  for (std::int64_t given = 1;; ++given) {
-    if (how.sampling.repetition != 1) {
-      penalized.assign(logits.begin(), logits.end());
-      penalize(penalized, generator.tokens(), how.sampling.repetition);
-      logits = penalized;
-    }
-    const std::int32_t token = pick(logits, how.sampling, generator.length(), room);
-    if (std::find(how.ends.begin(), how.ends.end(), token) != how.ends.end()) return Finish::end_of_text;
-    if (!give(token)) return Finish::stopped;
-    if (given >= how.max_tokens) return Finish::enough;
-    if (generator.length() == generator.positions()) return Finish::no_positions;
-    logits = generator.feed({&token, 1});
-  }
 }
 
 }  // namespace lockstep

@@ -1,12 +1,14 @@
-// Continues a text with a model: its weights, and the keys and values of the tokens it has read.
+// Continues texts with a model: its weights, and the keys and values of the tokens that each text has read.
 //
-// feed() reads tokens after those already read and gives the logits of the next one; a token costs one row of each
-// product and one row of attention. Long prompts are read `prefill` tokens at a time. The logits equal those of a whole
-// forward over the same tokens, in whatever pieces they were fed, to rounding.
+// feed() reads tokens of a text after those already read and gives the logits of the next one; a token costs one row of
+// each product and one row of attention. Long prompts are read `prefill` tokens at a time. The logits equal those of a
+// whole forward over the same tokens, in whatever pieces they were fed, to rounding. feed_each() reads a token of each
+// of several texts, of any lengths, with one pass over the weights; a text's logits are those that feed() gives.
 //
-// Bytes: weights in the compute type (Tag::parameter, by unit), the cache of 2·L·positions·K·D elements
-// (Tag::activation, by unit) and the activations of one and of `prefill` tokens. All are taken at construction; feed()
-// allocates nothing. Memory and stream outlive it; it belongs to one thread at a time.
+// Bytes: weights in the compute type (Tag::parameter, by unit), for each text a cache of 2·L·positions·K·D elements
+// (Tag::activation, by unit) and the activations of one and of `prefill` tokens, and of a token of 2, 4, 8, … texts.
+// All are taken at construction; feeding allocates nothing. Memory and stream outlive it; it belongs to one thread at a
+// time.
 //
 // The model may be split over ranks, in three ways that combine:
 //   pp  Each stage has a run of units with their weights and caches; the last also has a copy of the embedding table
@@ -23,7 +25,7 @@
 // Failure: UserError (usage) for a token id outside the vocabulary; UserError of checkpoint or folder when loading.
 #pragma once
 #include <cstdint>
-#include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -42,7 +44,6 @@
 #include "spec/model/precision.h"
 #include "spec/run/run_spec.h"
 #include "tensor/memory.h"
-#include "train/sampling.h"
 
 namespace lockstep {
 
@@ -50,7 +51,8 @@ class Generator {
  public:
   struct Options {
     ModelSpec spec;
-    std::int64_t positions;         // tokens there is room for; at most the model's positions
+    std::int64_t positions;         // tokens there is room for in each text; at most the model's positions
+    int texts = 1;                  // that are continued together
     std::int64_t prefill = 64;      // tokens of a prompt that are read at once
     std::int64_t score_tokens = 0;  // that score() takes at most; 0: it is not called
     Precision precision = Precision::fp32;
@@ -71,36 +73,51 @@ class Generator {
 
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
   // for length() + tokens.size() <= positions().
-  std::span<const double> feed(std::span<const std::int32_t> tokens);
-  void clear();  // forgets what was read
+  std::span<const double> feed(std::span<const std::int32_t> tokens, int text = 0);
+  // Reads a token of each of at least one text, none twice; gives their logits, (texts, V), valid until the next call.
+  struct NextToken {
+    int text;
+    std::int32_t token;
+  };
+  std::span<const double> feed_each(std::span<const NextToken> next);
+  void clear(int text = 0);  // forgets what it read
 
   // The loss of each target, -log of its probability after tokens[0..i], by itself: what feed() has read plays no part.
   // 1 to score_tokens of them; one of kIgnoredTarget (kernels/cross_entropy.h) has loss 0. Only where one rank has the
   // whole model.
   std::vector<double> score(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
-  std::int64_t length() const { return std::ssize(read_); }
-  std::span<const std::int32_t> tokens() const { return read_; }  // read so far
+  std::int64_t length(int text = 0) const { return std::ssize(texts_[text].read); }
+  std::span<const std::int32_t> tokens(int text = 0) const { return texts_[text].read; }  // read so far
+  int texts() const { return options_.texts; }
   std::int64_t positions() const { return options_.positions; }
   const ModelSpec& spec() const { return options_.spec; }
 
  private:
-  // The model for T tokens at a time, and what this stage does of a forward over them.
+  // The model for T tokens of each of B texts at a time, and what this stage does of a forward over them.
   struct Pass {
-    Pass(const Generator& of, std::int64_t T, bool with_head);
+    Pass(const Generator& of, std::int64_t B, std::int64_t T, bool with_head);
     Model model;
     std::vector<Action> actions;
     StepActivations activations;
-    Buffer tokens;
+    Buffer tokens, positions;
+  };
+  struct Text {
+    CacheSplit rows;                 // of every cache: which tokens are here
+    std::vector<std::int32_t> read;  // with room for all positions
   };
 
   void load_merged(const Checkpoint& adapters, const RunSpec& run);
+  void take_passes();
   void take_weights();
   void take_caches();
   void take_positions();
-  void run(const Pass& pass, std::span<const std::int32_t> tokens, bool wants_logits);
-  void run(const Action& action, const Pass& pass, const Batch& batch);
-  Tensor all_scores() const;  // of all ranks of a stage
+  // Tokens of one text, or one of each of several; where a pass is for more texts, the last comes several times.
+  void run(const Pass& pass, std::span<const std::int32_t> tokens, std::span<const int> texts, bool wants_logits);
+  void run(const Action& action, const Pass& pass, const Batch& batch, std::span<const int> texts);
+  Batch batch_of(const Pass& pass, std::span<const int> texts) const;
+  std::span<const double> logits_of(const Pass& pass, std::int64_t rows);
+  Tensor scores_of(const Pass& pass) const;  // of all ranks of a stage
 
   Options options_;
   Memory& memory_;
@@ -110,41 +127,27 @@ class Generator {
   LayoutSpec layout_;
   MeshGroups mesh_;
   TensorParallel tensor_;
-  CacheSplit rows_;  // of every cache: which tokens are here
   PipelineLinks links_;
   StepShape shape_;  // of a forward: which units are here
   Pass one_;
+  std::list<Pass> reading_;     // long runs first; without a head: the last token is always read by itself
+  std::list<Pass> together_;    // few texts first
   std::optional<Pass> scored_;  // with a head and its losses
   Buffer targets_, losses_, scale_;
-  std::optional<Pass> many_;             // without a head: the last token is always read by itself
-  UnitLayout borrowed_;                  // the tied weight where the unit that owns it is another stage's
-  std::map<int, ZeroShard> weights_;     // by unit: of those that are here, and of what they borrow
-  std::map<int, UnitTensors> units_;     // views of them
-  std::vector<Buffer> cached_;           // of each block that is here
-  std::map<int, KeyValueCache> caches_;  // by unit
+  UnitLayout borrowed_;                               // the tied weight where the unit that owns it is another stage's
+  std::map<int, ZeroShard> weights_;                  // by unit: of those that are here, and of what they borrow
+  std::map<int, UnitTensors> units_;                  // views of them
+  std::vector<Buffer> cached_;                        // of each block that is here
+  std::map<int, std::vector<KeyValueCache>> caches_;  // by unit and text
+  std::vector<KeyValueCache> used_caches_;            // of the call at hand
   Buffer positions_, cos_, sin_;
   Buffer scores_;  // all ranks' columns, rank by rank; after the vocabulary there may be padding
-  std::vector<double> logits_;
-  std::vector<float> narrow_logits_;  // where they land when they are fp32
-  std::vector<std::int32_t> read_;    // with room for all positions
+  std::vector<double> logits_, wide_scores_;
+  std::vector<float> narrow_scores_;  // where they land when they are fp32
+  std::vector<Text> texts_;
 };
 
 // UserError (usage) naming the first id that the model does not have.
 void require_in_vocabulary(std::span<const std::int32_t> tokens, const ModelSpec& spec);
-
-struct Continuation {
-  std::int64_t max_tokens = 200;
-  Sampling sampling = {};
-  std::vector<std::int32_t> ends = {};  // the tokens that end a text; they are not given
-};
-
-enum class Finish { enough, end_of_text, no_positions, stopped };
-
-// Reads the prompt (at least one token) and gives the tokens that follow, one by one, until there are enough, the text
-// ends, the positions are used up, or `give` returns false. As many tokens as positions can be read, so one more than
-// those can be given. Where the generator has read a beginning of the prompt and nothing else, it continues from there;
-// otherwise it forgets what it has read.
-Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
-             const std::function<bool(std::int32_t)>& give);
 
 }  // namespace lockstep

@@ -252,6 +252,33 @@ TEST_F(GenerateCommand, GivesEveryPromptOfAFileTheAnswerThatItHasAlone) {
   }
 }
 
+TEST_F(GenerateCommand, AnswersPromptsTogetherAsOneAfterTheOtherAndInTheirOrder) {
+  std::ofstream prompts(folder_ + "/many.txt");
+  for (int i = 0; i < 9; ++i)
+    prompts << std::string(static_cast<std::size_t>(1 + 5 * i % 13), static_cast<char>('a' + i)) << '\n';
+  prompts.close();
+  const auto answers = [&](const std::string& how) {
+    const Outcome o = run_in_shell("generate " + text_run() + " --prompts " + folder_ +
+                                   "/many.txt --max-tokens 12 --seed 3 --stop e" + how);
+    EXPECT_EQ(o.code, 0) << o.out;
+    std::istringstream lines(o.out);
+    nlohmann::json all = nlohmann::json::array();
+    for (std::string line; std::getline(lines, line);) {
+      all.push_back(nlohmann::json::parse(line));
+      all.back().erase("tokens_per_s");
+    }
+    return all;
+  };
+  const nlohmann::json one_by_one = answers(" --batch 1");
+  ASSERT_EQ(one_by_one.size(), 9u);
+  std::set<std::size_t> lengths;
+  for (const auto& answer : one_by_one) lengths.insert(answer["tokens"].size());
+  EXPECT_GT(lengths.size(), 1u) << "they end together, so no place is taken by the next";
+  for (const char* how : {"", " --batch 2", " --batch 4 --threads 2", " --batch 9", " --batch 1000",
+                          " --batch 3 --pp 2", " --batch 4 --cp 2"})
+    EXPECT_EQ(answers(how), one_by_one) << how;
+}
+
 TEST_F(GenerateCommand, AnEmptyPromptBeginsADocument) {
   EXPECT_EQ(json_of(text_run() + " --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));
   EXPECT_EQ(json_of(text_run() + " --prompt '' --max-tokens 3")["prompt_tokens"], nlohmann::json({256}));

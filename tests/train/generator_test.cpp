@@ -1,5 +1,5 @@
 // Generation: reading tokens in any pieces gives the logits of the whole sequence, with weights and a cache alone.
-#include "train/generator.h"
+#include "train/continuation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,6 +13,8 @@
 #include <algorithm>
 
 #include "base/integers.h"
+#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/few_rows_product.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/types.h"
@@ -230,7 +232,9 @@ void matmul(const MatmulArgs& a, lockstep::Stream& stream) {
   if (a.a.dtype() == DType::f8e4m3) return fp8_product<f8e4m3, f8e4m3>(a, Stream::of(stream));
   with_float_and_result(a.a.dtype(), a.c.dtype(), [&](auto s, auto r) {
     using S = typename decltype(s)::Type;
-    Product<S, S, typename decltype(r)::Type>(a, Stream::of(stream)).run();
+    using R = typename decltype(r)::Type;
+    if (is_of_few_rows(a)) return FewRows<S, R>(a, Stream::of(stream)).run();
+    Product<S, S, R>(a, Stream::of(stream)).run();
   });
 }
 

@@ -48,6 +48,8 @@ Cases matmul_cases(DType dtype) {
   for (const auto [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
                                {7, 13, 31},
                                {1, 257, 64},
+                               {2, 100, 530},
+                               {5, 41, 300},
                                {65, 31, 128},
                                {129, 80, 70},
                                {13, 7, 5000},

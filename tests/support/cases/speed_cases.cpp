@@ -32,6 +32,9 @@ std::vector<KernelCase> speed_cases(DType dtype) {
       make_matmul(dtype, {.m = N, .n = 2 * F, .k = C, .transpose_b = true, .c = dtype}),
       make_matmul(dtype, {.m = N, .n = C, .k = 2 * F, .c = dtype}),
       make_matmul(dtype, {.m = C, .n = C, .k = N, .transpose_a = true, .accumulate = true, .c = wide}),
+      make_matmul(dtype, {.m = 1, .n = 8 * C, .k = 4 * C, .transpose_b = true, .c = dtype}),  // a token is generated
+      make_matmul(dtype, {.m = 8, .n = 8 * C, .k = 4 * C, .transpose_b = true, .c = dtype}),
+      make_matmul(dtype, {.m = 1, .n = 8 * C, .k = 4 * C, .c = dtype}),
       make_attention_forward(dtype, {B, T, T, H, K, D, true, Layout::fused}),
       make_attention_backward(dtype, {B, T, T, H, K, D, true, Layout::fused}),
   };
