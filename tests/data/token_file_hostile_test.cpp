@@ -83,8 +83,8 @@ TEST_F(HostileTokenFile, VerifyNoticesAnyBitOfThePayload) {
 }
 
 TEST_F(HostileTokenFile, SaysWhichVersionsCanBeRead) {
-  EXPECT_THAT(open_error(with(good_, 8, std::uint32_t{2})),
-              HasSubstr("is of version 2; version 1 can be read; make the file again with this program"));
+  EXPECT_THAT(open_error(with(good_, 8, std::uint32_t{3})),
+              HasSubstr("is of version 3; versions 1 and 2 can be read; make the file again with this program"));
   EXPECT_THAT(open_error(with(good_, 8, std::uint32_t{0})), HasSubstr("is of version 0"));
 }
 
