@@ -61,7 +61,8 @@ std::optional<Servers> find_servers(const RunSpec& spec) {
   if (!(text >> keys)) return std::nullopt;
   Servers found{.keys = tcp::WorldKeys::parse(keys), .doors = {}};
   const int first = apart_mesh(spec.layout).first_server();
-  for (apart::DoorPlace door{.rank = first}; text >> door.address >> door.port; ++door.rank) found.doors.push_back(door);
+  for (apart::DoorPlace door{.rank = first}; text >> door.address >> door.port; ++door.rank)
+    found.doors.push_back(door);
   if (std::ssize(found.doors) != spec.layout.servers) return std::nullopt;
   return found;
 }

@@ -55,7 +55,7 @@ class ProcessWorld {
   struct Options {
     std::filesystem::path folder;  // the run's
     double deadline_seconds = 30;
-    Device device = Device::cuda;  // tests: cpu, with something in NCCL's place
+    Device device = Device::cuda;      // tests: cpu, with something in NCCL's place
     std::string control = ".control";  // the file's name, of processes that are a part of the run's
     // NCCL, of ranks that compute on GPUs; none: they compute on the host.
     std::function<std::unique_ptr<nccl::Library>()> open = nccl::open_library;

@@ -45,8 +45,7 @@ class ProcessHeartbeat {
     const std::lock_guard lock(mutex_);
     const bool gpu = run.stream().device() == Device::cuda;
     if (!heartbeat_) heartbeat_.emplace(run.spec().run.out, HeartbeatOptions{.nvml = gpu ? open_nvml() : std::nullopt});
-    run.note_in(heartbeat_->add(run.mesh_rank(), std::move(names),
-                                gpu ? cuda::gpu_bus_id() : std::string()));
+    run.note_in(heartbeat_->add(run.mesh_rank(), std::move(names), gpu ? cuda::gpu_bus_id() : std::string()));
   }
 
  private:

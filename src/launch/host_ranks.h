@@ -33,7 +33,7 @@ class HostRanks {
   std::vector<RankEnd> look();
   void ask_to_end();
   void kill() { kill({}); }
-  void kill(const std::set<int>& ranks);  // none: all
+  void kill(const std::set<int>& ranks);                    // none: all
   void add_descriptors(std::vector<pollfd>& polled) const;  // readable when one has ended
 
  private:

@@ -371,15 +371,13 @@ void Leader::put_down(int worker, int rank, const std::string& fault, bool again
   RestartPolicy& policy = worker_policies_.try_emplace(worker, options_.most_restarts).first->second;
   const RestartDecision decision = policy.decide({.code = kFailed, .last_step = step, .found = fault}, false);
   down_[worker] = again && decision.restarts;
-  const std::string what =
-      !again              ? fmt::format("worker {} stays away, since starting it again would not help", worker)
-      : decision.restarts ? fmt::format("worker {} starts again, start {} of at most {}", worker, policy.restarts(),
-                                        options_.most_restarts)
-                          : fmt::format("worker {} stays away", worker);
+  const std::string what = !again ? fmt::format("worker {} stays away, since starting it again would not help", worker)
+                           : decision.restarts ? fmt::format("worker {} starts again, start {} of at most {}", worker,
+                                                             policy.restarts(), options_.most_restarts)
+                                               : fmt::format("worker {} stays away", worker);
   const std::string text = fmt::format("{}; the others go on, and {}", decision.reason, what);
   hands_.tell(text);
-  hands_.decided(
-      {.fault = decision.reason, .culprit = rank, .decision = Decision::go_on, .step = step, .text = what});
+  hands_.decided({.fault = decision.reason, .culprit = rank, .decision = Decision::go_on, .step = step, .text = what});
 }
 
 // Those of which nothing runs any more, and whose hosts are there.
@@ -387,9 +385,10 @@ void Leader::start_workers_again(Clock::time_point) {
   if (phase_ != Phase::running || asked_ || stopping_ || !servers_run()) return;
   for (auto at = down_.begin(); at != down_.end();) {
     const std::set<int> ranks = ranks_of(at->first);
-    const bool ready = at->second && std::ranges::all_of(ranks, [&](int rank) {
-      return !running_.contains(rank) && agents_.contains(epoch_.slots[static_cast<std::size_t>(rank)].agent);
-    });
+    const bool ready =
+        at->second && std::ranges::all_of(ranks, [&](int rank) {
+          return !running_.contains(rank) && agents_.contains(epoch_.slots[static_cast<std::size_t>(rank)].agent);
+        });
     if (!ready) {
       ++at;
       continue;

@@ -9,9 +9,9 @@
 // Who is to blame: a rank that was ended by a signal, or hung, or whom a fault in events.jsonl names; or the host that
 // was lost. Other ranks that fail with exit code 5 are most often victims: nobody is blamed where only they are known.
 //
-// Workers that others do not need (epoch.h): one that fails is started again by itself, in its epoch, while all others go
-// on; how often is bounded as restarts are, for each of them (restart_policy.h), and then it stays away. When no worker
-// is left whole, the fault is the run's. One whose host is lost comes back with the host.
+// Workers that others do not need (epoch.h): one that fails is started again by itself, in its epoch, while all others
+// go on; how often is bounded as restarts are, for each of them (restart_policy.h), and then it stays away. When no
+// worker is left whole, the fault is the run's. One whose host is lost comes back with the host.
 //
 // A quorum of agents is needed to begin an epoch: more than half of those that were there when the last one began, or
 // exactly half and the folder's word (agent_folder.h: an epoch's number is taken there by one agent alone). So of the
@@ -162,7 +162,7 @@ class Leader {
   std::map<int, bool> down_;     // workers that are, and whether they are started again
   std::map<int, RestartPolicy> worker_policies_;
   std::optional<Clock::time_point> servers_ended_;
-  std::set<int> running_;        // processes of the epoch, by rank, that have not
+  std::set<int> running_;  // processes of the epoch, by rank, that have not
   std::set<RankSlot> blamed_;
   std::string fault_;           // empty: the epoch is well
   std::optional<int> culprit_;  // a rank that was seen to have failed

@@ -10,8 +10,8 @@
 // on staleness is held by two rules: a worker begins only while at most s others are under way, and a gradient is not
 // applied before one that would then be too late. With both, the one whose time is up first can always be next.
 //
-// A worker may be lost, with the ticket that it computes on, which is then dealt before any new one; and may join later:
-// of a run with a record that is not repeated any more, or never was.
+// A worker may be lost, with the ticket that it computes on, which is then dealt before any new one; and may join
+// later: of a run with a record that is not repeated any more, or never was.
 //
 // With a record (telemetry/arrivals.h) tickets, versions and updates are the record's, to its end; from there on they
 // are as they come, and tickets that the record has passed over are dealt first.

@@ -36,13 +36,13 @@ struct TicketNotice {
   Kind kind = Kind::begin;
   int worker = 0;
   std::int64_t ticket = 0;  // join: the life that the worker is in; evaluate: the share
-  bool pulls = false;  // begin: the weights of now come first
+  bool pulls = false;       // begin: the weights of now come first
   // end_of_step
   double loss = 0, norm = 0;
-  bool updated = true;  // false: the update of `worker` on `ticket` was left out, its norm not being finite
-  bool meets = false;   // all ranks have come to this end, and workers get the weights of now
-  std::int64_t updates = 0;            // begin, where workers may be lost: samples that the run has left out
-  double seconds = 0;                  // that the step took the servers
+  bool updated = true;       // false: the update of `worker` on `ticket` was left out, its norm not being finite
+  bool meets = false;        // all ranks have come to this end, and workers get the weights of now
+  std::int64_t updates = 0;  // begin, where workers may be lost: samples that the run has left out
+  double seconds = 0;        // that the step took the servers
   std::vector<Arrival> arrivals = {};  // the step's, dp of them
 };
 

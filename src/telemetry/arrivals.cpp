@@ -35,10 +35,9 @@ std::string to_json_line(std::int64_t step, const WorkerChange& change) {
 
 std::string to_text(const WorkerChange& change) {
   if (change.joins) return fmt::format("worker {} has joined", change.worker);
-  const std::string ticket =
-      change.ticket ? fmt::format("; ticket {} is dealt again, {:.3g} s of work on it are lost", *change.ticket,
-                                  change.seconds)
-                    : std::string();
+  const std::string ticket = change.ticket ? fmt::format("; ticket {} is dealt again, {:.3g} s of work on it are lost",
+                                                         *change.ticket, change.seconds)
+                                           : std::string();
   return fmt::format("worker {} is lost: {}{}", change.worker, change.why, ticket);
 }
 
@@ -58,7 +57,8 @@ namespace {
 
 bool is_change(const std::string& line) {
   bool is = false;
-  return read_json_line(line, [&](JsonKeys keys, const JsonScalar&) { is |= keys.size() == 1 && keys[0] == "change"; }) &&
+  return read_json_line(line,
+                        [&](JsonKeys keys, const JsonScalar&) { is |= keys.size() == 1 && keys[0] == "change"; }) &&
          is;
 }
 

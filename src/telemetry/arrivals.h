@@ -7,8 +7,8 @@
 //
 // Where workers die and join (train/async_steps.h), there are lines of that between them, each before the first update
 // after it: step, update (how many had been made), worker, change ("lost" or "joined"), ticket (that a lost worker was
-// at, which is dealt again; null where it was at none), seconds (of work on it that are lost; of one that joined, since it
-// was lost or the run began) and why. They say what happened, and who repeats the order passes over them.
+// at, which is dealt again; null where it was at none), seconds (of work on it that are lost; of one that joined, since
+// it was lost or the run began) and why. They say what happened, and who repeats the order passes over them.
 //
 // parallel/arrival_order.h makes the order, and repeats one.
 #pragma once

@@ -11,9 +11,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames = {
-    "start", "step",    "save",     "saved", "evaluation", "fault",  "stall",   "clock",
-    "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout", "leave", "join"};
-constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow", "wait", "end", "go_on"};
+    "start",   "step",     "save", "saved",    "evaluation", "fault",    "stall", "clock", "end",
+    "restart", "decision", "slow", "slow_end", "rewind",     "relayout", "leave", "join"};
+constexpr std::array<std::string_view, kDecisions> kDecisionNames = {"same", "spare", "shrink", "grow",
+                                                                     "wait", "end",   "go_on"};
 
 nlohmann::json number_or_null(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? nlohmann::json(*number) : nlohmann::json(nullptr);

@@ -49,6 +49,7 @@ class AsyncSteps {
     Read read = {};
     Read read_evaluation = {};  // the same of the samples to evaluate on; where workers may die
     double patience = 60;       // seconds that servers wait for a worker where there is none
+    int most_deaths = 4;        // of workers, one after the other, at one ticket: then its samples are to blame
     std::function<bool(std::int64_t steps)> meets;  // whether all ranks meet after so many steps; none: after each
     std::vector<Arrival> record = {};               // to be repeated
   };
@@ -150,7 +151,7 @@ class AsyncSteps {
   std::set<std::int64_t> shares_left_;  // of an evaluation, that nobody is at
   std::vector<TicketRequest> shares_;   // by share, what came of it
   std::size_t shares_there_ = 0;
-  std::int64_t shift_ = 0;  // of the samples of the step, from those of a run that has left none out
+  std::int64_t shift_ = 0;                 // of the samples of the step, from those of a run that has left none out
   Clock::time_point seen_ = Clock::now();  // when some worker was there last
   Doing* doing_ = nullptr;
   std::int64_t hearings_ = 0;

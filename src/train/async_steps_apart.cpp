@@ -10,7 +10,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kMostDeathsAtATicket = 3;
 constexpr double kComeWhole = 2;  // seconds in which all of a worker's connections are there when it says they are
 
 double seconds_since(std::chrono::steady_clock::time_point then) {
@@ -67,8 +66,7 @@ TicketNotice AsyncSteps::follow_apart(TicketNotice::Kind last) {
     if (notice.kind == Kind::apply && receive(notice.worker)) update();
     if (notice.kind == Kind::lost) workers.let_go(notice.worker);
     if (notice.kind == Kind::join)
-      links_.all_servers(
-          workers.take_in({notice.worker, static_cast<std::uint64_t>(notice.ticket)}, kComeWhole));
+      links_.all_servers(workers.take_in({notice.worker, static_cast<std::uint64_t>(notice.ticket)}, kComeWhole));
   }
 }
 
@@ -177,9 +175,9 @@ void AsyncSteps::hear_workers() {
       return;
     }
     if (seconds_since(std::max(seen_, began)) > options_.patience)
-      throw EnvironmentError(
-          fmt::format("no worker has come for {:.0f} s; see `lockstep doctor` of the run folder for why they have ended",
-                      options_.patience));
+      throw EnvironmentError(fmt::format(
+          "no worker has come for {:.0f} s; see `lockstep doctor` of the run folder for why they have ended",
+          options_.patience));
   }
 }
 
@@ -212,20 +210,20 @@ void AsyncSteps::lose(int worker, bool blames_ticket) {
   if (change.ticket) change.seconds = seconds_since(of.begun);
   of.lost = Clock::now();
   changes_.push_back(change);
-  if (!change.ticket || !blames_ticket || ++deaths_[*change.ticket] < kMostDeathsAtATicket) return;
+  if (!change.ticket || !blames_ticket || ++deaths_[*change.ticket] < options_.most_deaths) return;
   const std::int64_t each = setup_.options.B / dp(), first = *change.ticket * each;
-  throw EnvironmentError(fmt::format(
-      "{} workers in a row were lost at ticket {} (samples {} to {}, the last with worker {}: {}): these samples, or what "
-      "is computed on them, are to blame, and not a host; see `lockstep doctor` of the run folder",
-      kMostDeathsAtATicket, *change.ticket, first, first + each - 1, worker, change.why));
+  throw EnvironmentError(
+      fmt::format("{} workers in a row were lost at ticket {} (samples {} to {}, the last with worker {}: {}): these "
+                  "samples, or what "
+                  "is computed on them, are to blame, and not a host; see `lockstep doctor` of the run folder",
+                  options_.most_deaths, *change.ticket, first, first + each - 1, worker, change.why));
 }
 
 void AsyncSteps::join(const apart::WorkerLinks::Joiner& joiner) {
   apart::WorkerLinks& workers = *setup_.options.workers;
   if (workers.is_there(joiner.worker)) lose(joiner.worker);  // a process that was this worker before
-  links_.tell_servers({.kind = TicketNotice::Kind::join,
-                       .worker = joiner.worker,
-                       .ticket = static_cast<std::int64_t>(joiner.life)});
+  links_.tell_servers(
+      {.kind = TicketNotice::Kind::join, .worker = joiner.worker, .ticket = static_cast<std::int64_t>(joiner.life)});
   if (!links_.all_servers(workers.take_in(joiner, kComeWhole))) {
     links_.tell_servers({.kind = TicketNotice::Kind::lost, .worker = joiner.worker});
     return workers.let_go(joiner.worker);

@@ -269,9 +269,8 @@ std::array<double, 2> BatchBuffers::own_totals(int place) const {
 BatchBuffers::Evaluated BatchBuffers::evaluated_apart(int place) const {
   std::array<double, 2> totals = own_totals(place);
   sum_over(ranks_.stages, totals);
-  return {.loss = totals[0],
-          .likeliest = static_cast<std::int64_t>(totals[1]),
-          .targets = places_[place].valid_targets};
+  return {
+      .loss = totals[0], .likeliest = static_cast<std::int64_t>(totals[1]), .targets = places_[place].valid_targets};
 }
 
 BatchBuffers::Evaluated BatchBuffers::evaluated(int place) const {

@@ -141,8 +141,8 @@ void RunEvents::look_for_stall(const TrainingRun::Told& told) {
          .kind = EventKind::stall,
          .step = last_step_,
          .seconds = seconds,
-         .text = fmt::format("the step took {:.3g} s, steps before it {:.3g} s; rank {} {}", seconds, usual, first_ + rank,
-                             known ? "was busy longest" : "took longest")});
+         .text = fmt::format("the step took {:.3g} s, steps before it {:.3g} s; rank {} {}", seconds, usual,
+                             first_ + rank, known ? "was busy longest" : "took longest")});
   }
   if (usual_.size() == kUsualSteps) usual_.erase(usual_.begin());
   usual_.push_back(seconds);

@@ -73,8 +73,8 @@ class RunEvents {
   TrainingRun& run_;
   Watcher& watcher_;
   RunClock clock_;
-  const int rank_;   // of those that are told of, all or a party (comm/apart/ranks.h)
-  const int first_;  // the first of those, in the mesh
+  const int rank_;                // of those that are told of, all or a party (comm/apart/ranks.h)
+  const int first_;               // the first of those, in the mesh
   std::int64_t last_step_ = 0;    // that has ended
   double last_seconds_ = 0;       // that it took
   double untold_seconds_ = 0;     // likewise, until it is told

@@ -20,15 +20,15 @@
 namespace lockstep {
 
 struct StepResult {
-  double loss;                           // mean over the targets that count, not scaled
-  double norm;                           // of the gradient, before clipping, not scaled
-  bool updated;                          // false: something was not finite, and nothing changed
-  double loss_scale = 1;                 // of this step
-  bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
-  std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
-  std::vector<Arrival> arrivals = {};    // of an asynchronous step (async_steps.h)
+  double loss;                             // mean over the targets that count, not scaled
+  double norm;                             // of the gradient, before clipping, not scaled
+  bool updated;                            // false: something was not finite, and nothing changed
+  double loss_scale = 1;                   // of this step
+  bool overflowed = false;                 // not updated, but with a smaller scale the next step may be: no bad value
+  std::optional<StreamStep> times = {};    // where the stream runs ahead and its times are kept
+  std::vector<Arrival> arrivals = {};      // of an asynchronous step (async_steps.h)
   std::vector<WorkerChange> changes = {};  // of workers, since the step before
-  std::optional<double> seconds = {};    // that it took, where it did not begin and end with this rank's part of it
+  std::optional<double> seconds = {};      // that it took, where it did not begin and end with this rank's part of it
 };
 
 // Of a step that has ended with these scalars, which the state then counts.

@@ -52,8 +52,8 @@ class TrainingRun {
   struct Where {
     std::int64_t arena_bytes = 0;   // of a GPU, taken at once (the plan's peak); 0: buffer by buffer
     Communicator* ranks = nullptr;  // of the ranks of the spec's layout, on the host; it outlives the run. None: alone
-    // Of a run whose workers may die (comm/apart/ranks.h): `ranks` are then this rank's party, none where it is alone in
-    // it, these all of the layout, and of a server its connections to workers. They outlive the run.
+    // Of a run whose workers may die (comm/apart/ranks.h): `ranks` are then this rank's party, none where it is alone
+    // in it, these all of the layout, and of a server its connections to workers. They outlive the run.
     Communicator* mesh = nullptr;
     apart::WorkerLinks* workers = nullptr;
     Connect connect = {};           // the ranks on the device; none: that is where they are

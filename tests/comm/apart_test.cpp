@@ -11,8 +11,8 @@
 namespace lockstep::tests {
 namespace {
 
-using ::testing::HasSubstr;
 using apart::Link;
+using ::testing::HasSubstr;
 
 struct Pair {
   Pair() {
@@ -161,9 +161,8 @@ TEST_F(ApartDoor, LetsAWorkerInThatHasTheSameSettings) {
 }
 
 TEST_F(ApartDoor, RefusesOtherSettingsAndStrangers) {
-  EXPECT_TRUE(look([&] {
-                EXPECT_THROW(apart::ServerLinks(options("of another run file", 8)).join(), UserError);
-              }).empty());
+  EXPECT_TRUE(
+      look([&] { EXPECT_THROW(apart::ServerLinks(options("of another run file", 8)).join(), UserError); }).empty());
   EXPECT_TRUE(look([&] {
                 auto stranger = options("as told", 9);
                 stranger.keys = tcp::WorldKeys::make();

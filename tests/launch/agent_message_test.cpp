@@ -74,34 +74,35 @@ TEST(AgentMessage, AnOrderIsForSlotsThatTheHostHas) {
 }
 
 TEST(AgentMessage, WhatMakesNoSenseIsRefusedInOneLine) {
-  for (const char* text :
-       {"",
-        "[]",
-        "{}",
-        "null",
-        R"({"kind":7})",
-        R"({"kind":"reboot"})",
-        R"({"kind":"start"})",
-        R"({"kind":"start","order":{"epoch":0,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"a b","resumes":true,"joins":false,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":1,"joins":false,"master":"a","places":[]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[[1,0]]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a b","places":[[0,0]]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"--x","resumes":true,"joins":false,"master":"a","places":[[0,0]]}})",
-        R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":2,"master":"a","places":[]}})",
-        R"({"kind":"kill"})",
-        R"({"kind":"kill","ranks":[-1]})",
-        R"({"kind":"kill","ranks":["0"]})",
-        R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":2,"layout":"","slots":[],"agents":[0]}})",
-        R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":3,"layout":"","slots":[[0,0],[0,1]],"agents":[0]}})",
-        R"({"kind":"ended","epoch":1,"ends":[3]})",
-        R"({"kind":"ended","epoch":-1,"ends":[]})",
-        R"({"kind":"ended","epoch":1,"ends":[{"rank":0,"code":999,"killed":false,"found":""}]})",
-        R"({"kind":"join","agent":-1,"name":"","address":"","slots":1,"process":1,"version":""})",
-        R"({"kind":"join","agent":0,"name":"","address":"","slots":1e9,"process":1,"version":""})",
-        R"({"kind":"beat","beat":"x"})",
-        R"({"kind":"beat","beat":1,"plan":[]})",
-        R"({"kind":"over","text":7,"code":1})"}) {
+  for (
+      const char* text :
+      {"",
+       "[]",
+       "{}",
+       "null",
+       R"({"kind":7})",
+       R"({"kind":"reboot"})",
+       R"({"kind":"start"})",
+       R"({"kind":"start","order":{"epoch":0,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"a b","resumes":true,"joins":false,"master":"a","places":[]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":1,"joins":false,"master":"a","places":[]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a","places":[[1,0]]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":false,"master":"a b","places":[[0,0]]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"--x","resumes":true,"joins":false,"master":"a","places":[[0,0]]}})",
+       R"({"kind":"start","order":{"epoch":1,"ranks":1,"layout":"","resumes":true,"joins":2,"master":"a","places":[]}})",
+       R"({"kind":"kill"})",
+       R"({"kind":"kill","ranks":[-1]})",
+       R"({"kind":"kill","ranks":["0"]})",
+       R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":2,"layout":"","slots":[],"agents":[0]}})",
+       R"({"kind":"beat","beat":1,"plan":{"epoch":2,"ranks":3,"layout":"","slots":[[0,0],[0,1]],"agents":[0]}})",
+       R"({"kind":"ended","epoch":1,"ends":[3]})",
+       R"({"kind":"ended","epoch":-1,"ends":[]})",
+       R"({"kind":"ended","epoch":1,"ends":[{"rank":0,"code":999,"killed":false,"found":""}]})",
+       R"({"kind":"join","agent":-1,"name":"","address":"","slots":1,"process":1,"version":""})",
+       R"({"kind":"join","agent":0,"name":"","address":"","slots":1e9,"process":1,"version":""})",
+       R"({"kind":"beat","beat":"x"})",
+       R"({"kind":"beat","beat":1,"plan":[]})",
+       R"({"kind":"over","text":7,"code":1})"}) {
     try {
       parse_agent_message(text);
       ADD_FAILURE() << text;

@@ -60,7 +60,7 @@ class Led {
   void lose(int agent) { leader_.lost(agent, "silent", now_); }
   Leader& leader() { return leader_; }
 
-  std::map<int, EpochOrder> orders;  // the last of each agent
+  std::map<int, EpochOrder> orders;                 // the last of each agent
   std::vector<std::pair<int, EpochOrder>> started;  // all of them
   std::set<int> killed;                             // by kill_ranks
   int kills = 0, asks = 0;

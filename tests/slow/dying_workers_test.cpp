@@ -1,4 +1,5 @@
-// Fifty workers of an asynchronous run are killed, one after the other (tests/launch/dying_workers_test.cpp kills five).
+// Fifty workers of an asynchronous run are killed, one after the other (tests/launch/dying_workers_test.cpp kills
+// five).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,15 +15,15 @@ TEST(FiftyWorkers, ThatAreKilledStopNobodyElse) {
 }
 
 TEST(FiftyWorkers, OfSeveralServersWithABoundStopNobodyElse) {
-  EXPECT_THAT(kill_workers({.layout = "dp=4,dp_kind=server,servers=2",
-                            .kills = 50,
-                            .seed = 3,
-                            .more = {"--set", "sync.staleness=4"}}),
-              IsEmpty());
+  EXPECT_THAT(
+      kill_workers(
+          {.layout = "dp=4,dp_kind=server,servers=2", .kills = 50, .seed = 3, .more = {"--set", "sync.staleness=4"}}),
+      IsEmpty());
 }
 
 TEST(FiftyWorkers, OfTwoStagesStopNobodyElse) {
-  EXPECT_THAT(kill_workers({.layout = "dp=3,pp=2,micro=2,dp_kind=server,servers=2", .kills = 50, .seed = 4}), IsEmpty());
+  EXPECT_THAT(kill_workers({.layout = "dp=3,pp=2,micro=2,dp_kind=server,servers=2", .kills = 50, .seed = 4}),
+              IsEmpty());
 }
 
 }  // namespace

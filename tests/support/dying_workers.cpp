@@ -33,7 +33,8 @@ TokenBatch samples(const Replica::Options& o, unsigned from, std::int64_t first,
 
 constexpr unsigned kTraining = 300, kEvaluation = 9000;  // as async_ranks.cpp has them, and others
 
-AsyncSteps::Read reads(const Replica::Options& o, unsigned from, const std::function<void(std::int64_t ticket)>& before) {
+AsyncSteps::Read reads(const Replica::Options& o, unsigned from,
+                       const std::function<void(std::int64_t ticket)>& before) {
   return [&o, from, before](std::int64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     const std::int64_t count = std::ssize(tokens) / o.T;
     before(first / count);
@@ -43,22 +44,35 @@ AsyncSteps::Read reads(const Replica::Options& o, unsigned from, const std::func
   };
 }
 
-// How long one life of a worker's rank lasts: so many of its messages and reads.
+// How long one life of a worker's rank lasts: so many of its messages and reads. Then it ends at once; or, `torn`, the
+// next tensor goes nowhere and the rank comes as far as it does without: it says that its gradient is there, and it is
+// not.
 class Life {
  public:
-  explicit Life(int events) : left_(events) {}
+  Life(int events, bool torn) : left_(events), torn_(torn) {}
   void pass() {
     if (left_ >= 0 && left_-- == 0) throw Killed();
+  }
+  bool tears() {
+    if (left_ != 0 || !torn_) return false;
+    left_ = -1;
+    return true;
   }
 
  private:
   int left_;
+  const bool torn_;
 };
 
 class MortalLinks final : public apart::FarRanks {
  public:
   MortalLinks(apart::FarRanks& inner, Life& life) : inner_(inner), life_(life) {}
   std::shared_ptr<apart::Link> to(int rank, apart::Channel channel) override {
+    if (channel == apart::Channel::tensors && life_.tears()) {
+      auto nowhere = std::make_shared<apart::Link>(control::Socket(), "nobody", false);
+      nowhere->break_up("it leads nowhere");
+      return nowhere;
+    }
     life_.pass();
     return inner_.to(rank, channel);
   }
@@ -121,7 +135,9 @@ class Training {
     const auto meets = [&](std::int64_t steps) {
       return steps == how_.training.steps || (how_.training.meets && how_.training.meets(steps));
     };
-    replica.async().use({.patience = kSeconds, .meets = meets});
+    // Deaths at random come so often here that they also come to one ticket often.
+    replica.async().use(
+        {.patience = kSeconds, .most_deaths = how_.poison ? AsyncSteps::Options{}.most_deaths : 1000, .meets = meets});
     for (std::int64_t step = 0; step < how_.training.steps; ++step) {
       replica.set_learning_rate(how_.training.rate ? how_.training.rate(step) : kAsyncRate);
       replica.begin_step(step * o_.B);
@@ -172,7 +188,7 @@ class Training {
 
   void live_as(int worker, int events, std::uint64_t number, Communicator* party, int place) {
     const int rank = worker * mesh_.line + place;
-    Life life(events);
+    Life life(events, number % 2 == 0);
     apart::ServerLinks links({.mesh = mesh_,
                               .rank = rank,
                               .keys = keys_,

@@ -1,7 +1,7 @@
 // Asynchronous training whose workers die and come back, over threads and real connections, and what it learned.
 //
-// A worker's ranks are threads that end by an exception: in the middle of a gradient's messages, of weights that come, of
-// an evaluation, or before they have joined. Their connections close then, as those of a process do.
+// A worker's ranks are threads that end by an exception: in the middle of a gradient's messages, of weights that come,
+// of an evaluation, or before they have joined. Their connections close then, as those of a process do.
 #pragma once
 #include "support/async_ranks.h"
 
@@ -10,7 +10,7 @@ namespace lockstep::tests {
 struct DyingTraining {
   AsyncTraining training = {};  // without a record
   int deaths = 10;              // of all workers
-  int longest_life = 120;  // of a worker that dies: messages and reads
+  int longest_life = 150;       // of a worker that dies: messages and reads
   unsigned seed = 1;
   std::int64_t evaluations = 0;  // batches, after each meeting
   // Of this ticket every worker dies, each time.

@@ -59,7 +59,8 @@ class Kills {
       launch.signal(SIGTERM);
       const Outcome outcome = launch.wait();
       if (outcome.code != 0) problem("launch has ended with {}: {}", outcome.code, outcome.err);
-      if (outcome.err.find("same ranks start again") != std::string::npos) problem("all was restarted: {}", outcome.err);
+      if (outcome.err.find("same ranks start again") != std::string::npos)
+        problem("all was restarted: {}", outcome.err);
     }
     if (problems_.empty()) look_at_record();
     if (problems_.empty()) repeat();
@@ -145,7 +146,8 @@ class Kills {
       if (!tickets.insert(one.ticket).second) problem("ticket {} was applied twice", one.ticket);
     if (std::ssize(tickets) != step * layout_.dp || *tickets.rbegin() != step * layout_.dp - 1)
       problem("{} tickets up to {} were applied in {} steps", tickets.size(), *tickets.rbegin(), step);
-    const std::string events = text_of(folder_ / "broken/events.jsonl"), record = text_of(folder_ / "broken/arrivals.jsonl");
+    const std::string events = text_of(folder_ / "broken/events.jsonl"),
+                      record = text_of(folder_ / "broken/arrivals.jsonl");
     const auto count = [](const std::string& in, const std::string& what) {
       int found = 0;
       for (std::size_t at = in.find(what); at != std::string::npos; at = in.find(what, at + 1)) ++found;

@@ -55,10 +55,12 @@ TEST_F(ArrivalsFile, SaysWhichWorkersWereLostAndJoined) {
   std::vector<std::string> kinds;
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line);)
-    kinds.push_back(line.find("change") == std::string::npos ? "update"
-                    : line.find("joined") == std::string::npos ? "lost" : "joined");
+    kinds.push_back(line.find("change") == std::string::npos   ? "update"
+                    : line.find("joined") == std::string::npos ? "lost"
+                                                               : "joined");
   EXPECT_EQ(kinds, (std::vector<std::string>{"joined", "update", "lost", "update", "update", "joined"}));
-  EXPECT_NE(lines.find(R"("update":5,"worker":1,"change":"lost","ticket":6,"seconds":0.25)"), std::string::npos) << lines;
+  EXPECT_NE(lines.find(R"("update":5,"worker":1,"change":"lost","ticket":6,"seconds":0.25)"), std::string::npos)
+      << lines;
   write(lines);
   EXPECT_EQ(read_arrivals(folder_ / "a.jsonl"), kThree);
 }

@@ -40,9 +40,8 @@ TEST(EventLog, WritesOneObjectPerEvent) {
   EXPECT_EQ(lines[1], json::parse(R"({"time": 1700000008.0, "error": 1e-6, "rank": 1, "kind": "step", "step": 8,
                                       "seconds": 0.5, "text": ""})"));
   EXPECT_TRUE(lines[2]["error"].is_null());
-  const char* names[] = {"start", "step",    "save",     "saved", "evaluation", "fault",  "stall",   "clock",
-                         "end",   "restart", "decision", "slow",  "slow_end",   "rewind", "relayout", "leave",
-                         "join"};
+  const char* names[] = {"start",   "step",     "save", "saved",    "evaluation", "fault",    "stall", "clock", "end",
+                         "restart", "decision", "slow", "slow_end", "rewind",     "relayout", "leave", "join"};
   static_assert(std::size(names) == kEventKinds);
   for (int kind = 0; kind < kEventKinds; ++kind) EXPECT_EQ(name_of(static_cast<EventKind>(kind)), names[kind]);
   const char* decisions[] = {"same", "spare", "shrink", "grow", "wait", "end", "go_on"};

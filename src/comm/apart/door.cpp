@@ -62,7 +62,8 @@ bool Door::listen_to(Unproven& one, std::vector<Guest>& guests) {
   Words words;
   std::memcpy(&words, one.bytes.data() + tcp::kHelloBytes, sizeof words);
   const Words own = words_of({}, settings_);
-  const bool alike = words.version == own.version && std::equal(own.settings, own.settings + kSettingsBytes, words.settings);
+  const bool alike =
+      words.version == own.version && std::equal(own.settings, own.settings + kSettingsBytes, words.settings);
   const std::string answer = tcp::hello_with(keys_.answer, {.from = rank_, .to = ends->from});
   if (!send_all(one.socket, answer + (alike ? kComeIn : kOtherSettings)) || !alike || words.channel > 1) return false;
   guests.push_back({.knock = {.rank = ends->from, .channel = static_cast<Channel>(words.channel), .life = words.life},

@@ -1,8 +1,8 @@
 // A connection over TCP between a parameter server's rank and a worker's, either of which may be gone at any time.
 //
-// Messages go in the order of the calls, each way by itself, with their lengths before them. Nothing is sent or received
-// but inside of these calls: whoever waits does the work. What a message is read from or written to must stay until it
-// is done.
+// Messages go in the order of the calls, each way by itself, with their lengths before them. Nothing is sent or
+// received but inside of these calls: whoever waits does the work. What a message is read from or written to must stay
+// until it is done.
 //
 // A link breaks when the other end has closed or is gone, when a message has another length than its receiver expects,
 // or when the owner says so. It stays broken: every message of it is then done, whatever has come of it. So whoever

@@ -52,7 +52,8 @@ class Ranks final : public Communicator {
 
   Started start(const Message& message) override {
     check_message(message, rank(), size(), device());
-    LOCKSTEP_CHECK(point_to_point(message.op), "{} over ranks of several parties, in '{}'", name_of(message.op), name());
+    LOCKSTEP_CHECK(point_to_point(message.op), "{} over ranks of several parties, in '{}'", name_of(message.op),
+                   name());
     if (is_near(message.peer)) {
       LOCKSTEP_CHECK(inner_, "a message of a rank to itself");
       Message near = message;
@@ -69,8 +70,7 @@ class Ranks final : public Communicator {
   std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
     // All ranks of the party divide its part alike.
     std::unique_ptr<Communicator> inner;
-    if (inner_)
-      inner = inner_->split([&](int near) { return place(near_[static_cast<std::size_t>(near)]); }, name);
+    if (inner_) inner = inner_->split([&](int near) { return place(near_[static_cast<std::size_t>(near)]); }, name);
     if (place(rank()).color < 0) return nullptr;
     const std::vector<int> chosen = members_of(rank(), size(), place);
     const int at = static_cast<int>(std::ranges::find(chosen, rank()) - chosen.begin());

@@ -33,9 +33,9 @@ class FarRanks {
 };
 
 struct Parties {
-  int rank = 0, size = 1;               // in the mesh
-  std::function<int(int rank)> of;      // the party of each rank; those of one party are consecutive
-  Communicator* own = nullptr;          // of this rank's party; null: it is alone in it
+  int rank = 0, size = 1;           // in the mesh
+  std::function<int(int rank)> of;  // the party of each rank; those of one party are consecutive
+  Communicator* own = nullptr;      // of this rank's party; null: it is alone in it
 };
 
 std::unique_ptr<Communicator> make_ranks(const Parties& parties, FarRanks& far);

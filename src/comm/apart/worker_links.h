@@ -60,8 +60,8 @@ class WorkerLinks final : public FarRanks {
   const int rank_;
   const std::unique_ptr<Door> door_;
   const double deadline_;
-  std::map<int, Links> there_;                                // by worker
-  std::map<int, std::map<std::uint64_t, Links>> waiting_;     // by worker and life
+  std::map<int, Links> there_;                             // by worker
+  std::map<int, std::map<std::uint64_t, Links>> waiting_;  // by worker and life
   std::vector<Joiner> joiners_;
 };
 
@@ -93,7 +93,7 @@ class ServerLinks final : public FarRanks {
   std::shared_ptr<Link> let_in(control::Socket socket, const DoorPlace& door, Channel channel) const;
 
   const Options options_;
-  std::map<int, control::Socket> knocked_;           // by rank; the doors are looked at when the first server says so
+  std::map<int, control::Socket> knocked_;        // by rank; the doors are looked at when the first server says so
   std::map<int, std::shared_ptr<Link>> tensors_;  // by rank
   std::shared_ptr<Link> tickets_;
 };

@@ -13,7 +13,8 @@ using AsyncFault = std::function<void(std::string_view section, std::string_view
                                       const std::string& remedy)>;
 void check_async(const RunSpec& spec, const AsyncFault& fail);
 
-// Why workers of this run cannot die without ending it, where `lockstep launch` starts ranks as processes; "": they can.
+// Why workers of this run cannot die without ending it, where `lockstep launch` starts ranks as processes; "": they
+// can.
 std::string why_workers_may_not_die(const RunSpec& spec);
 
 }  // namespace lockstep
