@@ -111,7 +111,8 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
       "it.\nOf a model that came from a Hugging Face folder (model.hf) it also holds that folder's tokenizer files, "
       "and "
       "in\nconfig.json its token ids, whether or not that folder is still there.\n"
-      "Adapters ([lora]) are merged into the weights that they were trained beside, which must be where they were; with\n"
+      "Adapters ([lora]) are merged into the weights that they were trained beside, which must be where they were; "
+      "with\n"
       "--adapter they are written alone.\n\n"
       "Example: lockstep export runs/demo --out my-model --dtype bf16");
   command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")

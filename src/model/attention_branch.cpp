@@ -7,8 +7,8 @@ AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, c
       d_normed_(b.hands_back(unit)
                     ? b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)
                     : -1),
-      normed_(normed_slot(b, unit, "normed1", (b.spec.heads + 2 * b.spec.kv_heads) * b.spec.head_width,
-                          b.trained().qkv)),
+      normed_(
+          normed_slot(b, unit, "normed1", (b.spec.heads + 2 * b.spec.kv_heads) * b.spec.head_width, b.trained().qkv)),
       normed_again_(normed_again_slot(b, unit, "normed1 again", normed_, b.trained().qkv)),
       attention_(layout, b, unit, names),
       dropout_(b.spec.dropout, names.out),

@@ -23,8 +23,8 @@ struct BranchSlots {
 // the forward alone; and the one that the backward reads, the same where it is kept. `trained`: the weight phase reads
 // it.
 inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs, bool trained) {
-  const bool keeps = b.recompute(unit).keeps_norm_outputs() && trained &&
-                     !Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
+  const bool keeps =
+      b.recompute(unit).keeps_norm_outputs() && trained && !Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
   return b.own_rows(unit, name, b.spec.width, Phase::forward, keeps ? Phase::weight : Phase::forward);
 }
 inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first, bool trained) {

@@ -6,10 +6,9 @@ namespace lockstep {
 
 FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
     : norm_(layout, b, unit, names.norm2, b.how.weights_later),
-      d_normed_(b.feed_forward_hands_back(unit)
-                    ? b.own_rows(unit, "d_normed2", b.spec.width, Phase::input, read_by_norms(b), Half::first,
-                                 read_in_half(b))
-                    : -1),
+      d_normed_(b.feed_forward_hands_back(unit) ? b.own_rows(unit, "d_normed2", b.spec.width, Phase::input,
+                                                             read_by_norms(b), Half::first, read_in_half(b))
+                                                : -1),
       normed_(normed_slot(b, unit, "normed2", b.spec.mlp == MlpKind::swiglu ? 2 * b.spec.ffn_width : b.spec.ffn_width,
                           b.trained().up)),
       normed_again_(normed_again_slot(b, unit, "normed2 again", normed_, b.trained().up)),

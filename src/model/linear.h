@@ -1,8 +1,8 @@
 // A projection: y = x · weightᵀ (+ bias), the weight stored (out, in), or (in, out) as GPT-2's Conv1D stores it.
 //
 // x (N, in), y (N, out). Nothing is owned: indices of parameters, and the three products of a projection and its
-// gradients, which may be of FP8 (model/fp8_products.h). With LoRA its parameters are frozen, and adapters beside it are
-// trained (model/lora.h).
+// gradients, which may be of FP8 (model/fp8_products.h). With LoRA its parameters are frozen, and adapters beside it
+// are trained (model/lora.h).
 #pragma once
 #include <optional>
 #include <string>

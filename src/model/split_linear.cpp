@@ -46,9 +46,8 @@ void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, bool again, const
 void ColumnLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
   if (call.split().size == 1 || dx.none()) return linear_.backward_input(dx, dy, call);
   const Tensor& whole = call.split().sequence ? call.at[d_whole_] : dx;
-  call.tensor->sum(dx, whole, by_rows([&](const Rows& rows) {
-                     linear_.backward_input(rows(whole), rows(dy), call, rows.first);
-                   }));
+  call.tensor->sum(dx, whole,
+                   by_rows([&](const Rows& rows) { linear_.backward_input(rows(whole), rows(dy), call, rows.first); }));
 }
 
 ColumnLinear::Gathering ColumnLinear::begin_weight(ConstTensor x, const Call& call) const {
@@ -74,7 +73,8 @@ RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, c
   const Half back = other(at.half);
   const std::string name = std::string(at.name) + " of all tokens, gradient";
   const bool later = b.how.weights_later && linear_.trains();
-  d_whole_ = b.rows(at.unit, name, width, Phase::input, later ? Phase::input : b.read_last(linear_.trains()), back, back);
+  d_whole_ =
+      b.rows(at.unit, name, width, Phase::input, later ? Phase::input : b.read_last(linear_.trains()), back, back);
   d_whole_again_ = later ? b.rows(at.unit, name + " again", width, Phase::weight, Phase::weight, back, back) : d_whole_;
 }
 
@@ -84,8 +84,7 @@ void RowLinear::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor a
   if (split.size == 1) return linear_.forward(y, x, call, {.addend = addend});
   LOCKSTEP_CHECK(addend.none(), "a sum over {} ranks has no addend", split.size);
   const Tensor& whole = split.sequence ? call.at[partial_] : y;
-  call.tensor->sum(y, whole,
-                   by_rows([&](const Rows& rows) {
+  call.tensor->sum(y, whole, by_rows([&](const Rows& rows) {
                      linear_.forward(rows(whole), rows(x), call, {.with_bias = split.rank == 0, .first = rows.first});
                    }));
 }

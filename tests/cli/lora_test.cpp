@@ -55,8 +55,8 @@ TEST_P(LoraCommands, MergedExportGeneratesWhatTheRunDoes) {
   };
   EXPECT_EQ(text(run()), text(folder_ / "merged"));
   EXPECT_NE(text(run()), text(source())) << "it has learned something";
-  const Outcome cut = run_program({"generate", run(), "--tokens", "1 5 9", "--max-tokens", "24", "--temperature", "2",
-                                   "--seed", "3", "--pp", "2"});
+  const Outcome cut = run_program(
+      {"generate", run(), "--tokens", "1 5 9", "--max-tokens", "24", "--temperature", "2", "--seed", "3", "--pp", "2"});
   EXPECT_EQ(cut.out, text(run()));
 }
 
@@ -95,9 +95,8 @@ TEST_P(LoraCommands, ResumeAndTellWhatIsFrozen) {
   EXPECT_EQ(whole.code, 0) << whole.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, LoraCommands, ::testing::Values("llama-tiny", "gpt2-tiny"), [](const auto& info) {
-  return info.param.substr(0, info.param.find('-'));
-});
+INSTANTIATE_TEST_SUITE_P(Golden, LoraCommands, ::testing::Values("llama-tiny", "gpt2-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
 }  // namespace
 }  // namespace lockstep::tests

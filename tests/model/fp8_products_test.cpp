@@ -83,7 +83,7 @@ class Projection {
 
   Call call(bool accumulate = false) { return {tensors_, activations_.of(0), batch_, box.stream(), accumulate}; }
   void run() {
-    linear_.forward(y, x, call(), g.addend ? ConstTensor(addend) : ConstTensor{});
+    linear_.forward(y, x, call(), {.addend = g.addend ? ConstTensor(addend) : ConstTensor{}});
     linear_.backward_input(dx, dy, call());
     linear_.backward_weight(dy, x, call());
   }

@@ -27,10 +27,9 @@ TEST(FrozenUnits, HaveNoWorkBelowWhatIsTrainedAndNoneOfTheirOwn) {
   EXPECT_EQ(find_fault(list, shape), std::nullopt);
   StepShape late = shape;
   late.frozen = {true, true, true, false, true};
-  EXPECT_THAT(texts(serial_step(late)),
-              ElementsAre("forward(0, 0)", "forward(1, 0)", "forward(2, 0)", "forward(3, 0)", "forward(4, 0)",
-                          "backward_input(4, 0)", "backward_input(3, 0)", "backward_weight(3, 0)", "reduce(3)", "norm",
-                          "update(3)"));
+  EXPECT_THAT(texts(serial_step(late)), ElementsAre("forward(0, 0)", "forward(1, 0)", "forward(2, 0)", "forward(3, 0)",
+                                                    "forward(4, 0)", "backward_input(4, 0)", "backward_input(3, 0)",
+                                                    "backward_weight(3, 0)", "reduce(3)", "norm", "update(3)"));
 }
 
 // What is left out is missed, and what a frozen unit never does is no action of the step.
@@ -86,8 +85,7 @@ TEST(FrozenUnits, SendNoGradientToStagesThatTrainNothing) {
           }
         EXPECT_EQ(find_world_fault(world), std::nullopt) << name_of(kind) << ", " << first;
         std::size_t cuts = 0;  // between chunks of different stages, behind which something is trained
-        for (int k = std::max(first, 1) + 1; k < chunks; ++k)
-          cuts += shape.stage_of(k - 1) != shape.stage_of(k);
+        for (int k = std::max(first, 1) + 1; k < chunks; ++k) cuts += shape.stage_of(k - 1) != shape.stage_of(k);
         EXPECT_EQ(gradients, 2 * 6 * cuts) << name_of(kind) << ", " << first;
       }
 }

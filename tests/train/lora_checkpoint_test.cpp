@@ -233,8 +233,7 @@ TEST_P(LoraCheckpointOf, MergedIsTheBaseAndTheProductOfTheAdaptersAndGivesTheSam
   EXPECT_LE(most, 1e-11);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, LoraCheckpointOf,
-                         ::testing::Values(tiny_specs()[0], tiny_specs()[1], tiny_specs()[6]),
+INSTANTIATE_TEST_SUITE_P(Some, LoraCheckpointOf, ::testing::Values(tiny_specs()[0], tiny_specs()[1], tiny_specs()[6]),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -14,8 +14,8 @@
 namespace lockstep::tests {
 namespace {
 
-Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = {}, Precision precision = Precision::bf16,
-                              std::vector<std::string> targets = {"all"}) {
+Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = {},
+                              Precision precision = Precision::bf16, std::vector<std::string> targets = {"all"}) {
   Replica::Options o = learning_options(spec, layout, precision);
   o.T = 12;
   o.how.lora = {.rank = 3, .alpha = 4, .targets = std::move(targets)};

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kSteps = 3;
 
-Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = {}, Precision precision = Precision::fp64,
-                              std::vector<std::string> targets = {"all"}) {
+Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = {},
+                              Precision precision = Precision::fp64, std::vector<std::string> targets = {"all"}) {
   Replica::Options o = learning_options(spec, layout, precision);
   o.T = 12;
   o.optimizer.learning_rate = 0.02;  // B begins at zero, and is to matter soon
@@ -24,8 +24,8 @@ Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = 
 
 std::vector<std::vector<std::string>> target_lists(const ModelSpec& spec) {
   if (spec.family == Family::gpt2) return {{"all"}, {"c_attn"}, {"attn.c_proj"}, {"c_fc"}, {"mlp.c_proj"}, {"c_proj"}};
-  return {{"all"},       {"q_proj", "v_proj"}, {"k_proj"}, {"o_proj"}, {"gate_proj"}, {"up_proj"},
-          {"down_proj"}, {"o_proj", "up_proj"}};
+  return {{"all"},       {"q_proj", "v_proj"}, {"k_proj"},    {"o_proj"},
+          {"gate_proj"}, {"up_proj"},          {"down_proj"}, {"o_proj", "up_proj"}};
 }
 
 class LoraOf : public ::testing::TestWithParam<NamedSpec> {};
@@ -49,8 +49,8 @@ TEST_P(LoraOf, HasTheLossOfThePlainModelWithMergedWeights) {
     const auto begin = b * o.T;
     const std::vector<int> tokens(batch.tokens.begin() + begin, batch.tokens.begin() + begin + o.T),
         wanted(batch.targets.begin() + begin, batch.targets.begin() + begin + o.T);
-    const Values logits =
-        naive_logits(o.spec, [&](const std::string& name) -> const Values& { return merged.at(name); }, tokens);
+    const Values logits = naive_logits(
+        o.spec, [&](const std::string& name) -> const Values& { return merged.at(name); }, tokens);
     for (const double loss : naive_losses(logits, wanted)) sum += loss;
     targets += std::ranges::count_if(wanted, [](int target) { return target >= 0; });
   }
