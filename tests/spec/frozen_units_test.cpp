@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> texts(const std::vector<Action>& list) {
+std::vector<std::string> texts_of(const std::vector<Action>& list) {
   std::vector<std::string> all;
   for (const Action& a : list) all.push_back(to_string(a));
   return all;
@@ -19,7 +19,7 @@ std::vector<std::string> texts(const std::vector<Action>& list) {
 TEST(FrozenUnits, HaveNoWorkBelowWhatIsTrainedAndNoneOfTheirOwn) {
   const StepShape shape{.units = 5, .micro = 1, .frozen = {true, false, true, false, true}};
   const std::vector<Action> list = serial_step(shape);
-  EXPECT_THAT(texts(list),
+  EXPECT_THAT(texts_of(list),
               ElementsAre("forward(0, 0)", "forward(1, 0)", "forward(2, 0)", "forward(3, 0)", "forward(4, 0)",
                           "backward_input(4, 0)", "backward_input(3, 0)", "backward_weight(3, 0)", "reduce(3)",
                           "backward_input(2, 0)", "backward_input(1, 0)", "backward_weight(1, 0)", "reduce(1)", "norm",
@@ -27,9 +27,10 @@ TEST(FrozenUnits, HaveNoWorkBelowWhatIsTrainedAndNoneOfTheirOwn) {
   EXPECT_EQ(find_fault(list, shape), std::nullopt);
   StepShape late = shape;
   late.frozen = {true, true, true, false, true};
-  EXPECT_THAT(texts(serial_step(late)), ElementsAre("forward(0, 0)", "forward(1, 0)", "forward(2, 0)", "forward(3, 0)",
-                                                    "forward(4, 0)", "backward_input(4, 0)", "backward_input(3, 0)",
-                                                    "backward_weight(3, 0)", "reduce(3)", "norm", "update(3)"));
+  EXPECT_THAT(texts_of(serial_step(late)),
+              ElementsAre("forward(0, 0)", "forward(1, 0)", "forward(2, 0)", "forward(3, 0)", "forward(4, 0)",
+                          "backward_input(4, 0)", "backward_input(3, 0)", "backward_weight(3, 0)", "reduce(3)", "norm",
+                          "update(3)"));
 }
 
 // What is left out is missed, and what a frozen unit never does is no action of the step.
