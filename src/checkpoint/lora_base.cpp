@@ -21,9 +21,10 @@ LoraBase::LoraBase(const RunSpec& run, const std::vector<LogicalTensor>& tensors
   checkpoint_ = require_checkpoint(run.model_from, report);
   place_ = checkpoint_->path().string();
   if (run_of(*checkpoint_).lora)
-    throw UserError(ExitCode::checkpoint, fmt::format("{} holds adapters of [lora] alone, not a model", place_),
-                    fmt::format("merge them by `lockstep export {} --out FOLDER`, and start from that by model.hf=FOLDER",
-                                run.model_from));
+    throw UserError(
+        ExitCode::checkpoint, fmt::format("{} holds adapters of [lora] alone, not a model", place_),
+        fmt::format("merge them by `lockstep export {} --out FOLDER`, and start from that by model.hf=FOLDER",
+                    run.model_from));
   require_same_model(*checkpoint_, run.model);
 }
 

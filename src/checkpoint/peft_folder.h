@@ -1,8 +1,8 @@
 // Adapters as a folder that PEFT loads beside the base: adapter_config.json and adapter_model.safetensors, and the
 // tokenizer's files of the model that they were trained beside.
 //
-// Tensors have PEFT's names and shapes, A (rank, in) and B (out, rank) also where the model stores its weights (in, out)
-// (fan_in_fan_out). Written as an export is (hf_folder.h): beside, and then in the folder's place in one rename.
+// Tensors have PEFT's names and shapes, A (rank, in) and B (out, rank) also where the model stores its weights (in,
+// out) (fan_in_fan_out). Written as an export is (hf_folder.h): beside, and then in the folder's place in one rename.
 //
 // Failure: as export_hf.
 #pragma once

@@ -133,7 +133,8 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
       "and "
       "in\nconfig.json its token ids, whether or not that folder is still there; of one with data.tokenizer, that "
       "tokenizer's files\nand a generation_config.json.\n"
-      "Adapters ([lora]) are merged into the weights that they were trained beside, which must be where they were; with\n"
+      "Adapters ([lora]) are merged into the weights that they were trained beside, which must be where they were; "
+      "with\n"
       "--adapter they are written alone.\n\n"
       "Example: lockstep export runs/demo --out my-model --dtype bf16");
   command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")

@@ -74,12 +74,11 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                                              name_of(m.family), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
                                              m.ffn_width, grouped_digits(m.vocabulary)));
   out += row("parameters",
-             fmt::format("{} ({}; {}{} stored{})", grouped_digits(plan.parameters),
+             fmt::format("{} ({}{}; {} stored{})", grouped_digits(plan.parameters),
                          count_text(static_cast<double>(plan.parameters)),
-                         plan.adapters > 0
-                             ? fmt::format("frozen) and {} of adapters ({}; ", grouped_digits(plan.adapters),
-                                           count_text(static_cast<double>(plan.adapters)))
-                             : "",
+                         plan.adapters > 0 ? fmt::format(") frozen, {} of adapters ({}", grouped_digits(plan.adapters),
+                                                         count_text(static_cast<double>(plan.adapters)))
+                                           : "",
                          grouped_digits(plan.stored),
                          spec.layout.pp > 1 ? fmt::format(", {} by rank {}", grouped_digits(plan.layer_part), plan.rank)
                          : spec.layout.tp > 1 ? fmt::format(", {} by each of {} tensor-parallel ranks",

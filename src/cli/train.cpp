@@ -28,6 +28,7 @@
 #include "plan/plan.h"
 #include "plan/plan_file.h"
 #include "plan/step_prediction.h"
+#include "spec/run/lora_check.h"
 #include "spec/run/run_toml.h"
 #include "spec/text/text_input.h"
 #include "tensor/cuda/device.h"
@@ -150,15 +151,6 @@ void require_start_outside(const RunSpec& spec) {
   throw UserError(ExitCode::usage,
                   fmt::format("--overwrite would remove {}, which the weights are to start from", spec.model_from),
                   "choose another --out");
-}
-
-void require_base(const RunSpec& spec) {
-  if (!spec.lora || !spec.model_hf.empty() || !spec.model_from.empty()) return;
-  throw UserError(ExitCode::usage,
-                  fmt::format("lora.rank = {} trains adapters beside weights that are there, and this run would begin "
-                              "with random ones",
-                              spec.lora.rank),
-                  "name the weights by model.hf=FOLDER or model.from=RUN, or use lora.rank=0");
 }
 
 // The plan of every stage and, of a run that names a machine, the step's predicted time.

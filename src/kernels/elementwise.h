@@ -1,8 +1,8 @@
 // The plain elementwise ops: y = a + b (a residual joins), y = x in another type, y = x · factor, y = a constant.
 //
 // All operands contiguous and of one shape. add: one float type for all three, y may be a or b. cast: any two float
-// types, rounding to nearest even. scale: one float type, y may be x; the product is made in the accumulator type. fill:
-// any float type.
+// types, rounding to nearest even. scale: one float type, y may be x; the product is made in the accumulator type.
+// fill: any float type.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

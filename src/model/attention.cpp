@@ -11,11 +11,10 @@ namespace lockstep {
 HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::string& name, std::int64_t heads)
     : eps_(build.spec.norm_eps), frozen_(build.frozen()) {
   const std::int64_t D = build.spec.head_width;
-  weight_ =
-      layout.add({.shape = {D},
-                  .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)},
-                  .init = Init::ones,
-                  .frozen = frozen_});
+  weight_ = layout.add({.shape = {D},
+                        .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)},
+                        .init = Init::ones,
+                        .frozen = frozen_});
   rstd_ = build.add({name + ".rstd",
                      accumulator_of(build.dtype),
                      {build.tokens(), heads},

@@ -41,7 +41,7 @@ struct Execution {
   bool halves = false;                   // of blocks are units (spec/model/model_units.h)
   // What documents there are in samples of several; none: each is one (data/packed_dataset.h).
   std::shared_ptr<const DocumentPairs> documents = {};
-  bool fp8 = false;  // the products of blocks, in a bf16 model (model/fp8_products.h)
+  bool fp8 = false;    // the products of blocks, in a bf16 model (model/fp8_products.h)
   LoraSpec lora = {};  // with it everything else is frozen (model/lora.h)
 };
 

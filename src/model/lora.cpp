@@ -13,8 +13,7 @@ Lora::Lora(UnitLayout& layout, const Build& b, const LayerPlace& place, const Op
   const auto count = static_cast<std::int64_t>(o.targets.size());
   const bool cut = o.in.each != o.in.all;
   // As deep as PEFT's, whose A is uniform with this deviation.
-  StoredParameter a{.shape = {count * rank_, o.in.each},
-                    .init_std = 1 / std::sqrt(3 * static_cast<double>(o.in.all))};
+  StoredParameter a{.shape = {count * rank_, o.in.each}, .init_std = 1 / std::sqrt(3 * static_cast<double>(o.in.all))};
   for (std::int64_t i = 0; i < count; ++i) {
     const LogicalTensor whole{lora_a_name(o.targets[static_cast<std::size_t>(i)].name), {rank_, o.in.all}};
     ParameterPiece piece = b.on_all_ranks(whole, true);
@@ -82,9 +81,8 @@ void Lora::backward_weight(const ConstTensor& dy, const ConstTensor& x, const Ca
             .transpose_a = true,
             .accumulate = call.accumulate},
            call.stream);
-  matmul(
-      {.c = call.gradient(a_), .a = call.at[d_low_], .b = x, .transpose_a = true, .accumulate = call.accumulate},
-      call.stream);
+  matmul({.c = call.gradient(a_), .a = call.at[d_low_], .b = x, .transpose_a = true, .accumulate = call.accumulate},
+         call.stream);
 }
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 // the weight phase (where that phase's block runs its forward again, it is made there once more), v from the input
 // phase.
 //
-// Where ranks cut the outputs, B is cut as they are and every rank has all of A; where they cut the inputs, A is cut and
-// every rank has all of B. What every rank has, it has a part of the gradient of (parallel/partial_gradients.h).
+// Where ranks cut the outputs, B is cut as they are and every rank has all of A; where they cut the inputs, A is cut
+// and every rank has all of B. What every rank has, it has a part of the gradient of (parallel/partial_gradients.h).
 // Everything goes row by row, so rows may be exchanged in pieces: `first` is the row that x or dy begins with.
 #pragma once
 #include <string>

@@ -41,8 +41,8 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;
   const bool reads_active = !down_.keeps_inputs() && down_.trains();  // in its backward
   // The second half of a block's forward, the first of its backward.
-  first_.inner =
-      b.rows(unit, "inner", width, Phase::forward, keeps_inner ? b.read_last(up_.trains()) : Phase::forward, Half::second);
+  first_.inner = b.rows(unit, "inner", width, Phase::forward, keeps_inner ? b.read_last(up_.trains()) : Phase::forward,
+                        Half::second);
   first_.active = keeps_active && reads_active ? b.rows(unit, "active", F, Phase::forward, Phase::weight, Half::second)
                                                : b.rows_at_end(unit, "active", F);
   again_ = first_;

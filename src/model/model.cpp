@@ -24,19 +24,18 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
-    between_[u].y = between_[u + 1].x =
-        build.add_kept({fmt::format("x.{}", u + 1),
-                        dtype,
-                        shape,
-                        {u, Phase::forward},
-                        {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen() ? Phase::input
-                                                                                                : Phase::weight}});
+    between_[u].y = between_[u + 1].x = build.add_kept(
+        {fmt::format("x.{}", u + 1),
+         dtype,
+         shape,
+         {u, Phase::forward},
+         {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen() ? Phase::input : Phase::weight}});
     if (!build.hands_back(u + 1)) continue;
     const bool ends_trained =
-        !all.halves ? build.trained().down
-                    : (all.is_of_block(u) && u == all.first_of(static_cast<int>(all.block_of(u)) + 1)
-                           ? build.trained().out
-                           : build.trained().down);
+        !all.halves
+            ? build.trained().down
+            : (all.is_of_block(u) && u == all.first_of(static_cast<int>(all.block_of(u)) + 1) ? build.trained().out
+                                                                                              : build.trained().down);
     between_[u].dy = between_[u + 1].dx =
         slots_.add({fmt::format("dx.{}", u + 1),
                     dtype,

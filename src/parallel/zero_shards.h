@@ -8,8 +8,9 @@
 // disk, and are brought for an update a window at a time (offload/staging.h); so may be a shard of the weights, which
 // is also brought whole where it is gathered (parallel/zero_weights.h). Padding between parameters is zero and stays
 // zero. Frozen parameters (docs/lora.md) are in a buffer apart, of weights that compute and nothing else: all of them,
-// or under ZeRO 3 a shard. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per element: weight 2,
-// master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with bf16 masters 8.
+// or under ZeRO 3 a shard. Gradients are elsewhere (parallel/gradients.h). With AdamW in bf16 that is 18 bytes per
+// element: weight 2, master 4, moments 8 and gradient 4; with bf16 gradients 16, with bf16 moments too 12, and with
+// bf16 masters 8.
 //
 // Under a mask (docs/sparsity.md) moments, and masters that are apart, are packed: they have elements for what stays
 // alone, in the order of the flat buffer, and the mask has a bit for each element. Weights and gradients stay as they

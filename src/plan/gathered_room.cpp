@@ -19,8 +19,9 @@ constexpr std::int64_t kMebibyte = 1 << 20;
 // the head, so that room for this many units is about room for as many of its own.
 std::vector<std::int64_t> rooms_of(const RunSpec& spec) {
   const DType compute = storage_types(spec.precision).compute;
-  const Model model(spec.model, 1, 1, compute,
-                    {.split = spec.layout.tensor_split(0), .halves = spec.layout.wrap.is_of_halves(), .lora = spec.lora});
+  const Model model(
+      spec.model, 1, 1, compute,
+      {.split = spec.layout.tensor_split(0), .halves = spec.layout.wrap.is_of_halves(), .lora = spec.lora});
   const Shard shard{.index = 0, .count = spec.layout.shards()};
   std::vector<std::int64_t> rooms{0};
   std::int64_t bytes = 0;

@@ -30,7 +30,8 @@ struct Plan {
   std::string units;            // that it has: "embedding", "embedding to block.3", "block.0, block.4 to head"
   std::int64_t parameters = 0;  // elements of the logical tensors
   std::int64_t adapters = 0;    // those of adapters, beside which the others are frozen; 0: there are none
-  std::int64_t stored = 0;      // Ψ: elements as stored of what is trained, padding included, by a rank that has all of every layer
+  std::int64_t stored =
+      0;  // Ψ: elements as stored of what is trained, padding included, by a rank that has all of every layer
   std::int64_t layer_part = 0;  // those of this rank's part of every layer; alone, Ψ
   std::int64_t tokens_a_step = 0;
   std::vector<SourceUse> sources = {};  // of a mixture, over the whole run

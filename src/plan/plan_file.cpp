@@ -88,9 +88,8 @@ std::string plan_json(const PlanFacts& facts) {
       {"parameters", first.parameters},
       {"model_flops_a_step", first.model_flops},
       {"model_flops_6n_a_step",  // of frozen weights 4, as they have no gradient
-       (first.adapters > 0
-            ? 4.0 * static_cast<double>(first.parameters) + 6.0 * static_cast<double>(first.adapters)
-            : 6.0 * static_cast<double>(first.parameters)) *
+       (first.adapters > 0 ? 4.0 * static_cast<double>(first.parameters) + 6.0 * static_cast<double>(first.adapters)
+                           : 6.0 * static_cast<double>(first.parameters)) *
            first.useful_tokens},
       {"peak_flops", or_null(facts.peak_flops)},
       {"peak_source", facts.peak_source},

@@ -40,7 +40,8 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
           .lr = rate,
           .seconds = seconds,
           .tokens_per_s = static_cast<double>(run.tokens_a_step()) / seconds,
-          .model_flops_per_s = model_flops(run.spec().model, t.global_batch, run.data().sample_work(), run.spec().lora) / seconds,
+          .model_flops_per_s =
+              model_flops(run.spec().model, t.global_batch, run.data().sample_work(), run.spec().lora) / seconds,
           .updated = result.updated,
           .loss_scale = run.spec().precision.loss_scale.kind == LossScale::Kind::none
                             ? std::nullopt

@@ -31,8 +31,8 @@ std::optional<EmbeddingRows::Options> embedding_rows(const RankSetup& setup) {
 Gradients::Options gradient_options(const RankSetup& setup, PartialGradients& partial) {
   const StepShape& shape = setup.step.shape;
   std::optional<TiedParameter> tie;
-  if (const Model::Tie* t = setup.model.tie(); t && shape.trains(t->owner_unit) &&
-                                               (shape.has(t->owner_unit) || shape.has(t->borrower_unit)))
+  if (const Model::Tie* t = setup.model.tie();
+      t && shape.trains(t->owner_unit) && (shape.has(t->owner_unit) || shape.has(t->borrower_unit)))
     tie = {.owner_unit = t->owner_unit,
            .owner_parameter = t->owner_parameter,
            .borrower_unit = t->borrower_unit,

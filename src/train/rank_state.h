@@ -70,8 +70,8 @@ class RankState {
   // In the order of logical_tensors() of the model, whole host tensors of any float type; what is another stage's is
   // passed over.
   void load(std::span<const ConstTensor> values);
-  // Frozen weights that are here, in the type that computes: pieces of logical tensors, part "weight". And the same from
-  // whole host tensors in the order of frozen_tensors().
+  // Frozen weights that are here, in the type that computes: pieces of logical tensors, part "weight". And the same
+  // from whole host tensors in the order of frozen_tensors().
   std::vector<StateTensor> frozen() const;
   void load_frozen(std::span<const ConstTensor> values);
   // After the tensors of state() were filled from a checkpoint: continues as the run that was saved, also with its loss

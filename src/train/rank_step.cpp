@@ -93,8 +93,9 @@ StepLists find_lists(const RankStepOptions& o) {
   const Shard cut{.index = 0, .count = o.layout.shards()};
   std::vector<std::int64_t> unit_bytes;
   for (int u = 0; u < o.model.units(); ++u)
-    unit_bytes.push_back((cut.padded(o.model.unit(u).layout().owned()) + cut.padded(o.model.unit(u).layout().frozen())) *
-                         size_of(o.model.dtype()));
+    unit_bytes.push_back(
+        (cut.padded(o.model.unit(u).layout().owned()) + cut.padded(o.model.unit(u).layout().frozen())) *
+        size_of(o.model.dtype()));
 
   WorldLists world{.shape = {}, .ranks = {}};
   for (int s = 0; s < static_cast<int>(o.layout.pp); ++s) {

@@ -276,11 +276,10 @@ static void load_base_of(TrainingRun& run, const Checkpoint& checkpoint,
   if (saved.lora.base.empty() || saved.lora.base == run.spec().lora.base) return;
   const std::string& now = run.spec().model_hf.empty() ? run.spec().model_from : run.spec().model_hf;
   const std::string& then = saved.model_hf.empty() ? saved.model_from : saved.model_hf;
-  throw UserError(
-      ExitCode::usage,
-      fmt::format("{}: its adapters were trained beside another base than {}: fingerprint {}, not {}",
-                  checkpoint.path().string(), now, saved.lora.base, run.spec().lora.base),
-      fmt::format("name the base that it was, {} then, by model.hf or model.from", then));
+  throw UserError(ExitCode::usage,
+                  fmt::format("{}: its adapters were trained beside another base than {}: fingerprint {}, not {}",
+                              checkpoint.path().string(), now, saved.lora.base, run.spec().lora.base),
+                  fmt::format("name the base that it was, {} then, by model.hf or model.from", then));
 }
 
 Progress resume(TrainingRun& run, const Checkpoint& checkpoint, const std::function<void(const std::string&)>& note) {

@@ -93,8 +93,9 @@ class TrainingRun {
   // newest whole checkpoint, and its spec says from then on which that was; `note` is called for damaged ones that were
   // skipped. On meta no checkpoint is opened.
   void init_weights(const std::function<void(const std::string&)>& note = {});
-  // Of a run with LoRA: the frozen weights alone, of that folder or checkpoint, whose fingerprint the spec has from then
-  // on; UserError (usage) where it had another. Nothing where they are there, or random. What init_weights() does too.
+  // Of a run with LoRA: the frozen weights alone, of that folder or checkpoint, whose fingerprint the spec has from
+  // then on; UserError (usage) where it had another. Nothing where they are there, or random. What init_weights() does
+  // too.
   void load_base(const std::function<void(const std::string&)>& note = {});
   // What came with the model, for the checkpoints of this run. Rank 0's; before the first save.
   void keep_companions(std::vector<HfCompanion> companions) { companions_ = std::move(companions); }

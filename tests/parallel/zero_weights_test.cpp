@@ -80,7 +80,7 @@ TEST(ZeroWeights, AreWholeWhileAPhaseReadsThem) {
           weights.begin(training);
           std::map<int, Tensor> whole_units;
           for (const Action& a : training ? step : evaluation) {
-            if (a.kind == ActionKind::gather) whole_units[a.unit] = weights.gather(a.unit);
+            if (a.kind == ActionKind::gather) whole_units[a.unit] = weights.gather(a.unit).weights;
             if (a.kind == ActionKind::release) {
               weights.release(a.unit);
               whole_units.erase(a.unit);

@@ -49,8 +49,7 @@ TrainedState train_all(RunSpec spec, const std::filesystem::path& folder, const 
   run_ranks(static_cast<int>(spec.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     TrainingRun run(spec, Device::cpu, folder, {.ranks = group->size() > 1 ? group.get() : nullptr});
     if (from.empty()) run.init_weights();
-    Progress progress =
-        from.empty() ? beginning(run) : resume(run, open_checkpoint(from), [](const std::string&) {});
+    Progress progress = from.empty() ? beginning(run) : resume(run, open_checkpoint(from), [](const std::string&) {});
     Watcher nobody;
     train(run, progress, nobody);
     put_together(whole, run, mutex);

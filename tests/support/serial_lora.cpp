@@ -77,10 +77,12 @@ LoraLearned learn_with_adapters(const Replica::Options& o, int steps) {
   LoraLearned result;
   Learned& learned = result.learned;
   Learned::Tensor last{};
-  for (const LogicalTensor& t : names) learned.tensors.push_back(last = {t.name, last.begin + last.count, t.elements()});
+  for (const LogicalTensor& t : names)
+    learned.tensors.push_back(last = {t.name, last.begin + last.count, t.elements()});
   const auto flat = [&](const PlainTensors& tensors) {
     std::vector<double> values;
-    for (const LogicalTensor& t : names) values.insert(values.end(), tensors.at(t.name).begin(), tensors.at(t.name).end());
+    for (const LogicalTensor& t : names)
+      values.insert(values.end(), tensors.at(t.name).begin(), tensors.at(t.name).end());
     return values;
   };
   PlainTensors m, v;
@@ -104,7 +106,7 @@ LoraLearned learn_with_adapters(const Replica::Options& o, int steps) {
     double square = 0;
     for (const std::string& p : projections) {
       const std::vector<double>&a = adapters.at(kBegin + p + kA), &b = adapters.at(kBegin + p + kB),
-          &d = d_whole.at(p + ".weight");
+            &d = d_whole.at(p + ".weight");
       std::vector<double>&da = gradients[kBegin + p + kA], &db = gradients[kBegin + p + kB];
       da.assign(a.size(), 0), db.assign(b.size(), 0);
       const std::size_t ins = a.size() / rank, outs = b.size() / rank;

@@ -1,8 +1,8 @@
 // LoRA as one plain program: merged weights, and the chain rule, in loops over doubles.
 //
-// The gradient of whole weights comes from a model of one rank without adapters, which is given W + (alpha/rank) · B · A
-// made here. What A and B learn from it, clipping and AdamW are written here from docs/lora.md, and share nothing with
-// the library. Runs are fp64.
+// The gradient of whole weights comes from a model of one rank without adapters, which is given W + (alpha/rank) · B ·
+// A made here. What A and B learn from it, clipping and AdamW are written here from docs/lora.md, and share nothing
+// with the library. Runs are fp64.
 #pragma once
 #include <map>
 #include <string>
@@ -14,7 +14,7 @@ namespace lockstep::tests {
 using PlainTensors = std::map<std::string, std::vector<double>>;  // by name
 
 struct LoraLearned {
-  Learned learned;     // of adapters
+  Learned learned;      // of adapters
   PlainTensors merged;  // the weights of the model after the last step
 };
 

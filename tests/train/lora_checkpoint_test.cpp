@@ -26,16 +26,16 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-RunSpec base_run(const ModelSpec& model, const LayoutSpec& layout = {}, Precision precision = Precision::fp64) {
+RunSpec run_of_base(const ModelSpec& model, const LayoutSpec& layout = {}, Precision precision = Precision::fp64) {
   RunSpec run = resumed_run(model, layout);
   run.data.seq = 12;
   run.precision.compute = precision;
   return run;
 }
 
-RunSpec lora_run(const ModelSpec& model, const fs::path& base, const LayoutSpec& layout = {},
-                 Precision precision = Precision::fp64) {
-  RunSpec run = base_run(model, layout, precision);
+RunSpec run_of_adapters(const ModelSpec& model, const fs::path& base, const LayoutSpec& layout = {},
+                        Precision precision = Precision::fp64) {
+  RunSpec run = run_of_base(model, layout, precision);
   run.model_from = base.string();
   run.lora = {.rank = 3, .alpha = 4};
   run.optimizer.learning_rate = 0.02;
@@ -44,7 +44,7 @@ RunSpec lora_run(const ModelSpec& model, const fs::path& base, const LayoutSpec&
 
 class LoraCheckpointOf : public ::testing::TestWithParam<NamedSpec> {
  protected:
-  void SetUp() override { train_all(base_run(model(), {.dp = 2, .zero = 1}), base_.path()); }
+  void SetUp() override { train_all(run_of_base(model(), {.dp = 2, .zero = 1}), base_.path()); }
   const ModelSpec& model() const { return GetParam().spec; }
   fs::path base() const { return base_.path() / step_folder_name(kAllSteps); }
   TemporaryFolder base_;
@@ -59,12 +59,12 @@ TEST_P(LoraCheckpointOf, IsResumedInEveryLayout) {
   for (const LayoutSpec& from : layouts) {
     if (!heads_divide(model().heads, model().kv_heads, from.tp)) continue;
     const TemporaryFolder folder;
-    const TrainedState stayed = train_all(lora_run(model(), base(), from), folder.path());
+    const TrainedState stayed = train_all(run_of_adapters(model(), base(), from), folder.path());
     const fs::path saved = folder.path() / step_folder_name(kSavedStep);
     for (const LayoutSpec& to : layouts) {
       if (!heads_divide(model().heads, model().kv_heads, to.tp)) continue;
       const TemporaryFolder unused;
-      const TrainedState resumed = train_all(lora_run(model(), base(), to), unused.path(), saved);
+      const TrainedState resumed = train_all(run_of_adapters(model(), base(), to), unused.path(), saved);
       const std::string what = to_text(from) + " to " + to_text(to);
       if (from == to)
         EXPECT_TRUE(resumed == stayed) << what;
@@ -76,7 +76,7 @@ TEST_P(LoraCheckpointOf, IsResumedInEveryLayout) {
 
 TEST_P(LoraCheckpointOf, HoldsAdaptersAndTheirStateAlone) {
   const TemporaryFolder folder;
-  train_all(lora_run(model(), base_.path(), {.dp = 2, .zero = 1}), folder.path());
+  train_all(run_of_adapters(model(), base_.path(), {.dp = 2, .zero = 1}), folder.path());
   const Checkpoint checkpoint = open_checkpoint(folder.path() / step_folder_name(kAllSteps));
   std::int64_t elements = 0;
   for (const ManifestTensor& t : checkpoint.manifest().tensors) {
@@ -93,17 +93,17 @@ TEST_P(LoraCheckpointOf, HoldsAdaptersAndTheirStateAlone) {
 // The fingerprint does not depend on how a checkpoint is sharded, and any changed element changes it.
 TEST_P(LoraCheckpointOf, IsNotResumedBesideAnotherBase) {
   const TemporaryFolder folder, resaved, other;
-  train_all(lora_run(model(), base()), folder.path());
+  train_all(run_of_adapters(model(), base()), folder.path());
   const fs::path saved = folder.path() / step_folder_name(kSavedStep);
-  resave(base_run(model(), {.dp = 2, .zero = 3}), resaved.path(), base());
-  train_all(lora_run(model(), resaved.path() / step_folder_name(kAllSteps)), other.path(), saved);
+  resave(run_of_base(model(), {.dp = 2, .zero = 3}), resaved.path(), base());
+  train_all(run_of_adapters(model(), resaved.path() / step_folder_name(kAllSteps)), other.path(), saved);
 
   const TemporaryFolder changed;
-  RunSpec unlike = base_run(model());
+  RunSpec unlike = run_of_base(model());
   unlike.train.seed = 99;
   train_all(unlike, changed.path());
   const auto resumed = [&] {
-    train_all(lora_run(model(), changed.path() / step_folder_name(kAllSteps)), other.path(), saved);
+    train_all(run_of_adapters(model(), changed.path() / step_folder_name(kAllSteps)), other.path(), saved);
   };
   try {
     resumed();
@@ -117,9 +117,9 @@ TEST_P(LoraCheckpointOf, IsNotResumedBesideAnotherBase) {
 
 TEST_P(LoraCheckpointOf, IsNoBaseItself) {
   const TemporaryFolder folder, unused;
-  train_all(lora_run(model(), base()), folder.path());
+  train_all(run_of_adapters(model(), base()), folder.path());
   try {
-    train_all(lora_run(model(), folder.path()), unused.path());
+    train_all(run_of_adapters(model(), folder.path()), unused.path());
     FAIL() << "adapters of adapters";
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), HasSubstr("holds adapters of [lora] alone"));
@@ -127,7 +127,7 @@ TEST_P(LoraCheckpointOf, IsNoBaseItself) {
 }
 
 // Frozen weights after training, as pieces of all ranks.
-PlainTensors frozen_after(const RunSpec& spec, const fs::path& folder) {
+PlainTensors frozen_after_training(const RunSpec& spec, const fs::path& folder) {
   PlainTensors all;
   std::mutex mutex;
   run_ranks(static_cast<int>(spec.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
@@ -152,10 +152,10 @@ TEST_P(LoraCheckpointOf, LeavesTheBaseUnchangedToTheBit) {
   const Checkpoint source = open_checkpoint(base());
   for (const LayoutSpec& layout : {LayoutSpec{}, {.dp = 2, .zero = 3}, {.pp = 2, .tp = 3, .micro = 2}}) {
     if (!heads_divide(model().heads, model().kv_heads, layout.tp)) continue;
-    RunSpec run = lora_run(model(), base(), layout);
+    RunSpec run = run_of_adapters(model(), base(), layout);
     run.train.save_last = false, run.train.save_every = 0;
     const TemporaryFolder unused;
-    const PlainTensors after = frozen_after(run, unused.path());
+    const PlainTensors after = frozen_after_training(run, unused.path());
     std::size_t tensors = 0;
     for (const ManifestTensor& t : source.manifest().tensors) {
       if (t.part != kWeightPart) continue;
@@ -172,7 +172,7 @@ TEST_P(LoraCheckpointOf, LeavesTheBaseUnchangedToTheBit) {
 }
 
 // Logits of a run's replica on one batch.
-std::vector<double> logits_of(Replica& replica, const TokenBatch& batch, const ModelSpec& spec) {
+std::vector<double> logits_of_replica(Replica& replica, const TokenBatch& batch, const ModelSpec& spec) {
   std::vector<double> logits(batch.tokens.size() * static_cast<std::size_t>(spec.vocabulary));
   replica.evaluate(batch.tokens, batch.targets, logits);
   return logits;
@@ -180,7 +180,7 @@ std::vector<double> logits_of(Replica& replica, const TokenBatch& batch, const M
 
 TEST_P(LoraCheckpointOf, MergedIsTheBaseAndTheProductOfTheAdaptersAndGivesTheSameLogits) {
   const TemporaryFolder folder, unused;
-  const RunSpec spec = lora_run(model(), base(), {.dp = 2, .zero = 1});
+  const RunSpec spec = run_of_adapters(model(), base(), {.dp = 2, .zero = 1});
   const TrainedState trained = train_all(spec, folder.path());
   const Checkpoint checkpoint = open_checkpoint(folder.path() / step_folder_name(kAllSteps));
   CpuDevice cpu;
@@ -226,15 +226,14 @@ TEST_P(LoraCheckpointOf, MergedIsTheBaseAndTheProductOfTheAdaptersAndGivesTheSam
   still.layout = {};
   TrainingRun run(still, Device::cpu, unused.path());
   resume(run, checkpoint, [](const std::string&) {});
-  const std::vector<double> a = logits_of(*plain.replica, batch, model());
-  const std::vector<double> b = logits_of(run.replica(), batch, model());
+  const std::vector<double> a = logits_of_replica(*plain.replica, batch, model());
+  const std::vector<double> b = logits_of_replica(run.replica(), batch, model());
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
   EXPECT_LE(most, 1e-11);
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, LoraCheckpointOf,
-                         ::testing::Values(tiny_specs()[0], tiny_specs()[1], tiny_specs()[6]),
+INSTANTIATE_TEST_SUITE_P(Some, LoraCheckpointOf, ::testing::Values(tiny_specs()[0], tiny_specs()[1], tiny_specs()[6]),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

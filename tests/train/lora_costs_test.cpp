@@ -14,17 +14,17 @@
 namespace lockstep::tests {
 namespace {
 
-Replica::Options lora_options(const ModelSpec& spec, const LayoutSpec& layout = {}, Precision precision = Precision::bf16,
-                              std::vector<std::string> targets = {"all"}) {
+Replica::Options counted_adapters(const ModelSpec& spec, const LayoutSpec& layout = {},
+                                  Precision precision = Precision::bf16, std::vector<std::string> targets = {"all"}) {
   Replica::Options o = learning_options(spec, layout, precision);
   o.T = 12;
   o.how.lora = {.rank = 3, .alpha = 4, .targets = std::move(targets)};
   return o;
 }
 
-ModelSpec llama() { return tiny_specs()[0].spec; }
+ModelSpec plain_llama() { return tiny_specs()[0].spec; }
 
-std::vector<LayoutSpec> layouts() {
+std::vector<LayoutSpec> counted_layouts() {
   return {{},
           {.micro = 2},
           {.dp = 3},
@@ -40,7 +40,7 @@ std::vector<LayoutSpec> layouts() {
 }
 
 // After a step.
-struct Held {
+struct HeldBytes {
   std::vector<std::tuple<Tag, std::string, std::int64_t, std::int64_t>> rows;
   std::int64_t current(Tag tag) const {
     std::int64_t sum = 0;
@@ -54,7 +54,7 @@ struct Held {
   }
 };
 
-Held held_after_a_step(const Replica::Options& o, Communicator& ranks, Memory& memory, Stream& stream) {
+HeldBytes bytes_after_a_step(const Replica::Options& o, Communicator& ranks, Memory& memory, Stream& stream) {
   Replica replica(o, {ranks, ranks}, memory, stream);
   replica.init_weights();
   const TokenBatch all = random_batch(o, 0);
@@ -64,41 +64,42 @@ Held held_after_a_step(const Replica::Options& o, Communicator& ranks, Memory& m
   };
   replica.step(part(all.tokens), part(all.targets));
   replica.settle();
-  Held held;
+  HeldBytes held;
   for (const auto& [key, count] : memory.ledger().rows())
     held.rows.emplace_back(key.first, key.second, count.current, count.peak);
   return held;
 }
 
-std::vector<Held> held_by_ranks(const Replica::Options& o) {
-  std::vector<Held> all(static_cast<std::size_t>(o.layout.ranks()));
+std::vector<HeldBytes> bytes_by_ranks(const Replica::Options& o) {
+  std::vector<HeldBytes> all(static_cast<std::size_t>(o.layout.ranks()));
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     CpuDevice cpu;
-    all[rank] = held_after_a_step(o, *group, cpu.memory(), cpu.stream());
+    all[rank] = bytes_after_a_step(o, *group, cpu.memory(), cpu.stream());
   });
   return all;
 }
 
-Held held_on_meta(const Replica::Options& o, int rank) {
+HeldBytes bytes_on_meta(const Replica::Options& o, int rank) {
   meta::Communicator ranks(rank, static_cast<int>(o.layout.ranks()));
   MetaDevice meta;
   const Buffer scratch = meta.memory().allocate(cpu::kScratchBytes, Tag::workspace);  // of a stream's thread
-  return held_after_a_step(o, ranks, meta.memory(), meta.stream());
+  return bytes_after_a_step(o, ranks, meta.memory(), meta.stream());
 }
 
 class LoraCostsOf : public ::testing::TestWithParam<NamedSpec> {};
 
 TEST_P(LoraCostsOf, AreOnMetaWhatTheyAreOnRanks) {
-  for (const LayoutSpec& layout : layouts()) {
+  for (const LayoutSpec& layout : counted_layouts()) {
     if (!heads_divide(GetParam().spec.heads, GetParam().spec.kv_heads, layout.tp)) continue;
     for (const std::vector<std::string>& targets :
          {std::vector<std::string>{"all"}, {GetParam().spec.family == Family::gpt2 ? "c_attn" : "q_proj"}}) {
-      const Replica::Options o = lora_options(GetParam().spec, layout, Precision::bf16, targets);
-      const std::vector<Held> real = held_by_ranks(o);
+      const Replica::Options o = counted_adapters(GetParam().spec, layout, Precision::bf16, targets);
+      const std::vector<HeldBytes> real = bytes_by_ranks(o);
       const std::vector<Recorded> sent = on_threads(o);
       for (int r = 0; r < layout.ranks(); ++r) {
-        EXPECT_EQ(held_on_meta(o, r).rows, real[static_cast<std::size_t>(r)].rows) << to_text(layout) << ", rank " << r;
+        EXPECT_EQ(bytes_on_meta(o, r).rows, real[static_cast<std::size_t>(r)].rows)
+            << to_text(layout) << ", rank " << r;
         EXPECT_EQ(on_meta(o, r).sent, sent[static_cast<std::size_t>(r)].sent) << to_text(layout) << ", rank " << r;
       }
     }
@@ -111,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Some, LoraCostsOf,
 
 // 2 bytes of the base for each element, and 18 of adapters: weight 2, master 4, moments 8, gradient 4.
 TEST(LoraMemory, HasGradientsMastersAndMomentsOfAdaptersAlone) {
-  const Replica::Options o = lora_options(llama());
+  const Replica::Options o = counted_adapters(plain_llama());
   const Model model(o.spec, 1, 1, DType::bf16, {.lora = o.how.lora});
   const Model plain(o.spec, 1, 1, DType::bf16);
   for (const LayoutSpec& layout : std::vector<LayoutSpec>{{}, {.dp = 2}, {.dp = 2, .zero = 1}, {.dp = 2, .zero = 3}}) {
@@ -127,7 +128,7 @@ TEST(LoraMemory, HasGradientsMastersAndMomentsOfAdaptersAlone) {
       base += unit.frozen();
       base_own += shard.elements(unit.frozen());
     }
-    const Held held = held_by_ranks(run).front();
+    const HeldBytes held = bytes_by_ranks(run).front();
     const bool cuts = layout.zero == 3;
     EXPECT_EQ(held.current(Tag::optimizer), 12 * own) << to_text(layout);
     EXPECT_EQ(held.current(Tag::gradient), 4 * (cuts ? own : adapters)) << to_text(layout);
@@ -139,9 +140,9 @@ TEST(LoraMemory, KeepsOfActivationsWhatAdaptersRead) {
   std::int64_t before = 0;
   for (const std::vector<std::string>& targets :
        {std::vector<std::string>{"q_proj"}, {"q_proj", "o_proj"}, {"q_proj", "o_proj", "down_proj"}, {"all"}}) {
-    ModelSpec deep = llama();
+    ModelSpec deep = plain_llama();
     deep.layers = 8;
-    const Held held = held_on_meta(lora_options(deep, {}, Precision::bf16, targets), 0);
+    const HeldBytes held = bytes_on_meta(counted_adapters(deep, {}, Precision::bf16, targets), 0);
     EXPECT_GT(held.peak(Tag::activation), before) << fmt::format("{}", targets.back());
     before = held.peak(Tag::activation);
   }
@@ -150,7 +151,7 @@ TEST(LoraMemory, KeepsOfActivationsWhatAdaptersRead) {
 // A sum of adapters' gradients alone: 2 Ψ (N - 1) / N.
 TEST(LoraMessages, OfDataParallelAreThoseOfAdapters) {
   for (const int ranks : {2, 4}) {
-    const Replica::Options o = lora_options(llama(), {.dp = ranks});
+    const Replica::Options o = counted_adapters(plain_llama(), {.dp = ranks});
     const Recorded sent = on_meta(o, 0);
     EXPECT_GE(sent.stored, lora_parameters(o.spec, o.how.lora));
     ASSERT_EQ(sent.stored % ranks, 0);
@@ -158,7 +159,7 @@ TEST(LoraMessages, OfDataParallelAreThoseOfAdapters) {
   }
 }
 
-std::int64_t product_flops(const Replica::Options& o) {
+std::int64_t product_operations(const Replica::Options& o) {
   MetaDevice meta;
   Replica replica(o, meta.memory(), meta.stream());
   replica.init_weights();
@@ -170,8 +171,8 @@ std::int64_t product_flops(const Replica::Options& o) {
 
 // No product gives the gradient of a frozen weight, and none that of the first block's input.
 TEST(LoraWork, IsThatOfInputGradientsAndAdapters) {
-  for (const ModelSpec& spec : {llama(), tiny_specs()[6].spec}) {
-    const Replica::Options lora = lora_options(spec);
+  for (const ModelSpec& spec : {plain_llama(), tiny_specs()[6].spec}) {
+    const Replica::Options lora = counted_adapters(spec);
     Replica::Options plain = lora;
     plain.how.lora = {};
     const std::int64_t N = lora.B * lora.T, r = lora.how.lora.rank;
@@ -183,12 +184,12 @@ TEST(LoraWork, IsThatOfInputGradientsAndAdapters) {
                                p.name.ends_with("c_attn");
       if (reads_input) first += 2 * p.in * (p.out + r);
     }
-    EXPECT_EQ(product_flops(plain) - product_flops(lora), N * (2 * weights + first - adapters));
+    EXPECT_EQ(product_operations(plain) - product_operations(lora), N * (2 * weights + first - adapters));
   }
 }
 
 TEST(LoraWork, IsCountedAsTheFieldCountsIt) {
-  const ModelSpec spec = llama();
+  const ModelSpec spec = plain_llama();
   const LoraSpec lora{.rank = 3};
   const SampleWork sample = SampleWork::of_sequence(12);
   const double whole = model_flops(spec, 8, sample), adapted = model_flops(spec, 8, sample, lora);

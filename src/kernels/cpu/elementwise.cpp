@@ -48,8 +48,8 @@ void scale(const ScaleArgs& args, lockstep::Stream& stream) {
     const S* x = args.x.data<S>();
     const T factor = static_cast<T>(args.factor);
     each_range(Stream::of(stream), args.y.elements(), [&](std::int64_t begin, std::int64_t count) {
-      for_vectors<T>(count,
-                     [&](std::int64_t i, auto load, auto store) { store(y + begin + i, load(x + begin + i) * factor); });
+      for_vectors<T>(
+          count, [&](std::int64_t i, auto load, auto store) { store(y + begin + i, load(x + begin + i) * factor); });
     });
   });
 }

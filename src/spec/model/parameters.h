@@ -6,8 +6,8 @@
 // then vectors, each starting at a multiple of 256 elements. So any shard that starts and ends at such a multiple holds
 // whole blocks of the norm, and weight decay, which is for matrices only, ends at one boundary.
 //
-// Frozen parameters (docs/lora.md) are in a flat buffer of their own: they have a weight and nothing else, so all that is
-// said of the other buffer, its shards, gradients and state, is of what is trained alone.
+// Frozen parameters (docs/lora.md) are in a flat buffer of their own: they have a weight and nothing else, so all that
+// is said of the other buffer, its shards, gradients and state, is of what is trained alone.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -78,8 +78,8 @@ class UnitLayout {
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
   // Of a parameter in its flat buffer, in elements.
   std::int64_t offset(int index) const { return offsets_.at(index); }
-  std::int64_t elements() const { return elements_; }                  // of the flat buffer, padding included
-  std::int64_t decayed() const { return decayed_; }  // how many elements from the start on have weight decay
+  std::int64_t elements() const { return elements_; }  // of the flat buffer, padding included
+  std::int64_t decayed() const { return decayed_; }    // how many elements from the start on have weight decay
   // The tied parameters come last of all and have no weight, so the buffers of weights and state end here.
   std::int64_t owned() const { return owned_; }
   std::int64_t frozen() const { return frozen_; }  // elements of the other flat buffer, padding included

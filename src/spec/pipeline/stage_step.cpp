@@ -113,7 +113,8 @@ class StepWriter {
       const bool forward = a.step == ChunkStep::forward, input = !forward && a.step != ChunkStep::backward_weight;
       if (forward && after < shape_.units && to_here(after)) messages.push_back({Handed::output, after, a.micro});
       if (!trains_) continue;
-      if (input && before >= 0 && to_here(before) && shape_.goes_back(before)) messages.push_back({Handed::gradient, before, a.micro});
+      if (input && before >= 0 && to_here(before) && shape_.goes_back(before))
+        messages.push_back({Handed::gradient, before, a.micro});
       if (forward && after == shape_.units && a.micro == shape_.micro - 1 && shape_.tie_is_sent() &&
           to_here(shape_.tie_owner))
         messages.push_back({Handed::tied_gradient, shape_.tie_owner, -1});

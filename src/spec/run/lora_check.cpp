@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "spec/model/projections.h"
 #include "spec/text/text_input.h"
 
@@ -60,6 +61,15 @@ void check_lora(const RunSpec& spec, const LoraFault& fail) {
       memory.offload_parameters != Offload::none)
     refuse("state of adapters is small, and is not offloaded",
            "leave offload_optimizer, offload_gradients and offload_parameters out of [memory]");
+}
+
+void require_base(const RunSpec& spec) {
+  if (!spec.lora || !spec.model_hf.empty() || !spec.model_from.empty()) return;
+  throw UserError(ExitCode::usage,
+                  fmt::format("lora.rank = {} trains adapters beside weights that are there, and this run would begin "
+                              "with random ones",
+                              spec.lora.rank),
+                  "name the weights by model.hf=FOLDER or model.from=RUN, or use lora.rank=0");
 }
 
 }  // namespace lockstep

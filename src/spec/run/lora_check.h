@@ -8,5 +8,7 @@ namespace lockstep {
 using LoraFault = std::function<void(std::string_view section, std::string_view key, const std::string& problem,
                                      const std::string& remedy)>;
 void check_lora(const RunSpec& spec, const LoraFault& fail);
+// UserError (usage) where a run that is to be trained would begin with random weights beside its adapters.
+void require_base(const RunSpec& spec);
 
 }  // namespace lockstep

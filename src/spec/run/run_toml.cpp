@@ -389,8 +389,8 @@ RunSpec parse_run(std::string_view text, const std::string& where, const std::fi
     document.replace("layout", "--layout", items);
     told_dp = told_dp || std::ranges::find(items, "dp", &TomlItem::key) != items.end();
   }
-  top.refuse_unknown(
-      Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity", "lora", "tuning"});
+  top.refuse_unknown(Keys{"model", "data", "train", "optim", "layout", "precision", "run", "memory", "sync", "sparsity",
+                          "lora", "tuning"});
   unmake_choices(document);
   RunSpec spec;
   spec.run.out = default_out(where);

@@ -39,6 +39,25 @@ KernelCase cast_case(DType to, DType from, std::int64_t n) {
   return made;
 }
 
+KernelCase scale_case(DType dtype, std::int64_t n, bool in_place) {
+  constexpr double kFactor = 1.375;
+  KernelCase made{.op = "scale", .shape = label({n}) + (in_place ? "_in_place" : ""), .dtype = dtype};
+  made.operands = {{"y", {n}, dtype, Role::out}, {"x", {n}, dtype, Role::in, magnitudes(-8, 8)}};
+  if (in_place) {
+    made.operands.erase(made.operands.begin());
+    made.operands[0].role = Role::inout;
+    made.plain = false;
+  }
+  made.run = [](Tensors t, Stream& stream) { scale({.y = t[0], .x = t.back(), .factor = kFactor}, stream); };
+  made.reference = [](Hosts t) {
+    for (std::int64_t i = 0; i < t[0].elements(); ++i) {
+      const double x = t.back()[i];
+      t[0].set(i, kFactor * x, std::abs(kFactor * x));
+    }
+  };
+  return made;
+}
+
 KernelCase fill_case(DType dtype, std::int64_t n, double value) {
   KernelCase made{.op = "fill", .shape = label({n}) + (value == 0 ? "_zero" : "_value"), .dtype = dtype};
   made.operands = {{"y", {n}, dtype, Role::out}};
@@ -67,11 +86,13 @@ Cases elementwise_cases(DType dtype) {
     cases.push_back(add_in_place(dtype, n, false));
     cases.push_back(add_in_place(dtype, n, true));
     for (const DType from : kFloatTypes) cases.push_back(cast_case(dtype, from, n));
+    for (const bool in_place : {false, true}) cases.push_back(scale_case(dtype, n, in_place));
     cases.push_back(fill_case(dtype, n, 0));
     cases.push_back(fill_case(dtype, n, -1.7));
   }
   cases.push_back(unaligned(add_case(dtype, 1001)));
   for (const DType from : kFloatTypes) cases.push_back(unaligned(cast_case(dtype, from, 1001)));
+  cases.push_back(unaligned(scale_case(dtype, 1001, false)));
   cases.push_back(unaligned(fill_case(dtype, 1001, -1.7)));
   for (const Shape& dy : {Shape{1, 1}, Shape{7, 13}, Shape{257, 31}, Shape{2, 5000}, Shape{1031, 20}, Shape{4099, 3}})
     for (const bool strided : {false, true})
