@@ -255,11 +255,11 @@ TEST_F(GenerateCommand, GivesEveryPromptOfAFileTheAnswerThatItHasAlone) {
 TEST_F(GenerateCommand, AnswersPromptsTogetherAsOneAfterTheOtherAndInTheirOrder) {
   std::ofstream prompts(folder_ + "/many.txt");
   for (int i = 0; i < 9; ++i)
-    prompts << std::string(static_cast<std::size_t>(1 + 5 * i % 13), static_cast<char>('a' + i)) << '\n';
+    prompts << std::string(static_cast<std::size_t>(1 + 13 * i % 47), static_cast<char>('a' + i)) << '\n';
   prompts.close();
   const auto answers = [&](const std::string& how) {
     const Outcome o = run_in_shell("generate " + text_run() + " --prompts " + folder_ +
-                                   "/many.txt --max-tokens 12 --seed 3 --stop e" + how);
+                                   "/many.txt --max-tokens 12 --seed 3" + how + " 2>/dev/null");
     EXPECT_EQ(o.code, 0) << o.out;
     std::istringstream lines(o.out);
     nlohmann::json all = nlohmann::json::array();
