@@ -9,9 +9,6 @@
 namespace lockstep::tests {
 namespace {
 
-std::function<std::string()> text(const std::string& content) {
-  return [=] { return content; };
-}
 // One line of a file: what is before and after so many of something.
 std::function<std::string()> around(const std::string& before, const std::string& some, std::size_t count,
                                     const std::string& after) {
@@ -296,38 +293,37 @@ class HostileMessages : public testing::TestWithParam<HostileInput> {};
 class HostilePrompts : public testing::TestWithParam<HostileInput> {};
 class HostileConfigs : public testing::TestWithParam<HostileInput> {};
 class HostileQuestions : public testing::TestWithParam<HostileInput> {};
-const auto kName = [](const auto& info) { return info.param.name; };
 
 TEST_P(HostileTemplates, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());
   if (GetParam().file == "tokenizer_config.json") std::filesystem::remove(folder / kTemplate);
   folder.expect_refused({"generate", ".", "--chat", "--prompt", "a", "--max-tokens", "1"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileTemplates, testing::ValuesIn(kTemplates), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileTemplates, testing::ValuesIn(kTemplates), kNameOfInput);
 
 TEST_P(HostileMessages, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());
   folder.expect_refused({"generate", ".", "--messages", kMessages, "--max-tokens", "1"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileMessages, testing::ValuesIn(kTalks), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileMessages, testing::ValuesIn(kTalks), kNameOfInput);
 
 TEST_P(HostilePrompts, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());
   folder.expect_refused({"generate", ".", "--prompts", kPrompts, "--max-tokens", "1"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostilePrompts, testing::ValuesIn(kPromptFiles), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostilePrompts, testing::ValuesIn(kPromptFiles), kNameOfInput);
 
 TEST_P(HostileConfigs, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());
   folder.expect_refused({"generate", ".", "--prompt", "a", "--max-tokens", "1"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileConfigs, testing::ValuesIn(kConfigs), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileConfigs, testing::ValuesIn(kConfigs), kNameOfInput);
 
 TEST_P(HostileQuestions, AreRefusedInOneLine) {
   const ModelFolder folder(GetParam());
   folder.expect_refused({"eval", ".", kQuestions, "--choices", "--threads", "1"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileQuestions, testing::ValuesIn(kChoices), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileQuestions, testing::ValuesIn(kChoices), kNameOfInput);
 
 }  // namespace
 }  // namespace lockstep::tests

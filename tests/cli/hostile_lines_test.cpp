@@ -8,9 +8,6 @@
 namespace lockstep::tests {
 namespace {
 
-std::function<std::string()> text(const std::string& content) {
-  return [=] { return content; };
-}
 std::function<std::string()> bytes(const char* content, std::size_t size) { return text({content, size}); }
 #define BYTES(literal) bytes(literal, sizeof(literal) - 1)
 
@@ -139,8 +136,7 @@ TEST_P(HostileLines, AreRefusedInOneLine) {
   if (GetParam().file.find(".jsonl") != std::string::npos) words.insert(words.end(), {"--key", "text"});
   folder.expect_refused(words);
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileLines, testing::ValuesIn(kLines),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Files, HostileLines, testing::ValuesIn(kLines), kNameOfInput);
 
 }  // namespace
 }  // namespace lockstep::tests

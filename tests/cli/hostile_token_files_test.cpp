@@ -12,9 +12,6 @@
 namespace lockstep::tests {
 namespace {
 
-std::function<std::string()> text(const std::string& content) {
-  return [=] { return content; };
-}
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max(), kHalf = std::uint64_t{1} << 63;
 
 template <class Number>
@@ -52,7 +49,7 @@ std::function<std::string()> idx_with(std::size_t at, Number value) {
   return [=] { return with(idx(), at, value); };
 }
 
-const HostileInput kFiles[] = {
+const HostileInput kTokenFiles[] = {
     {"Folder", "x.tokens", text(kAFolder), "is a folder"},
     {"Pipe", "x.tokens", text(kAPipe), "not a regular file"},
     {"Hole", "x.tokens", text(kAHole), "not a token file"},
@@ -153,7 +150,6 @@ const HostileInput kFiles[] = {
 };
 
 class HostileTokenFiles : public testing::TestWithParam<HostileInput> {};
-const auto kName = [](const auto& info) { return info.param.name; };
 
 TEST_P(HostileTokenFiles, AreRefusedInOneLine) {
   const HostileInput& input = GetParam();
@@ -166,7 +162,7 @@ TEST_P(HostileTokenFiles, AreRefusedInOneLine) {
                      : idx());
   folder.expect_refused({"data", "inspect", input.file == "x.bin" ? "x.idx" : input.file});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileTokenFiles, testing::ValuesIn(kFiles), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileTokenFiles, testing::ValuesIn(kTokenFiles), kNameOfInput);
 
 // The index of packed documents that the program keeps beside a token file.
 constexpr const char* kRun =
@@ -233,7 +229,7 @@ TEST_P(HostileIndexes, AreRefusedInOneLine) {
   folder.write("x.toml", kRun);
   folder.expect_refused({"plan", "x.toml"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileIndexes, testing::ValuesIn(kIndexes), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileIndexes, testing::ValuesIn(kIndexes), kNameOfInput);
 
 // Run files whose mixtures are out of any measure.
 std::function<std::string()> mixture(const std::string& sources) {
@@ -286,7 +282,7 @@ TEST_P(HostileMixtures, AreRefusedInOneLine) {
   if (GetParam().file != "x.toml") folder.write("x.toml", mixture("[data.source.a]\ntokens = \"nowhere.tokens\"\n")());
   folder.expect_refused({"plan", "x.toml"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileMixtures, testing::ValuesIn(kMixtures), kName);
+INSTANTIATE_TEST_SUITE_P(Files, HostileMixtures, testing::ValuesIn(kMixtures), kNameOfInput);
 
 }  // namespace
 }  // namespace lockstep::tests

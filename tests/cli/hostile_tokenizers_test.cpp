@@ -10,10 +10,6 @@ namespace {
 using Json = nlohmann::json;
 
 // A good tokenizer.json with one change.
-std::function<std::string()> text(const std::string& content) {
-  return [=] { return content; };
-}
-
 std::function<std::string()> with(const std::string& pointer, Json (*value)()) {
   return [=] {
     Json document = small_document();
@@ -51,7 +47,7 @@ std::string cut_at(double share) {
   return all.substr(0, static_cast<std::size_t>(share * static_cast<double>(all.size())));
 }
 
-const HostileInput kFiles[] = {
+const HostileInput kTokenizerFiles[] = {
     {"Empty", "tokenizer.json", text(""), "not valid JSON"},
     {"Folder", "tokenizer.json", text(kAFolder), "is a folder"},
     {"Pipe", "tokenizer.json", text(kAPipe), "not a regular file"},
@@ -236,8 +232,7 @@ TEST_P(HostileTokenizers, AreRefusedInOneLine) {
   folder.write("text.txt", std::string(300, 'a') + " hello" + std::string(300, 'b') + "\n");
   folder.expect_refused({"tokenize", "text.txt", "--tokenizer", ".", "--threads", "1", "--out", "out.tokens"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileTokenizers, testing::ValuesIn(kFiles),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Files, HostileTokenizers, testing::ValuesIn(kTokenizerFiles), kNameOfInput);
 
 // What a tokenizer is to be learned from.
 const HostileInput kTexts[] = {
@@ -252,8 +247,7 @@ TEST_P(HostileTexts, TeachNoTokenizer) {
   const HostileFolder folder(GetParam());
   folder.expect_refused({"train-tokenizer", "x.txt", "--vocabulary", "300", "--out", "new/tokenizer"});
 }
-INSTANTIATE_TEST_SUITE_P(Files, HostileTexts, testing::ValuesIn(kTexts),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Files, HostileTexts, testing::ValuesIn(kTexts), kNameOfInput);
 
 // A decoder is run when tokens become text.
 TEST(HostileDecoders, DoNotGrowWithoutEnd) {

@@ -19,7 +19,12 @@ struct HostileInput {
   std::string named = "";  // what the message names where it is not the file
 };
 inline void PrintTo(const HostileInput& input, std::ostream* out) { *out << input.name; }
-inline std::string name_of_input(const HostileInput& input) { return input.name; }
+inline constexpr auto kNameOfInput = [](const auto& info) { return info.param.name; };
+
+// The content of a file, as it is.
+inline std::function<std::string()> text(const std::string& content) {
+  return [=] { return content; };
+}
 
 // What it may take, on a busy machine and with what the program itself needs.
 inline constexpr std::int64_t kMostHostileBytes = std::int64_t{512} << 20;
