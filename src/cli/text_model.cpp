@@ -15,7 +15,11 @@
 
 namespace lockstep {
 
+namespace {
+
 namespace fs = std::filesystem;
+
+}  // namespace
 
 std::vector<std::int32_t> configured_ends(const fs::path& file) {
   std::vector<std::int32_t> ends;
