@@ -17,6 +17,7 @@
 #include "cli/run_arguments.h"
 #include "cli/same_start.h"
 #include "cli/signals.h"
+#include "cli/silent_rank.h"
 #include "cli/start_notes.h"
 #include "cli/start_ranks.h"
 #include "cli/train_view.h"
@@ -278,35 +279,13 @@ Ending train_first(Prepared& p, const RunSpec& spec, TrainingRun& run, ProcessHe
   }
 }
 
-// Any other rank: silent, but in a process of its own it hears signals too.
-class Silent final : public Watcher {
- public:
-  Silent(const TrainingRun& run, std::int64_t first_step, bool own_process)
-      : stop_(own_process ? &listen_for_signals(run.spec().run.stop_signals) : nullptr),
-        events_(std::filesystem::path(run.spec().run.out) / "events.jsonl"),
-        rank_(static_cast<std::size_t>(run.ranks()->rank())),
-        log_(run.spec(), run.mesh_rank(), first_step) {}
-  bool wants_stop() override { return stop_ && *stop_; }
-  void stepped(const StepRecord& record) override { log_.held(record); }
-  void timed(std::int64_t step, const std::vector<TimesByUse>& times, const std::vector<SentByAxis>& sent) override {
-    log_.timed(step, times[rank_], sent);
-  }
-  void happened(const LoggedEvent& fault) override { append_event(events_, fault); }
-
- private:
-  const std::atomic<bool>* stop_;
-  std::filesystem::path events_;
-  std::size_t rank_;
-  RankLog log_;
-};
-
 Ending train_other(const std::string& from, TrainingRun& run, ProcessHeartbeat& heartbeat, bool own_process,
                    const std::optional<CopyPlace>& copies) {
   if (from.empty()) run.init_weights();
   Progress progress =
       from.empty() ? beginning(run) : resume(run, open_verified_checkpoint(from), [](const std::string&) {});
   require_same_weights(run);
-  Silent silent(run, progress.step, own_process);
+  SilentRank silent(run, progress.step, own_process);
   heartbeat.add(run);
   const std::optional<LinkRate> link = link_of(run);
   try {
