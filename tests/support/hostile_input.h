@@ -19,7 +19,6 @@ struct HostileInput {
   std::string named = "";  // what the message names where it is not the file
 };
 inline void PrintTo(const HostileInput& input, std::ostream* out) { *out << input.name; }
-inline std::string name_of_input(const HostileInput& input) { return input.name; }
 
 // What it may take, on a busy machine and with what the program itself needs.
 inline constexpr std::int64_t kMostHostileBytes = std::int64_t{512} << 20;
