@@ -153,6 +153,7 @@ const HostileInput kTemplates[] = {
     {"EndsOfNumbers", "generation_config.json", text(R"({"eos_token_id": [1, -1]})"), "eos_token_id"},
     {"EndsDeep", "generation_config.json", around(R"({"eos_token_id": )", "[", 500'000, ""), "nested deeper"},
 };
+static_assert(std::size(kTemplates) >= 90);
 
 const char* const kMessages = "talk.json";
 const char* const kTurn = R"({"role": "user", "content": "x"})";
@@ -188,6 +189,7 @@ const HostileInput kTalks[] = {
     {"NoMessage", kMessages, text("[]"), "no message"},
     {"TooManyTokens", kMessages, around(R"([{"role": "user", "content": ")", "x", 1'000'000, "\"}]"), "positions", 2},
 };
+static_assert(std::size(kTalks) >= 23);
 
 const char* const kPrompts = "prompts.jsonl";
 const HostileInput kPromptFiles[] = {
@@ -217,6 +219,7 @@ const HostileInput kPromptFiles[] = {
     {"MessagesWithoutRole", kPrompts, text(R"({"messages":[{"content":"a"}]})"), "line 1"},
     {"TooManyTokens", kPrompts, around("{\"prompt\":\"", "x", 1'000'000, "\"}"), "positions", 2},
 };
+static_assert(std::size(kPromptFiles) >= 18);
 
 const char* const kQuestions = "questions.jsonl";
 const HostileInput kChoices[] = {
@@ -245,6 +248,7 @@ const HostileInput kChoices[] = {
           "\n[]\n"),
      ":2:"},
 };
+static_assert(std::size(kChoices) >= 19);
 
 const HostileInput kConfigs[] = {
     {"ManyObjects", "config.json", around("{\"a\":[", "{},", 300'000, "{}]}"), "model_type"},
@@ -257,6 +261,7 @@ const HostileInput kConfigs[] = {
     {"Hole", "config.json", text(kAHole), "config.json"},
     {"Pipe", "config.json", text(kAPipe), "config.json"},
 };
+static_assert(std::size(kConfigs) >= 8);
 
 // A folder with a model of bytes that has 64 positions, as `lockstep export` writes it; made once.
 std::string model() {

@@ -127,6 +127,7 @@ const HostileInput kLines[] = {
     {"ZstdHole", "a.jsonl.zst", text(kAHole), "not zstd"},
     {"ZstdEmpty", "a.jsonl.zst", text(""), "there is no text in it"},
 };
+static_assert(std::size(kLines) >= 71);
 
 class HostileLines : public testing::TestWithParam<HostileInput> {};
 

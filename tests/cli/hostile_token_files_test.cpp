@@ -148,6 +148,7 @@ const HostileInput kTokenFiles[] = {
      },
      "does not say what it holds"},
 };
+static_assert(std::size(kFiles) >= 72);
 
 class HostileTokenFiles : public testing::TestWithParam<HostileInput> {};
 
@@ -219,6 +220,7 @@ const HostileInput kIndexes[] = {
     {"PieceContinuesBeyond", kIndex, index_with(kCounts + 8, std::uint32_t{0x80000002}), "piece"},
     {"SamplesDamaged", kIndex, [] { return with(index_bytes(), kTokens, '\7'); }, "is damaged"},
 };
+static_assert(std::size(kIndexes) >= 23);
 
 class HostileIndexes : public testing::TestWithParam<HostileInput> {};
 
@@ -273,6 +275,7 @@ const HostileInput kMixtures[] = {
     {"LongName", "x.toml", mixture(source(std::string(1'000'000, 'a'), "")), "x.toml", 2},
     {"SourceIsMissing", "nowhere.tokens", text(kNoFile), "there is no such file"},
 };
+static_assert(std::size(kMixtures) >= 10);
 
 class HostileMixtures : public testing::TestWithParam<HostileInput> {};
 

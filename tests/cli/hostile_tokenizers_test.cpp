@@ -221,6 +221,7 @@ const HostileInput kTokenizerFiles[] = {
     {"ConfigIsAFolder", "tokenizer_config.json", text(kAFolder), "folder"},
     {"ConfigIsAHole", "tokenizer_config.json", text(kAHole), "is larger than"},
 };
+static_assert(std::size(kFiles) >= 77);
 class HostileTokenizers : public testing::TestWithParam<HostileInput> {};
 
 TEST_P(HostileTokenizers, AreRefusedInOneLine) {
@@ -240,6 +241,7 @@ const HostileInput kTexts[] = {
     {"Hole", "x.txt", text(kAHole), "is binary"},       {"Empty", "x.txt", text(""), "is empty"},
     {"EmptyFolder", "x.txt", text(kAFolder), "x.txt"},  {"Zeros", "x.txt", text(std::string(1000, '\0')), "is binary"},
 };
+static_assert(std::size(kTexts) >= 6);
 
 class HostileTexts : public testing::TestWithParam<HostileInput> {};
 

@@ -194,7 +194,8 @@ TEST(GoodputOfARun, GrowsWorseWhileNobodyTrainsAndNotWhileAStepIsUnderWay) {
 TEST(GoodputOfARun, IsThatOfItsStepsWhileOthersGoOn) {
   GoodputAccount account;
   const auto tell = [&](double time, const std::string& kind, const std::string& decision, bool speaks) {
-    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .seconds = 1, .decision = decision};
+    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .text = {}, .seconds = 1};
+    event.decision = decision;
     event.speaks = speaks;
     account.add_event(event);
   };

@@ -188,9 +188,10 @@ TEST(AnswerTargetsInLayouts, ABatchWithoutAnyHasNoLossAndNoGradient) {
   HostRun run(options);
   run.replica->init_weights();
   EXPECT_EQ(run.replica->compute_gradients(batch.tokens, batch.targets), 0);
-  for (const auto& t : run.replica->tensors())
-    if (!t.runs.empty())
-      for (const double v : to_doubles(t.gradient, *run.stream)) ASSERT_EQ(v, 0) << t.tensor.name;
+  for (const auto& t : run.replica->tensors()) {
+    if (t.runs.empty()) continue;
+    for (const double v : to_doubles(t.gradient, *run.stream)) ASSERT_EQ(v, 0) << t.tensor.name;
+  }
 }
 
 // Evaluation against plain loops over the file: loss and accuracy are of the marked targets alone.

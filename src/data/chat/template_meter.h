@@ -1,8 +1,8 @@
-// What a chat template's run has made and copied so far, in bytes, against what it may.
+// What a chat template's run has made and walked so far, in bytes, against what it may.
 //
 // Steps alone do not bound a run: one step may make a text of 64 MiB, or walk a list that holds another one a thousand
-// times. So whoever makes, copies or walks a value charges its bytes here first; a copy costs a quarter of what is
-// made, since it is gone sooner. kMostTemplateWork bounds the memory of all values that are alive too.
+// times. So whoever makes or walks a value charges its bytes here, and before, where they may be many. The limit bounds
+// the memory of all values that are alive too.
 //
 // Failure: TemplateError.
 #pragma once
