@@ -194,7 +194,7 @@ TEST(GoodputOfARun, GrowsWorseWhileNobodyTrainsAndNotWhileAStepIsUnderWay) {
 TEST(GoodputOfARun, IsThatOfItsStepsWhileOthersGoOn) {
   GoodputAccount account;
   const auto tell = [&](double time, const std::string& kind, const std::string& decision, bool speaks) {
-    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .text = {}, .seconds = 1};
+    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .seconds = 1, .text = {}};
     event.decision = decision;
     event.speaks = speaks;
     account.add_event(event);
