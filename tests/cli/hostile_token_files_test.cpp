@@ -148,7 +148,7 @@ const HostileInput kTokenFiles[] = {
      },
      "does not say what it holds"},
 };
-static_assert(std::size(kFiles) >= 72);
+static_assert(std::size(kTokenFiles) >= 72);
 
 class HostileTokenFiles : public testing::TestWithParam<HostileInput> {};
 

@@ -221,7 +221,7 @@ const HostileInput kTokenizerFiles[] = {
     {"ConfigIsAFolder", "tokenizer_config.json", text(kAFolder), "folder"},
     {"ConfigIsAHole", "tokenizer_config.json", text(kAHole), "is larger than"},
 };
-static_assert(std::size(kFiles) >= 77);
+static_assert(std::size(kTokenizerFiles) >= 77);
 class HostileTokenizers : public testing::TestWithParam<HostileInput> {};
 
 TEST_P(HostileTokenizers, AreRefusedInOneLine) {

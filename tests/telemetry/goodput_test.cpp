@@ -194,9 +194,13 @@ TEST(GoodputOfARun, GrowsWorseWhileNobodyTrainsAndNotWhileAStepIsUnderWay) {
 TEST(GoodputOfARun, IsThatOfItsStepsWhileOthersGoOn) {
   GoodputAccount account;
   const auto tell = [&](double time, const std::string& kind, const std::string& decision, bool speaks) {
-    RunEvent event{.time = kBegin + time, .rank = speaks ? 3 : -1, .kind = kind, .seconds = 1, .text = {}};
-    event.decision = decision;
-    event.speaks = speaks;
+    RunEvent event{.time = kBegin + time,
+                   .rank = speaks ? 3 : -1,
+                   .kind = kind,
+                   .seconds = 1,
+                   .text = {},
+                   .decision = decision,
+                   .speaks = speaks};
     account.add_event(event);
   };
   tell(1, "start", "", true);
