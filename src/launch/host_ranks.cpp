@@ -18,8 +18,8 @@ constexpr double kLongPause = 1;  // between two looks: this process was held
 }  // namespace
 
 void HostRanks::start(const EpochOrder& order, const Command& command) {
-  if (order.joins && order.epoch != epoch_) return;  // of one that is over
-  if (order.joins) {
+  if (order.joins && order.epoch < epoch_) return;  // of one that is over
+  if (order.joins && order.epoch == epoch_) {       // else nothing of it runs here: this host has come back
     for (const EpochOrder::Place& place : order.places) {
       kill({place.rank});
       std::erase_if(processes_, [&](const Running& one) { return one.rank == place.rank; });
