@@ -51,7 +51,7 @@ apart::Parties parties_of(const apart::ApartMesh& mesh, int rank, Communicator* 
 
 struct Servers {
   tcp::WorldKeys keys;
-  std::vector<apart::DoorPlace> doors;
+  std::vector<apart::ServerAddress> addresses;
 };
 
 // Nothing: they have not begun.
@@ -59,11 +59,11 @@ std::optional<Servers> find_servers(const RunSpec& spec) {
   std::istringstream text(text_of(servers_file(spec)));
   std::string keys;
   if (!(text >> keys)) return std::nullopt;
-  Servers found{.keys = tcp::WorldKeys::parse(keys), .doors = {}};
+  Servers found{.keys = tcp::WorldKeys::parse(keys), .addresses = {}};
   const int first = apart_mesh(spec.layout).first_server();
-  for (apart::DoorPlace door{.rank = first}; text >> door.address >> door.port; ++door.rank)
-    found.doors.push_back(door);
-  if (std::ssize(found.doors) != spec.layout.servers) return std::nullopt;
+  for (apart::ServerAddress server{.rank = first}; text >> server.address >> server.port; ++server.rank)
+    found.addresses.push_back(server);
+  if (std::ssize(found.addresses) != spec.layout.servers) return std::nullopt;
   return found;
 }
 
@@ -79,7 +79,7 @@ std::unique_ptr<apart::ServerLinks> connect(const RunSpec& spec, int rank, const
       return std::make_unique<apart::ServerLinks>(apart::ServerLinks::Options{.mesh = apart_mesh(spec.layout),
                                                                               .rank = rank,
                                                                               .keys = servers->keys,
-                                                                              .doors = servers->doors,
+                                                                              .addresses = servers->addresses,
                                                                               .settings = settings,
                                                                               .life = life,
                                                                               .until = until});
@@ -167,15 +167,15 @@ ApartServer::ApartServer(const RunSpec& spec, const std::string& settings, Commu
   const std::string first = master ? master : "127.0.0.1";
   std::string keys = party.rank() == 0 ? tcp::WorldKeys::make().text() : "";
   if (party.size() > 1) share_text(party, keys, 0);
-  auto door = std::make_unique<apart::Door>(party.rank() == 0 ? first : tcp::address_towards(first),
-                                            tcp::WorldKeys::parse(keys), rank, settings);
-  const std::string mine = fmt::format("{} {}\n", door->address(), door->port());
+  auto acceptor = std::make_unique<apart::Acceptor>(party.rank() == 0 ? first : tcp::address_towards(first),
+                                                    tcp::WorldKeys::parse(keys), rank, settings);
+  const std::string mine = fmt::format("{} {}\n", acceptor->address(), acceptor->port());
   std::string text = keys + "\n";
   if (party.size() > 1)
     for (const std::string& one : gather_texts(party, mine)) text += one;
   else
     text += mine;
-  links_ = std::make_unique<apart::WorkerLinks>(mesh, rank, std::move(door), spec.run.deadline);
+  links_ = std::make_unique<apart::WorkerLinks>(mesh, rank, std::move(acceptor), spec.run.deadline);
   mesh_ = apart::make_ranks(parties_of(mesh, rank, party.size() > 1 ? &party : nullptr), *links_);
   if (party.rank() != 0) return;
   write_for_us(file_, text);

@@ -111,7 +111,7 @@ class ApartDoor : public ::testing::Test {
     return {.mesh = mesh_,
             .rank = 1,
             .keys = keys_,
-            .doors = {{.rank = 2, .address = "127.0.0.1", .port = port_}},
+            .addresses = {{.rank = 2, .address = "127.0.0.1", .port = port_}},
             .settings = settings,
             .life = life,
             .until = control::Clock::now() + control::seconds(5)};
@@ -135,9 +135,9 @@ class ApartDoor : public ::testing::Test {
 
   const apart::ApartMesh mesh_{.workers = 2, .line = 1, .servers = 1};
   const tcp::WorldKeys keys_ = tcp::WorldKeys::make();
-  std::unique_ptr<apart::Door> door_ = std::make_unique<apart::Door>("127.0.0.1", keys_, 2, "as told");
-  const int port_ = door_->port();
-  apart::WorkerLinks links_{mesh_, 2, std::move(door_), 5};
+  std::unique_ptr<apart::Acceptor> acceptor_ = std::make_unique<apart::Acceptor>("127.0.0.1", keys_, 2, "as told");
+  const int port_ = acceptor_->port();
+  apart::WorkerLinks links_{mesh_, 2, std::move(acceptor_), 5};
 };
 
 TEST_F(ApartDoor, LetsAWorkerInThatHasTheSameSettings) {

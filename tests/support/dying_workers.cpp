@@ -93,7 +93,7 @@ class Training {
               .line = static_cast<int>(o_.layout.line()),
               .servers = static_cast<int>(o_.layout.servers)},
         names_(logical_tensors(Model(o_.spec, 1, o_.T, DType::f64))),
-        doors_(static_cast<std::size_t>(mesh_.servers)),
+        addresses_(static_cast<std::size_t>(mesh_.servers)),
         deaths_left_(how.deaths) {
     for (const LogicalTensor& name : names_)
       result_.learned.weights.emplace_back(static_cast<std::size_t>(name.elements()));
@@ -120,10 +120,11 @@ class Training {
 
   void serve(Communicator& party) {
     const int rank = mesh_.first_server() + party.rank();
-    auto door = std::make_unique<apart::Door>("127.0.0.1", keys_, rank, kSettings);
-    doors_[static_cast<std::size_t>(party.rank())] = {.rank = rank, .address = "127.0.0.1", .port = door->port()};
+    auto acceptor = std::make_unique<apart::Acceptor>("127.0.0.1", keys_, rank, kSettings);
+    addresses_[static_cast<std::size_t>(party.rank())] = {
+        .rank = rank, .address = "127.0.0.1", .port = acceptor->port()};
     party.barrier()->wait();
-    apart::WorkerLinks links(mesh_, rank, std::move(door), kSeconds);
+    apart::WorkerLinks links(mesh_, rank, std::move(acceptor), kSeconds);
     open_ = true;
     const auto all = apart::make_ranks(parties(rank, party.size() > 1 ? &party : nullptr), links);
     CpuDevice cpu;
@@ -192,7 +193,7 @@ class Training {
     apart::ServerLinks links({.mesh = mesh_,
                               .rank = rank,
                               .keys = keys_,
-                              .doors = doors_,
+                              .addresses = addresses_,
                               .settings = kSettings,
                               .life = number,
                               .until = control::Clock::now() + control::seconds(kSeconds)});
@@ -221,7 +222,7 @@ class Training {
   const apart::ApartMesh mesh_;
   const std::vector<LogicalTensor> names_;
   const tcp::WorldKeys keys_ = tcp::WorldKeys::make();
-  std::vector<apart::DoorPlace> doors_;
+  std::vector<apart::ServerAddress> addresses_;
   std::atomic<bool> open_ = false, over_ = false;
   std::atomic<int> deaths_left_;
   std::mutex mutex_;

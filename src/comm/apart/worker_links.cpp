@@ -18,27 +18,27 @@ bool breaks(const std::shared_ptr<Link>& link) {
 
 }  // namespace
 
-WorkerLinks::WorkerLinks(const ApartMesh& mesh, int rank, std::unique_ptr<Door> door, double deadline)
-    : mesh_(mesh), rank_(rank), door_(std::move(door)), deadline_(deadline) {}
+WorkerLinks::WorkerLinks(const ApartMesh& mesh, int rank, std::unique_ptr<Acceptor> acceptor, double deadline)
+    : mesh_(mesh), rank_(rank), acceptor_(std::move(acceptor)), deadline_(deadline) {}
 
-void WorkerLinks::look_at_door() {
-  for (Door::Guest& guest : door_->look()) {
+void WorkerLinks::accept_workers() {
+  for (Acceptor::Accepted& one : acceptor_->accept()) {
     forget_broken();
-    const int worker = guest.knock.rank / mesh_.line;
-    const bool tickets = guest.knock.channel == Channel::tickets;
-    const bool sense = guest.knock.rank >= 0 && guest.knock.rank < mesh_.first_server() &&
-                       (tickets ? leads() && guest.knock.rank % mesh_.line == 0
-                                : guest.knock.rank % mesh_.line == (rank_ - mesh_.first_server()) % mesh_.line);
+    const int worker = one.introduction.rank / mesh_.line;
+    const bool tickets = one.introduction.channel == Channel::tickets;
+    const bool sense = one.introduction.rank >= 0 && one.introduction.rank < mesh_.first_server() &&
+                       (tickets ? leads() && one.introduction.rank % mesh_.line == 0
+                                : one.introduction.rank % mesh_.line == (rank_ - mesh_.first_server()) % mesh_.line);
     if (!sense) continue;
-    Links& links = waiting_[worker][guest.knock.life];
-    auto link = std::make_shared<Link>(std::move(guest.socket), fmt::format("worker {}", worker), tickets);
+    Links& links = waiting_[worker][one.introduction.life];
+    auto link = std::make_shared<Link>(std::move(one.socket), fmt::format("worker {}", worker), tickets);
     (tickets ? links.tickets : links.tensors) = std::move(link);
-    if (tickets) joiners_.push_back({worker, guest.knock.life});
+    if (tickets) joiners_.push_back({worker, one.introduction.life});
   }
 }
 
 std::vector<WorkerLinks::Joiner> WorkerLinks::joiners() {
-  look_at_door();
+  accept_workers();
   return std::exchange(joiners_, {});
 }
 
@@ -46,7 +46,7 @@ bool WorkerLinks::take_in(const Joiner& joiner, double seconds) {
   const auto until = control::Clock::now() + control::seconds(seconds);
   Links& links = waiting_[joiner.worker][joiner.life];
   const auto whole = [&] { return links.tensors && (!leads() || links.tickets); };
-  for (look_at_door(); !whole() && control::Clock::now() < until; look_at_door())
+  for (accept_workers(); !whole() && control::Clock::now() < until; accept_workers())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const bool came = whole() && !breaks(links.tensors) && !breaks(links.tickets);
   if (came) there_[joiner.worker] = std::move(links);
@@ -89,31 +89,31 @@ std::shared_ptr<Link> WorkerLinks::to(int rank, Channel channel) {
 }
 
 ServerLinks::ServerLinks(const Options& options) : options_(options) {
-  for (const DoorPlace& door : options_.doors)
-    if ((door.rank - options_.mesh.first_server()) % options_.mesh.line == options_.rank % options_.mesh.line)
-      knocked_[door.rank] = knock(door, Channel::tensors);
+  for (const ServerAddress& server : options_.addresses)
+    if ((server.rank - options_.mesh.first_server()) % options_.mesh.line == options_.rank % options_.mesh.line)
+      introduced_[server.rank] = introduce(server, Channel::tensors);
 }
 
-control::Socket ServerLinks::knock(const DoorPlace& door, Channel channel) const {
-  return knock_at(door, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
-                  options_.settings, options_.until);
+control::Socket ServerLinks::introduce(const ServerAddress& server, Channel channel) const {
+  return introduce_to(server, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
+                      options_.settings, options_.until);
 }
 
-std::shared_ptr<Link> ServerLinks::let_in(control::Socket socket, const DoorPlace& door, Channel channel) const {
-  await_answer(socket, door, options_.keys, options_.rank, options_.until);
-  return std::make_shared<Link>(std::move(socket), fmt::format("the parameter server of rank {}", door.rank),
+std::shared_ptr<Link> ServerLinks::let_in(control::Socket socket, const ServerAddress& server, Channel channel) const {
+  await_answer(socket, server, options_.keys, options_.rank, options_.until);
+  return std::make_shared<Link>(std::move(socket), fmt::format("the parameter server of rank {}", server.rank),
                                 channel == Channel::tickets);
 }
 
 void ServerLinks::join() {
   if (options_.rank % options_.mesh.line == 0) {
-    const DoorPlace& first = options_.doors.front();
-    tickets_ = let_in(knock(first, Channel::tickets), first, Channel::tickets);
+    const ServerAddress& first = options_.addresses.front();
+    tickets_ = let_in(introduce(first, Channel::tickets), first, Channel::tickets);
   }
-  for (const DoorPlace& door : options_.doors)
-    if (const auto at = knocked_.find(door.rank); at != knocked_.end())
-      tensors_[door.rank] = let_in(std::move(at->second), door, Channel::tensors);
-  knocked_.clear();
+  for (const ServerAddress& server : options_.addresses)
+    if (const auto at = introduced_.find(server.rank); at != introduced_.end())
+      tensors_[server.rank] = let_in(std::move(at->second), server, Channel::tensors);
+  introduced_.clear();
 }
 
 std::shared_ptr<Link> ServerLinks::to(int rank, Channel channel) {

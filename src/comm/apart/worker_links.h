@@ -1,6 +1,6 @@
 // The connections between parameter servers and workers that may die and join, of one rank: a server's, or a worker's.
 //
-//   servers   each of their ranks has a door (door.h), which stays open
+//   servers   each of their ranks has an acceptor (acceptor.h), which stays open
 //   workers   a worker's rank connects to the servers' ranks that have its layers; when all of the worker's ranks have,
 //             its first one asks the first server for tickets, which is how it joins
 //
@@ -13,7 +13,7 @@
 #include <map>
 #include <optional>
 
-#include "comm/apart/door.h"
+#include "comm/apart/acceptor.h"
 
 namespace lockstep::apart {
 
@@ -27,7 +27,7 @@ struct ApartMesh {
 // Of a server's rank.
 class WorkerLinks final : public FarRanks {
  public:
-  WorkerLinks(const ApartMesh& mesh, int rank, std::unique_ptr<Door> door, double deadline);
+  WorkerLinks(const ApartMesh& mesh, int rank, std::unique_ptr<Acceptor> acceptor, double deadline);
 
   // The first server's: workers that have come since the last look, and wait to be taken in.
   struct Joiner {
@@ -53,12 +53,12 @@ class WorkerLinks final : public FarRanks {
     std::shared_ptr<Link> tensors, tickets;
   };
   bool leads() const { return rank_ == mesh_.first_server(); }
-  void look_at_door();
+  void accept_workers();
   void forget_broken();
 
   const ApartMesh mesh_;
   const int rank_;
-  const std::unique_ptr<Door> door_;
+  const std::unique_ptr<Acceptor> acceptor_;
   const double deadline_;
   std::map<int, Links> there_;                             // by worker
   std::map<int, std::map<std::uint64_t, Links>> waiting_;  // by worker and life
@@ -72,7 +72,7 @@ class ServerLinks final : public FarRanks {
     ApartMesh mesh;
     int rank = 0;
     tcp::WorldKeys keys;
-    std::vector<DoorPlace> doors;  // of all ranks of servers
+    std::vector<ServerAddress> addresses;  // of all ranks of servers
     std::string settings;
     std::uint64_t life = 0;  // the same on all ranks of the worker
     control::Clock::time_point until;
@@ -80,7 +80,7 @@ class ServerLinks final : public FarRanks {
   // Connects for tensors. CommError where a server is not reached.
   explicit ServerLinks(const Options& options);
   // When all ranks of the worker are connected, the first of them asks the first server for tickets; then each waits
-  // until the servers have taken the worker in. CommError, and UserError, as door.h says.
+  // until the servers have taken the worker in. CommError, and UserError, as acceptor.h says.
   void join();
 
   std::shared_ptr<Link> to(int rank, Channel channel) override;
@@ -89,11 +89,11 @@ class ServerLinks final : public FarRanks {
   double patience(Channel) const override { return 0; }
 
  private:
-  control::Socket knock(const DoorPlace& door, Channel channel) const;
-  std::shared_ptr<Link> let_in(control::Socket socket, const DoorPlace& door, Channel channel) const;
+  control::Socket introduce(const ServerAddress& server, Channel channel) const;
+  std::shared_ptr<Link> let_in(control::Socket socket, const ServerAddress& server, Channel channel) const;
 
   const Options options_;
-  std::map<int, control::Socket> knocked_;        // by rank; the doors are looked at when the first server says so
+  std::map<int, control::Socket> introduced_;     // by rank; servers accept them when the first one says so
   std::map<int, std::shared_ptr<Link>> tensors_;  // by rank
   std::shared_ptr<Link> tickets_;
 };

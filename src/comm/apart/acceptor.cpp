@@ -1,4 +1,4 @@
-#include "comm/apart/door.h"
+#include "comm/apart/acceptor.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -21,8 +21,8 @@ struct Words {  // after the hello
 };
 constexpr std::size_t kAllBytes = tcp::kHelloBytes + sizeof(Words);
 
-Words words_of(const Knock& knock, const std::string& settings) {
-  Words words{.channel = static_cast<std::uint32_t>(knock.channel), .life = knock.life};
+Words words_of(const Introduction& introduction, const std::string& settings) {
+  Words words{.channel = static_cast<std::uint32_t>(introduction.channel), .life = introduction.life};
   settings.copy(words.settings, kSettingsBytes);
   return words;
 }
@@ -33,23 +33,23 @@ bool send_all(const control::Socket& socket, const std::string& bytes) {
 
 }  // namespace
 
-Door::Door(const std::string& address, const tcp::WorldKeys& keys, int rank, const std::string& settings)
+Acceptor::Acceptor(const std::string& address, const tcp::WorldKeys& keys, int rank, const std::string& settings)
     : listening_(control::listen_on(address, 0)), keys_(keys), rank_(rank), settings_(settings) {}
 
-std::vector<Door::Guest> Door::look() {
+std::vector<Acceptor::Accepted> Acceptor::accept() {
   std::string from;
   while (control::Socket socket = control::accept_from(listening_, from)) {
     unproven_.push_back({.socket = std::move(socket)});
     if (unproven_.size() > kMostUnproven) unproven_.pop_front();
   }
-  std::vector<Guest> guests;
+  std::vector<Accepted> accepted;
   for (auto one = unproven_.begin(); one != unproven_.end();)
-    one = listen_to(*one, guests) ? std::next(one) : unproven_.erase(one);
-  return guests;
+    one = listen_to(*one, accepted) ? std::next(one) : unproven_.erase(one);
+  return accepted;
 }
 
 // Whether more is expected of it.
-bool Door::listen_to(Unproven& one, std::vector<Guest>& guests) {
+bool Acceptor::listen_to(Unproven& one, std::vector<Accepted>& accepted) {
   char bytes[kAllBytes];
   const ssize_t came = ::recv(one.socket.descriptor(), bytes, kAllBytes - one.bytes.size(), MSG_DONTWAIT);
   if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
@@ -66,38 +66,39 @@ bool Door::listen_to(Unproven& one, std::vector<Guest>& guests) {
       words.version == own.version && std::equal(own.settings, own.settings + kSettingsBytes, words.settings);
   const std::string answer = tcp::hello_with(keys_.answer, {.from = rank_, .to = ends->from});
   if (!send_all(one.socket, answer + (alike ? kComeIn : kOtherSettings)) || !alike || words.channel > 1) return false;
-  guests.push_back({.knock = {.rank = ends->from, .channel = static_cast<Channel>(words.channel), .life = words.life},
-                    .socket = std::move(one.socket)});
+  accepted.push_back(
+      {.introduction = {.rank = ends->from, .channel = static_cast<Channel>(words.channel), .life = words.life},
+       .socket = std::move(one.socket)});
   return false;
 }
 
 namespace {
 
-[[noreturn]] void fail(const DoorPlace& door, int rank, const std::string& why) {
+[[noreturn]] void fail(const ServerAddress& server, int rank, const std::string& why) {
   throw CommError(fmt::format("rank {} is not let in by the parameter server of rank {} at {}, port {}: {}", rank,
-                              door.rank, door.address, door.port, why));
+                              server.rank, server.address, server.port, why));
 }
 
 }  // namespace
 
-control::Socket knock_at(const DoorPlace& door, const tcp::WorldKeys& keys, const Knock& knock,
-                         const std::string& settings, control::Clock::time_point until) {
+control::Socket introduce_to(const ServerAddress& server, const tcp::WorldKeys& keys, const Introduction& introduction,
+                             const std::string& settings, control::Clock::time_point until) {
   std::string why_not;
-  control::Socket socket = control::connect_to(door.address, door.port, until, why_not);
-  if (!socket) fail(door, knock.rank, why_not);
-  const Words words = words_of(knock, settings);
-  std::string bytes = tcp::hello_with(keys.hello, {.from = knock.rank, .to = door.rank});
+  control::Socket socket = control::connect_to(server.address, server.port, until, why_not);
+  if (!socket) fail(server, introduction.rank, why_not);
+  const Words words = words_of(introduction, settings);
+  std::string bytes = tcp::hello_with(keys.hello, {.from = introduction.rank, .to = server.rank});
   bytes.append(reinterpret_cast<const char*>(&words), sizeof words);
-  if (!send_all(socket, bytes)) fail(door, knock.rank, "it has closed the connection");
+  if (!send_all(socket, bytes)) fail(server, introduction.rank, "it has closed the connection");
   return socket;
 }
 
-void await_answer(const control::Socket& socket, const DoorPlace& door, const tcp::WorldKeys& keys, int rank,
+void await_answer(const control::Socket& socket, const ServerAddress& server, const tcp::WorldKeys& keys, int rank,
                   control::Clock::time_point until) {
   const std::string answer = control::read_exactly(socket, tcp::kHelloBytes + 1, until);
   const auto ends = tcp::check_hello(answer.substr(0, std::min(answer.size(), tcp::kHelloBytes)), keys.answer);
-  if (!ends || ends->from != door.rank || ends->to != rank || answer.size() != tcp::kHelloBytes + 1)
-    fail(door, rank, "it does not answer as a server of this run");
+  if (!ends || ends->from != server.rank || ends->to != rank || answer.size() != tcp::kHelloBytes + 1)
+    fail(server, rank, "it does not answer as a server of this run");
   if (answer.back() == kOtherSettings)
     throw UserError(ExitCode::usage, "the servers train by other settings, another program or other data",
                     "leave the run file, the data and the program as they are while the run goes on");
