@@ -21,8 +21,8 @@ rm -rf model
 cp "$here/chat_template.jinja" model/
 "$lockstep" tokenize talks.jsonl --conversations --tokenizer model --out talks.tokens
 "$lockstep" data inspect talks.tokens --tokenizer model --seq 40 --sample 0
-"$lockstep" train fine-tune.toml --set train.steps=40 --out tuned --overwrite
-"$lockstep" train --resume tuned --layout dp=2,tp=2 --set train.steps=80
+"$lockstep" train fine-tune.toml --set train.steps=30 --out tuned --overwrite
+"$lockstep" train --resume tuned --layout dp=2,tp=2 --set train.steps=60
 rm -rf answers
 "$lockstep" export tuned --out answers
 "$lockstep" generate answers --chat --prompt "Where does Mara live?" --temperature 0

@@ -124,8 +124,11 @@ TEST_F(MarkedTokens, AreTheSameWhereverTheWriterWasStopped) {
       for (std::size_t more = 1 + random() % 20; more > 0 && at < all.size(); --more, ++at)
         writer->add(all[at].ids, all[at].targets);
       before = writer->sync();
-      // What is written after that is lost with the process.
-      if (at < all.size() && random() % 2 == 0) writer->add(all[0].ids, all[0].targets);
+      // What is written after that is not continued, also where it has reached the disk.
+      if (at < all.size() && random() % 2 == 0) {
+        writer->add(Ids(9, 1), Bytes(9, 1));
+        writer->sync();
+      }
       writer->keep();
       if (at == all.size()) writer->finish();
     }
