@@ -58,7 +58,7 @@ const HostileInput kTokenFiles[] = {
     {"CutInTheTokens", "x.tokens", [] { return own_file().substr(0, 70); }, "do not fit"},
     {"CutInTheIndex", "x.tokens", [] { return own_file().substr(0, 150); }, "x.tokens"},
     {"Longer", "x.tokens", [] { return own_file() + '\0'; }, "has 153 bytes"},
-    {"HeaderOfTheFuture", "x.tokens", own(8, std::uint32_t{2}), "of version 2"},
+    {"HeaderOfTheFuture", "x.tokens", own(8, std::uint32_t{3}), "of version 3"},
     {"WidthOfThree", "x.tokens", own(12, std::uint32_t{3}), "bytes per token"},
     {"WidthOfFourGiB", "x.tokens", own(12, ~std::uint32_t{0}), "bytes per token"},
     {"VocabularyOfNothing", "x.tokens", own(16, std::uint64_t{0}), "a vocabulary of 0"},
