@@ -8,10 +8,11 @@ namespace lockstep::cpu {
 
 namespace {
 
-template <class S>
+// In tiles of so many vectors of queries; no bit depends on it.
+template <class S, int kVectors>
 void forward(const AttentionForwardArgs& a, Stream& stream) {
   using T = Compute<S>;
-  using Tile = AttentionTile<T>;
+  using Tile = AttentionTile<T, kVectors>;
   using V = Vec<T>;
   constexpr int W = kLanes<T>;
   constexpr std::int64_t BQ = Tile::kQueries, BK = Tile::kKeys;
@@ -38,8 +39,8 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
     transpose(q_t, BQ, rows, P, BQ, P);
     std::fill_n(o_t, P * BQ, T(0));
     const V kNothing = broadcast(-std::numeric_limits<T>::infinity());
-    V top[4], total[4];
-    for (int i = 0; i < 4; ++i) {
+    V top[kVectors], total[kVectors];
+    for (int i = 0; i < kVectors; ++i) {
       top[i] = kNothing;
       total[i] = V{};
     }
@@ -51,12 +52,13 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
       };
       const TileRows<T> keys_at = at(a.k, k), values_at = at(a.v, v);
       tile.products(p_t, keys_at, q_t, q0, k0, keys);
-      V highs[4] = {top[0], top[1], top[2], top[3]};
+      V highs[kVectors];
+      std::copy_n(top, kVectors, highs);
       tile.each_score(p_t, q0, k0, keys, [&](std::int64_t j, int i, V score) {
         store(p_t + j * BQ + i * W, score);
         highs[i] = max_of<T>(score, highs[i]);
       });
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kVectors; ++i) {
         // A query whose document has not begun yet has seen nothing.
         const V high = tile.starts ? (highs[i] == kNothing ? V{} : highs[i]) : highs[i];
         const V shrink = exp(top[i] - high);
@@ -82,7 +84,7 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
             .run((BQ - first) / W);
       });
     }
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       const V sums = tile.starts ? (total[i] == V{} ? broadcast(T(1)) : total[i]) : total[i];  // no keys: zeros
       for (std::int64_t d = 0; d < D; ++d) store(o_t + d * BQ + i * W, load(o_t + d * BQ + i * W) / sums);
       for (int lane = 0; lane < W && i * W + lane < queries; ++lane)
@@ -100,7 +102,14 @@ void forward(const AttentionForwardArgs& a, Stream& stream) {
 }  // namespace
 
 void attention_forward(const AttentionForwardArgs& a, lockstep::Stream& stream) {
-  with_float(a.q.dtype(), [&](auto s) { forward<typename decltype(s)::Type>(a, Stream::of(stream)); });
+  with_float(a.q.dtype(), [&](auto s) {
+    using S = typename decltype(s)::Type;
+    // A token that is generated is one query: a full tile would be hidden lanes.
+    if (a.q.dim(1) <= kLanes<Compute<S>>)
+      forward<S, 1>(a, Stream::of(stream));
+    else
+      forward<S, 4>(a, Stream::of(stream));
+  });
 }
 
 }  // namespace lockstep::cpu

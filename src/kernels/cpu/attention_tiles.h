@@ -13,9 +13,9 @@
 
 namespace lockstep::cpu {
 
-template <class T>
+template <class T, int kVectors = 4>  // of queries
 struct AttentionTile {
-  static constexpr std::int64_t kQueries = 4 * kLanes<T>;
+  static constexpr std::int64_t kQueries = kVectors * kLanes<T>;
   static constexpr std::int64_t kKeys = 64;
   using V = Vec<T>;
 
@@ -111,17 +111,17 @@ struct AttentionTile {
     const V factor = broadcast(static_cast<T>(scale));
     if (!masked(q0, k0, keys)) {
       for (std::int64_t j = 0; j < keys; ++j)
-        for (int v = 0; v < 4; ++v) visit(j, v, load(products + j * kQueries + v * W) * factor);
+        for (int v = 0; v < kVectors; ++v) visit(j, v, load(products + j * kQueries + v * W) * factor);
       return;
     }
     V lane;
     for (int i = 0; i < W; ++i) lane[i] = static_cast<T>(i);
-    V first_key_of[4];  // relative to k0
+    V first_key_of[kVectors];  // relative to k0
     for (std::int64_t i = 0; i < kQueries; ++i)
       first_key_of[i / W][i % W] = static_cast<T>(std::clamp<std::int64_t>(first_seen(q0 + i) - k0, 0, kKeys));
     each_group(q0, k0, keys, [&](std::int64_t begin, std::int64_t count, std::int64_t first) {
       for (std::int64_t j = begin; j < begin + count; ++j)
-        for (int v = static_cast<int>(first / W); v < 4; ++v) {
+        for (int v = static_cast<int>(first / W); v < kVectors; ++v) {
           const V query = lane + static_cast<T>(v * W);  // relative to q0
           const V s = load(products + j * kQueries + v * W) * factor;
           visit(j, v,
