@@ -81,8 +81,7 @@ std::unique_ptr<apart::ServerLinks> connect(const RunSpec& spec, int rank, const
                                                                               .keys = servers->keys,
                                                                               .addresses = servers->addresses,
                                                                               .settings = settings,
-                                                                              .life = life,
-                                                                              .until = until});
+                                                                              .life = life});
     } catch (const CommError& error) {
       problem = error.what();
     }

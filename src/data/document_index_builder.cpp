@@ -118,6 +118,11 @@ Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& se
                                             name, settings.eval_share),
                     last == 0 ? "use data.eval_share=0 or data.documents=masked, or give more documents"
                               : "use a smaller data.eval_share, or give more documents");
+  if (evaluation.first.empty() && evaluation.left_out > 0)
+    throw UserError(ExitCode::bad_input_file,
+                    fmt::format("{}: none of the {} conversations for evaluation has an answer in its first {} tokens",
+                                name, evaluation.left_out, settings.T),
+                    "use a larger data.seq or data.eval_share");
   Packed packed;
   pack(packed.samples, training, settings.T);
   packed.training = packed.samples.count();

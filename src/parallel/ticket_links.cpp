@@ -9,7 +9,14 @@ namespace lockstep {
 
 namespace {
 constexpr std::int64_t kArrivalWords = 3;  // worker, ticket, version
+// Seconds: what the first of a group tells the others comes when a worker is done, or when there is one again. A rank
+// that has died is seen before.
+constexpr double kLongestTicket = 86'400;
+
+void hear_from_first(Communicator& group, const Tensor& words) {
+  group.start({.op = CommOp::broadcast, .out = words, .in = words, .peer = 0, .deadline = kLongestTicket})->wait();
 }
+}  // namespace
 
 TicketLinks::TicketLinks(Communicator& world, const LayoutSpec& layout)
     : layout_(layout),
@@ -74,11 +81,11 @@ TicketNotice TicketLinks::hear() {
   std::vector<double> words = words_of({});
   const Tensor all = tensor(words.data(), std::ssize(words));
   if (serves_) {
-    servers_->broadcast(all, 0)->wait();
+    hear_from_first(*servers_, all);
     return notice_of(words);
   }
   if (!replica_ || replica_->rank() == 0) tickets_->recv(all, static_cast<int>(layout_.dp * layout_.line()))->wait();
-  if (replica_) replica_->broadcast(all, 0)->wait();
+  if (replica_) hear_from_first(*replica_, all);
   return notice_of(words);
 }
 

@@ -12,9 +12,7 @@ namespace {
 
 constexpr double kComeWhole = 2;  // seconds in which all of a worker's connections are there when it says they are
 
-double seconds_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
-}
+using waiting::seconds_since;
 
 }  // namespace
 
@@ -25,7 +23,7 @@ void AsyncSteps::serve(const std::function<bool()>& wants_stop) {
     const TicketNotice notice = links_.hear();
     if (notice.kind == TicketNotice::Kind::over) return;
     wishes_to_meet_ |= wants_stop();
-    if (doing_) doing_->begin_step(notice.ticket / dp() + 1);
+    if (doing_ && notice.kind == TicketNotice::Kind::begin) doing_->begin_step(notice.ticket / dp() + 1);
     notice.kind == TicketNotice::Kind::evaluate ? evaluate_share(notice) : compute(notice, 0);
   }
 }

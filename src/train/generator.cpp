@@ -47,7 +47,7 @@ UnitLayout tied_weight(const Model& model) {
 // has as few bytes of weights and caches as possible.
 std::vector<int> cut_by_bytes(const Generator::Options& o, const Model& whole) {
   const ModelSpec& s = o.spec;
-  const std::int64_t cached = 2 * rows_of_cache(o) * s.kv_heads * s.head_width;
+  const std::int64_t cached = 2 * o.texts * rows_of_cache(o) * s.kv_heads * s.head_width;
   std::vector<double> elements;
   for (int u = 0; u < whole.units(); ++u)
     elements.push_back(

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 
@@ -102,7 +103,11 @@ TEST_F(DoctorOfARun, NamesAFullDiskWhileItIsFullAndNotAfterwards) {
   EXPECT_THAT(diagnosis().first, AllOf(HasSubstr("is full"), HasSubstr("are free there"), HasSubstr("train.keep")));
   disk.empty();
   run.wait_for_output("metrics.jsonl is written again");
-  for (int i = 0; i < 300 && diagnosis().names == std::vector<std::string>{"full_disk"}; ++i)
+  const auto is_full = [&] {
+    const std::vector<std::string> names = diagnosis().names;
+    return std::ranges::find(names, "full_disk") != names.end();
+  };
+  for (int i = 0; i < 300 && is_full(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until a checkpoint is saved
   EXPECT_THAT(diagnosis().names, Not(testing::Contains("full_disk")));
   run.signal(SIGTERM);

@@ -113,8 +113,7 @@ class ApartDoor : public ::testing::Test {
             .keys = keys_,
             .addresses = {{.rank = 2, .address = "127.0.0.1", .port = port_}},
             .settings = settings,
-            .life = life,
-            .until = control::Clock::now() + control::seconds(5)};
+            .life = life};
   }
   // A joiner, looked for while the worker tries to come in.
   std::vector<apart::WorkerLinks::Joiner> look(const std::function<void()>& come) {

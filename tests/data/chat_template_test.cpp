@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/chat/chat_template.h"
+#include "data/chat/template_meter.h"
 #include "data/temp_folder.h"
 #include "support/golden.h"
 
@@ -223,6 +224,22 @@ TEST_F(ChatTemplateFolder, AWrongFileIsNamed) {
   write("tokenizer_config.json", "{}");
   write("chat_template.jinja", "{% if %}");
   EXPECT_THAT(message(), HasSubstr("chat_template.jinja: line 1 of the chat template"));
+}
+
+// A list that holds another twice, and that another, weighs what a number of 64 bits hardly holds; times as many
+// elements as there are, it is no number of 64 bits any more.
+TEST(TemplateMeter, IsNotDeceivedByAProductThatIsTooLargeANumber) {
+  using Value = TemplateValue;
+  const std::size_t each = Value(Value::List{Value(std::string())}).size().shallow;
+  std::size_t weight = 1;
+  while (weight <= 2 * each) weight *= 2;
+  Value value(std::string(weight - 2 * each, 'x'));
+  for (; weight < std::size_t{1} << 58; weight *= 2) value = Value(Value::List{value, value});
+  const Value heavy(Value::List{value, Value(std::string())});
+  ASSERT_EQ(heavy.weight(), weight);
+  const Value all(Value::List(64, heavy));
+  TemplateMeter meter;
+  EXPECT_THROW(meter.contains(all, heavy), TemplateError);
 }
 
 TEST(Messages, AreAListWithRoles) {

@@ -396,6 +396,11 @@ TEST(Conversations, WhatIsWrongWithALineIsOneLineWithItsPlace) {
     const std::string said = user_error([&, line = line] { read_conversation(line, chat.get(), "talks.jsonl:4"); });
     EXPECT_THAT(said, testing::AllOf(testing::StartsWith("talks.jsonl:4: "), HasSubstr(says), HasSubstr("; "))) << line;
   }
+  EXPECT_THAT(user_error([&] {
+                read_conversation(R"({"prompt": "x", "completion": "y"})" + std::string(1, '\0') + "more", nullptr,
+                                  "a:1");
+              }),
+              HasSubstr("a:1: is not JSON at byte 35"));
   std::string deep = R"({"prompt": "x", "completion": "y", "more": )";
   for (int i = 0; i < 5000; ++i) deep += '[';
   EXPECT_THAT(user_error([&] { read_conversation(deep, chat.get(), "a:1"); }), HasSubstr("values nest deeper than 64"));

@@ -268,6 +268,19 @@ TEST_F(MarkedTokens, WithoutATargetInReachAreRefused) {
   EXPECT_EQ(open_document_index("", file, {Documents::packed, 16, 0}, "talks.tokens")->pieces(0), 1);
 }
 
+TEST_F(MarkedTokens, WithoutATargetLeaveNoEvaluationUnsaid) {
+  Marked late{Ids(50, 1), Bytes(50)}, early = late;
+  late.targets[40] = early.targets[3] = 1;
+  write_documents({early, early, late}, 4);
+  const TokenFile file(path());
+  EXPECT_THAT(
+      user_error([&] {
+        open_document_index("", file, {Documents::nosplit, 16, 0.1}, "talks.tokens");
+      }),
+      HasSubstr("talks.tokens: none of the 1 conversations for evaluation has an answer in its first 16 tokens; use "
+                "a larger data.seq or data.eval_share"));
+}
+
 // A corpus of conversations is the same file for any number of threads, and wherever it was stopped.
 class MarkedCorpus : public MarkedTokens {
  protected:

@@ -132,10 +132,11 @@ TEST(HfConfigRefusal, DeepNestingAndLongNamesAreRefusedInOneLine) {
   const std::size_t depth = 400000;
   expect_config_refused(std::string(depth, '['), {});
   expect_config_refused("{\"model_type\": " + std::string(depth, '[') + std::string(depth, ']') + "}",
-                        {"'model_type' is array"});
+                        {"is nested deeper than 64"});
   std::string objects;
   for (std::size_t i = 0; i < depth / 2; ++i) objects += "{\"a\":";
-  expect_config_refused(objects + "1" + std::string(depth / 2, '}'), {"'model_type'"});
+  expect_config_refused(objects + "1" + std::string(depth / 2, '}'), {"is nested deeper than 64"});
+  expect_config_refused(R"({"model_type": []})", {"'model_type' is array"});
   json config = bare("llama");
   config[std::string(100000, 'x') + "\n"] = 1;
   expect_config_refused(config.dump(), {"unknown field 'xxx"});

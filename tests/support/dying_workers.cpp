@@ -190,13 +190,8 @@ class Training {
   void live_as(int worker, int events, std::uint64_t number, Communicator* party, int place) {
     const int rank = worker * mesh_.line + place;
     Life life(events, number % 2 == 0);
-    apart::ServerLinks links({.mesh = mesh_,
-                              .rank = rank,
-                              .keys = keys_,
-                              .addresses = addresses_,
-                              .settings = kSettings,
-                              .life = number,
-                              .until = control::Clock::now() + control::seconds(kSeconds)});
+    apart::ServerLinks links(
+        {.mesh = mesh_, .rank = rank, .keys = keys_, .addresses = addresses_, .settings = kSettings, .life = number});
     MortalLinks mortal(links, life);
     const auto all = apart::make_ranks(parties(rank, party), mortal);
     CpuDevice cpu;

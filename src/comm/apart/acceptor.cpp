@@ -86,6 +86,7 @@ control::Socket introduce_to(const ServerAddress& server, const tcp::WorldKeys& 
   std::string why_not;
   control::Socket socket = control::connect_to(server.address, server.port, until, why_not);
   if (!socket) fail(server, introduction.rank, why_not);
+  end_when_host_is_gone(socket);  // the answer may take long
   const Words words = words_of(introduction, settings);
   std::string bytes = tcp::hello_with(keys.hello, {.from = introduction.rank, .to = server.rank});
   bytes.append(reinterpret_cast<const char*>(&words), sizeof words);

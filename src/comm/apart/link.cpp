@@ -25,11 +25,15 @@ bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error 
 
 }  // namespace
 
+void end_when_host_is_gone(const control::Socket& socket) {
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kBetween);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
 Link::Link(control::Socket socket, std::string peer, bool prompt) : socket_(std::move(socket)), peer_(std::move(peer)) {
-  set(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket_, IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
-  set(socket_, IPPROTO_TCP, TCP_KEEPINTVL, kBetween);
-  set(socket_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  end_when_host_is_gone(socket_);
   if (prompt) set(socket_, IPPROTO_TCP, TCP_USER_TIMEOUT, kUntaken);
 }
 

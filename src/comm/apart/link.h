@@ -22,6 +22,9 @@
 
 namespace lockstep::apart {
 
+// From now on a connection whose other end's host is gone ends after some seconds.
+void end_when_host_is_gone(const control::Socket& socket);
+
 class Link {
  public:
   struct Transfer {

@@ -10,6 +10,9 @@ namespace lockstep::apart {
 
 namespace {
 
+constexpr std::chrono::seconds kToConnect{5};  // an address may be of an earlier run, on a host that is gone
+constexpr std::chrono::minutes kToAnswer{10};  // servers may be setting up, or saving
+
 bool breaks(const std::shared_ptr<Link>& link) {
   if (!link) return false;
   link->advance();
@@ -44,14 +47,21 @@ std::vector<WorkerLinks::Joiner> WorkerLinks::joiners() {
 
 bool WorkerLinks::take_in(const Joiner& joiner, double seconds) {
   const auto until = control::Clock::now() + control::seconds(seconds);
-  Links& links = waiting_[joiner.worker][joiner.life];
-  const auto whole = [&] { return links.tensors && (!leads() || links.tickets); };
-  for (accept_workers(); !whole() && control::Clock::now() < until; accept_workers())
+  // Whoever comes meanwhile may find these links broken, and then they are forgotten.
+  auto& lives = waiting_[joiner.worker];
+  const auto find = [&]() -> Links* {
+    const auto at = lives.find(joiner.life);
+    return at == lives.end() ? nullptr : &at->second;
+  };
+  const auto is_whole = [&](const Links* links) { return links && links->tensors && (!leads() || links->tickets); };
+  for (accept_workers(); !is_whole(find()) && control::Clock::now() < until; accept_workers()) {
+    if (leads() && !find()) break;  // it has asked for tickets, and is gone
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const bool came = whole() && !breaks(links.tensors) && !breaks(links.tickets);
-  if (came) there_[joiner.worker] = std::move(links);
-  // Earlier lives are over. One that comes after this has yet to say so.
-  waiting_[joiner.worker].erase(joiner.life);
+  }
+  Links* const links = find();
+  const bool came = is_whole(links) && !breaks(links->tensors) && !breaks(links->tickets);
+  if (came) there_[joiner.worker] = std::move(*links);
+  lives.erase(joiner.life);
   forget_broken();
   return came;
 }
@@ -96,11 +106,11 @@ ServerLinks::ServerLinks(const Options& options) : options_(options) {
 
 control::Socket ServerLinks::introduce(const ServerAddress& server, Channel channel) const {
   return introduce_to(server, options_.keys, {.rank = options_.rank, .channel = channel, .life = options_.life},
-                      options_.settings, options_.until);
+                      options_.settings, control::Clock::now() + kToConnect);
 }
 
 std::shared_ptr<Link> ServerLinks::let_in(control::Socket socket, const ServerAddress& server, Channel channel) const {
-  await_answer(socket, server, options_.keys, options_.rank, options_.until);
+  await_answer(socket, server, options_.keys, options_.rank, control::Clock::now() + kToAnswer);
   return std::make_shared<Link>(std::move(socket), fmt::format("the parameter server of rank {}", server.rank),
                                 channel == Channel::tickets);
 }

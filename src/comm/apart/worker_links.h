@@ -46,7 +46,8 @@ class WorkerLinks final : public FarRanks {
 
   std::shared_ptr<Link> to(int rank, Channel channel) override;
   bool endures() const override { return true; }
-  double patience(Channel) const override { return deadline_; }
+  // Less than what the servers wait for each other: one of them may have finished with a worker whose host is gone.
+  double patience(Channel) const override { return deadline_ / 2; }
 
  private:
   struct Links {
@@ -75,7 +76,6 @@ class ServerLinks final : public FarRanks {
     std::vector<ServerAddress> addresses;  // of all ranks of servers
     std::string settings;
     std::uint64_t life = 0;  // the same on all ranks of the worker
-    control::Clock::time_point until;
   };
   // Connects for tensors. CommError where a server is not reached.
   explicit ServerLinks(const Options& options);

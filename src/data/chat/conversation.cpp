@@ -17,7 +17,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kDeepestLine = 64;
 // Without {% generation %} every prefix that ends with an answer is rendered: the square of a conversation's length.
 constexpr std::int64_t kMostPairs = 4'000'000;
-constexpr std::size_t kMostPrefixBytes = std::size_t{1} << 30;
 constexpr auto kRoles =
     std::to_array<std::string_view>({"system", "developer", "user", "assistant", "tool", "function", "ipython"});
 constexpr const char* kMendLine = "mend the line, or take it out";
@@ -44,6 +43,9 @@ Json parse_line(std::string_view line, const std::string& where) {
     if (!problem.empty()) throw TemplateError("");
     return true;
   };
+  // The parser ends at a zero.
+  if (const std::size_t zero = line.find('\0'); zero != line.npos)
+    refuse_line(where, fmt::format("is not JSON at byte {}", zero + 1));
   try {
     return Json::parse(line, watch);
   } catch (const TemplateError&) {

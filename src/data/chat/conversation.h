@@ -24,10 +24,13 @@ namespace lockstep {
 
 struct ConversationText {
   std::string text;
-  std::vector<std::pair<std::size_t, std::size_t>> answers = {};  // bytes from, to; in order, apart
+  std::vector<std::pair<std::size_t, std::size_t>> answers = {};  // bytes from, to; in order
   bool by_template = false;                                       // of messages
   bool enclosed = false;                                          // the template says itself what answers are
 };
+
+// What may be read again to find a line's answers, or their tokens, one by one: the square of a conversation's length.
+inline constexpr std::size_t kMostPrefixBytes = std::size_t{1} << 30;
 
 // One line of JSON. `chat` may be null: then a line with messages is refused.
 ConversationText read_conversation(std::string_view line, const ChatTemplate* chat, const std::string& where);

@@ -30,7 +30,7 @@ void ConversationEncoder::encode_text(std::string_view text, Specials specials, 
 }
 
 std::vector<std::size_t> ConversationEncoder::places_of(std::string_view text, const std::vector<std::size_t>& borders,
-                                                        Specials specials) {
+                                                        Specials specials, const std::string& where) {
   // Most often a border is one of tokens too: the parts' tokens are then those of the whole.
   std::vector<std::size_t> places;
   part_.clear();
@@ -42,8 +42,15 @@ std::vector<std::size_t> ConversationEncoder::places_of(std::string_view text, c
   }
   encode_text(text.substr(from), from == 0 ? specials : Specials::skip, part_);
   if (part_ == whole_) return places;
-  std::size_t least = 0;
+  std::size_t least = 0, bytes = 0;
   for (std::size_t i = 0; i < borders.size(); ++i) {
+    bytes += borders[i];
+    if (bytes > kMostPrefixBytes)
+      throw UserError(
+          ExitCode::bad_input_file,
+          fmt::format("{}: its {} answers, each after all text before it, are too much to find the tokens of", where,
+                      borders.size() / 2),
+          "split the conversation");
     part_.clear();
     encode_text(text.substr(0, borders[i]), specials, part_);
     const auto common = static_cast<std::size_t>(std::ranges::mismatch(part_, whole_).in1 - part_.begin());
@@ -75,7 +82,7 @@ ConversationEncoder::Encoded ConversationEncoder::encode(std::string_view line, 
   encode_text(conversation.text, specials, whole_);
   std::vector<std::size_t> borders;
   for (const auto& [from, to] : conversation.answers) borders.insert(borders.end(), {from, to});
-  const std::vector<std::size_t> places = places_of(conversation.text, borders, specials);
+  const std::vector<std::size_t> places = places_of(conversation.text, borders, specials, where);
   const bool ends = !conversation.by_template;
   if (ends && (whole_.empty() || whole_.back() != end_)) whole_.push_back(end_);
   std::vector<std::uint8_t> marks(whole_.size());

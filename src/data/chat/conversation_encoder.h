@@ -41,7 +41,8 @@ class ConversationEncoder {
  private:
   void encode_text(std::string_view text, Specials specials, std::vector<std::int32_t>& ids);
   // Where in the tokens of the text each of these bytes, in order, is.
-  std::vector<std::size_t> places_of(std::string_view text, const std::vector<std::size_t>& borders, Specials specials);
+  std::vector<std::size_t> places_of(std::string_view text, const std::vector<std::size_t>& borders, Specials specials,
+                                     const std::string& where);
   std::size_t without_blanks(std::size_t from, std::size_t to) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

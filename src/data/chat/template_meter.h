@@ -42,7 +42,10 @@ class TemplateMeter {
   }
   bool contains(const TemplateValue& container, const TemplateValue& value) {
     charge(container.size().shallow / 4);
-    if (const auto* list = container.list()) charge(std::min(container.weight(), list->size() * value.weight()) / 4);
+    if (const auto* list = container.list()) {
+      const std::size_t whole = container.weight(), each = value.weight(), count = list->size();
+      charge((count > 0 && each > whole / count ? whole : count * each) / 4);  // the product may be too large a number
+    }
     return lockstep::contains(container, value);
   }
 
