@@ -44,7 +44,7 @@ namespace lockstep {
 namespace {
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "lockstep: {}\n", message);
+  std::fputs(fmt::format("lockstep: {}\n", message).c_str(), stderr);  // which nobody may be reading any more
   return static_cast<int>(code);
 }
 

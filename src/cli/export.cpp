@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,10 @@ int run_export(const ExportSettings& s) {
   if (s.adapter && !run.lora)
     throw UserError(ExitCode::usage, fmt::format("{} has no adapters: its run trained the whole model", s.from),
                     "leave --adapter out");
+  const std::string base = run.model_hf.empty() ? run.model_from : run.model_hf;
+  if (std::error_code ignored; run.lora && std::filesystem::equivalent(s.out, base, ignored))
+    throw UserError(ExitCode::usage, fmt::format("{} holds the weights that these adapters were trained beside", s.out),
+                    "name another folder");
   std::optional<MergedLora> merged;
   if (run.lora && !s.adapter) merged.emplace(checkpoint, run, stream);
   Exported all;
@@ -98,7 +103,7 @@ int run_export(const ExportSettings& s) {
     export_peft({.folder = s.out,
                  .spec = run.model,
                  .lora = run.lora,
-                 .base = run.model_hf.empty() ? run.model_from : run.model_hf,
+                 .base = base,
                  .dtype = dtype,
                  .replace = s.replace,
                  .companions = companions_of(checkpoint),

@@ -71,7 +71,10 @@ RunSpec spec_of(const TrainSettings& s) {
   // To resume from a folder needs no run file: the run folder has its own, and is where training continues. A
   // checkpoint by itself holds a copy of it, but not the place.
   std::optional<std::filesystem::path> own;
-  if (arguments.file.empty() && s.resumes && s.resume != "auto") {
+  if (arguments.file.empty() && s.resumes && s.resume == "auto") {
+    if (!s.out.empty()) own = run_folder_of(s.out);  // else the run begins there, with the built-in example
+    if (own) arguments.file = (*own / "run.toml").string();
+  } else if (arguments.file.empty() && s.resumes) {
     own = run_folder_of(s.resume);
     if (own) {
       arguments.file = (*own / "run.toml").string();

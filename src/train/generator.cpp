@@ -222,8 +222,9 @@ std::vector<StateTensor> Generator::weights() const {
 }
 
 void Generator::load(const Checkpoint& checkpoint) {
-  const RunSpec run = run_of(checkpoint);
-  run.lora ? load_merged(checkpoint, run) : checkpoint.load(weights(), stream_);
+  const bool adapters = std::ranges::any_of(checkpoint.manifest().tensors,
+                                            [](const ManifestTensor& t) { return t.name.starts_with(kAdapterPrefix); });
+  adapters ? load_merged(checkpoint, run_of(checkpoint)) : checkpoint.load(weights(), stream_);
 }
 
 // Adapters are merged on the host: nothing is left of them while text is made.

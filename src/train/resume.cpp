@@ -188,6 +188,10 @@ void compare(const std::string& before, const std::string& now, const std::funct
   for (const auto& [name, value] : kBefore)
     if (const auto at = different.find(std::string(name)); at != different.end() && at->second.first.empty())
       at->second.first = value;
+  // Where the rank is another, or none, the keys beside it differ because of that.
+  if (const auto rank = different.find("lora.rank");
+      rank != different.end() && rank->second.first != rank->second.second)
+    different = {*rank};
   for (const auto& [name, values] : different) {
     const auto& [was, is] = values;
     if (was == is || contains(kPlaces, name) || is_place_of_source(name)) continue;

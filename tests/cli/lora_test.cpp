@@ -87,6 +87,19 @@ TEST_P(LoraCommands, TheAdapterIsAFolderThatPeftKnows) {
     }
 }
 
+TEST_P(LoraCommands, DoNotReplaceTheWeightsThatTheyBelongTo) {
+  ASSERT_EQ(run_program({"export", run(), "--out", folder_ / "base"}).code, 0);
+  const std::string out = folder_ / "second";
+  ASSERT_EQ(train({"--set", "model.hf=" + (folder_ / "base"), "--out", out}).code, 0);
+  for (const char* form : {"--adapter", "--replace"}) {
+    const Outcome refused = run_program({"export", out, "--out", folder_ / "base", form});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("holds the weights that these adapters were trained beside; name another folder"));
+  }
+  EXPECT_EQ(run_program({"export", out, "--out", folder_ / "merged"}).code, 0);
+}
+
 TEST_P(LoraCommands, ResumeAndTellWhatIsFrozen) {
   const Outcome more = train({"--set", "train.steps=8", "--resume", "auto", "--layout", "tp=1,pp=2,micro=2"});
   EXPECT_EQ(more.code, 0) << more.err;

@@ -188,6 +188,19 @@ TEST_F(Launched, MistakesEndItAtOnceAsTheyEndTrain) {
   }
 }
 
+TEST_F(Launched, ResumesAFolderWithoutItsRunFileBesideIt) {
+  ASSERT_EQ(run_program(arguments("launch", "run", {"--set", "train.steps=20", "--set", "data.seq=8"})).code, 0);
+  std::filesystem::remove(folder_ / "tiny.toml");
+  for (const Arguments& kind : {Arguments{}, Arguments{"--processes", "--layout", "dp=2"}}) {
+    Arguments resume{"launch", "--resume", folder_ / "run", "--set",
+                     kind.empty() ? "train.steps=25" : "train.steps=30"};
+    resume.insert(resume.end(), kind.begin(), kind.end());
+    const Outcome more = run_program(resume);
+    EXPECT_EQ(more.code, 0) << more.err;
+  }
+  EXPECT_THAT(text_of(folder_ / "run/metrics.jsonl"), HasSubstr("\"step\":30"));
+}
+
 TEST_F(Launched, OfTwoOnOneFolderTheSecondIsRefused) {
   Program launch(arguments("launch", "run", {"--set", "train.steps=1000000"}));
   ASSERT_GT(wait_for_rank("run", 0), 0);

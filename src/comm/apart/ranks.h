@@ -3,7 +3,7 @@
 // Ranks that live and die together are a party: all parameter servers are one, and each worker's ranks are another. A
 // party has a communicator of its own, of any backend. A group of ranks of one party is a division of that; a group of
 // several parties has sends and receives alone, which inside a party are the party's and between two are the links
-// (link.h) that `far` has. A collective over several parties breaks the program.
+// (breakable_link.h) that `far` has. A collective over several parties breaks the program.
 //
 // Sends and receives of a broken link, or where there is none, end at once: on a rank that outlives others they are
 // done, and it asks far.broken(); on any other (`far.endures()` false) wait() throws CommError.
@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/apart/link.h"
+#include "comm/apart/breakable_link.h"
 #include "comm/communicator.h"
 
 namespace lockstep::apart {

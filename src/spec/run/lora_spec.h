@@ -35,11 +35,12 @@ struct LoraSpec {
 };
 
 // What PEFT calls the two matrices of a projection's adapter.
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 inline std::string lora_a_name(std::string_view projection) {
-  return "base_model.model." + std::string(projection) + ".lora_A.weight";
+  return std::string(kAdapterPrefix) + std::string(projection) + ".lora_A.weight";
 }
 inline std::string lora_b_name(std::string_view projection) {
-  return "base_model.model." + std::string(projection) + ".lora_B.weight";
+  return std::string(kAdapterPrefix) + std::string(projection) + ".lora_B.weight";
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "comm/apart/link.h"
+#include "comm/apart/breakable_link.h"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
