@@ -92,7 +92,8 @@ class SplitLayer {
     StepActivations activations(slots_, serial_step(shape), shape, *memory_);
     Batch batch;
     batch.training = true;
-    const Call call{.unit = tensors_, .at = activations.of(0), .batch = batch, .stream = box_.stream(), .tensor = tensor_};
+    const Call call{
+        .unit = tensors_, .at = activations.of(0), .batch = batch, .stream = box_.stream(), .tensor = tensor_};
     if (c_.columns) {
       column_->forward(wide_out, narrow_in, call);
       column_->backward_input(narrow_out, wide_in, call);
@@ -161,9 +162,8 @@ TEST(Fp8SplitLayers, HaveTheScalesOfTheirWholeTensors) {
               const auto at = static_cast<std::int64_t>(i);
               const std::int64_t of_part = part.first + (part_first ? at / kWidth : at % kEach),
                                  of_whole = part_first ? at % kWidth : at / kEach;
-              ASSERT_EQ(here.dweight[i],
-                        one.dweight[static_cast<std::size_t>(part_first ? of_part * kWidth + of_whole
-                                                                        : of_whole * part.all + of_part)])
+              ASSERT_EQ(here.dweight[i], one.dweight[static_cast<std::size_t>(
+                                             part_first ? of_part * kWidth + of_whole : of_whole * part.all + of_part)])
                   << what << ", " << i;
             }
             // A sum of parts that were rounded to bf16.

@@ -34,8 +34,9 @@ TEST(Fp8Fit, GoesByTheRanksPartsOfASplitLayer) {
   spec.head_width = 32;
   spec.ffn_width = 352;  // eleven times 32
   EXPECT_EQ(left_in_bf16(spec, 64, {.size = 2}), "");
-  EXPECT_EQ(left_in_bf16(spec, 64, {.size = 4}),
-            "computed in bf16, since fp8 needs multiples of 16 on each of 4 tp ranks: feed-forward's outputs (88 x 128)");
+  EXPECT_EQ(
+      left_in_bf16(spec, 64, {.size = 4}),
+      "computed in bf16, since fp8 needs multiples of 16 on each of 4 tp ranks: feed-forward's outputs (88 x 128)");
 }
 
 TEST(Fp8Fit, SaysWhenTheTokensOfAMicroBatchKeepAllInBf16) {

@@ -21,8 +21,8 @@ struct Part {
 
 struct TensorSplit {
   std::int64_t rank = 0, size = 1;
-  bool sequence = false;    // rows between products are split too
-  std::int64_t pieces = 1;  // at most, in which rows are exchanged
+  bool sequence = false;      // rows between products are split too
+  std::int64_t pieces = 1;    // at most, in which rows are exchanged
   std::int64_t together = 1;  // rows of a rank that no piece but the last one splits
 
   Part part(std::int64_t all) const {

@@ -170,8 +170,8 @@ class RunChecker {
           "offload_update = \"host\" takes gradients from the device and gives it weights, and these are offloaded too",
           "use offload_update = \"device\"");
     const Precision computes = spec_.precision.compute;
-    const bool has_masters = (computes_in_bf16(computes) || computes == Precision::fp16) &&
-                             spec_.precision.master == StateType::full;
+    const bool has_masters =
+        (computes_in_bf16(computes) || computes == Precision::fp16) && spec_.precision.master == StateType::full;
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
