@@ -226,6 +226,8 @@ class Agent {
                 [this, to](int agent, const std::set<int>& ranks) {
                   agent == me() ? ranks_.kill(ranks) : to(agent, {.kind = AgentMessageKind::kill, .ranks = ranks});
                 },
+            .ranks_went = [this](const std::set<int>& ranks) { watch_.ranks_went(ranks); },
+            .ranks_came = [this](const std::set<int>& ranks) { watch_.ranks_came(ranks); },
             .take_epoch =
                 [this](std::uint32_t epoch) {
                   if (!folder_.take_epoch(epoch)) return false;

@@ -85,7 +85,7 @@ void Leader::lost(int agent, const std::string& how, Clock::time_point now) {
 }
 
 void Leader::ended(int /*agent*/, std::uint32_t epoch, const RankEnd& end, Clock::time_point now) {
-  if (epoch != epoch_.number || !running_.contains(end.rank) || go_on_without(end, now)) return;
+  if (epoch != epoch_.number || !running_.contains(end.rank) || go_on_without(end)) return;
   const bool hangs = !end.found.empty();
   if (!hangs) {
     running_.erase(end.rank);
@@ -102,7 +102,7 @@ void Leader::ended(int /*agent*/, std::uint32_t epoch, const RankEnd& end, Clock
 }
 
 void Leader::stalled(const RankEnd& stall, Clock::time_point now) {
-  if (phase_ != Phase::running || running_.empty() || go_on_without(stall, now)) return;
+  if (phase_ != Phase::running || running_.empty() || go_on_without(stall)) return;
   if (!culprit_) culprit_ = stall.rank;
   fail(fmt::format("{} {}", place_of(stall.rank), stall.found), stall.rank, now);
   end_ranks(now);
@@ -280,7 +280,7 @@ void Leader::run(Clock::time_point now) {
   if (running_.empty()) return conclude(now);
   if (workers().count > 0) {
     if (!servers_run()) return end_workers(now);
-    start_workers_again(now);
+    start_workers_again();
   }
   if (asked_) return;
   const bool steady = std::ranges::all_of(since_,

@@ -47,6 +47,9 @@ class Leader {
     std::function<void(int agent)> ask_to_end;
     std::function<void(int agent)> kill;
     std::function<void(int agent, const std::set<int>& ranks)> kill_ranks = {};  // of the epoch; where some are workers
+    // Those of a worker that is put down, or about to be started again, while the others go on.
+    std::function<void(const std::set<int>& ranks)> ranks_went = {};
+    std::function<void(const std::set<int>& ranks)> ranks_came = {};
     // In the run folder; false: another agent has it. EnvironmentError where the folder takes nothing: tried again.
     std::function<bool(std::uint32_t epoch)> take_epoch;
     std::function<bool(std::uint32_t epoch)> epoch_is_taken =
@@ -134,10 +137,10 @@ class Leader {
   std::set<int> ranks_of(int worker) const;
   bool is_whole(int worker) const;
   bool servers_run() const;
-  bool go_on_without(const RankEnd& end, Clock::time_point now);
+  bool go_on_without(const RankEnd& end);
   void put_down(int worker, int rank, const std::string& fault, bool again);
   bool go_on_without_host(int agent, const std::string& name, const std::string& how);
-  void start_workers_again(Clock::time_point now);
+  void start_workers_again();
   void end_workers(Clock::time_point now);
   std::vector<std::pair<int, EpochOrder>> orders(const std::set<int>& ranks) const;
   void find_early_end();                 // among ranks that have ended with 0

@@ -21,8 +21,14 @@ std::set<int> Leader::ranks_of(int worker) const {
   return ranks;
 }
 
+// Whether all of it runs, or has come to the end of the run: the servers have let that one go, and end by themselves.
 bool Leader::is_whole(int worker) const {
-  return !down_.contains(worker) && std::ranges::all_of(ranks_of(worker), [&](int r) { return running_.contains(r); });
+  const auto ended_well = [&](int rank) {
+    const auto at = ends_.find(rank);
+    return at != ends_.end() && at->second.code == 0 && !at->second.killed;
+  };
+  return !down_.contains(worker) &&
+         std::ranges::all_of(ranks_of(worker), [&](int r) { return running_.contains(r) || ended_well(r); });
 }
 
 bool Leader::servers_run() const {
@@ -30,7 +36,7 @@ bool Leader::servers_run() const {
 }
 
 // Whether nobody but its own worker misses it.
-bool Leader::go_on_without(const RankEnd& end, Clock::time_point now) {
+bool Leader::go_on_without(const RankEnd& end) {
   const LaunchWorkers all = workers();
   if (phase_ != Phase::running || end.rank >= all.ranks()) return false;
   const int worker = end.rank / all.line;
@@ -52,7 +58,7 @@ bool Leader::go_on_without(const RankEnd& end, Clock::time_point now) {
     const bool mends = !hangs && end.code != 0 && RestartPolicy(0).decide({.code = end.code}, false).reason.empty();
     put_down(worker, end.rank, fault, !mends);
   }
-  start_workers_again(now);
+  start_workers_again();
   return true;
 }
 
@@ -81,6 +87,7 @@ bool Leader::go_on_without_host(int agent, const std::string& name, const std::s
 
 // `again`: unless it has failed too often.
 void Leader::put_down(int worker, int rank, const std::string& fault, bool again) {
+  hands_.ranks_went(ranks_of(worker));  // before it is asked who else hangs
   std::set<int> left;
   for (const int one : ranks_of(worker))
     if (running_.contains(one)) left.insert(one);
@@ -104,7 +111,7 @@ void Leader::put_down(int worker, int rank, const std::string& fault, bool again
 }
 
 // Those of which nothing runs any more, and whose hosts are there.
-void Leader::start_workers_again(Clock::time_point) {
+void Leader::start_workers_again() {
   if (phase_ != Phase::running || asked_ || stopping_ || !servers_run()) return;
   for (auto at = down_.begin(); at != down_.end();) {
     const std::set<int> ranks = ranks_of(at->first);
@@ -118,6 +125,7 @@ void Leader::start_workers_again(Clock::time_point) {
     }
     at = down_.erase(at);
     running_.insert(ranks.begin(), ranks.end());
+    hands_.ranks_came(ranks);  // while the files are still those of the processes before
     for (auto& [agent, order] : orders(ranks)) {
       order.joins = true;
       hands_.start(agent, order);

@@ -29,12 +29,20 @@ void OrderedRanks::end_all_of(const EpochOrder& order, int code, bool killed) {
   Ended ended{.epoch = order.epoch};
   for (const EpochOrder::Place& place : order.places)
     ended.ends.push_back({.rank = place.rank, .code = code, .killed = killed});
-  never_ran_.push_back(std::move(ended));
+  if (!ended.ends.empty()) never_ran_.push_back(std::move(ended));
 }
 
 void OrderedRanks::take_back(int code, bool killed) {
   if (const auto order = std::exchange(waiting_, std::nullopt)) end_all_of(*order, code, killed);
   for (const EpochOrder& order : std::exchange(after_, {})) end_all_of(order, code, killed);
+}
+
+// Killed before they were started: else they would start without those that they were ordered with.
+void OrderedRanks::take_back(EpochOrder& order, const std::set<int>& ranks) {
+  EpochOrder taken = order;
+  std::erase_if(taken.places, [&](const EpochOrder::Place& place) { return !ranks.contains(place.rank); });
+  std::erase_if(order.places, [&](const EpochOrder::Place& place) { return ranks.contains(place.rank); });
+  end_all_of(taken, 128 + SIGKILL, true);
 }
 
 void OrderedRanks::ask_to_end() {
@@ -43,7 +51,13 @@ void OrderedRanks::ask_to_end() {
 }
 
 void OrderedRanks::kill(const std::set<int>& ranks) {
-  if (ranks.empty()) take_back(128 + SIGKILL, true);
+  if (ranks.empty()) {
+    take_back(128 + SIGKILL, true);
+  } else {
+    // An order that has lost all of its places is kept: it still ends the epoch before, and those after it wait for it.
+    if (waiting_) take_back(*waiting_, ranks);
+    for (EpochOrder& order : after_) take_back(order, ranks);
+  }
   ranks_.kill(ranks);
 }
 

@@ -41,13 +41,14 @@ class OrderedRanks {
  private:
   void start_now(const EpochOrder& order);
   void take_back(int code, bool killed);
+  void take_back(EpochOrder& order, const std::set<int>& ranks);
   void end_all_of(const EpochOrder& order, int code, bool killed);
 
   const HostRanks::Command command_;
   const std::function<void(const std::string&)> tell_;
   HostRanks ranks_;
   std::optional<CopyExchange> exchange_;  // none: there is nothing to bring
-  std::optional<EpochOrder> waiting_;     // for it
+  std::optional<EpochOrder> waiting_;     // for it; perhaps without places any more
   std::vector<EpochOrder> after_;         // it, of the same epoch
   bool asked_ = false;                    // it was begun for them
   std::vector<Ended> never_ran_;

@@ -13,11 +13,30 @@ namespace lockstep {
 
 void RankWatch::epoch_began(int ranks) {
   ranks_ = ranks;
-  began_ = seconds_since_1970();
   stopped_.clear();
   before_.clear();
-  for (int rank = 0; rank < ranks_; ++rank)
-    if (const auto last = read(rank)) before_[rank] = {last->host, last->pid};
+  went_.clear();
+  const double now = seconds_since_1970();
+  for (int rank = 0; rank < ranks_; ++rank) begins(rank, now);
+}
+
+void RankWatch::begins(int rank, double time) {
+  if (const auto last = read(rank)) before_[rank] = {last->host, last->pid, last->time, time};
+}
+
+void RankWatch::ranks_went(const std::set<int>& ranks) {
+  for (const int rank : ranks) {
+    went_[rank] = true;
+    stopped_.erase(rank);
+  }
+}
+
+void RankWatch::ranks_came(const std::set<int>& ranks) {
+  const double now = seconds_since_1970();
+  for (const int rank : ranks) {
+    went_[rank] = false;
+    begins(rank, now);
+  }
 }
 
 std::optional<RankNow> RankWatch::read(int rank) const {
@@ -33,10 +52,17 @@ std::vector<RankNow> RankWatch::read() const {
   std::vector<RankNow> all;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto now = read(rank);
-    if (!now) continue;
-    const auto before = before_.find(rank);
-    const bool is_new = before == before_.end() || before->second != std::pair(now->host, now->pid);
-    if (is_new || now->time >= began_) all.push_back(*now);
+    const auto went = went_.find(rank);
+    if (!now || (went != went_.end() && went->second)) continue;
+    const auto at = before_.find(rank);
+    if (at == before_.end()) {
+      all.push_back(*now);
+      continue;
+    }
+    const Before& before = at->second;
+    const bool is_new = std::pair(before.host, before.pid) != std::pair(now->host, now->pid);
+    // The very same file may be dated later than this host's clock, by the clock of another.
+    if (is_new || (now->time != before.time && now->time >= before.began)) all.push_back(*now);
   }
   return all;
 }
@@ -45,7 +71,7 @@ std::optional<RankEnd> RankWatch::look() {
   const auto now = Clock::now();
   if (now - looked_ < std::chrono::seconds(1)) return std::nullopt;
   looked_ = now;
-  const std::vector<RankNow> ranks = read();
+  std::vector<RankNow> ranks = read();
   for (const RankNow& rank : ranks) {
     if (rank.doing == DoingKind::ended || process_state(rank.host, rank.pid) != ProcessState::stopped) {
       stopped_.erase(rank.rank);
@@ -58,7 +84,14 @@ std::optional<RankEnd> RankWatch::look() {
       return RankEnd{.rank = rank.rank,
                      .found = fmt::format("(process {}) has been stopped for {:.0f} s", rank.pid, seconds)};
   }
-  if (static_cast<int>(ranks.size()) < ranks_) return std::nullopt;  // some have not begun
+  int away = 0;
+  for (const auto& [rank, is_away] : went_) {
+    away += is_away ? 1 : 0;
+    // One that comes back sets up, and the others are judged meanwhile: as of a rank between two steps, which they may
+    // be waiting for.
+    if (!is_away && std::ranges::find(ranks, rank, &RankNow::rank) == ranks.end()) ranks.push_back({.rank = rank});
+  }
+  if (static_cast<int>(ranks.size()) + away < ranks_) return std::nullopt;  // some have not begun
   const std::vector<StalledRank> stalled = find_stalled(ranks, seconds_since_1970(), rules_);
   if (stalled.empty()) return std::nullopt;
   const StalledRank& worst = stalled.front();

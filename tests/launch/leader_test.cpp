@@ -63,6 +63,7 @@ class Led {
   std::map<int, EpochOrder> orders;                 // the last of each agent
   std::vector<std::pair<int, EpochOrder>> started;  // all of them
   std::set<int> killed;                             // by kill_ranks
+  std::set<int> away;                               // ranks that went and have not come
   int kills = 0, asks = 0;
   std::set<std::uint32_t> taken;  // by others
   bool folder_free = true, folder_full = false;
@@ -76,15 +77,23 @@ class Led {
   Leader::Hands hands() {
     return {.start =
                 [this](int agent, const EpochOrder& order) {
+                  for (const EpochOrder::Place& place : order.places)
+                    EXPECT_FALSE(away.contains(place.rank)) << "its file may be a new one's already";
                   orders[agent] = order;
                   started.emplace_back(agent, order);
                 },
             .ask_to_end = [this](int) { ++asks; },
             .kill = [this](int) { ++kills; },
             .kill_ranks = [this](int, const std::set<int>& ranks) { killed.insert(ranks.begin(), ranks.end()); },
+            .ranks_went = [this](const std::set<int>& ranks) { away.insert(ranks.begin(), ranks.end()); },
+            .ranks_came =
+                [this](const std::set<int>& ranks) {
+                  for (const int rank : ranks) away.erase(rank);
+                },
             .take_epoch =
                 [this](std::uint32_t epoch) {
                   if (folder_full) throw EnvironmentError("no space left");
+                  away.clear();
                   return taken.insert(epoch).second;
                 },
             .epoch_is_taken = [this](std::uint32_t epoch) { return taken.contains(epoch); },
@@ -496,6 +505,62 @@ TEST(LeaderOfWorkers, StartsThoseOfALostHostWhenItIsBack) {
   EXPECT_TRUE(run.started[4].second.joins);
   run.lose(3);  // the servers'
   EXPECT_GT(run.kills, 0);
+}
+
+// What they have written of themselves says nothing any more, whether they had ended, are killed, or are lost.
+TEST(LeaderOfWorkers, TellsOfAllRanksOfOneThatGoesAndComesBack) {
+  Led run = with_workers();
+  run.join_all(4);
+  EXPECT_TRUE(run.away.empty());
+  run.leader().stalled({.rank = 3, .found = "has been in forward block.3 for 40 s"}, Clock::now());
+  EXPECT_EQ(run.away, (std::set<int>{2, 3}));
+  run.end(3, 128 + 9, true);
+  EXPECT_EQ(run.away, (std::set<int>{2, 3})) << "while some of it runs";
+  run.end(2, 128 + 9, true);
+  EXPECT_TRUE(run.away.empty());
+  EXPECT_EQ(run.started.size(), 5u);
+  run.end(4, 4);  // and stays away
+  EXPECT_EQ(run.away, (std::set<int>{4, 5}));
+  run.lose(0);
+  EXPECT_EQ(run.away, (std::set<int>{0, 1, 4, 5}));
+}
+
+// It misses servers that have ended, of which nothing has been heard yet; all others have come to the end of the run.
+TEST(LeaderOfWorkers, OneThatFailsAsTheRunEndsIsNoFaultOfTheRun) {
+  for (const bool host : {false, true}) {
+    Led run = with_workers();
+    run.join_all(4);
+    run.step = 100;
+    for (const int rank : {0, 1, 4, 5}) run.end(rank, 0);
+    if (host)
+      run.lose(1);
+    else
+      run.end(2, 5);
+    EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+    EXPECT_EQ(run.kills, 0);
+    if (!host) run.end(3, 128 + 9, true);
+    for (const int rank : {6, 7}) run.end(rank, 0);
+    run.tick();
+    run.tick(3);
+    for (const int rank : {2, 3}) run.end(rank, 5);  // which had been started again
+    run.tick();
+    EXPECT_TRUE(run.leader().over());
+    EXPECT_EQ(run.leader().code(), 0);
+  }
+}
+
+// Ended by something else than the run's end, they do not count: nobody is left.
+TEST(LeaderOfWorkers, RestartsAllWhereTheOthersOnlySeemToHaveEndedWell) {
+  Led run = with_workers(0);
+  run.join_all(4);
+  run.unfinished = {0, 4};
+  for (const int rank : {0, 4}) {
+    run.end(rank, 0);
+    run.end(rank + 1, 128 + 9, true);
+  }
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::running);
+  run.end(2, 5);
+  EXPECT_EQ(run.leader().phase(), Leader::Phase::ending);
 }
 
 TEST(LeaderOfWorkers, EndsWhenTheServersHave) {
