@@ -25,15 +25,16 @@ class LoraCommands : public ::testing::TestWithParam<std::string> {
   }
   std::string source() const { return kGolden + GetParam(); }
   std::string run() const { return folder_ / "run"; }
-  Outcome train(std::vector<std::string> more) const {
+  Outcome train(const std::vector<std::string>& more) const { return train_in(run(), source(), more); }
+  Outcome train_in(const std::string& out, const std::string& from, const std::vector<std::string>& more) const {
     std::vector<std::string> all{"train", std::string(LOCKSTEP_SOURCE_DIR) + "/configs/runs/synthetic.toml"};
     for (const std::string& set :
-         {std::string("model.hf=") + source(), std::string("data.synthetic.vocabulary=16"), std::string("data.seq=16"),
+         {"model.hf=" + from, std::string("data.synthetic.vocabulary=16"), std::string("data.seq=16"),
           std::string("train.steps=6"), std::string("train.global_batch=4"), std::string("train.eval_every=0"),
           std::string("optim.schedule=constant"), std::string("optim.warmup=0"), std::string("optim.lr=0.02"),
           std::string("lora.rank=2"), std::string("lora.alpha=4")})
       all.insert(all.end(), {"--set", set});
-    all.insert(all.end(), {"--out", run()});
+    all.insert(all.end(), {"--out", out});
     all.insert(all.end(), more.begin(), more.end());
     return run_program(all);
   }
@@ -90,7 +91,7 @@ TEST_P(LoraCommands, TheAdapterIsAFolderThatPeftKnows) {
 TEST_P(LoraCommands, DoNotReplaceTheWeightsThatTheyBelongTo) {
   ASSERT_EQ(run_program({"export", run(), "--out", folder_ / "base"}).code, 0);
   const std::string out = folder_ / "second";
-  ASSERT_EQ(train({"--set", "model.hf=" + (folder_ / "base"), "--out", out}).code, 0);
+  ASSERT_EQ(train_in(out, folder_ / "base", {}).code, 0);
   for (const char* form : {"--adapter", "--replace"}) {
     const Outcome refused = run_program({"export", out, "--out", folder_ / "base", form});
     EXPECT_EQ(refused.code, 2);
