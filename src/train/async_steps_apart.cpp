@@ -138,7 +138,7 @@ void AsyncSteps::begin_all_apart() {
                next->version);
 }
 
-// With the weights of now, which have so many updates behind them, if it has others.
+// With the weights of now, which are of that version, if it has others.
 void AsyncSteps::tell_begin(TicketNotice notice, std::int64_t version) {
   const auto worker = static_cast<std::size_t>(notice.worker);
   notice.pulls = std::exchange(versions_[worker], version) != version;

@@ -9,7 +9,7 @@
 namespace lockstep::tests {
 namespace {
 
-// One line of a file: what is before and after so many of something.
+// One line of a file: something, `count` times, with what is before and after it.
 std::function<std::string()> around(const std::string& before, const std::string& some, std::size_t count,
                                     const std::string& after) {
   return [=] { return before + times(some, count) + after; };

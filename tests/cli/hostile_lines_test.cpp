@@ -38,7 +38,7 @@ std::string gzip_bomb(std::size_t matches) {
   put(0, 7);
   return out + std::string(8, '\0');
 }
-// A frame that skips so many bytes.
+// A frame that skips `size` bytes.
 std::string skippable(std::uint32_t size, const std::string& content) {
   std::string out = "\x50\x2a\x4d\x18";
   put_little(out, size, 4);

@@ -37,7 +37,7 @@ class OrdersThatWait : public ::testing::Test {
     for (const int rank : ranks) order.places.push_back({.rank = rank, .slot = rank});
     ranks_.start(order);
   }
-  // Looks until so many ends were told.
+  // Looks until that many ends were told.
   void look(std::size_t ends) {
     std::size_t told = 0;
     for (int i = 0; i < 1000 && told < ends; ++i, std::this_thread::sleep_for(10ms))

@@ -44,7 +44,7 @@ AsyncSteps::Read reads(const Replica::Options& o, unsigned from,
   };
 }
 
-// How long one life of a worker's rank lasts: so many of its messages and reads. Then it ends at once; or, `torn`, the
+// How long one life of a worker's rank lasts: in its messages and reads. Then it ends at once; or, `torn`, the
 // next tensor goes nowhere and the rank comes as far as it does without: it says that its gradient is there, and it is
 // not.
 class Life {

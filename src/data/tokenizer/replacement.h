@@ -22,7 +22,7 @@ class Replacement {
   std::optional<Pattern> pattern_;
 };
 
-// How long a text of so many bytes may become on its way through a normalizer or a decoder.
+// How long a text of that many bytes may become on its way through a normalizer or a decoder.
 inline constexpr std::size_t kMostGrowth = 64;
 inline constexpr std::size_t most_bytes_of(std::size_t bytes) { return kMostGrowth * bytes + (std::size_t{64} << 10); }
 [[noreturn]] void refuse_growth(const std::string& where);

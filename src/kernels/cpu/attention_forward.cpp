@@ -8,7 +8,7 @@ namespace lockstep::cpu {
 
 namespace {
 
-// In tiles of so many vectors of queries; no bit depends on it.
+// In tiles of kVectors vectors of queries; no bit depends on it.
 template <class S, int kVectors>
 void forward(const AttentionForwardArgs& a, Stream& stream) {
   using T = Compute<S>;
