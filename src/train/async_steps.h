@@ -67,8 +67,8 @@ class AsyncSteps {
   // All ranks meet at the end of one of the next steps.
   void wish_to_meet() { wishes_to_meet_ = true; }
   // Where workers may die. A worker: computes what it is told to until the run is over, and says when it wants it to
-  // stop. Servers: evaluate that many batches of the evaluation, of which the first gets the results, and let the workers
-  // go when the run is over.
+  // stop. Servers: evaluate that many batches of the evaluation, of which the first gets the results, and let the
+  // workers go when the run is over.
   void serve(const std::function<bool()>& wants_stop);
   std::vector<BatchBuffers::Evaluated> evaluate(std::int64_t batches);
   void dismiss();
