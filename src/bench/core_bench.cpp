@@ -14,14 +14,6 @@ namespace {
 
 constexpr double kEnoughSeconds = 0.04;  // of the calls of one kernel
 
-// Seconds that this thread has computed: a kernel of one thread waits for nothing, so time in which the system ran
-// something else is not its own.
-double computed_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // A GPU that multiplies without a pause lowers its clock within some tenths of a second, to what its power allows. A
 // step is longer than that.
 void settle_clock(const std::function<void()>& call, Stream& stream) {
@@ -52,6 +44,12 @@ double quick_seconds(const std::function<void()>& call, Stream& stream) {
 }
 
 }  // namespace
+
+double computed_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 RunSpec bench_run_in(Device device, Precision precision) {
   RunSpec run;

@@ -10,6 +10,7 @@
 #include "bench/core_bench.h"
 #include "bench/disk_bench.h"
 #include "bench/host_link_bench.h"
+#include "bench/machine_step.h"
 #include "comm/threads/run_ranks.h"
 #include "kernels/cpu/ceilings.h"
 #include "plan/coding_rates.h"
@@ -110,6 +111,7 @@ class ThisMachine {
     measure_messages_here();
     if (gpu_) measure_host();
     if (options_.disk) measure_disk_of(*options_.disk);
+    measure_whole_step();
     return bench_;
   }
 
@@ -169,6 +171,7 @@ class ThisMachine {
     m.products = fit_products(all, bench_.peak);
     for (double* value : {&m.products.best, &m.products.half_m, &m.products.half_n, &m.products.half_k})
       *value = rounded(*value);
+    bench_.curve = m.products;
   }
 
   void measure_attention() {
@@ -250,6 +253,16 @@ class ThisMachine {
     m.disk_write = rounded(rate.write);
   }
 
+  void measure_whole_step() {
+    const RunSpec run = step_run(options_.device, precision(), sizes_);
+    const double seconds = on_all([&](const CoreBench& core) { return measure_step(run, [&] { core.together(); }); });
+    MachineSpec& m = bench_.machine;
+    m = held_to_step(m, run, seconds);
+    bench_.step_ratio = rounded(bench_.curve.best / m.products.best);
+    for (double* value : {&m.products.best, &m.attention.forward, &m.attention.backward}) *value = rounded(*value);
+    for (auto& [kind, share] : m.kernels) share = rounded(share);
+  }
+
   const MachineBenchOptions& options_;
   bool gpu_;
   const BenchSizes& sizes_;
@@ -263,7 +276,7 @@ double rounded(double measured) { return std::stod(fmt::format("{:.4g}", measure
 
 double MachineBench::predicted(const ProductTiming& p) const {
   const auto of = [](std::int64_t size) { return static_cast<double>(size); };
-  return p.flops() / (peak * machine.products.share(of(p.m), of(p.n), of(p.k)));
+  return p.flops() / (peak * curve.share(of(p.m), of(p.n), of(p.k)));
 }
 
 MachineBench measure_this_machine(const MachineBenchOptions& options) { return ThisMachine(options).measure(); }

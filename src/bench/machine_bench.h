@@ -18,7 +18,9 @@
 //               of devices then, one for each rank, with its share of its host's cores
 //   host, disk  of a GPU copies over its link and of the host's memory; of a folder its file system's rates
 //
-// Takes about ten seconds on a core.
+// At last a step of a small model: the shares of all kernels are scaled by what it took (bench/machine_step.h).
+//
+// Takes about fifteen seconds on a core.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -40,7 +42,9 @@ struct MachineBenchOptions {
 struct MachineBench {
   MachineSpec machine;
   std::vector<ProductTiming> products;  // that the curve is fitted to
-  // Seconds that the machine file says of a product in the type that was measured.
+  MachineSpec::Products curve;          // before a step scaled it
+  double step_ratio = 1;                // what a step took over what kernels timed one by one say of it
+  // Seconds that the curve says of a product in the type that was measured.
   double predicted(const ProductTiming& product) const;
   double peak = 0;  // of that type
 };

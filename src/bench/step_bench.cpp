@@ -4,6 +4,7 @@
 
 #include "base/median.h"
 #include "bench/kernel_benches.h"
+#include "bench/timed_steps.h"
 #include "bench/weight_products.h"
 #include "kernels/cpu/ceilings.h"
 #include "kernels/cuda/ceilings.h"
@@ -60,25 +61,6 @@ BenchItem item_of(const KernelBench& bench, double seconds, const RunSpec& spec,
   return {bench.name, bytes_of(work) / seconds / 1e9, "GB/s", ceilings.bytes / 1e9};
 }
 
-// The run's steps one after the other, as the loop gives them to the stream.
-class Steps {
- public:
-  explicit Steps(TrainingRun& run) : run_(run) {}
-  void take(int count) {
-    const TrainSpec& train = run_.spec().train;
-    int begun = 0;
-    for (int done = 0; done < count; ++done) {
-      for (; begun < count && begun - done < run_.steps_at_once(); ++begun)
-        run_.begin_step(train.global_batch * taken_++, run_.spec().optimizer.learning_rate);
-      run_.finish_step();
-    }
-  }
-
- private:
-  TrainingRun& run_;
-  std::int64_t taken_ = 0;
-};
-
 // The times of both in every round that counts, of one step and of its products.
 struct Rounds {
   std::vector<double> steps, products;
@@ -87,7 +69,7 @@ struct Rounds {
 Rounds alternate(TrainingRun& run, WeightProducts& products, Stream& beside, int rounds) {
   const bool ahead = run.stream().runs_ahead();
   const int steps_a_round = ahead ? 4 : 1, warm_up = ahead ? 2 : 1;  // the first touch the memory and load code
-  Steps steps(run);
+  TimedSteps steps(run);
   Rounds all;
   for (int round = -warm_up; round < rounds; ++round) {
     const double step = seconds_of([&] { steps.take(steps_a_round); }, run.stream()) / steps_a_round;

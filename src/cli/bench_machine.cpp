@@ -69,6 +69,7 @@ void print_machine(const MachineBench& bench) {
   for (const MachineSpec::CopyRate& copy : m.copies)
     row(fmt::format("copy of {}", byte_text(static_cast<std::int64_t>(copy.size))), rate(copy.rate));
   for (const auto& [kind, share] : m.kernels) row(kind, of_peak_text(share) + " of a copy");
+  row("a step over its kernels alone", fmt::format("{:.2f}: all shares here are of steps", bench.step_ratio));
   row("launch", quantity_text(m.launch, QuantityKind::time));
   const auto time = [](double value) { return quantity_text(value, QuantityKind::time); };
   if (m.sum_rate > 0) row("messages, latency", time(m.intra_node.latency));
@@ -145,7 +146,7 @@ void add_bench_machine(CLI::App& bench, std::function<int()>& chosen) {
       "mpirun\n"
       "the processes measure messages: those of one host within it, one of each host between them, and\n"
       "each process is a device of the file where there are several hosts. docs/choosing.md\n"
-      "says what each key of the file means. Takes about ten seconds; keep the machine quiet meanwhile.\n\n"
+      "says what each key of the file means. Takes about fifteen seconds; keep the machine quiet meanwhile.\n\n"
       "--refine measures nothing: it scales the kernels' shares and the rates of messages of a machine file by what\n"
       "these runs took beside what it predicts of them, and prints the error before and after.\n\n"
       "Examples: lockstep bench machine --out machine.toml\n"
