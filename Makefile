@@ -78,7 +78,7 @@ test-slurm:
 	@ctest --test-dir build/$(PRESET) -L slurm --output-on-failure
 
 test-gpu: build
-	@ctest --test-dir build/$(PRESET) -L gpu --output-on-failure
+	@ctest --test-dir build/$(PRESET) -L gpu -j 8 --output-on-failure
 
 sanitize-gpu: build
 	@tools/sanitize_gpu build/$(PRESET)/test_gpu

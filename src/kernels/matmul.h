@@ -10,7 +10,7 @@
 // the product is that of the values times both scales. c is then bf16 or float, a bias bf16; a is (M, K) and b (N, K)
 // with transpose_b, rows of both contiguous along K, the only form that GPUs have; M, N and K are multiples of 16, and
 // so are every stride and the addresses where a and b begin. `fast_sums` allows a GPU to keep fewer bits of the sums
-// within an instruction than fp32 has.
+// within an instruction than fp32 has. A GPU that accumulates such a product in bf16 may round it to bf16 first.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

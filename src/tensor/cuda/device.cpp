@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdio>
+
 #include "base/error.h"
 
 namespace lockstep::cuda {
@@ -22,7 +24,7 @@ class Point final : public Event {
   explicit Point(bool timed) {
     check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreate");
   }
-  ~Point() override { cudaEventDestroy(event); }
+  ~Point() override { given_back(cudaEventDestroy(event), "cudaEventDestroy"); }
   bool done() override {
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaErrorNotReady) return false;
@@ -37,10 +39,10 @@ class Graph final : public Replay {
  public:
   Graph(cudaGraph_t graph, cudaStream_t stream) : stream_(stream) {
     const cudaError_t status = cudaGraphInstantiate(&ready_, graph, 0);
-    cudaGraphDestroy(graph);
+    given_back(cudaGraphDestroy(graph), "cudaGraphDestroy");
     check(status, "cudaGraphInstantiate");
   }
-  ~Graph() override { cudaGraphExecDestroy(ready_); }
+  ~Graph() override { given_back(cudaGraphExecDestroy(ready_), "cudaGraphExecDestroy"); }
   void run() override { check(cudaGraphLaunch(ready_, stream_), "cudaGraphLaunch"); }
 
  private:
@@ -68,6 +70,12 @@ cudaDeviceProp properties_of_current() {
 }  // namespace
 
 void check_cuda(int status, const char* call) { check(static_cast<cudaError_t>(status), call); }
+
+void given_back(int status, const char* call) noexcept {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  std::fprintf(stderr, "lockstep: %s failed: %s\n", call, cudaGetErrorName(static_cast<cudaError_t>(status)));
+}
 
 int gpu_count() {
   int count = 0;
@@ -125,7 +133,7 @@ DeviceMemory::DeviceMemory(Ledger& ledger, std::int64_t arena_bytes) : Memory(De
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (arena_) cudaFree(arena_);
+  if (arena_) given_back(cudaFree(arena_), "cudaFree");
 }
 
 void* DeviceMemory::take(std::int64_t bytes) {
@@ -147,7 +155,7 @@ void DeviceMemory::give_back(void* data, std::int64_t bytes) noexcept {
   if (ranges_)
     ranges_->give_back(static_cast<char*>(data) - static_cast<char*>(arena_), bytes);
   else
-    cudaFree(data);
+    given_back(cudaFree(data), "cudaFree");
 }
 
 void* take_pinned(std::int64_t bytes) {
@@ -156,7 +164,7 @@ void* take_pinned(std::int64_t bytes) {
   return data;
 }
 
-void give_back_pinned(void* data) noexcept { cudaFreeHost(data); }
+void give_back_pinned(void* data) noexcept { given_back(cudaFreeHost(data), "cudaFreeHost"); }
 
 Stream::Stream(Memory& memory)
     : lockstep::Stream(Device::cuda), scratch_(memory.allocate(kScratchBytes, Tag::workspace)) {
@@ -166,9 +174,9 @@ Stream::Stream(Memory& memory)
 }
 
 Stream::~Stream() {
-  cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
+  given_back(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "cudaStreamSynchronize");
   for (std::shared_ptr<void>& kept : kept_) kept.reset();
-  cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
+  given_back(cudaStreamDestroy(static_cast<cudaStream_t>(stream_)), "cudaStreamDestroy");
 }
 
 Stream& Stream::of(lockstep::Stream& stream) {

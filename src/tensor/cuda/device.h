@@ -14,6 +14,9 @@ namespace lockstep::cuda {
 
 // EnvironmentError with the call and what CUDA says of the status (a cudaError_t), unless it is success.
 void check_cuda(int status, const char* call);
+// Of calls that give something back, where nothing can be thrown: a line on stderr, and the failure is not taken for
+// that of the next kernel, which asks for the last error.
+void given_back(int status, const char* call) noexcept;
 
 // How many GPUs this process can use; 0, never an error, when there is no driver or no GPU.
 int gpu_count();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/integers.h"
+#include "tensor/cuda/device.h"
 #include "tensor/cuda/pinned_memory.h"
 
 namespace lockstep::cuda {
@@ -63,7 +64,7 @@ void* PinnedMemory::take(std::int64_t bytes) {
 
 void PinnedMemory::give_back(void* data, std::int64_t bytes) noexcept {
   const std::int64_t size = mapped_bytes(bytes);
-  cudaHostUnregister(data);
+  given_back(cudaHostUnregister(data), "cudaHostUnregister");
   munmap(data, static_cast<std::size_t>(size));
 }
 

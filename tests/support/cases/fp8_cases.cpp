@@ -103,13 +103,18 @@ KernelCase product_case(const ProductCase& spec) {
   };
   made.reference = [spec](std::span<HostTensor> t) {
     if (spec.addend) t[0].value = t.back().value;
+    const std::vector<double> held = t[0].value;
     HostTensor a = t[1];
     for (double& v : a.value) v *= t[3][0] * t[4][0];
     reference::matmul(t[0], a, t[2], spec.bias ? &t[5] : nullptr,
                       {.transpose_b = true, .accumulate = spec.accumulate || spec.addend});
-    // A GPU adds up the products of one instruction with fewer bits than fp32 has: about 14.
-    for (std::int64_t i = 0; i < t[0].elements(); ++i)
-      t[0].set_narrowed(i, 0x1p-13 / unit_roundoff(spec.c) * t[0].magnitude[static_cast<std::size_t>(i)]);
+    // A GPU adds up the products of one instruction with fewer bits than fp32 has: about 14. In place it rounds the
+    // product to 16 bits before it adds what c held.
+    for (std::int64_t i = 0; i < t[0].elements(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const double product = spec.accumulate && spec.c == DType::bf16 ? std::abs(t[0].value[at] - held[at]) : 0;
+      t[0].set_narrowed(i, 0x1p-13 / unit_roundoff(spec.c) * t[0].magnitude[at] + product);
+    }
   };
   return made;
 }
