@@ -1,7 +1,7 @@
 // LayerNorm: y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, row by row.
 //
 // Shapes: x, y, dy, dx (N, C); weight, bias (C); mean, rstd (N) in the accumulator type. The variance is the biased
-// one. `residual`, `sum` and `dresidual` as in rmsnorm.h; dx may be the same tensor as dy or dresidual.
+// one. `residual`, `sum`, `dresidual` and `amax` as in rmsnorm.h; dx may be the same tensor as dy or dresidual.
 // Backward-input's `y` as there too: forward's output again, for which it needs the bias.
 #pragma once
 #include "tensor/stream.h"
@@ -19,6 +19,7 @@ struct LayerNormForwardArgs {
   double eps;
   ConstTensor residual = {};
   Tensor sum = {};
+  Tensor amax = {};
 };
 
 struct LayerNormBackwardInputArgs {
@@ -31,6 +32,7 @@ struct LayerNormBackwardInputArgs {
   ConstTensor dresidual = {};
   Tensor y = {};
   ConstTensor bias = {};  // needed with y
+  Tensor amax = {};
 };
 
 struct LayerNormBackwardWeightArgs {

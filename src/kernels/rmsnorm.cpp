@@ -18,12 +18,15 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, Stream& stream) {
   Operands(op, stream)
       .floats("x", a.x)
       .have("x", a.x, a.x.shape(), type)
-      .have("y", a.y, a.x.shape(), type)
+      .may_have("y", a.y, a.x.shape(), type)
       .have_flat("rstd", a.rstd, leading_dims(op, a.x), accumulator_of(type))
       .have("weight", a.weight, {a.x.dim(-1)}, type)
       .may_have("residual", a.residual, a.x.shape(), type)
-      .may_have("sum", a.sum, a.x.shape(), type);
+      .may_have("sum", a.sum, a.x.shape(), type)
+      .may_have("amax", a.amax, {1}, DType::f32);
   LOCKSTEP_CHECK(a.residual.none() == a.sum.none(), "{}: residual and sum come together", op);
+  LOCKSTEP_CHECK(a.y || a.amax, "{}: neither y nor amax", op);
+  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type), a.x.shape());
   dispatch(cpu::rmsnorm_forward, cuda::rmsnorm_forward, meta::rmsnorm_forward, a, stream);
 }
 
@@ -38,7 +41,9 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
       .have_flat("rstd", a.rstd, leading_dims(op, a.x), accumulator_of(type))
       .have("weight", a.weight, {a.x.dim(-1)}, type)
       .may_have("dresidual", a.dresidual, a.x.shape(), type)
-      .may_have("y", a.y, a.x.shape(), type);
+      .may_have("y", a.y, a.x.shape(), type)
+      .may_have("amax", a.amax, {1}, DType::f32);
+  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type), a.x.shape());
   dispatch(cpu::rmsnorm_backward_input, cuda::rmsnorm_backward_input, meta::rmsnorm_backward_input, a, stream);
 }
 

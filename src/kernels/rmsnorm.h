@@ -7,6 +7,10 @@
 // dresidual. Its `y`, when it is given, receives the norm's output again, equal bit for bit to forward's, so that it
 // need not be kept from forward: x is read here anyway, so this costs one write instead of a pass. y overlaps no other
 // operand. Sums over a row are in the accumulator type.
+//
+// amax, when it is given: (1) float, the largest magnitude of forward's y, or of backward-input's dx, as amax() of
+// kernels/quantize.h finds it, without another pass; of bf16 and of x (N, C) only. With it forward's y may be none:
+// nobody reads it but quantize(), which makes it again.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -21,6 +25,7 @@ struct RmsNormForwardArgs {
   double eps;
   ConstTensor residual = {};
   Tensor sum = {};
+  Tensor amax = {};
 };
 
 struct RmsNormBackwardInputArgs {
@@ -31,6 +36,7 @@ struct RmsNormBackwardInputArgs {
   ConstTensor rstd;
   ConstTensor dresidual = {};
   Tensor y = {};
+  Tensor amax = {};
 };
 
 struct RmsNormBackwardWeightArgs {

@@ -25,7 +25,9 @@ void rope(const RopeArgs& a, Stream& stream) {
       .have("x", a.x, a.x.shape(), a.x.dtype())
       .may_have("positions", a.positions, {a.x.dim(0), a.x.dim(1)}, DType::i32)
       .have_flat("cos", a.cos, table, accumulator_of(a.x.dtype()))
-      .have_flat("sin", a.sin, table, accumulator_of(a.x.dtype()));
+      .have_flat("sin", a.sin, table, accumulator_of(a.x.dtype()))
+      .may_have("amax", a.amax, {1}, DType::f32);
+  LOCKSTEP_CHECK(!a.amax || a.x.dtype() == DType::bf16, "rope: amax of {}", name_of(a.x.dtype()));
   dispatch(cpu::rope, cuda::rope, meta::rope, a, stream);
 }
 

@@ -5,6 +5,9 @@
 // in double on every device. rope turns x (B, T, H, D) in place by those tables; with `inverse` it turns back, which is
 // its backward. Token t has row t of the tables, (T, D/2), or, with positions (B, T) int32, row positions[b, t] of
 // tables of any length: documents that restart. A position outside the tables throws ProgramError on the cpu.
+//
+// amax, when it is given: (1) float, the largest magnitude of x when it is turned, as amax() of kernels/quantize.h finds
+// it, without another pass; of bf16 only.
 #pragma once
 #include <optional>
 
@@ -35,6 +38,7 @@ struct RopeArgs {
   ConstTensor sin;
   bool inverse = false;
   ConstTensor positions = {};
+  Tensor amax = {};
 };
 
 using RopeTable = void(const RopeTableArgs&, Stream&);

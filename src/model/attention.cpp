@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/quantize.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "model/attention_workspace.h"
@@ -54,6 +55,8 @@ Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names, const H
   const std::int64_t D = s.head_width, q = s.heads * D, kv = s.kv_heads * D;
   Linear::Options o{
       .in = Part::whole(s.width), .in_out = s.in_out_weights, .init_std = s.init_std, .pieces = {}, .bias = s.qkv_bias};
+  o.inputs_measured = true;
+  o.gradients_measured = s.positions == PositionKind::rope && !s.qk_norm;
   const bool first = split.rank % heads.copies == 0;
   if (names.qkv.empty())
     o.pieces = {{names.query, {outputs(heads.queries, D, 0, q)}},
@@ -75,7 +78,12 @@ std::int64_t Attention::inputs(const Build& b) {
   return (heads.queries.each + 2 * heads.keys.each) * b.spec.head_width;
 }
 
-Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+bool Attention::ends_in_fp8(const Build& b) {
+  const HeadSplit heads(b.spec.heads, b.spec.kv_heads, b.how.split);
+  return Fp8Products::fit(b, heads.queries.each * b.spec.head_width, b.spec.width);
+}
+
+Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names, Slot dy_amax)
     : B_(b.B),
       T_(b.T),
       heads_(b.spec.heads, b.spec.kv_heads, b.how.split),
@@ -90,7 +98,8 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
             // Branches that join the residual start smaller in deeper models, as GPT-2's do.
             .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
             .pieces = {{names.out, {Part::whole(b.spec.width)}}},
-            .bias = b.spec.out_bias}),
+            .bias = b.spec.out_bias,
+            .gradients_largest = dy_amax}),
       cached_(b, unit, H_, D_),
       dropout_(b.spec.attention_dropout, names.out + "/probabilities"),
       deterministic_(b.how.deterministic),
@@ -141,13 +150,14 @@ Attention::Heads Attention::inputs(const Projected& from, const Call& call) cons
   return {split(heads(turned, 0, H_)), split(heads(turned, H_, K_)), split(heads(fused, H_ + K_, K_))};
 }
 
-void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const {
+void Attention::turn(const Tensor& queries_and_keys, bool inverse, const Call& call, const Tensor& amax) const {
   if (!rope_) return;
   rope({.x = split(heads(queries_and_keys, 0, H_ + K_)),
         .cos = call.batch.rope_cos,
         .sin = call.batch.rope_sin,
         .inverse = inverse,
-        .positions = call.batch.in_document},
+        .positions = call.batch.in_document,
+        .amax = amax},
        call.stream);
 }
 
@@ -220,7 +230,10 @@ void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const C
     out_.backward_input(call.at[d_mixed_], dy, call);
     attend_backward(gradients, in, call);
   }
-  turn(d_turned, true, call);
+  const Tensor largest = measures_by_turning() ? qkv_.gradients_amax(call) : Tensor{};
+  turn(d_turned, true, call, largest);
+  if (largest)  // and what is not turned
+    amax({.amax = largest, .x = d_fused.slice(1, (H_ + K_) * D_, K_ * D_), .joins = true}, call.stream);
   if (query_norm_) {
     const Tensor &fused = call.at[again_.fused], &d_normed = call.at[d_normed_];
     query_norm_->backward_input(heads(d_fused, 0, H_), heads(d_normed, 0, H_), heads(fused, 0, H_), call);

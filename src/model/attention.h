@@ -39,9 +39,13 @@ class HeadNorm {
 
 class Attention {
  public:
-  Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // dy_amax: where the largest magnitude of dy is, if whoever writes dy finds it.
+  Attention(UnitLayout& layout, const Build& build, int unit, const BlockNames& names, Slot dy_amax = -1);
   // Queries, keys and values of a token on this rank: outputs of its first projection.
   static std::int64_t inputs(const Build& build);
+  // Whether the last projection's products are of FP8.
+  static bool ends_in_fp8(const Build& build);
+  Tensor inputs_amax(const Call& call) const { return qkv_.inputs_amax(call); }  // x's, for whoever writes it
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.
@@ -65,7 +69,9 @@ class Attention {
   void attend(const Call& call) const;
   // dq and dk are those of the turned ones.
   void attend_backward(const Heads& gradients, const Heads& in, const Call& call) const;
-  void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
+  void turn(const Tensor& queries_and_keys, bool inverse, const Call& call, const Tensor& amax = {}) const;
+  // d_fused is complete when they are turned.
+  bool measures_by_turning() const { return rope_ && !query_norm_; }
 
   std::int64_t B_, T_;
   HeadSplit heads_;

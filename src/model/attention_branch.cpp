@@ -2,21 +2,21 @@
 
 namespace lockstep {
 
-AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+AttentionBranch::AttentionBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names, Slot dy_amax)
     : norm_(layout, b, unit, names.norm1, b.how.weights_later),
       d_normed_(b.hands_back(unit)
                     ? b.own_rows(unit, "d_normed1", b.spec.width, Phase::input, read_by_norms(b), Half::second)
                     : -1),
       normed_(normed_slot(b, unit, "normed1", Attention::inputs(b), b.trained().qkv)),
       normed_again_(normed_again_slot(b, unit, "normed1 again", normed_, b.trained().qkv)),
-      attention_(layout, b, unit, names),
+      attention_(layout, b, unit, names, dy_amax),
       dropout_(b.spec.dropout, names.out),
       norm_outputs_(b.recompute(unit).norm_outputs),
       reads_normed_(b.trained().qkv) {}
 
 Tensor AttentionBranch::forward(const BranchSlots& slots, const Call& call) const {
   const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
-  norm_.forward(normed, x, call);
+  norm_.forward(normed, x, call, attention_.inputs_amax(call));
   if (!dropout_.active(call) && call.split().size == 1) {
     attention_.forward(call.at[slots.between.y], normed, call, x);
     return {};
@@ -29,7 +29,7 @@ Tensor AttentionBranch::forward(const BranchSlots& slots, const Call& call) cons
 
 void AttentionBranch::recompute(const BranchSlots& slots, const Call& call) const {
   const Tensor& normed = call.at[normed_];
-  norm_.forward(normed, call.at[slots.between.x], call);
+  norm_.forward(normed, call.at[slots.between.x], call, attention_.inputs_amax(call));
   attention_.recompute(normed, call);
 }
 
@@ -44,7 +44,8 @@ void AttentionBranch::backward_input(const BranchSlots& slots, const Call& call)
     return attention_.backward_input({}, d_branch, normed, call);
   }
   attention_.backward_input(call.at[d_normed_], d_branch, normed, call);
-  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
+  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{},
+                       call.at[slots.between.dx_amax]);
 }
 
 void AttentionBranch::backward_weight(const BranchSlots& slots, const Call& call) const {

@@ -11,7 +11,8 @@ namespace lockstep {
 
 class AttentionBranch {
  public:
-  AttentionBranch(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // dy_amax: the slot of the largest magnitude of y's gradient, which BranchSlots has too; -1: there is none.
+  AttentionBranch(UnitLayout& layout, const Build& build, int unit, const BlockNames& names, Slot dy_amax);
 
   // None: y is complete.
   Tensor forward(const BranchSlots& slots, const Call& call) const;

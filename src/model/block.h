@@ -22,6 +22,7 @@ class Block final : public Unit {
   FeedForwardBranch::Joining attend(const Call& call) const;
 
   BlockNames names_;
+  Slot d_mid_amax_;
   // In the order of the forward, which is the order in which slots are declared.
   AttentionBranch attention_;
   Slot d_mid_, mid_;

@@ -34,6 +34,18 @@ inline Slot normed_again_slot(const Build& b, int unit, const std::string& name,
   return b.own_rows(unit, name, b.spec.width, Phase::input, b.read_last(trained));
 }
 
+// The largest magnitude of a gradient that the norm of `from` writes and the last product of `to`'s branch reads, if that
+// is of FP8 and reads it as it is.
+inline Slot gradient_amax_slot(const Build& b, const std::string& name, int from, int to, bool in_fp8) {
+  if (!in_fp8 || b.spec.dropout > 0) return -1;
+  return b.slots.add({.name = name + ", largest",
+                      .dtype = DType::f32,
+                      .shape = {1},
+                      .born = {from, Phase::input},
+                      .last = {to, Phase::weight},
+                      .handed_on = false});
+}
+
 // The last phase that reads what a norm was given and the gradient of what it gave; of the second norm of a block,
 // whose input phase is in the first half, and the half of it.
 inline Phase read_by_norms(const Build& b) { return b.how.weights_later || b.frozen() ? Phase::input : Phase::weight; }

@@ -22,6 +22,9 @@ namespace lockstep {
 struct Between {
   Slot x = -1, dx = -1;  // from the unit before, and its gradient
   Slot y = -1, dy = -1;  // to the unit after, and its gradient
+  // The largest magnitudes of the gradients, where products in FP8 want them of whoever writes those; none of what
+  // another stage has made.
+  Slot dx_amax = -1, dy_amax = -1;
 };
 
 // How a model is run, beside what it is.

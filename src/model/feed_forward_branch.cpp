@@ -4,24 +4,25 @@
 
 namespace lockstep {
 
-FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+FeedForwardBranch::FeedForwardBranch(UnitLayout& layout, const Build& b, int unit, const BlockNames& names, Slot dy_amax)
     : norm_(layout, b, unit, names.norm2, b.how.weights_later),
       d_normed_(b.feed_forward_hands_back(unit) ? b.own_rows(unit, "d_normed2", b.spec.width, Phase::input,
                                                              read_by_norms(b), Half::first, read_in_half(b))
                                                 : -1),
       normed_(normed_slot(b, unit, "normed2", Mlp::inner(b), b.trained().up)),
       normed_again_(normed_again_slot(b, unit, "normed2 again", normed_, b.trained().up)),
-      mlp_(layout, b, unit, names),
+      mlp_(layout, b, unit, names, dy_amax),
       dropout_(b.spec.dropout, names.down),
       norm_outputs_(b.recompute(unit).norm_outputs),
       reads_normed_(b.trained().up) {}
 
 void FeedForwardBranch::normalise(const BranchSlots& slots, const Joining& joining, const Call& call) const {
   const Tensor &x = call.at[slots.between.x], &normed = call.at[normed_];
+  const Tensor amax = mlp_.inputs_amax(call);
   if (joining.branch.none())
-    norm_.forward(normed, x, call);
+    norm_.forward(normed, x, call, amax);
   else
-    norm_.forward(normed, x, joining.branch, joining.residual, call);
+    norm_.forward(normed, x, joining.branch, joining.residual, call, amax);
 }
 
 void FeedForwardBranch::forward(const BranchSlots& slots, const Joining& joining, const Call& call) const {
@@ -50,7 +51,8 @@ void FeedForwardBranch::backward_input(const BranchSlots& slots, const Call& cal
     return mlp_.backward_input({}, d_branch, normed, call);
   }
   mlp_.backward_input(call.at[d_normed_], d_branch, normed, call);
-  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{});
+  norm_.backward_input(call.at[slots.between.dx], call.at[d_normed_], x, dy, call, by_backward ? normed : Tensor{},
+                       call.at[slots.between.dx_amax]);
 }
 
 void FeedForwardBranch::backward_weight(const BranchSlots& slots, const Call& call) const {

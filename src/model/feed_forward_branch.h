@@ -12,7 +12,8 @@ namespace lockstep {
 
 class FeedForwardBranch {
  public:
-  FeedForwardBranch(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // dy_amax: the slot of the largest magnitude of y's gradient, which BranchSlots has too; -1: there is none.
+  FeedForwardBranch(UnitLayout& layout, const Build& build, int unit, const BlockNames& names, Slot dy_amax);
 
   // x = residual + branch. No branch: x is there.
   struct Joining {

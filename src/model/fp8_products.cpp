@@ -1,16 +1,38 @@
 #include "model/fp8_products.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/quantize.h"
 
 namespace lockstep {
 
+// Bytes in FP8 of all that the projections of a block read for each token, and of their weights, here.
+static bool weights_take_no_more_than_inputs(const Build& b) {
+  const HeadSplit heads(b.spec.heads, b.spec.kv_heads, b.how.split);
+  const std::int64_t C = b.spec.width, D = b.spec.head_width, F = b.how.split.part(b.spec.ffn_width).each;
+  const std::int64_t q = heads.queries.each * D, qkv = q + 2 * heads.keys.each * D;
+  const std::int64_t inner = (b.spec.mlp == MlpKind::swiglu ? 2 : 1) * F;
+  const std::int64_t gathered = b.how.split.sequence ? 0 : 2 * C;  // which are not kept
+  return C * (qkv + q + inner + F) <= b.tokens() * (gathered + q + F);
+}
+
+bool Fp8Products::keep_weights(const Build& b, int unit) {
+  const BlockRecompute recompute = b.recompute(unit);
+  return recompute.keeps_norm_outputs() && recompute.keeps_activation && !recompute.forward_again &&
+         !b.offloads(unit) && weights_take_no_more_than_inputs(b);
+}
+
 Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& options)
-    : options_(options), keeps_inputs_(!options.inputs_come && keep_inputs(b, at.unit, options.in, options.out)) {
-  const std::int64_t in = options.in, out = options.out;
+    : options_(options),
+      tokens_(b.tokens()),
+      keeps_inputs_(!options.inputs_come && keep_inputs(b, at.unit, options.in, options.out)),
+      keeps_weights_(keep_weights(b, at.unit)) {
+  const std::int64_t in = options.in, out = options.out, N = tokens_;
   const Half back = other(at.half);
-  const std::int64_t N = b.tokens();
   const std::string name = at.name;
   const auto spec = [&](const char* what, DType dtype, const Shape& shape, Phase born, Phase last) {
     const Half begin = born == Phase::forward ? at.half : back, end = last == Phase::forward ? at.half : back;
@@ -27,24 +49,52 @@ Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& op
   gradient_ = {number(", gradients' largest", Phase::input, Phase::weight), 0,
                number(", gradients' scale", Phase::input, Phase::weight)};
 
-  // A second run of the forward ends before the block's last product.
-  const auto within = [&](const char* what, const Shape& shape, Phase phase) {
-    SlotSpec slot = spec(what, DType::f8e4m3, shape, phase, phase);
-    const bool runs_again = phase == Phase::forward && !(at.ends_branch && at.half == Half::second);
-    return runs_again ? b.add(std::move(slot)) : b.slots.add(std::move(slot));
+  const auto scratch = [&](const char* what, std::int64_t bytes, Phase phase, Half half) {
+    return b.slots.add_scratch(fmt::format("{} in fp8, half {}", what, static_cast<int>(half)), bytes, {at.unit, phase},
+                               half);
   };
-  first_ = {within(", inputs in fp8", {N, in}, Phase::forward), within(", weights in fp8", {out, in}, Phase::forward)};
-  again_ = first_;
-  if (!b.recompute(at.unit).keeps_projections && !at.ends_branch)
-    again_ = {within(", inputs in fp8 again", {N, in}, Phase::input),
-              within(", weights in fp8 again", {out, in}, Phase::input)};
-  dy8_ = b.slots.add(spec(", gradients in fp8", DType::f8e5m2, {N, out}, Phase::input, Phase::input));
+  const auto both_of = [&](Phase phase, Half half, std::int64_t columns) {
+    return Scratch{scratch("rows", N * columns, phase, half), scratch("weights", in * out, phase, half)};
+  };
+  first_ = both_of(Phase::forward, at.half, in);
+  // A second run of the forward ends before the block's last product.
+  if (b.recompute(at.unit).forward_again && !(at.ends_branch && at.half == Half::second)) {
+    const Scratch again = both_of(Phase::input, Half::first, in);
+    b.slots.find_again(first_.rows, again.rows);
+    b.slots.find_again(first_.weight, again.weight);
+  }
+  const bool projects_again = !b.recompute(at.unit).keeps_projections && !at.ends_branch;
+  back_ = both_of(Phase::input, back, projects_again ? std::max(in, out) : out);
   dy8_turned_ = b.slots.add(spec(", gradients in fp8 turned", DType::f8e5m2, {out, N},
                                  options.gradients_come ? Phase::weight : Phase::input, Phase::weight));
-  weight8_back_ = within(", weights in fp8 turned", {in, out}, Phase::input);
-  const char* turned = ", inputs in fp8 turned";
-  x8_turned_ = keeps_inputs_ ? b.add(spec(turned, DType::f8e4m3, {in, N}, Phase::forward, Phase::weight))
-                             : within(turned, {in, N}, Phase::weight);
+  x8_turned_ = keeps_inputs_ ? b.add(spec(", inputs in fp8 turned", DType::f8e4m3, {in, N}, Phase::forward,
+                                          Phase::weight))
+                             : scratch("rows", in * N, Phase::weight, back);
+  if (keeps_weights_)
+    weight8_turned_ =
+        b.slots.add(spec(", weights in fp8 turned", DType::f8e4m3, {in, out}, Phase::forward, Phase::input));
+}
+
+Tensor Fp8Products::rows8(Slot scratch, bool gradients, const Call& call) const {
+  const Tensor bytes = call.at[scratch];
+  return Tensor(bytes.raw(), gradients ? DType::f8e5m2 : DType::f8e4m3, bytes.device(),
+                {tokens_, gradients ? options_.out : options_.in});
+}
+
+// (out, in) as the forward reads it; turned, as the input phase does.
+Tensor Fp8Products::weight8(Slot scratch, bool turned, const Call& call) const {
+  const Tensor bytes = call.at[scratch];
+  const std::int64_t in = options_.in, out = options_.out;
+  return Tensor(bytes.raw(), DType::f8e4m3, bytes.device(), turned ? Shape{in, out} : Shape{out, in});
+}
+
+Tensor Fp8Products::weight8_back(const Call& call) const {
+  return keeps_weights_ ? call.at[weight8_turned_] : weight8(back_.weight, true, call);
+}
+
+Tensor Fp8Products::gradients_amax(const Call& call) const {
+  const Tensor given = call.at[options_.gradients_largest];
+  return given ? given : largest(gradient_, call);
 }
 
 void Fp8Products::find_largest(Tensor largest, ConstTensor x, const Call& call) const {
@@ -52,8 +102,22 @@ void Fp8Products::find_largest(Tensor largest, ConstTensor x, const Call& call) 
   amax({.amax = largest, .x = x}, call.stream);
 }
 
-void Fp8Products::quantize_to(Tensor q, Tensor turned, const Scaling& s, ConstTensor x, const Call& call) const {
-  quantize({.q = q, .turned = turned, .scale = call.at[s.scale], .x = x, .amax = largest(s, call)}, call.stream);
+void Fp8Products::quantize_inputs(Tensor q, Tensor turned, ConstTensor x, const Call& call) const {
+  quantize({.q = q, .turned = turned, .scale = call.at[x_.scale], .x = x, .amax = largest(x_, call)}, call.stream);
+}
+
+void Fp8Products::quantize_weights(Tensor w8, Tensor w8_turned, ConstTensor weight, const Call& call) const {
+  quantize({.q = options_.in_out ? w8_turned : w8,
+            .turned = options_.in_out ? w8 : w8_turned,
+            .scale = call.at[weight_.scale],
+            .x = weight,
+            .amax = largest(weight_, call)},
+           call.stream);
+}
+
+void Fp8Products::quantize_gradients(Tensor q, Tensor turned, ConstTensor dy, const Call& call) const {
+  quantize({.q = q, .turned = turned, .scale = call.at[gradient_.scale], .x = dy, .amax = gradients_amax(call)},
+           call.stream);
 }
 
 void Fp8Products::begin_forward(ConstTensor x, ConstTensor weight, bool again, const Call& call) const {
@@ -62,21 +126,22 @@ void Fp8Products::begin_forward(ConstTensor x, ConstTensor weight, bool again, c
     amax({.amax = largest(weight_, call), .x = weight}, call.stream);
     if (call.split().size > 1) call.tensor->ranks().all_reduce(call.at[x_.amax], {Reduction::max})->wait();
   }
-  const Forward& slots = again ? again_ : first_;
-  const Tensor &x8 = call.at[slots.x], &weight8 = call.at[slots.weight];
-  const bool keeps = keeps_inputs_ && call.batch.training;
-  if (!options_.inputs_come) quantize_to(x8, keeps ? call.at[x8_turned_] : Tensor{}, x_, x, call);
-  quantize_to(options_.in_out ? Tensor{} : weight8, options_.in_out ? weight8 : Tensor{}, weight_, weight, call);
+  const Scratch& scratch = again ? back_ : first_;
+  const bool keeps = keeps_inputs_ && call.batch.training, keeps_weight = keeps_weights_ && call.batch.training;
+  if (!options_.inputs_come)
+    quantize_inputs(rows8(scratch.rows, false, call), keeps ? call.at[x8_turned_] : Tensor{}, x, call);
+  quantize_weights(weight8(scratch.weight, false, call), keeps_weight ? call.at[weight8_turned_] : Tensor{}, weight,
+                   call);
 }
 
 void Fp8Products::forward(Tensor y, ConstTensor x, std::int64_t first, ConstTensor bias, ConstTensor addend, bool again,
                           const Call& call) const {
-  const Forward& slots = again ? again_ : first_;
-  const Tensor x8 = call.at[slots.x].slice(0, first, y.dim(0));
-  if (options_.inputs_come) quantize_to(x8, {}, x_, x, call);
+  const Scratch& scratch = again ? back_ : first_;
+  const Tensor x8 = rows8(scratch.rows, false, call).slice(0, first, y.dim(0));
+  if (options_.inputs_come) quantize_inputs(x8, {}, x, call);
   matmul({.c = y,
           .a = x8,
-          .b = call.at[slots.weight],
+          .b = weight8(scratch.weight, false, call),
           .transpose_b = true,
           .bias = bias,
           .addend = addend,
@@ -87,20 +152,20 @@ void Fp8Products::forward(Tensor y, ConstTensor x, std::int64_t first, ConstTens
 }
 
 void Fp8Products::begin_backward(ConstTensor dy, ConstTensor weight, const Call& call) const {
-  if (!options_.gradients_measured) find_largest(largest(gradient_, call), dy, call);
+  const bool measured = options_.gradients_measured || call.at[options_.gradients_largest];
+  if (!measured) find_largest(gradients_amax(call), dy, call);
   if (call.split().size > 1 && !options_.gradients_alike)
-    call.tensor->ranks().all_reduce(largest(gradient_, call), {Reduction::max})->wait();
-  if (!options_.gradients_come) quantize_to(call.at[dy8_], call.at[dy8_turned_], gradient_, dy, call);
-  const Tensor& weight8 = call.at[weight8_back_];
-  quantize_to(options_.in_out ? weight8 : Tensor{}, options_.in_out ? Tensor{} : weight8, weight_, weight, call);
+    call.tensor->ranks().all_reduce(gradients_amax(call), {Reduction::max})->wait();
+  if (!options_.gradients_come) quantize_gradients(rows8(back_.rows, true, call), call.at[dy8_turned_], dy, call);
+  if (!keeps_weights_) quantize_weights({}, weight8_back(call), weight, call);
 }
 
 void Fp8Products::backward_input(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const {
-  const Tensor dy8 = call.at[dy8_].slice(0, first, dx.dim(0));
-  if (options_.gradients_come) quantize_to(dy8, {}, gradient_, dy, call);
+  const Tensor dy8 = rows8(back_.rows, true, call).slice(0, first, dx.dim(0));
+  if (options_.gradients_come) quantize_gradients(dy8, {}, dy, call);
   matmul({.c = dx,
           .a = dy8,
-          .b = call.at[weight8_back_],
+          .b = weight8_back(call),
           .transpose_b = true,
           .scale_a = call.at[gradient_.scale],
           .scale_b = call.at[weight_.scale]},
@@ -108,9 +173,10 @@ void Fp8Products::backward_input(Tensor dx, ConstTensor dy, std::int64_t first, 
 }
 
 void Fp8Products::backward_weight(Tensor gradient, ConstTensor dy, ConstTensor x, const Call& call) const {
-  const Tensor &x8 = call.at[x8_turned_], &dy8 = call.at[dy8_turned_];
-  if (options_.gradients_come) quantize_to({}, dy8, gradient_, dy, call);
-  if (!keeps_inputs_) quantize_to({}, x8, x_, x, call);
+  const Tensor bytes = call.at[x8_turned_], &dy8 = call.at[dy8_turned_];
+  const Tensor x8(bytes.raw(), DType::f8e4m3, bytes.device(), {options_.in, tokens_});
+  if (options_.gradients_come) quantize_gradients({}, dy8, dy, call);
+  if (!keeps_inputs_) quantize_inputs({}, x8, x, call);
   matmul({.c = gradient,
           .a = options_.in_out ? x8 : dy8,
           .b = options_.in_out ? dy8 : x8,

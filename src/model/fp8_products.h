@@ -1,20 +1,23 @@
 // The three products of a projection in FP8: y = x · Wᵀ and dW = dyᵀ · x of E4M3's x, dy and dx = dy · W of E5M2's dy.
 //
-// Per-tensor current scaling (kernels/quantize.h): each tensor is read once for its largest magnitude and once to be
-// quantized. GPUs multiply only operands whose rows run along the sum, so a product and the next one need the same
-// tensor in two forms, as it is and turned:
+// Per-tensor current scaling (kernels/quantize.h): whoever writes a tensor finds its largest magnitude on its way where
+// a kernel of ours is that (norms, SwiGLU, RoPE); others are read once for it. Then each is read once to be quantized.
+// GPUs multiply only operands whose rows run along the sum, so a product and the next one need the same tensor in two
+// forms, as it is and turned:
 //
-//   phase      reads                    writes                          multiplies
-//   forward    x twice, W twice         x8, W8                          y  = x8 · W8ᵀ      (fast sums)
-//   input      dy twice, W              dy8 and dy8 turned, W8 turned   dx = dy8 · W8
-//   weight     x                        x8 turned                       dW = dy8ᵀ · x8, added in the gradient's type
+//   phase      reads              writes                          multiplies
+//   forward    x, W twice         x8, W8                          y  = x8 · W8ᵀ      (fast sums)
+//   input      dy, W              dy8 and dy8 turned, W8 turned   dx = dy8 · W8
+//   weight     x                  x8 turned                       dW = dy8ᵀ · x8, added in the gradient's type
 //
 // Largest magnitudes and scales stay from the forward on (a few bytes); the gradient turned, from the input phase to
-// the weight phase; everything else lives while its product runs. In a block that recomputes nothing the forward turns
-// x too, and that is kept for the weight phase in the place of x itself: half the bytes, and x is not read again. What
-// is recomputed is equal to the bit, so it is quantized to the same bits. Weights are quantized anew for every
-// micro-batch, from what computes in bf16 elsewhere (embedding, norms, attention, head), so that gathered and offloaded
-// weights need nothing of their own.
+// the weight phase; everything else lives while its product runs, in bytes that the products of half a block use one
+// after the other. In a block that recomputes nothing the forward turns x and W too. Of x that is kept for the weight
+// phase in the place of x itself: half the bytes, and x is not read again. Of W it is kept for the input phase, unless
+// a block's weights would take more bytes than its inputs do: so FP8 keeps no more than bf16 would. What is recomputed
+// is equal to the bit, so it is quantized to the same bits. Weights are quantized anew for every micro-batch, from what
+// computes in bf16 elsewhere (embedding, norms, attention, head), so that gathered and offloaded weights need nothing
+// of their own.
 //
 // Ranks that split a layer (model/split_linear.h) share a tensor's scale: the largest of their largest magnitudes, of
 // inputs and weights in one message before the forward, of gradients in one before the input phase. What a rank has all
@@ -38,11 +41,15 @@ class Fp8Products {
     const BlockRecompute recompute = build.recompute(unit);
     return fit(build, in, out) && recompute.keeps_norm_outputs() && recompute.keeps_activation;
   }
+  // Whether weights are kept turned from the forward on.
+  static bool keep_weights(const Build& build, int unit);
   struct Options {
     std::int64_t in, out;
     bool in_out = false;  // the weight is (in, out), not (out, in)
     // Who writes x, or dy, writes its largest magnitude too (kernels/swiglu.h), and a pass is saved.
     bool inputs_measured = false, gradients_measured = false;
+    // The same of dy, in a slot of whoever writes it, which is none where that is another stage: then it is found here.
+    Slot gradients_largest = -1;
     // Of a split layer: a rank has only its own rows before the product, or it has what other ranks have too.
     bool inputs_come = false, gradients_come = false;
     bool gradients_alike = false;
@@ -51,7 +58,7 @@ class Fp8Products {
 
   bool keeps_inputs() const { return keeps_inputs_; }
   Tensor inputs_amax(const Call& call) const { return largest(x_, call); }
-  Tensor gradients_amax(const Call& call) const { return largest(gradient_, call); }
+  Tensor gradients_amax(const Call& call) const;
 
   // Before the rows of a product: of what this rank has of x, or of dy.
   void begin_forward(ConstTensor x, ConstTensor weight, bool again, const Call& call) const;
@@ -69,18 +76,26 @@ class Fp8Products {
     int place;  // in it
     Slot scale;
   };
-  struct Forward {
-    Slot x, weight;
+  struct Scratch {
+    Slot rows, weight;  // x8 or dy8, and W8
   };
   static Tensor largest(const Scaling& s, const Call& call) { return call.at[s.amax].slice(0, s.place, 1); }
   void find_largest(Tensor amax, ConstTensor x, const Call& call) const;
-  void quantize_to(Tensor q, Tensor turned, const Scaling& scaling, ConstTensor x, const Call& call) const;
+  Tensor rows8(Slot scratch, bool gradients, const Call& call) const;
+  Tensor weight8(Slot scratch, bool turned, const Call& call) const;
+  Tensor weight8_back(const Call& call) const;
+  void quantize_inputs(Tensor q, Tensor turned, ConstTensor x, const Call& call) const;
+  void quantize_weights(Tensor w8, Tensor w8_turned, ConstTensor weight, const Call& call) const;
+  void quantize_gradients(Tensor q, Tensor turned, ConstTensor dy, const Call& call) const;
 
   Options options_;
-  bool keeps_inputs_;
+  std::int64_t tokens_;
+  bool keeps_inputs_, keeps_weights_;
   Scaling x_, weight_, gradient_;
-  Forward first_, again_;  // in the forward, and in the input phase where the projection is recomputed
-  Slot dy8_, dy8_turned_, weight8_back_, x8_turned_;
+  Scratch first_, back_;  // in the forward, and in the input phase
+  Slot dy8_turned_;
+  Slot x8_turned_;             // kept, or of the weight phase
+  Slot weight8_turned_ = -1;  // kept
 };
 
 }  // namespace lockstep

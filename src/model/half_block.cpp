@@ -21,7 +21,7 @@ BranchSlots half_slots(const Build& b, int unit, const Between& between, bool en
 
 AttentionHalf::AttentionHalf(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}.attention", layer)),
-      branch_(layout_, b, unit, block_names(b.spec, layer)),
+      branch_(layout_, b, unit, block_names(b.spec, layer), between.dy_amax),
       slots_(half_slots(b, unit, between, b.trained().out)),
       forward_again_(b.recompute(unit).forward_again) {}
 
@@ -38,7 +38,7 @@ void AttentionHalf::backward_input(const Call& call) const {
 
 FeedForwardHalf::FeedForwardHalf(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}.feed-forward", layer)),
-      branch_(layout_, b, unit, block_names(b.spec, layer)),
+      branch_(layout_, b, unit, block_names(b.spec, layer), between.dy_amax),
       slots_(half_slots(b, unit, between, b.trained().down)),
       forward_again_(b.recompute(unit).forward_again) {}
 

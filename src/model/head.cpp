@@ -140,7 +140,8 @@ void Head::forward(const Call& call) const {
 }
 
 void Head::backward_input(const Call& call) const {
-  norm_.backward_input(call.at[between_.dx], call.at[d_normed_], call.at[between_.x], {}, call);
+  norm_.backward_input(call.at[between_.dx], call.at[d_normed_], call.at[between_.x], {}, call, {},
+                       call.at[between_.dx_amax]);
 }
 
 void Head::backward_weight(const Call& call) const {

@@ -83,6 +83,7 @@ Linear::Linear(UnitLayout& layout, const Build& b, const LayerPlace& place, cons
                                       .in_out = o.in_out,
                                       .inputs_measured = o.inputs_measured,
                                       .gradients_measured = o.gradients_measured,
+                                      .gradients_largest = o.gradients_largest,
                                       .inputs_come = o.inputs_come,
                                       .gradients_come = o.gradients_come,
                                       .gradients_alike = o.gradients_alike});

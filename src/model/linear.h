@@ -32,6 +32,7 @@ class Linear {
     bool bias = false;
     // Where products are of FP8: as of Fp8Products.
     bool inputs_measured = false, gradients_measured = false;
+    Slot gradients_largest = -1;
     bool inputs_come = false, gradients_come = false, gradients_alike = false;
   };
 

@@ -14,6 +14,7 @@ Linear::Options up_options(const ModelSpec& s, const BlockNames& names, const Pa
                     .init_std = s.init_std,
                     .pieces = {},
                     .bias = s.mlp_bias,
+                    .inputs_measured = true,
                     .gradients_measured = s.mlp == MlpKind::swiglu};
   if (s.mlp == MlpKind::swiglu) o.pieces.push_back({names.gate, {width}});
   o.pieces.push_back({names.up, {width}});
@@ -25,7 +26,7 @@ std::int64_t Mlp::inner(const Build& b) {
   return (b.spec.mlp == MlpKind::swiglu ? 2 : 1) * b.how.split.part(b.spec.ffn_width).each;
 }
 
-Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
+Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names, Slot dy_amax)
     : kind_(b.spec.mlp),
       width_(b.how.split.part(b.spec.ffn_width)),
       up_(layout, b, {unit, Half::second, "feed-forward's inputs"}, up_options(b.spec, names, width_)),
@@ -35,7 +36,8 @@ Mlp::Mlp(UnitLayout& layout, const Build& b, int unit, const BlockNames& names)
              .init_std = b.spec.init_std / std::sqrt(2.0 * static_cast<double>(b.spec.layers)),
              .pieces = {{names.down, {Part::whole(b.spec.width)}}},
              .bias = b.spec.mlp_bias,
-             .inputs_measured = b.spec.mlp == MlpKind::swiglu}) {
+             .inputs_measured = b.spec.mlp == MlpKind::swiglu,
+             .gradients_largest = dy_amax}) {
   const std::int64_t F = width_.each, width = inner(b);
   const BlockRecompute recompute = b.recompute(unit);
   const bool keeps_inner = recompute.keeps_projections, keeps_active = recompute.keeps_activation;

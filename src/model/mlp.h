@@ -11,9 +11,15 @@ namespace lockstep {
 
 class Mlp {
  public:
-  Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names);
+  // dy_amax: where the largest magnitude of dy is, if whoever writes dy finds it.
+  Mlp(UnitLayout& layout, const Build& build, int unit, const BlockNames& names, Slot dy_amax = -1);
   // Outputs of its first projection on this rank.
   static std::int64_t inner(const Build& build);
+  // Whether the last projection's products are of FP8.
+  static bool ends_in_fp8(const Build& build) {
+    return Fp8Products::fit(build, build.how.split.part(build.spec.ffn_width).each, build.spec.width);
+  }
+  Tensor inputs_amax(const Call& call) const { return up_.inputs_amax(call); }  // x's, for whoever writes it
 
   void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.

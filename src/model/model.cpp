@@ -43,6 +43,11 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
                     {u + 1, Phase::input},
                     {u, all.is_of_block(u) ? build.last_of_branch_gradient(ends_trained) : Phase::weight},
                     Half::second});
+    if (!all.is_of_block(u)) continue;
+    const bool ends_attention = all.halves && u == all.first_of(static_cast<int>(all.block_of(u)) + 1);
+    between_[u].dy_amax = between_[u + 1].dx_amax =
+        gradient_amax_slot(build, fmt::format("dx.{}", u + 1), u + 1, u,
+                           ends_attention ? Attention::ends_in_fp8(build) : Mlp::ends_in_fp8(build));
   }
 
   auto embedding = std::make_unique<Embedding>(build, 0, between_[0]);

@@ -31,9 +31,11 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
   if (bias_ >= 0) held_bias_ = HeldGradient(b, unit, name + ".bias", b.spec.width);
 }
 
-void Norm::forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, {}, x, {}, call); }
+void Norm::forward(Tensor y, ConstTensor x, const Call& call, Tensor amax) const {
+  forward(y, {}, x, {}, call, amax);
+}
 
-void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call) const {
+void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call, Tensor amax) const {
   if (kind_ == NormKind::rms)
     rmsnorm_forward({.y = y,
                      .rstd = call.at[rstd_],
@@ -41,7 +43,8 @@ void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, co
                      .weight = call.weight(weight_),
                      .eps = eps_,
                      .residual = residual,
-                     .sum = sum},
+                     .sum = sum,
+                     .amax = amax},
                     call.stream);
   else
     layernorm_forward({.y = y,
@@ -52,12 +55,13 @@ void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, co
                        .bias = call.weight(bias_),
                        .eps = eps_,
                        .residual = residual,
-                       .sum = sum},
+                       .sum = sum,
+                       .amax = amax},
                       call.stream);
 }
 
 void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
-                          Tensor again) const {
+                          Tensor again, Tensor amax) const {
   if (held_weight_.is_held())
     sum_weights({held_weight_.sum(call), bias_ < 0 ? Tensor{} : held_bias_.sum(call)}, dy, x, false, call);
   if (kind_ == NormKind::rms)
@@ -67,7 +71,8 @@ void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor 
                             .weight = call.weight(weight_),
                             .rstd = call.at[rstd_],
                             .dresidual = dresidual,
-                            .y = again},
+                            .y = again,
+                            .amax = amax},
                            call.stream);
   else
     layernorm_backward_input({.dx = dx,
@@ -78,7 +83,8 @@ void Norm::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor 
                               .rstd = call.at[rstd_],
                               .dresidual = dresidual,
                               .y = again,
-                              .bias = call.weight(bias_)},
+                              .bias = call.weight(bias_),
+                              .amax = amax},
                              call.stream);
 }
 

@@ -14,13 +14,14 @@ class Norm {
   // not read. Where norms are frozen there is nothing to sum.
   Norm(UnitLayout& layout, const Build& build, int unit, const std::string& name, bool holds = false);
 
-  void forward(Tensor y, ConstTensor x, const Call& call) const;
+  // amax, when given, receives the largest magnitude of y, and of dx below (kernels/quantize.h).
+  void forward(Tensor y, ConstTensor x, const Call& call, Tensor amax = {}) const;
   // sum = x + residual, y = norm(sum).
-  void forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call) const;
+  void forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call, Tensor amax = {}) const;
   // dx = dresidual + the norm's gradient; x is what was normalised (the sum). `again`, when given, receives what
   // forward gave.
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
-                      Tensor again = {}) const;
+                      Tensor again = {}, Tensor amax = {}) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
 
  private:

@@ -48,6 +48,13 @@ Slot Slots::add_offloaded(SlotSpec spec) {
   return first;
 }
 
+Slot Slots::add_scratch(const std::string& name, std::int64_t bytes, Moment when, Half half) {
+  const auto known = std::ranges::find_if(slots_, [&](const SlotSpec& s) { return s.born == when && s.name == name; });
+  if (known == slots_.end()) return add({name, DType::f8e4m3, {bytes}, when, when, half, half});
+  known->shape = {std::max(bytes, known->shape.elements())};
+  return static_cast<Slot>(known - slots_.begin());
+}
+
 namespace {
 
 // What a slot's place takes.

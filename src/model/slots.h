@@ -48,6 +48,7 @@ struct SlotSpec {
   Half born_half = Half::first;
   Half last_half = Half::second;
   SlotOffload offload = SlotOffload::none;
+  bool handed_on = true;  // from a stage to another; else whoever needs it there goes without
 };
 
 class Slots {
@@ -60,6 +61,11 @@ class Slots {
   // One that the backward of unit spec.last.unit reads, and that is offloaded until then: the second life begins when
   // it is brought back.
   Slot add_offloaded(SlotSpec spec);
+  // Bytes that the layers of a unit use one after the other in half of a phase, each for itself: as many as any of them
+  // asks for. By the same name it is the same slot.
+  Slot add_scratch(const std::string& name, std::int64_t bytes, Moment when, Half half);
+  // Where a unit's forward runs a second time, it finds `second` in the place of `first`.
+  void find_again(Slot first, Slot second) { again_[static_cast<std::size_t>(first)] = second; }
   // Bytes to which places are rounded, and at whose multiples they begin: those of memory, or of what they are copied
   // to.
   std::int64_t alignment() const { return alignment_; }

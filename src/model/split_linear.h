@@ -19,6 +19,7 @@ class ColumnLinear {
   // Once more, in the input phase, where what it gave was not kept.
   void forward_again(Tensor y, ConstTensor x, const Call& call) const { project(whole_again_, y, x, true, call); }
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
+  Tensor inputs_amax(const Call& call) const { return linear_.inputs_amax(call); }
   Tensor gradients_amax(const Call& call) const { return linear_.gradients_amax(call); }
   bool trains() const { return linear_.trains(); }
   // The weight's gradient, in two calls: between them other work may be done while the inputs are gathered.

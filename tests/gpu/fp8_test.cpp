@@ -9,7 +9,8 @@
 #include "kernels/matmul.h"
 #include "kernels/quantize.h"
 #include "kernels/random.h"
-#include "kernels/swiglu.h"
+#include "support/fused_quantization.h"
+#include "support/measured_kernels.h"
 #include "tensor/cuda/device.h"
 #include "tensor/make_stream.h"
 #include "tensor/transfer.h"
@@ -62,25 +63,31 @@ class Fp8OnTheGpu : public ::testing::Test {
 };
 
 TEST_F(Fp8OnTheGpu, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
-  for (const Device device : {Device::cpu, Device::cuda}) {
-    Desk d(device);
-    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{3, 16}, {1000, 352}, {513, 4096}}) {
-      const Tensor gate_up = d.normal({rows, 2 * width}, 1, 3), dy = d.normal({rows, width}, 2, 1e-3);
-      const Tensor y = d.room({rows, width}, DType::bf16), d_gate_up = d.room({rows, 2 * width}, DType::bf16);
-      const Tensor found = d.room({1}, DType::f32), after = d.room({1}, DType::f32);
-      swiglu_forward({.y = y, .gate_up = gate_up, .amax = found}, *d.stream);
-      amax({.amax = after, .x = y}, *d.stream);
-      EXPECT_EQ(d.bytes(found), d.bytes(after));
-      EXPECT_GT(to_doubles(found, *d.stream)[0], 0);
-      for (const bool again : {false, true}) {
-        swiglu_backward(
-            {.d_gate_up = d_gate_up, .dy = dy, .gate_up = gate_up, .y = again ? y : Tensor{}, .amax = found},
-            *d.stream);
-        amax({.amax = after, .x = d_gate_up}, *d.stream);
-        EXPECT_EQ(d.bytes(found), d.bytes(after));
-      }
-    }
-  }
+  Desk d(Device::cuda);
+  const tests::MeasuredKernels measured{
+      .room = [&](const Shape& shape, DType type) { return d.room(shape, type); },
+      .normal = [&](const Shape& shape, std::uint64_t key, double std) { return d.normal(shape, key, std); },
+      .stream = *d.stream,
+      .take =
+          [&](const std::string& name, const Tensor& written, const Tensor& found) {
+            const Tensor after = d.room({1}, DType::f32);
+            amax({.amax = after, .x = written}, *d.stream);
+            const double want = to_doubles(after, *d.stream)[0], got = to_doubles(found, *d.stream)[0];
+            EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << name << ": " << got << ", not " << want;
+            EXPECT_FALSE(got <= 0) << name;
+          }};
+  measured.run_all();
+}
+
+TEST_F(Fp8OnTheGpu, WhatIsWrittenInFp8AloneHasTheBytesOfWhatIsWrittenInBf16First) {
+  Desk d(Device::cuda);
+  tests::FusedQuantization{
+      .room = [&](const Shape& shape, DType type) { return d.room(shape, type); },
+      .normal = [&](const Shape& shape, std::uint64_t key, double std) { return d.normal(shape, key, std); },
+      .stream = *d.stream,
+      .equal = [&](const std::string& name, const Tensor& fused,
+                   const Tensor& apart) { EXPECT_EQ(d.bytes(fused), d.bytes(apart)) << name; }}
+      .run_all();
 }
 
 TEST_F(Fp8OnTheGpu, QuantizesToTheCpusBytes) {

@@ -8,31 +8,69 @@
 
 #include "kernels/fp8_scale.h"
 #include "kernels/matmul.h"
-#include "kernels/swiglu.h"
+#include "support/fused_quantization.h"
+#include "support/measured_kernels.h"
 #include "support/tensor_box.h"
 
 namespace lockstep::tests {
 namespace {
 
+double largest_magnitude(const Tensor& t) {
+  double most = 0;
+  for (const double v : TensorBox::read(t)) most = std::isnan(v) || std::isnan(most) ? NAN : std::max(most, std::abs(v));
+  return most;
+}
+
 TEST(Quantize, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
   TensorBox box;
-  for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{3, 16}, {40, 352}}) {
-    const Tensor gate_up = box.make(DType::bf16, {rows, 2 * width}, normal(3), 1),
-                 dy = box.make(DType::bf16, {rows, width}, normal(1e-3), 2);
-    const Tensor y = box.make(DType::bf16, {rows, width}), d_gate_up = box.make(DType::bf16, {rows, 2 * width});
-    const Tensor found = box.make(DType::f32, {1}), after = box.make(DType::f32, {1});
-    const auto largest_of = [](const Tensor& t) {
-      double most = 0;
-      for (const double v : TensorBox::read(t)) most = std::max(most, std::abs(v));
-      return most;
-    };
-    swiglu_forward({.y = y, .gate_up = gate_up, .amax = found}, box.stream());
-    EXPECT_EQ(TensorBox::read(found, 0), largest_of(y));
-    amax({.amax = after, .x = y}, box.stream());
-    EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after));
-    swiglu_backward({.d_gate_up = d_gate_up, .dy = dy, .gate_up = gate_up, .amax = found}, box.stream());
-    EXPECT_EQ(TensorBox::read(found, 0), largest_of(d_gate_up));
-  }
+  int kernels = 0;
+  const MeasuredKernels measured{
+      .room = [&](const Shape& shape, DType type) { return box.make(type, shape); },
+      .normal = [&](const Shape& shape, std::uint64_t key,
+                    double std) { return box.make(DType::bf16, shape, normal(std), key); },
+      .stream = box.stream(),
+      .take =
+          [&](const std::string& name, const Tensor& written, const Tensor& found) {
+            const double want = largest_magnitude(written), got = TensorBox::read(found, 0);
+            EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << name << ": " << got << ", not " << want;
+            const Tensor after = box.make(DType::f32, {1});
+            amax({.amax = after, .x = written}, box.stream());
+            EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after)) << name;
+            ++kernels;
+          }};
+  measured.run_all();
+  EXPECT_EQ(kernels, 12 * 14);
+}
+
+// What joins is the larger of both; NaN stays.
+TEST(Quantize, TheLargestMagnitudeOfTwoTensorsIsTheLargerOne) {
+  TensorBox box;
+  const Tensor x = box.make(DType::bf16, {16, 48}, normal(), 1), found = box.make(DType::f32, {1}, constant(1e3));
+  const double most = largest_magnitude(x);
+  amax({.amax = found, .x = x, .joins = true}, box.stream());
+  EXPECT_EQ(TensorBox::read(found, 0), 1e3);
+  amax({.amax = found, .x = x}, box.stream());
+  EXPECT_EQ(TensorBox::read(found, 0), most);
+  TensorBox::write(found, 0, most / 2);
+  amax({.amax = found, .x = x, .joins = true}, box.stream());
+  EXPECT_EQ(TensorBox::read(found, 0), most);
+  TensorBox::write(found, 0, NAN);
+  amax({.amax = found, .x = x, .joins = true}, box.stream());
+  EXPECT_TRUE(std::isnan(TensorBox::read(found, 0)));
+}
+
+TEST(Quantize, WhatIsWrittenInFp8AloneHasTheBytesOfWhatIsWrittenInBf16First) {
+  TensorBox box;
+  FusedQuantization{
+      .room = [&](const Shape& shape, DType type) { return box.make(type, shape); },
+      .normal = [&](const Shape& shape, std::uint64_t key,
+                    double std) { return box.make(DType::bf16, shape, normal(std), key); },
+      .stream = box.stream(),
+      .equal =
+          [&](const std::string& name, const Tensor& fused, const Tensor& apart) {
+            EXPECT_EQ(TensorBox::bytes(fused), TensorBox::bytes(apart)) << name;
+          }}
+      .run_all();
 }
 
 // Products read 16 bytes at a time: a result elsewhere is refused here, not met there.

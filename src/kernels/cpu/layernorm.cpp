@@ -1,10 +1,14 @@
 #include "kernels/layernorm.h"
 
+#include <vector>
+
 #include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/largest_magnitude.h"
 #include "kernels/cpu/residual.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
+#include "kernels/quantize.h"
 
 namespace lockstep::cpu {
 
@@ -18,6 +22,7 @@ void forward(const LayerNormForwardArgs& a, Stream& stream) {
   const auto y = rows<S>(a.y), sums = rows<S>(a.sum);
   const S *weight = a.weight.data<S>(), *bias = a.bias.data<S>();
   T *mean = a.mean.data<T>(), *rstd = a.rstd.data<T>();
+  LargestMagnitude largest;
   each_row(stream, count, columns, [&](std::int64_t row, int) {
     const S* in = x[row];
     if (residual) in = join_residual(sums[row], in, residual[row], columns);
@@ -39,11 +44,15 @@ void forward(const LayerNormForwardArgs& a, Stream& stream) {
     const T r = T(1) / std::sqrt(sum<T>(squares) / static_cast<T>(columns) + static_cast<T>(a.eps));
     mean[row] = m;
     rstd[row] = r;
-    S* out = y[row];
+    std::vector<S> unwritten(y ? 0 : static_cast<std::size_t>(columns));
+    S* out = y ? y[row] : unwritten.data();
     for_vectors<T>(columns, [&](std::int64_t i, auto load, auto store) {
       store(out + i, fma((load(in + i) - m) * r, load(weight + i), load(bias + i)));
     });
+    if constexpr (std::is_same_v<S, bf16>)
+      if (a.amax) largest.note(out, columns);
   });
+  if (a.amax) *a.amax.data<float>() = largest.value();
 }
 
 template <class S>
@@ -97,6 +106,7 @@ void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) 
 
 void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Stream& stream) {
   with_float(a.x.dtype(), [&](auto s) { backward_input<typename decltype(s)::Type>(a, Stream::of(stream)); });
+  if (a.amax) cpu::amax({.amax = a.amax, .x = a.dx}, stream);
 }
 
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, lockstep::Stream& stream) {

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "kernels/cpu/largest_magnitude.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/types.h"
@@ -60,6 +61,7 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
     const std::int32_t* positions = a.positions ? a.positions.data<std::int32_t>() : nullptr;
     const T *cos = a.cos.data<T>(), *sin = a.sin.data<T>();
     const T direction = a.inverse ? T(-1) : T(1);
+    LargestMagnitude largest;
     each_row(Stream::of(stream), a.x.dim(0) * length, heads * half, [&](std::int64_t row, int) {
       const std::int64_t b = row / length, t = row % length;
       const std::int64_t angle = positions ? positions[b * a.positions.stride(0) + t] : t;
@@ -72,8 +74,11 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
           store(low + i, fma(u, c, -(v * d)));
           store(high + i, fma(v, c, u * d));
         });
+        if constexpr (std::is_same_v<S, bf16>)
+          if (a.amax) largest.note(low, 2 * half);
       }
     });
+    if (a.amax) *a.amax.data<float>() = largest.value();
   });
 }
 

@@ -78,6 +78,7 @@ void step_control(const StepControlArgs&, lockstep::Stream&) { absent(); }
 void scale_loss(const ScaleLossArgs&, lockstep::Stream&) { absent(); }
 void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }
+void swiglu_backward_fp8(const SwigluBackwardFp8Args&, lockstep::Stream&) { absent(); }
 void tree_sum(const TreeSumArgs&, lockstep::Stream&) { absent(); }
 
 }  // namespace lockstep::cuda

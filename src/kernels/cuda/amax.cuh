@@ -11,6 +11,11 @@ namespace lockstep::cuda {
 class LargestMagnitude {
  public:
   __device__ void note(float value) { bits_ = max(bits_, __float_as_uint(value) & 0x7fffffffu); }
+  template <int N>
+  __device__ void note_all(const float (&values)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) note(values[i]);
+  }
   // Every thread of the block calls it, once. The bits of a float that is not negative, as an integer.
   __device__ void add_to(unsigned* amax) {
     const unsigned here = block_max(bits_);
@@ -27,11 +32,23 @@ class LargestMagnitude {
 struct NoMagnitude {
   __device__ void note(float) {}
   __device__ void note(double) {}
+  template <class T, int N>
+  __device__ void note_all(const T (&)[N]) {}
   __device__ void add_to(unsigned*) {}
 };
 
 template <bool Wanted>
 using Magnitude = std::conditional_t<Wanted, LargestMagnitude, NoMagnitude>;
+
+// Calls body(whether it is wanted), which a compile-time constant says; of other types than bf16 it never is.
+template <class S, class Body>
+void with_amax(const Tensor& amax, Body&& body) {
+  if constexpr (std::is_same_v<S, bf16>)
+    if (amax) return body(std::true_type{});
+  body(std::false_type{});
+}
+
+inline unsigned* bits_of(const Tensor& amax) { return static_cast<unsigned*>(amax.raw()); }
 
 // Before a kernel that adds to it.
 inline void begin_amax(const Tensor& amax, lockstep::Stream& stream) {

@@ -1,5 +1,6 @@
 #include "kernels/layernorm.h"
 
+#include "kernels/cuda/amax.cuh"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_rows.cuh"
 
@@ -15,13 +16,15 @@ struct Forward {
   Compute<S>*mean, *rstd;
   Compute<S> eps;
   std::int64_t count, columns;
+  unsigned* amax;
 };
 
 // Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
 // will read. The squares are taken around the mean: the one-pass formula cancels when the mean is large.
-template <class S, int Team, int Packs>
+template <class S, int Team, int Packs, bool Amax>
 __global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
     const RowPlace at{row, 0};
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
@@ -56,16 +59,19 @@ __global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>)
       widen(w, load_one<Team>(a.weight, k, packs));  // out of a cache, and no register before it is needed
       widen(b, load_one<Team>(a.bias, k, packs));
       for (int i = 0; i < kPack<S>; ++i) v[i] = std::fma((v[i] - m) * r, w[i], b[i]);
+      if (has_pack<Team>(k, packs)) largest.note_all(v);
       x[k] = narrow_pack<S>(v);
     }
-    store_row<Team>(a.y[at], x, packs);
+    if (!Amax || a.y) store_row<Team>(a.y[at], x, packs);
   });
+  largest.add_to(a.amax);
 }
 
 // The same element by element. Every thread reads back only elements of `sum` that it wrote itself.
-template <class S>
+template <class S, bool Amax>
 __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
     const RowPlace at{row, 0};
     const std::int64_t columns = here ? a.columns : 0;
@@ -90,9 +96,12 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
     }
     S* out = a.y[at];
     each_column<S>(columns, team, [&](std::int64_t c) {
-      out[c] = narrow<S>(std::fma((widen(in[c]) - m) * r, widen(a.weight[c]), widen(a.bias[c])));
+      const T v = std::fma((widen(in[c]) - m) * r, widen(a.weight[c]), widen(a.bias[c]));
+      largest.note(v);
+      if (!Amax || a.y) out[c] = narrow<S>(v);
     });
   });
+  largest.add_to(a.amax);
 }
 
 template <class S>
@@ -102,13 +111,15 @@ struct BackwardInput {
   const S *weight, *bias;  // the bias only with y
   const Compute<S>*mean, *rstd;
   std::int64_t count, columns;
+  unsigned* amax;
 };
 
 // dx may overlay dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
 // same operations, after dx so that the two do not hold registers at once.
-template <class S, int Team, int Packs, bool Again>
+template <class S, int Team, int Packs, bool Again, bool Amax>
 __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   const T width = static_cast<T>(a.columns);
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
     const RowPlace at{row, 0};
@@ -139,6 +150,7 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       widen(v, x[k]);
       for (int i = 0; i < kPack<S>; ++i) g[i] = (g[i] * w[i] - mean_g - (v[i] - m) * r * mean_gx) * r;
       if (a.dresidual) add_gradient<S>(g, other[k]);
+      if (has_pack<Team>(k, packs)) largest.note_all(g);
       dy[k] = narrow_pack<S>(g);
     }
     store_row<Team>(a.dx[at], dy, packs);
@@ -156,12 +168,14 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       store_row<Team>(a.y[at], x, packs);
     }
   });
+  largest.add_to(a.amax);
 }
 
 // The row's sums are complete before a thread writes, and then it reads only what it overwrites itself.
-template <class S>
+template <class S, bool Amax>
 __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S> a, int team) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   const T width = static_cast<T>(a.columns);
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
     const RowPlace at{row, 0};
@@ -180,10 +194,13 @@ __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S>
     each_column<S>(columns, team, [&](std::int64_t c) {
       const T hat = (widen(in[c]) - m) * r, w = widen(a.weight[c]);
       const T d = (widen(grad[c]) * w - mean_g - hat * mean_gx) * r;
-      out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+      const T joined = a.dresidual ? widen(other[c]) + d : d;
+      largest.note(joined);
+      out[c] = narrow<S>(joined);
       if (a.y) again[c] = narrow<S>(std::fma(hat, w, widen(a.bias[c])));
     });
   });
+  largest.add_to(a.amax);
 }
 
 // Sums for the weight and for the bias, of one reading.
@@ -217,6 +234,7 @@ struct WeightTerm {
 }  // namespace
 
 void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) {
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
@@ -230,16 +248,21 @@ void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) 
                           .rstd = a.rstd.data<T>(),
                           .eps = static_cast<T>(a.eps),
                           .count = a.x.dim(0),
-                          .columns = a.x.dim(1)};
+                          .columns = a.x.dim(1),
+                          .amax = bits_of(a.amax)};
     const bool whole =
         in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight) && aligned(args.bias);
-    const auto packed = [](auto team, auto packs) { return forward_packs<S, team, packs>; };
-    with_forward_cut(ceil_div(args.columns, kPack<S>), norm_launcher(args, whole, stream, packed, forward_plain<S>));
+    with_amax<S>(a.amax, [&](auto amax) {
+      const auto packed = [amax](auto team, auto packs) { return forward_packs<S, team, packs, amax>; };
+      with_forward_cut(ceil_div(args.columns, kPack<S>),
+                       norm_launcher(args, whole, stream, packed, forward_plain<S, amax>));
+    });
   });
   check_launch("layernorm_forward");
 }
 
 void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Stream& stream) {
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
@@ -253,14 +276,18 @@ void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Str
                                 .mean = a.mean.data<T>(),
                                 .rstd = a.rstd.data<T>(),
                                 .count = a.x.dim(0),
-                                .columns = a.x.dim(1)};
+                                .columns = a.x.dim(1),
+                                .amax = bits_of(a.amax)};
     const bool whole = in_packs(args.columns, args.dx, args.y, args.dy, args.x, args.dresidual) &&
                        aligned(args.weight) && aligned(args.bias);
-    const auto packed = [again = static_cast<bool>(a.y)](auto team, auto packs) {
-      return again ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
-    };
-    with_backward_cut(ceil_div(args.columns, kPack<S>),
-                      norm_launcher(args, whole, stream, packed, backward_input_plain<S>));
+    with_amax<S>(a.amax, [&](auto amax) {
+      const auto packed = [again = static_cast<bool>(a.y), amax](auto team, auto packs) {
+        return again ? backward_input_packs<S, team, packs, true, amax>
+                     : backward_input_packs<S, team, packs, false, amax>;
+      };
+      with_backward_cut(ceil_div(args.columns, kPack<S>),
+                        norm_launcher(args, whole, stream, packed, backward_input_plain<S, amax>));
+    });
   });
   check_launch("layernorm_backward_input");
 }

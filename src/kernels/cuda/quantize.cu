@@ -1,12 +1,9 @@
 // The largest magnitude of a tensor, and its FP8 forms, as it is and turned, in one pass over it.
-#include <cuda_fp8.h>
-
 #include "kernels/cuda/amax.cuh"
+#include "kernels/cuda/fp8_tiles.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/fp8_scale.h"
 #include "kernels/quantize.h"
-#include "tensor/fp8.h"
 
 namespace lockstep::cuda {
 
@@ -62,58 +59,88 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && here > 0) atomicMax(amax, here << 16);
 }
 
-template <class Q>
-constexpr __nv_fp8_interpretation_t kInterpretation = std::is_same_v<Q, f8e4m3> ? __NV_E4M3 : __NV_E5M2;
-
-// Eight values, in order.
-template <class Q>
-__device__ inline uint2 to_fp8(const Pack<bf16>& p, float inverse) {
-  unsigned half[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float2 both =
-        make_float2(__uint_as_float(p.word[j] << 16) * inverse, __uint_as_float(p.word[j] & 0xffff0000u) * inverse);
-    half[j] = __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, kInterpretation<Q>);
-  }
-  return make_uint2(half[0] | half[1] << 16, half[2] | half[3] << 16);
-}
-
-// Byte `i` of four words, in order.
-__device__ inline unsigned bytes_of(unsigned a, unsigned b, unsigned c, unsigned d, int i) {
-  const unsigned low = __byte_perm(a, b, i | (4 + i) << 4), high = __byte_perm(c, d, i | (4 + i) << 4);
-  return __byte_perm(low, high, 0x5410);
-}
-
 struct QuantizeTo {
   unsigned char *q, *turned;
   float* scale;
 };
 
-// A block has a tile of 128 x 128, a thread a square of 8 x 8 of it, which it turns in registers. The turned squares
-// meet in shared memory, where a column's eight bytes of each square lie side by side, and leave for device memory 128
-// bytes at a time. Which sixteenth of a column they lie in is turned with the column, or all columns' would be in one
-// bank.
-constexpr int kTile = 128, kSide = kTile / 8;
-static_assert(kSide * kSide == kThreads);
+// What is quantized, for a thread that has eight columns of some rows: a tensor as it is,
+template <bool Whole>
+struct AsItIs {
+  const bf16* x;
+  std::int64_t stride;
 
-template <class Q, bool Whole, bool Straight, bool Turned>
-__global__ void __launch_bounds__(kThreads) quantize_tiles(QuantizeTo to, const float* amax, const bf16* x,
-                                                           std::int64_t stride, std::int64_t R, std::int64_t C) {
-  constexpr int largest_exponent = std::is_same_v<Q, f8e4m3> ? 8 : 15;
-  const float scale = __uint_as_float(fp8_scale_bits(__float_as_uint(*amax), largest_exponent));
+  struct Columns {};
+  __device__ Columns columns(std::int64_t) const { return {}; }
+  __device__ Pack<bf16> load(std::int64_t row, std::int64_t column, const Columns&) const {
+    return load_bits<Whole>(x + row * stride + column, 8);
+  }
+};
+// or what a norm gave of it, by that norm's operations.
+template <bool Whole>
+struct RmsNormed {
+  const bf16 *x, *weight;
+  const float* rstd;
+  std::int64_t stride;
+
+  struct Columns {
+    float weight[8];
+  };
+  __device__ Columns columns(std::int64_t column) const {
+    Columns c;
+    widen(c.weight, load_bits<Whole>(weight + column, 8));
+    return c;
+  }
+  __device__ Pack<bf16> load(std::int64_t row, std::int64_t column, const Columns& c) const {
+    float v[8];
+    widen(v, load_bits<Whole>(x + row * stride + column, 8));
+    const float r = rstd[row];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * r * c.weight[i];
+    return narrow_pack<bf16>(v);
+  }
+};
+template <bool Whole>
+struct LayerNormed {
+  const bf16 *x, *weight, *bias;
+  const float *mean, *rstd;
+  std::int64_t stride;
+
+  struct Columns {
+    float weight[8], bias[8];
+  };
+  __device__ Columns columns(std::int64_t column) const {
+    Columns c;
+    widen(c.weight, load_bits<Whole>(weight + column, 8));
+    widen(c.bias, load_bits<Whole>(bias + column, 8));
+    return c;
+  }
+  __device__ Pack<bf16> load(std::int64_t row, std::int64_t column, const Columns& c) const {
+    float v[8];
+    widen(v, load_bits<Whole>(x + row * stride + column, 8));
+    const float m = mean[row], r = rstd[row];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = std::fma((v[i] - m) * r, c.weight[i], c.bias[i]);
+    return narrow_pack<bf16>(v);
+  }
+};
+
+template <class Q, class Source, bool Straight, bool Turned>
+__global__ void __launch_bounds__(kThreads)
+    quantize_tiles(QuantizeTo to, const float* amax, const Source source, std::int64_t R, std::int64_t C) {
+  const float scale = __uint_as_float(fp8_scale_bits(__float_as_uint(*amax), kLargestExponent<Q>));
   const float inverse = 1.0f / scale;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *to.scale = scale;
-  __shared__ uint2 columns[kTile * kSide];
-  const int across = threadIdx.x % kSide, down = threadIdx.x / kSide;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kTile,
-                     first_column = static_cast<std::int64_t>(blockIdx.x) * kTile;
-  const std::int64_t row = first_row + down * 8, column = first_column + across * 8;
+  __shared__ TurnedTile tile;
+  const TileSquare at;
+  const std::int64_t row = at.row(), column = at.column();
   const bool inside = row < R && column < C;  // whole squares: both extents are multiples of 16
   uint2 square[8];
   if (inside) {
+    const auto columns = source.columns(column);
     Pack<bf16> p[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) p[i] = load_bits<Whole>(x + (row + i) * stride + column, 8);
+    for (int i = 0; i < 8; ++i) p[i] = source.load(row + i, column, columns);
 #pragma unroll
     for (int i = 0; i < 8; ++i) square[i] = to_fp8<Q>(p[i], inverse);
     if constexpr (Straight) {
@@ -122,45 +149,62 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(QuantizeTo to, const 
     }
   }
   if constexpr (Turned) {
-    if (inside) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const auto word = [&](int i) { return j < 4 ? square[i].x : square[i].y; };
-        columns[(across * 8 + j) * kSide + (down ^ across)] = make_uint2(
-            bytes_of(word(0), word(1), word(2), word(3), j % 4), bytes_of(word(4), word(5), word(6), word(7), j % 4));
-      }
-    }
+    if (inside) put_turned(tile, at, square);
     __syncthreads();
-    const std::int64_t part = first_row + across * 8;  // of a column
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int c = k * kSide + down;
-      if (part < R && first_column + c < C)
-        *reinterpret_cast<uint2*>(to.turned + (first_column + c) * R + part) = columns[c * kSide + (across ^ (c / 8))];
-    }
+    store_turned(to.turned, tile, at, R, C);
   }
+}
+
+template <class Q, class Source>
+void launch_source(const QuantizeArgs& a, const Source& source, Stream& stream) {
+  const std::int64_t R = a.x.dim(0), C = a.x.dim(1);
+  const QuantizeTo to{static_cast<unsigned char*>(a.q.raw()), static_cast<unsigned char*>(a.turned.raw()),
+                      a.scale.data<float>()};
+  const auto kernel = a.q && a.turned ? quantize_tiles<Q, Source, true, true>
+                      : a.q           ? quantize_tiles<Q, Source, true, false>
+                                      : quantize_tiles<Q, Source, false, true>;
+  kernel<<<tile_grid(R, C), kThreads, 0, native(stream)>>>(to, a.amax.data<float>(), source, R, C);
+}
+
+template <class Q, bool Whole>
+void launch(const QuantizeArgs& a, Stream& stream) {
+  const bf16* x = a.x.data<bf16>();
+  const std::int64_t stride = a.x.stride(0);
+  const QuantizedNorm& norm = a.norm;
+  if constexpr (std::is_same_v<Q, f8e4m3>) {  // gradients are not what a norm gave
+    if (norm.mean)
+      return launch_source<Q>(a,
+                              LayerNormed<Whole>{.x = x,
+                                                 .weight = norm.weight.data<bf16>(),
+                                                 .bias = norm.bias.data<bf16>(),
+                                                 .mean = norm.mean.data<float>(),
+                                                 .rstd = norm.rstd.data<float>(),
+                                                 .stride = stride},
+                              stream);
+    if (norm.rstd)
+      return launch_source<Q>(
+          a,
+          RmsNormed<Whole>{
+              .x = x, .weight = norm.weight.data<bf16>(), .rstd = norm.rstd.data<float>(), .stride = stride},
+          stream);
+  }
+  launch_source<Q>(a, AsItIs<Whole>{x, stride}, stream);
 }
 
 template <class Q>
 void launch(const QuantizeArgs& a, Stream& stream) {
-  const std::int64_t R = a.x.dim(0), C = a.x.dim(1);
-  const QuantizeTo to{static_cast<unsigned char*>(a.q.raw()), static_cast<unsigned char*>(a.turned.raw()),
-                      a.scale.data<float>()};
-  const auto chosen = [&](auto whole) {
-    return a.q && a.turned ? quantize_tiles<Q, whole, true, true>
-           : a.q           ? quantize_tiles<Q, whole, true, false>
-                           : quantize_tiles<Q, whole, false, true>;
-  };
-  const auto kernel = in_packs(C, rows<bf16>(a.x)) ? chosen(std::true_type{}) : chosen(std::false_type{});
-  const dim3 grid(static_cast<unsigned>(ceil_div(C, kTile)), static_cast<unsigned>(ceil_div(R, kTile)));
-  kernel<<<grid, kThreads, 0, native(stream)>>>(to, a.amax.data<float>(), a.x.data<bf16>(), a.x.stride(0), R, C);
+  const auto begins = [](const ConstTensor& t) { return t.none() || aligned(t.data<bf16>()); };
+  if (in_packs(a.x.dim(1), rows<bf16>(a.x)) && begins(a.norm.weight) && begins(a.norm.bias))
+    launch<Q, true>(a, stream);
+  else
+    launch<Q, false>(a, stream);
 }
 
 }  // namespace
 
 void amax(const AmaxArgs& a, lockstep::Stream& stream) {
   const std::int64_t R = a.x.dim(0), C = a.x.dim(1);
-  begin_amax(a.amax, stream);
+  if (!a.joins) begin_amax(a.amax, stream);
   if (R == 0 || C == 0) return;
   // Few blocks, so that few meet at one address.
   const unsigned blocks = std::min(blocks_for(R * ceil_div(C, kPack<bf16>), kThreads * kAmaxPacks), 132u * 8u);

@@ -1,5 +1,6 @@
 #include "kernels/rmsnorm.h"
 
+#include "kernels/cuda/amax.cuh"
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_rows.cuh"
 
@@ -15,6 +16,7 @@ struct Forward {
   Compute<S>* rstd;
   Compute<S> eps;
   std::int64_t count, columns;
+  unsigned* amax;
 };
 
 // Nested: rows of rows. To find one takes a division, whose registers rows of a matrix do without.
@@ -25,9 +27,10 @@ __device__ RowPlace place_in(std::int64_t row, std::int64_t inner) {
 
 // Every operand is read once. The norm reads the sum as it is stored, rounding and all, since that is what backward
 // will read.
-template <class S, int Team, int Packs, bool Nested>
+template <class S, int Team, int Packs, bool Nested, bool Amax>
 __global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>) forward_packs(Forward<S> a) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
     const RowPlace at = place_in<Nested>(row, a.x.inner);
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
@@ -50,16 +53,19 @@ __global__ void __launch_bounds__(kTeamBlock<Team>, kForwardBlocks<Team, Packs>)
       widen(v, x[k]);
       widen(w, load_one<Team>(a.weight, k, packs));  // out of a cache, and no register before it is needed
       for (int i = 0; i < kPack<S>; ++i) v[i] = v[i] * r * w[i];
+      if (has_pack<Team>(k, packs)) largest.note_all(v);
       x[k] = narrow_pack<S>(v);
     }
-    store_row<Team>(a.y[at], x, packs);
+    if (!Amax || a.y) store_row<Team>(a.y[at], x, packs);
   });
+  largest.add_to(a.amax);
 }
 
 // The same element by element. Every thread reads back only elements of `sum` that it wrote itself.
-template <class S>
+template <class S, bool Amax>
 __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
     const RowPlace at = place_of(row, a.x.inner);
     const std::int64_t columns = here ? a.columns : 0;
@@ -77,8 +83,13 @@ __global__ void __launch_bounds__(1024, 1) forward_plain(Forward<S> a, int team)
     const T r = rstd_of(team_sum(squares, team), a.columns, a.eps);
     if (here && threadIdx.x % team == 0) a.rstd[row] = r;
     S* out = a.y[at];
-    each_column<S>(columns, team, [&](std::int64_t c) { out[c] = narrow<S>(widen(in[c]) * r * widen(a.weight[c])); });
+    each_column<S>(columns, team, [&](std::int64_t c) {
+      const T v = widen(in[c]) * r * widen(a.weight[c]);
+      largest.note(v);
+      if (!Amax || a.y) out[c] = narrow<S>(v);
+    });
   });
+  largest.add_to(a.amax);
 }
 
 template <class S>
@@ -88,6 +99,7 @@ struct BackwardInput {
   const S* weight;
   const Compute<S>* rstd;
   std::int64_t count, columns;
+  unsigned* amax;
 };
 
 // dx = r·(w∘dy) - x·r³·(Σ w∘dy∘x)/C. This is the factor of x; r³ alone would leave the range for large rows.
@@ -98,9 +110,10 @@ __device__ T pull_of(T dots, std::int64_t columns, T r) {
 
 // dx may overlay dy or dresidual: a thread has read all that it overwrites. y is what forward computes of x, with the
 // same operations, after dx so that the two do not hold registers at once.
-template <class S, int Team, int Packs, bool Again>
+template <class S, int Team, int Packs, bool Again, bool Amax>
 __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(BackwardInput<S> a) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, Team, [&](std::int64_t row, bool here) {
     const RowPlace at = place_of(row, a.x.inner);
     const int packs = here ? static_cast<int>(a.columns / kPack<S>) : 0;
@@ -125,6 +138,7 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       widen(v, x[k]);
       for (int i = 0; i < kPack<S>; ++i) g[i] = g[i] * w[i] * r - v[i] * pull;
       if (a.dresidual) add_gradient<S>(g, other[k]);
+      if (has_pack<Team>(k, packs)) largest.note_all(g);
       dy[k] = narrow_pack<S>(g);
     }
     store_row<Team>(a.dx[at], dy, packs);
@@ -140,12 +154,14 @@ __global__ void __launch_bounds__(kTeamBlock<Team>) backward_input_packs(Backwar
       store_row<Team>(a.y[at], x, packs);
     }
   });
+  largest.add_to(a.amax);
 }
 
 // The row's sum is complete before a thread writes, and then it reads only what it overwrites itself.
-template <class S>
+template <class S, bool Amax>
 __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S> a, int team) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   each_team_row(a.count, team, [&](std::int64_t row, bool here) {
     const RowPlace at = place_of(row, a.x.inner);
     const std::int64_t columns = here ? a.columns : 0;
@@ -159,10 +175,13 @@ __global__ void __launch_bounds__(1024, 1) backward_input_plain(BackwardInput<S>
     each_column<S>(columns, team, [&](std::int64_t c) {
       const T v = widen(in[c]), w = widen(a.weight[c]);
       const T d = widen(grad[c]) * w * r - v * pull;
-      out[c] = narrow<S>(a.dresidual ? widen(other[c]) + d : d);
+      const T joined = a.dresidual ? widen(other[c]) + d : d;
+      largest.note(joined);
+      out[c] = narrow<S>(joined);
       if (a.y) again[c] = narrow<S>(v * r * w);
     });
   });
+  largest.add_to(a.amax);
 }
 
 template <class S, bool Nested>
@@ -192,6 +211,7 @@ struct WeightTerm {
 }  // namespace
 
 void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
@@ -203,17 +223,23 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, lockstep::Stream& stream) {
                           .rstd = a.rstd.data<T>(),
                           .eps = static_cast<T>(a.eps),
                           .count = a.rstd.elements(),
-                          .columns = a.x.dim(-1)};
+                          .columns = a.x.dim(-1),
+                          .amax = bits_of(a.amax)};
     const bool whole = in_packs(args.columns, args.y, args.sum, args.x, args.residual) && aligned(args.weight);
-    const auto packed = [nested = args.x.inner > 1](auto team, auto packs) {
-      return nested ? forward_packs<S, team, packs, true> : forward_packs<S, team, packs, false>;
-    };
-    with_forward_cut(ceil_div(args.columns, kPack<S>), norm_launcher(args, whole, stream, packed, forward_plain<S>));
+    with_amax<S>(a.amax, [&](auto amax) {
+      const auto packed = [nested = args.x.inner > 1, amax](auto team, auto packs) {
+        return nested && !amax ? forward_packs<S, team, packs, true, false>
+                               : forward_packs<S, team, packs, false, amax>;
+      };
+      with_forward_cut(ceil_div(args.columns, kPack<S>),
+                       norm_launcher(args, whole, stream, packed, forward_plain<S, amax>));
+    });
   });
   check_launch("rmsnorm_forward");
 }
 
 void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream& stream) {
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     const BackwardInput<S> args{.dx = rows<S>(a.dx),
@@ -224,13 +250,17 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, lockstep::Stream&
                                 .weight = a.weight.data<S>(),
                                 .rstd = a.rstd.data<Compute<S>>(),
                                 .count = a.rstd.elements(),
-                                .columns = a.x.dim(-1)};
+                                .columns = a.x.dim(-1),
+                                .amax = bits_of(a.amax)};
     const bool whole = in_packs(args.columns, args.dx, args.y, args.dy, args.x, args.dresidual) && aligned(args.weight);
-    const auto packed = [again = static_cast<bool>(a.y)](auto team, auto packs) {
-      return again ? backward_input_packs<S, team, packs, true> : backward_input_packs<S, team, packs, false>;
-    };
-    with_backward_cut(ceil_div(args.columns, kPack<S>),
-                      norm_launcher(args, whole, stream, packed, backward_input_plain<S>));
+    with_amax<S>(a.amax, [&](auto amax) {
+      const auto packed = [again = static_cast<bool>(a.y), amax](auto team, auto packs) {
+        return again ? backward_input_packs<S, team, packs, true, amax>
+                     : backward_input_packs<S, team, packs, false, amax>;
+      };
+      with_backward_cut(ceil_div(args.columns, kPack<S>),
+                        norm_launcher(args, whole, stream, packed, backward_input_plain<S, amax>));
+    });
   });
   check_launch("rmsnorm_backward_input");
 }

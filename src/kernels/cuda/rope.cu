@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "kernels/cuda/amax.cuh"
 #include "kernels/cuda/packs.cuh"
 
 namespace lockstep::cuda {
@@ -86,8 +87,14 @@ __device__ void turn(T& u, T& v, T c, T d) {
 // blocks leave little over when the last of them end, since this kernel runs for some thirty microseconds.
 constexpr int kHeadsEach = 2, kTurners = 128;  // threads of a block
 template <class S>
-__global__ void __launch_bounds__(kTurners, 8)
-    rope_packs(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
+struct Turning {
+  S* x;
+  const Compute<S>*cos_table, *sin_table;
+  Compute<S> direction;
+  unsigned* amax;
+};
+template <class S, class Largest>
+__device__ void turn_packs(const Turning<S>& a, const HeadsLayout& l, Largest& largest) {
   using T = Compute<S>;
   const unsigned packs = static_cast<unsigned>(l.half) / kPack<S>, heads = static_cast<unsigned>(l.heads);
   const unsigned threads = (heads + kHeadsEach - 1) / kHeadsEach;  // over the heads of one token
@@ -95,7 +102,7 @@ __global__ void __launch_bounds__(kTurners, 8)
   const unsigned length = static_cast<unsigned>(l.length);
   if (row >= static_cast<unsigned>(l.batch) * length) return;
   const std::int64_t i = item % packs * kPack<S>, b = row / length, t = row % length;
-  S* token = x + b * l.stride_b + t * l.stride_t + i;
+  S* token = a.x + b * l.stride_b + t * l.stride_t + i;
   Pack<S> low[kHeadsEach], high[kHeadsEach];
 #pragma unroll
   for (int n = 0; n < kHeadsEach; ++n) {
@@ -107,12 +114,12 @@ __global__ void __launch_bounds__(kTurners, 8)
   T c[kPack<S>], d[kPack<S>], u[kPack<S>], v[kPack<S>];
   const std::int64_t angle = l.angle(b, t);
   if (angle >= 0) {
-    read<true>(c, cos_table + angle * l.half + i, kPack<S>);
-    read<true>(d, sin_table + angle * l.half + i, kPack<S>);
+    read<true>(c, a.cos_table + angle * l.half + i, kPack<S>);
+    read<true>(d, a.sin_table + angle * l.half + i, kPack<S>);
   } else {
     for (int k = 0; k < kPack<S>; ++k) c[k] = d[k] = std::numeric_limits<T>::quiet_NaN();
   }
-  for (int k = 0; k < kPack<S>; ++k) d[k] = d[k] * direction;
+  for (int k = 0; k < kPack<S>; ++k) d[k] = d[k] * a.direction;
 #pragma unroll
   for (int n = 0; n < kHeadsEach; ++n) {
     const unsigned h = slot % threads + n * threads;
@@ -120,16 +127,24 @@ __global__ void __launch_bounds__(kTurners, 8)
     widen(u, low[n]);
     widen(v, high[n]);
     for (int k = 0; k < kPack<S>; ++k) turn(u[k], v[k], c[k], d[k]);
+    largest.note_all(u);
+    largest.note_all(v);
     store_pack(token + h * l.stride_h, narrow_pack<S>(u));
     store_pack(token + h * l.stride_h + l.half, narrow_pack<S>(v));
   }
 }
+template <class S, bool Amax>
+__global__ void __launch_bounds__(kTurners, 8) rope_packs(Turning<S> a, HeadsLayout l) {
+  Magnitude<Amax> largest;
+  turn_packs(a, l, largest);
+  largest.add_to(a.amax);
+}
 
 // For all other operands: one thread turns one pair.
-template <class S>
-__global__ void __launch_bounds__(kThreads)
-    rope_pairs(S* x, const Compute<S>* cos_table, const Compute<S>* sin_table, Compute<S> direction, HeadsLayout l) {
+template <class S, bool Amax>
+__global__ void __launch_bounds__(kThreads) rope_pairs(Turning<S> a, HeadsLayout l) {
   using T = Compute<S>;
+  Magnitude<Amax> largest;
   const std::int64_t pairs = l.batch * l.length * l.heads * l.half;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; item < pairs;
@@ -137,17 +152,20 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t i = item % l.half, head = item / l.half;
     const std::int64_t h = head % l.heads, row = head / l.heads;
     const std::int64_t b = row / l.length, t = row % l.length;
-    S* low = x + b * l.stride_b + t * l.stride_t + h * l.stride_h + i;
+    S* low = a.x + b * l.stride_b + t * l.stride_t + h * l.stride_h + i;
     S* high = low + l.half;
     const std::int64_t angle = l.angle(b, t);
     const T nothing = std::numeric_limits<T>::quiet_NaN();
-    const T c = angle < 0 ? nothing : cos_table[angle * l.half + i];
-    const T d = angle < 0 ? nothing : sin_table[angle * l.half + i] * direction;
+    const T c = angle < 0 ? nothing : a.cos_table[angle * l.half + i];
+    const T d = angle < 0 ? nothing : a.sin_table[angle * l.half + i] * a.direction;
     T u = widen(*low), v = widen(*high);
     turn(u, v, c, d);
+    largest.note(u);
+    largest.note(v);
     *low = narrow<S>(u);
     *high = narrow<S>(v);
   }
+  largest.add_to(a.amax);
 }
 
 }  // namespace
@@ -170,6 +188,7 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
                            .positions = a.positions ? a.positions.data<std::int32_t>() : nullptr,
                            .positions_stride = a.positions ? a.positions.stride(0) : 0,
                            .rows = a.cos.dim(0)};
+  if (a.amax) begin_amax(a.amax, stream);
   with_float(a.x.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
     using T = Compute<S>;
@@ -178,13 +197,18 @@ void rope(const RopeArgs& a, lockstep::Stream& stream) {
                        layout.stride_t % kPack<S> == 0 && layout.stride_h % kPack<S> == 0;
     const std::int64_t items =
         layout.batch * layout.length * ceil_div(layout.heads, kHeadsEach) * (layout.half / kPack<S>);
-    const T direction = a.inverse ? T(-1) : T(1);
-    if (whole && items > 0 && items < std::int64_t{1} << 31)
-      rope_packs<S><<<static_cast<unsigned>(ceil_div(items, kTurners)), kTurners, 0, native(stream)>>>(
-          a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), direction, layout);
-    else
-      rope_pairs<S><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(
-          a.x.data<S>(), a.cos.data<T>(), a.sin.data<T>(), direction, layout);
+    const Turning<S> turning{.x = a.x.data<S>(),
+                             .cos_table = a.cos.data<T>(),
+                             .sin_table = a.sin.data<T>(),
+                             .direction = a.inverse ? T(-1) : T(1),
+                             .amax = bits_of(a.amax)};
+    with_amax<S>(a.amax, [&](auto amax) {
+      if (whole && items > 0 && items < std::int64_t{1} << 31)
+        rope_packs<S, amax>
+            <<<static_cast<unsigned>(ceil_div(items, kTurners)), kTurners, 0, native(stream)>>>(turning, layout);
+      else
+        rope_pairs<S, amax><<<blocks_for(a.x.elements() / 2), kThreads, 0, native(stream)>>>(turning, layout);
+    });
   });
   check_launch("rope");
 }

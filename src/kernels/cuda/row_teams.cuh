@@ -100,6 +100,10 @@ __device__ inline T team_sum(T value, int team) {
 
 // The packs of a row that are this thread's; `count` is how many the row has, 0 where there is no row. Those beyond are
 // zero.
+template <int Team>
+__device__ inline bool has_pack(int k, int count) {
+  return k * Team + static_cast<int>(threadIdx.x) % Team < count;
+}
 template <int Team, class S>
 __device__ inline Pack<S> load_one(const S* row, int k, int count) {
   const int at = k * Team + static_cast<int>(threadIdx.x) % Team;

@@ -1,6 +1,7 @@
 #include "kernels/swiglu.h"
 
 #include "kernels/cuda/amax.cuh"
+#include "kernels/cuda/fp8_tiles.cuh"
 #include "kernels/cuda/packs.cuh"
 
 namespace lockstep::cuda {
@@ -99,16 +100,78 @@ __global__ void __launch_bounds__(kThreads, Whole ? 4 : 2) backward(Backward<S> 
         largest.note(g[i] = gradient * u[i] * std::fma(silu, T(1) - s.sigmoid, s.sigmoid));
         largest.note(u[i] = gradient * silu);
       }
-      S* out = a.d_gate_up[at] + c;
-      write<Whole>(out, g, n);
-      write<Whole>(out + a.width, u, n);
+      if (!Amax || a.d_gate_up) {
+        S* out = a.d_gate_up[at] + c;
+        write<Whole>(out, g, n);
+        write<Whole>(out + a.width, u, n);
+      }
       if constexpr (Again) write<Whole>(a.y[at] + c, d, n);
     }
   });
   largest.add_to(a.amax);
 }
 
-unsigned* bits_of(const Tensor& amax) { return static_cast<unsigned*>(amax.raw()); }
+struct BackwardFp8 {
+  unsigned char *d8, *d8_turned, *y8_turned;
+  float* scale;
+  const bf16 *dy, *gate_up;
+  const float *amax, *y_amax;
+  std::int64_t dy_stride, gate_up_stride;
+  std::int64_t count, width;
+};
+
+// A tile of the gates' gradients, the same tile of the others', and, with Again, of y: a thread computes a square of
+// each, row by row, by the operations of `backward`, and rounds to bf16 first, as that does.
+template <class Q, bool Again>
+__global__ void __launch_bounds__(kThreads, 3) backward_fp8(const BackwardFp8 a) {
+  const float scale = __uint_as_float(fp8_scale_bits(__float_as_uint(*a.amax), kLargestExponent<Q>));
+  const float inverse = 1.0f / scale;
+  const float inverse_y =
+      Again ? 1.0f / __uint_as_float(fp8_scale_bits(__float_as_uint(*a.y_amax), kLargestExponent<f8e4m3>)) : 0.0f;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *a.scale = scale;
+  __shared__ TurnedTile gates, ups, actives;
+  const TileSquare at;
+  const std::int64_t row = at.row(), column = at.column();
+  if (row < a.count && column < a.width) {
+#pragma unroll
+    for (int first = 0; first < 8; first += kRowsAtOnce) {
+      Pack<bf16> gate[kRowsAtOnce], up[kRowsAtOnce], grad[kRowsAtOnce];
+#pragma unroll
+      for (int k = 0; k < kRowsAtOnce; ++k) {
+        const bf16* in = a.gate_up + (row + first + k) * a.gate_up_stride + column;
+        gate[k] = load_pack(in);
+        up[k] = load_pack(in + a.width);
+        grad[k] = load_pack(a.dy + (row + first + k) * a.dy_stride + column);
+      }
+#pragma unroll
+      for (int k = 0; k < kRowsAtOnce; ++k) {
+        float g[8], u[8], d[8];
+        widen(g, gate[k]);
+        widen(u, up[k]);
+        widen(d, grad[k]);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const Silu<bf16> s(g[i]);
+          const float silu = s.for_gradients(), gradient = d[i];
+          if constexpr (Again) d[i] = s.for_y() * u[i];
+          g[i] = gradient * u[i] * std::fma(silu, 1.0f - s.sigmoid, s.sigmoid);
+          u[i] = gradient * silu;
+        }
+        const uint2 of_gate = to_fp8<Q>(narrow_pack<bf16>(g), inverse), of_up = to_fp8<Q>(narrow_pack<bf16>(u), inverse);
+        unsigned char* out = a.d8 + (row + first + k) * 2 * a.width + column;
+        *reinterpret_cast<uint2*>(out) = of_gate;
+        *reinterpret_cast<uint2*>(out + a.width) = of_up;
+        put_row(gates, at, first + k, of_gate);
+        put_row(ups, at, first + k, of_up);
+        if constexpr (Again) put_row(actives, at, first + k, to_fp8<f8e4m3>(narrow_pack<bf16>(d), inverse_y));
+      }
+    }
+  }
+  __syncthreads();
+  turn_and_store(a.d8_turned, gates, at, a.count, a.width);
+  turn_and_store(a.d8_turned + a.width * a.count, ups, at, a.count, a.width);
+  if constexpr (Again) turn_and_store(a.y8_turned, actives, at, a.count, a.width);
+}
 
 }  // namespace
 
@@ -154,6 +217,32 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
     kernel<<<blocks, threads, 0, native(stream)>>>(args);
   });
   check_launch("swiglu_backward");
+}
+
+void swiglu_backward_fp8(const SwigluBackwardFp8Args& a, lockstep::Stream& stream) {
+  if (a.dy.elements() == 0) return;
+  const auto bytes = [](const Tensor& t) { return static_cast<unsigned char*>(t.raw()); };
+  const BackwardFp8 args{.d8 = bytes(a.d8),
+                         .d8_turned = bytes(a.d8_turned),
+                         .y8_turned = bytes(a.y8_turned),
+                         .scale = a.scale.data<float>(),
+                         .dy = a.dy.data<bf16>(),
+                         .gate_up = a.gate_up.data<bf16>(),
+                         .amax = a.amax.data<float>(),
+                         .y_amax = a.y_amax ? a.y_amax.data<float>() : nullptr,
+                         .dy_stride = a.dy.stride(0),
+                         .gate_up_stride = a.gate_up.stride(0),
+                         .count = a.dy.dim(0),
+                         .width = a.dy.dim(1)};
+  const auto launch = [&]<class Q>(TypeTag<Q>) {
+    const auto kernel = a.y8_turned ? backward_fp8<Q, true> : backward_fp8<Q, false>;
+    kernel<<<tile_grid(args.count, args.width), kThreads, 0, native(stream)>>>(args);
+  };
+  if (a.d8.dtype() == DType::f8e4m3)
+    launch(TypeTag<f8e4m3>{});
+  else
+    launch(TypeTag<f8e5m2>{});
+  check_launch("swiglu_backward_fp8");
 }
 
 }  // namespace lockstep::cuda

@@ -14,6 +14,11 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
         {a.d_gate_up, a.y, a.amax});
 }
 
+void swiglu_backward_fp8(const SwigluBackwardFp8Args& a, lockstep::Stream& stream) {
+  count(stream, KernelKind::activation, (a.y8_turned ? 16 : 13) * a.dy.elements(), {a.dy, a.gate_up, a.amax, a.y_amax},
+        {a.d8, a.d8_turned, a.scale, a.y8_turned});
+}
+
 void gelu_forward(const GeluForwardArgs& a, lockstep::Stream& stream) {
   count(stream, KernelKind::activation, 9 * a.x.elements(), {a.x}, {a.y});
 }

@@ -6,12 +6,12 @@ namespace lockstep::meta {
 
 void layernorm_forward(const LayerNormForwardArgs& a, lockstep::Stream& stream) {
   count(stream, KernelKind::norm, (a.residual ? 9 : 8) * a.x.elements(), {a.x, a.residual, a.weight, a.bias},
-        {a.y, a.sum, a.mean, a.rstd});
+        {a.y, a.sum, a.mean, a.rstd, a.amax});
 }
 
 void layernorm_backward_input(const LayerNormBackwardInputArgs& a, lockstep::Stream& stream) {
   count(stream, KernelKind::norm, ((a.dresidual ? 14 : 13) + (a.y ? 2 : 0)) * a.x.elements(),
-        {a.dy, a.x, a.weight, a.mean, a.rstd, a.dresidual, a.y ? a.bias : ConstTensor{}}, {a.dx, a.y});
+        {a.dy, a.x, a.weight, a.mean, a.rstd, a.dresidual, a.y ? a.bias : ConstTensor{}}, {a.dx, a.y, a.amax});
 }
 
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs& a, lockstep::Stream& stream) {

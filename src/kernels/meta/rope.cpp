@@ -9,7 +9,7 @@ void rope_table(const RopeTableArgs& a, lockstep::Stream& stream) {
 }
 
 void rope(const RopeArgs& a, lockstep::Stream& stream) {
-  count(stream, KernelKind::rope, 3 * a.x.elements(), {a.x, a.cos, a.sin, a.positions}, {a.x});
+  count(stream, KernelKind::rope, 3 * a.x.elements(), {a.x, a.cos, a.sin, a.positions}, {a.x, a.amax});
 }
 
 }  // namespace lockstep::meta
