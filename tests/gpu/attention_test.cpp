@@ -22,6 +22,7 @@ namespace {
 struct FusedCase {
   DType dtype;
   std::int64_t B, H, K, T, D;
+  bool causal = true;
 };
 
 using Bytes = std::vector<std::byte>;
@@ -96,7 +97,8 @@ class FusedAttention : public ::testing::TestWithParam<FusedCase> {
             .q = s.qkv.slice(2, 0, c.H),
             .k = s.qkv.slice(2, c.H, c.K),
             .v = s.qkv.slice(2, c.H + c.K, c.K),
-            .scale = scale()};
+            .scale = scale(),
+            .causal = c.causal};
   }
   AttentionBackwardArgs backward_args(const Set& s, bool deterministic, const Tensor& workspace) const {
     const FusedCase& c = GetParam();
@@ -110,14 +112,22 @@ class FusedAttention : public ::testing::TestWithParam<FusedCase> {
             .o = s.o,
             .lse = s.lse,
             .scale = scale(),
+            .causal = c.causal,
             .deterministic = deterministic,
             .workspace = workspace};
   }
   double scale() const { return 1 / std::sqrt(static_cast<double>(GetParam().D)); }
   AttentionSizes sizes(bool deterministic) const {
     const FusedCase& c = GetParam();
-    return {
-        .B = c.B, .T = c.T, .S = c.T, .H = c.H, .K = c.K, .D = c.D, .dtype = c.dtype, .deterministic = deterministic};
+    return {.B = c.B,
+            .T = c.T,
+            .S = c.T,
+            .H = c.H,
+            .K = c.K,
+            .D = c.D,
+            .dtype = c.dtype,
+            .causal = c.causal,
+            .deterministic = deterministic};
   }
   Tensor workspace(bool deterministic) {
     const AttentionSizes s = sizes(deterministic);
@@ -246,10 +256,11 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, FusedAttention,
     ::testing::Values(FusedCase{DType::bf16, 2, 4, 4, 128, 64}, FusedCase{DType::bf16, 3, 8, 2, 512, 128},
                       FusedCase{DType::bf16, 2, 6, 3, 201, 64}, FusedCase{DType::bf16, 1, 2, 2, 1000, 80},
-                      FusedCase{DType::f16, 2, 4, 2, 200, 64}, FusedCase{DType::f16, 1, 3, 3, 384, 128}),
+                      FusedCase{DType::f16, 2, 4, 2, 200, 64}, FusedCase{DType::f16, 1, 3, 3, 384, 128},
+                      FusedCase{DType::bf16, 2, 6, 3, 201, 64, false}, FusedCase{DType::f16, 1, 2, 2, 384, 128, false}),
     [](const auto& info) {
       const FusedCase& c = info.param;
-      return fmt::format("{}_b{}_h{}_k{}_t{}_d{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D);
+      return fmt::format("{}_b{}_h{}_k{}_t{}_d{}{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D, c.causal ? "" : "_full");
     });
 
 }  // namespace

@@ -24,7 +24,8 @@ TEST(AttentionWorkspace, IsNoneWhereThePlainKernelsWork) {
     return attention_workspace(Device::cuda, sizes) == 0;
   };
   EXPECT_TRUE(none([](AttentionSizes& s) { s.dtype = DType::f32; }));
-  EXPECT_TRUE(none([](AttentionSizes& s) { s.causal = false; }));
+  EXPECT_TRUE(none([](AttentionSizes& s) { s.causal = true, s.S = 2 * s.T, s.dtype = DType::f16; }));
+  EXPECT_TRUE(none([](AttentionSizes& s) { s.documents = true, s.dtype = DType::f16; }));
   EXPECT_TRUE(none([](AttentionSizes& s) { s.dropout = true; }));
   EXPECT_TRUE(none([](AttentionSizes& s) { s.T = 1; }));
   EXPECT_TRUE(none([](AttentionSizes& s) { s.T = s.S = 63; }));
@@ -33,6 +34,9 @@ TEST(AttentionWorkspace, IsNoneWhereThePlainKernelsWork) {
   EXPECT_TRUE(none([](AttentionSizes& s) { s.B = 0; }));
   EXPECT_FALSE(none([](AttentionSizes& s) { s.dtype = DType::f16; }));
   EXPECT_FALSE(none([](AttentionSizes& s) { s.T = s.S = 201; }));
+  EXPECT_FALSE(none([](AttentionSizes& s) { s.causal = false; }));
+  EXPECT_FALSE(none([](AttentionSizes& s) { s.causal = false, s.S = 3 * s.T, s.dtype = DType::f16; }));
+  EXPECT_FALSE(none([](AttentionSizes& s) { s.documents = true; }));
 }
 
 // The figures are what plans of cuDNN 9.19 ask for on an H200.

@@ -1,4 +1,4 @@
-// What Hopper's attention backward takes, and its workspace, are known from sizes alone.
+// What Hopper's attention takes, and its workspace, are known from sizes alone.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/attention/hopper_attention.h"
@@ -12,7 +12,7 @@ AttentionSizes multi_head(std::int64_t B, std::int64_t H, std::int64_t T, std::i
   return {.B = B, .T = T, .S = T, .H = H, .K = H, .D = D, .dtype = DType::bf16};
 }
 
-TEST(HopperAttention, TakesCausalBf16OfItsWidths) {
+TEST(HopperAttention, TakesBf16OfItsWidths) {
   const auto takes = [](auto change) {
     AttentionSizes sizes = kGroupedQuery;
     change(sizes);
@@ -24,9 +24,11 @@ TEST(HopperAttention, TakesCausalBf16OfItsWidths) {
   EXPECT_TRUE(takes([](AttentionSizes& s) { s.deterministic = false; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.dtype = DType::f16; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.dtype = DType::f32; }));
-  EXPECT_FALSE(takes([](AttentionSizes& s) { s.causal = false; }));
+  EXPECT_TRUE(takes([](AttentionSizes& s) { s.causal = false; }));
+  EXPECT_TRUE(takes([](AttentionSizes& s) { s.documents = true; }));
+  EXPECT_TRUE(takes([](AttentionSizes& s) { s.S = 2 * s.T; }));
+  EXPECT_FALSE(takes([](AttentionSizes& s) { s.S = 63; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.dropout = true; }));
-  EXPECT_FALSE(takes([](AttentionSizes& s) { s.S = 2 * s.T; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.D = 80; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.T = s.S = 63; }));
   EXPECT_FALSE(takes([](AttentionSizes& s) { s.B = 0; }));
@@ -43,6 +45,10 @@ TEST(HopperAttention, ReservesWhatItsHeaderSays) {
     const cuda::HopperReserve reserve = cuda::hopper_reserve(s);
     EXPECT_GE(reserve.total(), needed);
     EXPECT_LE(reserve.total(), needed + kLittle);
+    AttentionSizes documents = s;
+    documents.documents = true;
+    EXPECT_GE(cuda::hopper_reserve(documents).total(), reserve.total() + 4 * s.B * tiles * queries);
+    EXPECT_LE(cuda::hopper_reserve(documents).total(), reserve.total() + 4 * s.B * tiles * queries + kLittle);
     EXPECT_EQ(reserve.dq % kAlignment, 0);
     EXPECT_EQ(reserve.statistics % (2 * kAlignment), 0);
   }

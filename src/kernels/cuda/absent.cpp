@@ -38,6 +38,7 @@ void attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absen
 void attention_merge(const AttentionMergeArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 std::string cudnn_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&, std::int64_t) { absent(); }
+std::string hopper_attention_forward(const AttentionForwardArgs&, lockstep::Stream&) { absent(); }
 std::string hopper_attention_backward(const AttentionBackwardArgs&, lockstep::Stream&) { absent(); }
 void block_hash(const BlockHashArgs&, lockstep::Stream&) { absent(); }
 void bias_backward(const BiasBackwardArgs&, lockstep::Stream&) { absent(); }

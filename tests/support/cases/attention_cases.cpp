@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/cuda/attention/cudnn_attention_parts.h"
+#include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/elementwise.h"
 #include "support/reference_ops.h"
 #include "support/reference_random.h"
@@ -95,7 +96,12 @@ DocumentMask documents_of(Tensors t, const AttentionCase& spec) {
   return {.starts = t.back(), .first_key = spec.first_key};
 }
 
-// Only the cases that cuDNN takes on a GPU may round terms to 16 bits, and only there.
+// Only the cases that fused kernels take on a GPU may round terms to 16 bits, and only there.
+bool fused_on_gpus(DType dtype, const AttentionCase& spec) {
+  const AttentionSizes sizes = sizes_of(dtype, spec);
+  return spec.layout != Layout::strided && (!cuda::why_not_cudnn(sizes) || !cuda::why_not_hopper(sizes));
+}
+
 reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec, const std::vector<double>& mask,
                                        std::span<const HostTensor> t) {
   return {.scale = spec.score_scale(),
@@ -103,7 +109,7 @@ reference::AttentionOptions options_of(DType dtype, const AttentionCase& spec, c
           .mask = mask.empty() ? nullptr : &mask,
           .starts = spec.documents > 0 ? &t.back() : nullptr,
           .first_key = spec.first_key,
-          .narrow_terms = spec.layout != Layout::strided && !cuda::why_not_cudnn(sizes_of(dtype, spec))};
+          .narrow_terms = fused_on_gpus(dtype, spec)};
 }
 
 // 0 or 1 / (1 - p) of every probability (B, H, T, S); empty without dropout.
@@ -266,7 +272,15 @@ Cases attention_cases(DType dtype) {
     for (const AttentionCase& spec : {AttentionCase{2, 128, 128, 4, 2, 64, true, Layout::fused},
                                       AttentionCase{1, 200, 200, 2, 2, 128, true, Layout::fused},
                                       AttentionCase{1, 201, 201, 3, 1, 64, true, Layout::fused},
-                                      AttentionCase{2, 96, 96, 3, 3, 24, true, Layout::fused, 0.07}})
+                                      AttentionCase{2, 96, 96, 3, 3, 24, true, Layout::fused, 0.07},
+                                      // A ring's pairs, and documents: within samples and between segments.
+                                      AttentionCase{2, 128, 192, 4, 2, 64, false},
+                                      AttentionCase{1, 200, 131, 2, 2, 128, false},
+                                      AttentionCase{1, 100, 100, 2, 1, 80, false},
+                                      AttentionCase{2, 300, 300, 3, 1, 64, true, Layout::fused, 0, 1, {}, 60},
+                                      AttentionCase{1, 257, 257, 2, 2, 128, true, Layout::fused, 0, 1, {}, 90},
+                                      AttentionCase{2, 70, 150, 4, 2, 64, false, Layout::dense, 0, 1, {}, 60, 11, 20},
+                                      AttentionCase{1, 140, 70, 2, 1, 128, false, Layout::dense, 0, 1, {}, 200, 100}})
       specs.push_back(spec);
   Cases cases;
   for (const AttentionCase& spec : specs) {

@@ -1,4 +1,4 @@
-// Causal attention in 16 bits by cuDNN's fused kernels, several times as fast as the plain ones.
+// Attention in 16 bits, causal or to all keys, by cuDNN's fused kernels, several times as fast as the plain ones.
 //
 // The contract is kernels/attention.h's, with three differences that its header names: the order of sums is the
 // library's own, a probability (in the backward, also the gradient of a score) is rounded to the operands' type before

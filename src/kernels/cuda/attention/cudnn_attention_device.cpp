@@ -101,9 +101,11 @@ HeadStrides strides_of(const ConstTensor& t) {
 AttentionForm form_of(const AttentionSizes& s, const AttentionPart& part, bool statistics_aligned) {
   return {.backward = false,
           .deterministic = false,
+          .causal = s.causal,
           .type = s.dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
           .B = part.B,
           .T = s.T,
+          .S = s.S,
           .H = part.K * (s.H / s.K),
           .K = part.K,
           .D = s.D,
@@ -137,13 +139,9 @@ std::string cudnn_attention_forward(const AttentionForwardArgs& a, lockstep::Str
     return fmt::format("its plan asks for {} bytes of workspace, the stream has {}", entry.plan->workspace(),
                        kScratchBytes);
   const float scale = static_cast<float>(a.scale), minus_infinity = -INFINITY;
-  const Binding bindings[] = {bind(Id::q, a.q.raw()),
-                              bind(Id::k, a.k.raw()),
-                              bind(Id::v, a.v.raw()),
-                              bind(Id::o, a.o.raw()),
-                              bind(Id::lse, a.lse.raw()),
-                              bind(Id::scale, &scale),
-                              bind(Id::minus_infinity, &minus_infinity)};
+  std::vector<Binding> bindings = {bind(Id::q, a.q.raw()), bind(Id::k, a.k.raw()),     bind(Id::v, a.v.raw()),
+                                   bind(Id::o, a.o.raw()), bind(Id::lse, a.lse.raw()), bind(Id::scale, &scale)};
+  if (a.causal) bindings.push_back(bind(Id::minus_infinity, &minus_infinity));
   entry.plan->run(bindings, stream.scratch());
   return "";
 }
@@ -186,13 +184,13 @@ std::string cudnn_attention_backward(const AttentionBackwardArgs& a, lockstep::S
                                        bind(Id::o, address(a.o, b, h)),
                                        bind(Id::lse, a.lse.data<float>() + (b * sizes.H + h) * sizes.T),
                                        bind(Id::scale, &scale),
-                                       bind(Id::minus_infinity, &minus_infinity),
                                        bind(Id::one, &one),
                                        bind(Id::d_o, address(a.d_o, b, h)),
                                        bind(Id::dq, address(a.dq, b, h)),
                                        bind(Id::dk, address(a.dk, b, k)),
                                        bind(Id::dv, address(a.dv, b, k)),
                                        bind(Id::delta, workspace)};
+      if (a.causal) bindings.push_back(bind(Id::minus_infinity, &minus_infinity));
       if (!a.deterministic) bindings.push_back(bind(Id::accumulator, workspace + reserve.delta));
       entry.plan->run(bindings, of_plan);
     }

@@ -1,8 +1,8 @@
-// Causal attention as the two graphs of operations that cuDNN recognises and fuses into one kernel each.
+// Attention, causal or not, as the two graphs of operations that cuDNN recognises and fuses into one kernel each.
 //
 // The library knows attention by the pattern: these operations in this arrangement with these types, or it has no
 // kernel. So nothing here may be simplified for being redundant (a product with 1.0, indices made from the scores).
-// Scores and probabilities are written as (B, H, T, T), but are inner tensors that never exist as a whole.
+// Scores and probabilities are written as (B, H, T, S), but are inner tensors that never exist as a whole.
 #pragma once
 #include <compare>
 
@@ -20,8 +20,9 @@ struct HeadStrides {
 struct AttentionForm {
   bool backward;
   bool deterministic;  // backward alone
+  bool causal;
   cudnnDataType_t type;
-  std::int64_t B, T, H, K, D;
+  std::int64_t B, T, S, H, K, D;
   std::int64_t statistics_alignment;  // of the addresses of lse, in bytes
   HeadStrides q, k, v, o;
   HeadStrides d_o = {}, dq = {}, dk = {}, dv = {};  // backward alone
@@ -36,7 +37,7 @@ enum class AttentionOperand : std::int64_t {
   o,
   lse,    // fp32 (B, H, T)
   scale,  // scalars
-  minus_infinity,
+  minus_infinity,  // causal alone
   one,  // backward alone, as all below
   d_o,
   dq,

@@ -6,12 +6,11 @@ namespace lockstep::cuda {
 
 const char* why_not_cudnn(const AttentionSizes& s) {
   if (s.dtype != DType::bf16 && s.dtype != DType::f16) return "it is for 16-bit types";
-  if (!s.causal) return "it is for causal attention";
   if (s.dropout) return "its dropout is not keyed on logical indices";
   if (s.documents) return "it has no masks of documents";
-  if (s.S != s.T) return "it is for as many keys as queries";
+  if (s.causal && s.S != s.T) return "under the causal mask it is for as many keys as queries";
   if (s.D % 8 != 0 || s.D > kFusedHeadWidth) return "it is for head widths that are multiples of 8, at most 128";
-  if (s.T < kFusedTokens) return "there are too few tokens to be worth a plan";
+  if (s.T < kFusedTokens || s.S < kFusedTokens) return "there are too few tokens to be worth a plan";
   if (s.B == 0 || s.H == 0 || s.D == 0) return "there is nothing to do";
   return nullptr;
 }
@@ -42,10 +41,9 @@ AttentionReserve attention_reserve(const AttentionSizes& s, const AttentionPart&
   constexpr std::int64_t kFew = 64 << 10;
   const std::int64_t heads = part.B * part.K * (s.H / s.K);  // of queries
   AttentionReserve reserve{.delta = round_up(4 * heads * s.T, kAlignment), .accumulator = 0, .plan = kFew};
-  if (s.H != s.K) reserve.plan += 2 * 2 * heads * s.T * s.D;
+  if (s.H != s.K) reserve.plan += 2 * 2 * heads * s.S * s.D;
   if (s.deterministic) {
-    const std::int64_t tiles = round_up(s.T, 128);
-    reserve.plan += 2 * heads * tiles * tiles;
+    reserve.plan += 2 * heads * round_up(s.T, 128) * round_up(s.S, 128);
   } else {
     reserve.accumulator = round_up(4 * heads * s.T * s.D, kAlignment);
   }

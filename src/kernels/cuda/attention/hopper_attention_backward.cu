@@ -1,10 +1,8 @@
 // Attention's backward for Hopper: one kernel over the tiles, between two that only move memory.
-#include <initializer_list>
-
 #include "kernels/cuda/attention/hopper_attention_compute.cuh"
 #include "kernels/cuda/attention/hopper_attention_ends.cuh"
 #include "kernels/cuda/attention/hopper_attention_feed.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/attention/hopper_launch.cuh"
 
 namespace lockstep::cuda {
 
@@ -30,7 +28,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) run_tiles(const __grid_cons
     shared.block = atomicAdd(call.next_block, 1u);
   }
   __syncthreads();
-  const Part part = part_of<Tile>(call, static_cast<int>(shared.block));
+  const Part found = part_of<Tile>(call, static_cast<int>(shared.block));
+  if (threadIdx.x == 0) shared.part = found;
+  __syncthreads();
+  const Part& part = shared.part;
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be a warp's
   if (group == 0) {
     give_registers<kFeeding>();
@@ -44,64 +45,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) run_tiles(const __grid_cons
 #endif
 }
 
-bool has_code(const void* kernel) {
-  cudaFuncAttributes attributes{};
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
-    cudaGetLastError();
-    return false;
-  }
-  check_cuda(status, "cudaFuncGetAttributes");
-  return attributes.numRegs >= kEven;  // built for another target, the kernel is empty
-}
-
-int attribute_of_gpu(cudaDeviceAttr attribute) {
-  int gpu = 0, value = 0;
-  check_cuda(cudaGetDevice(&gpu), "cudaGetDevice");
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, gpu), "cudaDeviceGetAttribute");
-  return value;
-}
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's own library is not linked, so that the program starts where there is none.
-Encode find_encode() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-             "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
-  if (result != cudaDriverEntryPointSuccess || !found)
-    throw EnvironmentError("the GPU's driver has no tensor maps; install one of CUDA 12.0 or newer");
-  return reinterpret_cast<Encode>(found);
-}
-
-// Boxes of `rows` tokens by 64 columns of one head of (B, T, heads, D).
-CUtensorMap map_of(Encode encode, const ConstTensor& t, int rows) {
-  const auto extent = [&](int dim) { return static_cast<cuuint64_t>(t.dim(dim)); };
-  // Of a dim of one, which no step is taken along, any stride will do that the driver takes.
-  const auto bytes = [&](int dim) { return static_cast<cuuint64_t>(2 * (t.dim(dim) > 1 ? t.stride(dim) : t.dim(3))); };
-  const cuuint64_t dims[] = {extent(3), extent(1), extent(2), extent(0)}, strides[] = {bytes(1), bytes(2), bytes(0)};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(rows), 1, 1}, every[] = {1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(t.raw()), dims, strides,
-                                 box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS)
-    throw EnvironmentError(fmt::format("cuTensorMapEncodeTiled failed with {} for {} by strides ({}, {}, {})",
-                                       static_cast<int>(status), t.shape(), t.stride(0), t.stride(1), t.stride(2)));
-  return map;
-}
-
-BackwardCall::Strides strides_of(const ConstTensor& t) {
-  return {.sample = t.stride(0), .token = t.stride(1), .head = t.stride(2)};
-}
-const __nv_bfloat16* data_of(const ConstTensor& t) { return static_cast<const __nv_bfloat16*>(t.raw()); }
-__nv_bfloat16* data_of(const Tensor& t) { return static_cast<__nv_bfloat16*>(t.raw()); }
-
 template <class Tile>
 void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaStream_t stream) {
   const auto size = [&](int dim) { return static_cast<int>(a.q.dim(dim)); };
   const int B = size(0), T = size(1), H = size(2), K = static_cast<int>(a.k.dim(2));
+  const Sight sight = sight_of(a);
   const int tiles = static_cast<int>(ceil_div(T, Tile::kQueries)), padded = tiles * Tile::kQueries;
   const std::int64_t rows = std::int64_t{B} * H * padded, parts = std::int64_t{2} * B * H * tiles;
   auto* const workspace = static_cast<std::byte*>(a.workspace.raw());
@@ -109,6 +57,8 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
   auto* const lse = reinterpret_cast<float*>(workspace + reserve.dq);
   auto* const delta = reinterpret_cast<float*>(workspace + reserve.dq + reserve.statistics / 2);
   auto* const turns = reinterpret_cast<unsigned*>(workspace + reserve.dq + reserve.statistics);
+  auto* const first =
+      reserve.first ? reinterpret_cast<int*>(workspace + reserve.dq + reserve.statistics + reserve.turns) : nullptr;
   const float scale = static_cast<float>(a.scale);
 
   const BeginCall begin{.d_o = data_of(a.d_o),
@@ -118,9 +68,10 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
                         .lse_given = a.lse.data<float>(),
                         .lse = lse,
                         .delta = delta,
+                        .first = first,
                         .turns = turns,
                         .turn_count = parts + 1,
-                        .tokens = T,
+                        .sight = sight,
                         .padded = padded,
                         .heads = H,
                         .rows = rows};
@@ -134,6 +85,7 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
                           .d_o = map_of(encode, a.d_o, Tile::kQueries),
                           .lse = lse,
                           .delta = delta,
+                          .first = first,
                           .dq = dq,
                           .turns = turns,
                           .next_block = turns + parts,
@@ -141,7 +93,7 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
                           .dv = data_of(a.dv),
                           .of_dk = strides_of(a.dk),
                           .of_dv = strides_of(a.dv),
-                          .tokens = T,
+                          .sight = sight,
                           .tiles = tiles,
                           .samples = B,
                           .key_heads = K,
@@ -152,14 +104,14 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
   constexpr int kShared = sizeof(typename Tile::Shared);
   check_cuda(cudaFuncSetAttribute(run_tiles<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
              "cudaFuncSetAttribute");
-  const auto blocks = static_cast<unsigned>(ceil_div(T, Tile::kKeys) * B * K);
+  const auto blocks = static_cast<unsigned>(ceil_div(sight.keys, Tile::kKeys) * B * K);
   run_tiles<Tile><<<blocks, Tile::kThreads, kShared, stream>>>(call);
   check_launch("attention_backward: its tiles");
 
   const EndCall end{.sums = dq,
                     .dq = data_of(a.dq),
                     .strides = strides_of(a.dq),
-                    .tokens = T,
+                    .sight = sight,
                     .tiles = tiles,
                     .heads = H,
                     .scale = scale};
@@ -167,50 +119,11 @@ void launch(const AttentionBackwardArgs& a, const HopperReserve& reserve, cudaSt
   check_launch("attention_backward: its dq");
 }
 
-// "" or why this GPU, or this program on it, cannot.
-std::string unable(std::int64_t width) {
-  const int major = attribute_of_gpu(cudaDevAttrComputeCapabilityMajor);
-  const int minor = attribute_of_gpu(cudaDevAttrComputeCapabilityMinor);
-  if (major != 9 || minor != 0)
-    return fmt::format("it is for GPUs of compute capability 9.0, and this one has {}.{}", major, minor);
-  if (!has_code(width == 64 ? reinterpret_cast<const void*>(&run_tiles<BackwardTile<64>>)
-                            : reinterpret_cast<const void*>(&run_tiles<BackwardTile<128>>)))
-    return "this program was built without code for sm_90a";
-  return "";
-}
-
-struct Named {
-  const char* name;
-  ConstTensor tensor;
-};
-
-// "" or why copies of 16 bytes cannot read or write one of these.
-std::string unsuitable(std::initializer_list<Named> operands) {
-  for (const auto& [name, t] : operands) {
-    if (reinterpret_cast<std::uintptr_t>(t.raw()) % 16 != 0)
-      return fmt::format("{} does not begin at a multiple of 16 bytes", name);
-    for (int i = 0; i < 3; ++i)
-      if (t.dim(i) > 1 && t.stride(i) % 8 != 0)
-        return fmt::format("{} has a stride of {} elements, no multiple of 8", name, t.stride(i));
-  }
-  return "";
-}
-
 }  // namespace
 }  // namespace hopper
 
 std::string hopper_attention_backward(const AttentionBackwardArgs& a, lockstep::Stream& stream) {
-  const AttentionSizes sizes{.B = a.q.dim(0),
-                             .T = a.q.dim(1),
-                             .S = a.k.dim(1),
-                             .H = a.q.dim(2),
-                             .K = a.k.dim(2),
-                             .D = a.q.dim(3),
-                             .dtype = a.q.dtype(),
-                             .causal = a.causal,
-                             .dropout = a.dropout.probability > 0,
-                             .deterministic = a.deterministic,
-                             .documents = bool(a.documents.starts)};
+  const AttentionSizes sizes = hopper::sizes_of(a);
   if (const char* reason = why_not_hopper(sizes)) return reason;
   std::string reason = hopper::unsuitable(
       {{"q", a.q}, {"k", a.k}, {"v", a.v}, {"o", a.o}, {"d_o", a.d_o}, {"dq", a.dq}, {"dk", a.dk}, {"dv", a.dv}});
@@ -219,7 +132,9 @@ std::string hopper_attention_backward(const AttentionBackwardArgs& a, lockstep::
   if (!a.workspace || reinterpret_cast<std::uintptr_t>(a.workspace.raw()) % 16 != 0 ||
       a.workspace.bytes() < reserve.total())
     return fmt::format("it needs {} bytes of workspace, at a multiple of 16", reserve.total());
-  reason = hopper::unable(sizes.D);
+  reason = hopper::unable(sizes.D == 64 ? reinterpret_cast<const void*>(&hopper::run_tiles<hopper::BackwardTile<64>>)
+                                       : reinterpret_cast<const void*>(&hopper::run_tiles<hopper::BackwardTile<128>>),
+                          hopper::kEven);
   if (!reason.empty()) return reason;
   if (sizes.D == 64)
     hopper::launch<hopper::BackwardTile<64>>(a, reserve, native(stream));

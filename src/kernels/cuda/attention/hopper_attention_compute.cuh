@@ -13,12 +13,6 @@
 
 namespace lockstep::cuda::hopper {
 
-__device__ inline float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <class Tile>
 class Computer {
  public:
@@ -35,9 +29,18 @@ class Computer {
         ds_rows_(Operand::at(shared_address(shared.ds) + (Tile::kDqByColumns ? 0 : w * 64 * 128))) {}
 
   __device__ void run() {
+    if (part_.count > 0) process_tiles();
+    write(call_.dk, call_.of_dk, dk_, call_.scale);
+    write(call_.dv, call_.of_dv, dv_, 1);
+  }
+
+ private:
+  static constexpr int kQueries = Tile::kQueries, kWidth = Tile::kWidth;
+
+  __device__ void process_tiles() {
     shared_.keys_full.wait(0);
     if (w_ == 1) end_turn();  // the first is group 0's
-    Walk walk(call_);
+    Walk walk(part_);
     int stage = 0, round = 0;  // of q
     for (unsigned i = 0; i < part_.count; ++i, walk.next(call_)) {
       const unsigned b = i % 2, before = b ^ 1;
@@ -52,7 +55,7 @@ class Computer {
 
       products_left<1>();
       seen(s_);
-      if (walk.tile * kQueries < (part_.n + 1) * Tile::kKeys) hide(walk.tile);
+      hide(walk.tile, shared_.first[stage]);
       make_probabilities(shared_.lse[stage]);
       products_left<0>();
       seen(dp_);
@@ -90,12 +93,7 @@ class Computer {
     products_left<0>();
     seen(dq);
     hand_over(dq);
-    write(call_.dk, call_.of_dk, dk_, call_.scale);
-    write(call_.dv, call_.of_dv, dv_, 1);
   }
-
- private:
-  static constexpr int kQueries = Tile::kQueries, kWidth = Tile::kWidth;
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % 128 / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
@@ -126,13 +124,28 @@ class Computer {
     commit_products();
   }
 
-  // On the diagonal: keys that come after a query.
-  __device__ void hide(int tile) {
-    const int key = part_.n * Tile::kKeys + w_ * 64 + warp() * 16 + lane() / 4;
-    const int ahead = key - tile * kQueries - lane() % 4 * 2;
+  // Keys that come after a query, before its document, or after all keys.
+  __device__ void hide(int tile, const int* first) {
+    const Sight& sight = call_.sight;
+    const int first_key = part_.n * Tile::kKeys, key = first_key + w_ * 64 + warp() * 16 + lane() / 4;
+    if (first_key + Tile::kKeys > sight.seen(tile * kQueries + 1)) {
+      // On the diagonal each column hides one key more than the one before.
+      const int ahead = sight.causal ? key - sight.shift() - tile * kQueries - lane() % 4 * 2 : -kQueries;
 #pragma unroll
-    for (int x = 0; x < kQueries / 2; ++x)
-      if (ahead + x % 4 / 2 * 8 > x / 4 * 8 + x % 2) s_[x] = -INFINITY;
+      for (int x = 0; x < kQueries / 2; ++x)
+        if (ahead + x % 4 / 2 * 8 > x / 4 * 8 + x % 2 || key + x % 4 / 2 * 8 >= sight.keys) s_[x] = -INFINITY;
+    }
+    if (call_.first && first[kQueries - 1] > first_key) {
+      const auto* of_lane = reinterpret_cast<const int4*>(first) + lane() % 4;
+#pragma unroll
+      for (int j = 0; j < kQueries / 16; ++j) {
+        const int4 f = of_lane[4 * j];
+        const int of_column[8] = {f.x, f.y, f.x, f.y, f.z, f.w, f.z, f.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+          if (key + e % 4 / 2 * 8 < of_column[e]) s_[8 * j + e] = -INFINITY;
+      }
+    }
   }
 
   __device__ void make_probabilities(const float* lse) {
@@ -179,12 +192,12 @@ class Computer {
   }
 
   // Once a block, so it need not be the fastest.
-  __device__ void write(__nv_bfloat16* to, const BackwardCall::Strides& strides, const float (&sums)[kWidth / 2],
+  __device__ void write(__nv_bfloat16* to, const Strides& strides, const float (&sums)[kWidth / 2],
                         float scale) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int token = part_.n * Tile::kKeys + w_ * 64 + warp() * 16 + lane() / 4 + half * 8;
-      if (token >= call_.tokens) continue;
+      if (token >= call_.sight.keys) continue;
       __nv_bfloat16* const row =
           to + part_.sample * strides.sample + token * strides.token + part_.key_head * strides.head;
 #pragma unroll

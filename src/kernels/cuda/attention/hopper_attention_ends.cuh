@@ -9,17 +9,19 @@ namespace lockstep::cuda::hopper {
 
 struct BeginCall {
   const __nv_bfloat16 *d_o, *o;
-  BackwardCall::Strides of_do, of_o;
+  Strides of_do, of_o;
   const float* lse_given;  // (B, H, T), natural
   float *lse, *delta;      // as BackwardCall has them
+  int* first;
   unsigned* turns;
   std::int64_t turn_count;  // with the next block's number
-  int tokens, padded, heads;
+  Sight sight;
+  int padded, heads;
   std::int64_t rows;  // of all samples and heads, padded
 };
 
 // A row of d_o and o is 8 or 16 neighbouring threads'. Rows beyond the last token, which fill its tile, get an lse of
-// infinity: their probabilities are 0.
+// infinity: their probabilities are 0. So do rows that see no keys.
 template <class Tile>
 __global__ void __launch_bounds__(256) begin_backward(const BeginCall call) {
   constexpr int kLanes = Tile::kWidth / 8;
@@ -29,8 +31,9 @@ __global__ void __launch_bounds__(256) begin_backward(const BeginCall call) {
   if (row >= call.rows) return;              // whole warps: rows are a multiple of 64
   const std::int64_t head = row % call.heads, t = row / call.heads % call.padded, b = row / call.heads / call.padded;
   float sum = 0;
-  if (t < call.tokens) {
-    const auto eight = [&](const __nv_bfloat16* from, const BackwardCall::Strides& strides) {
+  const bool real = t < call.sight.queries;
+  if (real) {
+    const auto eight = [&](const __nv_bfloat16* from, const Strides& strides) {
       return *reinterpret_cast<const uint4*>(from + b * strides.sample + t * strides.token + head * strides.head +
                                              thread % kLanes * 8);
     };
@@ -50,19 +53,24 @@ __global__ void __launch_bounds__(256) begin_backward(const BeginCall call) {
                           statistics_place(static_cast<int>(t % Tile::kQueries));
   constexpr float kLog2OfE = 1.4426950408889634f;
   call.delta[at] = sum;
-  call.lse[at] = t < call.tokens ? call.lse_given[of_head * call.tokens + t] * kLog2OfE : INFINITY;
+  const float lse = real ? call.lse_given[of_head * call.sight.queries + t] * kLog2OfE : INFINITY;
+  call.lse[at] = lse == -INFINITY ? INFINITY : lse;
+  if (call.first && head == 0)
+    call.first[at - b * (call.heads - 1) * call.padded] =
+        call.sight.first_seen(static_cast<int>(b), static_cast<int>(t));
 }
 
 struct EndCall {
   const float* sums;  // as BackwardCall::dq
   __nv_bfloat16* dq;
-  BackwardCall::Strides strides;
-  int tokens, tiles, heads;
+  Strides strides;
+  Sight sight;
+  int tiles, heads;
   float scale;
 };
 
 // A block makes the 64 x 64 of one computing group; a thread eight columns of two rows, which four threads' registers
-// held in pairs.
+// held in pairs. Where queries see no tile of keys, nobody has stored.
 template <class Tile>
 __global__ void __launch_bounds__(256) end_backward(const EndCall call) {
   const int eight = static_cast<int>(threadIdx.x) % 8, pair = static_cast<int>(threadIdx.x) / 8;
@@ -70,9 +78,10 @@ __global__ void __launch_bounds__(256) end_backward(const EndCall call) {
   const int tile = index % call.tiles, head = index / call.tiles % call.heads, b = index / call.tiles / call.heads;
   const auto* from = reinterpret_cast<const float4*>(call.sums + std::size_t{blockIdx.x} * (Tile::kDqPart / 4)) +
                      eight * 128 + pair * 4;
-  float x[2][8];
+  float x[2][8] = {};
+  const bool none = call.sight.first_seen(b, tile * Tile::kQueries) / Tile::kKeys * Tile::kKeys >= call.sight.keys;
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
+  for (int c = 0; c < 4 && !none; ++c) {
     const float4 held = from[c];
     x[0][2 * c] = held.x * call.scale, x[0][2 * c + 1] = held.y * call.scale;
     x[1][2 * c] = held.z * call.scale, x[1][2 * c + 1] = held.w * call.scale;
@@ -82,7 +91,7 @@ __global__ void __launch_bounds__(256) end_backward(const EndCall call) {
   for (int half = 0; half < 2; ++half) {
     const int row = (Tile::kDqByColumns ? 0 : w * 64) + pair / 8 * 16 + pair % 8 + half * 8;
     const std::int64_t t = std::int64_t{tile} * Tile::kQueries + row;
-    if (t >= call.tokens) continue;
+    if (t >= call.sight.queries) continue;
     const float* y = x[half];
     *reinterpret_cast<uint4*>(call.dq + b * call.strides.sample + t * call.strides.token + head * call.strides.head +
                               column) =

@@ -1,10 +1,11 @@
 // What a block of Hopper's attention backward works on, and where that is in shared memory.
 //
-// A block owns 128 keys of one key/value head and meets them with tiles of queries: the last tile first, down to the
-// diagonal, and each for all query heads of the group before the next. So the sums of dk and dv stay in registers from
+// A block owns 128 keys of one key/value head and meets them with the tiles of queries that see them: the last tile
+// first, down to the diagonal, and each for all query heads of the group before the next. So the sums of dk and dv stay in registers from
 // start to end, and blocks that started together read the same queries at the same time, which the L2 cache serves.
 //
-// dq is summed in global memory, keys ascending: block n adds to a tile when n blocks have. Blocks draw their numbers
+// dq is summed in global memory, keys ascending: block n adds to a tile when all blocks before it that the tile sees
+// have. Blocks draw their numbers
 // as they start, those with the first keys first (they have most to do), so a block waits only for such as run or are
 // done: no deadlock. And since every block walks the same tiles in the same order, one that started later also comes
 // later, and in the long run finds that its turn has come.
@@ -15,14 +16,20 @@
 //
 // Three warp groups: one brings tiles (a warp) and adds up dq (two warps), two compute, 64 keys each.
 #pragma once
-#include <cuda_bf16.h>
-
 #include <cstddef>
 
 #include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/cuda/attention/hopper_copies.cuh"
+#include "kernels/cuda/attention/hopper_sight.cuh"
 
 namespace lockstep::cuda::hopper {
+
+// A block's part of the work.
+struct Part {
+  int n, sample, key_head;  // keys [128 n, 128 n + 128)
+  int last;                 // tile of queries that sees them
+  unsigned count;           // of tiles, each query head's counted
+};
 
 // Rows of 64 elements (128 bytes) are what copies bring and products read: a head of 128 is two such panels.
 template <int kHeadWidth>
@@ -53,9 +60,11 @@ struct BackwardTile {
     float dq[kGroups][kDqPart / 4];
     float lse[kQStages][kQueries];
     float delta[kDoStages][kQueries];
+    int first[kQStages][kQueries];  // with documents
     Barrier keys_full, q_full[kQStages], q_empty[kQStages], do_full[kDoStages], do_empty[kDoStages];
     Barrier ds_empty[2];
     unsigned block;  // its number
+    Part part;       // here, since those who compute have no registers to spare
 
     // By one thread, before the block meets. Of those who compute, each thread arrives for itself: one for its warp
     // would be 1% faster with heads of 128 (none of 64), and racecheck would see the others' reads race with the copies
@@ -81,14 +90,14 @@ struct BackwardCall {
   CUtensorMap q, k, v, d_o;
   const float* lse;    // (B, H, tiles, kQueries), in units of log 2; order within a tile: statistics_place
   const float* delta;  // the same: the sums over D of o times d_o
+  const int* first;    // (B, tiles, kQueries), in that order too: the keys with which queries' documents begin; or null
   float* dq;           // (B, H, tiles, 2, 64 * 64), in the order of registers
   unsigned* turns;     // (B, H, tiles, 2)
   unsigned* next_block;
   __nv_bfloat16 *dk, *dv;
-  struct Strides {
-    std::int64_t sample, token, head;
-  } of_dk, of_dv;
-  int tokens, tiles, samples, key_heads, group;
+  Strides of_dk, of_dv;
+  Sight sight;
+  int tiles, samples, key_heads, group;
   int round;  // chains at once
   float scale, scale_log2;
 };
@@ -96,29 +105,33 @@ struct BackwardCall {
 // Where a row's statistics are within its tile: a computing thread reads those of its four columns of 16 at once.
 __device__ inline int statistics_place(int row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 
-// A block's part of the work.
-struct Part {
-  int n, sample, key_head;  // keys [128 n, 128 n + 128)
-  unsigned count;           // of tiles, each query head's counted
-};
-
+// By all threads of the block.
 template <class Tile>
 __device__ Part part_of(const BackwardCall& call, int block) {
-  const int chains = call.samples * call.key_heads, blocks = (call.tokens + Tile::kKeys - 1) / Tile::kKeys;
+  const int chains = call.samples * call.key_heads, blocks = (call.sight.keys + Tile::kKeys - 1) / Tile::kKeys;
   const int first = block / (call.round * blocks) * call.round, within = block % (call.round * blocks);
   const int chains_at_once = min(call.round, chains - first);
   const int n = within / chains_at_once, chain = first + within % chains_at_once;
-  return {.n = n,
-          .sample = chain / call.key_heads,
-          .key_head = chain % call.key_heads,
-          .count = static_cast<unsigned>((call.tiles - n * Tile::kKeys / Tile::kQueries) * call.group)};
+  const int sample = chain / call.key_heads;
+  const int begin = call.sight.causal ? max(n * Tile::kKeys - call.sight.shift(), 0) / Tile::kQueries : 0;
+  int end = call.tiles;
+  // Documents never begin earlier than those before them: the tiles that see these keys are the first so many.
+  if (call.sight.starts) {
+    end = 0;
+    for (int from = 0; from < call.tiles; from += Tile::kThreads) {
+      const int tile = from + static_cast<int>(threadIdx.x);
+      end += __syncthreads_count(tile < call.tiles &&
+                                 call.sight.first_seen(sample, tile * Tile::kQueries) < (n + 1) * Tile::kKeys);
+    }
+  }
+  return {n, sample, chain % call.key_heads, end - 1, static_cast<unsigned>(max(end - begin, 0) * call.group)};
 }
 
 // The order of tiles, the same for all warps of all blocks.
 struct Walk {
   int tile, head = 0;  // head within the group
 
-  __device__ explicit Walk(const BackwardCall& call) : tile(call.tiles - 1) {}
+  __device__ explicit Walk(const Part& part) : tile(part.last) {}
   __device__ void next(const BackwardCall& call) {
     if (++head == call.group) head = 0, --tile;
   }
