@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
+// Of cuda::kOutsideBytes, what a process holds from its first call on, and so when it asks what is free.
+constexpr std::int64_t kContextBytes = std::int64_t{400} << 20;
+
 std::int64_t number_in(const std::string& path) {
   std::ifstream in(path);
   std::int64_t value = 0;
@@ -66,7 +69,9 @@ std::vector<std::string> groups_of(const std::string& controller) {
 }  // namespace
 
 std::int64_t available_memory(Device device) {
-  if (device == Device::cuda) return cuda::gpu_count() > 0 ? cuda::free_bytes() : kUnlimited;  // absence is said later
+  if (device == Device::cuda)
+    return cuda::gpu_count() > 0 ? cuda::free_bytes() + std::min(cuda::used_bytes(), kContextBytes)
+                                 : kUnlimited;  // absence is said later
   std::int64_t least = free_on_the_machine();
   for (const std::string& group : groups_of("memory")) {
     const std::string v1 = "/sys/fs/cgroup/memory" + group + "/memory.";
