@@ -26,7 +26,8 @@ void rmsnorm_forward(const RmsNormForwardArgs& a, Stream& stream) {
       .may_have("amax", a.amax, {1}, DType::f32);
   LOCKSTEP_CHECK(a.residual.none() == a.sum.none(), "{}: residual and sum come together", op);
   LOCKSTEP_CHECK(a.y || a.amax, "{}: neither y nor amax", op);
-  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type), a.x.shape());
+  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type),
+                 a.x.shape());
   dispatch(cpu::rmsnorm_forward, cuda::rmsnorm_forward, meta::rmsnorm_forward, a, stream);
 }
 
@@ -43,7 +44,8 @@ void rmsnorm_backward_input(const RmsNormBackwardInputArgs& a, Stream& stream) {
       .may_have("dresidual", a.dresidual, a.x.shape(), type)
       .may_have("y", a.y, a.x.shape(), type)
       .may_have("amax", a.amax, {1}, DType::f32);
-  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type), a.x.shape());
+  LOCKSTEP_CHECK(!a.amax || (type == DType::bf16 && a.x.dims() == 2), "{}: amax of {} {}", op, name_of(type),
+                 a.x.shape());
   dispatch(cpu::rmsnorm_backward_input, cuda::rmsnorm_backward_input, meta::rmsnorm_backward_input, a, stream);
 }
 

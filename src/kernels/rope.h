@@ -6,8 +6,8 @@
 // its backward. Token t has row t of the tables, (T, D/2), or, with positions (B, T) int32, row positions[b, t] of
 // tables of any length: documents that restart. A position outside the tables throws ProgramError on the cpu.
 //
-// amax, when it is given: (1) float, the largest magnitude of x when it is turned, as amax() of kernels/quantize.h finds
-// it, without another pass; of bf16 only.
+// amax, when it is given: (1) float, the largest magnitude of x when it is turned, as amax() of kernels/quantize.h
+// finds it, without another pass; of bf16 only.
 #pragma once
 #include <optional>
 

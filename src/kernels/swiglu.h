@@ -8,9 +8,10 @@
 // kernels/quantize.h finds it, without another pass; of bf16 only. With it backward's d_gate_up may be none.
 //
 // swiglu_backward_fp8: the same gradient, of which amax is known (backward without d_gate_up finds it), in both its FP8
-// forms and nowhere in bf16: d8 (N, 2F), d8_turned (2F, N) and their scale (1), as quantize() of kernels/quantize.h makes
-// them of d_gate_up. y8_turned (F, N), when it is given, receives what quantize() makes of forward's y, of which y_amax is
-// known. N and F are multiples of 16, and what is read in bf16 begins, with each of its rows, at multiples of 16 bytes.
+// forms and nowhere in bf16: d8 (N, 2F), d8_turned (2F, N) and their scale (1), as quantize() of kernels/quantize.h
+// makes them of d_gate_up. y8_turned (F, N), when it is given, receives what quantize() makes of forward's y, of which
+// y_amax is known. N and F are multiples of 16, and what is read in bf16 begins, with each of its rows, at multiples of
+// 16 bytes.
 #pragma once
 #include "tensor/stream.h"
 #include "tensor/tensor.h"

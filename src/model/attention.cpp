@@ -50,12 +50,14 @@ Part outputs(const Part& heads, std::int64_t D, std::int64_t begin, std::int64_t
   return {all, begin + heads.first * D, heads.count * D, heads.each * D};
 }
 
-Linear::Options qkv_options(const ModelSpec& s, const BlockNames& names, const HeadSplit& heads,
-                            const TensorSplit& split) {
+Linear::Options qkv_options(const Build& b, const BlockNames& names, const HeadSplit& heads) {
+  const ModelSpec& s = b.spec;
+  const TensorSplit& split = b.how.split;
   const std::int64_t D = s.head_width, q = s.heads * D, kv = s.kv_heads * D;
   Linear::Options o{
       .in = Part::whole(s.width), .in_out = s.in_out_weights, .init_std = s.init_std, .pieces = {}, .bias = s.qkv_bias};
   o.inputs_measured = true;
+  o.inputs_turned_again = Fp8Products::read_norms(b, s.width, Attention::inputs(b));
   o.gradients_measured = s.positions == PositionKind::rope && !s.qk_norm;
   const bool first = split.rank % heads.copies == 0;
   if (names.qkv.empty())
@@ -91,7 +93,7 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
       K_(heads_.keys.each),
       D_(b.spec.head_width),
       rope_(b.spec.positions == PositionKind::rope),
-      qkv_(layout, b, {unit, Half::first, "attention's inputs"}, qkv_options(b.spec, names, heads_, b.how.split)),
+      qkv_(layout, b, {unit, Half::first, "attention's inputs"}, qkv_options(b, names, heads_)),
       out_(layout, b, {unit, Half::first, "attention's outputs"},
            {.in = outputs(heads_.queries, D_, 0, b.spec.heads * D_),
             .in_out = b.spec.in_out_weights,
@@ -182,12 +184,12 @@ DocumentMask Attention::documents(const Call& call) const {
   return {.starts = call.batch.starts, .first_key = 0, .pairs = pairs_};
 }
 
-void Attention::forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual) const {
+void Attention::forward(Tensor y, const ProductInput& x, const Call& call, ConstTensor residual) const {
   recompute(x, call);
   out_.forward(y, call.at[mixed_], call, residual);
 }
 
-void Attention::recompute(ConstTensor x, const Call& call) const {
+void Attention::recompute(const ProductInput& x, const Call& call) const {
   qkv_.forward(call.at[first_.fused], x, call);
   finish_projection(first_, call);
   attend(call);
@@ -209,12 +211,14 @@ void Attention::attend(const Call& call) const {
   attention_forward(args, call.stream);
 }
 
-void Attention::backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const {
+void Attention::backward_input(Tensor dx, ConstTensor dy, const ProductInput& x, const Call& call) const {
   if (dx.none() && !qkv_.trains()) return out_.backward_input({}, dy, call);
   const Tensor& d_fused = call.at[d_fused_];
   if (again_.fused != first_.fused) {
     qkv_.forward_again(call.at[again_.fused], x, call);
     finish_projection(again_, call);
+  } else {
+    qkv_.turn_inputs(x, call);
   }
   const Heads in = inputs(again_, call);
   // With norms in between, the gradients of queries and keys are those of the turned ones.
@@ -260,7 +264,7 @@ void Attention::attend_backward(const Heads& gradients, const Heads& in, const C
   attention_backward(args, call.stream);
 }
 
-void Attention::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
+void Attention::backward_weight(ConstTensor dy, const ProductInput& x, const Call& call) const {
   RowLinear::Gathering gradients = out_.begin_weight(dy, call);
   ColumnLinear::Gathering inputs = qkv_.begin_weight(x, call);
   out_.backward_weight(dy, call.at[mixed_], gradients, call);

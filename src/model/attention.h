@@ -47,12 +47,12 @@ class Attention {
   static bool ends_in_fp8(const Build& build);
   Tensor inputs_amax(const Call& call) const { return qkv_.inputs_amax(call); }  // x's, for whoever writes it
 
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
+  void forward(Tensor y, const ProductInput& x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.
-  void recompute(ConstTensor x, const Call& call) const;
+  void recompute(const ProductInput& x, const Call& call) const;
   // x is needed where the projection is recomputed. dx none: nobody wants it.
-  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
-  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+  void backward_input(Tensor dx, ConstTensor dy, const ProductInput& x, const Call& call) const;
+  void backward_weight(ConstTensor dy, const ProductInput& x, const Call& call) const;
 
  private:
   // Queries, keys and values; with norms of queries and keys, the turned ones apart.

@@ -22,6 +22,9 @@ class AttentionBranch {
   void backward_weight(const BranchSlots& slots, const Call& call) const;
 
  private:
+  // What the first projection reads: the norm's output in that slot, or x as the norm was given it.
+  ProductInput normed(Slot slot, const BranchSlots& slots, const Call& call) const;
+
   Norm norm_;
   Slot d_normed_, normed_, normed_again_;
   Attention attention_;

@@ -7,17 +7,26 @@ namespace lockstep {
 Block::Block(const Build& b, int unit, std::int64_t layer, const Between& between)
     : Unit(fmt::format("block.{}", layer)),
       names_(block_names(b.spec, layer)),
-      d_mid_amax_(b.feed_forward_hands_back(unit)
-                      ? gradient_amax_slot(b, "d_mid", unit, unit, Attention::ends_in_fp8(b))
-                      : -1),
+      d_mid_amax_(
+          b.feed_forward_hands_back(unit) ? gradient_amax_slot(b, "d_mid", unit, unit, Attention::ends_in_fp8(b)) : -1),
       attention_(layout_, b, unit, names_, d_mid_amax_),
       d_mid_(b.feed_forward_hands_back(unit)
                  ? b.own_rows(unit, "d_mid", b.spec.width, Phase::input, b.last_of_branch_gradient(b.trained().out))
                  : -1),
       mid_(b.own_rows(unit, "mid", b.spec.width, Phase::forward, read_by_norms(b), Half::first, read_in_half(b))),
       feed_forward_(layout_, b, unit, names_, between.dy_amax),
-      of_attention_{.between = {.x = between.x, .dx = between.dx, .y = mid_, .dy = d_mid_, .dx_amax = between.dx_amax, .dy_amax = d_mid_amax_}},
-      of_feed_forward_{.between = {.x = mid_, .dx = d_mid_, .y = between.y, .dy = between.dy, .dx_amax = d_mid_amax_, .dy_amax = between.dy_amax}},
+      of_attention_{.between = {.x = between.x,
+                                .dx = between.dx,
+                                .y = mid_,
+                                .dy = d_mid_,
+                                .dx_amax = between.dx_amax,
+                                .dy_amax = d_mid_amax_}},
+      of_feed_forward_{.between = {.x = mid_,
+                                   .dx = d_mid_,
+                                   .y = between.y,
+                                   .dy = between.dy,
+                                   .dx_amax = d_mid_amax_,
+                                   .dy_amax = between.dy_amax}},
       forward_again_(b.recompute(unit).forward_again) {
   const std::int64_t C = b.spec.width;
   if (b.branches_stand_alone())  // one after the other

@@ -21,8 +21,9 @@ struct BranchSlots {
 
 // The output of a branch's norm, which a projection of N outputs here reads: kept for the weight phase, or alive in
 // the forward alone; and the one that the backward reads, the same where it is kept. `trained`: the weight phase reads
-// it.
+// it. None where it is in FP8 alone.
 inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::int64_t outputs, bool trained) {
+  if (Fp8Products::read_norms(b, b.spec.width, outputs)) return -1;
   const bool kept_turned =  // which rows that are gathered are not
       !b.how.split.sequence && Fp8Products::keep_inputs(b, unit, b.spec.width, outputs);
   const bool keeps = b.recompute(unit).keeps_norm_outputs() && trained && !kept_turned;
@@ -30,12 +31,12 @@ inline Slot normed_slot(const Build& b, int unit, const std::string& name, std::
 }
 inline Slot normed_again_slot(const Build& b, int unit, const std::string& name, Slot first, bool trained) {
   const NormOutputs outputs = b.recompute(unit).norm_outputs;
-  if (outputs == NormOutputs::kept || (outputs == NormOutputs::by_norm_backward && !trained)) return first;
+  if (first < 0 || outputs == NormOutputs::kept || (outputs == NormOutputs::by_norm_backward && !trained)) return first;
   return b.own_rows(unit, name, b.spec.width, Phase::input, b.read_last(trained));
 }
 
-// The largest magnitude of a gradient that the norm of `from` writes and the last product of `to`'s branch reads, if that
-// is of FP8 and reads it as it is.
+// The largest magnitude of a gradient that the norm of `from` writes and the last product of `to`'s branch reads, if
+// that is of FP8 and reads it as it is.
 inline Slot gradient_amax_slot(const Build& b, const std::string& name, int from, int to, bool in_fp8) {
   if (!in_fp8 || b.spec.dropout > 0) return -1;
   return b.slots.add({.name = name + ", largest",

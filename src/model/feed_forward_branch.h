@@ -28,6 +28,9 @@ class FeedForwardBranch {
  private:
   void normalise(const BranchSlots& slots, const Joining& joining, const Call& call) const;
 
+  // What the first projection reads: the norm's output in that slot, or x as the norm was given it.
+  ProductInput normed(Slot slot, const BranchSlots& slots, const Call& call) const;
+
   Norm norm_;
   Slot d_normed_, normed_, normed_again_;
   Mlp mlp_;

@@ -67,9 +67,11 @@ Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& op
   back_ = both_of(Phase::input, back, projects_again ? std::max(in, out) : out);
   dy8_turned_ = b.slots.add(spec(", gradients in fp8 turned", DType::f8e5m2, {out, N},
                                  options.gradients_come ? Phase::weight : Phase::input, Phase::weight));
-  x8_turned_ = keeps_inputs_ ? b.add(spec(", inputs in fp8 turned", DType::f8e4m3, {in, N}, Phase::forward,
-                                          Phase::weight))
-                             : scratch("rows", in * N, Phase::weight, back);
+  x8_turned_ = keeps_inputs_
+                   ? b.add(spec(", inputs in fp8 turned", DType::f8e4m3, {in, N}, Phase::forward, Phase::weight))
+               : options.inputs_turned_again
+                   ? b.slots.add(spec(", inputs in fp8 turned", DType::f8e4m3, {in, N}, Phase::input, Phase::weight))
+                   : scratch("rows", in * N, Phase::weight, back);
   if (keeps_weights_)
     weight8_turned_ =
         b.slots.add(spec(", weights in fp8 turned", DType::f8e4m3, {in, out}, Phase::forward, Phase::input));
@@ -102,8 +104,9 @@ void Fp8Products::find_largest(Tensor largest, ConstTensor x, const Call& call) 
   amax({.amax = largest, .x = x}, call.stream);
 }
 
-void Fp8Products::quantize_inputs(Tensor q, Tensor turned, ConstTensor x, const Call& call) const {
-  quantize({.q = q, .turned = turned, .scale = call.at[x_.scale], .x = x, .amax = largest(x_, call)}, call.stream);
+void Fp8Products::quantize_inputs(Tensor q, Tensor turned, const ProductInput& x, const Call& call) const {
+  quantize({.q = q, .turned = turned, .scale = call.at[x_.scale], .x = x.x, .amax = largest(x_, call), .norm = x.norm},
+           call.stream);
 }
 
 void Fp8Products::quantize_weights(Tensor w8, Tensor w8_turned, ConstTensor weight, const Call& call) const {
@@ -120,16 +123,17 @@ void Fp8Products::quantize_gradients(Tensor q, Tensor turned, ConstTensor dy, co
            call.stream);
 }
 
-void Fp8Products::begin_forward(ConstTensor x, ConstTensor weight, bool again, const Call& call) const {
+void Fp8Products::begin_forward(const ProductInput& x, ConstTensor weight, bool again, const Call& call) const {
   if (!again) {  // else they are there
-    if (!options_.inputs_measured) find_largest(largest(x_, call), x, call);
+    if (!options_.inputs_measured) find_largest(largest(x_, call), x.x, call);
     amax({.amax = largest(weight_, call), .x = weight}, call.stream);
     if (call.split().size > 1) call.tensor->ranks().all_reduce(call.at[x_.amax], {Reduction::max})->wait();
   }
   const Scratch& scratch = again ? back_ : first_;
-  const bool keeps = keeps_inputs_ && call.batch.training, keeps_weight = keeps_weights_ && call.batch.training;
+  const bool turns = again ? options_.inputs_turned_again : keeps_inputs_ && call.batch.training;
+  const bool keeps_weight = keeps_weights_ && call.batch.training;
   if (!options_.inputs_come)
-    quantize_inputs(rows8(scratch.rows, false, call), keeps ? call.at[x8_turned_] : Tensor{}, x, call);
+    quantize_inputs(rows8(scratch.rows, false, call), turns ? inputs_turned(call) : Tensor{}, x, call);
   quantize_weights(weight8(scratch.weight, false, call), keeps_weight ? call.at[weight8_turned_] : Tensor{}, weight,
                    call);
 }
@@ -151,12 +155,26 @@ void Fp8Products::forward(Tensor y, ConstTensor x, std::int64_t first, ConstTens
          call.stream);
 }
 
-void Fp8Products::begin_backward(ConstTensor dy, ConstTensor weight, const Call& call) const {
-  const bool measured = options_.gradients_measured || call.at[options_.gradients_largest];
-  if (!measured) find_largest(gradients_amax(call), dy, call);
+void Fp8Products::share_gradients_amax(const Call& call) const {
   if (call.split().size > 1 && !options_.gradients_alike)
     call.tensor->ranks().all_reduce(gradients_amax(call), {Reduction::max})->wait();
-  if (!options_.gradients_come) quantize_gradients(rows8(back_.rows, true, call), call.at[dy8_turned_], dy, call);
+}
+
+Fp8Products::Gradients Fp8Products::begin_gradients(const Call& call) const {
+  share_gradients_amax(call);
+  return {.q = rows8(back_.rows, true, call),
+          .turned = call.at[dy8_turned_],
+          .scale = call.at[gradient_.scale],
+          .amax = gradients_amax(call)};
+}
+
+void Fp8Products::begin_backward(ConstTensor dy, ConstTensor weight, const Call& call) const {
+  if (dy) {
+    const bool measured = options_.gradients_measured || call.at[options_.gradients_largest];
+    if (!measured) find_largest(gradients_amax(call), dy, call);
+    share_gradients_amax(call);
+    if (!options_.gradients_come) quantize_gradients(rows8(back_.rows, true, call), call.at[dy8_turned_], dy, call);
+  }
   if (!keeps_weights_) quantize_weights({}, weight8_back(call), weight, call);
 }
 
@@ -172,11 +190,19 @@ void Fp8Products::backward_input(Tensor dx, ConstTensor dy, std::int64_t first, 
          call.stream);
 }
 
-void Fp8Products::backward_weight(Tensor gradient, ConstTensor dy, ConstTensor x, const Call& call) const {
-  const Tensor bytes = call.at[x8_turned_], &dy8 = call.at[dy8_turned_];
-  const Tensor x8(bytes.raw(), DType::f8e4m3, bytes.device(), {options_.in, tokens_});
+Tensor Fp8Products::inputs_turned(const Call& call) const {
+  const Tensor bytes = call.at[x8_turned_];
+  return Tensor(bytes.raw(), DType::f8e4m3, bytes.device(), {options_.in, tokens_});
+}
+
+void Fp8Products::turn_inputs(const ProductInput& x, const Call& call) const {
+  if (!keeps_inputs_ && options_.inputs_turned_again) quantize_inputs({}, inputs_turned(call), x, call);
+}
+
+void Fp8Products::backward_weight(Tensor gradient, ConstTensor dy, const ProductInput& x, const Call& call) const {
+  const Tensor x8 = inputs_turned(call), dy8 = call.at[dy8_turned_];
   if (options_.gradients_come) quantize_gradients({}, dy8, dy, call);
-  if (!keeps_inputs_) quantize_inputs({}, x8, x, call);
+  if (!keeps_inputs_ && !options_.inputs_turned_again) quantize_inputs({}, x8, x, call);
   matmul({.c = gradient,
           .a = options_.in_out ? x8 : dy8,
           .b = options_.in_out ? dy8 : x8,

@@ -10,6 +10,10 @@
 //   input      dy, W              dy8 and dy8 turned, W8 turned   dx = dy8 · W8
 //   weight     x                  x8 turned                       dW = dy8ᵀ · x8, added in the gradient's type
 //
+// What a norm gives is written in FP8 alone: the norm finds its largest magnitude, and whoever quantizes reads what the
+// norm was given. So is the gradient that SwiGLU's backward gives, and with it SwiGLU's output where that is
+// recomputed.
+//
 // Largest magnitudes and scales stay from the forward on (a few bytes); the gradient turned, from the input phase to
 // the weight phase; everything else lives while its product runs, in bytes that the products of half a block use one
 // after the other. In a block that recomputes nothing the forward turns x and W too. Of x that is kept for the weight
@@ -25,10 +29,21 @@
 //
 // A projection whose tokens, inputs or outputs here are no multiple of 16 has none of this: its products are in bf16.
 #pragma once
+#include "kernels/quantize.h"
 #include "model/build.h"
 #include "spec/model/fp8_fit.h"
 
 namespace lockstep {
+
+// What a product multiplies: a tensor, or what a norm gave of it, which is nowhere but in FP8.
+struct ProductInput {
+  ConstTensor x;
+  QuantizedNorm norm = {};
+
+  ProductInput(const ConstTensor& tensor) : x(tensor) {}  // NOLINT: implicit on purpose
+  ProductInput(const Tensor& tensor) : x(tensor) {}       // NOLINT: implicit on purpose
+  ProductInput(const ConstTensor& given, const QuantizedNorm& by) : x(given), norm(by) {}
+};
 
 class Fp8Products {
  public:
@@ -41,6 +56,11 @@ class Fp8Products {
     const BlockRecompute recompute = build.recompute(unit);
     return fit(build, in, out) && recompute.keeps_norm_outputs() && recompute.keeps_activation;
   }
+  // Whether x that a norm gives is nowhere in bf16: what the norm was given, and its weight, are there until the input
+  // phase.
+  static bool read_norms(const Build& build, std::int64_t in, std::int64_t out) {
+    return fit(build, in, out) && !build.how.split.sequence;
+  }
   // Whether weights are kept turned from the forward on.
   static bool keep_weights(const Build& build, int unit);
   struct Options {
@@ -50,6 +70,9 @@ class Fp8Products {
     bool inputs_measured = false, gradients_measured = false;
     // The same of dy, in a slot of whoever writes it, which is none where that is another stage: then it is found here.
     Slot gradients_largest = -1;
+    // Unless x is kept turned, it is turned in the input phase: by turn_inputs(), or by whoever makes it again, to
+    // inputs_turned(). Else in the weight phase.
+    bool inputs_turned_again = false;
     // Of a split layer: a rank has only its own rows before the product, or it has what other ranks have too.
     bool inputs_come = false, gradients_come = false;
     bool gradients_alike = false;
@@ -60,15 +83,24 @@ class Fp8Products {
   Tensor inputs_amax(const Call& call) const { return largest(x_, call); }
   Tensor gradients_amax(const Call& call) const;
 
-  // Before the rows of a product: of what this rank has of x, or of dy.
-  void begin_forward(ConstTensor x, ConstTensor weight, bool again, const Call& call) const;
+  Tensor inputs_turned(const Call& call) const;
+  void turn_inputs(const ProductInput& x, const Call& call) const;
+
+  // Before the rows of a product: of what this rank has of x, or of dy; dy none: begin_gradients was called for it.
+  void begin_forward(const ProductInput& x, ConstTensor weight, bool again, const Call& call) const;
   void begin_backward(ConstTensor dy, ConstTensor weight, const Call& call) const;
+  // Where dy goes in FP8, for whoever writes it so, and has found its largest magnitude here.
+  struct Gradients {
+    Tensor q, turned, scale;
+    ConstTensor amax;
+  };
+  Gradients begin_gradients(const Call& call) const;
   // Rows from `first` on.
   void forward(Tensor y, ConstTensor x, std::int64_t first, ConstTensor bias, ConstTensor addend, bool again,
                const Call& call) const;
   void backward_input(Tensor dx, ConstTensor dy, std::int64_t first, const Call& call) const;
   // Of all rows of the dy that backward_input was given.
-  void backward_weight(Tensor gradient, ConstTensor dy, ConstTensor x, const Call& call) const;
+  void backward_weight(Tensor gradient, ConstTensor dy, const ProductInput& x, const Call& call) const;
 
  private:
   struct Scaling {
@@ -84,7 +116,8 @@ class Fp8Products {
   Tensor rows8(Slot scratch, bool gradients, const Call& call) const;
   Tensor weight8(Slot scratch, bool turned, const Call& call) const;
   Tensor weight8_back(const Call& call) const;
-  void quantize_inputs(Tensor q, Tensor turned, ConstTensor x, const Call& call) const;
+  void share_gradients_amax(const Call& call) const;
+  void quantize_inputs(Tensor q, Tensor turned, const ProductInput& x, const Call& call) const;
   void quantize_weights(Tensor w8, Tensor w8_turned, ConstTensor weight, const Call& call) const;
   void quantize_gradients(Tensor q, Tensor turned, ConstTensor dy, const Call& call) const;
 
@@ -94,7 +127,7 @@ class Fp8Products {
   Scaling x_, weight_, gradient_;
   Scratch first_, back_;  // in the forward, and in the input phase
   Slot dy8_turned_;
-  Slot x8_turned_;             // kept, or of the weight phase
+  Slot x8_turned_;            // kept, or of the weight phase
   Slot weight8_turned_ = -1;  // kept
 };
 

@@ -84,12 +84,13 @@ Linear::Linear(UnitLayout& layout, const Build& b, const LayerPlace& place, cons
                                       .inputs_measured = o.inputs_measured,
                                       .gradients_measured = o.gradients_measured,
                                       .gradients_largest = o.gradients_largest,
+                                      .inputs_turned_again = o.inputs_turned_again,
                                       .inputs_come = o.inputs_come,
                                       .gradients_come = o.gradients_come,
                                       .gradients_alike = o.gradients_alike});
 }
 
-void Linear::begin_forward(ConstTensor x, const Call& call, bool again) const {
+void Linear::begin_forward(const ProductInput& x, const Call& call, bool again) const {
   if (fp8_) fp8_->begin_forward(x, call.weight(weight_), again, call);
 }
 
@@ -103,9 +104,9 @@ void Linear::forward_rows(Tensor y, ConstTensor x, const Call& call, const Forwa
   if (lora_) lora_->forward(y, x, how.first, how.again, call);
 }
 
-void Linear::forward(Tensor y, ConstTensor x, const Call& call, const Forward& how) const {
+void Linear::forward(Tensor y, const ProductInput& x, const Call& call, const Forward& how) const {
   begin_forward(x, call, how.again);
-  forward_rows(y, x, call, how);
+  forward_rows(y, x.x, call, how);
 }
 
 void Linear::begin_backward(ConstTensor dy, const Call& call) const {
@@ -125,15 +126,15 @@ void Linear::backward_input(Tensor dx, ConstTensor dy, const Call& call) const {
   backward_input_rows(dx, dy, call, 0);
 }
 
-void Linear::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const {
-  if (lora_) lora_->backward_weight(dy, x, call);
+void Linear::backward_weight(ConstTensor dy, const ProductInput& x, const Call& call) const {
+  if (lora_) lora_->backward_weight(dy, x.x, call);
   if (frozen_) return;
   if (fp8_)
     fp8_->backward_weight(call.gradient(weight_), dy, x, call);
   else
     matmul({.c = call.gradient(weight_),
-            .a = in_out_ ? x : dy,
-            .b = in_out_ ? dy : x,
+            .a = in_out_ ? x.x : dy,
+            .b = in_out_ ? dy : x.x,
             .transpose_a = true,
             .accumulate = call.accumulate},
            call.stream);

@@ -33,6 +33,7 @@ class Linear {
     // Where products are of FP8: as of Fp8Products.
     bool inputs_measured = false, gradients_measured = false;
     Slot gradients_largest = -1;
+    bool inputs_turned_again = false;
     bool inputs_come = false, gradients_come = false, gradients_alike = false;
   };
 
@@ -46,12 +47,12 @@ class Linear {
     bool again = false;
     std::int64_t first = 0;
   };
-  void forward(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
-  void forward(Tensor y, ConstTensor x, const Call& call) const { forward(y, x, call, Forward{}); }
+  void forward(Tensor y, const ProductInput& x, const Call& call, const Forward& how) const;
+  void forward(Tensor y, const ProductInput& x, const Call& call) const { forward(y, x, call, Forward{}); }
   // dx none: nobody wants it, and what the weight phase needs is made alone.
   void backward_input(Tensor dx, ConstTensor dy, const Call& call) const;
   // The same in pieces of rows, after a call that is given what this rank has of x, or of dy.
-  void begin_forward(ConstTensor x, const Call& call, bool again = false) const;
+  void begin_forward(const ProductInput& x, const Call& call, bool again = false) const;
   void forward_rows(Tensor y, ConstTensor x, const Call& call, const Forward& how) const;
   void begin_backward(ConstTensor dy, const Call& call) const;
   void backward_input_rows(Tensor dx, ConstTensor dy, const Call& call, std::int64_t first) const;
@@ -61,7 +62,14 @@ class Linear {
   // Where the largest magnitudes of x and of dy belong; none where nobody needs them.
   Tensor inputs_amax(const Call& call) const { return fp8_ ? fp8_->inputs_amax(call) : Tensor{}; }
   Tensor gradients_amax(const Call& call) const { return fp8_ ? fp8_->gradients_amax(call) : Tensor{}; }
-  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+  // Of FP8 products alone: dy is written by whoever makes it to these, and is none in the calls above and below.
+  Fp8Products::Gradients begin_gradients(const Call& call) const { return fp8_->begin_gradients(call); }
+  Tensor inputs_turned(const Call& call) const { return fp8_->inputs_turned(call); }
+  // In the input phase, unless the forward runs there again.
+  void turn_inputs(const ProductInput& x, const Call& call) const {
+    if (fp8_) fp8_->turn_inputs(x, call);
+  }
+  void backward_weight(ConstTensor dy, const ProductInput& x, const Call& call) const;
 
  private:
   bool in_out_, frozen_;

@@ -1,7 +1,8 @@
 // The feed-forward part of a block: down(silu(gate(x)) * up(x)), or down(gelu(up(x))).
 //
-// Gate and up are one projection, gate first. The gradient of their output overwrites the output itself. What the
-// forward does not keep (model/recompute.h) the backward-input recomputes, in slots of its own.
+// Gate and up are one projection, gate first. The gradient of their output overwrites the output itself, or, where all
+// that reads it is a product in FP8, is written in FP8 alone. What the forward does not keep (model/recompute.h) the
+// backward-input recomputes, in slots of its own.
 #pragma once
 #include "model/build.h"
 #include "model/names.h"
@@ -21,15 +22,20 @@ class Mlp {
   }
   Tensor inputs_amax(const Call& call) const { return up_.inputs_amax(call); }  // x's, for whoever writes it
 
-  void forward(Tensor y, ConstTensor x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
+  void forward(Tensor y, const ProductInput& x, const Call& call, ConstTensor residual = {}) const;  // y = … + residual
   // The forward's second run: what backward needs of it.
-  void recompute(ConstTensor x, const Call& call) const { up_.forward(call.at[first_.inner], x, call); }
+  void recompute(const ProductInput& x, const Call& call) const { up_.forward(call.at[first_.inner], x, call); }
   // x is needed where the projection is recomputed. dx none: nobody wants it.
-  void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, const Call& call) const;
-  void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+  void backward_input(Tensor dx, ConstTensor dy, const ProductInput& x, const Call& call) const;
+  void backward_weight(ConstTensor dy, const ProductInput& x, const Call& call) const;
 
  private:
+  // Whether SwiGLU's backward writes what it gives in FP8 alone.
+  static bool gives_fp8(const Build& build);
+  void activate_backward(const Tensor& inner, const Tensor& d_active, const Call& call) const;
+
   MlpKind kind_;
+  bool gives_fp8_, keeps_active_;
   Part width_;  // this rank's part of the feed-forward width
   ColumnLinear up_;
   RowLinear down_;

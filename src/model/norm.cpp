@@ -31,9 +31,7 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
   if (bias_ >= 0) held_bias_ = HeldGradient(b, unit, name + ".bias", b.spec.width);
 }
 
-void Norm::forward(Tensor y, ConstTensor x, const Call& call, Tensor amax) const {
-  forward(y, {}, x, {}, call, amax);
-}
+void Norm::forward(Tensor y, ConstTensor x, const Call& call, Tensor amax) const { forward(y, {}, x, {}, call, amax); }
 
 void Norm::forward(Tensor y, Tensor sum, ConstTensor x, ConstTensor residual, const Call& call, Tensor amax) const {
   if (kind_ == NormKind::rms)
@@ -94,6 +92,11 @@ void Norm::backward_weight(ConstTensor dy, ConstTensor x, const Call& call) cons
   if (!held_weight_.is_held()) return sum_weights(gradients, dy, x, call.accumulate, call);
   held_weight_.add_to(gradients.weight, call);
   if (bias_ >= 0) held_bias_.add_to(gradients.bias, call);
+}
+
+QuantizedNorm Norm::quantized(const Call& call) const {
+  if (kind_ == NormKind::rms) return {.weight = call.weight(weight_), .rstd = call.at[rstd_]};
+  return {.weight = call.weight(weight_), .bias = call.weight(bias_), .mean = call.at[mean_], .rstd = call.at[rstd_]};
 }
 
 void Norm::sum_weights(const WeightGradients& to, ConstTensor dy, ConstTensor x, bool accumulate,

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "kernels/quantize.h"
 #include "model/build.h"
 #include "model/held_gradient.h"
 
@@ -23,6 +24,8 @@ class Norm {
   void backward_input(Tensor dx, ConstTensor dy, ConstTensor x, ConstTensor dresidual, const Call& call,
                       Tensor again = {}, Tensor amax = {}) const;
   void backward_weight(ConstTensor dy, ConstTensor x, const Call& call) const;
+  // By which quantize() makes what forward gave of x again; forward's y may then be none.
+  QuantizedNorm quantized(const Call& call) const;
 
  private:
   struct WeightGradients {

@@ -138,7 +138,8 @@ SlotLife life_of(const SlotSpec& s, int place, const FlightMoments& moments) {
   }
   const bool handed = s.last.unit != s.born.unit;
   const std::int64_t made = at(s.born.unit, slot_event(s.born.phase));
-  const std::int64_t born = made >= 0 || !handed || !s.handed_on ? made : at(s.last.unit, slot_event(handing_of(s).receive));
+  const std::int64_t born =
+      made >= 0 || !handed || !s.handed_on ? made : at(s.last.unit, slot_event(handing_of(s).receive));
   if (born < 0) return {};  // evaluation has no backward, and other stages have other units
   // A phase that never comes keeps nothing beyond the one it was born in.
   SlotLife life{.begin = 2 * born + (made >= 0 ? half(s.born_half) : 0),

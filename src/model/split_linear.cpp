@@ -46,11 +46,11 @@ ColumnLinear::ColumnLinear(UnitLayout& layout, const Build& b, const LayerPlace&
   if (linear_.trains()) whole_inputs_ = slot(" of all tokens for weights", Phase::weight, back);
 }
 
-void ColumnLinear::project(Slot slot, Tensor y, ConstTensor x, bool again, const Call& call) const {
+void ColumnLinear::project(Slot slot, Tensor y, const ProductInput& x, bool again, const Call& call) const {
   if (!call.split().sequence) return linear_.forward(y, x, call, {.again = again});
   const Tensor& whole = call.at[slot];
   linear_.begin_forward(x, call, again);
-  call.tensor->gather(whole, x, by_rows([&](const Rows& rows) {
+  call.tensor->gather(whole, x.x, by_rows([&](const Rows& rows) {
                         linear_.forward_rows(rows(y), rows(whole), call, {.again = again, .first = rows.first});
                       }));
 }
@@ -60,19 +60,20 @@ void ColumnLinear::backward_input(Tensor dx, ConstTensor dy, const Call& call) c
   const Tensor& whole = call.split().sequence ? call.at[d_whole_] : dx;
   linear_.begin_backward(dy, call);
   call.tensor->sum(dx, whole, by_rows([&](const Rows& rows) {
-                     linear_.backward_input_rows(rows(whole), rows(dy), call, rows.first);
+                     linear_.backward_input_rows(rows(whole), dy ? rows(dy) : dy, call, rows.first);
                    }));
 }
 
-ColumnLinear::Gathering ColumnLinear::begin_weight(ConstTensor x, const Call& call) const {
+ColumnLinear::Gathering ColumnLinear::begin_weight(const ProductInput& x, const Call& call) const {
   if (!call.split().sequence || !linear_.trains()) return {};
-  return call.tensor->start_gather(call.at[whole_inputs_], x);
+  return call.tensor->start_gather(call.at[whole_inputs_], x.x);
 }
 
-void ColumnLinear::backward_weight(ConstTensor dy, ConstTensor x, Gathering& gathering, const Call& call) const {
+void ColumnLinear::backward_weight(ConstTensor dy, const ProductInput& x, Gathering& gathering,
+                                   const Call& call) const {
   if (!linear_.trains()) return;
   TensorParallel::finish(gathering);
-  linear_.backward_weight(dy, call.split().sequence ? ConstTensor(call.at[whole_inputs_]) : x, call);
+  linear_.backward_weight(dy, call.split().sequence ? ProductInput(call.at[whole_inputs_]) : x, call);
 }
 
 RowLinear::RowLinear(UnitLayout& layout, const Build& b, const LayerPlace& at, const Linear::Options& options)

@@ -73,7 +73,8 @@ TEST_F(Fp8OnTheGpu, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
             const Tensor after = d.room({1}, DType::f32);
             amax({.amax = after, .x = written}, *d.stream);
             const double want = to_doubles(after, *d.stream)[0], got = to_doubles(found, *d.stream)[0];
-            EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << name << ": " << got << ", not " << want;
+            EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
+                << name << ": " << got << ", not " << want;
             EXPECT_FALSE(got <= 0) << name;
           }};
   measured.run_all();

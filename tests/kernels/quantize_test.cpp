@@ -17,27 +17,28 @@ namespace {
 
 double largest_magnitude(const Tensor& t) {
   double most = 0;
-  for (const double v : TensorBox::read(t)) most = std::isnan(v) || std::isnan(most) ? NAN : std::max(most, std::abs(v));
+  for (const double v : TensorBox::read(t))
+    most = std::isnan(v) || std::isnan(most) ? NAN : std::max(most, std::abs(v));
   return most;
 }
 
 TEST(Quantize, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
   TensorBox box;
   int kernels = 0;
-  const MeasuredKernels measured{
-      .room = [&](const Shape& shape, DType type) { return box.make(type, shape); },
-      .normal = [&](const Shape& shape, std::uint64_t key,
-                    double std) { return box.make(DType::bf16, shape, normal(std), key); },
-      .stream = box.stream(),
-      .take =
-          [&](const std::string& name, const Tensor& written, const Tensor& found) {
-            const double want = largest_magnitude(written), got = TensorBox::read(found, 0);
-            EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << name << ": " << got << ", not " << want;
-            const Tensor after = box.make(DType::f32, {1});
-            amax({.amax = after, .x = written}, box.stream());
-            EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after)) << name;
-            ++kernels;
-          }};
+  const MeasuredKernels measured{.room = [&](const Shape& shape, DType type) { return box.make(type, shape); },
+                                 .normal = [&](const Shape& shape, std::uint64_t key,
+                                               double std) { return box.make(DType::bf16, shape, normal(std), key); },
+                                 .stream = box.stream(),
+                                 .take =
+                                     [&](const std::string& name, const Tensor& written, const Tensor& found) {
+                                       const double want = largest_magnitude(written), got = TensorBox::read(found, 0);
+                                       EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
+                                           << name << ": " << got << ", not " << want;
+                                       const Tensor after = box.make(DType::f32, {1});
+                                       amax({.amax = after, .x = written}, box.stream());
+                                       EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after)) << name;
+                                       ++kernels;
+                                     }};
   measured.run_all();
   EXPECT_EQ(kernels, 12 * 14);
 }
@@ -66,10 +67,8 @@ TEST(Quantize, WhatIsWrittenInFp8AloneHasTheBytesOfWhatIsWrittenInBf16First) {
       .normal = [&](const Shape& shape, std::uint64_t key,
                     double std) { return box.make(DType::bf16, shape, normal(std), key); },
       .stream = box.stream(),
-      .equal =
-          [&](const std::string& name, const Tensor& fused, const Tensor& apart) {
-            EXPECT_EQ(TensorBox::bytes(fused), TensorBox::bytes(apart)) << name;
-          }}
+      .equal = [&](const std::string& name, const Tensor& fused,
+                   const Tensor& apart) { EXPECT_EQ(TensorBox::bytes(fused), TensorBox::bytes(apart)) << name; }}
       .run_all();
 }
 

@@ -1,4 +1,5 @@
-// What FP8 products take of memory: forms of weights and rows in one place for half a phase, and no more than bf16 keeps.
+// What FP8 products take of memory: forms of weights and rows in one place for half a phase, and no more than bf16
+// keeps.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,15 +32,17 @@ TEST(Fp8Memory, FormsOfWeightsAndRowsHaveOnePlaceInHalfAPhase) {
       const Model model = model_of(spec, 64, recompute, true);
       std::map<std::tuple<int, int, int, bool>, int> seen;
       for (const SlotSpec& slot : model.slots().all()) {
-        const bool weights = slot.name.find("weights in fp8, half") == 0, rows = slot.name.find("rows in fp8, half") == 0;
+        const bool weights = slot.name.find("weights in fp8, half") == 0,
+                   rows = slot.name.find("rows in fp8, half") == 0;
         if (!weights && !rows) continue;
         EXPECT_EQ(slot.born, slot.last) << slot.name;
         EXPECT_EQ(slot.born_half, slot.last_half) << slot.name;
-        const auto place = std::tuple(slot.born.unit, static_cast<int>(slot.born.phase),
-                                      static_cast<int>(slot.born_half), weights);
+        const auto place =
+            std::tuple(slot.born.unit, static_cast<int>(slot.born.phase), static_cast<int>(slot.born_half), weights);
         EXPECT_EQ(++seen[place], 1) << slot.name << ", " << named.name;
         if (!weights) continue;
-        const std::int64_t inner = (spec.mlp == MlpKind::swiglu ? 2 : 1) * spec.ffn_width, qkv = 32 + 2 * 8 * spec.kv_heads;
+        const std::int64_t inner = (spec.mlp == MlpKind::swiglu ? 2 : 1) * spec.ffn_width,
+                           qkv = 32 + 2 * 8 * spec.kv_heads;
         const bool feed_forward = (slot.born.phase == Phase::forward) == (slot.born_half == Half::second);
         const bool both = recompute == Recompute::full && feed_forward && slot.born.phase == Phase::input;
         EXPECT_EQ(slot.shape.elements(), 32 * (both ? std::max(inner, qkv) : feed_forward ? inner : qkv)) << slot.name;

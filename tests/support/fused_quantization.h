@@ -51,7 +51,8 @@ struct FusedQuantization {
     rmsnorm_forward({.y = {}, .rstd = rstd, .x = x, .weight = weight, .eps = 1e-5, .amax = alone}, stream);
     equal(name("the largest of RMSNorm's that wrote nothing"), alone, amax);
     layernorm_forward(
-        {.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias, .eps = 1e-5, .amax = amax}, stream);
+        {.y = y, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias, .eps = 1e-5, .amax = amax},
+        stream);
     forms({.weight = weight, .bias = bias, .mean = mean, .rstd = rstd});
     layernorm_forward(
         {.y = {}, .mean = mean, .rstd = rstd, .x = x, .weight = weight, .bias = bias, .eps = 1e-5, .amax = alone},

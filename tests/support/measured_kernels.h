@@ -52,15 +52,9 @@ struct MeasuredKernels {
     give("rmsnorm_forward with a residual", y);
     rmsnorm_backward_input({.dx = dx, .dy = dy, .x = sum, .weight = weight, .rstd = rstd, .amax = found}, stream);
     give("rmsnorm_backward_input", dx);
-    rmsnorm_backward_input({.dx = dx,
-                            .dy = dy,
-                            .x = sum,
-                            .weight = weight,
-                            .rstd = rstd,
-                            .dresidual = other,
-                            .y = again,
-                            .amax = found},
-                           stream);
+    rmsnorm_backward_input(
+        {.dx = dx, .dy = dy, .x = sum, .weight = weight, .rstd = rstd, .dresidual = other, .y = again, .amax = found},
+        stream);
     give("rmsnorm_backward_input with a residual, and again", dx);
 
     layernorm_forward(
@@ -99,8 +93,8 @@ struct MeasuredKernels {
     swiglu_forward({.y = y, .gate_up = gate_up, .amax = found}, stream);
     give("swiglu_forward", y);
     for (const bool with_y : {false, true}) {
-      swiglu_backward(
-          {.d_gate_up = d_gate_up, .dy = dy, .gate_up = gate_up, .y = with_y ? y : Tensor{}, .amax = found}, stream);
+      swiglu_backward({.d_gate_up = d_gate_up, .dy = dy, .gate_up = gate_up, .y = with_y ? y : Tensor{}, .amax = found},
+                      stream);
       give(with_y ? "swiglu_backward, and again" : "swiglu_backward", d_gate_up);
     }
 

@@ -59,7 +59,8 @@ void swiglu_backward(const SwigluBackwardArgs& a, lockstep::Stream& stream) {
 // Through all of both in bf16, to which the definition rounds first.
 void swiglu_backward_fp8(const SwigluBackwardFp8Args& a, lockstep::Stream& stream) {
   const std::int64_t rows = a.dy.dim(0), width = a.dy.dim(1);
-  std::vector<bf16> gradient(static_cast<std::size_t>(rows * 2 * width)), active(static_cast<std::size_t>(rows * width));
+  std::vector<bf16> gradient(static_cast<std::size_t>(rows * 2 * width)),
+      active(static_cast<std::size_t>(rows * width));
   const Tensor d(gradient.data(), DType::bf16, Device::cpu, {rows, 2 * width}),
       y(active.data(), DType::bf16, Device::cpu, {rows, width});
   cpu::swiglu_backward({.d_gate_up = d, .dy = a.dy, .gate_up = a.gate_up, .y = a.y8_turned ? y : Tensor{}}, stream);

@@ -69,8 +69,7 @@ using TurnedTile = uint2[kTile * kSide];
 
 __device__ inline void put_turned(TurnedTile& tile, const TileSquare& at, const uint2 (&square)[8]) {
 #pragma unroll
-  for (int j = 0; j < 8; ++j)
-    tile[(at.across * 8 + j) * kSide + (at.down ^ at.across)] = turned_column(square, j);
+  for (int j = 0; j < 8; ++j) tile[(at.across * 8 + j) * kSide + (at.down ^ at.across)] = turned_column(square, j);
 }
 // To the turned form of a matrix of R rows and C columns.
 __device__ inline void store_turned(unsigned char* turned, const TurnedTile& tile, const TileSquare& at, std::int64_t R,

@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(kThreads, 3) backward_fp8(const BackwardFp8 a)
           g[i] = gradient * u[i] * std::fma(silu, 1.0f - s.sigmoid, s.sigmoid);
           u[i] = gradient * silu;
         }
-        const uint2 of_gate = to_fp8<Q>(narrow_pack<bf16>(g), inverse), of_up = to_fp8<Q>(narrow_pack<bf16>(u), inverse);
+        const uint2 of_gate = to_fp8<Q>(narrow_pack<bf16>(g), inverse),
+                    of_up = to_fp8<Q>(narrow_pack<bf16>(u), inverse);
         unsigned char* out = a.d8 + (row + first + k) * 2 * a.width + column;
         *reinterpret_cast<uint2*>(out) = of_gate;
         *reinterpret_cast<uint2*>(out + a.width) = of_up;

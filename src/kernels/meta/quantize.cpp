@@ -5,7 +5,8 @@
 namespace lockstep::meta {
 
 void amax(const AmaxArgs& a, lockstep::Stream& stream) {
-  count(stream, KernelKind::elementwise, a.x.elements(), {a.x, a.joins ? ConstTensor(a.amax) : ConstTensor{}}, {a.amax});
+  count(stream, KernelKind::elementwise, a.x.elements(), {a.x, a.joins ? ConstTensor(a.amax) : ConstTensor{}},
+        {a.amax});
 }
 
 void quantize(const QuantizeArgs& a, lockstep::Stream& stream) {
