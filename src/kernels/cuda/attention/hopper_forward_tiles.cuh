@@ -20,7 +20,8 @@
 
 namespace lockstep::cuda::hopper {
 
-// Tiles [from, from + count) of keys are what a tile of queries sees.
+// What a tile of queries sees: `count` tiles of keys, the first from key `from` on. That is where a document begins, so
+// its keys fill as few tiles as if it were alone.
 struct ForwardPart {
   int sample, tile, from, count;
 };
@@ -75,8 +76,8 @@ struct ForwardCall {
 template <class Tile>
 __device__ ForwardPart forward_part(const ForwardCall& call, int sample, int tile) {
   const int first = tile * Tile::kQueries, seen = call.sight.seen(first + Tile::kQueries);
-  const int from = call.sight.first_seen(sample, first) / Tile::kKeys;
-  return {sample, tile, from, max((seen + Tile::kKeys - 1) / Tile::kKeys - from, 0)};
+  const int from = call.sight.first_seen(sample, first);
+  return {sample, tile, from, max((seen - from + Tile::kKeys - 1) / Tile::kKeys, 0)};
 }
 
 // By all threads of the block; the next __syncthreads() shows it.
@@ -131,17 +132,17 @@ __device__ void bring_keys(const ForwardCall& call, typename Tile::Shared& share
     for (int p = 0; p < Tile::kPanels; ++p)
       copy_box(shared.q + p * Tile::kQueryPanel, call.q, {64 * p, part.tile * Tile::kQueries, head, part.sample},
                shared.q_full);
-    const auto bring = [&](std::byte* to, const CUtensorMap& map, int tile, Barrier& full) {
+    const auto bring = [&](std::byte* to, const CUtensorMap& map, int i, Barrier& full) {
       full.expect(Tile::kKeyPanel * Tile::kPanels);
       for (int p = 0; p < Tile::kPanels; ++p)
-        copy_box(to + p * Tile::kKeyPanel, map, {64 * p, tile * Tile::kKeys, key_head, part.sample}, full);
+        copy_box(to + p * Tile::kKeyPanel, map, {64 * p, part.from + i * Tile::kKeys, key_head, part.sample}, full);
     };
 #pragma unroll 1
     for (int i = 0; i < part.count; ++i) {
       shared.k_empty[stage].wait(round);
-      bring(shared.k[stage], call.k, part.from + i, shared.k_full[stage]);
+      bring(shared.k[stage], call.k, i, shared.k_full[stage]);
       shared.v_empty[stage].wait(round);
-      bring(shared.v[stage], call.v, part.from + i, shared.v_full[stage]);
+      bring(shared.v[stage], call.v, i, shared.v_full[stage]);
       if (++stage == Tile::kStages) stage = 0, round ^= 1;
     }
   }
@@ -229,7 +230,7 @@ class ForwardComputer {
       seen(s);
       shared_.k_empty[next].arrive();
       if (i + 1 == part.count) shared_.q_empty.arrive();
-      hide(s, part.from + i);
+      hide(s, part.from + i * Tile::kKeys);
       make_probabilities(s, shrink);
       products_left<0>();
       seen(o_);
@@ -270,8 +271,8 @@ class ForwardComputer {
   }
 
   // Keys beyond the last, after a query, or before its document. Most tiles have none.
-  __device__ void hide(float (&s)[64], int tile) const {
-    const int first = tile * Tile::kKeys, end = first + Tile::kKeys;
+  __device__ void hide(float (&s)[64], int first) const {
+    const int end = first + Tile::kKeys;
     if (end <= call_.sight.seen(first_query_ + 1) && first >= all_from_) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
