@@ -30,7 +30,8 @@ class AloneInRing final : public Communicator {
  public:
   AloneInRing(int rank, int size) : Communicator(rank, size, "ring", Device::cuda) {}
   Started start(const Message& /*message*/) override { return std::make_unique<NothingPending>(); }
-  std::unique_ptr<Communicator> split(const std::function<Place(int)>& /*place*/, const std::string& /*name*/) override {
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& /*place*/,
+                                      const std::string& /*name*/) override {
     return nullptr;
   }
 };
@@ -64,9 +65,9 @@ Times ring_rank(std::int64_t rank, std::int64_t ring, std::int64_t T, std::int64
   const std::int64_t t = split.tokens(T), segment = split.segment(T);
   TimedTensors d(on_gpu(), TimedTensors::Kind::real);
   AloneInRing alone(static_cast<int>(rank), static_cast<int>(ring));
-  const RingAttention attention(
-      alone, split, true, {.B = 1, .T = T, .heads = kHeads, .keys = kKeyHeads, .width = D, .dtype = DType::bf16},
-      d.memory());
+  const RingAttention attention(alone, split, true,
+                                {.B = 1, .T = T, .heads = kHeads, .keys = kKeyHeads, .width = D, .dtype = DType::bf16},
+                                d.memory());
   const auto queries = [&](DType type = DType::bf16) { return d.tensor({1, t, kHeads, D}, type); };
   const auto keys = [&] { return d.tensor({1, t, kKeyHeads, D}); };
   const bool turns = ring > 1;
@@ -122,8 +123,8 @@ void compare_rings(std::int64_t T, std::int64_t D) {
       all.forward += own.forward, all.backward += own.backward;
     }
     if (ring == 1) one = all;
-    fmt::print("ring of {}   T {}  D {:>3}   forward {:7.2f} ms {:5.0f} TFLOP/s   backward {:7.2f} ms {:5.0f} TFLOP/s", ring,
-               T, D, all.forward * 1e3, flops / all.forward / 1e12, all.backward * 1e3,
+    fmt::print("ring of {}   T {}  D {:>3}   forward {:7.2f} ms {:5.0f} TFLOP/s   backward {:7.2f} ms {:5.0f} TFLOP/s",
+               ring, T, D, all.forward * 1e3, flops / all.forward / 1e12, all.backward * 1e3,
                2.5 * flops / all.backward / 1e12);
     if (ring > 1)
       fmt::print("   over one rank: {:.3f} {:.3f}, both {:.3f} (bound 1.15)", all.forward / one.forward,
@@ -217,8 +218,8 @@ void compare_documents(std::int64_t D) {
     taken(cuda::cudnn_attention_backward(a, s));
   };
   const double square = 8 * 0.5 * 1024.0 * 1024.0;
-  const double ceiling = report("cuDNN, causal, T 1024, B 8", D, square,
-                                attention(8, 1024, D, nullptr, false, by_cudnn, back_by_cudnn));
+  const double ceiling =
+      report("cuDNN, causal, T 1024, B 8", D, square, attention(8, 1024, D, nullptr, false, by_cudnn, back_by_cudnn));
   fmt::print("\n");
   report("ours, causal, T 1024, B 8", D, square,
          attention(8, 1024, D, nullptr, true, attention_forward, attention_backward));

@@ -9,17 +9,16 @@
 // sums: keys ascending for o and dq; query heads of the group, then queries ascending, for dk and dv. The same bits for
 // any number of threads.
 //
-// On GPUs, in bf16 with heads of 64 or 128 on Hopper, the backward and all attention with documents are done by kernels
-// of our own (cuda/hopper_attention.h); forwards without documents, and other attention in 16 bits, causal with S = T or
-// to all keys, are cuDNN's where its sizes allow (cuda/cudnn_attention.h says when). Either is several times as fast as the plain
-// kernels; its order of sums is its own, fixed unless `deterministic` is false (ours always is); probabilities and the
-// gradients of scores are rounded to the operands' type before they are multiplied.
+// On GPUs, in bf16 with heads of 64 or 128 on Hopper, backwards and all attention with documents are kernels of our own
+// (cuda/hopper_attention.h), always deterministic; other attention in 16 bits, causal with S = T or to all keys, is
+// cuDNN's where its sizes allow (cuda/cudnn_attention.h says when). Either is several times as fast as the plain
+// kernels; its order of sums is its own, fixed unless `deterministic` is false; probabilities and the gradients of
+// scores are rounded to the operands' type before they are multiplied.
 //
 // With a document mask a sample is several documents, one after another, and a query sees the keys of its own alone:
 // from where its document begins. What no query of a tile sees is skipped, so documents cost what they would alone. One
 // document that begins with the keys gives the bits of plain attention. Keys may be of other tokens than the queries (a
-// ring's): a query that then sees none has o = 0, lse = -inf and dq = 0. On GPUs our own kernels for Hopper do it, and the
-// plain ones.
+// ring's): a query that then sees none has o = 0, lse = -inf and dq = 0.
 //
 // Dropout on the probabilities is keyed on logical indices (sample, head, query position, key position), so that any
 // slice of the batch, heads or sequence sees the mask the whole would see.
@@ -84,7 +83,7 @@ struct AttentionBackwardArgs {
 // the cpu, and on cuda wherever the plain kernels do the work. What a smaller workspace (or none) cannot hold is done
 // by these too, more slowly.
 //
-// For the kernel of our own: about 4·B·H·T·D bytes, the sums of dq, and with documents 4·B·T. (On another GPU than Hopper that is what cuDNN may
+// For the kernel of our own: about 4·B·H·T·D bytes, the sums of dq. (On another GPU than Hopper that is what cuDNN may
 // have too, and what it does not fit, the plain kernels do.) What is reserved for cuDNN: 4·B·H·T bytes of sums and,
 // with grouped heads, 4·B·H·S·D for what each query head adds to dk and dv. Not deterministic, 4·B·H·T·D more: dq in
 // fp32. Deterministic, 2·B·H·T·S more, since the library then keeps the gradient of every score: quadratic in T. So its

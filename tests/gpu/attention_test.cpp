@@ -260,7 +260,8 @@ INSTANTIATE_TEST_SUITE_P(
                       FusedCase{DType::bf16, 2, 6, 3, 201, 64, false}, FusedCase{DType::f16, 1, 2, 2, 384, 128, false}),
     [](const auto& info) {
       const FusedCase& c = info.param;
-      return fmt::format("{}_b{}_h{}_k{}_t{}_d{}{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D, c.causal ? "" : "_full");
+      return fmt::format("{}_b{}_h{}_k{}_t{}_d{}{}", name_of(c.dtype), c.B, c.H, c.K, c.T, c.D,
+                         c.causal ? "" : "_full");
     });
 
 }  // namespace

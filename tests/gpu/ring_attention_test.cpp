@@ -27,8 +27,9 @@ class RingOnGpu : public ::testing::TestWithParam<RingCase> {
     if (cuda::gpu_count() == 0) GTEST_SKIP() << "SKIPPED: no GPU here, or a build without CUDA";
     const std::int64_t D = GetParam().D;
     const auto numbers = [&](std::int64_t heads, std::uint64_t seed) {
-      return box_.make(DType::f32, {B, T, heads, D},
-                       [](std::uint64_t s, std::int64_t i) { return round_to(DType::bf16, normal_number(s, i)); }, seed);
+      return box_.make(
+          DType::f32, {B, T, heads, D},
+          [](std::uint64_t s, std::int64_t i) { return round_to(DType::bf16, normal_number(s, i)); }, seed);
     };
     q_ = numbers(H, 1), k_ = numbers(K, 2), v_ = numbers(K, 3), d_o_ = numbers(H, 4);
     o_ = box_.make(DType::f32, {B, T, H, D}), dq_ = box_.make(DType::f32, {B, T, H, D});

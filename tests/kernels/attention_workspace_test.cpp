@@ -39,7 +39,15 @@ TEST(AttentionWorkspace, IsNoneWhereThePlainKernelsWork) {
   EXPECT_FALSE(none([](AttentionSizes& s) { s.documents = true; }));
 }
 
-// The figures are what plans of cuDNN 9.19 ask for on an H200.
+// A ring's: half as many queries as keys, all of which they see.
+AttentionSizes pair(std::int64_t D, bool deterministic) {
+  AttentionSizes sizes = with(1, 32, 8, 4096, D, deterministic);
+  sizes.S = 8192;
+  sizes.causal = false;
+  return sizes;
+}
+
+// The figures are what plans of cuDNN 9.19 ask for on an H200; of pairs, 9.14.
 TEST(AttentionWorkspace, HoldsWhatTheLibraryAsksFor) {
   struct Asked {
     AttentionSizes sizes;
@@ -49,7 +57,8 @@ TEST(AttentionWorkspace, HoldsWhatTheLibraryAsksFor) {
        {Asked{with(8, 32, 32, 2048, 64), 2147483904}, Asked{with(4, 32, 8, 4096, 128), 4563403008},
         Asked{with(1, 32, 8, 32768, 64), 68987912448}, Asked{with(1, 2, 2, 65, 64), 65792},
         Asked{with(2, 4, 2, 257, 128), 3019008}, Asked{with(4, 32, 8, 4096, 128, false), 268435712},
-        Asked{with(1, 4, 4, 200, 64, false), 256}}) {
+        Asked{with(1, 4, 4, 200, 64, false), 256}, Asked{pair(64, true), 2214592512},
+        Asked{pair(128, true), 2281701376}, Asked{pair(64, false), 67108864}, Asked{pair(128, false), 134217728}}) {
     const cuda::AttentionReserve whole = cuda::attention_reserve(sizes, {sizes.B, sizes.K});
     EXPECT_GE(whole.plan, bytes);
     EXPECT_LE(whole.plan, bytes + bytes / 3 + kFew);

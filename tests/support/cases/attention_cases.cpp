@@ -269,18 +269,18 @@ Cases attention_cases(DType dtype) {
       {2, 40, 40, 2, 2, 16, false, Layout::dense, 0, 1, dropout, 20, 0, 100},
   };
   if (accumulator_of(dtype) != dtype)  // as models in 16 bits have it: what a GPU's fused kernels take
-    for (const AttentionCase& spec : {AttentionCase{2, 128, 128, 4, 2, 64, true, Layout::fused},
-                                      AttentionCase{1, 200, 200, 2, 2, 128, true, Layout::fused},
-                                      AttentionCase{1, 201, 201, 3, 1, 64, true, Layout::fused},
-                                      AttentionCase{2, 96, 96, 3, 3, 24, true, Layout::fused, 0.07},
-                                      // A ring's pairs, and documents: within samples and between segments.
-                                      AttentionCase{2, 128, 192, 4, 2, 64, false},
-                                      AttentionCase{1, 200, 131, 2, 2, 128, false},
-                                      AttentionCase{1, 100, 100, 2, 1, 80, false},
-                                      AttentionCase{2, 300, 300, 3, 1, 64, true, Layout::fused, 0, 1, {}, 60},
-                                      AttentionCase{1, 257, 257, 2, 2, 128, true, Layout::fused, 0, 1, {}, 90},
-                                      AttentionCase{2, 70, 150, 4, 2, 64, false, Layout::dense, 0, 1, {}, 60, 11, 20},
-                                      AttentionCase{1, 140, 70, 2, 1, 128, false, Layout::dense, 0, 1, {}, 200, 100}})
+    for (const AttentionCase& spec :
+         {AttentionCase{2, 128, 128, 4, 2, 64, true, Layout::fused},
+          AttentionCase{1, 200, 200, 2, 2, 128, true, Layout::fused},
+          AttentionCase{1, 201, 201, 3, 1, 64, true, Layout::fused},
+          AttentionCase{2, 96, 96, 3, 3, 24, true, Layout::fused, 0.07},
+          // A ring's pairs, and documents: within samples and between segments.
+          AttentionCase{2, 128, 192, 4, 2, 64, false}, AttentionCase{1, 200, 131, 2, 2, 128, false},
+          AttentionCase{1, 100, 100, 2, 1, 80, false},
+          AttentionCase{2, 300, 300, 3, 1, 64, true, Layout::fused, 0, 1, {}, 60},
+          AttentionCase{1, 257, 257, 2, 2, 128, true, Layout::fused, 0, 1, {}, 90},
+          AttentionCase{2, 70, 150, 4, 2, 64, false, Layout::dense, 0, 1, {}, 60, 11, 20},
+          AttentionCase{1, 140, 70, 2, 1, 128, false, Layout::dense, 0, 1, {}, 200, 100}})
       specs.push_back(spec);
   Cases cases;
   for (const AttentionCase& spec : specs) {

@@ -35,10 +35,10 @@ enum class AttentionOperand : std::int64_t {
   k,
   v,
   o,
-  lse,    // fp32 (B, H, T)
-  scale,  // scalars
+  lse,             // fp32 (B, H, T)
+  scale,           // scalars
   minus_infinity,  // causal alone
-  one,  // backward alone, as all below
+  one,             // backward alone, as all below
   d_o,
   dq,
   dk,

@@ -133,7 +133,7 @@ std::string hopper_attention_backward(const AttentionBackwardArgs& a, lockstep::
       a.workspace.bytes() < reserve.total())
     return fmt::format("it needs {} bytes of workspace, at a multiple of 16", reserve.total());
   reason = hopper::unable(sizes.D == 64 ? reinterpret_cast<const void*>(&hopper::run_tiles<hopper::BackwardTile<64>>)
-                                       : reinterpret_cast<const void*>(&hopper::run_tiles<hopper::BackwardTile<128>>),
+                                        : reinterpret_cast<const void*>(&hopper::run_tiles<hopper::BackwardTile<128>>),
                           hopper::kEven);
   if (!reason.empty()) return reason;
   if (sizes.D == 64)

@@ -192,8 +192,7 @@ class Computer {
   }
 
   // Once a block, so it need not be the fastest.
-  __device__ void write(__nv_bfloat16* to, const Strides& strides, const float (&sums)[kWidth / 2],
-                        float scale) const {
+  __device__ void write(__nv_bfloat16* to, const Strides& strides, const float (&sums)[kWidth / 2], float scale) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int token = part_.n * Tile::kKeys + w_ * 64 + warp() * 16 + lane() / 4 + half * 8;

@@ -1,4 +1,6 @@
 // Attention's forward for Hopper.
+#include <algorithm>
+
 #include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/cuda/attention/hopper_forward_tiles.cuh"
 #include "kernels/cuda/attention/hopper_launch.cuh"
@@ -27,6 +29,7 @@ std::string run_forward(const AttentionForwardArgs& a, cudaStream_t stream) {
                          .lse = a.lse.data<float>(),
                          .sight = sight_of(a),
                          .samples = static_cast<int>(B),
+                         .tiles = static_cast<int>(ceil_div(T, Tile::kQueries)),
                          .heads = static_cast<int>(H),
                          .group = static_cast<int>(H / K),
                          .scale = static_cast<float>(a.scale),
@@ -34,7 +37,8 @@ std::string run_forward(const AttentionForwardArgs& a, cudaStream_t stream) {
   constexpr int kShared = sizeof(typename Tile::Shared);
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
              "cudaFuncSetAttribute");
-  const auto blocks = static_cast<unsigned>(ceil_div(T, Tile::kQueries) * B * H);
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::int64_t>(ceil_div(T, Tile::kQueries) * B * H, attribute_of_gpu(cudaDevAttrMultiProcessorCount)));
   forward_tiles<Tile><<<blocks, Tile::kThreads, kShared, stream>>>(call);
   check_launch("attention_forward: its tiles");
   return "";

@@ -1,8 +1,9 @@
 // What a block of Hopper's attention backward works on, and where that is in shared memory.
 //
 // A block owns 128 keys of one key/value head and meets them with the tiles of queries that see them: the last tile
-// first, down to the diagonal, and each for all query heads of the group before the next. So the sums of dk and dv stay in registers from
-// start to end, and blocks that started together read the same queries at the same time, which the L2 cache serves.
+// first, down to the diagonal, and each for all query heads of the group before the next. So the sums of dk and dv stay
+// in registers from start to end, and blocks that started together read the same queries at the same time, which the L2
+// cache serves.
 //
 // dq is summed in global memory, keys ascending: block n adds to a tile when all blocks before it that the tile sees
 // have. Blocks draw their numbers
