@@ -365,7 +365,7 @@ int run_training(const TrainSettings& s) {
     std::optional<ApartServer> server;
     if (s.apart) server.emplace(spec, apart_settings(as_told, *prepared.data), ranks);
     TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
-                    {.arena_bytes = prepared.arena_bytes,
+                    {.arena_bytes = spec.sparsity ? 0 : prepared.arena_bytes,  // masks lay state out anew, where there is room
                      .ranks = ranks.size() > 1 ? &ranks : nullptr,
                      .mesh = server ? &server->mesh() : nullptr,
                      .workers = server ? &server->workers() : nullptr,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "telemetry/run_reader.h"
+#include "telemetry/worker_record.h"
 
 namespace lockstep {
 
@@ -63,6 +64,7 @@ struct ReportedStability {
   std::optional<double> imbalance;       // the busiest rank's time over the mean of ranks, less 1; of recent steps
   int busiest_rank = -1;
   std::int64_t spikes = 0;  // losses more than kSpike deviations above the usual
+  std::optional<WorkerRecord> workers = {};  // of an asynchronous run that has lost some
 };
 inline constexpr double kSpike = 6;
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "telemetry/run_state.h"
+#include "telemetry/worker_record.h"
 
 namespace lockstep {
 
@@ -35,6 +36,7 @@ struct RunHealth {
   std::optional<LastFault> fault = {};
   std::optional<Goodput> goodput = {};
   std::vector<int> slow = {};  // ranks that are slow (slow_ranks.h)
+  std::optional<WorkerRecord> workers = {};  // of an asynchronous run that has lost some
 };
 RunHealth health_of(const RunRecords& run);
 

@@ -105,9 +105,6 @@ class RunChecker {
                        [&](std::string_view key, const std::string& problem, const std::string& remedy) {
                          fail("layout", key, problem, remedy);
                        });
-    if (spec_.layout.embedding_gradient != EmbeddingGradient::dense && spec_.run.device == RunDevice::cuda)
-      fail("layout", "embedding_gradient", "rows of the embedding's gradient are summed on the cpu alone so far",
-           "use layout.embedding_gradient=dense, or run.device=cpu");
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {
@@ -360,11 +357,11 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.source();
   check.mixture();
   check.fits_model();
+  check.async();  // whose samples are divided evenly, where the batch's check would allow uneven parts
   check.batch();
   check.memory();
   check.state_check();
   check.sync();
-  check.async();
   check.loss_spikes();
   check.schedule();
   check.evaluation();
