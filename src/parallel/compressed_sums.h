@@ -71,7 +71,7 @@ class CompressedSums {
   };
   void keep(Memory& memory);  // what is left out
   void measure(int site, Measured which, const ConstTensor& all);
-  void go_on();               // as far as that needs no waiting
+  void go_on();  // as far as that needs no waiting
   void advance(UnderWay& one);
   void finish_oldest();
 

@@ -56,8 +56,8 @@ struct StepRecord {
   // Of a step after which replicas agreed: the root of the mean of |w - mean of w|² over them, before.
   std::optional<double> divergence = {};
   std::optional<double> compression_error = {};  // norm of what rank 0 has left out over its gradient's
-  std::vector<Arrival> arrivals = {};        // of an asynchronous step, its updates
-  std::vector<WorkerChange> changes = {};    // and which workers were lost or have joined
+  std::vector<Arrival> arrivals = {};            // of an asynchronous step, its updates
+  std::vector<WorkerChange> changes = {};        // and which workers were lost or have joined
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

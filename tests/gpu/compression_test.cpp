@@ -68,8 +68,8 @@ class EmbeddingRowsOnTheGpu : public CompressionOnTheGpu {};
 
 // To the bit of all rows, in types whose rows are of 2, 4 and 8 bytes an element.
 TEST_F(EmbeddingRowsOnTheGpu, ChangeNoBit) {
-  for (const PrecisionSpec& precision :
-       {PrecisionSpec(Precision::fp32), PrecisionSpec(Precision::fp64), PrecisionSpec(Precision::bf16, StateType::bf16)})
+  for (const PrecisionSpec& precision : {PrecisionSpec(Precision::fp32), PrecisionSpec(Precision::fp64),
+                                         PrecisionSpec(Precision::bf16, StateType::bf16)})
     for (const std::int64_t vocabulary : {997, 301}) {
       Replica::Options o = learning_options(tiny_specs()[0].spec, {.dp = 3, .micro = 2}, precision);
       o.spec.vocabulary = vocabulary;

@@ -41,9 +41,8 @@ void expect_losses(const std::vector<double>& many, const std::vector<double>& o
 }
 
 TEST_F(SynchronizationOnTheGpu, ServersLearnTheBitsOfDdp) {
-  for (const LayoutSpec& layout :
-       {LayoutSpec{.dp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 2},
-        LayoutSpec{.dp = 2, .tp = 2, .micro = 2, .dp_kind = DpKind::server, .servers = 2}}) {
+  for (const LayoutSpec& layout : {LayoutSpec{.dp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 2},
+                                   LayoutSpec{.dp = 2, .tp = 2, .micro = 2, .dp_kind = DpKind::server, .servers = 2}}) {
     LayoutSpec plain = layout;
     plain.dp_kind = DpKind::ddp;
     plain.servers = 0;
@@ -54,6 +53,13 @@ TEST_F(SynchronizationOnTheGpu, ServersLearnTheBitsOfDdp) {
       expect_equal(on_gpu(layout), on_gpu(plain), to_text(layout));
     }
   }
+}
+
+// Their sums and updates are the cpu's, beside gradients of the GPU.
+TEST_F(SynchronizationOnTheGpu, ServersOnTheCpuLearnWhatServersOnTheGpuDo) {
+  const LayoutSpec layout{.dp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 2};
+  const Replica::Options o = learning_options(tiny_specs()[0].spec, layout, Precision::fp64);
+  expect_close(learn(o, 8, {}, Device::cuda, true), learn(o, 8, {}, Device::cuda), 1e-11, "servers on the cpu");
 }
 
 TEST_F(SynchronizationOnTheGpu, AsynchronousServersAreTheSerialModelInTheRecordedOrder) {
@@ -73,8 +79,7 @@ TEST_F(SynchronizationOnTheGpu, AsynchronousServersAreTheSerialModelInTheRecorde
 
 TEST_F(SynchronizationOnTheGpu, LocalStepsAreTheSerialModels) {
   for (const OuterStep outer : {OuterStep::average, OuterStep::nesterov}) {
-    const Replica::Options o =
-        local_options(tiny_specs()[0].spec, {.dp = 3, .micro = 2}, local_sync(5, outer), 12);
+    const Replica::Options o = local_options(tiny_specs()[0].spec, {.dp = 3, .micro = 2}, local_sync(5, outer), 12);
     const LocalTrajectory one = simulate_local_steps(o, 3), many = train_local_steps(o, Device::cuda);
     expect_losses(many.losses, one.losses, std::string(name_of(outer)));
     EXPECT_LE(distance_of(many.weights, one.weights), kDeviceRounding) << name_of(outer);

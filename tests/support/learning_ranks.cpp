@@ -19,7 +19,7 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
   return o;
 }
 
-Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap, Device device) {
+Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap, Device device, bool servers_on_host) {
   Learned learned;
   learned.copies.resize(
       static_cast<std::size_t>(o.layout.dp_kind == DpKind::central ? o.layout.replicas() : state_copies(o.layout)));
@@ -35,7 +35,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap, Devic
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     if (wrap) group = wrap(std::move(group));
-    RankDevice on(device, *group);
+    RankDevice on(servers_on_host && o.layout.serves(group->rank()) ? Device::cpu : device, *group, servers_on_host);
     Ledger offloaded;
     const std::unique_ptr<Memory> offload = offload_memory(o.how.memory, offloaded);
     Replica replica(o, on.ranks(), on.memory(), on.stream(), offload.get());

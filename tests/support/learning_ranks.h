@@ -29,9 +29,10 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
 
 using WrapRanks = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 
-// On a GPU ranks are threads that share it.
-Learned learn(const Replica::Options& options, int steps = 3, const WrapRanks& wrap = {},
-              Device device = Device::cpu);
+// On a GPU ranks are threads that share it. `servers_on_host`: parameter servers are on the cpu, whatever the others
+// are on, and tensors go through the host.
+Learned learn(const Replica::Options& options, int steps = 3, const WrapRanks& wrap = {}, Device device = Device::cpu,
+              bool servers_on_host = false);
 inline Learned learn(const ModelSpec& spec, const LayoutSpec& layout, const PrecisionSpec& precision) {
   return learn(learning_options(spec, layout, precision));
 }

@@ -277,11 +277,9 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     add_parameters(Model(o.spec, 1, o.T, DType::f64, {.split = o.layout.tensor_split(r)}), o.layout, begins,
                    parameters);
   // All logical tensors of one run, one after the other.
-  const auto read_all = [&](const std::vector<Replica::Named>& tensors, Stream& stream,
-                            Tensor Replica::Named::*which) {
+  const auto read_all = [&](const std::vector<Replica::Named>& tensors, Stream& stream, Tensor Replica::Named::*which) {
     Numbers all(elements);
-    for (const auto& t : tensors)
-      t.put(to_doubles(t.*which, stream), std::span(all).subspan(begins.at(t.tensor.name)));
+    for (const auto& t : tensors) t.put(to_doubles(t.*which, stream), std::span(all).subspan(begins.at(t.tensor.name)));
     return all;
   };
   const auto read = [&](SerialRun& run, Tensor Replica::Named::*which) {
@@ -358,9 +356,10 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
             const Numbers mine = gather(of_workers[c], parameters[p]);
             if (w + c == 0)
               for (const double g : mine) of_first += g * g;
-            add_to(sums[p], !o.sync.compress ? mine
-                                             : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, mine,
-                                                    residuals[{p, static_cast<std::int64_t>(w * of_workers.size() + c)}]));
+            add_to(sums[p], !o.sync.compress
+                                ? mine
+                                : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, mine,
+                                       residuals[{p, static_cast<std::int64_t>(w * of_workers.size() + c)}]));
             if (w + c == 0 && o.sync.compress)
               for (const double left : residuals[{p, 0}]) left_by_first += left * left;
           }

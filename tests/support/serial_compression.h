@@ -18,8 +18,8 @@ namespace lockstep::tests {
 std::vector<double> plain_compressed(const Compression& form, const std::vector<double>& v);
 
 // What `learn` of these options is to learn, in as many steps. Layout: dp, cp, tp, micro, zero, grad_sync, and where
-// stages end; all of it where only activations are compressed. `owed`: what compression has left out by then, of all workers
-// together, in the order of the tensors.
+// stages end; all of it where only activations are compressed. `owed`: what compression has left out by then, of all
+// workers together, in the order of the tensors.
 Learned learn_serially(const Replica::Options& options, int steps, std::vector<double>* owed = nullptr);
 
 }  // namespace lockstep::tests

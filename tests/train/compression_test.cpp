@@ -102,10 +102,9 @@ TEST_P(CompressedGradients, OfTensorParallelRanksTeachWhatTheSerialModelLearns) 
 
 // Each has the gradient of its part of the tokens, and a residual of its own.
 TEST_P(CompressedGradients, OfContextParallelRanksTeachWhatTheSerialModelLearns) {
-  for (LayoutSpec layout :
-       {LayoutSpec{.cp = 2, .micro = 2}, LayoutSpec{.dp = 2, .cp = 3, .micro = 2},
-        LayoutSpec{.dp = 2, .cp = 2, .cp_order = CpOrder::plain, .micro = 1, .zero = 1},
-        LayoutSpec{.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
+  for (LayoutSpec layout : {LayoutSpec{.cp = 2, .micro = 2}, LayoutSpec{.dp = 2, .cp = 3, .micro = 2},
+                            LayoutSpec{.dp = 2, .cp = 2, .cp_order = CpOrder::plain, .micro = 1, .zero = 1},
+                            LayoutSpec{.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
     Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, GetParam());
     o.T = 12;  // which cp divides
     expect_as_serial(o);

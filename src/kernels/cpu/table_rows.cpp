@@ -25,17 +25,15 @@ void each_listed(Stream& stream, const ConstTensor& table, const ConstTensor& ro
 void gather_rows(const GatherRowsArgs& a, lockstep::Stream& stream) {
   char* const y = static_cast<char*>(a.y.raw());
   const char* const table = static_cast<const char*>(a.table.raw());
-  each_listed(Stream::of(stream), a.table, a.rows, [&](std::int64_t at, std::int64_t row, std::size_t bytes) {
-    std::memcpy(y + at, table + row, bytes);
-  });
+  each_listed(Stream::of(stream), a.table, a.rows,
+              [&](std::int64_t at, std::int64_t row, std::size_t bytes) { std::memcpy(y + at, table + row, bytes); });
 }
 
 void scatter_rows(const ScatterRowsArgs& a, lockstep::Stream& stream) {
   char* const table = static_cast<char*>(a.table.raw());
   const char* const x = static_cast<const char*>(a.x.raw());
-  each_listed(Stream::of(stream), a.table, a.rows, [&](std::int64_t at, std::int64_t row, std::size_t bytes) {
-    std::memcpy(table + row, x + at, bytes);
-  });
+  each_listed(Stream::of(stream), a.table, a.rows,
+              [&](std::int64_t at, std::int64_t row, std::size_t bytes) { std::memcpy(table + row, x + at, bytes); });
 }
 
 }  // namespace lockstep::cpu

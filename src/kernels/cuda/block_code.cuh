@@ -1,4 +1,5 @@
-// The code of one block (block_codes.h), made by a warp, and single elements out of it: what the kernels of codes share.
+// The code of one block (block_codes.h), made by a warp, and single elements out of it: what the kernels of codes
+// share.
 //
 // The bits are those of cpu/block_code.h: maxima do not depend on their order, and the sums of onebit are made in the
 // header's eight lanes, each by one thread.

@@ -83,8 +83,7 @@ void launch_decode(const DecodeBlocksArgs& a, lockstep::Stream& stream) {
     codes.joins[c] = a.joins[c];
   }
   const std::int64_t n = a.y.elements();
-  decode_all<S, Most, Depth>
-      <<<blocks_for(n), kThreads, 0, native(stream)>>>(codes, a.y.template data<S>(), n, a.form);
+  decode_all<S, Most, Depth><<<blocks_for(n), kThreads, 0, native(stream)>>>(codes, a.y.template data<S>(), n, a.form);
 }
 
 constexpr std::size_t kFewCodes = 16;

@@ -119,8 +119,8 @@ void keep(const KeepArgs& a, lockstep::Stream& stream) {
   if (n == 0) return;
   with_float(a.dense.dtype(), [&](auto s) {
     using S = typename decltype(s)::Type;
-    keep_masked<S><<<blocks_for(n), kThreads, 0, native(stream)>>>(a.dense.data<S>(), a.rest,
-                                                                  a.mask.data<std::int64_t>(), n);
+    keep_masked<S>
+        <<<blocks_for(n), kThreads, 0, native(stream)>>>(a.dense.data<S>(), a.rest, a.mask.data<std::int64_t>(), n);
   });
   check_launch("keep");
 }

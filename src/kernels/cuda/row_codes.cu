@@ -11,9 +11,8 @@ namespace {
 
 // A warp takes a block of a row. Of the row's last block as many words as it needs are in the code.
 template <class S>
-__global__ void __launch_bounds__(kThreads)
-    encode_blocks_of_rows(CodeWord* code, const S* x, std::int64_t rows, std::int64_t C, std::int64_t W,
-                          BlockForm form) {
+__global__ void __launch_bounds__(kThreads) encode_blocks_of_rows(CodeWord* code, const S* x, std::int64_t rows,
+                                                                  std::int64_t C, std::int64_t W, BlockForm form) {
   using A = Compute<S>;
   __shared__ A values[kCodingWarps][kBlock];
   __shared__ CodeWord words[kCodingWarps][kMostWords];
@@ -36,15 +35,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads)
-    decode_blocks_of_rows(S* y, const CodeWord* code, std::int64_t elements, std::int64_t C, std::int64_t W,
-                          BlockForm form) {
+__global__ void __launch_bounds__(kThreads) decode_blocks_of_rows(S* y, const CodeWord* code, std::int64_t elements,
+                                                                  std::int64_t C, std::int64_t W, BlockForm form) {
   const std::int64_t each = words_of_block(form);
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < elements;
        i += std::int64_t{gridDim.x} * kThreads) {
     const std::int64_t row = i / C, place = i % C;
-    y[i] = narrow<S>(decoded_element<Compute<S>>(form, code + row * W + place / kBlock * each,
-                                                 static_cast<int>(place % kBlock)));
+    y[i] = narrow<S>(
+        decoded_element<Compute<S>>(form, code + row * W + place / kBlock * each, static_cast<int>(place % kBlock)));
   }
 }
 
@@ -180,9 +178,8 @@ void encode_rows(const EncodeRowsArgs& a, lockstep::Stream& stream) {
       encode_largest_of_rows<S><<<row_blocks(N), kThreads, 0, native(stream)>>>(
           a.code.data<CodeWord>(), a.x.data<S>(), N, static_cast<int>(C), W, static_cast<int>(a.form.largest));
     else
-      encode_blocks_of_rows<S>
-          <<<blocks_for(N * ceil_div(C, kCodedBlock), kCodingWarps), kThreads, 0, native(stream)>>>(
-              a.code.data<CodeWord>(), a.x.data<S>(), N, C, W, a.form.blocks);
+      encode_blocks_of_rows<S><<<blocks_for(N * ceil_div(C, kCodedBlock), kCodingWarps), kThreads, 0, native(stream)>>>(
+          a.code.data<CodeWord>(), a.x.data<S>(), N, C, W, a.form.blocks);
   });
   check_launch("encode_rows");
 }

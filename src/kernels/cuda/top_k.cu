@@ -91,8 +91,7 @@ __device__ Count standing(const Numbers<S>& v, std::int64_t i, const Kth& kth) {
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads)
-    count_tiles(Count* tiles, std::int64_t count, const Kth* at, Numbers<S> v) {
+__global__ void __launch_bounds__(kThreads) count_tiles(Count* tiles, std::int64_t count, const Kth* at, Numbers<S> v) {
   const Kth kth = *at;
   for (std::int64_t tile = blockIdx.x; tile < count; tile += gridDim.x) {
     Count own = 0;
@@ -174,8 +173,8 @@ void select(const SelectTopArgs& a, lockstep::Stream& stream) {
   }
   count_tiles<S><<<blocks_for(tiles, 1), kThreads, 0, queue>>>(of_tiles, tiles, kth, v);
   sum_tiles_before<<<1, kThreads, 0, queue>>>(of_tiles, tiles);
-  choose<S><<<blocks_for(tiles, 1), kThreads, 0, queue>>>(a.values.data<S>(), a.indices.data<std::int32_t>(), k, a.first,
-                                                      of_tiles, tiles, kth, v);
+  choose<S><<<blocks_for(tiles, 1), kThreads, 0, queue>>>(a.values.data<S>(), a.indices.data<std::int32_t>(), k,
+                                                          a.first, of_tiles, tiles, kth, v);
 }
 
 // Entries of one index follow each other, in the order that they came in: the first of them adds them all.

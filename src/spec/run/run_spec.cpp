@@ -174,6 +174,23 @@ class RunChecker {
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
   }
 
+  void servers() const {
+    if (spec_.run.server_device == ServerDevice::same) return;
+    const LayoutSpec& layout = spec_.layout;
+    const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+      fail("run", "server_device", problem, remedy + ", or server_device = \"same\"");
+    };
+    if (layout.servers == 0)
+      refuse("server_device = \"cpu\" does nothing: there are no parameter servers", "use layout.dp_kind=server");
+    if (spec_.run.device != RunDevice::cuda)
+      refuse("server_device = \"cpu\" does nothing: all ranks are on the cpu", "use run.device=cuda");
+    if (layout.line() > 1)
+      refuse(
+          "workers on GPUs under servers on the cpu hold whole replicas: what they sent each other would go through "
+          "the host",
+          "use layout.pp=1, layout.cp=1 and layout.tp=1");
+  }
+
   // What hashes are compared of is on the device, and equal on the ranks that hold it alike.
   void state_check() const {
     if (spec_.run.check_state == 0) return;
@@ -360,6 +377,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.async();  // whose samples are divided evenly, where the batch's check would allow uneven parts
   check.batch();
   check.memory();
+  check.servers();
   check.state_check();
   check.sync();
   check.loss_spikes();
