@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/status_text.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -104,6 +105,7 @@ ReportSection stability_section(const ReportedStability& t) {
   for (const std::string& text : t.fault_texts) s.rows.emplace_back("", text);
   s.rows.emplace_back("stalls", recorded(t.stalls));
   s.rows.emplace_back("restarts", recorded(t.restarts));
+  if (t.workers) s.rows.emplace_back("workers", workers_text(*t.workers));
   s.rows.emplace_back("skipped steps", t.overflows > 0 ? fmt::format("{}, {} of them because gradients overflowed",
                                                                      t.skipped, t.overflows)
                                                        : std::to_string(t.skipped));

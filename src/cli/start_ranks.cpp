@@ -20,6 +20,11 @@ namespace {
 const char* from_environment(const char* name) { return std::getenv(name); }
 
 bool on_gpu(const RunSpec& spec) { return device_of(spec) == Device::cuda; }
+bool servers_on_cpu(const RunSpec& spec) { return spec.run.server_device == ServerDevice::cpu; }
+
+std::unique_ptr<Communicator> connect_beside_servers(Communicator& hosts, Memory&, Stream& stream) {
+  return beside_servers_on_cpu(hosts, stream);
+}
 
 // A rank's share of its host.
 struct HostShare {
@@ -93,10 +98,8 @@ void Launch::join_as(LaunchedProcess place, bool told, Layout layout) {
     place.ranks = static_cast<int>(spec_.layout.servers);
   }
   ProcessWorld::Options options{.folder = spec_.run.out, .deadline_seconds = spec_.run.deadline};
-  if (on_gpu(spec_))
-    nccl::choose_gpu(place.local_rank);
-  else
-    options.open = nullptr;
+  if (on_gpu(spec_) && device_of(spec_, place.rank) == Device::cuda) nccl::choose_gpu(place.local_rank);
+  if (!on_gpu(spec_) || servers_on_cpu(spec_)) options.open = nullptr;
   world_->processes = std::make_unique<ProcessWorld>(place, std::move(options));
 }
 
@@ -156,7 +159,7 @@ void Launch::run_joined(const Body& body) {
     const ProcessWorld& world = *world_->processes;
     return world_->processes->run([&](Communicator& hosts, const TrainingRun::Connect& connect) {
       RankPlace at = place_rank(spec_, hosts, {world.place_here(), ranks_here()});
-      at.connect = connect;
+      at.connect = servers_on_cpu(spec_) ? connect_beside_servers : connect;
       body(at);
     });
   }
@@ -165,7 +168,9 @@ void Launch::run_joined(const Body& body) {
             [&](std::unique_ptr<Communicator> ranks) {
               RankPlace at = place_rank(spec_, *ranks, {ranks->rank(), count});
               at.alone_here = count == 1;
-              if (on_gpu(spec_) && count > 1)  // threads that share the GPU
+              if (servers_on_cpu(spec_))
+                at.connect = connect_beside_servers;
+              else if (on_gpu(spec_) && count > 1)  // threads that share the GPU
                 at.connect = [](Communicator& hosts, Memory&, Stream& stream) { return on_shared_gpu(hosts, stream); };
               body(at);
             },
@@ -178,7 +183,11 @@ void Launch::run_under_mpi(const Body& body) {
   run_rank(mpi, std::move(world_->mpi_ranks), [&](std::unique_ptr<Communicator> ranks) {
     RankPlace at = place_rank(spec_, *ranks, {mpi.local_rank(), ranks_here()});
     if (!on_gpu(spec_) || ranks->size() == 1) return body(at);
-    nccl::choose_gpu(mpi.local_rank());
+    if (device_of(spec_, ranks->rank()) == Device::cuda) nccl::choose_gpu(mpi.local_rank());
+    if (servers_on_cpu(spec_)) {
+      at.connect = connect_beside_servers;
+      return body(at);
+    }
     const std::unique_ptr<nccl::Library> library = nccl::open_library();
     Ledger ledger;
     const std::unique_ptr<Memory> staging =

@@ -55,6 +55,11 @@ std::string fault_text(const LastFault& fault, double now) {
   return text + ": " + fault.text;
 }
 
+std::string workers_last_text(const WorkerRecord& workers, double now) {
+  if (workers.last.empty()) return "";
+  return fmt::format("; {}: {}", known(workers.time) ? ago_text(now - workers.time) : "at the last", workers.last);
+}
+
 std::string host_table(const StatusOfRun& s) {
   std::vector<std::vector<std::string>> rows{{"host", "role", "ranks", "agent", "heard", "address"}};
   for (const LaunchedHost& host : s.health.hosts)
@@ -107,11 +112,23 @@ std::string ranges_text(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string workers_text(const WorkerRecord& workers) {
+  const auto times = [](std::int64_t n) { return n == 1 ? std::string("once") : fmt::format("{} times", n); };
+  std::string text = fmt::format("lost {}, joined again {}", times(workers.lost),
+                                 workers.joined == 0 ? std::string("never") : times(workers.joined));
+  return workers.away.empty()
+             ? text
+             : fmt::format("{}; away: the worker{} of rank{} {}", text, workers.away.size() == 1 ? "" : "s",
+                           workers.away.size() == 1 ? "" : "s", ranges_text(workers.away));
+}
+
 std::string status_text(const StatusOfRun& s) {
   std::string text = run_line(s);
   text += status_row("launch", launch_text(s.health));
   if (s.health.goodput) text += status_row("goodput", goodput_text(*s.health.goodput));
   if (s.health.fault) text += status_row("fault", fault_text(*s.health.fault, s.time));
+  if (s.health.workers)
+    text += status_row("workers", workers_text(*s.health.workers) + workers_last_text(*s.health.workers, s.time));
   if (!s.health.slow.empty()) text += status_row("slow", "ranks " + ranges_text(s.health.slow));
   if (!s.damaged.empty()) text += status_row("damaged", fmt::format("{}", fmt::join(s.damaged, ", ")));
   if (!s.health.hosts.empty()) text += "\n" + host_table(s);

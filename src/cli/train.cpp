@@ -364,15 +364,16 @@ int run_training(const TrainSettings& s) {
         copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
     std::optional<ApartServer> server;
     if (s.apart) server.emplace(spec, apart_settings(as_told, *prepared.data), ranks);
-    TrainingRun run(spec, device_of(spec), std::filesystem::path(spec.run.out) / "checkpoints",
-                    {.arena_bytes = prepared.arena_bytes,
-                     .ranks = ranks.size() > 1 ? &ranks : nullptr,
-                     .mesh = server ? &server->mesh() : nullptr,
-                     .workers = server ? &server->workers() : nullptr,
-                     .connect = place.connect,
-                     .threads = place.threads,
-                     .data = prepared.data ? &*prepared.data : nullptr,
-                     .data_of_rank = !by_hand});
+    TrainingRun run(
+        spec, device_of(spec, ranks.rank()), std::filesystem::path(spec.run.out) / "checkpoints",
+        {.arena_bytes = spec.sparsity ? 0 : prepared.arena_bytes,  // masks lay state out anew, where there is room
+         .ranks = ranks.size() > 1 ? &ranks : nullptr,
+         .mesh = server ? &server->mesh() : nullptr,
+         .workers = server ? &server->workers() : nullptr,
+         .connect = place.connect,
+         .threads = place.threads,
+         .data = prepared.data ? &*prepared.data : nullptr,
+         .data_of_rank = !by_hand});
     const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, copies, view)
                              : train_other(from, run, heartbeat, place.alone_here, copies);
     if (server) run.dismiss_workers();

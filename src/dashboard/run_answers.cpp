@@ -168,6 +168,9 @@ json curves_json(const RunRecords& run, const StepRange& range) {
   add("tokens_per_s", [](const StepPoint& p) { return p.tokens_per_s; });
   add("mfu", [](const StepPoint& p) { return p.mfu; });
   add("step_ms", [](const StepPoint& p) { return 1e3 * p.seconds; });
+  add("staleness", [](const StepPoint& p) { return static_cast<double>(p.staleness); });
+  add("divergence", [](const StepPoint& p) { return static_cast<double>(p.divergence); });
+  add("compression_error", [](const StepPoint& p) { return static_cast<double>(p.compression_error); });
   add_curve(all, "eval_loss", run.evaluations, range, begin, [](const EvaluationPoint& p) { return p.loss; });
   return all;
 }

@@ -12,7 +12,7 @@ void encode_blocks(const EncodeBlocksArgs& a, Stream& stream) {
       .have_flat("x", a.x, {n}, a.x.dtype())
       .have_flat("code", a.code, {coded_words(a.form, n)}, DType::i32)
       .may_have("residual", a.residual, {n}, accumulator_of(a.x.dtype()));
-  dispatch_without_gpu(cpu::encode_blocks, meta::encode_blocks, a, stream);
+  dispatch(cpu::encode_blocks, cuda::encode_blocks, meta::encode_blocks, a, stream);
 }
 
 void decode_blocks(const DecodeBlocksArgs& a, Stream& stream) {
@@ -24,7 +24,7 @@ void decode_blocks(const DecodeBlocksArgs& a, Stream& stream) {
   operands.floats("y", a.y).have_flat("y", a.y, {n}, a.y.dtype());
   for (std::size_t i = 0; i < a.codes.size(); ++i)
     operands.have_flat(fmt::format("codes[{}]", i).c_str(), a.codes[i], {coded_words(a.form, n)}, DType::i32);
-  dispatch_without_gpu(cpu::decode_blocks, meta::decode_blocks, a, stream);
+  dispatch(cpu::decode_blocks, cuda::decode_blocks, meta::decode_blocks, a, stream);
 }
 
 }  // namespace lockstep

@@ -15,8 +15,6 @@
 //
 // decode_blocks: y = the sum of what several codes decode to, joined as in tree_sum.h, in A, and rounded to y's type.
 //
-// There is no twin on GPUs yet.
-//
 // Shapes: x, residual, y (n); code (coded_words(form, n)) int32. x and y of any float type, residual of A. Sums of
 // onebit are in double, in eight lanes: element i in lane i mod 8, lanes added from the first to the last.
 #pragma once
@@ -61,6 +59,10 @@ namespace cpu {
 EncodeBlocks encode_blocks;
 DecodeBlocks decode_blocks;
 }  // namespace cpu
+namespace cuda {
+EncodeBlocks encode_blocks;
+DecodeBlocks decode_blocks;
+}  // namespace cuda
 namespace meta {
 EncodeBlocks encode_blocks;
 DecodeBlocks decode_blocks;

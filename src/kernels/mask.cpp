@@ -11,7 +11,7 @@ void pack(const PackArgs& a, Stream& stream) {
       .have_flat("dense", a.dense, {n}, a.dense.dtype())
       .have_flat("packed", a.packed, {k}, a.dense.dtype())
       .have_flat("mask", a.mask, {mask_words(n)}, DType::i64);
-  dispatch_without_gpu(cpu::pack, meta::pack, a, stream);
+  dispatch(cpu::pack, cuda::pack, meta::pack, a, stream);
 }
 
 void unpack(const UnpackArgs& a, Stream& stream) {
@@ -21,7 +21,7 @@ void unpack(const UnpackArgs& a, Stream& stream) {
       .have_flat("dense", a.dense, {n}, a.dense.dtype())
       .have_flat("packed", a.packed, {k}, a.dense.dtype())
       .have_flat("mask", a.mask, {mask_words(n)}, DType::i64);
-  dispatch_without_gpu(cpu::unpack, meta::unpack, a, stream);
+  dispatch(cpu::unpack, cuda::unpack, meta::unpack, a, stream);
 }
 
 void keep(const KeepArgs& a, Stream& stream) {
@@ -30,7 +30,7 @@ void keep(const KeepArgs& a, Stream& stream) {
       .floats("dense", a.dense)
       .have_flat("dense", a.dense, {n}, a.dense.dtype())
       .have_flat("mask", a.mask, {mask_words(n)}, DType::i64);
-  dispatch_without_gpu(cpu::keep, meta::keep, a, stream);
+  dispatch(cpu::keep, cuda::keep, meta::keep, a, stream);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,11 @@
 // Elements that a mask keeps: packed one after the other, put back into their places, and all others set to one value.
 //
 // A mask has a bit for each element of a flat tensor of n: element i's is bit i % 64 of word i / 64. Bits from n on
-// mean nothing. k of the n bits are set.
+// mean nothing. k of the n bits are set; a GPU does not check that, and leaves out what is beyond k.
 //
 // pack:    y[j] = x[i] for the j-th i, ascending, whose bit is set
 // unpack:  x[i] = y[j] for those, and x[i] = rest for all others
 // keep:    x[i] = rest where the bit is not set
-//
-// There is no twin on GPUs yet.
 //
 // Shapes: dense (n), packed (k), of one float type, not the same memory; mask (n / 64, rounded up) int64.
 #pragma once
@@ -49,6 +47,11 @@ Pack pack;
 Unpack unpack;
 Keep keep;
 }  // namespace cpu
+namespace cuda {
+Pack pack;
+Unpack unpack;
+Keep keep;
+}  // namespace cuda
 namespace meta {
 Pack pack;
 Unpack unpack;

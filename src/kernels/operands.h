@@ -53,13 +53,4 @@ void dispatch(void (*on_cpu)(const Args&, Stream&), void (*on_cuda)(const Args&,
   LOCKSTEP_CHECK(false, "device {}", static_cast<int>(stream.device()));
 }
 
-// The same of an op that has no twin on GPUs, where the run file refuses what needs it.
-template <class Args>
-void dispatch_without_gpu(void (*on_cpu)(const Args&, Stream&), void (*on_meta)(const Args&, Stream&), const Args& args,
-                          Stream& stream) {
-  LOCKSTEP_CHECK(stream.device() == Device::cpu || stream.device() == Device::meta, "an op without a twin on device {}",
-                 static_cast<int>(stream.device()));
-  stream.device() == Device::cpu ? on_cpu(args, stream) : on_meta(args, stream);
-}
-
 }  // namespace lockstep

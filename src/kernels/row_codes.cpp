@@ -20,7 +20,7 @@ void encode_rows(const EncodeRowsArgs& a, Stream& stream) {
       .have_flat("x", a.x, {N, C}, a.x.dtype())
       .have_flat("code", a.code, {N, row_words(a.form, C, a.x.dtype())}, DType::i32);
   check_row("encode_rows", a.form, C);
-  dispatch_without_gpu(cpu::encode_rows, meta::encode_rows, a, stream);
+  dispatch(cpu::encode_rows, cuda::encode_rows, meta::encode_rows, a, stream);
 }
 
 void decode_rows(const DecodeRowsArgs& a, Stream& stream) {
@@ -30,7 +30,7 @@ void decode_rows(const DecodeRowsArgs& a, Stream& stream) {
       .have_flat("y", a.y, {N, C}, a.y.dtype())
       .have_flat("code", a.code, {N, row_words(a.form, C, a.y.dtype())}, DType::i32);
   check_row("decode_rows", a.form, C);
-  dispatch_without_gpu(cpu::decode_rows, meta::decode_rows, a, stream);
+  dispatch(cpu::decode_rows, cuda::decode_rows, meta::decode_rows, a, stream);
 }
 
 }  // namespace lockstep

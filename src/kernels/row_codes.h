@@ -12,9 +12,8 @@
 //                       places, each of the two filled up to a whole word with zeros
 //
 // decode_rows: y is what the codes decode to, in the accumulator type, rounded to y's type; elements that are not among
-// the largest are zeros. A place outside of the row breaks the program: codes come from ranks of the same run.
-//
-// There is no twin on GPUs yet.
+// the largest are zeros. A place outside of the row breaks the program, and is left out on a GPU: codes come from ranks
+// of the same run.
 //
 // Shapes: x, y (N, C) without gaps, of one float type; code (N, row_words(form, C, type)) int32. 1 <= k <= C <= 65536.
 #pragma once
@@ -57,6 +56,12 @@ namespace cpu {
 EncodeRows encode_rows;
 DecodeRows decode_rows;
 }  // namespace cpu
+namespace cuda {
+EncodeRows encode_rows;
+DecodeRows decode_rows;
+// Loads every form of the kernels now (tree_sum.h, load_tree_sum).
+void load_row_codes();
+}  // namespace cuda
 namespace meta {
 EncodeRows encode_rows;
 DecodeRows decode_rows;

@@ -17,7 +17,7 @@ void select_top(const SelectTopArgs& a, Stream& stream) {
   LOCKSTEP_CHECK(k >= 1 && k <= n, "select_top: values: {} of the {} elements of x", k, n);
   LOCKSTEP_CHECK(a.first >= 0 && a.first + n <= std::numeric_limits<std::int32_t>::max(),
                  "select_top: places up to {} in 32 bits", a.first + n);
-  dispatch_without_gpu(cpu::select_top, meta::select_top, a, stream);
+  dispatch(cpu::select_top, cuda::select_top, meta::select_top, a, stream);
 }
 
 void add_at(const AddAtArgs& a, Stream& stream) {
@@ -27,7 +27,7 @@ void add_at(const AddAtArgs& a, Stream& stream) {
       .have_flat("y", a.y, {a.y.elements()}, a.y.dtype())
       .have_flat("values", a.values, {k}, a.y.dtype())
       .have_flat("indices", a.indices, {k}, DType::i32);
-  dispatch_without_gpu(cpu::add_at, meta::add_at, a, stream);
+  dispatch(cpu::add_at, cuda::add_at, meta::add_at, a, stream);
 }
 
 }  // namespace lockstep

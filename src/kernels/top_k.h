@@ -7,9 +7,7 @@
 // over: there the residual becomes 0.
 //
 // add_at: y[indices[i] - first] += values[i], from the first to the last, in A, each sum rounded to y's type. An index
-// outside of y breaks the program: indices come from ranks of the same run.
-//
-// There is no twin on GPUs yet.
+// outside of y breaks the program, and adds nothing on a GPU: indices come from ranks of the same run.
 //
 // Shapes: x, residual, y (n); values, indices (k), 1 <= k <= n. x, y and values of one float type, residual of A,
 // indices int32.
@@ -44,6 +42,10 @@ namespace cpu {
 SelectTop select_top;
 AddAt add_at;
 }  // namespace cpu
+namespace cuda {
+SelectTop select_top;
+AddAt add_at;
+}  // namespace cuda
 namespace meta {
 SelectTop select_top;
 AddAt add_at;

@@ -27,6 +27,7 @@ CompressedSums::CompressedSums(const Options& options, Communicator& ranks, Memo
       stream_(stream),
       ranks_(ranks) {
   keep(memory);
+  if (options.feedback && ranks.rank() == 0) error_.emplace(2, memory);
   for (std::size_t s = 0; s < options.sites.size(); ++s) {
     const Site& site = options.sites[s];
     sums_.push_back(make_compressed_sum({.form = options.form,
@@ -113,9 +114,18 @@ void CompressedSums::deal_owed() {
 void CompressedSums::start(int site, const ConstTensor& in, const Tensor& out, std::function<void()> after) {
   go_on();
   while (std::ranges::find(under_way_, site, &UnderWay::site) != under_way_.end()) finish_oldest();
+  measure(site, kOfGradients, in);
   sums_[static_cast<std::size_t>(site)]->start(in, out);
+  measure(site, kOfResiduals, kept_[static_cast<std::size_t>(site)].residual);
   under_way_.push_back({site, std::move(after)});
   if (!options_.overlap) settle();
+}
+
+// Padding is no gradient.
+void CompressedSums::measure(int site, Measured which, const ConstTensor& all) {
+  if (!error_) return;
+  for (const CompressedSum::Range& range : options_.sites[static_cast<std::size_t>(site)].parameters)
+    error_->add(which, all.slice(0, range.begin, range.elements()), stream_);
 }
 
 void CompressedSums::advance(UnderWay& one) {

@@ -8,8 +8,10 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "parallel/compressed_sum.h"
+#include "parallel/squares.h"
 
 namespace lockstep {
 
@@ -35,6 +37,15 @@ class CompressedSums {
   // Waits for the oldest until at most `most` are under way.
   void settle(std::size_t most = 0);
 
+  // A step begins: what follows is measured anew.
+  void begin() {
+    if (error_) error_->begin();
+  }
+  // How much the first rank leaves out: the squares of its own gradients in this step's sums, and of what was left over
+  // after each. None on other ranks, and without feedback.
+  enum Measured { kOfGradients, kOfResiduals };
+  Tensor squares() const { return error_ ? error_->all() : Tensor{}; }
+
   // What all ranks together have left out so far is owed to the sums to come. sum_owed() adds it up, and each rank gets
   // a piece of it, of each range: [begin, begin + elements); residuals stay as they are. deal_owed() makes the
   // residuals anew from these pieces: every rank's is the same share of what is owed. None without feedback. All ranks
@@ -59,7 +70,8 @@ class CompressedSums {
     bool advanced = false;
   };
   void keep(Memory& memory);  // what is left out
-  void go_on();               // as far as that needs no waiting
+  void measure(int site, Measured which, const ConstTensor& all);
+  void go_on();  // as far as that needs no waiting
   void advance(UnderWay& one);
   void finish_oldest();
 
@@ -68,6 +80,7 @@ class CompressedSums {
   Stream& stream_;
   Communicator& ranks_;
   Buffer residual_, second_, owed_, staged_;
+  std::optional<Squares> error_;
   std::vector<Kept> kept_;                            // by site
   std::vector<std::unique_ptr<CompressedSum>> sums_;  // by site
   std::deque<UnderWay> under_way_;

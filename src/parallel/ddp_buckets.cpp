@@ -160,6 +160,7 @@ void DdpBuckets::whole(int unit, int) {
 
 void DdpBuckets::begin(std::span<const std::int32_t> tokens) {
   if (rows_) rows_->find(tokens);
+  if (compressed_) compressed_->begin();
 }
 
 Tensor DdpBuckets::table() const { return tensors_[0][0].reshape({tensors_[0][0].elements()}); }

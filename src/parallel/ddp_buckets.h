@@ -40,6 +40,7 @@ class DdpBuckets final : public Gradients {
   void wait() override;
   Tensor reduced(int unit) const override;
   std::vector<Owed> owed() const override;
+  Tensor compression_squares() const override { return compressed_ ? compressed_->squares() : Tensor{}; }
   void sum_owed() override;
   void deal_owed() override;
 

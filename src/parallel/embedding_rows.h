@@ -57,18 +57,17 @@ class EmbeddingRows {
   void unpack(const Tensor& table);
 
  private:
-  // Rows that follow each other, in the table and packed.
-  struct Run {
-    std::int64_t row, packed, count;
-  };
-  void add(std::int64_t row);  // after those that were found so far
+  // The table by rows, those that were found, and their numbers.
+  Tensor by_rows(const ConstTensor& table) const;
+  Tensor packed() const { return view(packed_, options_.dtype, {found_, options_.width}); }
+  Tensor listed() const { return view(rows_, DType::i32, {found_}); }
 
   const Options options_;
   Communicator& ranks_;
   Stream& stream_;
   const std::int64_t words_;
-  Buffer present_, packed_;
-  std::vector<Run> runs_;
+  Buffer present_, packed_, rows_;
+  std::vector<std::int32_t> bits_, numbers_;  // on the host: of all ranks, then of this one; rows that were found
   std::int64_t found_ = 0;
   bool dense_ = true;
 };

@@ -92,6 +92,9 @@ class Gradients {
     Tensor elements;
   };
   virtual std::vector<Owed> owed() const { return {}; }
+  // The squares of this rank's gradients of a step and of what compression leaves out of them (compressed_sums.h); none
+  // where that is not measured.
+  virtual Tensor compression_squares() const { return {}; }
   virtual void sum_owed() {}
   virtual void deal_owed() {}
 };

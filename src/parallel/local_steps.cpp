@@ -8,7 +8,7 @@ namespace lockstep {
 
 LocalSteps::LocalSteps(const SyncSpec& sync, std::map<int, ZeroShard>& shards, Communicator& others, Memory& memory,
                        Stream& stream)
-    : sync_(sync), shards_(shards), others_(others), stream_(stream) {
+    : sync_(sync), shards_(shards), others_(others), stream_(stream), squares_(2, memory) {
   if (sync.outer == OuterStep::average) return;
   for (const auto& [u, shard] : shards) {
     if (!shard.updates()) continue;
@@ -65,12 +65,21 @@ void LocalSteps::set_anchor() {
   for (const auto& [u, outer] : outer_) cast({.y = anchor(u), .x = shards_.at(u).own_master()}, stream_);
 }
 
+// What several ranks of a layer hold alike is counted by one of them.
+void LocalSteps::measure(const ZeroShard& shard, const Tensor& weights, Measured which) {
+  shard.each_piece([&](const ZeroShard::Piece& piece) {
+    if (piece.tensor.counted && piece.elements > 0) squares_.add(which, piece.of(weights), stream_);
+  });
+}
+
 void LocalSteps::synchronize() {
+  squares_.begin();
   std::vector<Communicator::Started> started;
   for (const auto& [u, shard] : shards_) {
     if (!shard.updates()) continue;
     const Tensor master = shard.own_master();
     if (outer_.contains(u)) step(master, {}, anchor(u), kDifference);
+    measure(shard, master, kOfWeights);
     started.push_back(others_.all_reduce(master, {.reduction = Reduction::mean}));
   }
   auto next = started.begin();
@@ -78,6 +87,7 @@ void LocalSteps::synchronize() {
     if (!shard.updates()) continue;
     (*next++)->wait();
     const Tensor master = shard.own_master();
+    measure(shard, master, kOfMean);
     if (outer_.contains(u)) {
       step(anchor(u), momentum(u), master, kMomentumStep);
       step(anchor(u), {}, master, kPlainStep);

@@ -23,6 +23,7 @@
 
 #include "comm/communicator.h"
 #include "kernels/step_control.h"
+#include "parallel/squares.h"
 #include "parallel/zero_shards.h"
 #include "spec/run/sync_spec.h"
 
@@ -38,6 +39,11 @@ class LocalSteps {
 
   // All ranks call it, after the same update.
   void synchronize();
+  // Of the last synchronization, of the elements that this rank counts: squares of the weights before it, and of their
+  // mean (under nesterov of both less the anchor). So the sum over ranks of the first less that of the second is Σ over
+  // groups of |w - mean|², as often as ranks of a group hold the same.
+  enum Measured { kOfWeights, kOfMean };
+  Tensor squares() const { return squares_.all(); }
   // The masters were set: they are what the next difference is from.
   void set_anchor();
   // Flat, of a unit; of average, none.
@@ -53,6 +59,7 @@ class LocalSteps {
   Tensor control(Control which) const;
   void step(const Tensor& x, const Tensor& momentum, const Tensor& gradient, Control which);
   Tensor anchor(int unit) const;
+  void measure(const ZeroShard& shard, const Tensor& weights, Measured which);
 
   SyncSpec sync_;
   std::map<int, ZeroShard>& shards_;
@@ -60,6 +67,7 @@ class LocalSteps {
   Stream& stream_;
   std::map<int, Outer> outer_;  // by unit; of average, none
   Buffer controls_;
+  Squares squares_;
 };
 
 }  // namespace lockstep

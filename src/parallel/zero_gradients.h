@@ -35,6 +35,10 @@ class ZeroGradients final : public Gradients {
   bool is_offloaded(int unit) const override { return !offloaded_.empty() && offloaded_[unit]; }
   void wait_until_back(Stream& stream) override;
   std::vector<Owed> owed() const override;
+  void begin(std::span<const std::int32_t>) override {
+    if (compressed_) compressed_->begin();
+  }
+  Tensor compression_squares() const override { return compressed_ ? compressed_->squares() : Tensor{}; }
   void sum_owed() override;
   void deal_owed() override;
   void settle() override;

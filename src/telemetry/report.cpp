@@ -168,7 +168,7 @@ std::vector<ReportedMemory> memory_of(const RunRecords& run) {
     m.planned = planned.by_tag.empty() ? planned.peak : sum_of(planned.by_tag);
   }
   for (const auto& [rank, history] : run.ranks) by_rank[rank].measured_tags = history.peak_bytes;
-  if (!run.detail.peak_bytes.empty()) by_rank[0].measured_tags = run.detail.peak_bytes;
+  if (!run.detail.peak_bytes.empty()) by_rank[keeper_in(run)].measured_tags = run.detail.peak_bytes;
   std::vector<ReportedMemory> all;
   for (auto& [rank, memory] : by_rank) {
     memory.rank = rank;
@@ -213,6 +213,7 @@ ReportedStability stability_of(const RunRecords& run) {
     if (s.fault_texts.size() > kMostTexts) s.fault_texts.erase(s.fault_texts.begin());
   }
   s.restarts = std::max<std::int64_t>(0, starts - 1);
+  s.workers = worker_record_in(run);
   find_imbalance(run, s);
   return s;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "telemetry/run_reader.h"
+#include "telemetry/worker_record.h"
 
 namespace lockstep {
 
@@ -62,7 +63,8 @@ struct ReportedStability {
   std::int64_t overflows = 0;            // of those: with a loss scale that was too large
   std::optional<double> imbalance;       // the busiest rank's time over the mean of ranks, less 1; of recent steps
   int busiest_rank = -1;
-  std::int64_t spikes = 0;  // losses more than kSpike deviations above the usual
+  std::int64_t spikes = 0;                   // losses more than kSpike deviations above the usual
+  std::optional<WorkerRecord> workers = {};  // of an asynchronous run that has lost some
 };
 inline constexpr double kSpike = 6;
 

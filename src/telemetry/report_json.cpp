@@ -75,7 +75,8 @@ Json stability_json(const ReportedStability& s) {
           {"overflows", s.overflows},
           {"loss_spikes", s.spikes},
           {"imbalance", maybe(s.imbalance)},
-          {"busiest_rank", s.busiest_rank < 0 ? Json(nullptr) : Json(s.busiest_rank)}};
+          {"busiest_rank", s.busiest_rank < 0 ? Json(nullptr) : Json(s.busiest_rank)},
+          {"workers", s.workers ? to_json(*s.workers) : Json(nullptr)}};
 }
 
 }  // namespace

@@ -85,6 +85,12 @@ struct MetricsLine {
       set_number(value, point.time), evaluation.time = point.time;
     else if (key == "bubble")
       set_number(value, point.bubble);
+    else if (key == "staleness_mean")
+      set_number(value, point.staleness);
+    else if (key == "divergence")
+      set_number(value, point.divergence);
+    else if (key == "compression_error")
+      set_number(value, point.compression_error);
     else if (key == "updated")
       point.updated = value != JsonScalar(false);
     else if (key == "overflow")

@@ -63,6 +63,8 @@ struct StepPoint {
   double bytes = kUnknown;  // held by rank 0 after the step, all tags
   float loss_z = kUnknownTime;
   float bubble = kUnknownTime;  // share of the step
+  // Of asynchronous steps, of local steps where replicas agreed, and of compressed gradients (step_record.h).
+  float staleness = kUnknownTime, divergence = kUnknownTime, compression_error = kUnknownTime;
   std::int32_t slowest_rank = -1;
   bool updated = true;
   bool overflow = false;  // not updated, and the next step has half the loss scale

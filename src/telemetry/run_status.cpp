@@ -92,7 +92,8 @@ RunHealth health_of(const RunRecords& run) {
   RunHealth health{.agents = launch_at_work(run) != nullptr,
                    .fault = last_fault_in(run),
                    .goodput = run.goodput.value(run.read_at, launch_at_work(run) || run.running.value_or(false)),
-                   .slow = slow_ranks_in(run)};
+                   .slow = slow_ranks_in(run),
+                   .workers = worker_record_in(run)};
   if (!run.launch) return health;
   const LaunchState& launch = *run.launch;
   health.launched = true;
@@ -159,7 +160,8 @@ Json to_json(const RunHealth& health) {
           {"hosts", std::move(hosts)},
           {"fault", std::move(fault)},
           {"goodput", health.goodput ? to_json(*health.goodput) : Json(nullptr)},
-          {"slow_ranks", health.slow}};
+          {"slow_ranks", health.slow},
+          {"workers", health.workers ? to_json(*health.workers) : Json(nullptr)}};
 }
 
 Json to_json(const StatusOfRun& status) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "telemetry/run_state.h"
+#include "telemetry/worker_record.h"
 
 namespace lockstep {
 
@@ -34,7 +35,8 @@ struct RunHealth {
   std::optional<std::int64_t> copy_every = {};
   std::optional<LastFault> fault = {};
   std::optional<Goodput> goodput = {};
-  std::vector<int> slow = {};  // ranks that are slow (slow_ranks.h)
+  std::vector<int> slow = {};                // ranks that are slow (slow_ranks.h)
+  std::optional<WorkerRecord> workers = {};  // of an asynchronous run that has lost some
 };
 RunHealth health_of(const RunRecords& run);
 

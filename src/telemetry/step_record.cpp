@@ -65,6 +65,8 @@ std::string to_json_line(const StepRecord& r) {
     line["staleness_mean"] = staleness.mean;
     line["staleness_max"] = staleness.most;
   }
+  if (r.divergence) line["divergence"] = number(*r.divergence);
+  if (r.compression_error) line["compression_error"] = number(*r.compression_error);
   line["bytes"] = bytes(r.bytes);
   line["peak_bytes"] = bytes(r.peak_bytes);
   line["time"] = number(r.time);

@@ -2,7 +2,8 @@
 //
 // A line is one JSON object: step, loss, loss_z, grad_norm, lr, step_ms, tokens_per_s, model_flops_per_s, mfu, updated,
 // loss_scale and overflow (of runs that scale the loss), staleness_mean and staleness_max (of asynchronous runs: over
-// the step's updates), bytes{tag}, peak_bytes{tag}, time; numbers at full precision,
+// the step's updates), divergence (of local steps, where replicas agreed) and compression_error (with feedback),
+// bytes{tag}, peak_bytes{tag}, time; numbers at full precision,
 // null where a number is not finite or not known. An evaluation is a line {step, eval_loss, eval_accuracy, time}.
 //
 // Where the time went, if that is known: uses{use: {mean_ms, max_ms, rank}} over all ranks, `rank` the one that has the
@@ -52,8 +53,11 @@ struct StepRecord {
   std::optional<double> loss_scale = {};     // of this step; nothing where the loss is not scaled
   bool overflow = false;                     // not updated: too large for the scale, which the next step has halved
   std::optional<std::int64_t> skipped = {};  // batches that were left out so far, of a run that rewinds
-  std::vector<Arrival> arrivals = {};        // of an asynchronous step, its updates
-  std::vector<WorkerChange> changes = {};    // and which workers were lost or have joined
+  // Of a step after which replicas agreed: the root of the mean of |w - mean of w|² over them, before.
+  std::optional<double> divergence = {};
+  std::optional<double> compression_error = {};  // norm of what rank 0 has left out over its gradient's
+  std::vector<Arrival> arrivals = {};            // of an asynchronous step, its updates
+  std::vector<WorkerChange> changes = {};        // and which workers were lost or have joined
   BytesByTag bytes, peak_bytes;
   double time = 0;                     // seconds since 1970
   bool times_follow = false;           // they are known when all ranks have told

@@ -144,6 +144,8 @@ Scalars scalars_of(const StepRecord& r) {
     scalars.emplace_back("staleness/mean", staleness.mean);
     scalars.emplace_back("staleness/max", static_cast<double>(staleness.most));
   }
+  if (r.divergence) scalars.emplace_back("sync/divergence", *r.divergence);
+  if (r.compression_error) scalars.emplace_back("sync/compression_error", *r.compression_error);
   double all = 0;
   for (const TimesByUse& rank : r.times) all += rank.total() / static_cast<double>(r.times.size());
   for (int u = 0; all > 0 && u < kTimeUses; ++u) {

@@ -47,6 +47,8 @@ StepRecord record_of(TrainingRun& run, const Progress& progress, const Replica::
                             ? std::nullopt
                             : std::optional(result.loss_scale),
           .overflow = result.overflowed,
+          .divergence = result.divergence,
+          .compression_error = result.compression_error,
           .arrivals = result.arrivals,
           .changes = result.changes,
           .bytes = bytes_of(run.ledger(), &Ledger::current),

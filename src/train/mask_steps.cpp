@@ -55,9 +55,14 @@ MaskWords MaskSteps::find(int unit, const ZeroShard& shard, std::int64_t steps) 
     if (shard.packed()) keep({.dense = own, .mask = shard.mask(), .rest = kMasked}, setup_.stream);
   }
   if (part.count > 1) setup_.groups.sharers().all_gather(whole, own)->wait();
-  return MagnitudeMask{
-      .sparsity = setup_.options.sparsity, .steps = steps, .inputs_first = setup_.options.spec.in_out_weights}
-      .find(layout, whole, setup_.mesh_hosts.tensor());
+  const MagnitudeMask mask{
+      .sparsity = setup_.options.sparsity, .steps = steps, .inputs_first = setup_.options.spec.in_out_weights};
+  if (whole.device() != Device::cuda) return mask.find(layout, whole, setup_.mesh_hosts.tensor());
+  // What is counted is counted on the host: a mask step comes rarely, and its counts are of the ranks' hosts.
+  HostBuffer copy(whole.bytes(), setup_.stream);
+  download(copy.as<std::byte>().data(), whole, setup_.stream);
+  return mask.find(layout, ConstTensor(copy.as<std::byte>().data(), whole.dtype(), Device::cpu, {all}),
+                   setup_.mesh_hosts.tensor());
 }
 
 Survivors MaskSteps::survivors(int unit, const ZeroShard& shard, const MaskWords& words, std::int64_t steps) const {

@@ -116,6 +116,7 @@ class RankState {
   void update(int unit);
   // Where replicas take local steps: they agree on the weights. All ranks call it, after an update.
   bool takes_local_steps() const { return local_ != nullptr; }
+  Tensor local_squares() const { return local_->squares(); }  // of the last time
   void synchronize();
   // What the stream is given from now on comes after the unit's last update, where that runs beside it.
   void updated(int unit);

@@ -58,11 +58,12 @@ Memory& activation_memory(const RankSetup& setup) {
 }
 
 // Messages between ranks are not captured, nor are copies in other streams that come beside the next step. Masks of
-// dropout are keyed on a number that the host gives out, another one for each step.
+// dropout are keyed on a number that the host gives out, another one for each step. Under [sparsity] a mask step lays
+// out anew what updates read.
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
   return o.capture && !setup.step.unflushed && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 &&
-         o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none;
+         o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none && !o.sparsity;
 }
 
 // Every tensor between units has this shape.

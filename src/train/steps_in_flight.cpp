@@ -21,6 +21,9 @@ StepsInFlight::StepsInFlight(RankSetup& setup, RankState& state, StepExecutor& e
   for (Place& place : places_) {
     place.rate = HostBuffer(8, setup.stream);
     place.controls = HostBuffer(kStepControls * 8, setup.stream);
+    if (const Tensor squares = state.gradients().compression_squares())
+      place.left_out = HostBuffer(squares.bytes(), setup.stream);
+    if (state.takes_local_steps()) place.drifted = HostBuffer(state.local_squares().bytes(), setup.stream);
     place.done = setup.stream.make_event();
     if (!hashes_) continue;
     const auto bytes = static_cast<std::int64_t>(sizeof(StateHash)) * hashes_->guarded();
@@ -51,6 +54,10 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
     hashes_->fetch(place.hashes_before.as<std::byte>(), place.hashes_after.as<std::byte>());
   }
   executor_.batch().fetch_losses(index, setup_.stream);
+  if (const Tensor squares = state_.gradients().compression_squares())
+    download_later(place.left_out.as<char>().data(), squares, setup_.stream);
+  place.agrees = state_.takes_local_steps() && setup_.options.sync.agrees_after(state_.batches() + count() + 1);
+  if (place.agrees) download_later(place.drifted.as<char>().data(), state_.local_squares(), setup_.stream);
   download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
   if (place.timed) times->end_step();
   setup_.stream.record(*place.done);
@@ -68,6 +75,16 @@ void StepsInFlight::tell_stages(int index) {
   place.told = {executor_.batch().loss_of_stage(index), controls[kNorm] * controls[kNorm], controls[kHalted]};
   Communicator& stages = setup_.mesh_hosts.pipeline();
   place.telling = stages.all_reduce(Tensor(place.told.data(), DType::f64, stages.device(), {std::ssize(place.told)}));
+}
+
+// Every rank has its part of every replica's weights, as often as ranks of a replica hold the same.
+double StepsInFlight::divergence_of(std::span<std::int64_t> squares) {
+  const LayoutSpec& layout = setup_.options.layout;
+  const std::int64_t holders = layout.dp * layout.cp / layout.shards();
+  std::array<double, 2> sums{Squares::value(squares, LocalSteps::kOfWeights),
+                             Squares::value(squares, LocalSteps::kOfMean)};
+  if (Communicator& world = setup_.mesh_hosts.world(); world.size() > 1) sum_over(world, sums);
+  return std::sqrt(std::max(0.0, sums[0] - sums[1]) / static_cast<double>(holders));
 }
 
 StepResult StepsInFlight::finish() {
@@ -99,6 +116,12 @@ StepResult StepsInFlight::finish() {
     sum_over(others, bad);
     result.updated = bad == 0;
   }
+  if (const auto squares = place.left_out.as<std::int64_t>(); !squares.empty()) {
+    const double gradients = Squares::value(squares, CompressedSums::kOfGradients);
+    const double left = Squares::value(squares, CompressedSums::kOfResiduals);
+    if (gradients > 0) result.compression_error = std::sqrt(left / gradients);
+  }
+  if (place.agrees) result.divergence = divergence_of(place.drifted.as<std::int64_t>());
   if (place.timed) result.times = setup_.options.times->read();
   return result;
 }

@@ -20,12 +20,16 @@
 namespace lockstep {
 
 struct StepResult {
-  double loss;                             // mean over the targets that count, not scaled
-  double norm;                             // of the gradient, before clipping, not scaled
-  bool updated;                            // false: something was not finite, and nothing changed
-  double loss_scale = 1;                   // of this step
-  bool overflowed = false;                 // not updated, but with a smaller scale the next step may be: no bad value
-  std::optional<StreamStep> times = {};    // where the stream runs ahead and its times are kept
+  double loss;                           // mean over the targets that count, not scaled
+  double norm;                           // of the gradient, before clipping, not scaled
+  bool updated;                          // false: something was not finite, and nothing changed
+  double loss_scale = 1;                 // of this step
+  bool overflowed = false;               // not updated, but with a smaller scale the next step may be: no bad value
+  std::optional<StreamStep> times = {};  // where the stream runs ahead and its times are kept
+  // Of a step after which replicas agreed: the root of the mean of |w - mean of w|² over them, before.
+  std::optional<double> divergence = {};
+  // Where gradients are compressed with feedback: the norm of what this rank has left out over its gradient's.
+  std::optional<double> compression_error = {};
   std::vector<Arrival> arrivals = {};      // of an asynchronous step (async_steps.h)
   std::vector<WorkerChange> changes = {};  // of workers, since the step before
   std::optional<double> seconds = {};      // that it took, where it did not begin and end with this rank's part of it
@@ -50,10 +54,13 @@ class StepsInFlight {
 
  private:
   void tell_stages(int index);
+  double divergence_of(std::span<std::int64_t> squares);
 
   // The scalars of a step: the learning rate on its way to the device, all of them on their way back.
   struct Place {
     HostBuffer rate, controls;
+    HostBuffer left_out, drifted;            // squares (parallel/squares.h)
+    bool agrees = false;                     // replicas that take local steps, after it
     HostBuffer hashes_before, hashes_after;  // of guarded state: before the update, and after it
     std::unique_ptr<Event> done;
     bool timed = false;

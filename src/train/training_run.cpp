@@ -31,6 +31,9 @@ int threads_of(const RunSpec& spec) {
   return static_cast<int>(std::max<std::int64_t>(1, usable_cores() / spec.layout.ranks()));
 }
 
+Device device_of(const RunSpec& spec, int rank) {
+  return spec.run.server_device == ServerDevice::cpu && spec.layout.serves(rank) ? Device::cpu : device_of(spec);
+}
 Device device_of(const RunSpec& spec) { return spec.run.device == RunDevice::cuda ? Device::cuda : Device::cpu; }
 
 namespace {
@@ -87,12 +90,14 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
       ranks_(accounted_ ? accounted_.get() : where.ranks),
       threads_(where.threads > 0 ? where.threads : threads_of(spec)),
       memory_(make_memory(device, ledger_, where.arena_bytes)),
-      host_memory_(device_of(spec) == Device::cpu ? nullptr : make_host_memory(device, host_ledger_)),
+      host_memory_(device_of(spec, where.ranks ? where.ranks->rank() : 0) == Device::cpu
+                       ? nullptr
+                       : make_host_memory(device, host_ledger_)),
       offload_memory_(make_offload_memory(spec, device, host_ledger_, disk_ledger_)),
       rooms_memory_(device_of(spec) == Device::cuda && spec.memory.offloads_to() == Offload::disk
                         ? make_host_memory(device, host_ledger_)
                         : nullptr),
-      stream_(make_stream(*memory_, threads_, device_of(spec))),
+      stream_(make_stream(*memory_, threads_, device_of(spec, where.ranks ? where.ranks->rank() : 0))),
       stream_times_(device != Device::meta && stream_->runs_ahead()
                         ? std::make_unique<StreamTimes>(*stream_, Replica::kStepsInFlight)
                         : nullptr),
@@ -134,7 +139,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                                  .seed = spec.train.seed,
                                  .lists = where.lists,
                                  .model = where.model,
-                                 .how = {.runs_on = device_of(spec),
+                                 .how = {.runs_on = device_of(spec, where.ranks ? where.ranks->rank() : 0),
                                          .deterministic = spec.train.deterministic,
                                          .memory = spec.memory,
                                          .documents = data_->documents(),

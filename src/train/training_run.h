@@ -287,7 +287,8 @@ class TrainingRun {
   bool stages_differ_ = false;
 };
 
-int threads_of(const RunSpec& spec);    // per rank: as asked for, or its share of the machine's cores
-Device device_of(const RunSpec& spec);  // that it computes on
+int threads_of(const RunSpec& spec);              // per rank: as asked for, or its share of the machine's cores
+Device device_of(const RunSpec& spec);            // that it computes on
+Device device_of(const RunSpec& spec, int rank);  // this rank: servers may be elsewhere
 
 }  // namespace lockstep

@@ -58,6 +58,17 @@ TEST(Status, RangesOfRanks) {
   EXPECT_EQ(ranges_text({0, 1, 5, 6, 7}), "0, 1, 5-7");
 }
 
+TEST(Status, WorkersThatWereLostAreALine) {
+  StatusOfRun status;
+  EXPECT_THAT(status_text(status), Not(HasSubstr("workers")));
+  status.time = 112;
+  status.health.workers = {.lost = 3, .joined = 1, .away = {0, 2}, .time = 100, .last = "worker 1 has joined"};
+  EXPECT_THAT(status_text(status), HasSubstr("workers  lost 3 times, joined again once; away: the workers of ranks 0, "
+                                             "2; 12.0 s ago: worker 1 has joined\n"));
+  status.health.workers = {.lost = 1, .joined = 0, .away = {4}, .time = 100, .last = "worker 2 is lost: it ended"};
+  EXPECT_THAT(status_text(status), HasSubstr("lost once, joined again never; away: the worker of rank 4; "));
+}
+
 TEST(Status, GoodputNamesWhereTheTimeWent) {
   EXPECT_EQ(goodput_text({.whole = 100, .steps = 90, .lost = 8, .recovery = 1.5, .other = 0.05}),
             "90.0% of 1:40 in steps that count; lost 8.0%, recovery 1.5%");

@@ -161,6 +161,44 @@ TEST_F(NcclTraining, StagesLearnTheBitsOfThreadsAndOfOneRank) {
   }
 }
 
+// What changes the numbers on purpose, and sends in ways of its own.
+struct NcclTechnique {
+  std::string name, layout;
+  int ranks;
+  std::vector<std::string> sets;
+};
+
+class NcclTechniques : public NcclTraining, public ::testing::WithParamInterface<NcclTechnique> {};
+
+TEST_P(NcclTechniques, EachTechniqueLearnsTheBitsOfThreads) {
+  std::vector<std::string> more{"--layout", GetParam().layout, "--set", "model.tied=false"};
+  for (const std::string& set : GetParam().sets) more.insert(more.end(), {"--set", set});
+  const Outcome outcome = run_program(command("threads", more));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  // Whose gradient comes when is recorded, and repeated.
+  if (GetParam().name == "async")
+    more.insert(more.end(), {"--set", "sync.replay=" + (folder_ / "threads/arrivals.jsonl")});
+  expect_trained("processes", GetParam().ranks, more);
+  EXPECT_EQ(losses("processes"), losses("threads"));
+  EXPECT_EQ(losses("processes").size(), 8u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NcclTechniques,
+    ::testing::Values(
+        NcclTechnique{"int8", "dp=3,uneven=on", 3, {"sync.compress=int8"}},
+        NcclTechnique{"topk", "dp=2,zero=1", 2, {"sync.compress=topk:0.1"}},
+        NcclTechnique{"weights", "dp=2,zero=3", 2, {"sync.compress_weights=int8"}},
+        NcclTechnique{"activations", "pp=2,micro=4", 2, {"sync.compress_activations=int8"}},
+        NcclTechnique{"largest_activations", "pp=2,micro=2", 2, {"sync.compress_activations=topk:0.3"}},
+        NcclTechnique{"rows", "dp=2,embedding_gradient=rows", 2, {}},
+        NcclTechnique{"local_steps", "dp=2", 2, {"sync.kind=partial", "sync.every=3", "sync.outer=nesterov"}},
+        NcclTechnique{"servers", "dp=2,dp_kind=server,servers=1", 3, {}},
+        NcclTechnique{"async", "dp=2,dp_kind=server,servers=1", 3, {"sync.kind=async", "sync.staleness=2"}},
+        NcclTechnique{"pipedream", "pp=2,micro=4,schedule=pipedream", 2, {}},
+        NcclTechnique{"masks", "dp=2,zero=1", 2, {"sparsity.kind=2:4", "sparsity.end=4", "sparsity.every=2"}}),
+    [](const auto& info) { return info.param.name; });
+
 // Saved by two processes, gone on with by two others, and by one alone.
 TEST_F(NcclTraining, GoesOnFromWhatItSaved) {
   const std::vector<std::string> constant{"--set", "optim.schedule=constant"};

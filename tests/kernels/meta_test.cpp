@@ -17,7 +17,7 @@ const Operand* find(const KernelCase& kernel, const std::string& name) {
 }
 
 // What a kernel must read and write once: its inputs and its outputs. Of an embedding's tables, only the rows looked
-// up; of a split loss without gradients, no logits; of what is added to at some places, these.
+// up; of a split loss without gradients, no logits; of what is added to at some places, or packed, these.
 std::pair<std::int64_t, std::int64_t> bytes_moved(const KernelCase& kernel) {
   std::int64_t read = 0, written = 0;
   for (const Operand& operand : kernel.operands) {
@@ -33,6 +33,12 @@ std::pair<std::int64_t, std::int64_t> bytes_moved(const KernelCase& kernel) {
     const std::int64_t more = bytes_of(*find(kernel, "values")) - bytes_of(*find(kernel, "y"));
     read += more;
     written += more;
+  }
+  if (kernel.op == "pack") read += bytes_of(*find(kernel, "packed")) - bytes_of(*find(kernel, "dense"));
+  if (kernel.op == "gather_rows") read += bytes_of(*find(kernel, "y")) - bytes_of(*find(kernel, "table"));
+  if (kernel.op == "scatter_rows") {
+    read -= bytes_of(*find(kernel, "table"));
+    written += bytes_of(*find(kernel, "x")) - bytes_of(*find(kernel, "table"));
   }
   if (kernel.op == "embedding_backward") {
     const Operand &dtable = *find(kernel, "dtable"), &dy = *find(kernel, "dy");

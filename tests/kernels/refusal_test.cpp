@@ -63,6 +63,8 @@ class EveryContract : public ::testing::TestWithParam<int> {
     if (kernel().op == "select_top") return name == "x" && kernel().operands.back().name == "x";
     if (kernel().op == "add_at" || kernel().op == "decode_rows") return name == "y";
     if (kernel().op == "encode_rows") return name == "x";
+    if (kernel().op == "pack" || kernel().op == "unpack") return name == "packed" || name == "dense";
+    if (kernel().op == "keep") return name == "dense";
     if (kernel().op == "dropout") return name == "positions";
     if (kernel().op == "split_cross_entropy_statistics") return name == "logits";
     return (kernel().op == "cross_entropy" || kernel().op == "split_cross_entropy") && name == "logits" &&

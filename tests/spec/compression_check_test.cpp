@@ -47,13 +47,11 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"sync.compress=topk:0"}, "'topk:0' says nothing", {"sync.compress=topk:0.01"}},
       {{"sync.compress=topk:2"}, "'topk:2' says nothing", {"sync.compress=topk:0.01"}},
       {{"layout.dp_kind=central"}, "dp_kind is \"central\"", {"layout.dp_kind=ddp"}},
-      {{"layout.cp=2"}, "context-parallel", {"layout.cp=1"}},
       {{"layout.tp=4", "model.kv_heads=2"}, "the same key/value heads (2)", {"layout.tp=2"}},
       {{"layout.tp=2", "sync.compress=onebit"}, "the padding of layers", {"sync.compress=int8"}},
       {{"layout.reduce=native"}, "reduce = \"native\" does nothing", {"layout.reduce=canonical"}},
       {{"layout.dp=4", "layout.zero=1", "layout.shard=2"}, "sharded over 2 of 4 ranks", {"layout.shard=0"}},
       {{"precision.compute=fp16"}, "another loss scale", {"precision.compute=bf16"}},
-      {{"run.device=cuda"}, "on the cpu alone", {"run.device=cpu"}},
       {{"layout.zero=2", "memory.offload_gradients=disk"}, "offloaded", {"memory.offload_gradients=none"}},
       {{"layout.zero=2", "model.tied=true"}, "tied", {"layout.grad_sync=step"}},
       {{"sync.compress_weights=int8"}, "no weights are gathered", {"layout.zero=3"}},
@@ -72,9 +70,6 @@ const std::vector<RefusedCompression>& refused_compressions() {
       {{"layout.pp=2", "sync.compress_activations=topk:0.7"},
        "no fewer than all have",
        {"sync.compress_activations=topk:0.66"}},
-      {{"layout.pp=2", "sync.compress=none", "sync.compress_activations=int8", "run.device=cuda"},
-       "activations are compressed on the cpu alone",
-       {"run.device=cpu"}},
   };
   return all;
 }

@@ -8,8 +8,7 @@
 #include "checkpoint/hf_tensors.h"
 #include "comm/threads/run_ranks.h"
 #include "parallel/arrival_order.h"
-#include "support/devices.h"
-#include "support/host_run.h"
+#include "support/rank_device.h"
 
 namespace lockstep::tests {
 
@@ -65,8 +64,8 @@ AsyncLearned train_async(const Replica::Options& o, const AsyncTraining& trainin
   std::mutex mutex;
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const int rank = group->rank();
-    CpuDevice cpu;
-    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
+    RankDevice on(training.device, *group);
+    Replica replica(o, on.ranks(), on.memory(), on.stream());
     replica.init_weights();
     const auto line = static_cast<int>(o.layout.line());
     replica.async().use(
@@ -96,7 +95,7 @@ AsyncLearned train_async(const Replica::Options& o, const AsyncTraining& trainin
     for (const Replica::Named& t : replica.tensors()) {
       const auto at = std::ranges::find(names, t.tensor.name, &LogicalTensor::name) - names.begin();
       if (o.layout.serves(rank) && t.counted && !t.runs.empty())
-        t.put(to_doubles(t.master, cpu.stream()), learned.weights[static_cast<std::size_t>(at)]);
+        t.put(to_doubles(t.master, on.stream()), learned.weights[static_cast<std::size_t>(at)]);
     }
   });
   return learned;

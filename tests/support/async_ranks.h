@@ -30,6 +30,7 @@ struct AsyncTraining {
   std::function<bool(std::int64_t steps)> meets = {};                       // none: at the end alone
   std::function<void(int worker, std::int64_t ticket)> before_ticket = {};  // called by the first rank of a worker
   std::function<double(std::int64_t step)> rate = {};                       // none: kAsyncRate
+  Device device = Device::cpu;                                              // a GPU: ranks are threads that share it
 };
 AsyncLearned train_async(const Replica::Options& options, const AsyncTraining& training = {});
 

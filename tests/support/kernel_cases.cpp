@@ -32,7 +32,7 @@ const std::vector<KernelCase>& kernel_cases() {
       for (const auto family :
            {matmul_cases, attention_cases, heads_cases, rmsnorm_cases, layernorm_cases, activation_cases,
             elementwise_cases, token_cases, cross_entropy_cases, split_cross_entropy_cases, random_cases,
-            optimizer_cases, block_hash_cases, fp8_cases, tree_sum_cases, compression_cases}) {
+            optimizer_cases, block_hash_cases, fp8_cases, tree_sum_cases, compression_cases, mask_cases}) {
         Cases some = family(dtype);
         std::move(some.begin(), some.end(), std::back_inserter(cases));
       }

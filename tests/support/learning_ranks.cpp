@@ -8,8 +8,7 @@
 
 #include "comm/threads/run_ranks.h"
 #include "spec/layout/updates.h"
-#include "support/devices.h"
-#include "support/host_run.h"
+#include "support/rank_device.h"
 #include "tensor/transfer.h"
 
 namespace lockstep::tests {
@@ -20,7 +19,7 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
   return o;
 }
 
-Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
+Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap, Device device, bool servers_on_host) {
   Learned learned;
   learned.copies.resize(
       static_cast<std::size_t>(o.layout.dp_kind == DpKind::central ? o.layout.replicas() : state_copies(o.layout)));
@@ -36,10 +35,10 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
   run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
     const auto rank = static_cast<std::size_t>(group->rank());
     if (wrap) group = wrap(std::move(group));
-    CpuDevice cpu;
+    RankDevice on(servers_on_host && o.layout.serves(group->rank()) ? Device::cpu : device, *group, servers_on_host);
     Ledger offloaded;
     const std::unique_ptr<Memory> offload = offload_memory(o.how.memory, offloaded);
-    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream(), offload.get());
+    Replica replica(o, on.ranks(), on.memory(), on.stream(), offload.get());
     replica.init_weights();
     const bool sums = rank_updates(o.layout, group->rank());  // others have their own part's gradients
     const auto own = static_cast<std::size_t>(
@@ -47,7 +46,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
     const auto put = [&](::lockstep::Tensor Replica::Named::*which, std::span<double> whole) {
       for (const auto& t : replica.tensors())
         if (t.counted && !t.runs.empty())
-          t.put(to_doubles(t.*which, cpu.stream()), whole.subspan(static_cast<std::size_t>(begins.at(t.tensor.name))));
+          t.put(to_doubles(t.*which, on.stream()), whole.subspan(static_cast<std::size_t>(begins.at(t.tensor.name))));
     };
     for (unsigned step = 0; step < static_cast<unsigned>(steps); ++step) {
       const TokenBatch all = random_batch(o, step);
@@ -60,6 +59,7 @@ Learned learn(const Replica::Options& o, int steps, const WrapRanks& wrap) {
       if (rank != 0) continue;
       learned.losses.push_back(result.loss);
       learned.norms.push_back(result.norm);
+      if (result.compression_error) learned.compression_errors.push_back(*result.compression_error);
     }
     replica.settle();
     if (sums || o.layout.dp_kind == DpKind::central) put(&Replica::Named::master, learned.copies[own]);

@@ -9,6 +9,7 @@ namespace lockstep::tests {
 
 struct Learned {
   std::vector<double> losses, norms;
+  std::vector<double> compression_errors;  // by step, of the first rank; empty: not measured
   // All logical tensors, one after the other, as numbers: of every copy of them that the ranks hold between them.
   std::vector<std::vector<double>> copies;                  // master weights after the last step
   std::vector<std::vector<std::vector<double>>> gradients;  // by step, then copy; before clipping
@@ -28,7 +29,10 @@ Replica::Options learning_options(const ModelSpec& spec, const LayoutSpec& layou
 
 using WrapRanks = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 
-Learned learn(const Replica::Options& options, int steps = 3, const WrapRanks& wrap = {});
+// On a GPU ranks are threads that share it. `servers_on_host`: parameter servers are on the cpu, whatever the others
+// are on, and tensors go through the host.
+Learned learn(const Replica::Options& options, int steps = 3, const WrapRanks& wrap = {}, Device device = Device::cpu,
+              bool servers_on_host = false);
 inline Learned learn(const ModelSpec& spec, const LayoutSpec& layout, const PrecisionSpec& precision) {
   return learn(learning_options(spec, layout, precision));
 }

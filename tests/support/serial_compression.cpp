@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "comm/meta/communicator.h"
+#include "comm/single_rank.h"
+#include "comm/threads/run_ranks.h"
 #include "kernels/cross_entropy.h"
 #include "spec/layout/shard.h"
 #include "support/devices.h"
@@ -181,6 +183,42 @@ class SerialRun {
   std::vector<bool> cuts_;
 };
 
+// Ranks that do not sum what they have; groups of some of them are as ever.
+class Unsummed final : public Communicator {
+ public:
+  explicit Unsummed(Communicator& ranks)
+      : Communicator(ranks.rank(), ranks.size(), ranks.name(), ranks.device()), ranks_(ranks) {}
+  Started start(const Message& message) override {
+    return message.op == CommOp::all_reduce ? std::make_unique<NothingPending>() : ranks_.start(message);
+  }
+  std::unique_ptr<Communicator> split(const std::function<Place(int)>& place, const std::string& name) override {
+    return ranks_.split(place, name);
+  }
+
+ private:
+  Communicator& ranks_;
+};
+
+using Loads = std::function<void(const std::function<void(std::span<const ConstTensor>)>& load)>;
+using Reads = std::function<Numbers(const std::vector<Replica::Named>& tensors, Stream& stream)>;
+
+// Of each of a sample's context-parallel ranks the gradient of the mean loss, as far as its tokens contribute to it.
+std::vector<Numbers> parts_of_gradient(const Replica::Options& o, std::span<const std::int32_t> tokens,
+                                       std::span<const std::int32_t> targets, const Loads& with_weights,
+                                       const Reads& read, double& loss) {
+  std::vector<Numbers> parts(static_cast<std::size_t>(o.layout.cp));
+  run_ranks(static_cast<int>(o.layout.cp), [&](std::unique_ptr<Communicator> group) {
+    CpuDevice cpu;
+    Unsummed unsummed(*group);
+    Replica replica(o, {unsummed, *group}, cpu.memory(), cpu.stream());
+    with_weights([&](std::span<const ConstTensor> values) { replica.load(values); });
+    const double mean = replica.compute_gradients(tokens, targets);
+    parts[static_cast<std::size_t>(group->rank())] = read(replica.tensors(), cpu.stream());
+    if (group->rank() == 0) loss = mean;
+  });
+  return parts;
+}
+
 }  // namespace
 
 Numbers plain_compressed(const Compression& form, const Numbers& v) {
@@ -239,11 +277,13 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     add_parameters(Model(o.spec, 1, o.T, DType::f64, {.split = o.layout.tensor_split(r)}), o.layout, begins,
                    parameters);
   // All logical tensors of one run, one after the other.
-  const auto read = [&](SerialRun& run, Tensor Replica::Named::*which) {
+  const auto read_all = [&](const std::vector<Replica::Named>& tensors, Stream& stream, Tensor Replica::Named::*which) {
     Numbers all(elements);
-    for (const auto& t : run.state().tensors())
-      t.put(to_doubles(t.*which, run.stream()), std::span(all).subspan(begins.at(t.tensor.name)));
+    for (const auto& t : tensors) t.put(to_doubles(t.*which, stream), std::span(all).subspan(begins.at(t.tensor.name)));
     return all;
+  };
+  const auto read = [&](SerialRun& run, Tensor Replica::Named::*which) {
+    return read_all(run.state().tensors(), run.stream(), which);
   };
   const auto gather = [&](const Numbers& all, const PlainParameter& parameter) {
     Numbers values;
@@ -273,7 +313,7 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     const auto valid = static_cast<double>(
         std::ranges::count_if(batch.targets, [](std::int32_t target) { return target != kIgnoredTarget; }));
     Numbers gradient(elements);
-    double loss = 0;
+    double loss = 0, of_first = 0, left_by_first = 0;  // squares of the first worker's gradients, and of its residuals
     for (const std::vector<Part>& round : parts) {
       std::vector<Numbers> sums(parameters.size());
       for (std::size_t w = 0; w < round.size(); ++w) {
@@ -282,22 +322,47 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
           return std::span(all).subspan(static_cast<std::size_t>(round[w].first * o.T),
                                         static_cast<std::size_t>(round[w].count * o.T));
         };
-        std::vector<ConstTensor> values;
-        std::vector<Buffer> buffers;
         const Numbers computes = gathered(weights);
-        for (const Learned::Tensor& t : learned.tensors) {
-          buffers.push_back(run.memory().allocate(t.count * 8, Tag::data));
-          std::memcpy(buffers.back().data(), computes.data() + t.begin, static_cast<std::size_t>(t.count * 8));
-          values.push_back(view(buffers.back(), DType::f64, {t.count}));
+        const Loads with_weights = [&](const auto& load) {
+          std::vector<ConstTensor> values;
+          for (const Learned::Tensor& t : learned.tensors)
+            values.emplace_back(computes.data() + t.begin, DType::f64, Device::cpu, Shape{t.count});
+          load(values);
+        };
+        std::vector<Numbers> of_workers;
+        if (o.layout.cp == 1 || !o.sync.compress) {
+          with_weights([&](std::span<const ConstTensor> values) { run.state().load(values); });
+          loss += run.compute_gradients(of(batch.tokens), of(batch.targets), valid, step);
+          of_workers.push_back(read(run, &Replica::Named::gradient));
+        } else {
+          Replica::Options together = o;
+          together.B = round[w].count;
+          together.layout = {.cp = o.layout.cp, .cp_kind = o.layout.cp_kind, .cp_order = o.layout.cp_order};
+          together.sync = {};
+          double mean = 0;
+          of_workers = parts_of_gradient(
+              together, of(batch.tokens), of(batch.targets), with_weights,
+              [&](const auto& tensors, Stream& stream) { return read_all(tensors, stream, &Replica::Named::gradient); },
+              mean);
+          const double share = static_cast<double>(std::ranges::count_if(
+                                   of(batch.targets), [](std::int32_t one) { return one != kIgnoredTarget; })) /
+                               valid;
+          loss += mean * share;
+          for (Numbers& part : of_workers)
+            for (double& g : part) g *= share;
         }
-        run.state().load(values);
-        loss += run.compute_gradients(of(batch.tokens), of(batch.targets), valid, step);
-        const Numbers mine = read(run, &Replica::Named::gradient);
-        for (std::size_t p = 0; p < parameters.size(); ++p)
-          add_to(sums[p], !o.sync.compress
-                              ? gather(mine, parameters[p])
-                              : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, gather(mine, parameters[p]),
-                                     residuals[{p, static_cast<std::int64_t>(w)}]));
+        for (std::size_t c = 0; c < of_workers.size(); ++c)
+          for (std::size_t p = 0; p < parameters.size(); ++p) {
+            const Numbers mine = gather(of_workers[c], parameters[p]);
+            if (w + c == 0)
+              for (const double g : mine) of_first += g * g;
+            add_to(sums[p], !o.sync.compress
+                                ? mine
+                                : send(o.sync.compress, o.sync.feedback, parameters[p].cuts, mine,
+                                       residuals[{p, static_cast<std::int64_t>(w * of_workers.size() + c)}]));
+            if (w + c == 0 && o.sync.compress)
+              for (const double left : residuals[{p, 0}]) left_by_first += left * left;
+          }
       }
       for (std::size_t p = 0; p < parameters.size(); ++p) {
         if (two_legs && o.sync.compress)
@@ -314,6 +379,7 @@ Learned learn_serially(const Replica::Options& o, int steps, Numbers* owed) {
     const double scale = how.clip > 0 ? std::min(1.0, how.clip / (norm + 1e-6)) : 1;
     learned.losses.push_back(loss);
     learned.norms.push_back(norm);
+    if (o.sync.compress && o.sync.feedback) learned.compression_errors.push_back(std::sqrt(left_by_first / of_first));
     learned.gradients.push_back({gradient});
     const double first = 1 - std::pow(how.beta1, step + 1), next = std::sqrt(1 - std::pow(how.beta2, step + 1));
     Numbers decays(elements);

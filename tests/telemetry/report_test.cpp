@@ -11,7 +11,9 @@ namespace lockstep {
 namespace {
 
 using ::testing::DoubleEq;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Optional;
 
 StepPoint step_at(std::int64_t step, double seconds, double tokens_per_s, double loss) {
@@ -156,6 +158,46 @@ TEST(Reports, PutEachRanksMemoryBesideThePlan) {
   EXPECT_EQ(memory[1].rank, 1);
   EXPECT_THAT(memory[1].planned, Optional(7));
   EXPECT_THAT(memory[1].measured, Optional(7));
+}
+
+// Where workers may die, the first server keeps the records, and says so.
+TEST(Reports, GiveTheRankThatKeepsTheRecordsItsMemory) {
+  RunRecords run = records_of({step_at(1, 1, 1, 5)});
+  run.detail.peak_bytes = {{"optimizer", 40}};
+  run.ranks[0].peak_bytes = {{"weights", 7}};
+  RunEvent start;
+  start.rank = 2, start.kind = "start", start.speaks = true;
+  run.events.push_back(start);
+  const std::vector<ReportedMemory> memory = make_report(run).memory;
+  ASSERT_EQ(memory.size(), 2u);
+  EXPECT_EQ(memory[0].rank, 0);
+  EXPECT_THAT(memory[0].measured, Optional(7));
+  EXPECT_EQ(memory[1].rank, 2);
+  EXPECT_THAT(memory[1].measured, Optional(40));
+}
+
+TEST(Reports, CountWorkersThatWereLost) {
+  RunRecords run = records_of({step_at(1, 1, 1, 5)});
+  EXPECT_FALSE(make_report(run).stability.workers);
+  const auto happens = [&](int rank, const char* kind, bool speaks = false) {
+    RunEvent& event = run.events.emplace_back();
+    event.time = 100.0 + rank, event.rank = rank, event.kind = event.text = kind, event.speaks = speaks;
+  };
+  happens(4, "start", true);
+  happens(0, "join");
+  EXPECT_FALSE(make_report(run).stability.workers) << "workers that a run begins with";
+  happens(1, "leave");
+  happens(0, "leave");
+  happens(1, "join");
+  const std::optional<WorkerRecord> workers = make_report(run).stability.workers;
+  ASSERT_TRUE(workers);
+  EXPECT_EQ(workers->lost, 2);
+  EXPECT_EQ(workers->joined, 1);
+  EXPECT_THAT(workers->away, ElementsAre(0));
+  EXPECT_EQ(workers->last, "join");
+  EXPECT_EQ(workers->time, 101);
+  happens(4, "start", true);
+  EXPECT_THAT(make_report(run).stability.workers->away, IsEmpty()) << "all begin again";
 }
 
 TEST(Reports, CountWhatWentWrong) {

@@ -30,8 +30,16 @@ LayoutSpec compressed_layout(int ranks, std::int64_t zero = 0) {
 void expect_as_serial(const Replica::Options& o) {
   const Learned serial = learn_serially(o, kCompressedSteps);
   EXPECT_GT(serial.norms[0], o.optimizer.clip) << "clipping is to be active";
-  expect_close(learn(o, kCompressedSteps), serial, 1e-11,
-               fmt::format("{}, {}, feedback {}", to_text(o.layout), o.sync.compress.text(), o.sync.feedback));
+  const std::string what =
+      fmt::format("{}, {}, feedback {}", to_text(o.layout), o.sync.compress.text(), o.sync.feedback);
+  const Learned learned = learn(o, kCompressedSteps);
+  expect_close(learned, serial, 1e-11, what);
+  if (o.layout.tp > 1) return;  // of the first rank's parts of layers
+  ASSERT_EQ(learned.compression_errors.size(), serial.compression_errors.size()) << what;
+  for (std::size_t step = 0; step < serial.compression_errors.size(); ++step)
+    EXPECT_NEAR(learned.compression_errors[step], serial.compression_errors[step],
+                1e-9 * serial.compression_errors[step])
+        << what << ", step " << step;
 }
 
 class CompressedGradients : public ::testing::TestWithParam<std::string> {};
@@ -92,6 +100,17 @@ TEST_P(CompressedGradients, OfTensorParallelRanksTeachWhatTheSerialModelLearns) 
   }
 }
 
+// Each has the gradient of its part of the tokens, and a residual of its own.
+TEST_P(CompressedGradients, OfContextParallelRanksTeachWhatTheSerialModelLearns) {
+  for (LayoutSpec layout : {LayoutSpec{.cp = 2, .micro = 2}, LayoutSpec{.dp = 2, .cp = 3, .micro = 2},
+                            LayoutSpec{.dp = 2, .cp = 2, .cp_order = CpOrder::plain, .micro = 1, .zero = 1},
+                            LayoutSpec{.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
+    Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, GetParam());
+    o.T = 12;  // which cp divides
+    expect_as_serial(o);
+  }
+}
+
 // Each parameter is compressed by itself.
 TEST_P(CompressedGradients, DoNotDependOnBucketsOrOverlap) {
   for (const NamedSpec& model : {tiny_specs()[0], tiny_specs()[1]}) {
@@ -124,6 +143,14 @@ TEST(CompressedWeights, TeachWhatTheSerialModelLearns) {
 TEST(CompressedWeights, OfTensorParallelRanksTeachWhatTheSerialModelLearns) {
   LayoutSpec layout{.dp = 2, .tp = 3, .micro = 2, .zero = 3, .grad_sync = GradSync::micro};
   Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, "none");
+  o.sync.compress_weights = compression("int8");
+  expect_as_serial(o);
+}
+
+TEST(CompressedWeights, OfContextParallelRanksTeachWhatTheSerialModelLearns) {
+  Replica::Options o = compressed_options(
+      tiny_specs()[0].spec, {.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}, "int8");
+  o.T = 12;
   o.sync.compress_weights = compression("int8");
   expect_as_serial(o);
 }

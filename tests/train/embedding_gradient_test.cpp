@@ -155,7 +155,8 @@ TEST(EmbeddingGradientMessages, AndMemoryAreWhatMetaSays) {
         const Ledger::Rows held = meta.memory().ledger().rows();
         const auto row = held.find({Tag::communication, "rows of the embedding"});
         ASSERT_TRUE(row != held.end());
-        EXPECT_EQ(row->second.current, round_up(std::min(vocabulary, o.B * o.T) * o.spec.width * 4, kAlignment) +
+        const std::int64_t most = std::min(vocabulary, o.B * o.T);  // rows, each with its number
+        EXPECT_EQ(row->second.current, round_up(most * o.spec.width * 4, kAlignment) + round_up(most * 4, kAlignment) +
                                            round_up(4 * ((vocabulary + 31) / 32) * 4, kAlignment));
       });
     }

@@ -64,6 +64,19 @@ TEST_P(ParameterServer, LearnsTheBitsOfDdpBesideEveryOtherAxis) {
 INSTANTIATE_TEST_SUITE_P(Families, ParameterServer, ::testing::ValuesIn(cut_specs()),
                          [](const auto& info) { return info.param.name; });
 
+// Workers and servers that are apart: every tensor goes through memory of the host.
+TEST(ParameterServerOnTheHost, LearnsTheBitsOfDdp) {
+  for (const LayoutSpec& layout : {LayoutSpec{.dp = 1, .micro = 2, .dp_kind = DpKind::server, .servers = 1},
+                                   LayoutSpec{.dp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 2},
+                                   LayoutSpec{.dp = 4, .micro = 1, .dp_kind = DpKind::server, .servers = 3}})
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      const Replica::Options o = learning_options(tiny_specs()[0].spec, layout, precision);
+      Replica::Options ddp = o;
+      ddp.layout = without_servers(layout);
+      expect_equal(learn(o, 3, {}, Device::cpu, true), learn(ddp, 3), to_text(layout));
+    }
+}
+
 // A loss scale that is found, halved on overflow: servers decide, workers scale.
 TEST(ParameterServerScaling, InFp16FollowsDdp) {
   Replica::Options o = learning_options(

@@ -3,83 +3,14 @@
 
 #include <cmath>
 #include <limits>
-#include <mutex>
 
-#include "checkpoint/hf_tensors.h"
 #include "comm/threads/run_ranks.h"
 #include "support/devices.h"
-#include "support/serial_pipedream.h"
+#include "support/pipedream_ranks.h"
 #include "support/tiny_specs.h"
 
 namespace lockstep::tests {
 namespace {
-
-PipeDreamRun pipedream_run(const ModelSpec& spec, ScheduleKind kind, std::int64_t pp, std::int64_t micro,
-                           std::int64_t dp = 1, std::int64_t tp = 1) {
-  PipeDreamRun run{.options = {.spec = spec,
-                               .B = 2 * micro * dp,
-                               .T = 7,
-                               .layout = {.dp = dp, .pp = pp, .schedule = kind, .tp = tp, .micro = micro},
-                               .precision = Precision::fp64,
-                               .seed = 5}};
-  run.options.spec.tied = false;
-  run.options.spec.layers = std::max<std::int64_t>(spec.layers, pp - 1);
-  // The gradient of some samples alone would draw other masks: those of samples 0 and on.
-  run.options.spec.dropout = run.options.spec.attention_dropout = 0;
-  run.options.optimizer.clip = 0.1;  // active
-  run.options.optimizer.weight_decay = 0.05;
-  return run;
-}
-
-struct Trained {
-  PipeDreamTrajectory run;
-  std::map<std::string, int> stage_of;
-};
-
-// The program: ranks as threads. Two steps are in flight at a time, but for those that are drained.
-Trained train_pipedream(const PipeDreamRun& run) {
-  const Replica::Options& o = run.options;
-  const std::vector<LogicalTensor> names = logical_tensors(Model(o.spec, 1, o.T, DType::f64));
-  Trained found;
-  for (const LogicalTensor& name : names) found.run.weights.emplace_back(static_cast<std::size_t>(name.elements()));
-  std::mutex mutex;
-  run_ranks(static_cast<int>(o.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
-    CpuDevice cpu;
-    Replica replica(o, {*group, *group}, cpu.memory(), cpu.stream());
-    replica.init_weights();
-    std::vector<double> losses;
-    const auto finish = [&](int most) {
-      while (replica.steps_in_flight() > most) {
-        const Replica::Result result = replica.finish_step();
-        EXPECT_TRUE(result.updated);
-        losses.push_back(result.loss);
-      }
-    };
-    for (std::int64_t step = 0; step < run.steps; ++step) {
-      const TokenBatch all = run.batch(step);
-      const auto part = [&, given = replica.given()](const std::vector<std::int32_t>& whole) {
-        return std::span(whole).subspan(static_cast<std::size_t>(given.first * o.T),
-                                        static_cast<std::size_t>(given.count * o.T));
-      };
-      replica.set_learning_rate(run.rate(step));
-      replica.begin_step(part(all.tokens), part(all.targets));
-      finish(1);
-      if (!run.drained.contains(step + 1)) continue;
-      finish(0);
-      EXPECT_TRUE(replica.drain());
-    }
-    finish(0);
-    EXPECT_TRUE(replica.drain());
-    const std::lock_guard lock(mutex);
-    if (group->rank() == 0) found.run.losses = losses;
-    for (const Replica::Named& t : replica.tensors()) {
-      const auto at = std::ranges::find(names, t.tensor.name, &LogicalTensor::name) - names.begin();
-      found.stage_of[t.tensor.name] = static_cast<int>(o.layout.stage(group->rank()));
-      if (!t.runs.empty()) t.put(to_doubles(t.master, cpu.stream()), found.run.weights[static_cast<std::size_t>(at)]);
-    }
-  });
-  return found;
-}
 
 double difference(const PlainValues& a, const PlainValues& b) {
   double error = 0, size = 0;
@@ -93,7 +24,7 @@ double difference(const PlainValues& a, const PlainValues& b) {
 
 void expect_is_the_serial_model(const PipeDreamRun& run) {
   const std::string what = to_text(run.options.layout);
-  const Trained many = train_pipedream(run);
+  const PipeDreamTrained many = train_pipedream(run);
   const PipeDreamTrajectory one = simulate_pipedream(run, many.stage_of);
   ASSERT_EQ(one.losses.size(), many.run.losses.size()) << what;
   for (std::size_t step = 0; step < one.losses.size(); ++step)
@@ -166,7 +97,7 @@ TEST(PipeDream, IsTheSerialModelWithRecomputation) {
 // The model is none that always says yes: other versions, or the gradients of 1f1b, are other weights.
 TEST(PipeDream, IsNotThePipelineWithAFlush) {
   const PipeDreamRun run = pipedream_run(tiny_specs()[0].spec, ScheduleKind::pipedream, 3, 3);
-  const Trained many = train_pipedream(run);
+  const PipeDreamTrained many = train_pipedream(run);
   PipeDreamRun drained = run;
   for (std::int64_t step = 1; step <= run.steps; ++step) drained.drained.insert(step);
   EXPECT_GT(difference(simulate_pipedream(drained, many.stage_of).weights, many.run.weights), 1e-6);
@@ -175,7 +106,7 @@ TEST(PipeDream, IsNotThePipelineWithAFlush) {
 // One stage has nobody to wait for: it learns what a run learns whose steps are these micro-batches, to the bit.
 TEST(PipeDream, OfOneStageIsPlainTraining) {
   PipeDreamRun run = pipedream_run(tiny_specs()[0].spec, ScheduleKind::pipedream, 1, 3);
-  const Trained without = train_pipedream(run);
+  const PipeDreamTrained without = train_pipedream(run);
   Replica::Options o = run.options;
   o.layout = {};
   o.B = run.options.B / 3;

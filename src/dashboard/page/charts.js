@@ -12,6 +12,9 @@ const curves = (() => {
     {key: 'lr', title: 'Learning rate', plain: true},
     {key: 'grad_norm', title: 'Gradient norm'},
     {key: 'step_ms', title: 'Step time', format: (v) => milliseconds(v)},
+    {key: 'staleness', title: 'Staleness of gradients', plain: true},
+    {key: 'divergence', title: 'Divergence of replicas'},
+    {key: 'compression_error', title: 'Compression error'},
   ];
   let runs = [];
   const made = new Map();

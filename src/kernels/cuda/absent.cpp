@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
 #include "kernels/bias.h"
+#include "kernels/block_codes.h"
 #include "kernels/block_hash.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/attention/cudnn_attention.h"
@@ -12,6 +13,7 @@
 #include "kernels/gelu.h"
 #include "kernels/heads.h"
 #include "kernels/layernorm.h"
+#include "kernels/mask.h"
 #include "kernels/matmul.h"
 #include "kernels/norm_sum.h"
 #include "kernels/optimizers.h"
@@ -20,9 +22,12 @@
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/row_codes.h"
 #include "kernels/split_cross_entropy.h"
 #include "kernels/step_control.h"
 #include "kernels/swiglu.h"
+#include "kernels/table_rows.h"
+#include "kernels/top_k.h"
 #include "kernels/tree_sum.h"
 
 namespace lockstep::cuda {
@@ -81,5 +86,16 @@ void swiglu_forward(const SwigluForwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward(const SwigluBackwardArgs&, lockstep::Stream&) { absent(); }
 void swiglu_backward_fp8(const SwigluBackwardFp8Args&, lockstep::Stream&) { absent(); }
 void tree_sum(const TreeSumArgs&, lockstep::Stream&) { absent(); }
+void encode_blocks(const EncodeBlocksArgs&, lockstep::Stream&) { absent(); }
+void decode_blocks(const DecodeBlocksArgs&, lockstep::Stream&) { absent(); }
+void encode_rows(const EncodeRowsArgs&, lockstep::Stream&) { absent(); }
+void decode_rows(const DecodeRowsArgs&, lockstep::Stream&) { absent(); }
+void select_top(const SelectTopArgs&, lockstep::Stream&) { absent(); }
+void add_at(const AddAtArgs&, lockstep::Stream&) { absent(); }
+void pack(const PackArgs&, lockstep::Stream&) { absent(); }
+void unpack(const UnpackArgs&, lockstep::Stream&) { absent(); }
+void keep(const KeepArgs&, lockstep::Stream&) { absent(); }
+void gather_rows(const GatherRowsArgs&, lockstep::Stream&) { absent(); }
+void scatter_rows(const ScatterRowsArgs&, lockstep::Stream&) { absent(); }
 
 }  // namespace lockstep::cuda

@@ -44,9 +44,6 @@ void check_async(const RunSpec& spec, const AsyncFault& fail) {
     refuse("memory", "offload_activations", "activations are not offloaded", "remove it");
   if (memory.offload_parameters != Offload::none)
     refuse("memory", "offload_parameters", "weights come from servers and are not offloaded", "remove it");
-  if (spec.run.device == RunDevice::cuda)
-    refuse("run", "device", "servers and workers run on the cpu alone so far",
-           "use run.device=cpu, or sync.staleness=0");
 }
 
 std::string why_workers_may_not_die(const RunSpec& spec) {
@@ -54,6 +51,7 @@ std::string why_workers_may_not_die(const RunSpec& spec) {
   if (spec.layout.dp < 2) return "there is one worker";
   if (!spec.sync.replay.empty()) return "sync.replay repeats which worker is at which ticket";
   if (spec.run.trace > 0) return "run.trace is of all ranks together";
+  if (spec.run.device == RunDevice::cuda) return "GPUs send each other tensors in one world of NCCL";
   return "";
 }
 

@@ -36,13 +36,12 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
     refuse(fmt::format("a compressed gradient has no rows, and embedding_gradient is \"{}\"",
                        name_of(layout.embedding_gradient)),
            "use layout.embedding_gradient=dense");
-  if (layout.cp > 1) refuse("gradients that context-parallel ranks sum are not compressed yet", "use layout.cp=1");
   check_heads(spec, refuse);
   if (layout.tp > 1 && spec.sync.compress.kind == Compression::Kind::onebit)
     refuse("a sign for each element would give the padding of layers that are split a gradient",
            "use layout.tp=1, or compress = \"int8\"");
   if (layout.replicas() == 1)
-    refuse("compress does nothing with dp = 1: no gradients are sent", "use layout.dp=2 or more");
+    refuse("compress does nothing with dp = 1 and cp = 1: no gradients are sent", "use layout.dp=2 or more");
   if (layout.replicas() > kMostCompressing)
     refuse(fmt::format("gradients of {} ranks are more than are compressed", layout.replicas()),
            fmt::format("use layout.dp={} or fewer", kMostCompressing));
@@ -61,8 +60,6 @@ void check_gradients(const RunSpec& spec, const CompressionFault& fail) {
   if (spec.precision.loss_scale.kind != LossScale::Kind::none)
     refuse("what a compressed gradient leaves out is added to the next one, which may have another loss scale",
            "use precision.compute=bf16");
-  if (spec.run.device == RunDevice::cuda)
-    refuse("gradients are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
 void check_weights(const RunSpec& spec, const CompressionFault& fail) {
@@ -79,12 +76,9 @@ void check_weights(const RunSpec& spec, const CompressionFault& fail) {
     refuse(fmt::format("weights are compressed where all ranks agree on them in every step, and kind is \"{}\"",
                        name_of(spec.sync.kind)),
            "use sync.kind=full");
-  if (layout.cp > 1) refuse("weights of context-parallel ranks are not compressed yet", "use layout.cp=1");
   check_heads(spec, refuse);
   if (spec.memory.offload_parameters != Offload::none)
     refuse("weights that are offloaded are not compressed", "use memory.offload_parameters=none");
-  if (spec.run.device == RunDevice::cuda)
-    refuse("weights are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
 // Of an element of what a run computes in.
@@ -112,8 +106,6 @@ void check_activations(const RunSpec& spec, const CompressionFault& fail) {
     refuse(fmt::format("{} sends {} bytes and a place of {} for each element that it keeps: no fewer than all have",
                        form.text(), bytes, kPlaceBytes),
            fmt::format("use a share below {:.2f}", most));
-  if (spec.run.device == RunDevice::cuda)
-    refuse("activations are compressed on the cpu alone so far", "use run.device=cpu");
 }
 
 }  // namespace

@@ -105,9 +105,6 @@ class RunChecker {
                        [&](std::string_view key, const std::string& problem, const std::string& remedy) {
                          fail("layout", key, problem, remedy);
                        });
-    if (spec_.layout.embedding_gradient != EmbeddingGradient::dense && spec_.run.device == RunDevice::cuda)
-      fail("layout", "embedding_gradient", "rows of the embedding's gradient are summed on the cpu alone so far",
-           "use layout.embedding_gradient=dense, or run.device=cpu");
     const auto samples = checked_mul(spec_.train.steps, batch);
     const auto tokens = samples ? checked_mul(*samples, spec_.data.seq) : std::nullopt;
     if (!tokens || *tokens > kMaxRunTokens) {
@@ -175,6 +172,23 @@ class RunChecker {
     if (spec_.memory.offload_optimizer != Offload::none && spec_.optimizer.kind == OptimizerKind::sgd &&
         spec_.optimizer.momentum == 0 && !has_masters)
       fail("memory", "offload_optimizer", "sgd with momentum = 0 keeps no state here beside the weights", "remove it");
+  }
+
+  void servers() const {
+    if (spec_.run.server_device == ServerDevice::same) return;
+    const LayoutSpec& layout = spec_.layout;
+    const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+      fail("run", "server_device", problem, remedy + ", or server_device = \"same\"");
+    };
+    if (layout.servers == 0)
+      refuse("server_device = \"cpu\" does nothing: there are no parameter servers", "use layout.dp_kind=server");
+    if (spec_.run.device != RunDevice::cuda)
+      refuse("server_device = \"cpu\" does nothing: all ranks are on the cpu", "use run.device=cuda");
+    if (layout.line() > 1)
+      refuse(
+          "workers on GPUs under servers on the cpu hold whole replicas: what they sent each other would go through "
+          "the host",
+          "use layout.pp=1, layout.cp=1 and layout.tp=1");
   }
 
   // What hashes are compared of is on the device, and equal on the ranks that hold it alike.
@@ -360,11 +374,12 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.source();
   check.mixture();
   check.fits_model();
+  check.async();  // whose samples are divided evenly, where the batch's check would allow uneven parts
   check.batch();
   check.memory();
+  check.servers();
   check.state_check();
   check.sync();
-  check.async();
   check.loss_spikes();
   check.schedule();
   check.evaluation();

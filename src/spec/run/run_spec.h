@@ -118,9 +118,15 @@ constexpr std::string_view name_of(ClockScope scope) {
   return kNames[static_cast<int>(scope)];
 }
 
+// Where parameter servers are: on what the run computes on, or on the host, under workers on GPUs.
+enum class ServerDevice { same, cpu };
+inline constexpr std::array kServerDevices{ServerDevice::same, ServerDevice::cpu};
+constexpr std::string_view name_of(ServerDevice device) { return device == ServerDevice::same ? "same" : "cpu"; }
+
 struct RunSettings {
   std::string out = "runs/run";  // the run folder, relative to where the program runs; run_toml.h says its default
   RunDevice device = RunDevice::cpu;
+  ServerDevice server_device = ServerDevice::same;
   std::int64_t threads = 0;  // per rank; 0 = its share of the cores
   bool pin = true;           // ranks of one host keep to cores of their own
   double deadline = 30;      // seconds that a rank waits for another before it says so and ends the run

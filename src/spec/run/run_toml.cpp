@@ -27,6 +27,7 @@ namespace lockstep {
 static constexpr auto values_of(OptimizerKind) { return kOptimizerKinds; }
 static constexpr auto values_of(RateKind) { return kRateKinds; }
 static constexpr auto values_of(RunDevice) { return kRunDevices; }
+static constexpr auto values_of(ServerDevice) { return kServerDevices; }
 static constexpr auto values_of(Documents) { return kDocuments; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr auto values_of(WeighBy) { return kWeighBy; }
@@ -107,6 +108,7 @@ template <class Spec, class Visitor>
 void visit_run(Spec& run, Visitor&& visit) {
   visit("out", run.out);
   visit("device", run.device);
+  visit("server_device", run.server_device);
   visit("threads", run.threads, Whole{0, kMostThreads});
   visit("pin", run.pin);
   visit("deadline", run.deadline, Real{.least = 0.1, .most = 86400});

@@ -57,7 +57,6 @@ void check_sparsity(const RunSpec& spec, const SparsityFault& fail) {
   const auto refuse = [&](const std::string& problem, const std::string& remedy) {
     fail("sparsity", "kind", problem, remedy + ", or sparsity.kind=none");
   };
-  if (spec.run.device == RunDevice::cuda) refuse("masks are on the cpu alone so far", "use run.device=cpu");
   if (spec.layout.dp_kind != DpKind::ddp)
     refuse(
         fmt::format("state is packed on the ranks that compute, and dp_kind is \"{}\"", name_of(spec.layout.dp_kind)),

@@ -51,8 +51,6 @@ void check_unflushed(const RunSpec& spec, const UnflushedFault& fail) {
     refuse("precision", "compute", "losses and products have no scales", "use precision.compute=bf16");
   if (spec.memory.offloads_to() != Offload::none)
     refuse("memory", "", "nothing is offloaded: a stage updates while it computes", "remove what offloads");
-  if (spec.run.device == RunDevice::cuda)
-    refuse("run", "device", "stages compute on the cpu alone in this version", "use run.device=cpu");
   if (spec.run.trace > 0)
     refuse("run", "trace", "steps overlap, and a timeline is of steps that do not", "use run.trace=0");
 }

@@ -24,7 +24,8 @@ Cases split_cross_entropy_cases(DType dtype);
 Cases random_cases(DType dtype);     // init_normal, dropout
 Cases optimizer_cases(DType dtype);  // norm_sum, step_control, scale_loss, adamw, sgd
 Cases block_hash_cases(DType dtype);
-Cases compression_cases(DType dtype);  // encode_blocks, decode_blocks, select_top, add_at
+Cases compression_cases(DType dtype);  // encode_blocks, decode_blocks, select_top, add_at, encode_rows, decode_rows
+Cases mask_cases(DType dtype);         // pack, unpack, keep, gather_rows, scatter_rows
 Cases fp8_cases(DType dtype);          // amax, quantize and products of FP8, beside bf16
 Cases tree_sum_cases(DType dtype);     // with the integers, among the floats of their size
 

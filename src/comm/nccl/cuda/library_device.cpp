@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "comm/nccl/link.h"
+#include "kernels/row_codes.h"
 #include "tensor/cuda/device.h"
 
 #if __has_include(<nccl.h>)
@@ -204,6 +205,7 @@ class NcclLibrary final : public Library {
   NcclLibrary() : api_(open_api()) {
     cuda::check_cuda(cudaGetDevice(&gpu_), "cudaGetDevice");
     cuda::load_tree_sum();  // before any operation waits for another rank on the GPU
+    cuda::load_row_codes();
   }
 
   Id make_id() override {
