@@ -67,7 +67,7 @@ class Attention {
   void attend_backward(const Heads& gradients, const Heads& in, const Call& call) const;
   void turn(const Tensor& queries_and_keys, bool inverse, const Call& call) const;
 
-  std::int64_t B_, T_;
+  std::int64_t B_;
   HeadSplit heads_;
   std::int64_t H_, K_, D_;
   bool rope_;

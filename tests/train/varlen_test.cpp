@@ -1,0 +1,235 @@
+// Samples without padding: they learn what their documents learn one by one, in every layout, and what is counted is
+// what is done.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "comm/meta/communicator.h"
+#include "data/token_file_writer.h"
+#include "support/learning_ranks.h"
+#include "support/mesh_matrix.h"
+#include "support/one_by_one.h"
+#include "support/program.h"
+#include "support/resumed_runs.h"
+#include "support/tiny_specs.h"
+#include "tensor/meta/stream.h"
+#include "train/layout_trial.h"
+
+namespace lockstep::tests {
+namespace {
+
+// Samples of one document each, of so many tokens in turn.
+std::shared_ptr<const DocumentPairs> samples_of(std::int64_t T, const std::vector<std::int64_t>& tokens) {
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(T) + 1);
+  for (const std::int64_t n : tokens) ++lengths[static_cast<std::size_t>(n)];
+  return std::make_shared<const DocumentPairs>(std::ssize(tokens), T, lengths);
+}
+
+void leave_padding_out(Replica::Options& options) {
+  options.spec.dropout = options.spec.attention_dropout = 0;
+  options.how.documents = samples_of(options.T, {options.T, (options.T + 1) / 2});
+  options.how.varlen = true;
+}
+
+Replica::Options varlen_options(ModelSpec spec, Precision precision, std::int64_t B, std::int64_t T,
+                                const LayoutSpec& layout = {}) {
+  Replica::Options options{.spec = std::move(spec), .B = B, .T = T, .layout = layout, .precision = precision, .seed = 5};
+  leave_padding_out(options);
+  return options;
+}
+
+// The same batch with padding that is computed on: documents of one token.
+TokenBatch padded(TokenBatch batch) {
+  for (std::int32_t& token : batch.tokens)
+    if (token == kPadding) token = kBeginsDocument;
+  return batch;
+}
+Replica::Options with_padding(Replica::Options options) {
+  options.how.varlen = false;
+  return options;
+}
+
+class VarlenOf : public ::testing::TestWithParam<NamedSpec> {};
+
+TEST_P(VarlenOf, LearnOneByOneWhatTheyLearnTogether) {
+  for (const auto& [precision, tolerance] : {std::pair{Precision::fp64, 1e-11}, std::pair{Precision::fp32, 1e-5}})
+    for (const unsigned seed : {1U, 2U}) {
+      const Replica::Options options = varlen_options(GetParam().spec, precision, 4, 29, {.micro = 2});
+      const TokenBatch batch = random_batch(options, seed);
+      ASSERT_GT(std::ranges::count(batch.tokens, kPadding), 10);
+      ASSERT_GT(documents_of(batch, options.T).size(), 5U);
+      expect_same(run_batch(options, batch), run_one_by_one(options, batch), tolerance,
+                  fmt::format("{}, seed {}", name_of(precision), seed));
+    }
+}
+
+// Shorter and longer than attention's tiles, and a row longer than the model has positions.
+TEST_P(VarlenOf, OfManyLengthsLearnWhatTheyLearnAlone) {
+  ModelSpec spec = GetParam().spec;
+  spec.max_positions = 150;
+  spec.layers = 1;
+  const Replica::Options options = varlen_options(spec, Precision::fp64, 3, 150);
+  TokenBatch batch = random_batch(with_padding(options), 3);
+  for (std::int32_t& token : batch.tokens) token &= ~kBeginsDocument;
+  for (const std::size_t begin : {1, 2, 70, 75, 149, 155, 301}) {
+    batch.tokens[begin] |= kBeginsDocument;
+    batch.targets[begin - 1] = kNoTarget;
+  }
+  shorten(batch, options, 0, 148);
+  shorten(batch, options, 1, 1);
+  expect_same(run_batch(options, batch), run_one_by_one(options, batch), 1e-11, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VarlenOf, ::testing::ValuesIn(tiny_specs()),
+                         [](const auto& info) { return info.param.name; });
+
+// Where a micro-batch is one sample, its sums have the order they have with padding after it, which adds zeros.
+TEST(Varlen, OfOneSampleHasTheBitsItHasWithPadding) {
+  for (const NamedSpec& model : tiny_specs()) {
+    const Replica::Options options = varlen_options(model.spec, Precision::fp32, 4, 33, {.micro = 4});
+    const TokenBatch batch = random_batch(options, 6);
+    const Found without = run_batch(options, batch), with = run_batch(with_padding(options), padded(batch));
+    EXPECT_EQ(without.loss, with.loss) << model.name;
+    EXPECT_EQ(without.gradients, with.gradients) << model.name;
+  }
+}
+
+// Full samples, one in a micro-batch, are rows of T tokens: nothing is another computation.
+TEST(Varlen, ThatAreFullHaveTheBitsOfSamplesOfOneLength) {
+  for (const NamedSpec& model : tiny_specs()) {
+    const Replica::Options options = varlen_options(model.spec, Precision::fp32, 3, 33, {.micro = 3});
+    const TokenBatch batch = random_batch(with_padding(options), 6);
+    const Found without = run_batch(options, batch), with = run_batch(with_padding(options), batch);
+    EXPECT_EQ(without.loss, with.loss) << model.name;
+    EXPECT_EQ(without.logits, with.logits) << model.name;
+    EXPECT_EQ(without.gradients, with.gradients) << model.name;
+  }
+}
+
+// What was recomputed, or was elsewhere, has as many rows.
+TEST(Varlen, ChangesNoBitWithWhatIsRecomputedOrOffloaded) {
+  for (const NamedSpec& model : tiny_specs()) {
+    Replica::Options options = varlen_options(model.spec, Precision::fp32, 4, 21, {.micro = 2});
+    const TokenBatch batch = random_batch(options, 7);
+    const Found plain = run_batch(options, batch);
+    for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
+      options.how.memory.recompute = recompute;
+      EXPECT_EQ(run_batch(options, batch).gradients, plain.gradients) << model.name << ", " << name_of(recompute);
+    }
+    options.how.memory = {};
+    for (const Offload where : {Offload::host, Offload::disk}) {
+      options.how.memory.offload_activations = where;
+      EXPECT_EQ(run_batch(options, batch).gradients, plain.gradients) << model.name << ", " << name_of(where);
+    }
+  }
+}
+
+TEST(Varlen, OfSamplesWithoutATargetHasNoLoss) {
+  const Replica::Options options = varlen_options(tiny_specs()[0].spec, Precision::fp32, 2, 8, {.micro = 2});
+  TokenBatch batch = random_batch(options, 1);
+  std::ranges::fill(batch.targets, kNoTarget);
+  const Found found = run_batch(options, batch);
+  EXPECT_EQ(found.loss, 0);
+  for (const auto& [name, values] : found.gradients) EXPECT_EQ(norm(values), 0) << name;
+}
+
+constexpr unsigned kSampleSeed = 23;
+
+void expect_varlen_learns_as_one_rank(const MeshCase& one, const MemorySpec& memory = {}, int steps = 2) {
+  for (const auto& [precision, tolerances] :
+       {std::pair{Precision::fp64, kCloseInDouble}, std::pair{Precision::fp32, kCloseInSingle}}) {
+    const auto learned = [&, precision = precision](const LayoutSpec& layout, const MemorySpec& how) {
+      Replica::Options options = learning_options(one.model.spec, layout, precision);
+      options.B = one.B;
+      options.T = one.T;
+      options.how.memory = how;
+      leave_padding_out(options);
+      return learn(options, steps);
+    };
+    expect_close(learned(one.layout, memory), learned({}, {}), tolerances, one.words());
+  }
+}
+
+TEST(VarlenInLayouts, LearnsWhatOneRankLearns) {
+  for (const MeshCase& one : mesh_sample(45, kSampleSeed)) expect_varlen_learns_as_one_rank(one);
+}
+
+TEST(VarlenInLayouts, LearnsWhatOneRankLearnsInEveryKindOfContext) {
+  const NamedSpec model = cut_specs()[8];
+  for (const std::int64_t cp : {2, 4, 8})
+    for (std::int64_t heads = 1; heads <= cp; heads *= 2) {
+      if (cp % heads != 0 || !heads_divide(model.spec.heads, model.spec.kv_heads, heads)) continue;
+      for (const CpOrder order : {CpOrder::zigzag, CpOrder::plain}) {
+        if (heads == cp && order == CpOrder::plain) continue;
+        LayoutSpec layout{.cp = cp};
+        layout.cp_kind = heads == 1 ? kRing : heads == cp ? kUlysses : CpKind::of_factors(cp / heads, heads);
+        layout.cp_order = order;
+        const std::int64_t T = layout.context_split(0).multiple() * 3;
+        expect_varlen_learns_as_one_rank({.model = model, .layout = layout, .T = T, .B = 4});
+      }
+    }
+}
+
+TEST(VarlenInLayouts, LearnsInEverySchedule) {
+  NamedSpec model = cut_specs()[8];
+  model.spec.layers = 6;
+  for (const ScheduleKind kind : kScheduleKinds) {
+    LayoutSpec layout{.pp = 3};
+    layout.schedule = kind;
+    layout.chunks = usual_chunks(kind);
+    layout.micro = 6;
+    expect_varlen_learns_as_one_rank({.model = model, .layout = layout, .T = 10, .B = 12});
+  }
+}
+
+TEST(VarlenInLayouts, LearnsWithWhatIsRecomputedOrOffloadedAcrossRanks) {
+  const NamedSpec model = cut_specs()[8];
+  for (const auto& [recompute, offload] :
+       {std::pair{Recompute::full, Offload::none}, std::pair{Recompute::projections, Offload::host},
+        std::pair{Recompute::none, Offload::disk}})
+    for (const CpKind kind : {kRing, kUlysses}) {
+      LayoutSpec layout{.dp = 2, .pp = 2, .cp = 2, .tp = 2, .zero = 3};
+      layout.micro = 2;
+      layout.cp_kind = kind;
+      MemorySpec memory;
+      memory.recompute = recompute;
+      memory.offload_activations = offload;
+      expect_varlen_learns_as_one_rank({.model = model, .layout = layout, .T = 24, .B = 8}, memory);
+    }
+}
+
+TEST(VarlenInLayouts, LearnsUnderServers) {
+  LayoutSpec server{.dp = 2};
+  server.dp_kind = DpKind::server;
+  server.servers = 1;
+  expect_varlen_learns_as_one_rank({.model = cut_specs()[8], .layout = server, .T = 12, .B = 6});
+}
+
+TEST(VarlenInLayouts, LosesLittleInBf16) {
+  const auto learned = [](const LayoutSpec& layout) {
+    Replica::Options options = learning_options(cut_specs()[8].spec, layout, Precision::bf16);
+    options.B = 6;
+    options.T = 24;
+    leave_padding_out(options);
+    return learn(options, 2);
+  };
+  const Learned one = learned({});
+  for (const CpKind kind : {kRing, kUlysses, CpKind::of_factors(2, 2)}) {
+    LayoutSpec layout{.cp = 4};
+    layout.cp_kind = kind;
+    const Learned cut = learned(layout);
+    for (std::size_t step = 0; step < one.losses.size(); ++step)
+      EXPECT_NEAR(cut.losses[step], one.losses[step], 5e-3) << kind.text();
+  }
+}
+
+// Samples of two thirds of T.
+TEST(VarlenInLayouts, CostsWhatMetaSays) {
+  for (const MeshCase& one : mesh_sample(20, kSampleSeed + 1))
+    expect_costs_as_on_meta(one, {}, samples_of(one.T, {(2 * one.T + 2) / 3}), true);
+}
+
+}  // namespace
+}  // namespace lockstep::tests
