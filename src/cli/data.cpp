@@ -209,8 +209,7 @@ int inspect_run(const DataSettings& s) {
   const bool varlen = spec.data.documents == Documents::varlen;
   print_fact("run", fmt::format("{} steps of {} samples of {}{} tokens: {} samples, {} tokens", spec.train.steps,
                                 spec.train.global_batch, varlen ? "at most " : "", spec.data.seq,
-                                grouped_digits(samples),
-                                grouped_digits(data.tokens_of(samples))));
+                                grouped_digits(samples), grouped_digits(data.tokens_of(samples))));
   for (const SourceUse& use : uses)
     print_fact("source", fmt::format("{}: {:.2f} % of the samples, {} = {:.2f} epochs of {}{}", use.name,
                                      use.share * 100, grouped_digits(use.used), use.epochs, grouped_digits(use.samples),

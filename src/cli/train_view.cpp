@@ -183,9 +183,10 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   print(fmt::format("{:<12} {}", "machine", machine));
   for (const DocumentIndex* index : data.document_indexes())
     print(spec_.data.documents == Documents::varlen
-              ? fmt::format("{:<12} {} samples of {:.1f} tokens on average, and no padding, of {} tokens{}", "documents",
-                            grouped_digits(index->samples()), index->filled() * static_cast<double>(index->T()),
-                            grouped_digits(index->tokens()), truncated_text(*index))
+              ? fmt::format("{:<12} {} samples of {:.1f} tokens on average, and no padding, of {} tokens{}",
+                            "documents", grouped_digits(index->samples()),
+                            index->filled() * static_cast<double>(index->T()), grouped_digits(index->tokens()),
+                            truncated_text(*index))
               : fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents",
                             grouped_digits(index->samples()), index->filled() * 100, grouped_digits(index->tokens()),
                             truncated_text(*index)));

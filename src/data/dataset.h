@@ -19,7 +19,7 @@ namespace lockstep {
 
 inline constexpr std::int32_t kNoTarget = -1;
 inline constexpr std::int32_t kBeginsDocument = std::numeric_limits<std::int32_t>::min();  // a bit, beside the token
-inline constexpr std::int32_t kPadding = -1;                                                  // no token
+inline constexpr std::int32_t kPadding = -1;                                               // no token
 
 class Dataset {
  public:

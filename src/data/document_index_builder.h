@@ -10,8 +10,8 @@
 //   masked    Sample w is tokens w·T … w·T + T - 1, as of windowed_dataset.h, cut where documents end.
 //
 // The last documents, with at least `eval_share` of the tokens, are for evaluation, and packed by themselves (masked:
-// the last windows). Samples that are packed by best fit stand in a random order of their own, the same for the same data, so that any run
-// of them is like all; a sample's pieces stand in the order of the data.
+// the last windows). Samples that are packed by best fit stand in a random order of their own, the same for the same
+// data, so that any run of them is like all; a sample's pieces stand in the order of the data.
 //
 // Memory while it is built: about 50 bytes per piece. Failure: UserError (bad_input_file) for a source that does not
 // know its documents or has too few of them.

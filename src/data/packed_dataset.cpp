@@ -9,11 +9,7 @@ namespace lockstep {
 
 PackedDataset::PackedDataset(const TokenSource& source, const DocumentIndex& index, std::int64_t first,
                              std::int64_t count, bool variable)
-    : source_(source),
-      index_(index),
-      first_(first),
-      count_(count),
-      padding_(variable ? kPadding : kBeginsDocument) {
+    : source_(source), index_(index), first_(first), count_(count), padding_(variable ? kPadding : kBeginsDocument) {
   LOCKSTEP_CHECK(first >= 0 && count >= 0 && first <= index.samples() && count <= index.samples() - first,
                  "{} samples from {} on, of {}", count, first, index.samples());
 }

@@ -1,8 +1,8 @@
 // Samples of documents, by an index (document_index.h): the pieces of a sample one after another, then padding.
 //
 // Each piece begins a document of its own. A token's target is the next token of its document; the last of a document
-// has none, nor has padding (token 0, or kPadding where samples are of variable length). Where a document continues in another sample, the first token there is the
-// target of the last one here.
+// has none, nor has padding (token 0, or kPadding where samples are of variable length). Where a document continues in
+// another sample, the first token there is the target of the last one here.
 #pragma once
 #include "data/dataset.h"
 #include "data/document_index.h"

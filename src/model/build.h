@@ -149,8 +149,7 @@ struct Build {
   // Of the second half of a block's forward, after all that a second run of it computes.
   Slot rows_at_end(int unit, const std::string& name, std::int64_t columns) const {
     const Moment forward{unit, Phase::forward};
-    return slots.add(
-        SlotSpec{name, dtype, {tokens(), columns}, forward, forward, Half::second}.of(SlotRows::tokens));
+    return slots.add(SlotSpec{name, dtype, {tokens(), columns}, forward, forward, Half::second}.of(SlotRows::tokens));
   }
   // The last phase of a block that reads the gradient of what a branch joined: the products of weights, unless dropout
   // has made another of it. `trained`: the branch's last product is.

@@ -20,7 +20,8 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
   const std::int64_t share = b.T * split_.heads, segment = share / split_.segments();
   // Attention is the first half of a block's forward and the second of its backward.
   const auto in_forward = [&](const char* name, DType dtype, const Shape& shape, int rows_dim = 0) {
-    return b.add(SlotSpec{name, dtype, shape, forward, forward, Half::first, Half::first}.of(SlotRows::tokens, rows_dim));
+    return b.add(
+        SlotSpec{name, dtype, shape, forward, forward, Half::first, Half::first}.of(SlotRows::tokens, rows_dim));
   };
   const auto kept = [&](const char* name, DType dtype, const Shape& shape) {
     return b.add(SlotSpec{name, dtype, shape, forward, input}.of(SlotRows::tokens));

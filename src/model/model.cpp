@@ -24,13 +24,14 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
-    between_[u].y = between_[u + 1].x = build.add_kept(
-        SlotSpec{fmt::format("x.{}", u + 1),
-                 dtype,
-                 shape,
-                 {u, Phase::forward},
-                 {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen() ? Phase::input : Phase::weight}}
-            .of(SlotRows::own));
+    between_[u].y = between_[u + 1].x = build.add_kept(SlotSpec{
+        fmt::format("x.{}", u + 1),
+        dtype,
+        shape,
+        {u, Phase::forward},
+        {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen()
+                    ? Phase::input
+                    : Phase::weight}}.of(SlotRows::own));
     if (!build.hands_back(u + 1)) continue;
     const bool ends_trained =
         !all.halves

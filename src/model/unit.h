@@ -21,8 +21,8 @@
 
 namespace lockstep {
 
-// What a micro-batch brings with it: B samples, T tokens of each, which may be some of them; without padding, one row of
-// documents (Execution::varlen).
+// What a micro-batch brings with it: B samples, T tokens of each, which may be some of them; without padding, one row
+// of documents (Execution::varlen).
 struct Batch {
   ConstTensor tokens;     // (B, T) int32
   ConstTensor targets;    // (B·T) int32, kIgnoredTarget where no loss is taken

@@ -75,8 +75,7 @@ X RingAttention::lse_of(const X& lse, std::int64_t c) const {
       .reshape(shape);
 }
 
-AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, std::int64_t T, int c, int of_share,
-                                           int k) const {
+AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, std::int64_t T, int c, int of_share, int k) const {
   dropout.first_query = split_.segment_begins(T, own(), c);
   dropout.first_key = split_.segment_begins(T, of_share, k);
   return dropout;

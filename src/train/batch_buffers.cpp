@@ -33,17 +33,16 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
                  "samples without padding, of which {} of {} have their losses here", sizes.loss_B, sizes.B);
   if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
   const BatchRows::Sizes of_batch{.B = sizes.B,
-                              .T = sizes.T,
-                              .micro = sizes.micro,
-                              .context = sizes.context,
-                              .varlen = sizes.varlen,
-                              .least = sizes.least_tokens,
-                              .expected = sizes.expected_tokens};
+                                  .T = sizes.T,
+                                  .micro = sizes.micro,
+                                  .context = sizes.context,
+                                  .varlen = sizes.varlen,
+                                  .least = sizes.least_tokens,
+                                  .expected = sizes.expected_tokens};
   for (Place& place : places_) {
     place.rows = BatchRows(of_batch);
     if (sizes.loss_B != sizes.B)
-      place.others_rows =
-          BatchRows({.B = sizes.loss_B, .T = sizes.T, .micro = sizes.micro, .context = sizes.context});
+      place.others_rows = BatchRows({.B = sizes.loss_B, .T = sizes.T, .micro = sizes.micro, .context = sizes.context});
   }
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
@@ -122,7 +121,8 @@ void BatchBuffers::take(std::span<const std::int32_t> tokens, std::span<const st
   const auto put = [](std::span<std::int32_t> here, std::span<const std::int32_t> all, const BatchRows& rows,
                       std::int32_t otherwise) {
     for (int m = 0; m < rows.micros(); ++m) {
-      const std::span micro = here.subspan(static_cast<std::size_t>(m * rows.room()), static_cast<std::size_t>(rows.room()));
+      const std::span micro =
+          here.subspan(static_cast<std::size_t>(m * rows.room()), static_cast<std::size_t>(rows.room()));
       for (std::int64_t i = 0; i < rows.room(); ++i) {
         const std::int64_t from = i < rows.count(m) ? rows.place(m, i) : BatchRows::kNone;
         micro[static_cast<std::size_t>(i)] = from < 0 ? otherwise : all[static_cast<std::size_t>(from)];
@@ -180,7 +180,8 @@ void BatchBuffers::set_documents(std::span<const std::int32_t> tokens, int place
                   starts = at.starts.as<std::int32_t>();
   for (std::int32_t& token : own) token &= ~kBeginsDocument;
   const std::int64_t rows = sizes_.varlen ? sizes_.micro : sizes_.B;
-  const std::int64_t room = sizes_.B * sizes_.tokens() / rows, share_room = sizes_.B * sizes_.context.share(sizes_.T) / rows;
+  const std::int64_t room = sizes_.B * sizes_.tokens() / rows,
+                     share_room = sizes_.B * sizes_.context.share(sizes_.T) / rows;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t T = sizes_.varlen ? at.rows.whole(static_cast<int>(row)) : sizes_.T;
     find_starts(tokens, place, row, T);

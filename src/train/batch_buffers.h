@@ -50,7 +50,7 @@ class BatchBuffers {
     ContextSplit context = {};
     bool documents = false;  // samples are several: tokens say where they begin (data/dataset.h)
     bool varlen = false;     // those that are have no padding
-    std::int64_t least_tokens = 1, expected_tokens = 0;  // of such a micro-batch (train/batch_rows.h)
+    std::int64_t least_tokens = 1, expected_tokens = 0;        // of such a micro-batch (train/batch_rows.h)
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
   // The ranks whose gradients are summed, and the stages of a pipeline that work at the same part of the batch; on the
@@ -162,7 +162,7 @@ class BatchBuffers {
   // Where samples are documents: (B, tokens), (B, share), and all positions that there are.
   Buffer in_document_, starts_, every_position_;
   std::vector<std::int32_t> row_starts_;  // of one sample or row, on the host
-  Buffer scaled_;                            // the weight of a target times the loss scale
+  Buffer scaled_;                         // the weight of a target times the loss scale
   // Targets that count, of those of all ranks: of each micro-batch where its denominator is its own, else of all.
   std::vector<std::int64_t> valid_;
   int place_ = 0;  // of the batch that was set last

@@ -1,5 +1,6 @@
 #include "train/rank_setup.h"
 
+#include "base/integers.h"
 #include "comm/single_rank.h"
 #include "parallel/zero_shards.h"
 
@@ -97,7 +98,9 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 
 std::shared_ptr<const DocumentPairs> RankSetup::row_of_documents(const Options& o, const DataParallel& dp, int rank) {
   const std::int64_t samples = (dp.serves() ? share_of(o.B, o.layout, 0).count : dp.own().count) / o.layout.micro;
-  return o.how.documents->in_row(samples, o.layout.context_split(rank).multiple());
+  const std::int64_t multiple = o.layout.context_split(rank).multiple(), least = least_tokens(o.layout);
+  auto row = o.how.documents->in_row(samples, multiple);
+  return row->length() >= least ? row : o.how.documents->in_row(samples, round_up(least, multiple));
 }
 
 TensorSplit RankSetup::Options::split(int rank) const {

@@ -142,8 +142,7 @@ void RunData::add(const RunSpec& spec, const SourceSpec& source) {
     corpus_bytes_ += part.index->bytes();
     const std::int64_t train = part.index->training_samples(), eval = part.index->evaluation_samples();
     part.training = std::make_unique<PackedDataset>(*part.source, *part.index, 0, train, varlen_);
-    if (eval > 0)
-      part.evaluation = std::make_unique<PackedDataset>(*part.source, *part.index, train, eval, varlen_);
+    if (eval > 0) part.evaluation = std::make_unique<PackedDataset>(*part.source, *part.index, train, eval, varlen_);
   }
   // By the source's name, so that a source that is added leaves the orders of the others as they were.
   const std::string use = source.name.empty() ? "data order" : "data order of " + source.name;

@@ -43,7 +43,7 @@ BatchBuffers::Sizes batch_sizes(const RankSetup& setup) {
           .context = o.layout.context_split(setup.rank()),
           .documents = o.how.documents != nullptr,
           .varlen = o.how.varlen,
-          .least_tokens = o.layout.sp == Switch::on ? o.layout.cp * o.layout.tp : 1,
+          .least_tokens = RankSetup::least_tokens(o.layout),
           .expected_tokens = o.how.varlen && setup.on_meta() && own.count > 0 ? setup.row_of_documents()->length() : 0};
 }
 
@@ -65,8 +65,8 @@ Memory& activation_memory(const RankSetup& setup) {
 // Without padding, steps have other sizes each time.
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
-  return o.capture && !o.how.varlen && !setup.step.unflushed && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 &&
-         o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none;
+  return o.capture && !o.how.varlen && !setup.step.unflushed && setup.ranks.replicas.size() == 1 &&
+         o.spec.dropout == 0 && o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none;
 }
 
 // Every tensor between units has this shape.

@@ -35,7 +35,8 @@ void leave_padding_out(Replica::Options& options) {
 
 Replica::Options varlen_options(ModelSpec spec, Precision precision, std::int64_t B, std::int64_t T,
                                 const LayoutSpec& layout = {}) {
-  Replica::Options options{.spec = std::move(spec), .B = B, .T = T, .layout = layout, .precision = precision, .seed = 5};
+  Replica::Options options{
+      .spec = std::move(spec), .B = B, .T = T, .layout = layout, .precision = precision, .seed = 5};
   leave_padding_out(options);
   return options;
 }
@@ -229,6 +230,96 @@ TEST(VarlenInLayouts, LosesLittleInBf16) {
 TEST(VarlenInLayouts, CostsWhatMetaSays) {
   for (const MeshCase& one : mesh_sample(20, kSampleSeed + 1))
     expect_costs_as_on_meta(one, {}, samples_of(one.T, {(2 * one.T + 2) / 3}), true);
+}
+
+// FLOPs of a step's forwards and backwards, of all ranks, as meta counts them.
+double flops_of(const Replica::Options& options) {
+  double all = 0;
+  const auto ranks = static_cast<int>(options.layout.ranks());
+  for (int rank = 0; rank < ranks; ++rank) {
+    Ledger ledger;
+    const auto memory = make_memory(Device::meta, ledger);
+    meta::Stream stream;
+    meta::Communicator group(rank, ranks);
+    Replica replica(options, {group, group}, *memory, stream);
+    stream.work() = {};
+    replica.compute_gradients({}, {});
+    all += static_cast<double>(stream.work().flops);
+  }
+  return all;
+}
+
+// A plan counts what the documents are, and no padding: as much as they would be in samples of their own lengths.
+TEST(VarlenInLayouts, CountsTheWorkThatIsDone) {
+  const std::int64_t T = 48, B = 8;
+  for (const LayoutSpec& layout :
+       {LayoutSpec{.micro = 2}, LayoutSpec{.dp = 2, .tp = 2}, LayoutSpec{.cp = 4},
+        LayoutSpec{.cp = 4, .cp_kind = kUlysses}, LayoutSpec{.cp = 4, .cp_kind = CpKind::of_factors(2, 2)}}) {
+    Replica::Options options = varlen_options(cut_specs()[8].spec, Precision::fp32, B, T, layout);
+    const auto plain = [&](std::int64_t tokens, std::int64_t samples) {
+      Replica::Options one = with_padding(options);
+      one.layout = {};
+      one.how.documents = nullptr;
+      one.B = samples;
+      one.T = tokens;
+      return flops_of(one);
+    };
+    options.how.documents = samples_of(T, {40, 40});
+    EXPECT_NEAR(flops_of(options) / plain(40, B), 1, 1e-3) << to_text(layout);
+    options.how.documents = samples_of(T, {16, 48});
+    EXPECT_NEAR(flops_of(options) / (plain(16, B / 2) + plain(48, B / 2)), 1, 1e-3) << to_text(layout);
+    EXPECT_LT(flops_of(options), 0.7 * flops_of(with_padding(options)) + 0.05 * plain(48, B)) << to_text(layout);
+  }
+}
+
+// Documents of some tokens, some of none and one of many samples.
+std::string write_documents(const TemporaryFolder& folder, int count) {
+  std::string path = (folder.path() / "some.tokens").string();
+  std::mt19937 random(8);
+  TokenFileWriter writer(path, 16);
+  for (int document = 0; document < count; ++document) {
+    std::vector<std::int32_t> ids(document == 1 ? 60 : 1 + random() % 20);
+    for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 16);
+    writer.add(ids);
+  }
+  writer.finish();
+  return path;
+}
+
+void use_documents(RunSpec& run, const std::string& path) {
+  run.model.dropout = run.model.attention_dropout = 0;
+  run.data.synthetic.reset();
+  run.data.tokens = path;
+  run.data.documents = Documents::varlen;
+}
+
+// By a run file's keys, every layout sees the same samples; of two documents too, which are fewer than ranks.
+TEST(VarlenInLayouts, OfATokenFileTrainAsOnOneRank) {
+  for (const int documents : {60, 2}) {
+    const TemporaryFolder folder;
+    MeshCase one{.model = cut_specs()[8], .layout = {.dp = 2, .pp = 2, .cp = 2, .tp = 2, .zero = 2}, .T = 24, .B = 4};
+    RunSpec run = one.run(Precision::fp64);
+    use_documents(run, write_documents(folder, documents));
+    run.data.eval_share = documents > 2 ? 0.05 : 0;
+    LayoutSpec wide{.dp = 4};
+    const LayoutReport report = compare_layouts(run, {LayoutSpec{}, one.layout, wide}, {.steps = 4});
+    for (const LayoutVerdict& verdict : report.verdicts) EXPECT_FALSE(verdict.first) << verdict.first->what;
+  }
+}
+
+TEST(VarlenInLayouts, ResumesInAnotherLayout) {
+  const TemporaryFolder folder;
+  RunSpec run = resumed_run(cut_specs()[8].spec, {.dp = 2, .pp = 2, .micro = 2});
+  run.precision = Precision::fp64;
+  use_documents(run, write_documents(folder, 60));
+  const TrainedState whole = train_all(run, folder.path() / "whole");
+  const std::filesystem::path saved = folder.path() / "whole" / step_folder_name(kSavedStep);
+  EXPECT_EQ(train_all(run, folder.path() / "resumed", saved), whole);
+  for (const LayoutSpec& layout : {LayoutSpec{}, LayoutSpec{.cp = 2, .tp = 2}, LayoutSpec{.dp = 4, .zero = 3}}) {
+    RunSpec other = run;
+    other.layout = layout;
+    EXPECT_LE(distance(train_all(other, folder.path() / "elsewhere", saved), whole), 1e-11) << to_text(layout);
+  }
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ class DocumentPairs {
   };
   explicit DocumentPairs(std::span<const Weighted> all);
 
-  // Of a row of the tokens of `samples` samples and of no padding, as many tokens as they have on average, rounded up to
-  // a multiple that is not above their room. It may be shorter than a document: pairs that far apart are counted as
+  // Of a row of the tokens of `samples` samples and of no padding, as many tokens as they have on average, rounded up
+  // to a multiple that is not above their room. It may be shorter than a document: pairs that far apart are counted as
   // others, so that all of them are.
   std::shared_ptr<const DocumentPairs> in_row(std::int64_t samples, std::int64_t multiple) const;
 

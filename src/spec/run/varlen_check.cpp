@@ -15,8 +15,9 @@ void check_varlen(const RunSpec& spec, const VarlenFault& fail) {
     refuse("products in fp8 take tokens by sixteens", "use precision.compute=bf16");
   if (spec.layout.dp_kind == DpKind::central)
     refuse("under central data parallel rank 0 takes losses of samples of one length", "use layout.dp_kind=ddp");
+  if (spec.run.autotune) refuse("products would be timed anew for every length", "use run.autotune=false");
   if (spec.sync.compress_activations)
-    refuse("activations are coded in rows of one number", "leave sync.compress_activations out");
+    refuse("activations are coded in rows of one number", "use sync.compress_activations=none");
 }
 
 }  // namespace lockstep
