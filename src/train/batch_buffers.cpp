@@ -267,7 +267,7 @@ double BatchBuffers::own_losses(int place) const {
   const BatchRows& rows = loss_rows(place);
   const auto sum = [&](const auto& losses) {
     double all = 0;
-    for (int m = 0; m < rows.micros(); ++m) {
+    for (int m = 0; m < rows.micros() && !losses.empty(); ++m) {  // there are none on meta
       const auto begin = losses.begin() + m * rows.room();
       all = std::accumulate(begin, begin + rows.count(m), all);
     }

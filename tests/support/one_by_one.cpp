@@ -41,6 +41,7 @@ Found run_one_by_one(const Replica::Options& options, const TokenBatch& batch) {
     alone.T = static_cast<std::int64_t>(d.count);
     alone.how.documents = nullptr;
     alone.how.varlen = false;
+    alone.layout = {};
     const auto part = [&](const std::vector<std::int32_t>& all) {
       const auto first = all.begin() + static_cast<std::ptrdiff_t>(d.begin);
       return std::vector<std::int32_t>(first, first + static_cast<std::ptrdiff_t>(d.count));

@@ -138,9 +138,12 @@ TEST(Varlen, OfSamplesWithoutATargetHasNoLoss) {
 
 constexpr unsigned kSampleSeed = 23;
 
+// Later gradients in fp32 are those of weights that Adam has moved by what was rounding.
+constexpr LearnedTolerances kCloseAfterUpdates{1e-5, 1e-5, 1e-5, 1e-5, 1e-3};
+
 void expect_varlen_learns_as_one_rank(const MeshCase& one, const MemorySpec& memory = {}, int steps = 2) {
   for (const auto& [precision, tolerances] :
-       {std::pair{Precision::fp64, kCloseInDouble}, std::pair{Precision::fp32, kCloseInSingle}}) {
+       {std::pair{Precision::fp64, kCloseInDouble}, std::pair{Precision::fp32, kCloseAfterUpdates}}) {
     const auto learned = [&, precision = precision](const LayoutSpec& layout, const MemorySpec& how) {
       Replica::Options options = learning_options(one.model.spec, layout, precision);
       options.B = one.B;
@@ -228,8 +231,10 @@ TEST(VarlenInLayouts, LosesLittleInBf16) {
 
 // Samples of two thirds of T.
 TEST(VarlenInLayouts, CostsWhatMetaSays) {
-  for (const MeshCase& one : mesh_sample(20, kSampleSeed + 1))
+  for (MeshCase one : mesh_sample(20, kSampleSeed + 1)) {
+    one.model.spec.dropout = one.model.spec.attention_dropout = 0;
     expect_costs_as_on_meta(one, {}, samples_of(one.T, {(2 * one.T + 2) / 3}), true);
+  }
 }
 
 // FLOPs of a step's forwards and backwards, of all ranks, as meta counts them.
@@ -258,7 +263,6 @@ TEST(VarlenInLayouts, CountsTheWorkThatIsDone) {
     Replica::Options options = varlen_options(cut_specs()[8].spec, Precision::fp32, B, T, layout);
     const auto plain = [&](std::int64_t tokens, std::int64_t samples) {
       Replica::Options one = with_padding(options);
-      one.layout = {};
       one.how.documents = nullptr;
       one.B = samples;
       one.T = tokens;
