@@ -7,7 +7,9 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "comm/meta/communicator.h"
+#include "comm/threads/run_ranks.h"
 #include "data/token_file_writer.h"
+#include "support/devices.h"
 #include "support/learning_ranks.h"
 #include "support/mesh_matrix.h"
 #include "support/one_by_one.h"
@@ -185,6 +187,40 @@ TEST(VarlenInLayouts, LearnsInEverySchedule) {
     layout.chunks = usual_chunks(kind);
     layout.micro = 6;
     expect_varlen_learns_as_one_rank({.model = model, .layout = layout, .T = 10, .B = 12});
+  }
+}
+
+// The losses of some steps, of every rank's part of the same batches, as they are or with padding.
+std::vector<double> losses_of(const Replica::Options& options, bool pads) {
+  const Replica::Options how = pads ? with_padding(options) : options;
+  std::vector<double> losses;
+  run_ranks(static_cast<int>(how.layout.ranks()), [&](std::unique_ptr<Communicator> group) {
+    CpuDevice cpu;
+    Replica replica(how, {*group, *group}, cpu.memory(), cpu.stream());
+    replica.init_weights();
+    for (unsigned step = 0; step < 5; ++step) {
+      const TokenBatch batch = random_batch(options, step), all = pads ? padded(batch) : batch;
+      const auto part = [&, given = replica.given()](const std::vector<std::int32_t>& whole) {
+        return std::span(whole).subspan(static_cast<std::size_t>(given.first * how.T),
+                                        static_cast<std::size_t>(given.count * how.T));
+      };
+      const double loss = replica.step(part(all.tokens), part(all.targets)).loss;
+      if (group->rank() == 0) losses.push_back(loss);
+    }
+    replica.drain();
+    replica.settle();
+  });
+  return losses;
+}
+
+// Where steps overlap, the micro-batches of two of them are under way, each with its own rows.
+TEST(VarlenInLayouts, LearnsWithoutAFlushWhatItLearnsWithPadding) {
+  for (const ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::pipedream_2bw}) {
+    LayoutSpec layout{.dp = 2, .pp = 3, .schedule = kind, .micro = 4};
+    const Replica::Options options = varlen_options(cut_specs()[8].spec, Precision::fp64, 16, 11, layout);
+    const std::vector<double> without = losses_of(options, false), with = losses_of(options, true);
+    for (std::size_t step = 0; step < with.size(); ++step)
+      EXPECT_NEAR(without[step], with[step], 1e-11 * with[step]) << name_of(kind) << ", step " << step;
   }
 }
 
