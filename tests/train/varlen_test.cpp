@@ -224,6 +224,18 @@ TEST(VarlenInLayouts, LearnsWithoutAFlushWhatItLearnsWithPadding) {
   }
 }
 
+TEST(VarlenInLayouts, LearnsAdaptersAsItDoesWithPadding) {
+  for (const LayoutSpec& layout :
+       {LayoutSpec{.micro = 4}, LayoutSpec{.pp = 2, .tp = 2, .micro = 2}, LayoutSpec{.dp = 2, .cp = 2, .zero = 3}}) {
+    Replica::Options options = varlen_options(cut_specs()[8].spec, Precision::fp64, 8, 12, layout);
+    options.how.lora = {.rank = 3};
+    const std::vector<double> without = losses_of(options, false), with = losses_of(options, true);
+    EXPECT_NE(with[4], with[0]);
+    for (std::size_t step = 0; step < with.size(); ++step)
+      EXPECT_NEAR(without[step], with[step], 1e-11 * with[step]) << to_text(layout) << ", step " << step;
+  }
+}
+
 TEST(VarlenInLayouts, LearnsWithWhatIsRecomputedOrOffloadedAcrossRanks) {
   const NamedSpec model = cut_specs()[8];
   for (const auto& [recompute, offload] :
